@@ -1,0 +1,155 @@
+"""Every error that Lingon raises on purpose, and the gRPC status each one becomes.
+
+LingonError                     one clear line for a person; exit code 1
+|-- SettingsError               a setting is unknown, of the wrong kind or out of bounds; exit code 2
+|-- CorpusError                 a corpus file cannot be read as parallel text
+|-- CheckpointError             a checkpoint is missing, incomplete or does not fit
+|-- BundleError                 a bundle is missing, altered, or of a format this version does not read
+|-- ParityError                 an exported graph does not answer as its checkpoint does
+|-- DeviceError                 the device asked for cannot serve
+|-- ServerError                 a server answered a client with an error status
+`-- RequestError                what a caller of the service got wrong, or what the service cannot do now
+    |-- InvalidRequest          INVALID_ARGUMENT    a field is out of bounds
+    |   |-- EmptyText           INVALID_ARGUMENT    nothing to translate
+    |   `-- TextTooLong         INVALID_ARGUMENT    more source tokens than the model reads
+    |-- UnknownModel            NOT_FOUND           no such model or language pair
+    |-- Unsupported             UNIMPLEMENTED       the model cannot do what the option asks
+    |-- QueueFull               RESOURCE_EXHAUSTED  too much is waiting; try again later
+    |-- Expired                 DEADLINE_EXCEEDED   the deadline passed before the work was done
+    |-- Cancelled               CANCELLED           the caller went away
+    |-- Draining                UNAVAILABLE         starting or shutting down; safe to retry
+    `-- EngineFault             INTERNAL            decoding failed; the cause is in the server's log
+"""
+
+from __future__ import annotations
+
+from google.rpc import code_pb2
+
+
+class LingonError(Exception):
+    """Base of all errors raised on purpose; its text is one line that a person can act on."""
+
+    exit_code = 1
+
+
+class SettingsError(LingonError):
+    """A setting is unknown, of the wrong kind or out of bounds."""
+
+    exit_code = 2
+
+
+class CorpusError(LingonError):
+    """A corpus file cannot be read as parallel text; the message names file and line."""
+
+
+class CheckpointError(LingonError):
+    """A checkpoint is missing, incomplete or does not fit the model."""
+
+
+class BundleError(LingonError):
+    """A bundle is missing, altered, or of a format that this version does not read."""
+
+
+class ParityError(LingonError):
+    """An exported graph does not answer as the checkpoint it was made from."""
+
+
+class DeviceError(LingonError):
+    """The device or provider that was asked for cannot serve."""
+
+
+class ServerError(LingonError):
+    """A server ended a call with an error status.
+
+    code: the `google.rpc.Code` number, as in grpc.StatusCode
+    """
+
+    def __init__(self, message: str, code: int) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class RequestError(LingonError):
+    """What a caller of the service got wrong, or what the service cannot do now.
+
+    code: the `google.rpc.Code` of the reply
+    reason: the machine-readable reason of `google.rpc.ErrorInfo`
+    """
+
+    code: int = code_pb2.UNKNOWN
+    reason: str = "UNKNOWN"
+
+
+class InvalidRequest(RequestError):
+    """A field of the request is out of bounds.
+
+    field: the path of the field in the request, as in `google.rpc.BadRequest`
+    """
+
+    code = code_pb2.INVALID_ARGUMENT
+    reason = "INVALID_FIELD"
+
+    def __init__(self, field: str, message: str) -> None:
+        super().__init__(message)
+        self.field = field
+
+
+class EmptyText(InvalidRequest):
+    """A text holds nothing to translate."""
+
+    reason = "EMPTY_TEXT"
+
+
+class TextTooLong(InvalidRequest):
+    """A text has more tokens than the model reads, and splitting was not allowed or cannot help."""
+
+    reason = "TEXT_TOO_LONG"
+
+
+class UnknownModel(RequestError):
+    """No served model has this name, version or language pair."""
+
+    code = code_pb2.NOT_FOUND
+    reason = "UNKNOWN_MODEL"
+
+
+class Unsupported(RequestError):
+    """The model or the method cannot do what an option asks."""
+
+    code = code_pb2.UNIMPLEMENTED
+    reason = "UNSUPPORTED_OPTION"
+
+
+class QueueFull(RequestError):
+    """Too much is waiting already; the caller should come back later."""
+
+    code = code_pb2.RESOURCE_EXHAUSTED
+    reason = "QUEUE_FULL"
+
+
+class Expired(RequestError):
+    """The deadline of the caller passed before the work was done."""
+
+    code = code_pb2.DEADLINE_EXCEEDED
+    reason = "DEADLINE_EXCEEDED"
+
+
+class Cancelled(RequestError):
+    """The caller went away."""
+
+    code = code_pb2.CANCELLED
+    reason = "CANCELLED"
+
+
+class Draining(RequestError):
+    """The server is starting or shutting down; the same call is safe to retry."""
+
+    code = code_pb2.UNAVAILABLE
+    reason = "DRAINING"
+
+
+class EngineFault(RequestError):
+    """Decoding failed inside the server; the text says no more than that, the log says why."""
+
+    code = code_pb2.INTERNAL
+    reason = "ENGINE_FAULT"

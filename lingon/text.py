@@ -1,0 +1,112 @@
+"""Text in and out of a model: normalisation, special ids and the sentencepiece tokenizer."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import sentencepiece
+
+from lingon.errors import BundleError
+
+PAD, BOS, EOS, UNK = 0, 1, 2, 3
+"""Ids of the special pieces, the same in every vocabulary that Lingon trains."""
+
+FORBIDDEN = (PAD, BOS, UNK)
+"""Ids that are never generated: at inference the distribution is over all others."""
+
+_INVISIBLE = re.compile("[\u0000-\u0008\u000e-\u001f\u007f-\u009f\u00ad\u200b\u2060\ufeff\u202a-\u202e\u2066-\u2069]")
+
+
+def normalise(text: str) -> str:
+    """NFC, invisible control characters removed, runs of white space made one space."""
+    return " ".join(_INVISIBLE.sub("", unicodedata.normalize("NFC", text)).split())
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """One token with the span of the text it stands for, in code points, end exclusive."""
+
+    text: str
+    begin: int
+    end: int
+
+
+class Tokenizer:
+    """Two sentencepiece models, or one that serves both sides; both carry the special ids above."""
+
+    JOINT = ("tokenizer.model",)
+    SEPARATE = ("source.model", "target.model")
+
+    def __init__(self, source: bytes, target: bytes | None = None) -> None:
+        """source, target: serialised sentencepiece models; without target, source serves both."""
+        self._models = (source,) if target is None else (source, target)
+        self.source = _load(source)
+        self.target = self.source if target is None else _load(target)
+
+    @classmethod
+    def read(cls, folder: Path) -> Tokenizer:
+        """The tokenizer whose files lie in folder."""
+        for names in (cls.JOINT, cls.SEPARATE):
+            if all((folder / name).is_file() for name in names):
+                return cls(*((folder / name).read_bytes() for name in names))
+        raise BundleError(f"{folder}: holds neither {cls.JOINT[0]} nor {' and '.join(cls.SEPARATE)}")
+
+    def files(self) -> dict[str, bytes]:
+        """The files that `read` finds again, by name."""
+        names = self.JOINT if self.joint else self.SEPARATE
+        return dict(zip(names, self._models, strict=True))
+
+    @property
+    def joint(self) -> bool:
+        """Whether one model serves both sides."""
+        return len(self._models) == 1
+
+    @property
+    def source_vocab(self) -> int:
+        """The number of source pieces."""
+        return int(self.source.get_piece_size())
+
+    @property
+    def target_vocab(self) -> int:
+        """The number of target pieces."""
+        return int(self.target.get_piece_size())
+
+    def encode_source(self, text: str) -> list[int]:
+        """Ids of a normalised source text, the end token last."""
+        return [*self.source.encode(text), EOS]
+
+    def encode_target(self, text: str) -> list[int]:
+        """Ids of a normalised target text, without begin and end tokens."""
+        return list(self.target.encode(text))
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The target text of ids; special ids add nothing to it."""
+        return str(self.target.decode([token for token in ids if token > UNK]))
+
+    def target_pieces(self, ids: Sequence[int]) -> list[str]:
+        """The written form of target ids, as the vocabulary has them."""
+        return [str(self.target.id_to_piece(token)) for token in ids]
+
+    def source_spans(self, text: str) -> list[Piece]:
+        """The pieces of a normalised source text with their spans, without the end token."""
+        return _spans(self.source, text)
+
+    def target_spans(self, text: str) -> list[Piece]:
+        """The pieces of a normalised target text with their spans, without the end token."""
+        return _spans(self.target, text)
+
+
+def _load(model: bytes) -> sentencepiece.SentencePieceProcessor:
+    try:
+        return sentencepiece.SentencePieceProcessor(model_proto=model)
+    except RuntimeError as error:
+        raise BundleError(f"tokenizer: not a sentencepiece model ({error})") from None
+
+
+def _spans(processor: sentencepiece.SentencePieceProcessor, text: str) -> list[Piece]:
+    proto = processor.encode(text, return_type="proto")
+    return [Piece(piece.piece, piece.begin, piece.end) for piece in proto.pieces]

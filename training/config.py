@@ -1,0 +1,239 @@
+"""What a training run is made of: a TOML file read into frozen settings, every key checked once."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from lingon.errors import SettingsError
+
+
+class Settings(BaseModel):
+    """A frozen block of settings that refuses unknown keys."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Corpus(Settings):
+    """Line-parallel text: two files, plain or .gz, or one TSV with the source in column 1, the target in 2."""
+
+    source: Path | None = None
+    target: Path | None = None
+    tsv: Path | None = None
+    repeat: Annotated[int, Field(ge=1)] = 1
+
+    @model_validator(mode="after")
+    def _one_form(self) -> Self:
+        if (self.tsv is None) == (self.source is None) or (self.source is None) != (self.target is None):
+            raise ValueError("name either source and target, or tsv")
+        return self
+
+    def files(self) -> list[Path]:
+        """The files to read."""
+        return [path for path in (self.source, self.target, self.tsv) if path is not None]
+
+
+class DataSettings(Settings):
+    """Which text, and which pairs of it are left out."""
+
+    source_language: str = "en"
+    target_language: str = "de"
+    train: Annotated[tuple[Corpus, ...], Field(min_length=1)]
+    valid: Corpus
+    max_tokens: Annotated[int, Field(ge=2)] = 128  # pieces on either side; a longer pair is dropped
+    max_ratio: Annotated[float, Field(ge=1)] = 3.0  # characters of one side to the other, plus 25
+    drop_duplicates: bool = True
+
+
+class TokenizerSettings(Settings):
+    """How sentencepiece cuts text."""
+
+    kind: Literal["unigram", "bpe"] = "unigram"
+    vocab_size: Annotated[int, Field(ge=16)] = 8000
+    joint: bool = True
+    byte_fallback: bool = True
+    character_coverage: Annotated[float, Field(gt=0, le=1)] = 0.9999
+    path: Path | None = None  # a folder with a trained tokenizer; without it, one is trained first
+    sampling_alpha: Annotated[float, Field(ge=0, le=1)] = 0.0  # subword regularisation; 0 is none
+
+
+class ModelSettings(Settings):
+    """The shape of the Transformer; a preset fills in what is not given."""
+
+    preset: Literal["tiny", "small", "base", "big", "deep-encoder"] = "small"
+    dim: Annotated[int, Field(ge=2)]
+    heads: Annotated[int, Field(ge=1)]
+    ffn: Annotated[int, Field(ge=1)]
+    encoder_layers: Annotated[int, Field(ge=1)]
+    decoder_layers: Annotated[int, Field(ge=1)]
+    norm: Literal["post", "pre"] = "post"
+    activation: Literal["relu", "gelu", "silu"] = "relu"
+    positions: Literal["sinusoidal", "learned"] = "sinusoidal"
+    max_positions: Annotated[int, Field(ge=2)] = 256
+    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.1
+    tie: Literal["all", "decoder", "none"] = "all"
+
+    @property
+    def head_dim(self) -> int:
+        """The width of one head, d_k."""
+        return self.dim // self.heads
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_from_preset(cls, given: Any) -> Any:
+        if not isinstance(given, dict):
+            return given
+        return {**PRESETS.get(given.get("preset", "small"), {}), **given}
+
+    @model_validator(mode="after")
+    def _heads_divide(self) -> Self:
+        if self.dim % self.heads:
+            raise ValueError(f"heads must divide dim ({self.dim}), got {self.heads}")
+        if self.dim % 2:
+            raise ValueError(f"dim must be even, got {self.dim}")
+        return self
+
+
+def _preset(dim: int, heads: int, ffn: int, encoder_layers: int, decoder_layers: int) -> dict[str, int]:
+    return dict(dim=dim, heads=heads, ffn=ffn, encoder_layers=encoder_layers, decoder_layers=decoder_layers)
+
+
+PRESETS = {  # a head is 64 wide in all but tiny: what the fast attention kernels of the serving side want
+    "tiny": _preset(32, 2, 64, 2, 2),
+    "small": _preset(256, 4, 1024, 3, 3),
+    "base": _preset(512, 8, 2048, 6, 6),
+    "big": _preset(1024, 16, 4096, 6, 6),
+    "deep-encoder": _preset(512, 8, 2048, 12, 1),
+}
+
+
+class TrainingSettings(Settings):
+    """The loop: how much is learned from at once, how fast, for how long, and what is kept."""
+
+    batch_tokens: Annotated[int, Field(ge=1)] = 4096  # target tokens, padding counted, of one forward pass
+    accumulate: Annotated[int, Field(ge=1)] = 1  # forward passes to an update, over all processes
+    max_steps: Annotated[int, Field(ge=1)] = 20_000  # updates
+    learning_rate: Annotated[float, Field(gt=0)] = 1e-3  # at its peak, when warm-up ends
+    warmup_steps: Annotated[int, Field(ge=1)] = 1000
+    cooldown_steps: Annotated[int, Field(ge=0)] = 0  # the last updates, over which the rate falls to 0 in a line
+    label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.1
+    clip_norm: Annotated[float, Field(gt=0)] = 1.0
+    weight_decay: Annotated[float, Field(ge=0)] = 0.0
+    precision: Literal["fp32", "bf16", "fp16"] = "fp32"  # of the products; weights and sums stay fp32
+    compile: bool = False
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    seed: Annotated[int, Field(ge=0)] = 1
+    log_every: Annotated[int, Field(ge=1)] = 50  # updates
+    valid_every: Annotated[int, Field(ge=1)] = 1000  # updates; a checkpoint is written as often
+    valid_sentences: Annotated[int, Field(ge=1)] = 500  # of the validation set, translated for BLEU and chrF
+    valid_beam_size: Annotated[int, Field(ge=1)] = 1
+    patience: Annotated[int, Field(ge=0)] = 0  # validations without a better BLEU before stopping; 0 never stops
+    keep_checkpoints: Annotated[int, Field(ge=1)] = 5
+
+    @model_validator(mode="after")
+    def _schedule_fits(self) -> Self:
+        if self.cooldown_steps >= self.max_steps:
+            raise ValueError(f"cooldown_steps must be below max_steps ({self.max_steps}), got {self.cooldown_steps}")
+        return self
+
+
+class Config(Settings):
+    """A whole training run."""
+
+    data: DataSettings
+    tokenizer: TokenizerSettings = TokenizerSettings()
+    model: ModelSettings = Field(default_factory=lambda: ModelSettings.model_validate({}))
+    training: TrainingSettings = TrainingSettings()
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if self.model.tie == "all" and not self.tokenizer.joint:
+            raise ValueError("model.tie = 'all' needs tokenizer.joint = true: one matrix cannot serve two vocabularies")
+        if self.data.max_tokens >= self.model.max_positions:
+            raise ValueError(
+                f"data.max_tokens must be below model.max_positions ({self.model.max_positions}), "
+                f"got {self.data.max_tokens}"
+            )
+        return self
+
+
+def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
+    """The settings of a TOML file (or of a saved config.json), each override `block.key=value` laid over it.
+
+    A path inside the file that is not absolute is meant from the folder of the file.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+        values = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
+    except OSError as error:
+        raise SettingsError(f"{path}: {error.strerror}") from None
+    except ValueError as error:
+        raise SettingsError(f"{path}: {error}") from None
+    for override in overrides:
+        _apply(values, override)
+    return _absolute(parse_config(values, str(path)), path.parent.resolve())
+
+
+def parse_config(values: dict[str, Any], origin: str) -> Config:
+    """Checked settings; the error names origin, the key, its bound and the value."""
+    try:
+        return Config.model_validate(values)
+    except ValidationError as error:
+        raise SettingsError(f"{origin}: {_explain(error)}") from None
+
+
+def _apply(values: dict[str, Any], override: str) -> None:
+    key, equals, text = override.partition("=")
+    *blocks, last = key.strip().split(".")
+    if not equals or not blocks:
+        raise SettingsError(f"--set takes block.key=value, got {override!r}")
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text  # a bare word is a string
+    for block in blocks:
+        values = values.setdefault(block, {})
+    values[last] = value
+
+
+def _absolute(config: Config, folder: Path) -> Config:
+    def moved(corpus: Corpus) -> Corpus:
+        paths = {name: folder / path for name in ("source", "target", "tsv") if (path := getattr(corpus, name))}
+        return corpus.model_copy(update=paths)
+
+    data = config.data.model_copy(update={"train": tuple(map(moved, config.data.train)), "valid": moved(config.data.valid)})
+    tokenizer = config.tokenizer
+    if tokenizer.path is not None:
+        tokenizer = tokenizer.model_copy(update={"path": folder / tokenizer.path})
+    return config.model_copy(update={"data": data, "tokenizer": tokenizer})
+
+
+def _explain(error: ValidationError) -> str:
+    first = error.errors()[0]
+    key = ".".join(str(part) for part in first["loc"])
+    if first["type"] == "extra_forbidden":
+        return f"unknown key {key}{_nearest(first['loc'])}"
+    message = first["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
+    if first["type"] == "missing":
+        return f"{key} is missing"
+    if first["type"] == "value_error":
+        return f"{key}: {message}" if key else message
+    return f"{key} {message[0].lower()}{message[1:]}, got {first['input']!r}"
+
+
+def _nearest(location: tuple[int | str, ...]) -> str:
+    blocks: dict[str, type[BaseModel]] = {
+        "data": DataSettings,
+        "tokenizer": TokenizerSettings,
+        "model": ModelSettings,
+        "training": TrainingSettings,
+    }
+    owner = Config if len(location) == 1 else blocks[str(location[0])] if len(location) == 2 else Corpus
+    close = difflib.get_close_matches(str(location[-1]), owner.model_fields, n=1)
+    return f"; did you mean {close[0]}?" if close else f"; known are {', '.join(owner.model_fields)}"

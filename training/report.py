@@ -1,0 +1,78 @@
+"""What a run says: a progress bar or plain lines for people, JSON lines and TensorBoard for later."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Self
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from torch.utils.tensorboard.writer import SummaryWriter
+
+
+class Report:
+    """Open for the length of a run; a process that does not lead stays silent."""
+
+    def __init__(self, run: Path, max_steps: int, *, speaks: bool) -> None:
+        self._speaks = speaks
+        self._console = Console(stderr=True, quiet=not speaks)
+        self._bar = Progress(
+            TextColumn("[bold]{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("loss {task.fields[loss]:.3f}  {task.fields[rate]:,.0f} tokens/s"),
+            TimeRemainingColumn(),
+            console=self._console,
+            disable=not (speaks and self._console.is_terminal),
+        )
+        self._task = self._bar.add_task("train", total=max_steps, loss=float("nan"), rate=0.0)
+        self._log: IO[str] | None = None
+        self._board: SummaryWriter | None = None
+        if speaks:
+            self._log = (run / "log.jsonl").open("a", encoding="utf-8")
+            self._board = SummaryWriter(str(run / "tensorboard"))
+
+    def __enter__(self) -> Self:
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._bar.stop()
+        if self._log and self._board:
+            self._log.close()
+            self._board.close()
+
+    def say(self, text: str) -> None:
+        """One line for people."""
+        self._console.print(text, highlight=False, markup=False)
+
+    def training(self, step: int, figures: dict[str, float]) -> None:
+        """Figures of the last updates: loss, learning_rate, tokens_per_second, gradient_norm, epoch."""
+        self._record("train", step, figures)
+        self._bar.update(self._task, completed=step, loss=figures["loss"], rate=figures["tokens_per_second"])
+        if not self._console.is_terminal:
+            self.say(
+                f"step {step}  epoch {figures['epoch']:.2f}  loss {figures['loss']:.4f}  "
+                f"{figures['tokens_per_second']:,.0f} target tokens/s"
+            )
+
+    def validation(self, step: int, figures: dict[str, float], signature: str) -> None:
+        """Figures of a validation: perplexity, bleu, chrf."""
+        self._record("valid", step, {**figures, "signature": signature})
+        shown = "  ".join(f"{name} {value:.2f}" for name, value in figures.items())
+        self.say(f"step {step}  valid  {shown}  ({signature})")
+
+    def _record(self, kind: str, step: int, figures: dict[str, float | str] | dict[str, float]) -> None:
+        if self._log is None or self._board is None:
+            return
+        line = {"kind": kind, "step": step, "time": round(time.time(), 1), **figures}
+        self._log.write(json.dumps(line) + "\n")
+        self._log.flush()
+        for name, value in figures.items():
+            if isinstance(value, float):
+                self._board.add_scalar(f"{kind}/{name}", value, step)

@@ -1,0 +1,160 @@
+"""The reference search: greedy and beam, plain and slow.
+
+The engine in `serving` is a second, fast writing of the same search; this one is the independent check of it, so
+the two share no code. What both promise:
+
+- A step takes every live hypothesis' log-probabilities, adds the hypothesis' own, and ranks all continuations of a
+  sentence; of equal ones, the better-ranked parent's and then the lower token id comes first.
+- Of the 2 * beam_size best continuations, those that end and rank within the first beam_size become finished; the
+  best beam_size that do not end live on.
+- score = log-probability / length ** length_penalty, length counting the end token; 0 is no penalty.
+- The search of a sentence stops when enough have finished and no live one scores above the worst of the enough.
+  Enough is num_hypotheses without a length penalty, where scores only fall, so that nothing better can come;
+  with one it is beam_size.
+- At max_length the live ones are taken as they are, unfinished.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from lingon.text import BOS, EOS
+from training.batches import pad
+from training.model import KeyValue, Memory, Transformer
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SearchSettings:
+    """What is looked for."""
+
+    beam_size: int = 1
+    num_hypotheses: int = 1
+    length_penalty: float = 0.0
+    length_factor: float = 2.0  # at most length_factor * source tokens + length_extra target tokens
+    length_extra: int = 16
+
+    def max_length(self, source_length: int, positions: int) -> int:
+        """The most target tokens for a source of source_length tokens, the end tokens counted."""
+        return min(int(self.length_factor * source_length) + self.length_extra, positions)
+
+
+@dataclass(frozen=True, slots=True)
+class Hypothesis:
+    """A translation in tokens.
+
+    tokens: without begin and end token
+    score: log-probability / length ** length_penalty
+    finished: whether it ends with the end token, rather than at the length limit
+    """
+
+    tokens: tuple[int, ...]
+    score: float
+    finished: bool
+
+
+@dataclass(slots=True)
+class _Beam:
+    """The search of one sentence: live hypotheses with their log-probabilities, best first, and finished ones."""
+
+    max_length: int
+    live: list[tuple[tuple[int, ...], float]] = field(default_factory=lambda: [((), 0.0)])
+    found: list[Hypothesis] = field(default_factory=list)
+
+    def advance(self, log_probs: Tensor, settings: SearchSettings) -> list[int]:
+        """Take one step; log_probs is (live, vocab). Returns the parent of every hypothesis that lives on."""
+        totals = log_probs + torch.tensor([score for _, score in self.live])[:, None]
+        width = min(2 * settings.beam_size, totals.numel())
+        ranked = totals.flatten().sort(descending=True, stable=True)
+        parents, live = [], []
+        for rank, index in enumerate(ranked.indices[:width].tolist()):
+            parent, token = divmod(index, totals.size(1))
+            total = float(ranked.values[rank])
+            if token == EOS:
+                if rank < settings.beam_size:
+                    self._finish(self.live[parent][0], total, settings, finished=True)
+            elif len(live) < settings.beam_size:
+                live.append(((*self.live[parent][0], token), total))
+                parents.append(parent)
+        self.live = live
+        if self._is_over(settings):
+            self.live, parents = [], []
+        elif len(live[0][0]) == self.max_length:
+            for tokens, total in live:
+                self._finish(tokens, total, settings, finished=False)
+            self.live, parents = [], []
+        return parents
+
+    def best(self, count: int) -> list[Hypothesis]:
+        """The best finished hypotheses, best first."""
+        return sorted(self.found, key=lambda hypothesis: -hypothesis.score)[:count]
+
+    def _finish(self, tokens: tuple[int, ...], total: float, settings: SearchSettings, *, finished: bool) -> None:
+        score = total / (len(tokens) + finished) ** settings.length_penalty
+        self.found.append(Hypothesis(tokens, score, finished))
+
+    def _is_over(self, settings: SearchSettings) -> bool:
+        enough = settings.num_hypotheses if settings.length_penalty == 0 else settings.beam_size
+        if len(self.found) < enough or not self.live:
+            return not self.live
+        tokens, total = self.live[0]
+        return self.best(enough)[-1].score >= total / len(tokens) ** settings.length_penalty
+
+
+@torch.inference_mode()
+def translate(
+    model: Transformer, sources: Sequence[Sequence[int]], settings: SearchSettings, batch_size: int = 64
+) -> list[list[Hypothesis]]:
+    """The best num_hypotheses translations of each source, best first.
+
+    sources: token ids, each ending with EOS
+    """
+    found: list[list[Hypothesis]] = [[] for _ in sources]
+    order = sorted(range(len(sources)), key=lambda index: len(sources[index]))
+    for first in range(0, len(order), batch_size):
+        chosen = order[first : first + batch_size]
+        for index, hypotheses in zip(chosen, _translate(model, [sources[i] for i in chosen], settings), strict=True):
+            found[index] = hypotheses
+    return found
+
+
+def _translate(
+    model: Transformer, sources: Sequence[Sequence[int]], settings: SearchSettings
+) -> list[list[Hypothesis]]:
+    device = model.output.weight.device
+    lengths = torch.tensor([len(source) for source in sources])
+    memory = model.encode(pad(sources).to(device), lengths.to(device))
+    beams = [_Beam(settings.max_length(len(source), model.settings.max_positions)) for source in sources]
+    past, rows = model.start(len(sources)), torch.arange(len(sources))
+    tokens = torch.full((len(sources),), BOS)
+    while len(rows):
+        past, memory = _select(past, memory, rows.to(device))
+        logits, past = model.decode_step(tokens.to(device), past, memory)
+        rows, tokens = _advance(beams, model.log_probs(logits).cpu(), settings)
+    return [beam.best(settings.num_hypotheses) for beam in beams]
+
+
+def _advance(beams: list[_Beam], log_probs: Tensor, settings: SearchSettings) -> tuple[Tensor, Tensor]:
+    """Take a step in every beam; returns the row each live hypothesis continues, and its last token."""
+    rows: list[int] = []
+    tokens: list[int] = []
+    first = 0
+    for beam in beams:
+        width = len(beam.live)
+        if width:
+            rows += [first + parent for parent in beam.advance(log_probs[first : first + width], settings)]
+            tokens += [live[-1] for live, _ in beam.live]
+        first += width
+    return torch.tensor(rows, dtype=torch.long), torch.tensor(tokens, dtype=torch.long)
+
+
+def _select(past: list[KeyValue], memory: Memory, rows: Tensor) -> tuple[list[KeyValue], Memory]:
+    """The past and the memory of these rows."""
+
+    def pick(layers: list[KeyValue]) -> list[KeyValue]:
+        return [KeyValue(layer.key[rows], layer.value[rows]) for layer in layers]
+
+    return pick(past), Memory(pick(memory.layers), memory.visible[rows])

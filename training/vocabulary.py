@@ -1,0 +1,46 @@
+"""Training the sentencepiece tokenizer."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+
+import sentencepiece
+
+from lingon.errors import SettingsError
+from lingon.text import BOS, EOS, PAD, UNK, Tokenizer
+from training.config import TokenizerSettings
+from training.corpus import Pair, sides
+
+
+def train_tokenizer(pairs: Sequence[Pair], settings: TokenizerSettings) -> Tokenizer:
+    """A tokenizer learned from pairs: one model for both sides, or one each.
+
+    Unigram language model: Kudo (2018); byte-pair encoding: Sennrich et al. (2016).
+    """
+    sources, targets = sides(pairs)
+    if settings.joint:
+        return Tokenizer(_train(sources + targets, settings))
+    return Tokenizer(_train(sources, settings), _train(targets, settings))
+
+
+def _train(lines: Sequence[str], settings: TokenizerSettings) -> bytes:
+    model = io.BytesIO()
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(lines),
+            model_writer=model,
+            model_type=settings.kind,
+            vocab_size=settings.vocab_size,
+            character_coverage=settings.character_coverage,
+            byte_fallback=settings.byte_fallback,
+            pad_id=PAD,
+            bos_id=BOS,
+            eos_id=EOS,
+            unk_id=UNK,
+            normalization_rule_name="identity",  # lingon.text.normalise is the one place that changes text
+            minloglevel=2,
+        )
+    except RuntimeError as error:
+        raise SettingsError(f"tokenizer.vocab_size = {settings.vocab_size} does not fit this text: {error}") from None
+    return model.getvalue()
