@@ -1,0 +1,156 @@
+"""The Transformer's blocks as ONNX nodes, on two-dimensional rows (rows, dim) wherever a product stands.
+
+Every product of a row with a weight is a Gemm over rows, so that a row's result does not depend on how many others
+there are; attention is written out as MatMul, Softmax, MatMul, which measured faster than the fused operators for
+few queries, and shares one copy of keys and values between the beams of a sentence.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from torch import nn
+
+from export.graph import CONTRIB, Graph
+from training.config import ModelSettings
+from training.model import CrossAttention, FeedForward, SelfAttention
+
+MASKED = {"float32": -3e38, "float16": -6e4}  # exp of it is exactly 0, and it is finite
+
+
+def numpy_of(parameter: nn.Parameter | nn.Module) -> np.ndarray:
+    """The values of a parameter."""
+    assert isinstance(parameter, nn.Parameter)
+    return parameter.detach().float().cpu().numpy()
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """Writes blocks into a graph, for a model's settings."""
+
+    graph: Graph
+    settings: ModelSettings
+
+    def embed(self, module: nn.Module, name: str, ids: str, positions: str) -> str:
+        """sqrt(dim) * piece + position, for ids and positions of one shape."""
+        graph = self.graph
+        table = graph.weight(name, numpy_of(module.pieces.weight))  # type: ignore[arg-type, union-attr]
+        pieces = graph.op("Mul", graph.op("Gather", table, ids), graph.number(math.sqrt(self.settings.dim)))
+        places = module.positions.detach().numpy()  # type: ignore[union-attr, operator]
+        # Sinusoids are the same for every model of this width, and float16 does not hold them exactly.
+        table = graph.weight(f"{name}.positions", places)
+        return graph.op("Add", pieces, graph.op("Gather", table, positions))
+
+    def linear(self, module: nn.Module, name: str, rows: str, scale: float = 1.0) -> str:
+        """rows (n, in) times the transposed weight, plus bias: (n, out). scale is folded into both."""
+        assert isinstance(module, nn.Linear)
+        weight = self.graph.weight(f"{name}.weight", numpy_of(module.weight) * np.float32(scale))
+        bias = self.graph.weight(f"{name}.bias", numpy_of(module.bias) * np.float32(scale))
+        return self.graph.op("Gemm", rows, weight, bias, transB=1)
+
+    def norm(self, module: nn.Module, name: str, rows: str) -> str:
+        """LayerNorm over the last dimension; nothing where the model has none."""
+        if not isinstance(module, nn.LayerNorm):
+            return rows
+        gain = self.graph.weight(f"{name}.weight", numpy_of(module.weight))
+        bias = self.graph.weight(f"{name}.bias", numpy_of(module.bias))
+        return self.graph.op("LayerNormalization", rows, gain, bias, axis=-1, epsilon=module.eps)
+
+    def before(self, around: nn.Module, name: str, rows: str) -> str:
+        """What a sublayer reads: see training.model.PostNorm and PreNorm."""
+        return self.norm(around.norm, f"{name}.norm", rows) if self.settings.norm == "pre" else rows  # type: ignore[arg-type]
+
+    def after(self, around: nn.Module, name: str, rows: str, sublayer: str) -> str:
+        """What the next sublayer gets."""
+        total = self.graph.op("Add", rows, sublayer)
+        return total if self.settings.norm == "pre" else self.norm(around.norm, f"{name}.norm", total)  # type: ignore[arg-type]
+
+    def feed_forward(self, module: FeedForward, name: str, rows: str) -> str:
+        """Equation 2 on rows."""
+        inner = self.linear(module.inner, f"{name}.inner", rows)
+        return self.linear(module.outer, f"{name}.outer", self._activate(inner))
+
+    def _activate(self, value: str) -> str:
+        graph = self.graph
+        if self.settings.activation == "relu":
+            return graph.op("Relu", value)
+        if self.settings.activation == "gelu":
+            return graph.op("Gelu", value)
+        return graph.op("Mul", value, graph.op("Sigmoid", value))
+
+    def heads(self, rows: str, outer: str) -> str:
+        """Rows (batch * length, dim) as (batch, heads, length, head_dim); outer: the int64 vector [batch]."""
+        return self.graph.op("Transpose", self._by_head(rows, outer), perm=[0, 2, 1, 3])
+
+    def keys(self, rows: str, outer: str) -> str:
+        """Rows (batch * length, dim) as (batch, heads, head_dim, length): ready for the product with queries."""
+        return self.graph.op("Transpose", self._by_head(rows, outer), perm=[0, 2, 3, 1])
+
+    def _by_head(self, rows: str, outer: str) -> str:
+        sizes = self.graph.ints(-1, self.settings.heads, self.settings.head_dim)
+        return self.graph.op("Reshape", rows, self.graph.op("Concat", outer, sizes, axis=0))
+
+    def split(self, rows: str, parts: int) -> list[str]:
+        """Rows (n, parts * dim) as `parts` of (n, dim)."""
+        names = [f"{rows}.part.{part}" for part in range(parts)]
+        return self.graph.ops("Split", rows, outputs=names, axis=1, num_outputs=parts)
+
+    def attend(self, query: str, key: str, value: str, visible: str | None) -> tuple[str, str]:
+        """Equation 1; the scale is in the queries already. Returns rows (batch * length, dim) and the weights.
+
+        query: (batch, heads, length, head_dim), key: (batch, heads, head_dim, source_length),
+        value: (batch, heads, source_length, head_dim), visible: bool, to be spread over (batch, heads, length,
+        source_length); weights have that shape
+        """
+        graph = self.graph
+        scores = graph.op("MatMul", query, key)
+        if visible is not None:
+            scores = graph.op("Where", visible, scores, graph.number(MASKED[graph.dtype.name]))
+        weights = graph.op("Softmax", scores, axis=-1)
+        mixed = graph.op("Transpose", graph.op("MatMul", weights, value), perm=[0, 2, 1, 3])
+        return graph.op("Reshape", mixed, graph.ints(-1, self.settings.dim)), weights
+
+    def self_attention(
+        self, module: SelfAttention, name: str, rows: str, outer: str, visible: str | None
+    ) -> tuple[str, str]:
+        """A whole sequence over itself; rows (batch * length, dim). Also returns the weights."""
+        packed = self.linear(module.qkv, f"{name}.qkv", rows)
+        query, key, value = self.split(packed, 3)
+        query = self.graph.op("Mul", self.heads(query, outer), self.graph.number(self.settings.head_dim**-0.5))
+        mixed, weights = self.attend(query, self.keys(key, outer), self.heads(value, outer), visible)
+        return self.linear(module.output, f"{name}.output", mixed), weights
+
+    def self_attention_step(
+        self, module: SelfAttention, name: str, rows: str, past: tuple[str, str], lengths: tuple[str, str], to: tuple[str, str]
+    ) -> str:
+        """One position of each row over its own past, which grows in place.
+
+        past: names of keys and values (rows, heads, capacity, head_dim), to: of the same buffers after the step
+        lengths: tokens in each row's past (rows) as int32, and the longest of them plus one, a scalar
+        """
+        graph, settings = self.graph, self.settings
+        packed = graph.op("Unsqueeze", self.linear(module.qkv, f"{name}.qkv", rows), graph.ints(1))
+        mixed = graph.ops(
+            "GroupQueryAttention",
+            *(packed, "", "", *past, *lengths),
+            outputs=[f"{name}.mixed", *to],
+            domain=CONTRIB,
+            num_heads=settings.heads,
+            kv_num_heads=settings.heads,
+            scale=settings.head_dim**-0.5,
+        )[0]
+        flat = graph.op("Reshape", mixed, graph.ints(-1, settings.dim))
+        return self.linear(module.output, f"{name}.output", flat)
+
+    def cross_attention(
+        self, module: CrossAttention, name: str, rows: str, memory: tuple[str, str], outer: str, visible: str | None
+    ) -> tuple[str, str]:
+        """Rows (batch * length, dim) over the memory of their sentence; also returns the weights.
+
+        In a step the rows of a sentence are its beams, side by side, so that all of them read one memory.
+        """
+        query = self.heads(self.linear(module.query, f"{name}.query", rows, self.settings.head_dim**-0.5), outer)
+        mixed, weights = self.attend(query, *memory, visible)
+        return self.linear(module.output, f"{name}.output", mixed), weights

@@ -1,0 +1,45 @@
+"""MODEL_CARD.md: what a model was made of, how, and what is known of it."""
+
+from __future__ import annotations
+
+from lingon.bundle import Manifest
+from training.checkpoint import Checkpoint
+
+
+def model_card(checkpoint: Checkpoint, manifest: Manifest, text: str = "") -> str:
+    """The card; text: the part that only its makers know, such as attribution and scores on test sets."""
+    config, progress = checkpoint.config, checkpoint.progress
+    model, training = config.model, config.training
+    weights = sum(parameter.numel() for parameter in checkpoint.model.parameters())
+    corpora = sorted({path.name for corpus in config.data.train for path in corpus.files()})
+    valid = ", ".join(path.name for path in config.data.valid.files())
+    lines = [
+        f"# {manifest.name}, version {manifest.version}",
+        "",
+        f"A Transformer that translates {manifest.source_language} to {manifest.target_language}.",
+        "",
+        text.strip(),
+        "",
+        "## Made of",
+        "",
+        f"- training text: {', '.join(corpora)}; validation text: {valid}",
+        f"- {weights:,} weights: {model.encoder_layers} encoder and {model.decoder_layers} decoder layers, width "
+        f"{model.dim}, {model.heads} heads, feed-forward {model.ffn}, {model.norm}-norm, {model.activation}, dropout "
+        f"{model.dropout}, embeddings tied: {model.tie}",
+        f"- {manifest.target_vocab:,} {config.tokenizer.kind} pieces, {'joint' if config.tokenizer.joint else 'separate'}",
+        f"- {progress.step:,} updates of {training.accumulate} x {training.batch_tokens:,} tokens, "
+        f"{progress.target_tokens:,} target tokens in {progress.seconds / 3600:.2f} hours",
+        f"- peak learning rate {training.learning_rate}, {training.warmup_steps} warm-up and {training.cooldown_steps} "
+        f"cool-down updates, label smoothing {training.label_smoothing}, {training.precision} products",
+        "",
+        "## Limits",
+        "",
+        f"- at most {manifest.limits.max_source_tokens} source tokens; output at most {manifest.limits.output_factor:g} "
+        f"x source tokens + {manifest.limits.output_extra}",
+        "- it knows the kind of text it was trained on; elsewhere it may translate wrongly with confidence",
+        "",
+        "## Proven at export",
+        "",
+        *(f"- {name} ({precision.provider}): gate {precision.gate}" for name, precision in manifest.precisions.items()),
+    ]
+    return "\n".join(lines).replace("\n\n\n\n", "\n\n") + "\n"

@@ -1,0 +1,49 @@
+"""The verb `export`. Nothing heavy is imported before it runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def export(
+    checkpoint: Annotated[Path, typer.Argument(help="A checkpoint, or a run: its best one.")],
+    folder: Annotated[Path, typer.Argument(help="models/NAME; the next version is written below it.")],
+    precision: Annotated[str, typer.Option(help="Comma-separated: fp32 (CPU), fp16 (CUDA).")] = "fp32,fp16",
+    gate_data: Annotated[
+        tuple[Path, Path] | None, typer.Option(help="Source and target file to prove parity on; else the validation set.")
+    ] = None,
+    gate_sentences: Annotated[int, typer.Option(min=1, help="How many of them, from the first.")] = 500,
+    beam_size: Annotated[int, typer.Option(min=1, help="Default of the bundle.")] = 4,
+    length_penalty: Annotated[float, typer.Option(min=0.0, help="Default of the bundle.")] = 1.0,
+    alignment_layer: Annotated[
+        int | None, typer.Option(help="Decoder layer whose cross-attention tells alignments; else the last but one.")
+    ] = None,
+    card: Annotated[Path | None, typer.Option(help="Text for the model card: attribution, scores.")] = None,
+) -> None:
+    """Export a checkpoint as a verified ONNX bundle."""
+    from export.pipeline import ExportSettings, export_checkpoint
+    from export.report import print_report
+    from lingon.errors import SettingsError
+    from training.checkpoint import load_checkpoint
+    from training.config import Corpus
+    from training.corpus import read_pairs
+
+    loaded = load_checkpoint(checkpoint)
+    corpus = Corpus(source=gate_data[0], target=gate_data[1]) if gate_data else loaded.config.data.valid
+    pairs = [pair for pair in read_pairs(corpus) if pair.source and pair.target]
+    longest = loaded.config.data.max_tokens
+    fitting = [pair for pair in pairs if len(loaded.tokenizer.encode_source(pair.source)) <= longest]
+    if not fitting:
+        raise SettingsError(f"{corpus.files()[0]}: no sentence to prove parity on")
+    settings = ExportSettings(
+        precisions=tuple(name.strip() for name in precision.split(",")),
+        beam_size=beam_size,
+        length_penalty=length_penalty,
+        alignment_layer=alignment_layer,
+        card=card.read_text(encoding="utf-8") if card else "",
+    )
+    bundle = export_checkpoint(loaded, folder, fitting[:gate_sentences], settings, say=lambda line: typer.echo(line, err=True))
+    print_report(bundle)

@@ -1,0 +1,238 @@
+"""The promise of an export: the graphs answer as the checkpoint does. Tensors over a grid of shapes, then the tokens of
+real sentences, the reference search against the engine that will serve."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from lingon.bundle import Limits
+from lingon.errors import ParityError, RequestError
+from lingon.text import BOS, EOS, UNK, Tokenizer
+from serving.engine import Engine
+from serving.job import Hypothesis, Options
+from serving.runner import Runner
+from serving.scheduler import NARROWEST, EngineLimits
+from serving.stream import decode_all
+from training.batches import pad
+from training.model import Transformer
+from training.search import Hypothesis as Reference
+from training.search import SearchSettings, translate
+
+TOLERANCE = {"float32": 1e-4, "float16": 5e-2}  # of a log-probability
+NEAR_TIE = 1e-4  # two candidates this close in both are a toss-up
+MAX_EXCUSED = 0.005  # of the sentences
+ROWS, SOURCES, PASTS = (1, 2, 5), (2, 7, 16), (0, 1, 6)
+
+
+@dataclass(frozen=True, slots=True)
+class TensorReport:
+    """The largest difference of a log-probability, over how many shapes."""
+
+    shapes: int
+    step_difference: float
+    scorer_difference: float
+    tolerance: float
+
+
+@dataclass(frozen=True, slots=True)
+class TokenReport:
+    """How many sentences came out alike, and which differences were toss-ups."""
+
+    beam_size: int
+    sentences: int
+    identical: int
+    excused: tuple[str, ...]
+
+
+def check_tensors(model: Transformer, runner: Runner, dtype: str) -> TensorReport:
+    """Compare steps and scores over a grid of (rows, source_length, past), ragged lengths and pasts among them."""
+    steps, scores, shapes = [0.0], [0.0], 0
+    random = np.random.default_rng(0)
+    for rows in ROWS:
+        for longest in SOURCES:
+            for past in PASTS:
+                case = _Case.draw(random, model, rows, longest, past)
+                steps.append(_step_difference(model, runner, case))
+                scores.append(_score_difference(model, runner, case))
+                shapes += 1
+    report = TensorReport(shapes, max(steps), max(scores), TOLERANCE[dtype])
+    if not max(report.step_difference, report.scorer_difference) <= report.tolerance:
+        raise ParityError(
+            f"log-probabilities differ by {max(report.step_difference, report.scorer_difference):.2e}, "
+            f"more than {report.tolerance:.0e}"
+        )
+    return report
+
+
+def check_tokens(
+    model: Transformer, runner: Runner, tokenizer: Tokenizer, texts: Sequence[str], beam_size: int, length_penalty: float
+) -> TokenReport:
+    """Compare the tokens of the best hypothesis of every text; raises ParityError at the first real difference."""
+    sources = [tuple(tokenizer.encode_source(text)) for text in texts]
+    found = engine_search(runner, sources, beam_size, length_penalty)
+    expected = translate(model, sources, reference_settings(runner.limits, beam_size, length_penalty))
+    excused = []
+    for text, source, mine, theirs in zip(texts, sources, found, expected, strict=True):
+        if mine[0].tokens == theirs[0].tokens and mine[0].finished == theirs[0].finished:
+            continue
+        if not _is_toss_up(model, runner, source, mine[0], theirs[0], beam_size):
+            raise ParityError(
+                f"beam size {beam_size}: {text!r} becomes {tokenizer.decode(mine[0].tokens)!r} in the engine and "
+                f"{tokenizer.decode(theirs[0].tokens)!r} in the reference"
+            )
+        excused.append(text)
+    if len(excused) > MAX_EXCUSED * len(texts):
+        raise ParityError(f"beam size {beam_size}: {len(excused)} of {len(texts)} sentences are toss-ups: {excused[0]!r}")
+    return TokenReport(beam_size, len(texts), len(texts) - len(excused), tuple(excused))
+
+
+def engine_search(
+    runner: Runner, sources: Sequence[tuple[int, ...]], beam_size: int, length_penalty: float
+) -> list[tuple[Hypothesis, ...]]:
+    """What the serving engine finds for each source."""
+    engine = Engine(runner, EngineLimits(max_rows=64 * beam_size))
+    engine.start()
+    try:
+        options = [
+            Options(
+                beam_size=beam_size,
+                length_penalty=length_penalty,
+                max_output_tokens=runner.limits.max_output(len(source)),
+            )
+            for source in sources
+        ]
+        outcomes = decode_all(engine, sources, options)
+    finally:
+        engine.stop(timeout=0)
+    for outcome in outcomes:
+        if isinstance(outcome, RequestError):
+            raise ParityError(f"the engine failed on a sentence: {outcome}")
+    return [outcome for outcome in outcomes if not isinstance(outcome, RequestError)]
+
+
+def reference_settings(limits: Limits, beam_size: int, length_penalty: float) -> SearchSettings:
+    """The reference search with the bounds of a bundle."""
+    return SearchSettings(
+        beam_size=beam_size,
+        length_penalty=length_penalty,
+        length_factor=limits.output_factor,
+        length_extra=limits.output_extra,
+    )
+
+
+def as_table(report: TensorReport | TokenReport) -> dict[str, Any]:
+    """The report as the manifest holds it."""
+    return asdict(report)
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    """Random sources, and targets to feed; the last row's past is as long as the case says, the others' shorter."""
+
+    sources: list[list[int]]
+    targets: list[list[int]]
+
+    @classmethod
+    def draw(cls, random: np.random.Generator, model: Transformer, rows: int, longest: int, past: int) -> _Case:
+        source_vocab = model.source_embedding.pieces.num_embeddings
+        target_vocab = model.target_embedding.pieces.num_embeddings
+
+        def ids(length: int, vocab: int) -> list[int]:
+            return random.integers(UNK + 1, vocab, length).tolist()
+
+        lengths = [longest, *random.integers(2, longest + 1, rows - 1)]
+        pasts = [past, *random.integers(0, past + 1, rows - 1)]
+        return cls(
+            [[*ids(int(length) - 1, source_vocab), EOS] for length in lengths],
+            [ids(int(length), target_vocab) for length in pasts],
+        )
+
+    @property
+    def source_lengths(self) -> np.ndarray:
+        return np.array([len(source) for source in self.sources])
+
+    @property
+    def target_lengths(self) -> np.ndarray:
+        return np.array([len(target) for target in self.targets])
+
+
+@torch.inference_mode()
+def _expected(model: Transformer, case: _Case) -> list[np.ndarray]:
+    """Log-probabilities (target_length + 1, vocab) of each row, decoded at once and alone."""
+    rows = []
+    for source, target in zip(case.sources, case.targets, strict=True):
+        logits = model(torch.tensor([source]), torch.tensor([len(source)]), torch.tensor([[BOS, *target]]))
+        rows.append(model.log_probs(logits)[0].numpy())
+    return rows
+
+
+def _step_difference(model: Transformer, runner: Runner, case: _Case) -> float:
+    """Feed all rows in one batch, each from its own step on, so that their pasts differ in length."""
+    rows, longest = len(case.sources), int(case.target_lengths.max())
+    encoded = runner.encode(pad(case.sources).numpy(), case.source_lengths)
+    buffers = runner.open(rows, 1, NARROWEST, longest + 1)
+    for row in range(rows):
+        buffers.place(row, encoded, row)
+    expected, difference = _expected(model, case), 0.0
+    for step in range(longest + 1):
+        positions = np.maximum(step - (longest - case.target_lengths), 0)
+        tokens = np.array([[BOS, *target][place] for target, place in zip(case.targets, positions, strict=True)])
+        found = buffers.step(rows, tokens, positions, logits=False)
+        for row, place in enumerate(positions):
+            likely = expected[row][place][found.candidate_ids[row]]
+            difference = max(difference, float(np.abs(likely - found.candidate_log_probs[row]).max()))
+    return difference
+
+
+def _score_difference(model: Transformer, runner: Runner, case: _Case) -> float:
+    targets = pad([target or [EOS] for target in case.targets]).numpy()
+    scored = runner.score(pad(case.sources).numpy(), case.source_lengths, targets, case.target_lengths)
+    difference = 0.0
+    for target, row, log_probs in zip(case.targets, scored, _expected(model, case), strict=True):
+        likely = log_probs[np.arange(len(target) + 1), [*target, EOS]]
+        difference = max(difference, float(np.abs(likely - row.log_probs).max()))
+    return difference
+
+
+def _is_toss_up(
+    model: Transformer, runner: Runner, source: tuple[int, ...], mine: Hypothesis, theirs: Reference, beam_size: int
+) -> bool:
+    """Whether the two candidates of the first differing decision lie within NEAR_TIE of each other in both.
+
+    In greedy search the decision is the first token that differs; in beam search the ranking of the two hypotheses.
+    """
+    if beam_size > 1:
+        return _near(mine.score, theirs.score) and _near(*_rescored(model, source, mine, theirs))
+    both = [(*tokens, EOS) for tokens in (mine.tokens, theirs.tokens)]
+    place = next((step for step, pair in enumerate(zip(*both, strict=False)) if pair[0] != pair[1]), None)
+    if place is None:
+        return False
+    case = _Case([list(source)], [list(mine.tokens[:place])])
+    torch_row = _expected(model, case)[0][place]
+    buffers = runner.open(1, 1, 1 << (len(source) + NARROWEST).bit_length(), place + 1)
+    buffers.place(0, runner.encode(np.array([source]), case.source_lengths), 0)
+    for step, token in enumerate([BOS, *mine.tokens[:place]]):
+        found = buffers.step(1, np.array([token]), np.array([step]), logits=True)
+    assert found.logits is not None
+    logits = found.logits[0]
+    first, second = both[0][place], both[1][place]
+    return _near(torch_row[first], torch_row[second]) and _near(logits[first], logits[second])
+
+
+@torch.inference_mode()
+def _rescored(model: Transformer, source: tuple[int, ...], mine: Hypothesis, theirs: Reference) -> tuple[float, float]:
+    """The reference's score of the engine's hypothesis, and of its own."""
+    case = _Case([list(source)], [list(mine.tokens)])
+    labels = [*mine.tokens, EOS][: len(mine.log_probs)]
+    total = _expected(model, case)[0][np.arange(len(labels)), labels].sum()
+    penalty = np.log(sum(mine.log_probs) / mine.score) / np.log(len(labels)) if mine.score and len(labels) > 1 else 0.0
+    return float(total / len(labels) ** penalty), theirs.score
+
+
+def _near(one: float, other: float) -> bool:
+    return abs(float(one) - float(other)) <= NEAR_TIE

@@ -1,0 +1,266 @@
+"""The three graphs of a Transformer: encoder, one decoder step, scorer. One builder for every provider and precision."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+from onnx import TensorProto
+
+from export.blocks import Blocks, numpy_of
+from export.graph import Graph, WeightFile
+from lingon import bundle
+from lingon.bundle import State, StateKind
+from training.model import DecoderLayer, EncoderLayer, Transformer
+
+
+def states(model: Transformer) -> tuple[State, ...]:
+    """What the decoder reads at every step: per layer a memory of the source and a cache of its own past."""
+    settings = model.settings
+    shapes: dict[str, tuple[StateKind, tuple[int | str, ...]]] = {
+        "memory.{}.key": ("memory", (settings.heads, settings.head_dim, "source_length")),
+        "memory.{}.value": ("memory", (settings.heads, "source_length", settings.head_dim)),
+        "self.{}.key": ("cache", (settings.heads, "capacity", settings.head_dim)),
+        "self.{}.value": ("cache", (settings.heads, "capacity", settings.head_dim)),
+    }
+    layers = range(settings.decoder_layers)
+    return tuple(State(name.format(layer), *rest) for layer in layers for name, rest in shapes.items())
+
+
+@dataclass(slots=True)
+class TransformerGraphs:
+    """Builds the graphs of a model.
+
+    dtype: float32 for the CPU provider, float16 for CUDA. Both have GroupQueryAttention with a length for every row
+    in that type (CUDA has no float32 kernel of it); all else is written in operators that both have.
+    candidates: how many of the likeliest next tokens a step hands out
+    """
+
+    model: Transformer
+    dtype: type[np.floating[Any]]
+    candidates: int
+    weights: WeightFile
+
+    def files(self) -> dict[str, bytes]:
+        """Every graph file by name, and the weights they share."""
+        graphs = {bundle.ENCODER: self.encoder(), bundle.DECODER: self.decoder(), bundle.SCORER: self.scorer()}
+        return {**graphs, bundle.WEIGHTS: self.weights.to_bytes()}
+
+    def encoder(self) -> bytes:
+        """source_ids, source_lengths -> the memory of every decoder layer."""
+        blocks = self._blocks("encoder")
+        graph = blocks.graph
+        source = _Source.declare(blocks)
+        rows, _ = self._encode(blocks, source)
+        for layer, (key, value) in enumerate(self._remember(blocks, rows, source.outer)):
+            heads, head_dim = self.model.settings.heads, self.model.settings.head_dim
+            graph.output(key, f"memory.{layer}.key", self.dtype, ("batch", heads, head_dim, "source_length"))
+            graph.output(value, f"memory.{layer}.value", self.dtype, ("batch", heads, "source_length", head_dim))
+        return graph.finish()
+
+    def decoder(self) -> bytes:
+        """One step: token_ids, positions, memory, pasts -> candidates, logits, presents."""
+        blocks = self._blocks("decoder")
+        graph, settings = blocks.graph, self.model.settings
+        ids = graph.input(bundle.TOKEN_IDS, np.int64, ["rows"])
+        positions = graph.input(bundle.POSITIONS, np.int64, ["rows"])
+        lengths = graph.input(bundle.MEMORY_LENGTHS, np.int64, ["sentences"])
+        declared = {state.name: self._declare(graph, state) for state in states(self.model)}
+        outer = graph.op("Shape", lengths)
+        width = graph.op("Shape", declared["memory.0.key"], start=3, end=4)
+        visible = _visible(graph, lengths, width)
+        past_lengths = _past_lengths(graph, positions)
+        rows = blocks.embed(self.model.target_embedding, self._name_of_target_pieces(), ids, positions)
+        for number, layer in enumerate(self._decoder_layers()):
+            memory = (declared[f"memory.{number}.key"], declared[f"memory.{number}.value"])
+            past = (declared[f"self.{number}.key"], declared[f"self.{number}.value"])
+            present = tuple(
+                graph.produced(
+                    bundle.present_name(f"self.{number}.{part}"),
+                    self.dtype,
+                    ("rows", settings.heads, "capacity", settings.head_dim),
+                )
+                for part in ("key", "value")
+            )
+            name = f"decoder.{number}"
+            read = blocks.before(layer.around_attention, f"{name}.around_attention", rows)
+            attended = blocks.self_attention_step(
+                layer.attention, f"{name}.attention", read, past, past_lengths, (present[0], present[1])
+            )
+            rows = blocks.after(layer.around_attention, f"{name}.around_attention", rows, attended)
+            rows, _ = self._rest_of_layer(blocks, layer, name, rows, memory, outer, visible)
+        self._choose(blocks, rows)
+        return graph.finish()
+
+    def scorer(self) -> bytes:
+        """Teacher-forced: source and target at once -> log-probability of every label, every attention matrix."""
+        blocks = self._blocks("scorer")
+        graph = blocks.graph
+        source = _Source.declare(blocks)
+        target = graph.input(bundle.TARGET_IDS, np.int64, ["batch", "target_length"])
+        labels = graph.input(bundle.LABELS, np.int64, ["batch", "target_length"])
+        rows, encoder_weights = self._encode(blocks, source)
+        memories = self._remember(blocks, rows, source.outer)
+        places = _range(graph, graph.op("Shape", target, start=1, end=2))
+        causal = graph.op("LessOrEqual", places, graph.op("Unsqueeze", places, graph.ints(1)))
+        hidden = blocks.embed(self.model.target_embedding, self._name_of_target_pieces(), target, places)
+        rows = graph.op("Reshape", hidden, graph.ints(-1, self.model.settings.dim))
+        own_weights, cross_weights = [], []
+        for number, (layer, memory) in enumerate(zip(self._decoder_layers(), memories, strict=True)):
+            name = f"decoder.{number}"
+            read = blocks.before(layer.around_attention, f"{name}.around_attention", rows)
+            attended, own = blocks.self_attention(layer.attention, f"{name}.attention", read, source.outer, causal)
+            rows = blocks.after(layer.around_attention, f"{name}.around_attention", rows, attended)
+            rows, cross = self._rest_of_layer(blocks, layer, name, rows, memory, source.outer, source.visible)
+            own_weights.append(own)
+            cross_weights.append(cross)
+        log_probs = graph.op("LogSoftmax", self._wide(graph, self._logits(blocks, rows)), axis=-1)
+        chosen = graph.op("GatherElements", log_probs, graph.op("Reshape", labels, graph.ints(-1, 1)), axis=1)
+        shaped = graph.op("Reshape", chosen, graph.op("Shape", labels))
+        graph.output(shaped, bundle.TOKEN_LOG_PROBS, np.float32, ("batch", "target_length"))
+        for weights, output, shape in (
+            (encoder_weights, bundle.ENCODER_ATTENTION, ("source_length", "source_length")),
+            (own_weights, bundle.DECODER_ATTENTION, ("target_length", "target_length")),
+            (cross_weights, bundle.CROSS_ATTENTION, ("target_length", "source_length")),
+        ):
+            stacked = graph.op("Concat", *(graph.op("Unsqueeze", each, graph.ints(1)) for each in weights), axis=1)
+            sizes = ("batch", len(weights), self.model.settings.heads, *shape)
+            graph.output(self._wide(graph, stacked), output, np.float32, sizes)
+        return graph.finish()
+
+    def _wide(self, graph: Graph, value: str) -> str:
+        """The value in float32: sums of exponentials over a vocabulary need its range."""
+        return value if self.dtype == np.float32 else graph.op("Cast", value, to=TensorProto.FLOAT)
+
+    def _blocks(self, name: str) -> Blocks:
+        return Blocks(Graph(name, self.weights, self.dtype), self.model.settings)
+
+    def _declare(self, graph: Graph, state: State) -> str:
+        owner = "sentences" if state.kind == "memory" else "rows"
+        name = state.name if state.kind == "memory" else bundle.past_name(state.name)
+        return graph.input(name, self.dtype, (owner, *state.shape))
+
+    def _name_of_target_pieces(self) -> str:
+        tied = self.model.source_embedding.pieces.weight is self.model.target_embedding.pieces.weight
+        return "pieces" if tied else "target_pieces"
+
+    def _decoder_layers(self) -> list[DecoderLayer]:
+        return [cast(DecoderLayer, layer) for layer in self.model.decoder]
+
+    def _encode(self, blocks: Blocks, source: _Source) -> tuple[str, list[str]]:
+        """The encoder's output as rows (batch * source_length, dim), and every layer's attention weights."""
+        graph, model = blocks.graph, self.model
+        tied = model.source_embedding.pieces.weight is model.target_embedding.pieces.weight
+        name = "pieces" if tied else "source_pieces"
+        hidden = blocks.embed(model.source_embedding, name, source.ids, source.places)
+        rows = graph.op("Reshape", hidden, graph.ints(-1, model.settings.dim))
+        seen = []
+        for number, module in enumerate(model.encoder):
+            layer, name = cast(EncoderLayer, module), f"encoder.{number}"
+            read = blocks.before(layer.around_attention, f"{name}.around_attention", rows)
+            attended, weights = blocks.self_attention(
+                layer.attention, f"{name}.attention", read, source.outer, source.visible
+            )
+            rows = blocks.after(layer.around_attention, f"{name}.around_attention", rows, attended)
+            rows = self._feed_forward(blocks, layer, name, rows)
+            seen.append(weights)
+        return blocks.norm(model.encoder_norm, "encoder_norm", rows), seen
+
+    def _remember(self, blocks: Blocks, rows: str, outer: str) -> list[tuple[str, str]]:
+        """Keys and values of every decoder layer's cross-attention, all in one product."""
+        layers = self._decoder_layers()
+        weight = np.concatenate([numpy_of(layer.cross.key_value.weight) for layer in layers])
+        bias = np.concatenate([numpy_of(layer.cross.key_value.bias) for layer in layers])
+        packed = blocks.graph.op(
+            "Gemm", rows, blocks.graph.weight("memory.weight", weight), blocks.graph.weight("memory.bias", bias), transB=1
+        )
+        parts = blocks.split(packed, 2 * len(layers))
+        return [
+            (blocks.keys(key, outer), blocks.heads(value, outer))
+            for key, value in zip(parts[::2], parts[1::2], strict=True)
+        ]
+
+    def _rest_of_layer(
+        self,
+        blocks: Blocks,
+        layer: DecoderLayer,
+        name: str,
+        rows: str,
+        memory: tuple[str, str],
+        outer: str,
+        visible: str,
+    ) -> tuple[str, str]:
+        """Cross-attention and feed-forward of a decoder layer; also returns the cross-attention's weights."""
+        read = blocks.before(layer.around_cross, f"{name}.around_cross", rows)
+        crossed, weights = blocks.cross_attention(layer.cross, f"{name}.cross", read, memory, outer, visible)
+        rows = blocks.after(layer.around_cross, f"{name}.around_cross", rows, crossed)
+        return self._feed_forward(blocks, layer, name, rows), weights
+
+    def _feed_forward(self, blocks: Blocks, layer: EncoderLayer | DecoderLayer, name: str, rows: str) -> str:
+        read = blocks.before(layer.around_feed_forward, f"{name}.around_feed_forward", rows)
+        fed = blocks.feed_forward(layer.feed_forward, f"{name}.feed_forward", read)
+        return blocks.after(layer.around_feed_forward, f"{name}.around_feed_forward", rows, fed)
+
+    def _logits(self, blocks: Blocks, rows: str, named: str | None = None) -> str:
+        """Logits (n, vocab) over the pieces that may be generated: the others are beyond reach."""
+        graph, model = blocks.graph, self.model
+        rows = blocks.norm(model.decoder_norm, "decoder_norm", rows)
+        tied = model.output.weight is model.target_embedding.pieces.weight
+        weight = graph.weight(self._name_of_target_pieces() if tied else "output", numpy_of(model.output.weight))
+        forbidden = graph.weight("forbidden", model.forbidden.cpu().numpy())
+        return graph.op("Gemm", rows, weight, forbidden, named=named, transB=1)
+
+    def _choose(self, blocks: Blocks, rows: str) -> None:
+        """The likeliest next tokens with their log-probabilities, so that no row of the vocabulary leaves the graph."""
+        graph = blocks.graph
+        vocab = self.model.output.weight.size(0)
+        logits = self._logits(blocks, rows, named=graph.produced(bundle.LOGITS, self.dtype, ("rows", vocab)))
+        logits = self._wide(graph, logits)
+        count = min(self.candidates, vocab)
+        ids = graph.produced(bundle.CANDIDATE_IDS, np.int64, ("rows", count))
+        best, _ = graph.ops("TopK", logits, graph.ints(count), outputs=["best", ids], axis=-1)
+        top = graph.op("ReduceMax", best, graph.ints(-1), keepdims=1)
+        # ReduceLogSumExp took seven times as long as the sum written out.
+        total = graph.op("ReduceSum", graph.op("Exp", graph.op("Sub", logits, top)), graph.ints(-1), keepdims=1)
+        log_probs = graph.produced(bundle.CANDIDATE_LOG_PROBS, np.float32, ("rows", count))
+        graph.op("Sub", graph.op("Sub", best, top), graph.op("Log", total), named=log_probs)
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """The inputs of an encoder and what follows from them.
+
+    ids (batch, source_length), outer [batch], places 0..source_length - 1, visible (batch, 1, 1, source_length)
+    """
+
+    ids: str
+    outer: str
+    places: str
+    visible: str
+
+    @classmethod
+    def declare(cls, blocks: Blocks) -> _Source:
+        graph = blocks.graph
+        ids = graph.input(bundle.SOURCE_IDS, np.int64, ["batch", "source_length"])
+        lengths = graph.input(bundle.SOURCE_LENGTHS, np.int64, ["batch"])
+        width = graph.op("Shape", ids, start=1, end=2)
+        return cls(ids, graph.op("Shape", lengths), _range(graph, width), _visible(graph, lengths, width))
+
+
+def _range(graph: Graph, width: str) -> str:
+    """0 to width - 1; width is an int64 vector of one."""
+    zero, one = graph.constant(np.array(0, np.int64)), graph.constant(np.array(1, np.int64))
+    return graph.op("Range", zero, graph.op("Squeeze", width, graph.ints(0)), one)
+
+
+def _visible(graph: Graph, lengths: str, width: str) -> str:
+    """(n, 1, 1, width): True before each of lengths (n)."""
+    return graph.op("Less", _range(graph, width), graph.op("Unsqueeze", lengths, graph.ints(1, 2, 3)))
+
+
+def _past_lengths(graph: Graph, positions: str) -> tuple[str, str]:
+    """What GroupQueryAttention asks for: the last index of each row as int32, and the longest length after the step."""
+    last = graph.op("Cast", positions, to=TensorProto.INT32)
+    longest = graph.op("ReduceMax", last, graph.ints(0), keepdims=0)
+    return last, graph.op("Add", longest, graph.constant(np.array(1, np.int32)))

@@ -1,0 +1,111 @@
+"""Who waits and who is let in: policy on plain numbers, without tensors, threads or a clock."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from lingon.errors import QueueFull, SettingsError
+from serving.job import DecodeJob, Job
+
+NARROWEST = 16  # source tokens; a multiple of 4 keeps sums independent of padding, see serving/onnx_runner.py
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EngineLimits:
+    """How much waits and how much is decoded together."""
+
+    max_queue_texts: int = 1024
+    max_queue_tokens: int = 65_536  # source tokens
+    max_rows: int = 64  # sentences times beam size, over all lanes
+    max_batch_tokens: int = 4096  # of one encoder run, padding counted
+
+    def __post_init__(self) -> None:
+        for name in ("max_queue_texts", "max_queue_tokens", "max_rows", "max_batch_tokens"):
+            if getattr(self, name) < 1:
+                raise SettingsError(f"{name} must be at least 1, got {getattr(self, name)}")
+
+
+def rows_of(job: Job) -> int:
+    """How many rows a job takes while it runs."""
+    return job.options.beam_size if isinstance(job, DecodeJob) else 1
+
+
+def width_for(source_length: int) -> int:
+    """The memory bucket of a source: 16, 32, 64, ... tokens."""
+    width = NARROWEST
+    while width < source_length:
+        width *= 2
+    return width
+
+
+class Queue:
+    """The jobs that wait, in the order they came."""
+
+    def __init__(self, limits: EngineLimits) -> None:
+        self._limits = limits
+        self._jobs: OrderedDict[int, Job] = OrderedDict()
+        self._tokens = 0
+
+    def __len__(self) -> int:
+        return len(self._jobs)
+
+    @property
+    def tokens(self) -> int:
+        """Source tokens that wait."""
+        return self._tokens
+
+    def check(self, jobs: Sequence[Job]) -> None:
+        """Raise QueueFull if these do not all find room."""
+        tokens = sum(len(job.source_ids) for job in jobs)
+        if len(self._jobs) + len(jobs) > self._limits.max_queue_texts:
+            raise QueueFull(
+                f"{len(self._jobs)} texts wait, {len(jobs)} more would exceed the limit of {self._limits.max_queue_texts}"
+            )
+        if self._tokens + tokens > self._limits.max_queue_tokens:
+            raise QueueFull(
+                f"{self._tokens} source tokens wait, {tokens} more would exceed the limit of "
+                f"{self._limits.max_queue_tokens}"
+            )
+
+    def add(self, jobs: Iterable[Job]) -> None:
+        """Let these wait."""
+        for job in jobs:
+            self._jobs[job.number] = job
+            self._tokens += len(job.source_ids)
+
+    def remove(self, number: int) -> Job | None:
+        """Take a job out, if it waits here."""
+        job = self._jobs.pop(number, None)
+        if job is not None:
+            self._tokens -= len(job.source_ids)
+        return job
+
+    def expired(self, now: float) -> list[Job]:
+        """Take out the jobs whose deadline has passed."""
+        late = [number for number, job in self._jobs.items() if job.deadline is not None and job.deadline <= now]
+        return [job for number in late if (job := self.remove(number))]
+
+    def admit(self, running_rows: int) -> list[Job]:
+        """Take out who may join a batch of running_rows, first come first served; nobody overtakes."""
+        admitted: list[Job] = []
+        while self._jobs:
+            job = next(iter(self._jobs.values()))
+            if running_rows + rows_of(job) > max(self._limits.max_rows, rows_of(job)):
+                break
+            running_rows += rows_of(job)
+            self.remove(job.number)
+            admitted.append(job)
+        return admitted
+
+
+def encoder_batches(lengths: Sequence[int], max_tokens: int) -> list[list[int]]:
+    """Places of sources in batches of like length, each within max_tokens of padded source (or a single source)."""
+    batches: list[list[int]] = []
+    for place in sorted(range(len(lengths)), key=lengths.__getitem__):
+        if batches and (len(batches[-1]) + 1) * lengths[place] <= max_tokens:
+            batches[-1].append(place)
+        else:
+            batches.append([place])
+    return batches

@@ -1,0 +1,39 @@
+"""Many sentences through an engine from one thread: submitted as room is there, answered in order."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Iterable
+
+from lingon.errors import QueueFull, RequestError
+from serving.engine import Engine
+from serving.job import DecodeJob, Hypothesis, Options
+
+Outcome = tuple[Hypothesis, ...] | RequestError
+
+
+def decode_all(engine: Engine, sources: Iterable[tuple[int, ...]], options: list[Options]) -> list[Outcome]:
+    """The outcome of every source (token ids, EOS last), in order; options: one for each."""
+    done: queue.SimpleQueue[tuple[int, Outcome]] = queue.SimpleQueue()
+    outcomes: dict[int, Outcome] = {}
+    for index, (source, wanted) in enumerate(zip(sources, options, strict=True)):
+        job = DecodeJob(source_ids=source, options=wanted, on_done=_answer(done, index))
+        while not _submitted(engine, job):
+            place, outcome = done.get()
+            outcomes[place] = outcome
+    while len(outcomes) < len(options):
+        place, outcome = done.get()
+        outcomes[place] = outcome
+    return [outcomes[index] for index in range(len(options))]
+
+
+def _answer(done: queue.SimpleQueue[tuple[int, Outcome]], index: int):  # type: ignore[no-untyped-def]
+    return lambda outcome: done.put((index, outcome))
+
+
+def _submitted(engine: Engine, job: DecodeJob) -> bool:
+    try:
+        engine.submit([job])
+    except QueueFull:
+        return False
+    return True
