@@ -11,19 +11,18 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from torch import nn
+from torch import Tensor, nn
 
 from export.graph import CONTRIB, Graph
 from training.config import ModelSettings
-from training.model import CrossAttention, FeedForward, SelfAttention
+from training.model import CrossAttention, Embedding, FeedForward, PostNorm, SelfAttention
 
 MASKED = {"float32": -3e38, "float16": -6e4}  # exp of it is exactly 0, and it is finite
 
 
-def numpy_of(parameter: nn.Parameter | nn.Module) -> np.ndarray:
+def numpy_of(tensor: Tensor) -> np.ndarray:
     """The values of a parameter."""
-    assert isinstance(parameter, nn.Parameter)
-    return parameter.detach().float().cpu().numpy()
+    return tensor.detach().float().cpu().numpy()
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,19 +32,20 @@ class Blocks:
     graph: Graph
     settings: ModelSettings
 
-    def embed(self, module: nn.Module, name: str, ids: str, positions: str) -> str:
-        """sqrt(dim) * piece + position, for ids and positions of one shape."""
-        graph = self.graph
-        table = graph.weight(name, numpy_of(module.pieces.weight))  # type: ignore[arg-type, union-attr]
-        pieces = graph.op("Mul", graph.op("Gather", table, ids), graph.number(math.sqrt(self.settings.dim)))
-        places = module.positions.detach().numpy()  # type: ignore[union-attr, operator]
-        # Sinusoids are the same for every model of this width, and float16 does not hold them exactly.
-        table = graph.weight(f"{name}.positions", places)
-        return graph.op("Add", pieces, graph.op("Gather", table, positions))
+    def embed(self, module: Embedding, name: str, side: str, ids: str, positions: str) -> str:
+        """sqrt(dim) * piece + position, for ids and positions of one shape.
 
-    def linear(self, module: nn.Module, name: str, rows: str, scale: float = 1.0) -> str:
+        name: of the matrix of pieces, which both sides may share; side: whose positions they are, if learned
+        """
+        graph = self.graph
+        table = graph.weight(name, numpy_of(module.pieces.weight))
+        pieces = graph.op("Mul", graph.op("Gather", table, ids), graph.number(math.sqrt(self.settings.dim)))
+        owner = f"{side}." if self.settings.positions == "learned" else ""
+        places = graph.weight(f"{owner}position_table", numpy_of(module.positions))
+        return graph.op("Add", pieces, graph.op("Gather", places, positions))
+
+    def linear(self, module: nn.Linear, name: str, rows: str, scale: float = 1.0) -> str:
         """rows (n, in) times the transposed weight, plus bias: (n, out). scale is folded into both."""
-        assert isinstance(module, nn.Linear)
         weight = self.graph.weight(f"{name}.weight", numpy_of(module.weight) * np.float32(scale))
         bias = self.graph.weight(f"{name}.bias", numpy_of(module.bias) * np.float32(scale))
         return self.graph.op("Gemm", rows, weight, bias, transB=1)
@@ -58,14 +58,14 @@ class Blocks:
         bias = self.graph.weight(f"{name}.bias", numpy_of(module.bias))
         return self.graph.op("LayerNormalization", rows, gain, bias, axis=-1, epsilon=module.eps)
 
-    def before(self, around: nn.Module, name: str, rows: str) -> str:
+    def before(self, around: PostNorm, name: str, rows: str) -> str:
         """What a sublayer reads: see training.model.PostNorm and PreNorm."""
-        return self.norm(around.norm, f"{name}.norm", rows) if self.settings.norm == "pre" else rows  # type: ignore[arg-type]
+        return self.norm(around.norm, f"{name}.norm", rows) if self.settings.norm == "pre" else rows
 
-    def after(self, around: nn.Module, name: str, rows: str, sublayer: str) -> str:
+    def after(self, around: PostNorm, name: str, rows: str, sublayer: str) -> str:
         """What the next sublayer gets."""
         total = self.graph.op("Add", rows, sublayer)
-        return total if self.settings.norm == "pre" else self.norm(around.norm, f"{name}.norm", total)  # type: ignore[arg-type]
+        return total if self.settings.norm == "pre" else self.norm(around.norm, f"{name}.norm", total)
 
     def feed_forward(self, module: FeedForward, name: str, rows: str) -> str:
         """Equation 2 on rows."""
@@ -123,7 +123,13 @@ class Blocks:
         return self.linear(module.output, f"{name}.output", mixed), weights
 
     def self_attention_step(
-        self, module: SelfAttention, name: str, rows: str, past: tuple[str, str], lengths: tuple[str, str], to: tuple[str, str]
+        self,
+        module: SelfAttention,
+        name: str,
+        rows: str,
+        past: tuple[str, str],
+        lengths: tuple[str, str],
+        to: tuple[str, str],
     ) -> str:
         """One position of each row over its own past, which grows in place.
 

@@ -13,6 +13,8 @@ def model_card(checkpoint: Checkpoint, manifest: Manifest, text: str = "") -> st
     weights = sum(parameter.numel() for parameter in checkpoint.model.parameters())
     corpora = sorted({path.name for corpus in config.data.train for path in corpus.files()})
     valid = ", ".join(path.name for path in config.data.valid.files())
+    kind = f"{config.tokenizer.kind} pieces, {'joint' if config.tokenizer.joint else 'separate'}"
+    limits = manifest.limits
     lines = [
         f"# {manifest.name}, version {manifest.version}",
         "",
@@ -26,7 +28,7 @@ def model_card(checkpoint: Checkpoint, manifest: Manifest, text: str = "") -> st
         f"- {weights:,} weights: {model.encoder_layers} encoder and {model.decoder_layers} decoder layers, width "
         f"{model.dim}, {model.heads} heads, feed-forward {model.ffn}, {model.norm}-norm, {model.activation}, dropout "
         f"{model.dropout}, embeddings tied: {model.tie}",
-        f"- {manifest.target_vocab:,} {config.tokenizer.kind} pieces, {'joint' if config.tokenizer.joint else 'separate'}",
+        f"- {manifest.target_vocab:,} {kind}",
         f"- {progress.step:,} updates of {training.accumulate} x {training.batch_tokens:,} tokens, "
         f"{progress.target_tokens:,} target tokens in {progress.seconds / 3600:.2f} hours",
         f"- peak learning rate {training.learning_rate}, {training.warmup_steps} warm-up and {training.cooldown_steps} "
@@ -34,8 +36,8 @@ def model_card(checkpoint: Checkpoint, manifest: Manifest, text: str = "") -> st
         "",
         "## Limits",
         "",
-        f"- at most {manifest.limits.max_source_tokens} source tokens; output at most {manifest.limits.output_factor:g} "
-        f"x source tokens + {manifest.limits.output_extra}",
+        f"- at most {limits.max_source_tokens} source tokens; output at most {limits.output_factor:g} "
+        f"x source tokens + {limits.output_extra}",
         "- it knows the kind of text it was trained on; elsewhere it may translate wrongly with confidence",
         "",
         "## Proven at export",

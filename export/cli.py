@@ -13,7 +13,8 @@ def export(
     folder: Annotated[Path, typer.Argument(help="models/NAME; the next version is written below it.")],
     precision: Annotated[str, typer.Option(help="Comma-separated: fp32 (CPU), fp16 (CUDA).")] = "fp32,fp16",
     gate_data: Annotated[
-        tuple[Path, Path] | None, typer.Option(help="Source and target file to prove parity on; else the validation set.")
+        tuple[Path, Path] | None,
+        typer.Option(help="Source and target file to prove parity on; else the validation set."),
     ] = None,
     gate_sentences: Annotated[int, typer.Option(min=1, help="How many of them, from the first.")] = 500,
     beam_size: Annotated[int, typer.Option(min=1, help="Default of the bundle.")] = 4,
@@ -45,5 +46,7 @@ def export(
         alignment_layer=alignment_layer,
         card=card.read_text(encoding="utf-8") if card else "",
     )
-    bundle = export_checkpoint(loaded, folder, fitting[:gate_sentences], settings, say=lambda line: typer.echo(line, err=True))
+    bundle = export_checkpoint(
+        loaded, folder, fitting[:gate_sentences], settings, say=lambda line: typer.echo(line, err=True)
+    )
     print_report(bundle)

@@ -1,11 +1,11 @@
 """The promise of an export: the graphs answer as the checkpoint does. Tensors over a grid of shapes, then the tokens of
-real sentences, the reference search against the engine that will serve."""
+real sentences, the reference search against the engine that will serve.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ from lingon.text import BOS, EOS, UNK, Tokenizer
 from serving.engine import Engine
 from serving.job import Hypothesis, Options
 from serving.runner import Runner
-from serving.scheduler import NARROWEST, EngineLimits
+from serving.scheduler import NARROWEST, EngineLimits, width_for
 from serving.stream import decode_all
 from training.batches import pad
 from training.model import Transformer
@@ -70,7 +70,12 @@ def check_tensors(model: Transformer, runner: Runner, dtype: str) -> TensorRepor
 
 
 def check_tokens(
-    model: Transformer, runner: Runner, tokenizer: Tokenizer, texts: Sequence[str], beam_size: int, length_penalty: float
+    model: Transformer,
+    runner: Runner,
+    tokenizer: Tokenizer,
+    texts: Sequence[str],
+    beam_size: int,
+    length_penalty: float,
 ) -> TokenReport:
     """Compare the tokens of the best hypothesis of every text; raises ParityError at the first real difference."""
     sources = [tuple(tokenizer.encode_source(text)) for text in texts]
@@ -80,14 +85,16 @@ def check_tokens(
     for text, source, mine, theirs in zip(texts, sources, found, expected, strict=True):
         if mine[0].tokens == theirs[0].tokens and mine[0].finished == theirs[0].finished:
             continue
-        if not _is_toss_up(model, runner, source, mine[0], theirs[0], beam_size):
+        if not _is_toss_up(model, runner, source, (mine[0], theirs[0]), beam_size, length_penalty):
             raise ParityError(
                 f"beam size {beam_size}: {text!r} becomes {tokenizer.decode(mine[0].tokens)!r} in the engine and "
                 f"{tokenizer.decode(theirs[0].tokens)!r} in the reference"
             )
         excused.append(text)
     if len(excused) > MAX_EXCUSED * len(texts):
-        raise ParityError(f"beam size {beam_size}: {len(excused)} of {len(texts)} sentences are toss-ups: {excused[0]!r}")
+        raise ParityError(
+            f"beam size {beam_size}: {len(excused)} of {len(texts)} sentences are toss-ups: {excused[0]!r}"
+        )
     return TokenReport(beam_size, len(texts), len(texts) - len(excused), tuple(excused))
 
 
@@ -125,11 +132,6 @@ def reference_settings(limits: Limits, beam_size: int, length_penalty: float) ->
     )
 
 
-def as_table(report: TensorReport | TokenReport) -> dict[str, Any]:
-    """The report as the manifest holds it."""
-    return asdict(report)
-
-
 @dataclass(frozen=True, slots=True)
 class _Case:
     """Random sources, and targets to feed; the last row's past is as long as the case says, the others' shorter."""
@@ -143,7 +145,7 @@ class _Case:
         target_vocab = model.target_embedding.pieces.num_embeddings
 
         def ids(length: int, vocab: int) -> list[int]:
-            return random.integers(UNK + 1, vocab, length).tolist()
+            return list(random.integers(UNK + 1, vocab, length).tolist())
 
         lengths = [longest, *random.integers(2, longest + 1, rows - 1)]
         pasts = [past, *random.integers(0, past + 1, rows - 1)]
@@ -200,38 +202,46 @@ def _score_difference(model: Transformer, runner: Runner, case: _Case) -> float:
 
 
 def _is_toss_up(
-    model: Transformer, runner: Runner, source: tuple[int, ...], mine: Hypothesis, theirs: Reference, beam_size: int
+    model: Transformer,
+    runner: Runner,
+    source: tuple[int, ...],
+    pair: tuple[Hypothesis, Reference],
+    beam_size: int,
+    length_penalty: float,
 ) -> bool:
     """Whether the two candidates of the first differing decision lie within NEAR_TIE of each other in both.
 
-    In greedy search the decision is the first token that differs; in beam search the ranking of the two hypotheses.
+    In beam search the decision is the ranking of the two hypotheses, in greedy search the first token that differs.
     """
+    mine, theirs = pair
     if beam_size > 1:
-        return _near(mine.score, theirs.score) and _near(*_rescored(model, source, mine, theirs))
+        return _near(mine.score, theirs.score) and _near(_rescored(model, source, mine, length_penalty), theirs.score)
     both = [(*tokens, EOS) for tokens in (mine.tokens, theirs.tokens)]
-    place = next((step for step, pair in enumerate(zip(*both, strict=False)) if pair[0] != pair[1]), None)
+    place = next((step for step, (one, other) in enumerate(zip(*both, strict=False)) if one != other), None)
     if place is None:
         return False
     case = _Case([list(source)], [list(mine.tokens[:place])])
-    torch_row = _expected(model, case)[0][place]
-    buffers = runner.open(1, 1, 1 << (len(source) + NARROWEST).bit_length(), place + 1)
+    candidates = [tokens[place] for tokens in both]
+    return all(_near(*row[candidates]) for row in (_expected(model, case)[0][place], _last_logits(runner, case)))
+
+
+def _last_logits(runner: Runner, case: _Case) -> np.ndarray:
+    """The graph's logits (vocab) after the target of a case of one row."""
+    source, target = case.sources[0], case.targets[0]
+    buffers = runner.open(1, 1, width_for(len(source)), len(target) + 1)
     buffers.place(0, runner.encode(np.array([source]), case.source_lengths), 0)
-    for step, token in enumerate([BOS, *mine.tokens[:place]]):
+    for step, token in enumerate([BOS, *target]):
         found = buffers.step(1, np.array([token]), np.array([step]), logits=True)
     assert found.logits is not None
-    logits = found.logits[0]
-    first, second = both[0][place], both[1][place]
-    return _near(torch_row[first], torch_row[second]) and _near(logits[first], logits[second])
+    row: np.ndarray = found.logits[0]
+    return row
 
 
-@torch.inference_mode()
-def _rescored(model: Transformer, source: tuple[int, ...], mine: Hypothesis, theirs: Reference) -> tuple[float, float]:
-    """The reference's score of the engine's hypothesis, and of its own."""
-    case = _Case([list(source)], [list(mine.tokens)])
+def _rescored(model: Transformer, source: tuple[int, ...], mine: Hypothesis, length_penalty: float) -> float:
+    """What the checkpoint scores the engine's hypothesis."""
     labels = [*mine.tokens, EOS][: len(mine.log_probs)]
-    total = _expected(model, case)[0][np.arange(len(labels)), labels].sum()
-    penalty = np.log(sum(mine.log_probs) / mine.score) / np.log(len(labels)) if mine.score and len(labels) > 1 else 0.0
-    return float(total / len(labels) ** penalty), theirs.score
+    log_probs = _expected(model, _Case([list(source)], [list(mine.tokens)]))[0]
+    return float(log_probs[np.arange(len(labels)), labels].sum() / len(labels) ** length_penalty)
 
 
 def _near(one: float, other: float) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ import onnxruntime as ort
 
 from export.card import model_card
 from export.graph import WeightFile
-from export.parity import as_table, check_tensors, check_tokens
+from export.parity import check_tensors, check_tokens
 from export.quality import check_quality
 from export.transformer import TransformerGraphs, states
 from lingon import bundle as names
@@ -45,7 +45,9 @@ class ExportSettings:
     def __post_init__(self) -> None:
         unknown = [name for name in self.precisions if name not in DTYPES]
         if unknown or "fp32" not in self.precisions:
-            raise SettingsError(f"--precision must name fp32, and of {', '.join(DTYPES)} only; got {','.join(self.precisions)}")
+            raise SettingsError(
+                f"--precision must name fp32, and of {', '.join(DTYPES)} only; got {','.join(self.precisions)}"
+            )
         if not 1 <= self.beam_size <= self.max_beam_size:
             raise SettingsError(f"--beam-size must be 1 to {self.max_beam_size}, got {self.beam_size}")
 
@@ -128,14 +130,14 @@ def _prove(
         )
         runner = load_runner(trial, precision, threads=0)
     dtype = np.dtype(DTYPES[precision][0]).name
-    report: dict[str, Any] = {"tensors": as_table(check_tensors(checkpoint.model, runner, dtype))}
+    report: dict[str, Any] = {"tensors": asdict(check_tensors(checkpoint.model, runner, dtype))}
     say(f"{precision}: {report['tensors']['shapes']} shapes compared on {here}")
     sources = [pair.source for pair in pairs]
     if precision == "fp32":
         report["sentences"] = len(pairs)
         for beam_size, penalty in ((1, 0.0), (4, settings.length_penalty)):
             tokens = check_tokens(checkpoint.model, runner, checkpoint.tokenizer, sources, beam_size, penalty)
-            report["greedy" if beam_size == 1 else f"beam {beam_size}"] = as_table(tokens)
+            report["greedy" if beam_size == 1 else f"beam {beam_size}"] = asdict(tokens)
             say(f"{precision}: beam size {beam_size}: {tokens.identical} of {tokens.sentences} sentences identical")
     elif here != provider:
         report["checked_on"] = here

@@ -20,7 +20,7 @@ BEAM_SIZE = 4
 def check_quality(
     checkpoint: Checkpoint, runner: Runner, pairs: Sequence[Pair], length_penalty: float
 ) -> dict[str, Any]:
-    """Translate pairs with the graphs and with the checkpoint in fp32; raises ParityError where they are too far apart."""
+    """Translate pairs with graphs and checkpoint; raises ParityError where their scores are too far apart."""
     tokenizer, references = checkpoint.tokenizer, [pair.target for pair in pairs]
     sources = [tuple(tokenizer.encode_source(pair.source)) for pair in pairs]
     found = engine_search(runner, sources, BEAM_SIZE, length_penalty)

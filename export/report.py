@@ -15,7 +15,11 @@ def print_report(bundle: Bundle) -> None:
         table.add_column(column)
     for name, precision in bundle.manifest.precisions.items():
         for check, figures in precision.report.items():
-            shown = figures if not isinstance(figures, dict) else ", ".join(f"{key} {_short(value)}" for key, value in figures.items())
+            shown = (
+                figures
+                if not isinstance(figures, dict)
+                else ", ".join(f"{key} {_short(value)}" for key, value in figures.items())
+            )
             table.add_row(name, precision.provider, precision.gate, check, str(shown))
     console = Console(soft_wrap=True)
     console.print(table)

@@ -1,9 +1,9 @@
-"""The three graphs of a Transformer: encoder, one decoder step, scorer. One builder for every provider and precision."""
+"""The three graphs of a Transformer: encoder, decoder step, scorer. One builder for every provider and precision."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from onnx import TensorProto
@@ -71,7 +71,7 @@ class TransformerGraphs:
         width = graph.op("Shape", declared["memory.0.key"], start=3, end=4)
         visible = _visible(graph, lengths, width)
         past_lengths = _past_lengths(graph, positions)
-        rows = blocks.embed(self.model.target_embedding, self._name_of_target_pieces(), ids, positions)
+        rows = blocks.embed(self.model.target_embedding, self._name_of_target_pieces(), "target", ids, positions)
         for number, layer in enumerate(self._decoder_layers()):
             memory = (declared[f"memory.{number}.key"], declared[f"memory.{number}.value"])
             past = (declared[f"self.{number}.key"], declared[f"self.{number}.value"])
@@ -104,7 +104,7 @@ class TransformerGraphs:
         memories = self._remember(blocks, rows, source.outer)
         places = _range(graph, graph.op("Shape", target, start=1, end=2))
         causal = graph.op("LessOrEqual", places, graph.op("Unsqueeze", places, graph.ints(1)))
-        hidden = blocks.embed(self.model.target_embedding, self._name_of_target_pieces(), target, places)
+        hidden = blocks.embed(self.model.target_embedding, self._name_of_target_pieces(), "target", target, places)
         rows = graph.op("Reshape", hidden, graph.ints(-1, self.model.settings.dim))
         own_weights, cross_weights = [], []
         for number, (layer, memory) in enumerate(zip(self._decoder_layers(), memories, strict=True)):
@@ -146,18 +146,18 @@ class TransformerGraphs:
         return "pieces" if tied else "target_pieces"
 
     def _decoder_layers(self) -> list[DecoderLayer]:
-        return [cast(DecoderLayer, layer) for layer in self.model.decoder]
+        return list(self.model.decoder)
 
     def _encode(self, blocks: Blocks, source: _Source) -> tuple[str, list[str]]:
         """The encoder's output as rows (batch * source_length, dim), and every layer's attention weights."""
         graph, model = blocks.graph, self.model
         tied = model.source_embedding.pieces.weight is model.target_embedding.pieces.weight
         name = "pieces" if tied else "source_pieces"
-        hidden = blocks.embed(model.source_embedding, name, source.ids, source.places)
+        hidden = blocks.embed(model.source_embedding, name, "source", source.ids, source.places)
         rows = graph.op("Reshape", hidden, graph.ints(-1, model.settings.dim))
         seen = []
-        for number, module in enumerate(model.encoder):
-            layer, name = cast(EncoderLayer, module), f"encoder.{number}"
+        for number, layer in enumerate(model.encoder):
+            name = f"encoder.{number}"
             read = blocks.before(layer.around_attention, f"{name}.around_attention", rows)
             attended, weights = blocks.self_attention(
                 layer.attention, f"{name}.attention", read, source.outer, source.visible
@@ -173,7 +173,11 @@ class TransformerGraphs:
         weight = np.concatenate([numpy_of(layer.cross.key_value.weight) for layer in layers])
         bias = np.concatenate([numpy_of(layer.cross.key_value.bias) for layer in layers])
         packed = blocks.graph.op(
-            "Gemm", rows, blocks.graph.weight("memory.weight", weight), blocks.graph.weight("memory.bias", bias), transB=1
+            "Gemm",
+            rows,
+            blocks.graph.weight("memory.weight", weight),
+            blocks.graph.weight("memory.bias", bias),
+            transB=1,
         )
         parts = blocks.split(packed, 2 * len(layers))
         return [
@@ -223,8 +227,11 @@ class TransformerGraphs:
         top = graph.op("ReduceMax", best, graph.ints(-1), keepdims=1)
         # ReduceLogSumExp took seven times as long as the sum written out.
         total = graph.op("ReduceSum", graph.op("Exp", graph.op("Sub", logits, top)), graph.ints(-1), keepdims=1)
+        # Log computes whole vectors one way and what is left over another, in the last bit: it gets whole vectors.
+        spread = graph.op("Add", total, graph.constant(np.zeros((1, 16), np.float32)))
+        log_total = graph.op("ReduceMax", graph.op("Log", spread), graph.ints(-1), keepdims=1)
         log_probs = graph.produced(bundle.CANDIDATE_LOG_PROBS, np.float32, ("rows", count))
-        graph.op("Sub", graph.op("Sub", best, top), graph.op("Log", total), named=log_probs)
+        graph.op("Sub", graph.op("Sub", best, top), log_total, named=log_probs)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,6 @@
 """The engine: one thread that admits, encodes, steps and hands out, sentence by sentence, without ever waiting for a
-batch to fill or to end."""
+batch to fill or to end.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -15,8 +17,8 @@ from lingon.errors import Cancelled, Draining, EngineFault, Expired, RequestErro
 from lingon.text import EOS, PAD
 from serving.job import DecodeJob, Hypothesis, Job, ScoreJob
 from serving.lane import Lane
-from serving.onnx_runner import load_runner
 from serving.observer import Observer, Silent
+from serving.onnx_runner import load_runner
 from serving.runner import Runner
 from serving.scheduler import EngineLimits, Queue, encoder_batches, width_for
 
@@ -185,10 +187,9 @@ class Engine:
             return
         source_ids, source_lengths = _padded([job.source_ids for job in jobs])
         target_ids, target_lengths = _padded([job.target_ids for job in jobs])
-        for job, scored in zip(
-            jobs, self._runner.score(source_ids, source_lengths, target_ids, target_lengths), strict=True
-        ):
-            self._close(job, len(job.target_ids) + 1, "OK", lambda job=job, scored=scored: job.on_done(scored))
+        scores = self._runner.score(source_ids, source_lengths, target_ids, target_lengths)
+        for job, scored in zip(jobs, scores, strict=True):
+            self._close(job, len(job.target_ids) + 1, "OK", partial(job.on_done, scored))
 
     def _step(self, lane: Lane) -> None:
         lane.compact()
@@ -205,11 +206,11 @@ class Engine:
 
     def _end(self, job: Job, outcome: tuple[Hypothesis, ...] | RequestError) -> None:
         if isinstance(outcome, RequestError):
-            self._close(job, 0, outcome.reason, lambda: job.on_done(outcome))
+            self._close(job, 0, outcome.reason, partial(job.on_done, outcome))
         else:
             assert isinstance(job, DecodeJob)
             tokens = sum(len(hypothesis.log_probs) for hypothesis in outcome)
-            self._close(job, tokens, "OK", lambda: job.on_done(outcome))
+            self._close(job, tokens, "OK", partial(job.on_done, outcome))
 
     def _close(self, job: Job, target_tokens: int, outcome: str, answer: Callable[[], None]) -> None:
         """Forget a job, count it, and call back; a fault in the caller's code ends nobody else's job."""

@@ -1,4 +1,4 @@
-"""A lane: a running batch of sentences of one beam width and one memory width. Every other option mixes freely in it."""
+"""A lane: a running batch of sentences of one beam width and one memory width; every other option mixes freely."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class _Sentence:
         if len(self.found) < enough:
             return False
         generated = max(steps - len(self.job.prefix), 1)
-        return self.best(enough)[-1].score >= best_live_total / generated**options.length_penalty
+        return bool(self.best(enough)[-1].score >= best_live_total / generated**options.length_penalty)
 
 
 class Lane:

@@ -1,4 +1,4 @@
-"""What the engine tells whoever measures it; every call is on the engine's thread (or the submitter's, if it says so)."""
+"""What the engine tells whoever measures it; calls come from the engine's thread, where nothing else is said."""
 
 from __future__ import annotations
 

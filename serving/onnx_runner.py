@@ -32,7 +32,10 @@ def load_runner(bundle: Bundle, precision: str, threads: int) -> OnnxRunner:
     provider = bundle.manifest.precisions[precision].provider
     files = bundle.graphs(precision, names.ENCODER, names.DECODER, names.SCORER)
     weights = files.pop(names.WEIGHTS)
-    sessions = {name: _session(graph, weights, provider, threads, bundle.folder / precision / name) for name, graph in files.items()}
+    sessions = {
+        name: _session(graph, weights, provider, threads, bundle.folder / precision / name)
+        for name, graph in files.items()
+    }
     return OnnxRunner(bundle.manifest, sessions[names.ENCODER], sessions[names.DECODER], sessions[names.SCORER])
 
 
@@ -89,7 +92,13 @@ class OnnxBuffers:
     """
 
     def __init__(
-        self, manifest: Manifest, session: ort.InferenceSession, sentences: int, beam_size: int, width: int, capacity: int
+        self,
+        manifest: Manifest,
+        session: ort.InferenceSession,
+        sentences: int,
+        beam_size: int,
+        width: int,
+        capacity: int,
     ) -> None:
         self._session, self._beam_size = session, beam_size
         self._memory = manifest.states_of("memory")
@@ -139,10 +148,9 @@ class OnnxBuffers:
         """Copy rows of every cache, up to length, and of every recurrent state."""
         copied = 0
         for state in self._caches:
-            array, past = self._arrays[state.name], _past(state, length)
-            moved = array[(sources, *past)]
-            array[(targets, *past)] = moved
-            copied += moved.nbytes
+            past = self._arrays[state.name][:, *_past(state, length)]
+            past[targets] = past[sources]
+            copied += past[0].nbytes * len(sources)
         for state in self._recurrent:
             self._arrays[state.name][targets] = self._arrays[state.name][sources]
         return copied
@@ -158,7 +166,9 @@ class OnnxBuffers:
         binding, rows = self._session.io_binding(), sentences * self._beam_size
         if logits and len(self._arrays[names.LOGITS]) < rows:
             most = len(self._arrays[names.TOKEN_IDS])
-            self._arrays[names.LOGITS] = np.zeros((most, *self._arrays[names.LOGITS].shape[1:]), self._arrays[names.LOGITS].dtype)
+            self._arrays[names.LOGITS] = np.zeros(
+                (most, *self._arrays[names.LOGITS].shape[1:]), self._arrays[names.LOGITS].dtype
+            )
         for name in (*(state.name for state in self._memory), names.MEMORY_LENGTHS):
             self._bind_one(binding.bind_input, name, name, sentences)
         for name in (names.TOKEN_IDS, names.POSITIONS):

@@ -61,7 +61,8 @@ class Queue:
         tokens = sum(len(job.source_ids) for job in jobs)
         if len(self._jobs) + len(jobs) > self._limits.max_queue_texts:
             raise QueueFull(
-                f"{len(self._jobs)} texts wait, {len(jobs)} more would exceed the limit of {self._limits.max_queue_texts}"
+                f"{len(self._jobs)} texts wait, {len(jobs)} more would exceed the limit of "
+                f"{self._limits.max_queue_texts}"
             )
         if self._tokens + tokens > self._limits.max_queue_tokens:
             raise QueueFull(

@@ -1,0 +1,122 @@
+"""The graphs answer as the model they were built from, for every option of the model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+import torch
+
+from export.graph import IR_VERSION, OPSET, Graph, WeightFile
+from export.parity import check_tensors
+from export.transformer import TransformerGraphs, states
+from lingon import bundle
+from lingon.bundle import past_name, present_name
+from lingon.errors import ParityError
+from tests.models import random_model, random_runner
+from training.model import Transformer
+
+OPTIONS = [
+    {},
+    {"norm": "pre"},
+    {"activation": "gelu"},
+    {"activation": "silu", "norm": "pre"},
+    {"positions": "learned"},
+    {"tie": "decoder"},
+    {"tie": "none", "positions": "learned"},
+    {"encoder_layers": 3, "decoder_layers": 1},
+    {"dim": 128, "heads": 2, "ffn": 96},
+]
+
+
+def build(model: Transformer, dtype: Any = np.float32) -> dict[str, bytes]:
+    return TransformerGraphs(model, dtype, 16, WeightFile()).files()
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_graphs_answer_as_the_model(options: dict[str, Any]) -> None:
+    report = check_tensors(random_model(**options), random_runner(**options), "float32")
+    assert report.shapes == 27
+    assert 0 < report.step_difference < 1e-4
+
+
+@pytest.mark.parametrize("options", OPTIONS[:2], ids=str)
+def test_half_precision_graphs_answer_nearly_so_on_the_cpu(options: dict[str, Any]) -> None:
+    check_tensors(random_model(**options), random_runner(dtype="fp16", **options), "float16")
+
+
+def test_another_models_graphs_do_not_pass() -> None:
+    with pytest.raises(ParityError, match="log-probabilities differ by"):
+        check_tensors(random_model(1), random_runner(0), "float32")
+
+
+def test_the_scorer_hands_out_every_attention_matrix() -> None:
+    model, runner = random_model(), random_runner()
+    feed = {
+        bundle.SOURCE_IDS: np.array([[5, 6, 7, 2], [8, 2, 0, 0]]),
+        bundle.SOURCE_LENGTHS: np.array([4, 2]),
+        bundle.TARGET_IDS: np.array([[1, 9, 10], [1, 11, 0]]),
+        bundle.LABELS: np.array([[9, 10, 2], [11, 2, 0]]),
+    }
+    names = [bundle.ENCODER_ATTENTION, bundle.DECODER_ATTENTION, bundle.CROSS_ATTENTION]
+    encoder, decoder, cross = runner.scorer.run(names, feed)
+    layers, heads = model.settings.decoder_layers, model.settings.heads
+    assert encoder.shape == (2, model.settings.encoder_layers, heads, 4, 4)
+    assert decoder.shape == (2, layers, heads, 3, 3)
+    assert cross.shape == (2, layers, heads, 3, 4)
+    for weights in (encoder, decoder, cross):
+        assert weights.sum(axis=-1) == pytest.approx(1, abs=1e-5)
+    assert (np.triu(decoder, 1) == 0).all(), "no token looks ahead"
+    assert (cross[1, :, :, :, 2:] == 0).all(), "nobody looks at padding"
+
+
+def test_declared_states_are_the_decoders_inputs_and_outputs() -> None:
+    runner, model = random_runner(), random_model()
+    inputs = {each.name: each.shape[1:] for each in runner.decoder.get_inputs()}
+    outputs = {each.name for each in runner.decoder.get_outputs()}
+    for state in states(model):
+        if state.kind == "memory":
+            assert inputs[state.name] == list(state.shape)
+        else:
+            assert inputs[past_name(state.name)] == list(state.shape)
+            assert present_name(state.name) in outputs
+    assert {each.name for each in runner.encoder.get_outputs()} == {
+        state.name for state in states(model) if state.kind == "memory"
+    }
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_graphs_are_well_formed_for_the_runtime_that_serves(dtype: Any) -> None:
+    for name, content in build(random_model(), dtype).items():
+        if name == bundle.WEIGHTS:
+            continue
+        model = onnx.load_model_from_string(content)
+        assert model.ir_version == IR_VERSION
+        assert {each.domain: each.version for each in model.opset_import}[""] == OPSET
+        for each in (*model.graph.input, *model.graph.output):
+            assert all(dim.dim_param or dim.dim_value for dim in each.type.tensor_type.shape.dim), each.name
+
+
+def test_building_twice_gives_the_same_bytes() -> None:
+    assert build(random_model()) == build(random_model())
+
+
+def test_weights_that_half_precision_holds_are_stored_so_and_mean_the_same() -> None:
+    model = Transformer(random_model().settings, 40, 40).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(parameter.half().float())
+    rounded, exact = build(model), build(random_model())
+    assert len(rounded[bundle.WEIGHTS]) < 0.6 * len(exact[bundle.WEIGHTS])
+    values = np.array([1.0, 0.5, 3.0], np.float32)
+    graph = Graph("g", WeightFile(), np.float32)
+    assert graph.weight("exact", values) == "exact.wide"
+    assert graph.weight("fine", values + np.float32(1e-6)) == "fine"
+
+
+def test_weights_stand_once_in_the_file_whatever_reads_them() -> None:
+    model = random_model()
+    numbers = sum(parameter.numel() for parameter in model.parameters()) + model.settings.max_positions * 32 + 40
+    assert len(build(model)[bundle.WEIGHTS]) < 4 * numbers + 64 * 100

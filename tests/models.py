@@ -1,0 +1,76 @@
+"""Tiny models with random weights, and their graphs on ONNX Runtime: real arithmetic, in milliseconds."""
+
+from __future__ import annotations
+
+import functools
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from export.graph import WeightFile
+from export.transformer import TransformerGraphs, states
+from lingon.bundle import Alignment, Defaults, Limits, Manifest, Precision, write_bundle
+from lingon.text import EOS, UNK
+from serving.onnx_runner import CPU, OnnxRunner, load_runner
+from training.config import ModelSettings
+from training.model import Transformer
+
+VOCAB = 40
+
+
+@functools.cache
+def random_model(seed: int = 0, **settings: Any) -> Transformer:
+    """A tiny model whose weights are large enough for its outputs to vary and to end."""
+    torch.manual_seed(seed)
+    model = Transformer(ModelSettings.model_validate({"preset": "tiny", **settings}), VOCAB, VOCAB).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += 0.1 * torch.randn_like(parameter)
+        model.output.weight[EOS] *= 0.7 if model.settings.positions == "learned" else 1.5
+    return model
+
+
+def limits_of(model: Transformer) -> Limits:
+    """Bounds that a test reaches quickly."""
+    return Limits(model.settings.max_positions // 2, model.settings.max_positions, 1.5, 8, 8)
+
+
+def manifest_of(model: Transformer, dtype: str = "fp32") -> Manifest:
+    return Manifest(
+        name="random",
+        version=1,
+        created="2026-01-01T00:00:00+00:00",
+        source_language="en",
+        target_language="de",
+        architecture="transformer",
+        source_vocab=VOCAB,
+        target_vocab=VOCAB,
+        special_ids={"pad": 0, "bos": 1, "eos": 2, "unk": 3},
+        limits=limits_of(model),
+        defaults=Defaults(),
+        candidates=16,
+        states=states(model),
+        precisions={dtype: Precision(CPU, "random")},
+        alignment=Alignment(0, (0, 1)),
+    )
+
+
+@functools.cache
+def random_runner(seed: int = 0, dtype: str = "fp32", **settings: Any) -> OnnxRunner:
+    """The graphs of random_model, on one core."""
+    model = random_model(seed, **settings)
+    kind = {"fp32": np.float32, "fp16": np.float16}[dtype]
+    built = TransformerGraphs(model, kind, 16, WeightFile()).files()
+    files = {f"{dtype}/{name}": content for name, content in built.items()}
+    with tempfile.TemporaryDirectory() as folder:
+        return load_runner(write_bundle(Path(folder) / "1", manifest_of(model, dtype), files), dtype, threads=1)
+
+
+def random_sources(count: int, longest: int = 24, seed: int = 0) -> list[tuple[int, ...]]:
+    """Sources of 2 to longest tokens, the last EOS."""
+    random = np.random.default_rng(seed)
+    lengths = random.integers(1, longest, count)
+    return [(*random.integers(UNK + 1, VOCAB, length).tolist(), EOS) for length in lengths]

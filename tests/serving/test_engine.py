@@ -1,0 +1,327 @@
+"""The engine on real tiny models (random weights) and, for faults, on a toy at the Runner seam."""
+
+from __future__ import annotations
+
+import queue
+import random
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from lingon.errors import Cancelled, Draining, EngineFault, Expired, QueueFull, RequestError
+from lingon.text import EOS
+from serving.engine import Engine
+from serving.job import DecodeJob, Hypothesis, Options, Sampling, Scored, ScoreJob
+from serving.observer import Silent
+from serving.runner import Runner
+from serving.scheduler import EngineLimits
+from tests.models import limits_of, random_model, random_runner, random_sources
+from tests.serving.toy import ToyRunner
+from training.search import SearchSettings, translate
+
+Outcome = tuple[Hypothesis, ...] | RequestError
+
+
+class Recorder(Silent):
+    """Remembers what the engine told."""
+
+    def __init__(self) -> None:
+        self.copied, self.endings, self.live, self.steps = 0, [], [], 0
+
+    def stepped(self, live_rows: int, rows: int, copied_bytes: int, seconds: float) -> None:
+        self.copied += copied_bytes
+        self.live.append((live_rows, rows))
+
+    def ended(self, outcome: str, target_tokens: int) -> None:
+        self.endings.append(outcome)
+
+
+class Desk:
+    """Submits jobs and collects their outcomes."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.done: queue.SimpleQueue[tuple[int, Any]] = queue.SimpleQueue()
+
+    def job(self, source: Sequence[int], index: int = 0, **rest: Any) -> DecodeJob:
+        options = rest.pop("options", Options(max_output_tokens=40))
+        return DecodeJob(
+            source_ids=tuple(source), options=options, on_done=lambda outcome: self.done.put((index, outcome)), **rest
+        )
+
+    def collect(self, count: int) -> dict[int, Any]:
+        return dict(self.done.get(timeout=30) for _ in range(count))
+
+    def translate(self, sources: Sequence[Sequence[int]], options: Sequence[Options]) -> list[Any]:
+        jobs = [
+            self.job(source, index, options=each)
+            for index, (source, each) in enumerate(zip(sources, options, strict=True))
+        ]
+        self.engine.submit(jobs)
+        outcomes = self.collect(len(jobs))
+        return [outcomes[index] for index in range(len(jobs))]
+
+
+@contextmanager
+def running(runner: Runner, observer: Silent | None = None, **limits: int) -> Iterator[Desk]:
+    engine = Engine(runner, EngineLimits(**limits), observer)
+    engine.start()
+    try:
+        yield Desk(engine)
+    finally:
+        engine.stop(timeout=0)
+
+
+def options_for(runner: Runner, source: Sequence[int], **options: Any) -> Options:
+    return Options(max_output_tokens=runner.limits.max_output(len(source)), **options)
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"norm": "pre"}, {"activation": "gelu", "tie": "none"}, {"positions": "learned"}]
+)
+@pytest.mark.parametrize(("beam_size", "penalty"), [(1, 0.0), (2, 0.0), (4, 1.0), (5, 0.6)])
+def test_the_engine_finds_what_the_reference_search_finds(
+    settings: dict[str, Any], beam_size: int, penalty: float
+) -> None:
+    runner, model, sources = random_runner(**settings), random_model(**settings), random_sources(24)
+    limits = limits_of(model)
+    search = SearchSettings(
+        beam_size=beam_size,
+        num_hypotheses=beam_size,
+        length_penalty=penalty,
+        length_factor=limits.output_factor,
+        length_extra=limits.output_extra,
+    )
+    expected = translate(model, sources, search)
+    options = [
+        options_for(runner, source, beam_size=beam_size, num_hypotheses=beam_size, length_penalty=penalty)
+        for source in sources
+    ]
+    with running(runner, max_rows=7 * beam_size) as desk:
+        found = desk.translate(sources, options)
+    assert [[each.tokens for each in row] for row in found] == [[each.tokens for each in row] for row in expected]
+    assert [[each.finished for each in row] for row in found] == [[each.finished for each in row] for row in expected]
+    for mine, theirs in zip(found, expected, strict=True):
+        assert [each.score for each in mine] == pytest.approx([each.score for each in theirs], abs=1e-4)
+    assert len({row[0].tokens for row in found}) > 2, "the random model says different things"
+    if beam_size == 1:
+        assert {row[0].finished for row in found} == {True, False}
+
+
+def test_log_probs_sum_to_the_score() -> None:
+    runner, sources = random_runner(), random_sources(10)
+    with running(runner) as desk:
+        found = desk.translate(
+            sources, [options_for(runner, source, beam_size=3, length_penalty=0.7) for source in sources]
+        )
+    for best, *_ in found:
+        assert len(best.log_probs) == len(best.tokens) + best.finished
+        assert best.score == pytest.approx(sum(best.log_probs) / len(best.log_probs) ** 0.7, abs=1e-4)
+
+
+def random_options(draw: random.Random, runner: Runner, source: Sequence[int]) -> Options:
+    beam_size, penalty = draw.choice([1, 1, 4]), draw.choice([0.0, 1.0])
+    sampling = Sampling(seed=3, place=7) if beam_size == 1 and draw.random() < 0.3 else None
+    return options_for(
+        runner, source, beam_size=beam_size, num_hypotheses=beam_size, length_penalty=penalty, sampling=sampling
+    )
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_company_and_arrival_change_neither_tokens_nor_one_bit_of_a_score(seed: int) -> None:
+    runner, sources = random_runner(), random_sources(40, longest=40)
+    draw = random.Random(seed)
+    mixed = [random_options(draw, runner, source) for source in sources]
+    with running(runner, max_rows=8) as desk:
+        alone = [desk.translate([source], [options])[0] for source, options in zip(sources, mixed, strict=True)]
+    with running(runner, max_rows=33) as desk:
+        order = draw.sample(range(len(sources)), len(sources))
+        for index in order:
+            desk.engine.submit([desk.job(sources[index], index, options=mixed[index])])
+            if draw.random() < 0.3:
+                time.sleep(draw.random() * 0.01)
+        together = desk.collect(len(sources))
+    assert [together[index] for index in range(len(sources))] == alone
+
+
+def test_a_prefix_begins_the_translation_and_the_rest_follows_from_it() -> None:
+    runner, sources = random_runner(), random_sources(12)
+    with running(runner) as desk:
+        free = desk.translate(sources, [options_for(runner, source) for source in sources])
+        jobs = [
+            desk.job(source, index, options=options_for(runner, source), prefix=best.tokens[:3])
+            for index, (source, (best,)) in enumerate(zip(sources, free, strict=True))
+        ]
+        desk.engine.submit(jobs)
+        forced = desk.collect(len(jobs))
+    for index, (best,) in enumerate(free):
+        (again,) = forced[index]
+        assert again.tokens[: len(best.tokens)] == best.tokens
+        kept = min(3, len(best.tokens))
+        assert again.log_probs[:kept] == (0.0,) * kept
+        assert again.log_probs[kept : len(best.log_probs)] == best.log_probs[kept:]
+
+
+def test_greedy_tokens_are_told_as_they_are_decided() -> None:
+    runner, sources = random_runner(), random_sources(6)
+    told: dict[int, list[int]] = {index: [] for index in range(6)}
+    with running(runner) as desk:
+        jobs = [
+            desk.job(source, index, options=options_for(runner, source), on_tokens=told[index].append)
+            for index, source in enumerate(sources)
+        ]
+        desk.engine.submit(jobs)
+        done = desk.collect(6)
+    assert {index: tuple(tokens) for index, tokens in told.items()} == {
+        index: row[0].tokens for index, row in done.items()
+    }
+
+
+def test_a_greedy_batch_that_nobody_leaves_copies_no_past() -> None:
+    runner, recorder = random_runner(), Recorder()
+    sources = random_sources(8)
+    with running(runner, recorder) as desk:
+        desk.translate(sources[:1], [options_for(runner, sources[0])])
+        assert recorder.copied == 0
+        desk.translate(sources, [options_for(runner, source, beam_size=4) for source in sources])
+        assert recorder.copied > 0
+
+
+def test_finished_sentences_make_room_at_once() -> None:
+    recorder = Recorder()
+    with running(ToyRunner(), recorder, max_rows=64) as desk:
+        sources = [(*range(5, 5 + length), EOS) for length in (2, 9, 4, 30)]
+        outcomes = desk.translate(sources, [Options(max_output_tokens=60)] * 4)
+    assert [best.tokens for (best,) in outcomes] == [source[:-1] for source in sources]
+    assert all(live == rows for live, rows in recorder.live), "no row is computed for nobody"
+
+
+def test_a_job_never_waits_for_the_batch_before_it_to_end() -> None:
+    runner = ToyRunner()
+    with running(runner) as desk:
+        runner.gate.clear()
+        desk.engine.submit([desk.job((*range(4, 60), EOS), 0, options=Options(max_output_tokens=100))])
+        time.sleep(0.05)
+        desk.engine.submit([desk.job((5, EOS), 1)])
+        runner.gate.set()
+        assert desk.done.get(timeout=10)[0] == 1
+
+
+def test_scoring_gives_what_decoding_gave() -> None:
+    runner, sources = random_runner(), random_sources(6)
+    scored: queue.SimpleQueue[tuple[int, Any]] = queue.SimpleQueue()
+    with running(runner) as desk:
+        found = desk.translate(sources, [options_for(runner, source) for source in sources])
+        for index, (source, (best,)) in enumerate(zip(sources, found, strict=True)):
+            job = ScoreJob(
+                source_ids=source,
+                target_ids=best.tokens,
+                on_done=lambda answer, index=index: scored.put((index, answer)),
+            )
+            desk.engine.submit([job])
+        answers = dict(scored.get(timeout=30) for _ in sources)
+    for index, (best,) in enumerate(found):
+        answer = answers[index]
+        assert isinstance(answer, Scored)
+        assert answer.log_probs[: len(best.log_probs)] == pytest.approx(best.log_probs, abs=1e-4)
+        assert answer.attention.shape == (len(best.tokens) + 1, len(sources[index]))
+        assert answer.attention.sum(axis=1) == pytest.approx(1, abs=1e-4)
+
+
+def test_a_full_queue_takes_all_of_a_request_or_none() -> None:
+    runner = ToyRunner()
+    with running(runner, max_queue_texts=5, max_rows=1) as desk:
+        runner.gate.clear()
+        desk.engine.submit([desk.job((5, EOS), 0)])
+        time.sleep(0.05)  # it is admitted, and stuck at the gate
+        desk.engine.submit([desk.job((5, EOS), index) for index in range(1, 5)])
+        with pytest.raises(QueueFull):
+            desk.engine.submit([desk.job((5, EOS), 98), desk.job((5, EOS), 99)])
+        runner.gate.set()
+        assert sorted(desk.collect(5)) == [0, 1, 2, 3, 4]
+        assert desk.done.empty()
+
+
+def test_a_cancelled_job_leaves_at_the_next_step_and_its_neighbours_stay() -> None:
+    runner = ToyRunner(endless=True)
+    with running(runner) as desk:
+        runner.gate.clear()
+        jobs = [desk.job((5, 6, EOS), index, options=Options(max_output_tokens=40)) for index in range(3)]
+        desk.engine.submit(jobs)
+        time.sleep(0.05)
+        desk.engine.cancel(jobs[1:2])
+        runner.gate.set()
+        first = desk.done.get(timeout=10)
+        rest = desk.collect(2)
+    assert first[0] == 1
+    assert isinstance(first[1], Cancelled)
+    assert all(len(row[0].tokens) == 40 and not row[0].finished for row in rest.values())
+
+
+def test_an_expired_job_ends_waiting_or_running() -> None:
+    runner, recorder = ToyRunner(endless=True), Recorder()
+    with running(runner, recorder, max_rows=1) as desk:
+        runner.gate.clear()
+        soon = time.monotonic() + 0.05
+        desk.engine.submit([desk.job((5, EOS), index, deadline=soon) for index in range(3)])
+        time.sleep(0.1)
+        runner.gate.set()
+        outcomes = desk.collect(3)
+    assert all(isinstance(outcome, Expired) for outcome in outcomes.values())
+    assert runner.encoded <= 2, "the warm-up, and the one that was running; what expired waiting was never encoded"
+    assert recorder.endings == ["DEADLINE_EXCEEDED"] * 3
+
+
+def test_a_text_without_numbers_fails_alone() -> None:
+    with running(ToyRunner(faulty=9)) as desk:
+        sources = [(5, 6, EOS), (5, 9, EOS), (7, EOS)]
+        outcomes = desk.translate(sources, [Options()] * 3)
+    assert isinstance(outcomes[1], EngineFault)
+    assert [outcomes[0][0].tokens, outcomes[2][0].tokens] == [(5, 6), (7,)]
+
+
+def test_a_dead_engine_answers_everybody_and_takes_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    runner = ToyRunner()
+    with running(runner, max_rows=2) as desk:
+        runner.gate.clear()
+        desk.engine.submit([desk.job((5, 6, 7, EOS), index) for index in range(5)])
+        runner.fails_at = runner.steps + 2
+        runner.gate.set()
+        outcomes = desk.collect(5)
+        assert all(isinstance(outcome, EngineFault) for outcome in outcomes.values())
+        assert not any("secret" in str(outcome) for outcome in outcomes.values())
+        time.sleep(0.05)
+        assert not desk.engine.healthy
+        with pytest.raises(EngineFault):
+            desk.engine.submit([desk.job((5, EOS))])
+    assert "planted" in caplog.text
+
+
+def test_stopping_finishes_what_is_there_and_refuses_the_rest() -> None:
+    runner = ToyRunner()
+    with running(runner) as desk:
+        runner.gate.clear()
+        desk.engine.submit([desk.job((*range(5, 20), EOS), index) for index in range(4)])
+        stopped = threading.Thread(target=lambda: desk.done.put((99, desk.engine.stop(timeout=10))))
+        stopped.start()
+        time.sleep(0.05)
+        with pytest.raises(Draining):
+            desk.engine.submit([desk.job((5, EOS))])
+        runner.gate.set()
+        outcomes = desk.collect(5)
+    assert outcomes.pop(99) is True
+    assert all(outcome[0].tokens == tuple(range(5, 20)) for outcome in outcomes.values())
+
+
+def test_stopping_cancels_what_does_not_finish_in_time() -> None:
+    runner = ToyRunner(endless=True)
+    with running(runner) as desk:
+        runner.gate.clear()
+        desk.engine.submit([desk.job((5, EOS), 0, options=Options(max_output_tokens=200))])
+        threading.Timer(0.2, runner.gate.set).start()
+        assert desk.engine.stop(timeout=0.05) is False
+        assert isinstance(desk.collect(1)[0], Cancelled)

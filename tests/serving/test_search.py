@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lingon.text import EOS
+from serving.job import Sampling
+from serving.search import assign_rows, draw, log_prob, rank, survive
+
+LOGITS = np.log(np.array([0.05, 0.4, 0.25, 0.2, 0.1]))
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 4), st.integers(1, 3))
+def test_ranking_finds_the_best_continuations_of_all_parents(seed: int, beam_size: int, sentences: int) -> None:
+    random = np.random.default_rng(seed)
+    totals = -np.sort(random.random((sentences, beam_size)).round(1), axis=1)
+    log_probs = -np.sort(random.random((sentences, beam_size, 2 * beam_size)).round(1), axis=2)
+    ids = np.arange(log_probs.size).reshape(log_probs.shape) % 7
+    ranked = rank(totals, ids, log_probs)
+    for sentence in range(sentences):
+        everything = sorted(
+            (-(totals[sentence, parent] + log_probs[sentence, parent, place]), parent, place)
+            for parent in range(beam_size)
+            for place in range(2 * beam_size)
+        )
+        expected = [(parent, ids[sentence, parent, place]) for _, parent, place in everything[: 2 * beam_size]]
+        assert list(zip(ranked.parents[sentence], ranked.tokens[sentence], strict=True)) == expected
+
+
+def test_survivors_are_the_best_that_do_not_end() -> None:
+    ranked = rank(np.zeros((1, 2)), np.array([[[EOS, 5, 6, 7], [8, EOS, 9, 4]]]), -np.arange(8.0).reshape(1, 2, 4))
+    assert survive(ranked, 2).tokens.tolist() == [[5, 6]]
+
+
+@given(st.lists(st.integers(0, 4), min_size=5, max_size=5), st.permutations(range(5)))
+def test_every_child_gets_a_row_of_its_own_that_holds_its_parents_past(parents: list[int], rows: list[int]) -> None:
+    before = np.array(rows)
+    assigned, copies = assign_rows(before, np.array(parents))
+    past = {row: row for row in rows}  # what each row holds: the row that it came from
+    past |= {target: source for source, target in copies}
+    assert sorted(assigned.tolist()) == list(range(5))
+    assert [past[row] for row in assigned.tolist()] == [rows[parent] for parent in parents]
+    assert len(copies) == 5 - len(set(parents)), "only a parent's further children are copied"
+
+
+def test_a_draw_is_a_function_of_seed_place_and_step() -> None:
+    draws = {
+        (seed, place, step): draw(LOGITS, Sampling(seed=seed, place=place), step)
+        for seed in range(4)
+        for place in range(4)
+        for step in range(4)
+    }
+    again = {key: draw(LOGITS, Sampling(seed=key[0], place=key[1]), key[2]) for key in reversed(draws)}
+    assert draws == again
+    assert len(set(draws.values())) == len(LOGITS)
+
+
+def test_draws_follow_the_probabilities() -> None:
+    counts = np.bincount([draw(LOGITS, Sampling(seed=7), step) for step in range(4000)], minlength=5)
+    assert counts / 4000 == pytest.approx(np.exp(LOGITS), abs=0.03)
+
+
+@pytest.mark.parametrize(
+    ("sampling", "possible"),
+    [
+        (Sampling(top_k=2), {1, 2}),
+        (Sampling(top_p=0.6), {1, 2}),
+        (Sampling(top_p=0.01), {1}),
+        (Sampling(temperature=0.01), {1}),
+    ],
+)
+def test_a_cut_distribution_gives_only_what_is_left(sampling: Sampling, possible: set[int]) -> None:
+    drawn = {draw(LOGITS, sampling, step) for step in range(300)}
+    assert drawn == possible
+
+
+def test_log_prob_is_that_of_the_softmax() -> None:
+    assert log_prob(LOGITS + 3, 2) == pytest.approx(LOGITS[2])
