@@ -1,0 +1,1 @@
+"""Training in PyTorch: from a parallel corpus to a checkpoint."""

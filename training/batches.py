@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-import sentencepiece
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from lingon.errors import CorpusError
 from lingon.text import BOS, EOS, PAD, Tokenizer
-from training.corpus import Pair, sides
+from training.corpus import FilterCounts, Pair, TrainingText, sides
+from training.sampling import SampledSegmentations
 
 
 class Batch(NamedTuple):
@@ -37,8 +37,10 @@ class Batch(NamedTuple):
         return int((self.labels != PAD).sum())
 
     def to(self, device: torch.device) -> Batch:
-        """The same batch on a device."""
-        return Batch(*(tensor.to(device, non_blocking=True) for tensor in self))
+        """The same batch on a device; the copy to a CUDA device runs beside what comes next."""
+        if device.type == "cuda":
+            return Batch(*(tensor.pin_memory().to(device, non_blocking=True) for tensor in self))
+        return Batch(*(tensor.to(device) for tensor in self))
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +50,10 @@ class EncodedPairs:
     sources: list[list[int]]
     targets: list[list[int]]
 
-    def lengths(self) -> np.ndarray:
+    def lengths(self) -> NDArray[np.int64]:
         """(pairs, 2): source and target length, the end token counted."""
-        return np.array([(len(s) + 1, len(t) + 1) for s, t in zip(self.sources, self.targets, strict=True)])
+        pairs = zip(self.sources, self.targets, strict=True)
+        return np.array([(len(source) + 1, len(target) + 1) for source, target in pairs], np.int64).reshape(-1, 2)
 
     def batch(self, rows: Sequence[int]) -> Batch:
         """The pairs of these rows, padded."""
@@ -72,56 +75,68 @@ def pad(rows: Sequence[Sequence[int]]) -> Tensor:
     return padded
 
 
-def encode_pairs(pairs: Sequence[Pair], tokenizer: Tokenizer, alpha: float = 0.0, seed: int = 0) -> EncodedPairs:
-    """Token ids of pairs; alpha > 0 samples the segmentation (Kudo, 2018), the same for the same seed."""
+class EpochEncoder:
+    """Token ids of the same pairs, epoch by epoch."""
+
+    def __init__(self, pairs: Sequence[Pair], tokenizer: Tokenizer, alpha: float = 0.0) -> None:
+        """alpha: 0, or the sharpness of the segmentations that every epoch draws anew."""
+        self._encoded: EncodedPairs | None = None
+        if alpha == 0:
+            self._encoded = encode_pairs(pairs, tokenizer)
+            return
+        sources, targets = sides(pairs)
+        self._sources = SampledSegmentations(tokenizer.source, sources, alpha)
+        self._targets = SampledSegmentations(tokenizer.target, targets, alpha)
+
+    def encode(self, seed: Sequence[int]) -> EncodedPairs:
+        """The pairs of one epoch, a function of its seed."""
+        if self._encoded is not None:
+            return self._encoded
+        return EncodedPairs(self._sources.draw((*seed, 0)), self._targets.draw((*seed, 1)))
+
+
+def encode_pairs(pairs: Sequence[Pair], tokenizer: Tokenizer) -> EncodedPairs:
+    """Token ids of pairs."""
     sources, targets = sides(pairs)
-    if alpha == 0:
-        return EncodedPairs(tokenizer.source.encode(sources), tokenizer.target.encode(targets))
-    return EncodedPairs(
-        _sample(tokenizer.source, sources, alpha, 2 * seed),
-        _sample(tokenizer.target, targets, alpha, 2 * seed + 1),
-    )
+    return EncodedPairs(tokenizer.source.encode(sources), tokenizer.target.encode(targets))
 
 
-def drop_long(pairs: Sequence[Pair], tokenizer: Tokenizer, max_tokens: int) -> list[Pair]:
+def seed_of(*numbers: int) -> int:
+    """A seed of 32 bits for what these numbers name: other numbers, independent draws."""
+    return int(np.random.SeedSequence(numbers).generate_state(1)[0])
+
+
+def fitting(pairs: Sequence[Pair], tokenizer: Tokenizer, max_tokens: int) -> list[Pair]:
     """The pairs of at most max_tokens pieces on either side, the end token counted."""
     longest = encode_pairs(pairs, tokenizer).lengths().max(axis=1)
-    kept = [pair for pair, length in zip(pairs, longest, strict=True) if length <= max_tokens]
-    if not kept:
-        raise CorpusError(f"no pair has at most {max_tokens} tokens a side; raise data.max_tokens")
-    return kept
+    return [pair for pair, length in zip(pairs, longest, strict=True) if length <= max_tokens]
 
 
-def plan_batches(lengths: np.ndarray, batch_tokens: int, seed: Sequence[int]) -> list[np.ndarray]:
+def drop_long(text: TrainingText, tokenizer: Tokenizer, max_tokens: int) -> TrainingText:
+    """The text without the pairs of more than max_tokens pieces on a side, which it counts."""
+    corpora = [fitting(pairs, tokenizer, max_tokens) for pairs in text.corpora]
+    if not any(corpora):
+        raise CorpusError(f"no pair has at most data.max_tokens = {max_tokens} tokens a side; raise it")
+    dropped = sum(map(len, text.corpora)) - sum(map(len, corpora))
+    counts = FilterCounts(text.counts.read, {**text.counts.dropped, "length": dropped})
+    return TrainingText(corpora, text.repeats, counts)
+
+
+def plan_batches(lengths: NDArray[np.int64], batch_tokens: int, seed: Sequence[int]) -> list[NDArray[np.int64]]:
     """Rows of each batch: pairs of like length together, batches in random order, every pair once.
 
-    lengths: (pairs, 2). A batch holds at most batch_tokens padded tokens on each side, and at least one pair.
+    lengths: (pairs, 2), at least one. A batch holds at most batch_tokens padded tokens on each side, and at least
+    one pair.
     """
     random = np.random.default_rng(list(seed))
     order = random.permutation(len(lengths))
     order = order[np.lexsort((lengths[order, 0], lengths[order, 1]))]
-    batches: list[np.ndarray] = []
+    batches: list[NDArray[np.int64]] = []
     first, longest = 0, 0
-    for position, row in enumerate(order):
-        longest = max(longest, int(lengths[row].max()))
+    for position, length in enumerate(lengths[order].max(axis=1).tolist()):
+        longest = max(longest, length)
         if position > first and (position - first + 1) * longest > batch_tokens:
             batches.append(order[first:position])
-            first, longest = position, int(lengths[row].max())
+            first, longest = position, length
     batches.append(order[first:])
     return [batches[index] for index in random.permutation(len(batches))]
-
-
-def _sample(
-    processor: sentencepiece.SentencePieceProcessor, lines: list[str], alpha: float, seed: int
-) -> list[list[int]]:
-    """Sampled segmentations. sentencepiece seeds its generator once a thread, so a new thread makes it repeatable."""
-    encoded: list[list[int]] = []
-
-    def work() -> None:
-        sentencepiece.set_random_generator_seed(seed)
-        encoded.extend(processor.encode(lines, enable_sampling=True, alpha=alpha, nbest_size=-1, num_threads=1))
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join()
-    return encoded

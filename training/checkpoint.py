@@ -14,7 +14,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from lingon.errors import CheckpointError
+from lingon.errors import BundleError, CheckpointError, SettingsError
 from lingon.files import published, write_json, write_text
 from lingon.text import Tokenizer
 from training.config import Config, load_config
@@ -44,7 +44,9 @@ class Progress:
     best_bleu: float = -1.0
     best_step: int = 0
     stale: int = 0  # validations since the best one
+    validated: int = 0  # the step of the last validation
     loss_scale: float = 65536.0  # of fp16 autocast
+    scale_growth: int = 0  # updates since loss_scale last changed
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,34 +82,31 @@ def save_checkpoint(
 def load_checkpoint(path: Path) -> Checkpoint:
     """The checkpoint at path; of a run's folder, its best one, or its last where none was validated."""
     folder = resolve(path)
-    config = load_config(folder / CONFIG)
-    tokenizer = Tokenizer.read(folder)
+    try:
+        config, tokenizer = load_config(folder / CONFIG), Tokenizer.read(folder)
+    except (SettingsError, BundleError) as error:
+        raise CheckpointError(f"{folder} is not a whole checkpoint: {error}") from None
     model = Transformer(config.model, tokenizer.source_vocab, tokenizer.target_vocab)
     load_weights(model, folder)
-    progress = Progress(**_read_json(folder / STATE))
-    return Checkpoint(config, tokenizer, model.eval(), progress, folder)
+    return Checkpoint(config, tokenizer, model.eval(), _read_progress(folder), folder)
 
 
 def load_weights(model: Transformer, folder: Path) -> None:
     """Put the weights of a checkpoint into a model of the same shape."""
-    tensors = _read_tensors(folder / MODEL)
-    missing, unexpected = model.load_state_dict(tensors, strict=False) if _fits(model, tensors, folder) else ([], [])
-    tied = {name for name, _ in model.named_parameters(remove_duplicate=False)} - set(_weights(model))
-    lacking = sorted(set(missing) - tied)
-    if lacking or unexpected:
-        raise CheckpointError(f"{folder / MODEL}: lacks {lacking}, has besides {sorted(unexpected)}")
+    model.load_state_dict(_fitting_weights(model, folder), strict=False)  # strict: tied weights are there once
 
 
 def load_optimizer(model: nn.Module, optimizer: torch.optim.Optimizer, folder: Path) -> None:
     """Put the optimizer back where it was when folder was saved."""
-    tensors = _read_tensors(folder / OPTIMIZER)
+    saved: dict[str, dict[str, Tensor]] = {}
+    for name, tensor in _read_tensors(folder / OPTIMIZER).items():
+        of, _, key = name.rpartition(":")
+        saved.setdefault(of, {})[key] = tensor
     for name, parameter in model.named_parameters():
-        state = {key.removeprefix(f"{name}:"): value for key, value in tensors.items() if key.startswith(f"{name}:")}
-        if not state:
+        if name not in saved:
             raise CheckpointError(f"{folder / OPTIMIZER}: holds nothing for {name}")
-        # Adam keeps its step count on the CPU, all else beside the weights.
-        moved = {key: value if key == "step" else value.to(parameter.device) for key, value in state.items()}
-        optimizer.state[parameter] = moved
+        # The fused Adam keeps all of its state beside the weights, its step count too.
+        optimizer.state[parameter] = {key: value.to(parameter.device) for key, value in saved[name].items()}
 
 
 def resolve(path: Path) -> Path:
@@ -116,11 +115,16 @@ def resolve(path: Path) -> Path:
         return path
     best = path / BEST
     if best.is_file():
-        return path / "checkpoints" / str(_read_json(best)["checkpoint"])
+        return path / "checkpoints" / str(_read_json(best).get("checkpoint"))
     steps = saved_steps(path)
     if not steps:
         raise CheckpointError(f"{path}: neither a checkpoint (no {MODEL}) nor a run that has one")
     return steps[-1]
+
+
+def save_progress(folder: Path, progress: Progress) -> None:
+    """Replace what a checkpoint says of where the run stood, once its validation is done."""
+    write_json(folder / STATE, asdict(progress))
 
 
 def saved_steps(run: Path) -> list[Path]:
@@ -143,7 +147,10 @@ def forget_old(run: Path, keep: int) -> None:
     best = resolve(run)
     for folder in saved_steps(run)[:-keep]:
         if folder != best:
-            shutil.rmtree(folder)
+            # Renamed first: a kill in the middle leaves no half checkpoint by a name that is looked for.
+            folder.rename(folder.with_name(f".{folder.name}.old"))
+    for old in (run / "checkpoints").glob(".step-*.old"):
+        shutil.rmtree(old)
 
 
 def average(folders: list[Path]) -> Checkpoint:
@@ -151,14 +158,23 @@ def average(folders: list[Path]) -> Checkpoint:
     if not folders:
         raise CheckpointError("nothing to average")
     last = load_checkpoint(folders[-1])
-    total = {name: tensor.double() for name, tensor in _weights(last.model).items()}
+    total = {name: weight.double() for name, weight in _weights(last.model).items()}
     for folder in folders[:-1]:
-        tensors = _read_tensors(folder / MODEL)
-        _fits(last.model, tensors, folder)
-        for name in total:
-            total[name] += tensors[name].double()
-    last.model.load_state_dict({name: (tensor / len(folders)).float() for name, tensor in total.items()}, strict=False)
+        for name, weight in _fitting_weights(last.model, folder).items():
+            total[name] += weight
+    mean = {name: (weight / len(folders)).float() for name, weight in total.items()}
+    last.model.load_state_dict(mean, strict=False)
     return last
+
+
+@torch.no_grad()
+def round_to_half(model: Transformer) -> None:
+    """Move every weight to the nearest number that fp16 can hold, so that 2 bytes store it without loss."""
+    for name, weight in model.named_parameters():
+        rounded = weight.half()
+        if not rounded.isfinite().all():
+            raise CheckpointError(f"{name} holds a weight beyond fp16 (65504)")
+        weight.copy_(rounded)
 
 
 def _weights(model: nn.Module) -> dict[str, Tensor]:
@@ -174,14 +190,31 @@ def _optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> di
     }
 
 
-def _fits(model: nn.Module, tensors: dict[str, Tensor], folder: Path) -> bool:
-    shapes = {name: parameter.shape for name, parameter in model.named_parameters(remove_duplicate=False)}
-    for name, tensor in tensors.items():
-        if name in shapes and tensor.shape != shapes[name]:
-            raise CheckpointError(
-                f"{folder / MODEL}: {name} is {tuple(tensor.shape)}, the model wants {tuple(shapes[name])}"
-            )
-    return True
+def _fitting_weights(model: nn.Module, folder: Path) -> dict[str, Tensor]:
+    """The weights of a checkpoint, exactly those that the model has."""
+    tensors, own = _read_tensors(folder / MODEL), _weights(model)
+    lacking, besides = sorted(own.keys() - tensors.keys()), sorted(tensors.keys() - own.keys())
+    if lacking or besides:
+        raise CheckpointError(
+            f"{folder / MODEL} is of a model of another shape: lacks {_few(lacking)}, has besides {_few(besides)}"
+        )
+    for name, weight in own.items():
+        if tensors[name].shape != weight.shape:
+            has, wants = tuple(tensors[name].shape), tuple(weight.shape)
+            raise CheckpointError(f"{folder / MODEL}: {name} is {has}, the model wants {wants}")
+    return tensors
+
+
+def _few(names: list[str]) -> str:
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return ", ".join(names[:3]) + more or "nothing"
+
+
+def _read_progress(folder: Path) -> Progress:
+    try:
+        return Progress(**_read_json(folder / STATE))
+    except TypeError as error:
+        raise CheckpointError(f"{folder / STATE}: {error}") from None
 
 
 def _read_tensors(path: Path) -> dict[str, Tensor]:
@@ -194,5 +227,5 @@ def _read_tensors(path: Path) -> dict[str, Tensor]:
 def _read_json(path: Path) -> dict[str, Any]:
     try:
         return dict(json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, TypeError) as error:
         raise CheckpointError(f"{path}: {error}") from None

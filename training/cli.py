@@ -1,4 +1,4 @@
-"""The verbs of `training`: train, tokenizer, evaluate, average. Nothing heavy is imported before a verb runs."""
+"""The verbs of `training`: train, tokenizer, average. Nothing heavy is imported before a verb runs."""
 
 from __future__ import annotations
 
@@ -15,23 +15,92 @@ SetOption = Annotated[
 
 def train(
     config: ConfigArgument,
-    output: Annotated[Path, typer.Option(help="Folder of the run; where it has a checkpoint, the run goes on.")],
+    output: Annotated[Path | None, typer.Option(help="Folder of the run [default: runs/NAME of the config].")] = None,
     overrides: SetOption = None,
-    init_from: Annotated[Path | None, typer.Option(help="Begin with the weights of this checkpoint.")] = None,
+    init_from: Annotated[
+        Path | None, typer.Option(help="Begin with the weights and the tokenizer of this checkpoint (fine-tuning).")
+    ] = None,
+    print_config: Annotated[bool, typer.Option("--print-config", help="Print the settings as JSON and end.")] = False,
 ) -> None:
-    """Train a model on a parallel corpus."""
+    """Train a model on a parallel corpus; where the run's folder has a checkpoint, the run goes on from it.
+
+    On several GPUs: torchrun --no-python --nproc-per-node N lingon train CONFIG ...
+    """
     from training.config import load_config
-    from training.distributed import processes
-    from training.loop import Interrupt, fast_kernels, prepare, start_folder
-    from training.report import Report
 
     settings = load_config(config, overrides or ())
+    if print_config:
+        print(settings.model_dump_json(indent=2))
+        return
+    from lingon.errors import LingonError
+    from training.cpu import fast_kernels
+    from training.distributed import processes
+    from training.loop import Interrupt
+    from training.report import Report
+    from training.start import make_folder, prepare
+
+    run = output or Path("runs") / config.stem
+    interrupt = Interrupt()
+    interrupt.listen()
     with processes(settings.training.device) as group:
-        start_folder(settings, output, group)
-        interrupt = Interrupt()
-        interrupt.listen()
-        with Report(output, settings.training.max_steps, speaks=group.leads) as report:
-            trainer = prepare(settings, output, group, report, interrupt, init_from)
+        make_folder(run, settings, group)
+        with Report(run, settings.training.max_steps, speaks=group.leads) as report:
+            trainer = prepare(settings, run, group, report, interrupt, init_from)
             with fast_kernels(group.device):
                 progress = trainer.run()
             report.say(f"ended after step {progress.step}; best BLEU {progress.best_bleu:.2f} at {progress.best_step}")
+    if trainer.interrupted and progress.step < settings.training.max_steps:
+        raise LingonError(f"stopped by a signal after step {progress.step}; the same command goes on from there")
+
+
+def tokenizer(
+    config: ConfigArgument,
+    output: Annotated[Path, typer.Option(help="Folder for the tokenizer; a config names it as tokenizer.path.")],
+    overrides: SetOption = None,
+) -> None:
+    """Train the tokenizer of a config on its training text."""
+    from lingon.errors import SettingsError
+    from lingon.files import published
+    from training.config import load_config
+    from training.corpus import read_training_text
+    from training.vocabulary import train_tokenizer
+
+    settings = load_config(config, overrides or ())
+    if output.exists():
+        raise SettingsError(f"--output {output} exists already")
+    text = read_training_text(settings.data)
+    print(f"training text: {text.counts}")
+    trained = train_tokenizer(text.epoch(), settings.tokenizer)
+    with published(output) as part:
+        for name, content in trained.files().items():
+            (part / name).write_bytes(content)
+    print(f"pieces: {trained.source_vocab:,} source, {trained.target_vocab:,} target ({', '.join(trained.files())})")
+    sample = next(pair for pairs in text.corpora for pair in pairs)
+    print("source:", *(piece.text for piece in trained.source_spans(sample.source)))
+    print("target:", *(piece.text for piece in trained.target_spans(sample.target)))
+
+
+def average(
+    checkpoints: Annotated[list[Path], typer.Argument(help="Checkpoints, or runs (all that a run still has).")],
+    output: Annotated[Path, typer.Option(help="Folder of the new checkpoint.")],
+    last: Annotated[int | None, typer.Option(min=1, help="Of every run, only the last so many checkpoints.")] = None,
+    half: Annotated[
+        bool,
+        typer.Option(
+            "--half",
+            help="Round every weight to the nearest fp16 value, so that a bundle stores it in 2 bytes without loss.",
+        ),
+    ] = False,
+) -> None:
+    """Average the weights of checkpoints of one model into a new checkpoint, which often translates better."""
+    from lingon.errors import SettingsError
+    from training import checkpoint as files
+
+    if output.exists():
+        raise SettingsError(f"--output {output} exists already")
+    chosen = [folder for path in checkpoints for folder in files.saved_steps(path)[-(last or 0) :] or [path]]
+    averaged = files.average(chosen)
+    if half:
+        files.round_to_half(averaged.model)
+    files.save_checkpoint(output, averaged.config, averaged.tokenizer, averaged.model, averaged.progress)
+    print(f"{output}: the mean of {', '.join(folder.name for folder in chosen)}{', in fp16 values' if half else ''}")

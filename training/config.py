@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic_core import ErrorDetails
 
 from lingon.errors import SettingsError
 
@@ -17,7 +18,7 @@ from lingon.errors import SettingsError
 class Settings(BaseModel):
     """A frozen block of settings that refuses unknown keys."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class Corpus(Settings):
@@ -26,7 +27,7 @@ class Corpus(Settings):
     source: Path | None = None
     target: Path | None = None
     tsv: Path | None = None
-    repeat: Annotated[int, Field(ge=1)] = 1
+    repeat: Annotated[int, Field(ge=1)] = 1  # how often an epoch shows each pair that passes the filters
 
     @model_validator(mode="after")
     def _one_form(self) -> Self:
@@ -60,7 +61,13 @@ class TokenizerSettings(Settings):
     byte_fallback: bool = True
     character_coverage: Annotated[float, Field(gt=0, le=1)] = 0.9999
     path: Path | None = None  # a folder with a trained tokenizer; without it, one is trained first
-    sampling_alpha: Annotated[float, Field(ge=0, le=1)] = 0.0  # subword regularisation; 0 is none
+    sampling_alpha: Annotated[float, Field(ge=0, le=1)] = 0.0  # subword regularisation, of unigram; 0 is none
+
+    @model_validator(mode="after")
+    def _can_sample(self) -> Self:
+        if self.sampling_alpha and self.kind != "unigram":
+            raise ValueError(f"sampling_alpha = {self.sampling_alpha} needs kind = 'unigram', got {self.kind!r}")
+        return self
 
 
 class ModelSettings(Settings):
@@ -89,7 +96,7 @@ class ModelSettings(Settings):
     def _fill_from_preset(cls, given: Any) -> Any:
         if not isinstance(given, dict):
             return given
-        return {**PRESETS.get(given.get("preset", "small"), {}), **given}
+        return {**PRESETS.get(str(given.get("preset", "small")), {}), **given}
 
     @model_validator(mode="after")
     def _heads_divide(self) -> Self:
@@ -180,26 +187,40 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
     return _absolute(parse_config(values, str(path)), path.parent.resolve())
 
 
-def parse_config(values: dict[str, Any], origin: str) -> Config:
+def parse_config(values: Any, origin: str) -> Config:
     """Checked settings; the error names origin, the key, its bound and the value."""
     try:
         return Config.model_validate(values)
     except ValidationError as error:
-        raise SettingsError(f"{origin}: {_explain(error)}") from None
+        # A misspelt key also makes the right one missing: the misspelling is the better message.
+        first = min(error.errors(), key=lambda details: details["type"] != "extra_forbidden")
+        raise SettingsError(f"{origin}: {_explain(first)}") from None
 
 
 def _apply(values: dict[str, Any], override: str) -> None:
+    """Lay block.key=value over values; a number names an entry of a list, as in data.train.0.repeat=2."""
     key, equals, text = override.partition("=")
     *blocks, last = key.strip().split(".")
-    if not equals or not blocks:
+    if not equals or not blocks or not all((*blocks, last)):
         raise SettingsError(f"--set takes block.key=value, got {override!r}")
+    block: Any = values
+    for name in blocks:
+        if isinstance(block, list) and name.isdecimal() and int(name) < len(block):
+            block = block[int(name)]
+        elif isinstance(block, dict):
+            block = block.setdefault(name, {})
+        else:
+            block = None
+    if not isinstance(block, dict):
+        raise SettingsError(f"--set {override}: {'.'.join(blocks)} is not a block of settings")
+    block[last] = _value(text.strip())
+
+
+def _value(text: str) -> Any:
     try:
-        value = tomllib.loads(f"value = {text}")["value"]
+        return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
-        value = text  # a bare word is a string
-    for block in blocks:
-        values = values.setdefault(block, {})
-    values[last] = value
+        return text  # a bare word is a string
 
 
 def _absolute(config: Config, folder: Path) -> Config:
@@ -207,28 +228,34 @@ def _absolute(config: Config, folder: Path) -> Config:
         paths = {name: folder / path for name in ("source", "target", "tsv") if (path := getattr(corpus, name))}
         return corpus.model_copy(update=paths)
 
-    data = config.data.model_copy(update={"train": tuple(map(moved, config.data.train)), "valid": moved(config.data.valid)})
+    corpora = {"train": tuple(map(moved, config.data.train)), "valid": moved(config.data.valid)}
     tokenizer = config.tokenizer
     if tokenizer.path is not None:
         tokenizer = tokenizer.model_copy(update={"path": folder / tokenizer.path})
-    return config.model_copy(update={"data": data, "tokenizer": tokenizer})
+    return config.model_copy(update={"data": config.data.model_copy(update=corpora), "tokenizer": tokenizer})
 
 
-def _explain(error: ValidationError) -> str:
-    first = error.errors()[0]
-    key = ".".join(str(part) for part in first["loc"])
-    if first["type"] == "extra_forbidden":
-        return f"unknown key {key}{_nearest(first['loc'])}"
-    message = first["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
-    if first["type"] == "missing":
-        return f"{key} is missing"
-    if first["type"] == "value_error":
-        return f"{key}: {message}" if key else message
-    return f"{key} {message[0].lower()}{message[1:]}, got {first['input']!r}"
+def _explain(error: ErrorDetails) -> str:
+    """One line: the key, what is wrong with it, and the value that was given."""
+    key = ".".join(map(str, error["loc"]))
+    message = error["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
+    match error["type"]:
+        case "extra_forbidden":
+            return f"unknown key {key}{_nearest(error['loc'])}"
+        case "missing":
+            return f"{key} is missing"
+        case "too_short":
+            return f"{key} needs at least one entry, got {error['input']!r}"
+        case "value_error":
+            return f"{key}: {message}" if key else message
+        case "model_type" | "model_attributes_type":
+            return f"{key or 'the whole'} must be a block of settings, got {error['input']!r}"
+    return f"{key} {message[0].lower()}{message[1:]}, got {error['input']!r}"
 
 
 def _nearest(location: tuple[int | str, ...]) -> str:
-    blocks: dict[str, type[BaseModel]] = {
+    """The known key most like the last of location, or all known ones."""
+    blocks: dict[str, type[Settings]] = {
         "data": DataSettings,
         "tokenizer": TokenizerSettings,
         "model": ModelSettings,

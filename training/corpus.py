@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import gzip
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import NamedTuple
 
 from lingon.errors import CorpusError
+from lingon.lines import read_lines, read_parallel
 from lingon.text import normalise
 from training.config import Corpus, DataSettings
 
@@ -22,7 +22,7 @@ class Pair(NamedTuple):
 
 @dataclass(slots=True)
 class FilterCounts:
-    """How many pairs were read and why some were left out."""
+    """How many pairs were read and why some were left out; a pair that an epoch repeats counts once."""
 
     read: int = 0
     dropped: dict[str, int] = field(default_factory=lambda: {"empty": 0, "ratio": 0, "duplicate": 0, "length": 0})
@@ -37,69 +37,65 @@ class FilterCounts:
         return f"{self.read:,} pairs read, {self.kept:,} kept (dropped: {reasons})"
 
 
-def read_lines(path: Path) -> Iterator[str]:
-    """The lines of a UTF-8 file, plain or gzip'ed, without their ends; the error names file and line."""
-    number = 0
-    try:
-        with _open(path) as file:
-            for number, raw in enumerate(file, start=1):
-                yield raw.rstrip(b"\r\n").decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise CorpusError(f"{path}:{number}: not UTF-8 ({error.reason} at byte {error.start} of the line)") from None
-    except (OSError, EOFError) as error:
-        where = f"{path}:{number + 1}" if number else str(path)
-        raise CorpusError(f"{where}: {getattr(error, 'strerror', None) or error}") from None
+@dataclass(frozen=True, slots=True)
+class TrainingText:
+    """The pairs of every corpus that passed the filters, and how often an epoch shows each corpus."""
+
+    corpora: list[list[Pair]]
+    repeats: list[int]
+    counts: FilterCounts
+
+    def epoch(self) -> list[Pair]:
+        """The pairs of one epoch."""
+        shown = zip(self.corpora, self.repeats, strict=True)
+        return [pair for pairs, repeat in shown for _ in range(repeat) for pair in pairs]
 
 
 def read_pairs(corpus: Corpus) -> Iterator[Pair]:
-    """The pairs of a corpus as they stand in its files."""
+    """The pairs of a corpus as they stand in its files, normalised."""
     if corpus.tsv is not None:
-        yield from _read_tsv(corpus.tsv)
-        return
-    assert corpus.source is not None and corpus.target is not None
-    source, target = read_lines(corpus.source), read_lines(corpus.target)
-    for count, line in enumerate(source):
-        other = next(target, None)
-        if other is None:
-            raise CorpusError(f"{corpus.target}:{count + 1}: ends here, but {corpus.source} goes on")
-        yield Pair(normalise(line), normalise(other))
-    if next(target, None) is not None:
-        raise CorpusError(f"{corpus.source}: has fewer lines than {corpus.target}")
+        lines = _read_tsv(corpus.tsv)
+    else:
+        assert corpus.source is not None
+        assert corpus.target is not None
+        lines = read_parallel(corpus.source, corpus.target)
+    for source, target in lines:
+        yield Pair(normalise(source), normalise(target))
 
 
-def read_training_pairs(settings: DataSettings) -> tuple[list[Pair], FilterCounts]:
-    """The pairs to learn from: all corpora after the filters, a repeated corpus as often as it says."""
-    kept: list[Pair] = []
+def read_training_text(settings: DataSettings) -> TrainingText:
+    """The pairs to learn from, after the filters that need no tokenizer.
+
+    A pair that stands in two corpora belongs to the first: a corpus to be repeated is best named first.
+    """
     counts, seen = FilterCounts(), set[Pair]()
+    corpora: list[list[Pair]] = []
     for corpus in settings.train:
+        corpora.append([])
         for pair in read_pairs(corpus):
             counts.read += 1
             reason = _why_dropped(pair, settings, seen)
             if reason:
                 counts.dropped[reason] += 1
             else:
-                kept += [pair] * corpus.repeat
-    if not kept:
+                corpora[-1].append(pair)
+    if not counts.kept:
         raise CorpusError(f"no pair is left to train on: {counts}")
-    return kept, counts
+    return TrainingText(corpora, [corpus.repeat for corpus in settings.train], counts)
 
 
 def sides(pairs: Iterable[Pair]) -> tuple[list[str], list[str]]:
     """All sources and all targets."""
-    sources, targets = zip(*pairs, strict=True)
-    return list(sources), list(targets)
+    pairs = list(pairs)
+    return [pair.source for pair in pairs], [pair.target for pair in pairs]
 
 
-def _open(path: Path) -> IO[bytes]:
-    return gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb")  # type: ignore[return-value]
-
-
-def _read_tsv(path: Path) -> Iterator[Pair]:
+def _read_tsv(path: Path) -> Iterator[tuple[str, str]]:
     for number, line in enumerate(read_lines(path), start=1):
         columns = line.split("\t")
         if len(columns) < 2:
             raise CorpusError(f"{path}:{number}: needs two columns separated by a tab, has {len(columns)}")
-        yield Pair(normalise(columns[0]), normalise(columns[1]))
+        yield columns[0], columns[1]
 
 
 def _why_dropped(pair: Pair, settings: DataSettings, seen: set[Pair]) -> str | None:

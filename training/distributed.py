@@ -15,7 +15,7 @@ from lingon.errors import DeviceError
 
 @dataclass(frozen=True, slots=True)
 class Processes:
-    """This process among those of the run."""
+    """One process among those of the run. What is agreed on travels through the CPU, so no device is waited for."""
 
     rank: int
     world: int
@@ -28,34 +28,40 @@ class Processes:
 
     def wait(self) -> None:
         """Until every process is here."""
-        if self.world > 1:
-            dist.barrier()
+        self.any(False)
 
     def any(self, flag: bool) -> bool:
         """Whether the flag is set in any process."""
-        if self.world == 1:
-            return flag
-        flags = torch.tensor(int(flag), device=self.device)
-        dist.all_reduce(flags, op=dist.ReduceOp.MAX)
+        flags = torch.tensor(int(flag))
+        if self.world > 1:
+            dist.all_reduce(flags, op=dist.ReduceOp.MAX)
         return bool(flags)
 
-    def total(self, value: torch.Tensor) -> torch.Tensor:
-        """The sum of a tensor over all processes."""
+    def total(self, value: float) -> float:
+        """The sum of a number over all processes."""
+        values = torch.tensor(value, dtype=torch.float64)
         if self.world > 1:
-            dist.all_reduce(value)
-        return value
+            dist.all_reduce(values)
+        return float(values)
+
+    def from_leader(self, value: float) -> float:
+        """The number that the leading process has."""
+        values = torch.tensor(value, dtype=torch.float64)
+        if self.world > 1:
+            dist.broadcast(values, src=0)
+        return float(values)
 
 
 @contextmanager
 def processes(device: str) -> Iterator[Processes]:
     """Join the run: torchrun says in the environment who we are; without it we are alone.
 
-    device: auto, cpu or cuda; processes talk through NCCL on CUDA and gloo on the CPU
+    device: auto, cpu or cuda; gradients travel through NCCL on CUDA and gloo on the CPU
     """
     world, rank = int(os.environ.get("WORLD_SIZE", 1)), int(os.environ.get("RANK", 0))
-    chosen = _device(device)
+    chosen = choose_device(device)
     if world > 1:
-        dist.init_process_group("nccl" if chosen.type == "cuda" else "gloo")
+        dist.init_process_group("cpu:gloo,cuda:nccl" if chosen.type == "cuda" else "gloo")
     try:
         yield Processes(rank, world, chosen)
     finally:
@@ -63,11 +69,12 @@ def processes(device: str) -> Iterator[Processes]:
             dist.destroy_process_group()
 
 
-def _device(name: str) -> torch.device:
+def choose_device(name: str) -> torch.device:
+    """The device that auto, cpu or cuda means here; of several CUDA devices, the one of this process."""
     if name == "cpu" or (name == "auto" and not torch.cuda.is_available()):
         return torch.device("cpu")
     if not torch.cuda.is_available():
-        raise DeviceError("training.device = 'cuda', but torch sees no CUDA device")
+        raise DeviceError("asked for cuda, but torch sees no CUDA device")
     device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))
     torch.cuda.set_device(device)
     return device

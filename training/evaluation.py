@@ -1,67 +1,55 @@
-"""How good translations are: sacreBLEU's BLEU and chrF, and the loss on held-out pairs."""
+"""How good a model is: the loss on held-out pairs, and its translations by the reference search."""
 
 from __future__ import annotations
 
-import math
-import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from pathlib import Path
 
 import torch
-from sacrebleu.metrics import BLEU, CHRF
 from torch import Tensor
 from torch.nn import functional
 
-from lingon.errors import CorpusError
-from lingon.text import PAD, Tokenizer
-from training.batches import Batch, EncodedPairs, plan_batches
+from lingon.errors import SettingsError
+from lingon.text import PAD, Tokenizer, normalise
+from training.batches import EncodedPairs, plan_batches
+from training.checkpoint import load_checkpoint
+from training.distributed import choose_device
 from training.model import Transformer
 from training.search import SearchSettings, translate
 
 
-@dataclass(frozen=True, slots=True)
-class Scores:
-    """Corpus scores with the signatures that make them comparable (Post, 2018)."""
-
-    bleu: float
-    chrf: float
-    bleu_signature: str
-    chrf_signature: str
-
-
-def score(hypotheses: Sequence[str], references: Sequence[str]) -> Scores:
-    """BLEU and chrF of hypotheses against one reference each."""
-    if len(hypotheses) != len(references):
-        raise CorpusError(f"{len(hypotheses)} hypotheses do not fit {len(references)} references")
-    bleu, chrf = BLEU(), CHRF()
-    bleu_score = bleu.corpus_score(list(hypotheses), [list(references)])
-    chrf_score = chrf.corpus_score(list(hypotheses), [list(references)])
-    return Scores(bleu_score.score, chrf_score.score, str(bleu.get_signature()), str(chrf.get_signature()))
+def translate_lines(
+    checkpoint: Path,
+    lines: list[str],
+    *,
+    beam_size: int,
+    length_penalty: float,
+    device: str = "auto",
+    precision: str | None = None,
+    batch_size: int = 64,
+) -> list[str]:
+    """The best translation of each line by a checkpoint and the reference search; of a blank line, a blank one."""
+    if precision not in (None, "fp32"):
+        raise SettingsError(f"--precision of a checkpoint must be fp32, got {precision!r}")
+    loaded = load_checkpoint(checkpoint)
+    texts = [normalise(line) for line in lines]
+    most = loaded.config.model.max_positions
+    for number, text in enumerate(texts, start=1):
+        if (length := len(loaded.tokenizer.encode_source(text))) > most:
+            raise SettingsError(f"line {number} has {length} tokens, the model reads at most {most}")
+    settings = SearchSettings(beam_size=beam_size, length_penalty=length_penalty)
+    model = loaded.model.to(choose_device(device))
+    full = [text for text in texts if text]
+    translated = iter(translate_texts(model, loaded.tokenizer, full, settings, batch_size))
+    return [next(translated) if text else "" for text in texts]
 
 
 def translate_texts(
-    model: Transformer, tokenizer: Tokenizer, texts: Sequence[str], settings: SearchSettings
+    model: Transformer, tokenizer: Tokenizer, texts: Sequence[str], settings: SearchSettings, batch_size: int = 64
 ) -> list[str]:
     """The best translation of each normalised text, by the reference search."""
-    found = translate(model, [tokenizer.encode_source(text) for text in texts], settings)
+    found = translate(model, [tokenizer.encode_source(text) for text in texts], settings, batch_size)
     return [tokenizer.decode(hypotheses[0].tokens) for hypotheses in found]
-
-
-@dataclass(frozen=True, slots=True)
-class Evaluation:
-    """Scores, and how fast they were had."""
-
-    scores: Scores
-    sentences_per_second: float
-    hypotheses: list[str]
-
-
-def evaluate(translator: Callable[[list[str]], list[str]], sources: list[str], references: list[str]) -> Evaluation:
-    """Translate sources and score them."""
-    start = time.perf_counter()
-    hypotheses = translator(sources)
-    seconds = time.perf_counter() - start
-    return Evaluation(score(hypotheses, references), len(sources) / seconds, hypotheses)
 
 
 def smoothed_loss(logits: Tensor, labels: Tensor, smoothing: float) -> Tensor:
@@ -75,11 +63,12 @@ def smoothed_loss(logits: Tensor, labels: Tensor, smoothing: float) -> Tensor:
 
 
 @torch.inference_mode()
-def perplexity(model: Transformer, pairs: EncodedPairs, batch_tokens: int, device: torch.device) -> float:
-    """exp of the mean negative log-likelihood of a target token, without smoothing."""
-    total, tokens = 0.0, 0
+def held_out_loss(model: Transformer, pairs: EncodedPairs, batch_tokens: int) -> float:
+    """The mean negative log-likelihood of a target token, without smoothing; exp of it is the perplexity."""
+    total, tokens = torch.zeros((), dtype=torch.float64), 0
     for rows in plan_batches(pairs.lengths(), batch_tokens, seed=(0,)):
-        batch: Batch = pairs.batch(rows.tolist()).to(device)
-        total += smoothed_loss(model(*batch[:3]), batch.labels, 0.0).item()
+        batch = pairs.batch(rows.tolist())
         tokens += batch.tokens
-    return math.exp(total / tokens)
+        batch = batch.to(model.output.weight.device)
+        total += smoothed_loss(model(*batch[:3]), batch.labels, 0.0).cpu()
+    return float(total / tokens)

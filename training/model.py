@@ -7,7 +7,8 @@ Dimensions, by one name each throughout the repository:
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -74,6 +75,7 @@ class SelfAttention(nn.Module):
         return query, KeyValue(key, value)
 
     def forward(self, hidden: Tensor, visible: Tensor | None = None, *, causal: bool = False) -> Tensor:
+        """(batch, length, dim), from hidden of that shape."""
         query, present = self.project(hidden)
         return self.output(attend(query, present, visible, causal=causal))  # type: ignore[no-any-return]
 
@@ -103,6 +105,7 @@ class CrossAttention(nn.Module):
         return self.query(hidden).unflatten(-1, (self.heads, -1)).transpose(1, 2)  # type: ignore[no-any-return]
 
     def forward(self, hidden: Tensor, memory: KeyValue, visible: Tensor) -> Tensor:
+        """(batch, target_length, dim), from hidden of that shape."""
         return self.output(attend(self.project(hidden), memory, visible))  # type: ignore[no-any-return]
 
 
@@ -116,6 +119,7 @@ class FeedForward(nn.Module):
         self.activation = {"relu": nn.ReLU, "gelu": nn.GELU, "silu": nn.SiLU}[settings.activation]()
 
     def forward(self, hidden: Tensor) -> Tensor:
+        """(batch, length, dim), from hidden of that shape."""
         return self.outer(self.activation(self.inner(hidden)))  # type: ignore[no-any-return]
 
 
@@ -131,6 +135,7 @@ class Dropout(nn.Module):
         self.dropped = round(256 * rate)
 
     def forward(self, hidden: Tensor) -> Tensor:
+        """In training, hidden with some elements 0 and the others greater; else hidden."""
         if not self.training or self.dropped == 0:
             return hidden
         if hidden.device.type != "cpu":
@@ -161,9 +166,11 @@ class PreNorm(PostNorm):
     """The norm moved before the sublayer: x + Dropout(sublayer(LayerNorm(x))) (Xiong et al., 2020)."""
 
     def before(self, hidden: Tensor) -> Tensor:
+        """What the sublayer reads."""
         return self.norm(hidden)  # type: ignore[no-any-return]
 
     def after(self, hidden: Tensor, sublayer: Tensor) -> Tensor:
+        """What the next sublayer gets."""
         return hidden + self.dropout(sublayer)  # type: ignore[no-any-return]
 
 
@@ -181,6 +188,7 @@ class EncoderLayer(nn.Module):
         self.feed_forward, self.around_feed_forward = FeedForward(settings), residual(settings)
 
     def forward(self, hidden: Tensor, visible: Tensor) -> Tensor:
+        """(batch, source_length, dim), from hidden of that shape."""
         attended = self.attention(self.around_attention.before(hidden), visible)
         hidden = self.around_attention.after(hidden, attended)
         return self.around_feed_forward.after(hidden, self.feed_forward(self.around_feed_forward.before(hidden)))
@@ -196,6 +204,7 @@ class DecoderLayer(nn.Module):
         self.feed_forward, self.around_feed_forward = FeedForward(settings), residual(settings)
 
     def forward(self, hidden: Tensor, memory: KeyValue, visible: Tensor) -> Tensor:
+        """(batch, target_length, dim), from hidden of that shape."""
         attended = self.attention(self.around_attention.before(hidden), causal=True)
         return self._rest(self.around_attention.after(hidden, attended), memory, visible)
 
@@ -212,6 +221,8 @@ class DecoderLayer(nn.Module):
 
 class Embedding(nn.Module):
     """Dropout(sqrt(dim) * piece + position), sections 3.4, 3.5 and 5.4."""
+
+    positions: Tensor  # (max_positions, dim)
 
     def __init__(self, settings: ModelSettings, vocab: int) -> None:
         super().__init__()
@@ -233,13 +244,16 @@ class Embedding(nn.Module):
 class Transformer(nn.Module):
     """Encoder and decoder; `forward` trains, `encode` and `decode_step` translate."""
 
+    forbidden: Tensor  # (vocab): what log_probs adds to the logits
+
     def __init__(self, settings: ModelSettings, source_vocab: int, target_vocab: int) -> None:
         super().__init__()
         self.settings = settings
         self.source_embedding = Embedding(settings, source_vocab)
         self.target_embedding = Embedding(settings, target_vocab)
-        self.encoder = nn.ModuleList(EncoderLayer(settings) for _ in range(settings.encoder_layers))
-        self.decoder = nn.ModuleList(DecoderLayer(settings) for _ in range(settings.decoder_layers))
+        encoder = nn.ModuleList(EncoderLayer(settings) for _ in range(settings.encoder_layers))
+        decoder = nn.ModuleList(DecoderLayer(settings) for _ in range(settings.decoder_layers))
+        self.encoder, self.decoder = cast("Sequence[EncoderLayer]", encoder), cast("Sequence[DecoderLayer]", decoder)
         # Post-norm layers end in a norm already; a pre-norm stack needs one of its own (Xiong et al., 2020).
         last_norm = nn.LayerNorm if settings.norm == "pre" else nn.Identity
         self.encoder_norm, self.decoder_norm = last_norm(settings.dim), last_norm(settings.dim)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
@@ -12,12 +14,16 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from torch.utils.tensorboard.writer import SummaryWriter
 
+from lingon.scoring import Scores
+
+LOG = "log.jsonl"
+
 
 class Report:
     """Open for the length of a run; a process that does not lead stays silent."""
 
     def __init__(self, run: Path, max_steps: int, *, speaks: bool) -> None:
-        self._speaks = speaks
+        self._run, self._speaks = run, speaks
         self._console = Console(stderr=True, quiet=not speaks)
         self._bar = Progress(
             TextColumn("[bold]{task.description}"),
@@ -31,9 +37,6 @@ class Report:
         self._task = self._bar.add_task("train", total=max_steps, loss=float("nan"), rate=0.0)
         self._log: IO[str] | None = None
         self._board: SummaryWriter | None = None
-        if speaks:
-            self._log = (run / "log.jsonl").open("a", encoding="utf-8")
-            self._board = SummaryWriter(str(run / "tensorboard"))
 
     def __enter__(self) -> Self:
         self._bar.start()
@@ -49,9 +52,9 @@ class Report:
 
     def say(self, text: str) -> None:
         """One line for people."""
-        self._console.print(text, highlight=False, markup=False)
+        self._console.print(text, highlight=False, markup=False, soft_wrap=True)
 
-    def training(self, step: int, figures: dict[str, float]) -> None:
+    def training(self, step: int, figures: Mapping[str, float]) -> None:
         """Figures of the last updates: loss, learning_rate, tokens_per_second, gradient_norm, epoch."""
         self._record("train", step, figures)
         self._bar.update(self._task, completed=step, loss=figures["loss"], rate=figures["tokens_per_second"])
@@ -61,18 +64,28 @@ class Report:
                 f"{figures['tokens_per_second']:,.0f} target tokens/s"
             )
 
-    def validation(self, step: int, figures: dict[str, float], signature: str) -> None:
-        """Figures of a validation: perplexity, bleu, chrf."""
-        self._record("valid", step, {**figures, "signature": signature})
+    def validation(self, step: int, figures: Mapping[str, float], scores: Scores) -> None:
+        """Figures of a validation: loss, perplexity, bleu, chrf; the scores with their signatures."""
+        signatures = {"bleu_signature": scores.bleu_signature, "chrf_signature": scores.chrf_signature}
+        self._record("valid", step, {**figures, **signatures})
         shown = "  ".join(f"{name} {value:.2f}" for name, value in figures.items())
-        self.say(f"step {step}  valid  {shown}  ({signature})")
+        self.say(f"step {step}  valid  {shown}  ({scores.bleu_signature})")
 
-    def _record(self, kind: str, step: int, figures: dict[str, float | str] | dict[str, float]) -> None:
-        if self._log is None or self._board is None:
+    def _record(self, kind: str, step: int, figures: Mapping[str, float | str]) -> None:
+        """One line of JSON, and a point of every curve. The files are made with the first line."""
+        if not self._speaks:
             return
-        line = {"kind": kind, "step": step, "time": round(time.time(), 1), **figures}
-        self._log.write(json.dumps(line) + "\n")
+        if self._log is None or self._board is None:
+            self._log = (self._run / LOG).open("a", encoding="utf-8")
+            self._board = SummaryWriter(str(self._run / "tensorboard"))
+        line = {"kind": kind, "step": step, "time": round(time.time(), 1)}
+        self._log.write(json.dumps({**line, **{name: _shown(value) for name, value in figures.items()}}) + "\n")
         self._log.flush()
         for name, value in figures.items():
             if isinstance(value, float):
                 self._board.add_scalar(f"{kind}/{name}", value, step)
+
+
+def _shown(value: float | str) -> float | str | None:
+    """A value as JSON has it, without infinity, which a gradient's norm is where fp16 found its scale too great."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from lingon.errors import SettingsError
 from lingon.text import BOS, EOS
 from training.batches import pad
 from training.model import KeyValue, Memory, Transformer
@@ -36,6 +37,12 @@ class SearchSettings:
     length_penalty: float = 0.0
     length_factor: float = 2.0  # at most length_factor * source tokens + length_extra target tokens
     length_extra: int = 16
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.num_hypotheses <= self.beam_size:
+            raise SettingsError(
+                f"num_hypotheses must be from 1 to beam_size ({self.beam_size}), got {self.num_hypotheses}"
+            )
 
     def max_length(self, source_length: int, positions: int) -> int:
         """The most target tokens for a source of source_length tokens, the end tokens counted."""
@@ -69,7 +76,8 @@ class _Beam:
         totals = log_probs + torch.tensor([score for _, score in self.live])[:, None]
         width = min(2 * settings.beam_size, totals.numel())
         ranked = totals.flatten().sort(descending=True, stable=True)
-        parents, live = [], []
+        parents: list[int] = []
+        live: list[tuple[tuple[int, ...], float]] = []
         for rank, index in enumerate(ranked.indices[:width].tolist()):
             parent, token = divmod(index, totals.size(1))
             total = float(ranked.values[rank])
@@ -93,7 +101,7 @@ class _Beam:
         return sorted(self.found, key=lambda hypothesis: -hypothesis.score)[:count]
 
     def _finish(self, tokens: tuple[int, ...], total: float, settings: SearchSettings, *, finished: bool) -> None:
-        score = total / (len(tokens) + finished) ** settings.length_penalty
+        score = normalised(total, len(tokens) + finished, settings)
         self.found.append(Hypothesis(tokens, score, finished))
 
     def _is_over(self, settings: SearchSettings) -> bool:
@@ -101,7 +109,12 @@ class _Beam:
         if len(self.found) < enough or not self.live:
             return not self.live
         tokens, total = self.live[0]
-        return self.best(enough)[-1].score >= total / len(tokens) ** settings.length_penalty
+        return self.best(enough)[-1].score >= normalised(total, len(tokens), settings)
+
+
+def normalised(total: float, length: int, settings: SearchSettings) -> float:
+    """The score of a hypothesis of this log-probability and length."""
+    return total / float(length**settings.length_penalty)
 
 
 @torch.inference_mode()

@@ -1,0 +1,100 @@
+"""The verb `evaluate`: translate a line-parallel test set with a checkpoint or a bundle, and score it."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from lingon.errors import CorpusError, LingonError, SettingsError
+from lingon.extras import found, needed_by
+from lingon.lines import read_parallel
+from lingon.scoring import Scores, score
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """Scores of a test set, and how fast its translations were had, loading the model included."""
+
+    sentences: int
+    scores: Scores
+    sentences_per_second: float
+
+
+def evaluate(
+    model: Annotated[Path, typer.Argument(help="A checkpoint, a run, or a bundle (models/NAME or models/NAME/N).")],
+    source: Annotated[Path, typer.Option(help="Text to translate, one sentence a line, plain or .gz.")],
+    target: Annotated[Path, typer.Option(help="Its translations, line by line.")],
+    beam_size: Annotated[int, typer.Option(min=1)] = 4,
+    length_penalty: Annotated[float, typer.Option(min=0.0)] = 1.0,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    precision: Annotated[str | None, typer.Option(help="Of a bundle: fp32, fp16, ...")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many sentences.")] = None,
+    output: Annotated[Path | None, typer.Option(help="File for the translations, one a line.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Score a checkpoint (by the reference search) or a bundle (by the serving engine): BLEU and chrF."""
+    sources, references = _read(source, target, limit)
+    settings = {"beam_size": beam_size, "length_penalty": length_penalty, "device": device, "precision": precision}
+    start = time.perf_counter()
+    hypotheses = _translate(model, sources, **settings)
+    seconds = time.perf_counter() - start
+    if output is not None:
+        _write(output, hypotheses)
+    result = Evaluation(len(sources), score(hypotheses, references), len(sources) / seconds)
+    figures = {"model": str(model), "beam_size": beam_size, "length_penalty": length_penalty, **_figures(result)}
+    typer.echo(json.dumps(figures) if as_json else _table(figures))
+
+
+def kind_of(model: Path) -> str:
+    """Whether a folder is a `bundle` (or a folder of its versions) or a `checkpoint` (or a run of them)."""
+    if not model.is_dir():
+        raise SettingsError(f"{model}: no such folder; evaluate wants a checkpoint, a run or a bundle")
+    manifests = [model / "manifest.json", *(model.glob("[0-9]*/manifest.json"))]
+    return "bundle" if any(manifest.is_file() for manifest in manifests) else "checkpoint"
+
+
+def _translate(model: Path, lines: list[str], **settings: Any) -> list[str]:
+    """The translations of lines by whatever room translates with this kind of model.
+
+    Each has a function translate_lines(model, lines, *, beam_size, length_penalty, device="auto", precision=None).
+    """
+    kind = kind_of(model)
+    entry = found("lingon.translators").get(kind)
+    if entry is None:
+        raise LingonError(f"this installation translates with no {kind} (entry point group lingon.translators)")
+    with needed_by(f"evaluating a {kind}", entry):
+        translations: list[str] = entry.load()(model, lines, **settings)
+    return translations
+
+
+def _read(source: Path, target: Path, limit: int | None) -> tuple[list[str], list[str]]:
+    pairs = list(read_parallel(source, target))[:limit]
+    if not pairs:
+        raise CorpusError(f"{source}: holds no line to translate")
+    return [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+
+
+def _write(output: Path, hypotheses: list[str]) -> None:
+    try:
+        output.write_text("".join(f"{line}\n" for line in hypotheses), encoding="utf-8")
+    except OSError as error:
+        raise SettingsError(f"--output {output}: {error.strerror}") from None
+
+
+def _figures(result: Evaluation) -> dict[str, Any]:
+    return {
+        "sentences": result.sentences,
+        **asdict(result.scores),
+        "sentences_per_second": round(result.sentences_per_second, 2),
+    }
+
+
+def _table(figures: dict[str, Any]) -> str:
+    width = max(map(len, figures))
+    shown = {name: f"{value:.2f}" if isinstance(value, float) else value for name, value in figures.items()}
+    return "\n".join(f"{name:{width}}  {value}" for name, value in shown.items())

@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from lingon.text import Tokenizer
+from tests.tiny import write_digit_corpus
+from training.config import TokenizerSettings
+from training.corpus import Pair
+from training.vocabulary import train_tokenizer
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _one_core() -> None:
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a digit corpus, to be read only."""
+    folder = tmp_path_factory.mktemp("digits")
+    write_digit_corpus(folder, pairs=300)
+    return folder
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    """A folder of the test's own with a digit corpus."""
+    write_digit_corpus(tmp_path, pairs=300)
+    return tmp_path
+
+
+@pytest.fixture(scope="session")
+def pairs(digits: Path) -> list[Pair]:
+    sources, targets = ((digits / f"train.{side}").read_text().splitlines() for side in ("source", "target"))
+    return [Pair(*pair) for pair in zip(sources, targets, strict=True)]
+
+
+@pytest.fixture(scope="session")
+def tokenizer(pairs: list[Pair]) -> Tokenizer:
+    settings = TokenizerSettings(vocab_size=280, character_coverage=1.0)
+    return train_tokenizer(pairs, settings)

@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.testing import assert_close
+
+from lingon.errors import CorpusError
+from lingon.text import BOS, EOS, PAD, Tokenizer
+from training.batches import EncodedPairs, drop_long, fitting, plan_batches, seed_of
+from training.corpus import FilterCounts, Pair, TrainingText
+from training.evaluation import smoothed_loss
+
+LENGTHS = st.lists(st.tuples(st.integers(1, 40), st.integers(1, 40)), min_size=1, max_size=80)
+
+
+@given(lengths=LENGTHS, budget=st.integers(1, 200), seed=st.integers(0, 2**40))
+def test_every_pair_is_in_one_batch_within_the_budget(lengths: list[tuple[int, int]], budget: int, seed: int) -> None:
+    array = np.array(lengths)
+    batches = plan_batches(array, budget, (seed, 3))
+    assert sorted(np.concatenate(batches).tolist()) == list(range(len(lengths)))
+    for rows in batches:
+        assert len(rows) == 1 or len(rows) * array[rows].max() <= budget
+
+
+def test_the_plan_is_a_function_of_the_seed_and_the_epoch() -> None:
+    lengths = np.random.default_rng(0).integers(1, 30, (200, 2))
+
+    def plan(*seed: int) -> list[list[int]]:
+        return [rows.tolist() for rows in plan_batches(lengths, 100, seed)]
+
+    assert plan(1, 0) == plan(1, 0)
+    assert plan(1, 0) != plan(1, 1) != plan(2, 0)
+
+
+def test_pairs_of_like_length_are_batched_together() -> None:
+    lengths = np.random.default_rng(0).integers(1, 30, (2000, 2))
+    padded = sum(len(rows) * lengths[rows, 1].max() for rows in plan_batches(lengths, 400, (1,)))
+    assert padded < 1.1 * lengths[:, 1].sum()
+
+
+def test_one_long_source_makes_no_batch_but_its_own_small() -> None:
+    lengths = np.array([(40, 1), *[(5, 5)] * 100])
+    assert len(plan_batches(lengths, 100, (1,))) <= 6
+
+
+def test_a_batch_holds_its_pairs_padded_with_begin_and_end_in_place() -> None:
+    batch = EncodedPairs([[5, 6], [7]], [[8], [9, 10, 11]]).batch([0, 1])
+    assert batch.source_ids.tolist() == [[5, 6, EOS], [7, EOS, PAD]]
+    assert batch.source_lengths.tolist() == [3, 2]
+    assert batch.target_ids.tolist() == [[BOS, 8, PAD, PAD], [BOS, 9, 10, 11]]
+    assert batch.labels.tolist() == [[8, EOS, PAD, PAD], [9, 10, 11, EOS]]
+    assert batch.tokens == 6
+
+
+def test_seeds_of_other_numbers_are_other_seeds() -> None:
+    seeds = {seed_of(run, step, index) for run in range(3) for step in range(100) for index in range(3)}
+    assert len(seeds) == 900
+    assert max(seeds) < 2**32
+
+
+def test_only_pairs_of_at_most_max_tokens_a_side_fit(tokenizer: Tokenizer) -> None:
+    short, long = Pair("1 2", "2 1"), Pair("1 2 3 4 5 6", "6 5 4 3 2 1")
+    length = len(tokenizer.encode_source(long.source))
+    assert fitting([short, long], tokenizer, length) == [short, long]
+    assert fitting([short, long], tokenizer, length - 1) == [short]
+
+
+def test_long_pairs_are_dropped_and_counted_once_however_often_they_repeat(tokenizer: Tokenizer) -> None:
+    text = TrainingText([[Pair("1", "1"), Pair("1 2 3 4 5 6", "6")]], [3], FilterCounts(2))
+    kept = drop_long(text, tokenizer, 4)
+    assert kept.epoch() == [Pair("1", "1")] * 3
+    assert (kept.counts.kept, kept.counts.dropped["length"]) == (1, 1)
+    with pytest.raises(CorpusError, match=r"no pair has at most data\.max_tokens = 1 tokens"):
+        drop_long(text, tokenizer, 1)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.4])
+def test_the_smoothed_loss_is_the_cross_entropy_with_a_softened_target(smoothing: float) -> None:
+    torch.manual_seed(0)
+    logits, labels = torch.randn(2, 3, 7), torch.tensor([[4, 2, PAD], [5, 2, PAD]])
+    log_probs, expected = logits.log_softmax(-1), 0.0
+    for row in range(2):
+        for position in range(2):
+            for token in range(7):
+                wanted = smoothing / 7 + (1 - smoothing) * (token == int(labels[row, position]))
+                expected -= wanted * log_probs[row, position, token].item()
+    assert_close(smoothed_loss(logits, labels, smoothing), torch.tensor(expected))
+
+
+def test_padding_teaches_nothing() -> None:
+    logits = torch.zeros(1, 2, 7, requires_grad=True)
+    loss = smoothed_loss(logits, torch.tensor([[4, PAD]]), 0.1)
+    loss.backward()
+    assert logits.grad is not None
+    assert logits.grad[0, 0].abs().sum() > 0 == logits.grad[0, 1].abs().sum()
+    assert loss.item() == pytest.approx(math.log(7), rel=1e-5)

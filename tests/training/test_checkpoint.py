@@ -1,0 +1,169 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from lingon.errors import CheckpointError
+from lingon.text import Tokenizer
+from tests.training.helpers import same, write_config
+from training import checkpoint as files
+from training.checkpoint import Progress, average, load_checkpoint, load_weights, round_to_half, save_checkpoint
+from training.model import Transformer
+
+
+@pytest.fixture
+def save(corpus: Path, tokenizer: Tokenizer) -> Callable[..., Transformer]:
+    config = write_config(corpus)
+
+    def save(folder: Path, seed: int = 0, progress: Progress | None = None, dim: int = 32) -> Transformer:
+        torch.manual_seed(seed)
+        shaped = config.model_copy(update={"model": config.model.model_copy(update={"dim": dim})})
+        model = Transformer(shaped.model, tokenizer.source_vocab, tokenizer.target_vocab)
+        save_checkpoint(folder, shaped, tokenizer, model, progress or Progress(step=seed))
+        return model
+
+    return save
+
+
+def test_a_checkpoint_is_read_back_as_it_was_saved(tmp_path: Path, save: Callable[..., Transformer]) -> None:
+    progress = Progress(step=7, epoch=2, batch=3, best_bleu=12.5, stale=1, seconds=1.5)
+    model = save(tmp_path / "c", 3, progress)
+    loaded = load_checkpoint(tmp_path / "c")
+    assert same(loaded.model.state_dict(), model.state_dict())
+    assert loaded.progress == progress
+    assert loaded.config == write_config(tmp_path)
+    assert not loaded.model.training
+
+
+def test_a_tied_weight_is_stored_once(tmp_path: Path, save: Callable[..., Transformer]) -> None:
+    model = save(tmp_path / "c")
+    stored = (tmp_path / "c" / files.MODEL).stat().st_size
+    weights = sum(weight.numel() for weight in model.parameters())
+    assert stored < 4 * weights + 10_000
+    loaded = load_checkpoint(tmp_path / "c").model
+    assert loaded.output.weight is loaded.source_embedding.pieces.weight
+
+
+def test_a_run_stands_for_its_best_checkpoint_and_before_a_validation_for_its_last(
+    tmp_path: Path, save: Callable[..., Transformer]
+) -> None:
+    for step in (5, 10, 15):
+        save(files.step_folder(tmp_path / "run", step), step)
+    assert load_checkpoint(tmp_path / "run").progress.step == 15
+    files.mark_best(tmp_path / "run", files.step_folder(tmp_path / "run", 10), {"bleu": 3.0})
+    assert load_checkpoint(tmp_path / "run").progress.step == 10
+
+
+def test_old_checkpoints_are_forgotten_but_the_best(tmp_path: Path, save: Callable[..., Transformer]) -> None:
+    for step in range(1, 6):
+        save(files.step_folder(tmp_path, step), step)
+    files.mark_best(tmp_path, files.step_folder(tmp_path, 2), {})
+    files.forget_old(tmp_path, keep=2)
+    assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == [
+        f"step-{step:08d}" for step in (2, 4, 5)
+    ]
+
+
+def test_a_checkpoint_is_never_written_over(tmp_path: Path, save: Callable[..., Transformer]) -> None:
+    save(tmp_path / "c", 1)
+    with pytest.raises(FileExistsError):
+        save(tmp_path / "c", 2)
+    assert load_checkpoint(tmp_path / "c").progress.step == 1
+
+
+def test_a_failure_half_way_leaves_nothing(tmp_path: Path, save: Callable[..., Transformer]) -> None:
+    unwritable = Progress(step=object())  # type: ignore[arg-type]  # the last file cannot be written
+    with pytest.raises(TypeError):
+        save(tmp_path / "run" / "c", 1, unwritable)
+    assert list((tmp_path / "run").iterdir()) == []
+
+
+@pytest.mark.parametrize("name", [files.CONFIG, files.STATE, files.MODEL, "tokenizer.model"])
+@pytest.mark.parametrize("harm", ["missing", "cut", "nonsense"])
+def test_a_harmed_checkpoint_is_one_line_naming_the_folder(
+    tmp_path: Path, save: Callable[..., Transformer], name: str, harm: str
+) -> None:
+    save(tmp_path / "c")
+    path = tmp_path / "c" / name
+    content = path.read_bytes()
+    path.unlink()
+    if harm != "missing":
+        path.write_bytes(content[: len(content) // 2] if harm == "cut" else b'{"step": 1, "nonsense": 2}')
+    with pytest.raises(CheckpointError) as caught:
+        load_checkpoint(tmp_path / "c")
+    assert str(tmp_path / "c") in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_no_checkpoint_at_all_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="neither a checkpoint"):
+        load_checkpoint(tmp_path)
+
+
+def test_weights_of_another_shape_are_refused(tmp_path: Path, save: Callable[..., Transformer]) -> None:
+    save(tmp_path / "c")
+    other = save(tmp_path / "d", dim=64)
+    with pytest.raises(CheckpointError, match=r"source_embedding.* is \(280, 32\), the model wants \(280, 64\)"):
+        load_weights(other, tmp_path / "c")
+
+
+def test_weights_of_another_depth_or_tying_are_refused(tmp_path: Path, save: Callable[..., Transformer]) -> None:
+    model = save(tmp_path / "c")
+    untied = Transformer(model.settings.model_copy(update={"tie": "decoder"}), 280, 280)
+    with pytest.raises(CheckpointError, match=r"lacks target_embedding\.pieces\.weight, has besides nothing"):
+        load_weights(untied, tmp_path / "c")
+    shallow = Transformer(model.settings.model_copy(update={"encoder_layers": 1}), 280, 280)
+    with pytest.raises(CheckpointError, match=r"lacks nothing, has besides encoder\.1\..* and 9 more"):
+        load_weights(shallow, tmp_path / "c")
+
+
+def test_an_average_is_the_mean_of_every_weight(tmp_path: Path, save: Callable[..., Transformer]) -> None:
+    models = [save(tmp_path / str(seed), seed) for seed in range(3)]
+    averaged = average([tmp_path / str(seed) for seed in range(3)])
+    states = [model.state_dict() for model in models]
+    mean = {name: torch.stack([state[name] for state in states]).double().mean(0).float() for name in states[0]}
+    assert same(averaged.model.state_dict(), mean)
+    assert averaged.progress.step == 2
+
+
+def test_an_average_of_nothing_or_of_other_shapes_is_refused(tmp_path: Path, save: Callable[..., Transformer]) -> None:
+    save(tmp_path / "c")
+    save(tmp_path / "d", dim=64)
+    with pytest.raises(CheckpointError, match="nothing to average"):
+        average([])
+    with pytest.raises(CheckpointError, match="the model wants"):
+        average([tmp_path / "c", tmp_path / "d"])
+
+
+def test_weights_rounded_to_half_lose_nothing_in_two_bytes(tmp_path: Path, save: Callable[..., Transformer]) -> None:
+    model = save(tmp_path / "c")
+    before = {name: weight.clone() for name, weight in model.named_parameters()}
+    round_to_half(model)
+    for name, weight in model.named_parameters():
+        assert torch.equal(weight, weight.half().float())
+        assert torch.equal(weight, before[name].half().float())
+
+
+def test_a_weight_too_great_for_half_is_refused(tmp_path: Path, save: Callable[..., Transformer]) -> None:
+    model = save(tmp_path / "c")
+    with torch.no_grad():
+        model.output.weight[0, 0] = 70_000.0
+    with pytest.raises(CheckpointError, match="holds a weight beyond fp16"):
+        round_to_half(model)
+
+
+def test_a_checkpoint_holds_only_safetensors_json_and_the_tokenizer(
+    tmp_path: Path, save: Callable[..., Transformer]
+) -> None:
+    save(tmp_path / "c")
+    assert {path.name for path in (tmp_path / "c").iterdir()} == {
+        "config.json",
+        "state.json",
+        "model.safetensors",
+        "tokenizer.model",
+    }
+    assert json.loads((tmp_path / "c" / "state.json").read_text())["step"] == 0

@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from lingon.errors import CheckpointError, SettingsError
+from lingon.text import Tokenizer
+from tests.tiny import ROOT, tiny_config_text
+from tests.training.helpers import train, write_config
+from training import checkpoint as files
+from training.checkpoint import load_checkpoint
+from training.cli import average, tokenizer
+from training.cli import train as train_verb
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory, digits: Path) -> Path:
+    """A run with three checkpoints."""
+    folder = tmp_path_factory.mktemp("run")
+    for path in digits.iterdir():
+        (folder / path.name).write_bytes(path.read_bytes())
+    few = {"max_steps": 6, "cooldown_steps": 0, "valid_every": 2, "valid_sentences": 3}
+    train(write_config(folder, training=few), folder / "run")
+    return folder / "run"
+
+
+def test_the_verbs_are_declared_without_anything_heavy() -> None:
+    program = (
+        "import sys, training.cli; print(sorted({'torch', 'numpy', 'pydantic', 'sentencepiece'} & set(sys.modules)))"
+    )
+    command = [sys.executable, "-c", program]
+    assert subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout == "[]\n"
+
+
+def test_print_config_prints_the_resolved_settings_and_trains_nothing(
+    digits: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "config.toml").write_text(tiny_config_text())
+    train_verb(tmp_path / "config.toml", tmp_path / "run", ["training.seed=7"], print_config=True)
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["training"]["seed"] == 7
+    assert printed["model"]["dim"] == 32
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_tokenizer_is_trained_and_shown(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_config(corpus)
+    tokenizer(corpus / "config.toml", corpus / "words")
+    printed = capsys.readouterr().out
+    assert "pieces: 280 source, 280 target (tokenizer.model)" in printed
+    first = (corpus / "train.source").read_text().splitlines()[0]
+    assert f"source: {' '.join(f'▁{digit}' for digit in first.split())}" in printed.splitlines()
+    assert Tokenizer.read(corpus / "words").source_vocab == 280
+    with pytest.raises(SettingsError, match="words exists already"):
+        tokenizer(corpus / "config.toml", corpus / "words")
+
+
+def test_an_average_of_a_run_takes_its_last_checkpoints(run: Path, tmp_path: Path) -> None:
+    average([run], tmp_path / "mean", last=2)
+    states = [load_checkpoint(files.step_folder(run, step)).model.state_dict() for step in (4, 6)]
+    found = load_checkpoint(tmp_path / "mean")
+    assert found.progress.step == 6
+    for name, weight in found.model.state_dict().items():
+        assert torch.equal(weight, ((states[0][name].double() + states[1][name].double()) / 2).float())
+
+
+def test_an_average_of_a_whole_run_or_of_named_checkpoints_is_the_same(run: Path, tmp_path: Path) -> None:
+    average([run], tmp_path / "all")
+    average(files.saved_steps(run), tmp_path / "named")
+    assert (tmp_path / "all" / files.MODEL).read_bytes() == (tmp_path / "named" / files.MODEL).read_bytes()
+
+
+def test_half_rounds_every_weight_to_fp16(run: Path, tmp_path: Path) -> None:
+    average([run], tmp_path / "half", half=True)
+    for weight in load_checkpoint(tmp_path / "half").model.parameters():
+        assert torch.equal(weight, weight.half().float())
+
+
+def test_an_average_is_not_written_over_and_not_of_nothing(run: Path, tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="exists already"):
+        average([run], run)
+    with pytest.raises(CheckpointError, match="neither a checkpoint"):
+        average([tmp_path], tmp_path / "mean")
+
+
+def test_an_averaged_checkpoint_can_be_fine_tuned(run: Path, corpus: Path) -> None:
+    average([run], corpus / "mean")
+    config = write_config(corpus, training={"max_steps": 1, "cooldown_steps": 0})
+    assert train(config, corpus / "tuned", start=corpus / "mean").progress.step == 1

@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from lingon.errors import SettingsError
+from tests.tiny import ROOT, tiny_config_text
+from training.config import Config, load_config
+
+
+def load(folder: Path, text: str = "", overrides: Sequence[str] = ()) -> Config:
+    (folder / "run.toml").write_text(text or tiny_config_text(), encoding="utf-8")
+    return load_config(folder / "run.toml", overrides)
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("training.max_step=5", "unknown key training.max_step; did you mean max_steps?"),
+        ("trainin.max_steps=5", "unknown key trainin; did you mean training?"),
+        ("data.train.0.sorce=x", "unknown key data.train.0.sorce; did you mean source?"),
+        ("data.valid.tvs=x", "unknown key data.valid.tvs; did you mean tsv?"),
+        ("data.trian=1", "unknown key data.trian; did you mean train?"),
+        ("model.zzz=1", "unknown key model.zzz; known are preset, dim,"),
+        ("training.max_steps=0", "training.max_steps must be greater than or equal to 1, got 0"),
+        ("training.max_steps=many", "training.max_steps must be a valid integer"),
+        ("training.learning_rate=inf", "training.learning_rate must be a finite number, got inf"),
+        ("training.precision=fp8", "training.precision must be 'fp32', 'bf16' or 'fp16', got 'fp8'"),
+        ("training.cooldown_steps=1000", "cooldown_steps must be below max_steps (1000), got 1000"),
+        ("model.heads=3", "heads must divide dim (32), got 3"),
+        ("model.preset=huge", "model.preset must be 'tiny', 'small',"),
+        ("model.preset=[1]", "model.preset must be 'tiny', 'small',"),
+        ("model.dropout=1.0", "model.dropout must be less than 1, got 1.0"),
+        ("tokenizer.joint=false", "model.tie = 'all' needs tokenizer.joint = true"),
+        ("data.max_tokens=32", "data.max_tokens must be below model.max_positions (32), got 32"),
+        ("data.train.0.tsv=x", "data.train.0: name either source and target, or tsv"),
+        ("data.train=[]", "data.train needs at least one entry, got []"),
+        ("data.valid=3", "data.valid must be a block of settings, got 3"),
+        ("max_steps=5", "--set takes block.key=value, got 'max_steps=5'"),
+        ("training.max_steps", "--set takes block.key=value, got 'training.max_steps'"),
+        ("training..max_steps=3", "--set takes block.key=value, got"),
+        ("data.train.source=x", "--set data.train.source=x: data.train is not a block of settings"),
+        ("data.train.7.source=x", "--set data.train.7.source=x: data.train.7 is not a block of settings"),
+        ("training.seed.x=1", "--set training.seed.x=1: training.seed is not a block of settings"),
+    ],
+)
+def test_a_wrong_setting_is_one_line_that_names_key_bound_and_value(
+    tmp_path: Path, override: str, message: str
+) -> None:
+    text = tiny_config_text(training={"seed": 1})
+    with pytest.raises(SettingsError) as caught:
+        load(tmp_path, text, [override])
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[data", "Expected ']'"),
+        ("[model]\n", "data is missing"),
+        ("[data]\nvalidd = 1", "unknown key data.validd; did you mean valid?"),
+        ("data = 3", "data must be a block of settings"),
+    ],
+)
+def test_a_wrong_file_is_named(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        load(tmp_path, text)
+    assert str(caught.value).startswith(f"{tmp_path / 'run.toml'}: ")
+    assert message in str(caught.value)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"absent\.toml: No such file"):
+        load_config(tmp_path / "absent.toml")
+
+
+def test_an_override_has_the_type_that_toml_gives_it(tmp_path: Path) -> None:
+    overrides = ["training.max_steps=1200", "training.learning_rate=1e-3", "model.tie=decoder", "training.compile=true"]
+    config = load(tmp_path, overrides=[*overrides, "data.train.0.repeat=2", 'data.source_language="fr"'])
+    assert config.training.max_steps == 1200
+    assert config.training.learning_rate == 0.001
+    assert config.training.compile
+    assert (config.model.tie, config.data.train[0].repeat, config.data.source_language) == ("decoder", 2, "fr")
+
+
+def test_paths_are_meant_from_the_folder_of_the_file(tmp_path: Path) -> None:
+    config = load(tmp_path, overrides=["tokenizer.path=words", "data.valid.source=/elsewhere/v"])
+    assert config.data.train[0].files() == [tmp_path / "train.source", tmp_path / "train.target"]
+    assert (config.tokenizer.path, config.data.valid.source) == (tmp_path / "words", Path("/elsewhere/v"))
+
+
+def test_a_key_overrules_the_preset(tmp_path: Path) -> None:
+    config = load(tmp_path, overrides=["model.preset=base", "model.decoder_layers=2"])
+    assert (config.model.dim, config.model.encoder_layers, config.model.decoder_layers) == (512, 6, 2)
+
+
+def test_the_saved_settings_are_read_back_the_same(tmp_path: Path) -> None:
+    config = load(tmp_path)
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "config.json").write_text(config.model_dump_json())
+    assert load_config(tmp_path / "elsewhere" / "config.json") == config
+
+
+def test_the_shipped_configs_are_read_and_name_every_key() -> None:
+    for path in (ROOT / "configs").glob("*.toml"):
+        config, text = load_config(path), path.read_text(encoding="utf-8")
+        values = json.loads(config.model_dump_json())
+        keys = {key for block in values.values() for key in block} - {"path"}
+        assert [key for key in sorted(keys) if key not in text] == []

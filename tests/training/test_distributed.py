@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.testing import assert_close
+
+from lingon.errors import SettingsError
+from tests.tiny import ROOT, one_thread, train_command
+from tests.training.helpers import log_of, train, weights_of, write_config
+from training import checkpoint as files
+from training.checkpoint import load_checkpoint
+from training.distributed import Processes
+from training.start import make_folder
+
+SETTINGS: dict[str, Any] = {
+    "model": {"dropout": 0.2},
+    "tokenizer": {"sampling_alpha": 0.3},
+    "training": {
+        "max_steps": 20,
+        "warmup_steps": 10,
+        "cooldown_steps": 5,
+        "learning_rate": 1e-3,
+        "batch_tokens": 300,
+        "accumulate": 4,
+        "log_every": 1,
+        "valid_every": 10,
+        "valid_sentences": 10,
+    },
+}
+
+
+def two_processes(*arguments: object) -> list[str]:
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--no-python"]
+    return [*torchrun, *train_command(*arguments)]
+
+
+def test_two_processes_learn_what_one_learns(corpus: Path) -> None:
+    alone = train(write_config(corpus, **SETTINGS), corpus / "one")
+    command = two_processes(corpus / "config.toml", "--output", corpus / "two")
+    result = subprocess.run(command, cwd=ROOT, env=one_thread(), capture_output=True, text=True, timeout=120)
+    assert result.returncode == 0, result.stderr
+    for figure in ("step", "loss", "gradient_norm", "epoch", "learning_rate"):
+        one, two = ([line[figure] for line in log_of(corpus / run, "train")] for run in ("one", "two"))
+        assert two == pytest.approx(one, rel=1e-4)
+    assert [line["step"] for line in log_of(corpus / "two", "valid")] == [10, 20]
+    together = load_checkpoint(files.step_folder(corpus / "two", 20))
+    for name, weight in weights_of(alone).items():
+        assert_close(_felt(name, together.model.state_dict()[name]), _felt(name, weight), rtol=1e-3, atol=1e-4)
+
+
+def _felt(name: str, weight: Tensor) -> Tensor:
+    """A weight without the biases of keys: softmax feels none, so their gradient is noise, which Adam magnifies."""
+    if name.endswith("qkv.bias"):
+        return torch.cat([weight[:32], weight[64:]])
+    return weight[32:] if name.endswith("key_value.bias") else weight
+
+
+def test_a_signal_stops_all_processes_at_one_step_and_one_process_may_go_on(corpus: Path) -> None:
+    settings = {**SETTINGS, "training": {**SETTINGS["training"], "max_steps": 400, "valid_every": 1000}}
+    write_config(corpus, **settings)
+    command = two_processes(corpus / "config.toml", "--output", corpus / "run")
+    process = subprocess.Popen(command, cwd=ROOT, env=one_thread(), stderr=subprocess.PIPE, text=True)
+    log = corpus / "run" / "log.jsonl"
+    while process.poll() is None and (not log.exists() or log.read_text().count("\n") < 3):
+        time.sleep(0.02)
+    process.send_signal(signal.SIGTERM)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode != 0
+    (stopped,) = files.saved_steps(corpus / "run")
+    step = load_checkpoint(stopped).progress.step
+    assert 3 <= step < 400
+    assert f"stopped by a signal after step {step}" in errors
+    settings["training"]["max_steps"] = step + 2
+    assert train(write_config(corpus, **settings), corpus / "run").progress.step == step + 2
+
+
+def test_batches_that_do_not_divide_among_the_processes_are_refused(corpus: Path) -> None:
+    config = write_config(corpus, training={"accumulate": 3})
+    with pytest.raises(SettingsError, match=r"training\.accumulate must be a multiple of the 2 processes, got 3"):
+        make_folder(corpus / "run", config, Processes(0, 2, None))  # type: ignore[arg-type]

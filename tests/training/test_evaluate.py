@@ -1,0 +1,125 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer import Typer
+from typer.testing import CliRunner
+
+from lingon.errors import CorpusError, LingonError, SettingsError
+from lingon.evaluate import evaluate, kind_of
+from lingon.scoring import score
+from tests.training.helpers import train, write_config
+from training.evaluation import translate_lines
+from training.search import SearchSettings, translate
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory, digits: Path) -> Path:
+    folder = tmp_path_factory.mktemp("evaluated")
+    for path in digits.iterdir():
+        (folder / path.name).write_bytes(path.read_bytes())
+    settings = {"max_steps": 150, "cooldown_steps": 50, "valid_every": 150}
+    train(write_config(folder, training=settings), folder / "run")
+    return folder / "run"
+
+
+@pytest.fixture
+def declared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An installed distribution that declares what translates with a checkpoint, as ours does."""
+    metadata = tmp_path / "site" / "lingon_test-0.dist-info"
+    metadata.mkdir(parents=True)
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: lingon-test\nVersion: 0\n")
+    entries = (
+        "checkpoint = training.evaluation:translate_lines [train]\nbundle = no_such_module:translate_lines [serve]\n"
+    )
+    (metadata / "entry_points.txt").write_text(f"[lingon.translators]\n{entries}")
+    monkeypatch.syspath_prepend(tmp_path / "site")
+
+
+def run_verb(*arguments: object) -> str:
+    app = Typer()
+    app.command()(evaluate)
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+@pytest.mark.usefixtures("declared")
+def test_a_checkpoint_is_scored_on_a_test_set(run: Path, digits: Path, tmp_path: Path) -> None:
+    files = ("--source", digits / "test.source", "--target", digits / "test.target")
+    figures = json.loads(run_verb(run, *files, "--beam-size", 2, "--json", "--output", tmp_path / "hypotheses"))
+    hypotheses = (tmp_path / "hypotheses").read_text().splitlines()
+    references = (digits / "test.target").read_text().splitlines()
+    assert figures["sentences"] == 50 == len(hypotheses)
+    assert figures["bleu"] == score(hypotheses, references).bleu
+    assert figures["bleu_signature"].startswith("nrefs:1|case:mixed")
+    assert figures["sentences_per_second"] > 0
+    table = run_verb(run, *files, "--limit", 5, "--beam-size", 1)
+    assert "bleu_signature" in table
+    assert [line.split()[1] for line in table.splitlines() if line.startswith("sentences ")] == ["5"]
+
+
+@pytest.mark.usefixtures("declared")
+def test_a_missing_extra_is_named(tmp_path: Path, digits: Path) -> None:
+    (tmp_path / "en-de" / "1").mkdir(parents=True)
+    (tmp_path / "en-de" / "1" / "manifest.json").write_text("{}")
+    with pytest.raises(LingonError, match=r"extra 'serve'.*no_such_module is missing.*lingon\[serve\]"):
+        evaluate(tmp_path / "en-de", digits / "test.source", digits / "test.target")
+
+
+def test_a_folder_with_a_manifest_or_versions_is_a_bundle_and_any_other_a_checkpoint(tmp_path: Path) -> None:
+    bundle = tmp_path / "en-de" / "12"
+    bundle.mkdir(parents=True)
+    assert kind_of(tmp_path / "en-de") == "checkpoint"
+    (bundle / "manifest.json").write_text("{}")
+    assert kind_of(bundle) == kind_of(tmp_path / "en-de") == "bundle"
+    with pytest.raises(SettingsError, match="no such folder"):
+        kind_of(tmp_path / "absent")
+
+
+def test_lines_are_translated_in_order_and_blank_ones_stay_blank(run: Path) -> None:
+    lines = ["1 2 3 4 5", "", " 7\u00a0 8 ", "9"]
+    together = translate_lines(run, lines, beam_size=2, length_penalty=1.0, device="cpu")
+    assert together[1] == ""
+    for line, translation in zip(lines, together, strict=True):
+        assert translate_lines(run, [line], beam_size=2, length_penalty=1.0, device="cpu") == [translation]
+    assert translate_lines(run, ["7 8"], beam_size=2, length_penalty=1.0, device="cpu") == [together[2]]
+
+
+def test_a_line_longer_than_the_model_reads_is_named(run: Path) -> None:
+    with pytest.raises(SettingsError, match=r"line 2 has \d+ tokens, the model reads at most 32"):
+        translate_lines(run, ["1", "1 " * 60], beam_size=1, length_penalty=0.0, device="cpu")
+
+
+def test_a_checkpoint_has_one_precision(run: Path) -> None:
+    with pytest.raises(SettingsError, match="must be fp32, got 'fp16'"):
+        translate_lines(run, ["1"], beam_size=1, length_penalty=0.0, precision="fp16")
+
+
+def test_scores_are_those_of_sacrebleu_and_need_as_many_lines() -> None:
+    perfect = score(["the cat sat on the mat"], ["the cat sat on the mat"])
+    assert (round(perfect.bleu, 6), round(perfect.chrf, 6)) == (100.0, 100.0)
+    assert score(["a b c d"], ["w x y z"]).bleu < 20
+    with pytest.raises(CorpusError, match="2 hypotheses do not fit 1 references"):
+        score(["a", "b"], ["a"])
+    with pytest.raises(CorpusError, match="nothing to score"):
+        score([], [])
+
+
+def test_nothing_to_evaluate_is_an_error(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "empty").write_text("")
+    with pytest.raises(CorpusError, match="holds no line to translate"):
+        evaluate(run, tmp_path / "empty", tmp_path / "empty")
+
+
+def test_search_settings_reach_the_search(run: Path) -> None:
+    from training.checkpoint import load_checkpoint
+
+    loaded, line = load_checkpoint(run), "1 2 3 4 5 6 7 8"
+    ids = [loaded.tokenizer.encode_source(line)]
+    wide = translate(loaded.model, ids, SearchSettings(beam_size=5, length_penalty=0.5))[0][0]
+    assert translate_lines(run, [line], beam_size=5, length_penalty=0.5, device="cpu") == [
+        loaded.tokenizer.decode(wide.tokens)
+    ]

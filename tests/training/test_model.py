@@ -1,0 +1,233 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional
+from torch.testing import assert_close
+
+from lingon.text import BOS, FORBIDDEN, PAD
+from tests.training.helpers import VOCAB, tiny_model, tiny_settings
+from training.batches import pad
+from training.config import PRESETS, ModelSettings
+from training.model import (
+    DecoderLayer,
+    Dropout,
+    Embedding,
+    EncoderLayer,
+    FeedForward,
+    KeyValue,
+    Transformer,
+    attend,
+    sinusoids,
+    visible_positions,
+)
+
+SHAPES = [{"norm": norm, "positions": positions} for norm in ("post", "pre") for positions in ("sinusoidal", "learned")]
+
+
+def ids(*shape: int) -> Tensor:
+    return torch.randint(4, VOCAB, shape, generator=torch.Generator().manual_seed(7))
+
+
+@pytest.mark.parametrize("settings", SHAPES)
+def test_decoding_step_by_step_gives_the_logits_of_decoding_at_once(settings: dict[str, str]) -> None:
+    model, lengths, target = tiny_model(**settings), torch.tensor([6, 3, 1]), ids(3, 9)
+    memory = model.encode(ids(3, 6), lengths)
+    expected, past = model.decode(target, memory), model.start(3)
+    for step in range(target.size(1)):
+        logits, past = model.decode_step(target[:, step], past, memory)
+        assert_close(logits, expected[:, step], rtol=1e-5, atol=1e-5)
+        assert past[0].key.shape == (3, 2, step + 1, 16)
+
+
+def test_the_causal_mask_hides_the_future() -> None:
+    model, source, lengths, target = tiny_model(), ids(2, 5), torch.tensor([5, 4]), ids(2, 8)
+    expected = model(source, lengths, target)
+    for seen in range(1, 8):
+        changed = target.clone()
+        changed[:, seen:] = (changed[:, seen:] + 5) % VOCAB
+        logits = model(source, lengths, changed)
+        assert_close(logits[:, :seen], expected[:, :seen])
+        assert not torch.allclose(logits[:, seen], expected[:, seen])
+
+
+@pytest.mark.parametrize("settings", SHAPES)
+def test_padding_changes_no_logits(settings: dict[str, str]) -> None:
+    model, source, target = tiny_model(**settings), ids(1, 5), ids(1, 4)
+    expected = model(source, torch.tensor([5]), target)
+    for wider in (6, 12, 20):
+        padded = functional.pad(source, (0, wider - 5), value=PAD)
+        longer = functional.pad(target, (0, 3), value=PAD)
+        assert_close(model(padded, torch.tensor([5]), longer)[:, :4], expected, rtol=1e-5, atol=1e-5)
+
+
+def test_what_stands_in_the_padding_changes_nothing() -> None:
+    model, target, lengths = tiny_model(), ids(1, 4), torch.tensor([5])
+    one, other = ids(1, 9), ids(1, 9)
+    other[:, 5:] = 4 + (other[:, 5:] + 3) % 15
+    assert torch.equal(model(one, lengths, target), model(other, lengths, target))
+
+
+def test_batch_mates_and_their_order_change_no_logits() -> None:
+    model = tiny_model()
+    sources, targets = [ids(12)[:n].tolist() for n in (3, 12, 7, 1)], ids(4, 6)
+    lengths = torch.tensor([len(source) for source in sources])
+    together = model(pad(sources), lengths, targets)
+    order = torch.tensor([2, 0, 3, 1])
+    moved = model(pad([sources[row] for row in order]), lengths[order], targets[order])
+    assert_close(moved, together[order], rtol=1e-5, atol=1e-5)
+    for row, source in enumerate(sources):
+        alone = model(torch.tensor([source]), lengths[row : row + 1], targets[row : row + 1])
+        assert_close(alone[0], together[row], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("masked", ["nothing", "padding", "future"])
+def test_attention_is_the_formula_of_equation_1(masked: str) -> None:
+    torch.manual_seed(3)
+    query, key, value = torch.randn(3, 2, 4, 5, 8).unbind()
+    lengths = torch.tensor([5, 3])
+    seen = {
+        "nothing": torch.ones(2, 1, 5, 5, dtype=torch.bool),
+        "padding": visible_positions(lengths, 5),
+        "future": torch.ones(5, 5).tril().bool()[None, None],
+    }[masked]
+    weights = (query @ key.transpose(-2, -1) / math.sqrt(8)).masked_fill(~seen, -math.inf).softmax(-1)
+    expected = (weights @ value).transpose(1, 2).reshape(2, 5, 32)
+    mask = visible_positions(lengths, 5) if masked == "padding" else None
+    assert_close(attend(query, KeyValue(key, value), mask, causal=masked == "future"), expected)
+
+
+def test_heads_attend_to_their_own_slices_of_the_projections() -> None:
+    model, hidden = tiny_model(), torch.randn(2, 5, 32)
+    attention = model.encoder[0].attention
+    rows = functional.linear(hidden, attention.qkv.weight, attention.qkv.bias)
+    query, key, value = rows.split(32, dim=-1)
+    heads = []
+    for head in range(2):
+        own = slice(16 * head, 16 * head + 16)
+        scores = query[..., own] @ key[..., own].transpose(1, 2) / math.sqrt(16)
+        heads.append(scores.softmax(-1) @ value[..., own])
+    expected = functional.linear(torch.cat(heads, -1), attention.output.weight, attention.output.bias)
+    assert_close(attention(hidden), expected)
+
+
+def test_sinusoids_are_the_formula_of_section_3_5() -> None:
+    table = sinusoids(50, 12)
+    for position in range(50):
+        for i in range(6):
+            angle = position / 10000 ** (2 * i / 12)
+            assert table[position, 2 * i].item() == pytest.approx(math.sin(angle), abs=1e-6)
+            assert table[position, 2 * i + 1].item() == pytest.approx(math.cos(angle), abs=1e-6)
+
+
+def test_an_embedding_is_scaled_and_moved_by_its_position() -> None:
+    embedding = Embedding(tiny_settings(), VOCAB).eval()
+    expected = embedding.pieces.weight[[5, 9]] * math.sqrt(32) + sinusoids(24, 32)[3:5]
+    assert_close(embedding(torch.tensor([[5, 9]]), 3)[0], expected)
+
+
+def test_post_norm_is_the_norm_of_the_sum() -> None:
+    layer, hidden, visible = EncoderLayer(tiny_settings(norm="post")).eval(), torch.randn(2, 4, 32), _all_visible(4)
+    middle = layer.around_attention.norm(hidden + layer.attention(hidden, visible))
+    expected = layer.around_feed_forward.norm(middle + layer.feed_forward(middle))
+    assert_close(layer(hidden, visible), expected)
+
+
+def test_pre_norm_is_the_sum_with_the_sublayer_of_the_norm() -> None:
+    layer, hidden, visible = EncoderLayer(tiny_settings(norm="pre")).eval(), torch.randn(2, 4, 32), _all_visible(4)
+    middle = hidden + layer.attention(layer.around_attention.norm(hidden), visible)
+    expected = middle + layer.feed_forward(layer.around_feed_forward.norm(middle))
+    assert_close(layer(hidden, visible), expected)
+
+
+def test_a_decoder_layer_attends_to_itself_then_to_the_encoder_then_feeds_forward() -> None:
+    layer, hidden, visible = DecoderLayer(tiny_settings(norm="post")).eval(), torch.randn(2, 3, 32), _all_visible(4)
+    memory = layer.cross.remember(torch.randn(2, 4, 32))
+    first = layer.around_attention.norm(hidden + layer.attention(hidden, causal=True))
+    second = layer.around_cross.norm(first + layer.cross(first, memory, visible))
+    expected = layer.around_feed_forward.norm(second + layer.feed_forward(second))
+    assert_close(layer(hidden, memory, visible), expected)
+
+
+@pytest.mark.parametrize("activation", ["relu", "gelu", "silu"])
+def test_feed_forward_is_the_formula_of_equation_2(activation: str) -> None:
+    block, hidden = FeedForward(tiny_settings(activation=activation)), torch.randn(2, 3, 32)
+    inner = hidden @ block.inner.weight.T + block.inner.bias
+    active = {
+        "relu": inner.clamp(min=0),
+        "gelu": inner * 0.5 * (1 + torch.erf(inner / math.sqrt(2))),
+        "silu": inner * torch.sigmoid(inner),
+    }[activation]
+    assert_close(block(hidden), active @ block.outer.weight.T + block.outer.bias)
+
+
+@pytest.mark.parametrize(("tie", "matrices"), [("all", 1), ("decoder", 2), ("none", 3)])
+def test_tied_embeddings_are_one_tensor(tie: str, matrices: int) -> None:
+    model = tiny_model(tie=tie)
+    weights = (model.source_embedding.pieces.weight, model.target_embedding.pieces.weight, model.output.weight)
+    assert len({weight.data_ptr() for weight in weights}) == matrices
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_a_head_is_64_wide_in_every_preset_but_tiny(preset: str) -> None:
+    assert ModelSettings.model_validate({"preset": preset}).head_dim == (16 if preset == "tiny" else 64)
+
+
+@pytest.mark.parametrize(("preset", "millions"), [("small", 6), ("base", 44), ("big", 176), ("deep-encoder", 42)])
+def test_a_preset_has_the_weights_of_the_paper_besides_its_embeddings(preset: str, millions: int) -> None:
+    settings = ModelSettings.model_validate({"preset": preset})
+    with torch.device("meta"):
+        weights = sum(weight.numel() for weight in Transformer(settings, 1000, 1000).parameters())
+    dim, ffn = settings.dim, settings.ffn
+    attention, feed_forward, norm = 4 * (dim * dim + dim), 2 * dim * ffn + ffn + dim, 2 * dim
+    encoder = settings.encoder_layers * (attention + feed_forward + 2 * norm)
+    decoder = settings.decoder_layers * (2 * attention + feed_forward + 3 * norm)
+    assert weights == encoder + decoder + 1000 * dim
+    assert round((encoder + decoder) / 1e6) == millions
+
+
+def test_dropout_drops_its_share_and_keeps_the_mean() -> None:
+    torch.manual_seed(1)
+    dropped = Dropout(0.25).train()(torch.ones(1000, 100))
+    assert (dropped == 0).float().mean().item() == pytest.approx(0.25, abs=0.005)
+    assert dropped.mean().item() == pytest.approx(1.0, abs=0.01)
+    assert dropped.unique().numel() == 2
+
+
+def test_dropout_is_repeatable_and_not_there_at_inference() -> None:
+    layer, hidden = Dropout(0.5), torch.randn(13, 7)
+    assert layer.eval()(hidden) is hidden
+    torch.manual_seed(5)
+    first = layer.train()(hidden)
+    again = layer(hidden)
+    torch.manual_seed(5)
+    assert torch.equal(layer(hidden), first)
+    assert not torch.equal(again, first)
+
+
+def test_every_sublayer_output_and_the_embedding_sum_are_dropped_out() -> None:
+    model = tiny_model(dropout=0.5)
+    around = [module for module in model.modules() if isinstance(module, Dropout)]
+    assert len(around) == 2 + 2 * 2 + 2 * 3  # embeddings; two and three sublayers in two layers each
+
+
+def test_forbidden_pieces_have_no_probability() -> None:
+    model = tiny_model()
+    log_probs = model.log_probs(torch.randn(3, VOCAB))
+    assert (log_probs[:, list(FORBIDDEN)].exp() == 0).all()
+    assert_close(log_probs.exp().sum(-1), torch.ones(3))
+
+
+def test_a_step_reads_its_position_from_the_past() -> None:
+    model, memory = tiny_model(), tiny_model().encode(ids(1, 4), torch.tensor([4]))
+    begin = torch.tensor([BOS])
+    first, past = model.decode_step(begin, model.start(1), memory)
+    second, _ = model.decode_step(begin, past, memory)
+    assert not torch.allclose(first, second)
+
+
+def _all_visible(length: int) -> Tensor:
+    return visible_positions(torch.tensor([length, length]), length)

@@ -1,0 +1,141 @@
+from __future__ import annotations
+
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lingon.errors import CheckpointError
+from tests.tiny import ROOT, one_thread, tiny_config_text, train_command
+from tests.training.helpers import counted, log_of, same, train, weights_of, write_config
+from training import checkpoint as files
+from training.checkpoint import Progress, load_checkpoint
+
+ALL_THAT_DRAWS: dict[str, Any] = {
+    "model": {"dropout": 0.2},
+    "tokenizer": {"sampling_alpha": 0.3},
+    "training": {
+        "max_steps": 24,
+        "warmup_steps": 10,
+        "cooldown_steps": 5,
+        "batch_tokens": 300,
+        "accumulate": 2,
+        "log_every": 1,
+        "valid_every": 10,
+        "valid_sentences": 10,
+    },
+}
+
+
+def with_training(**values: Any) -> dict[str, Any]:
+    return {**ALL_THAT_DRAWS, "training": {**ALL_THAT_DRAWS["training"], **values}}
+
+
+def stored(run: Path, step: int) -> list[bytes]:
+    folder = files.step_folder(run, step)
+    return [(folder / name).read_bytes() for name in (files.MODEL, files.OPTIMIZER)]
+
+
+@pytest.mark.parametrize(("precision", "cut"), [("fp32", 3), ("fp32", 14), ("bf16", 14), ("fp16", 14)])
+def test_a_run_cut_and_resumed_has_the_weights_of_one_not_cut(corpus: Path, precision: str, cut: int) -> None:
+    config = write_config(corpus, **with_training(precision=precision))
+    whole = train(config, corpus / "whole")
+    begun = train(config, corpus / "cut", cut=cut)
+    assert begun.interrupted
+    assert begun.progress.batch > 0
+    assert begun.progress.step == cut + 1
+    resumed = train(config, corpus / "cut")
+    assert same(weights_of(resumed), weights_of(whole))
+    assert stored(corpus / "cut", 24) == stored(corpus / "whole", 24)
+    assert counted(resumed.progress) == counted(whole.progress)
+    logged = ("step", "loss", "learning_rate", "gradient_norm", "epoch")
+    assert [[line[name] for name in logged] for line in log_of(corpus / "cut", "train")] == [
+        [line[name] for name in logged] for line in log_of(corpus / "whole", "train")
+    ]
+
+
+def test_the_cut_falls_within_an_epoch_and_the_run_goes_through_several(corpus: Path) -> None:
+    whole = train(write_config(corpus, **ALL_THAT_DRAWS), corpus / "whole")
+    assert whole.progress.epoch >= 2
+    assert whole.progress.batch > 0
+
+
+def test_a_validation_missed_by_an_interrupt_is_made_up_for(corpus: Path) -> None:
+    config = write_config(corpus, **ALL_THAT_DRAWS)
+    train(config, corpus / "run", cut=9)  # stops at step 10, where a validation is due
+    assert log_of(corpus / "run", "valid") == []
+    assert not (corpus / "run" / files.BEST).exists()
+    assert load_checkpoint(corpus / "run").progress.step == 10
+    train(config, corpus / "run")
+    assert [line["step"] for line in log_of(corpus / "run", "valid")] == [10, 20, 24]
+
+
+def test_a_finished_run_is_left_as_it_is(corpus: Path) -> None:
+    config = write_config(corpus, **with_training(max_steps=6))
+    first = train(config, corpus / "run")
+    again = train(config, corpus / "run")
+    assert same(weights_of(again), weights_of(first))
+    assert [line["step"] for line in log_of(corpus / "run", "train")] == [1, 2, 3, 4, 5, 6]
+    assert [line["step"] for line in log_of(corpus / "run", "valid")] == [6]
+
+
+def test_a_finished_run_goes_on_where_it_is_given_more_steps(corpus: Path) -> None:
+    train(write_config(corpus, **with_training(max_steps=6)), corpus / "run")
+    longer = train(write_config(corpus, **with_training(max_steps=9)), corpus / "run")
+    assert longer.progress.step == 9
+
+
+def test_a_run_is_not_resumed_with_another_model(corpus: Path) -> None:
+    train(write_config(corpus, **with_training(max_steps=6)), corpus / "run")
+    before = (corpus / "run" / files.CONFIG).read_bytes()
+    other = write_config(corpus, **{**with_training(max_steps=9), "model": {"ffn": 32}})
+    with pytest.raises(CheckpointError, match=r"another model \(model\.ffn: 64 -> 32\)"):
+        train(other, corpus / "run")
+    assert (corpus / "run" / files.CONFIG).read_bytes() == before
+
+
+def test_a_state_written_by_an_older_version_is_read(corpus: Path) -> None:
+    config = write_config(corpus, **with_training(max_steps=6))
+    train(config, corpus / "run")
+    state = files.step_folder(corpus / "run", 6) / files.STATE
+    state.write_text('{"step": 6, "epoch": 1, "batch": 2, "best_bleu": 0.5, "best_step": 6, "stale": 0}')
+    assert train(config, corpus / "run").progress == Progress(6, 1, 2, best_bleu=0.5, best_step=6)
+
+
+def test_a_run_stopped_by_a_real_sigterm_resumes_exactly(corpus: Path) -> None:
+    settings = with_training(max_steps=120, valid_every=60)
+    config = write_config(corpus, **settings)
+    whole = train(config, corpus / "whole")
+    command = train_command(corpus / "config.toml", "--output", corpus / "cut")
+    process = subprocess.Popen(command, cwd=ROOT, env=one_thread(), stderr=subprocess.PIPE, text=True)
+    log = corpus / "cut" / "log.jsonl"
+    while process.poll() is None and (not log.exists() or log.read_text().count("\n") < 20):
+        time.sleep(0.01)
+    process.send_signal(signal.SIGTERM)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 1
+    stopped = load_checkpoint(files.saved_steps(corpus / "cut")[-1]).progress.step
+    assert 20 <= stopped < 120
+    assert f"stopped by a signal after step {stopped}; the same command goes on from there" in errors
+    finished = subprocess.run(command, cwd=ROOT, env=one_thread(), capture_output=True, text=True, check=True)
+    assert f"resumes after step {stopped}" in finished.stderr
+    assert stored(corpus / "cut", 120) == stored(corpus / "whole", 120)
+    assert whole.progress.step == 120
+
+
+def test_a_kill_loses_no_more_than_the_updates_since_the_last_checkpoint(corpus: Path) -> None:
+    (corpus / "config.toml").write_text(tiny_config_text(**with_training(max_steps=5000, valid_every=20)))
+    command = train_command(corpus / "config.toml", "--output", corpus / "run")
+    process = subprocess.Popen(command, cwd=ROOT, env=one_thread(), stderr=subprocess.DEVNULL)
+    while process.poll() is None and len(files.saved_steps(corpus / "run")) < 2:
+        time.sleep(0.005)
+    process.kill()
+    process.wait()
+    for folder in files.saved_steps(corpus / "run"):
+        load_checkpoint(folder)
+    last = files.saved_steps(corpus / "run")[-1]
+    config = write_config(corpus, **with_training(max_steps=int(last.name[5:]) + 3, valid_every=20))
+    assert train(config, corpus / "run").progress.step == config.training.max_steps

@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sentencepiece import SentencePieceProcessor
+
+from lingon.errors import SettingsError
+from lingon.text import Tokenizer
+from tests.tiny import ROOT
+from training.batches import EpochEncoder, encode_pairs
+from training.config import TokenizerSettings
+from training.corpus import Pair
+from training.sampling import SampledSegmentations
+from training.vocabulary import train_tokenizer
+
+LINES = (ROOT / "lingon" / "errors.py").read_text(encoding="utf-8").split("\n\n")
+TEXTS = [" ".join(line.split()) for line in LINES if line.strip()]
+
+
+@pytest.fixture(scope="module")
+def words() -> SentencePieceProcessor:
+    pairs = [Pair(text, text) for text in TEXTS]
+    return train_tokenizer(pairs, TokenizerSettings(vocab_size=500, character_coverage=1.0)).source
+
+
+def test_the_same_seed_draws_the_same_segmentations(words: SentencePieceProcessor) -> None:
+    lines = SampledSegmentations(words, TEXTS, 0.2)
+    assert lines.draw((1, 2)) == lines.draw((1, 2)) == SampledSegmentations(words, TEXTS, 0.2).draw((1, 2))
+    assert lines.draw((1, 2)) != lines.draw((1, 3))
+
+
+def test_every_process_draws_the_same_segmentations(words: SentencePieceProcessor, tmp_path: Path) -> None:
+    """What sentencepiece's own sampling fails: its generator is seeded anew in every process."""
+    (tmp_path / "words").write_bytes(words.serialized_model_proto())
+    program = (
+        "import sys, sentencepiece; from training.sampling import SampledSegmentations;"
+        "words = sentencepiece.SentencePieceProcessor(model_file=sys.argv[1]);"
+        "print(SampledSegmentations(words, sys.argv[2:], 0.2).draw((5,)))"
+    )
+    command = [sys.executable, "-c", program, str(tmp_path / "words"), *TEXTS]
+    drawn = [subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout for _ in range(2)]
+    assert drawn == [f"{SampledSegmentations(words, TEXTS, 0.2).draw((5,))}\n"] * 2
+
+
+def test_a_drawn_segmentation_reads_as_the_text(words: SentencePieceProcessor) -> None:
+    drawn = SampledSegmentations(words, TEXTS, 0.1).draw((1,))
+    assert [words.decode(ids) for ids in drawn] == TEXTS
+    assert drawn != words.encode(TEXTS)
+
+
+def test_the_likeliest_segmentations_word_by_word_are_that_of_the_whole_line(words: SentencePieceProcessor) -> None:
+    assert SampledSegmentations(words, TEXTS, 1000.0).draw((1,)) == words.encode(TEXTS)
+
+
+@pytest.mark.parametrize("alpha", [0.2, 1.0])
+def test_segmentations_are_drawn_as_often_as_the_unigram_model_says(
+    words: SentencePieceProcessor, alpha: float
+) -> None:
+    found = words.nbest_encode("message", nbest_size=64)
+    scores = np.array([sum(map(words.get_score, ids)) for ids in found])
+    expected = np.exp(alpha * (scores - scores.max()))
+    expected /= expected.sum()
+    drawn = Counter(map(tuple, SampledSegmentations(words, ["message"] * 20_000, alpha).draw((3,))))
+    shares = [drawn[tuple(ids)] / 20_000 for ids in found]
+    assert shares == pytest.approx(expected.tolist(), abs=0.012)
+    assert sum(drawn.values()) == sum(drawn[tuple(ids)] for ids in found)
+
+
+def test_every_epoch_draws_anew_and_without_sampling_none_differs(pairs: list[Pair], tokenizer: Tokenizer) -> None:
+    sampled = EpochEncoder(pairs, tokenizer, 0.1)
+    assert sampled.encode((1, 0)) != sampled.encode((1, 1))
+    assert EpochEncoder(pairs, tokenizer).encode((1, 7)) == encode_pairs(pairs, tokenizer)
+
+
+def test_a_bpe_tokenizer_is_refused() -> None:
+    tokenizer = train_tokenizer([Pair(text, text) for text in TEXTS], TokenizerSettings(kind="bpe", vocab_size=400))
+    with pytest.raises(SettingsError, match=r"tokenizer\.sampling_alpha needs tokenizer\.kind = 'unigram'"):
+        SampledSegmentations(tokenizer.source, TEXTS, 0.1)

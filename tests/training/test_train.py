@@ -1,0 +1,196 @@
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from lingon.errors import CheckpointError, CorpusError, LingonError, SettingsError
+from lingon.text import Tokenizer
+from tests.tiny import write_digit_corpus
+from tests.training.helpers import log_of, same, train, weights_of, write_config
+from training import checkpoint as files
+from training.checkpoint import load_checkpoint
+from training.config import TokenizerSettings, TrainingSettings
+from training.corpus import Pair
+from training.loop import learning_rate
+from training.vocabulary import train_tokenizer
+
+
+def short(**values: Any) -> dict[str, Any]:
+    """A run of a few updates."""
+    few = {"max_steps": 6, "cooldown_steps": 0, "log_every": 2, "valid_every": 3, "valid_sentences": 5}
+    return {"training": {**few, **values}}
+
+
+def test_the_rate_rises_in_a_line_falls_with_the_root_and_ends_in_a_line() -> None:
+    settings = TrainingSettings(learning_rate=0.4, warmup_steps=100, max_steps=1000, cooldown_steps=99)
+    assert learning_rate(1, settings) == pytest.approx(0.004)
+    assert learning_rate(50, settings) == pytest.approx(0.2)
+    assert learning_rate(100, settings) == pytest.approx(0.4)
+    assert learning_rate(400, settings) == pytest.approx(0.2)
+    assert learning_rate(900, settings) == pytest.approx(0.4 / 3)
+    assert learning_rate(951, settings) == pytest.approx(0.4 * math.sqrt(100 / 951) / 2)
+    assert learning_rate(1000, settings) == pytest.approx(0.4 * math.sqrt(0.1) / 100)
+
+
+def test_without_a_cooldown_the_rate_falls_with_the_root_to_the_end() -> None:
+    settings = TrainingSettings(learning_rate=1.0, warmup_steps=100, max_steps=400)
+    assert learning_rate(400, settings) == pytest.approx(0.5)
+
+
+def test_every_figure_is_logged_at_its_step(corpus: Path) -> None:
+    train(write_config(corpus, **short()), corpus / "run")
+    updates, validations = log_of(corpus / "run", "train"), log_of(corpus / "run", "valid")
+    assert [line["step"] for line in updates] == [2, 3, 4, 6]
+    assert [line["step"] for line in validations] == [3, 6]
+    assert updates[0].keys() == {
+        *("kind", "step", "time", "loss", "tokens_per_second", "gradient_norm", "learning_rate", "epoch")
+    }
+    assert 0 < updates[0]["epoch"] < 1
+    assert updates[-1]["epoch"] == pytest.approx(3 * updates[0]["epoch"])
+    last = validations[-1]
+    assert last["perplexity"] == pytest.approx(math.exp(last["loss"]))
+    assert last["bleu_signature"].startswith("nrefs:1|case:mixed")
+    assert "nc:6" in last["chrf_signature"]
+    assert list((corpus / "run" / "tensorboard").iterdir())
+
+
+def test_a_run_learns(corpus: Path) -> None:
+    trainer = train(write_config(corpus, **short(max_steps=80, log_every=10, valid_every=80)), corpus / "run")
+    losses = [line["loss"] for line in log_of(corpus / "run", "train")]
+    assert losses[-1] < 0.6 * losses[0]
+    assert log_of(corpus / "run", "valid")[0]["loss"] < 0.6 * math.log(280)
+    assert trainer.progress.target_tokens > 80 * 400
+
+
+def test_two_runs_of_one_seed_are_the_same_and_of_another_are_not(corpus: Path) -> None:
+    first, again, other = (
+        weights_of(train(write_config(corpus, **short(seed=seed)), corpus / name))
+        for name, seed in (("a", 1), ("b", 1), ("c", 2))
+    )
+    assert same(first, again)
+    assert not same(first, other)
+
+
+def test_accumulated_batches_teach_as_one_great_batch(corpus: Path) -> None:
+    one = train(write_config(corpus, **short(max_steps=1, batch_tokens=10_000)), corpus / "one")
+    few = write_config(corpus, **short(max_steps=1, batch_tokens=1_000))
+    batches = len(list(_plan(few, one.pairs, one.tokenizer)))
+    assert batches > 2
+    many = train(write_config(corpus, **short(max_steps=1, batch_tokens=1_000, accumulate=batches)), corpus / "many")
+    assert log_of(corpus / "one", "train")[0]["loss"] == pytest.approx(log_of(corpus / "many", "train")[0]["loss"])
+    norms = [log_of(corpus / name, "train")[0]["gradient_norm"] for name in ("one", "many")]
+    assert norms[0] == pytest.approx(norms[1], rel=1e-4)
+    assert many.progress.epoch == 0
+
+
+def _plan(config: Any, pairs: list[Pair], tokenizer: Tokenizer) -> list[Any]:
+    from training.batches import encode_pairs, plan_batches
+
+    return plan_batches(encode_pairs(pairs, tokenizer).lengths(), config.training.batch_tokens, (1, 0))
+
+
+def test_more_accumulated_batches_than_an_epoch_has_are_refused(corpus: Path) -> None:
+    with pytest.raises(SettingsError, match=r"training\.accumulate must be at most 4, the batches of an epoch, got 50"):
+        train(write_config(corpus, **short(accumulate=50)), corpus / "run")
+
+
+def test_a_run_stops_when_patience_ends(corpus: Path) -> None:
+    settings = short(max_steps=50, valid_every=2, patience=3, learning_rate=1e-9)
+    trainer = train(write_config(corpus, **settings), corpus / "run")
+    assert trainer.progress.step == 8  # the first validation is the best, three more are not better
+    assert (trainer.progress.best_step, trainer.progress.stale) == (2, 3)
+    assert load_checkpoint(corpus / "run").progress.step == 2
+    assert train(write_config(corpus, **settings), corpus / "run").progress.step == 8
+
+
+def test_only_the_best_and_the_last_checkpoints_are_kept(corpus: Path) -> None:
+    settings = short(max_steps=12, valid_every=2, keep_checkpoints=2, learning_rate=1e-9)
+    train(write_config(corpus, **settings), corpus / "run")
+    assert [int(folder.name[5:]) for folder in files.saved_steps(corpus / "run")] == [2, 10, 12]
+
+
+def test_fine_tuning_begins_with_the_weights_and_the_tokenizer_of_a_checkpoint(corpus: Path) -> None:
+    first = train(write_config(corpus, **short()), corpus / "first")
+    write_digit_corpus(corpus, pairs=200, seed=9)
+    tuned = train(write_config(corpus, **short(learning_rate=1e-12)), corpus / "tuned", start=corpus / "first")
+    assert tuned.tokenizer.files() == first.tokenizer.files()
+    assert tuned.progress.step == 6
+    best = load_checkpoint(corpus / "first").model.state_dict()
+    for name, weight in weights_of(tuned).items():
+        torch.testing.assert_close(weight, best[name], atol=1e-9, rtol=0)
+
+
+def test_fine_tuning_with_another_shape_is_refused(corpus: Path) -> None:
+    train(write_config(corpus, **short()), corpus / "first")
+    other = write_config(corpus, **{**short(), "model": {"ffn": 128}})
+    with pytest.raises(CheckpointError, match=r"feed_forward.* is \(64.*, the model wants \(128"):
+        train(other, corpus / "tuned", start=corpus / "first")
+
+
+def test_a_tokenizer_trained_before_is_taken(corpus: Path, tokenizer: Tokenizer) -> None:
+    (corpus / "words").mkdir()
+    for name, content in tokenizer.files().items():
+        (corpus / "words" / name).write_bytes(content)
+    config = write_config(corpus, **{**short(), "tokenizer": {"path": "words", "vocab_size": 100}})
+    assert train(config, corpus / "run").tokenizer.files() == tokenizer.files()
+
+
+def test_separate_vocabularies_are_trained_and_kept(corpus: Path) -> None:
+    settings = {**short(), "tokenizer": {"joint": False, "vocab_size": 275}, "model": {"tie": "decoder"}}
+    train(write_config(corpus, **settings), corpus / "run")
+    assert load_checkpoint(corpus / "run").tokenizer.files().keys() == {"source.model", "target.model"}
+
+
+def test_one_matrix_for_two_vocabularies_is_refused(corpus: Path) -> None:
+    separate = train_tokenizer([Pair("a b c", "c b a")] * 9, TokenizerSettings(joint=False, vocab_size=264))
+    for name, content in separate.files().items():
+        (corpus / name).write_bytes(content)
+    config = write_config(corpus, **{**short(), "tokenizer": {"path": "."}})
+    with pytest.raises(SettingsError, match=r"model\.tie = 'all' needs a joint vocabulary, but .* has one for each"):
+        train(config, corpus / "run")
+
+
+def test_validation_pairs_that_cannot_be_scored_are_left_out_with_a_note(
+    corpus: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for side in ("source", "target"):
+        with (corpus / f"valid.{side}").open("a") as file:
+            file.write("\n" + "1 2 " * 60 + "\n")
+    train(write_config(corpus, **short()), corpus / "run")
+    note = "validation text: 50 pairs; left out 2 empty or longer than model.max_positions = 32"
+    assert note in capsys.readouterr().err.splitlines()
+
+
+def test_a_validation_set_without_a_usable_pair_is_an_error(corpus: Path) -> None:
+    for side in ("source", "target"):
+        (corpus / f"valid.{side}").write_text("\n\n")
+    with pytest.raises(CorpusError, match=r"valid\.source: none of 2 validation pairs can be scored"):
+        train(write_config(corpus, **short()), corpus / "run")
+
+
+def test_a_missing_corpus_ends_the_run_before_it_begins(corpus: Path) -> None:
+    config = write_config(corpus, **short())
+    (corpus / "train.target").unlink()
+    with pytest.raises(CorpusError, match=r"train\.target: No such file"):
+        train(config, corpus / "run")
+    assert list((corpus / "run").iterdir()) == []
+
+
+def test_a_loss_that_is_no_number_ends_the_run_and_is_not_saved(corpus: Path) -> None:
+    config = write_config(corpus, **short(learning_rate=1e30, warmup_steps=1, max_steps=20, valid_every=20))
+    with pytest.raises(LingonError, match=r"the loss at step \d+ is nan; lower training\.learning_rate"):
+        train(config, corpus / "run")
+    assert files.saved_steps(corpus / "run") == []
+
+
+def test_lines_for_people_are_not_wrapped(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    train(write_config(corpus, **short()), corpus / "run")
+    lines = capsys.readouterr().err.splitlines()
+    shown = [line for line in lines if line.startswith("step 3  valid")]
+    assert len(shown) == 1
+    assert shown[0].endswith(")")
+    assert len(shown[0]) > 100

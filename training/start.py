@@ -1,0 +1,128 @@
+"""Making a run ready: its text, tokenizer, model and optimizer, from the beginning or from where it stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from lingon.errors import CheckpointError, CorpusError, SettingsError
+from lingon.files import write_text
+from lingon.text import Tokenizer
+from training import checkpoint as checkpoints
+from training.batches import drop_long, fitting
+from training.config import Config, TrainingSettings
+from training.corpus import Pair, TrainingText, read_pairs, read_training_text
+from training.distributed import Processes
+from training.loop import Interrupt, Trainer
+from training.model import Transformer
+from training.report import Report
+from training.vocabulary import train_tokenizer
+
+
+def make_folder(folder: Path, config: Config, processes: Processes) -> None:
+    """Make the run's folder, once it is clear that these processes can train."""
+    accumulate, world = config.training.accumulate, processes.world
+    if accumulate % world:
+        raise SettingsError(f"training.accumulate must be a multiple of the {world} processes, got {accumulate}")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise SettingsError(f"--output {folder}: {error.strerror}") from None
+
+
+def prepare(
+    config: Config, folder: Path, processes: Processes, report: Report, interrupt: Interrupt, start: Path | None = None
+) -> Trainer:
+    """A run ready to go on: from its last checkpoint where it has one, else from its beginning.
+
+    start: a checkpoint whose weights and tokenizer a new run begins with (fine-tuning)
+    """
+    last = next(reversed(checkpoints.saved_steps(folder)), None)
+    text, valid = read_training_text(config.data), list(read_pairs(config.data.valid))
+    tokenizer = _tokenizer(config, text, last or start, folder, processes)
+    text = drop_long(text, tokenizer, config.data.max_tokens)
+    report.say(f"training text: {text.counts}")
+    valid = _usable(valid, config, tokenizer, report)
+    torch.manual_seed(config.training.seed)
+    model = Transformer(config.model, tokenizer.source_vocab, tokenizer.target_vocab).to(processes.device)
+    weights = sum(parameter.numel() for parameter in model.parameters())
+    report.say(f"model: {weights:,} weights on {processes.device}, {processes.world} process(es)")
+    optimizer = _optimizer(model, config.training)
+    trainer = Trainer(config, folder, processes, report, tokenizer, text.epoch(), valid, model, optimizer, interrupt)
+    if last is not None:
+        _resume(trainer, last)
+    elif start is not None:
+        checkpoints.load_weights(model, checkpoints.resolve(start))
+        report.say(f"starts from the weights of {start}")
+    if processes.leads:
+        write_text(folder / checkpoints.CONFIG, config.model_dump_json(indent=2) + "\n")
+    model.train()
+    return trainer
+
+
+def _tokenizer(config: Config, text: TrainingText, origin: Path | None, run: Path, processes: Processes) -> Tokenizer:
+    """The tokenizer of a checkpoint, of the settings' folder, or one trained now and kept in the run's folder."""
+    folder = checkpoints.resolve(origin) if origin is not None else config.tokenizer.path
+    if folder is None:
+        folder = run
+        if processes.leads:
+            for name, content in train_tokenizer(text.epoch(), config.tokenizer).files().items():
+                (run / name).write_bytes(content)
+        processes.wait()
+    tokenizer = Tokenizer.read(folder)
+    if config.model.tie == "all" and not tokenizer.joint:
+        raise SettingsError(f"model.tie = 'all' needs a joint vocabulary, but {folder} has one for each language")
+    return tokenizer
+
+
+def _usable(pairs: list[Pair], config: Config, tokenizer: Tokenizer, report: Report) -> list[Pair]:
+    """The validation pairs that can be scored: both sides there, and no longer than the model reads."""
+    usable = [pair for pair in pairs if pair.source and pair.target]
+    usable = fitting(usable, tokenizer, config.model.max_positions) if usable else []
+    if not usable:
+        raise CorpusError(f"{config.data.valid.files()[0]}: none of {len(pairs)} validation pairs can be scored")
+    if left := len(pairs) - len(usable):
+        limit = f"model.max_positions = {config.model.max_positions}"
+        report.say(f"validation text: {len(usable):,} pairs; left out {left:,} empty or longer than {limit}")
+    return usable
+
+
+def _resume(trainer: Trainer, folder: Path) -> None:
+    """Put a trainer where the run stood; what the settings say otherwise now is told, or refused."""
+    saved = checkpoints.load_checkpoint(folder)
+    changed = list(_changes(saved.config.model_dump(mode="json"), trainer.config.model_dump(mode="json")))
+    for change in changed:
+        if change.startswith("model."):
+            raise CheckpointError(f"{folder} was trained with another model ({change}); choose another --output")
+    trainer.model.load_state_dict(saved.model.state_dict())
+    checkpoints.load_optimizer(trainer.model, trainer.optimizer, folder)
+    trainer.progress = saved.progress
+    trainer.report.say(f"resumes after step {saved.progress.step}")
+    if changed:
+        trainer.report.say(f"changed since then: {'; '.join(changed)}")
+
+
+def _changes(old: dict[str, Any], new: dict[str, Any], block: str = "") -> Iterator[str]:
+    """Every setting that differs, as `block.key: old -> new`."""
+    for key, value in new.items():
+        if isinstance(value, dict) and isinstance(old[key], dict):
+            yield from _changes(old[key], value, f"{block}{key}.")
+        elif value != old[key]:
+            yield f"{block}{key}: {old[key]} -> {value}"
+
+
+def _optimizer(model: nn.Module, settings: TrainingSettings) -> torch.optim.Optimizer:
+    """Adam with the paper's constants (section 5.3); decoupled weight decay where it is asked for."""
+    kind = torch.optim.AdamW if settings.weight_decay else torch.optim.Adam
+    return kind(
+        model.parameters(),
+        lr=settings.learning_rate,
+        betas=(0.9, 0.98),
+        eps=1e-9,
+        weight_decay=settings.weight_decay,
+        fused=True,
+    )
