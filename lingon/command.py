@@ -1,0 +1,118 @@
+"""The `lingon` command: one app out of the verbs that the rooms declare as entry points, light until a verb runs."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from importlib.metadata import EntryPoint, version
+from typing import Annotated, Any
+
+import typer
+
+from lingon.errors import LingonError
+from lingon.extras import found, needed_by
+
+Verb = Callable[..., Any]
+
+ORDER = (
+    "train",
+    "tokenizer",
+    "average",
+    "evaluate",
+    "export",
+    "inspect",
+    "translate",
+    "score",
+    "serve",
+    "doctor",
+    "healthcheck",
+)
+"""The verbs in the order of the work; metadata keeps none. A verb of another package comes after them."""
+
+UsageError: Any = typer.BadParameter.__base__  # typer brings its own copy of click and exports no more of it than this
+ANY_ARGUMENTS = {"ignore_unknown_options": True, "allow_extra_args": True}
+
+
+def main(arguments: Sequence[str] | None = None, entries: Iterable[EntryPoint] | None = None) -> int:
+    """Run one verb; returns the exit code: 0 done, 1 failed, 2 used wrongly, 130 interrupted.
+
+    entries: the verbs; without them, all that are installed
+    """
+    try:
+        app = build(found("lingon.verbs").values() if entries is None else entries)
+        result = app(arguments, prog_name="lingon", standalone_mode=False)
+        sys.stdout.flush()
+        return result if isinstance(result, int) else 0
+    except LingonError as error:
+        return _complain(str(error), error.exit_code)
+    except UsageError as error:
+        where = error.ctx.command_path if error.ctx else "lingon"
+        return _complain(f"{error.format_message()} (see {where} --help)", error.exit_code)
+    except typer.Abort:
+        return _complain("aborted", 1)
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:  # the reader has left, as in `lingon translate | head`: nobody is there to be told
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the flush when Python ends
+        return 1
+    except OSError as error:
+        return _complain(f"{error.filename}: {error.strerror}" if error.filename else str(error), 1)
+
+
+def build(entries: Iterable[EntryPoint]) -> typer.Typer:
+    """The app with these verbs."""
+    app = typer.Typer(help="Machine translation: train, export, serve.", pretty_exceptions_enable=False)
+    app.callback(invoke_without_command=True)(_root)
+    for entry in sorted(entries, key=_rank):
+        try:
+            app.command(entry.name)(_guarded(entry, entry.load()))
+        except Exception as error:
+            app.command(entry.name, context_settings=ANY_ARGUMENTS)(_broken(entry, error))
+    return app
+
+
+def _root(
+    context: typer.Context,
+    show_version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+) -> None:
+    if show_version:
+        typer.echo(f"lingon {version('lingon')}")
+        raise typer.Exit
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+        raise typer.Exit(2)
+
+
+def _rank(entry: EntryPoint) -> tuple[int, str]:
+    return (ORDER.index(entry.name) if entry.name in ORDER else len(ORDER)), entry.name
+
+
+def _guarded(entry: EntryPoint, verb: Verb) -> Verb:
+    """The verb, saying which extra it needs where that is missing."""
+
+    @functools.wraps(verb)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        with needed_by(f"lingon {entry.name}", entry):
+            return verb(*args, **kwargs)
+
+    return run
+
+
+def _broken(entry: EntryPoint, error: Exception) -> Verb:
+    """In the place of a verb that cannot be loaded: says why when it is called, and harms no other verb."""
+
+    def explain() -> None:
+        with needed_by(f"lingon {entry.name}", entry):
+            if isinstance(error, ModuleNotFoundError) and f"{entry.module}.".startswith(f"{error.name}."):
+                raise LingonError(f"lingon {entry.name} is not part of this installation: {error}")
+            raise error
+
+    explain.__doc__ = "(cannot be loaded here)"
+    return explain
+
+
+def _complain(message: str, exit_code: int) -> int:
+    print(f"lingon: error: {' '.join(message.split())}", file=sys.stderr)
+    return exit_code

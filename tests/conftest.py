@@ -1,0 +1,67 @@
+"""What holds for every test: a test runs, unless it needs a GPU or Docker and there is none; any other skip fails."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import shutil
+import subprocess
+from collections.abc import Generator
+from typing import Any
+
+import pytest
+
+
+@functools.cache
+def gpu_missing() -> str | None:
+    """Why tests marked `gpu` cannot run here."""
+    import onnxruntime
+
+    if "CUDAExecutionProvider" not in onnxruntime.get_available_providers():
+        return "onnxruntime has no CUDA provider"
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return "no CUDA driver"
+    cards = ctypes.c_int(0)
+    found = driver.cuInit(0) == 0 and driver.cuDeviceGetCount(ctypes.byref(cards)) == 0 and cards.value > 0
+    return None if found else "no CUDA card"
+
+
+@functools.cache
+def docker_missing() -> str | None:
+    """Why tests marked `docker` cannot run here."""
+    if shutil.which("docker") is None:
+        return "no docker command"
+    answer = subprocess.run(["docker", "info"], capture_output=True, timeout=30, check=False)
+    return None if answer.returncode == 0 else "no Docker engine answers"
+
+
+MAY_SKIP = {"gpu": gpu_missing, "docker": docker_missing}
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    for mark, missing in MAY_SKIP.items():
+        if item.get_closest_marker(mark) and (reason := missing()):
+            pytest.skip(f"{mark}: {reason}")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if report.skipped and not any(item.get_closest_marker(mark) for mark in MAY_SKIP):
+        return _failed(report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    report = yield
+    return _failed(report) if report.skipped else report
+
+
+def _failed(report: Any) -> Any:
+    reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
+    report.outcome = "failed"
+    report.longrepr = f"only tests marked gpu or docker may be skipped, this one was: {reason}"
+    return report

@@ -1,0 +1,172 @@
+"""What every room keeps to: small files, commented settings, pinned versions, verbs that load, no silent skip."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from importlib.metadata import entry_points
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+from lingon.extras import ROOMS
+from training.config import (
+    Config,
+    Corpus,
+    DataSettings,
+    ModelSettings,
+    TokenizerSettings,
+    TrainingSettings,
+    load_config,
+)
+
+ROOT = Path(__file__).parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+EXTRAS = PROJECT["optional-dependencies"]
+ENTRIES = [*entry_points(group="lingon.verbs"), *entry_points(group="lingon.translators")]
+BLOCKS = {
+    "data": DataSettings,
+    "data.train": Corpus,
+    "tokenizer": TokenizerSettings,
+    "model": ModelSettings,
+    "training": TrainingSettings,
+}
+LOADS_CODE = {"pickle", "cloudpickle", "dill", "joblib", "marshal", "shelve"}
+
+
+def sources(*folders: str) -> list[Path]:
+    found = (path for folder in folders for path in (ROOT / folder).rglob("*.py"))
+    return sorted(path for path in found if "_pb2" not in path.name)
+
+
+def long_functions(path: Path, lines: int) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            length = (node.end_lineno or node.lineno) - node.body[0].lineno + 1  # a verb may have many options
+            if length > lines:
+                yield f"{path.relative_to(ROOT)}:{node.lineno} {node.name}: {length} lines"
+
+
+def loaders_of_code(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        match node:
+            case ast.Import(names):
+                used = LOADS_CODE.intersection(name.name.partition(".")[0] for name in names)
+            case ast.ImportFrom(module=str(module)):
+                used = LOADS_CODE.intersection({module.partition(".")[0]})
+            case ast.Attribute(value=ast.Name("torch"), attr="load"):
+                used = {"torch.load"}
+            case ast.keyword(arg="allow_pickle"):
+                used = {"allow_pickle"}
+            case _:
+                continue
+        yield from (f"{path.relative_to(ROOT)}: {name}" for name in used)
+
+
+def test_a_file_is_read_in_one_sitting():
+    lengths = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in sources(*ROOMS, "scripts", "tests")}
+    assert [f"{path.relative_to(ROOT)}: {length}" for path, length in lengths.items() if length > 400] == []
+
+
+def test_a_function_is_seen_at_once():
+    assert [line for path in sources(*ROOMS, "scripts", "tests") for line in long_functions(path, 50)] == []
+
+
+def test_nothing_is_loaded_that_could_bring_code_along():
+    assert [line for path in sources(*ROOMS, "scripts") for line in loaders_of_code(path)] == []
+
+
+@pytest.mark.parametrize("config", sorted((ROOT / "configs").glob("*.toml")), ids=lambda path: path.name)
+def test_a_shipped_config_has_known_keys_and_possible_values(config):
+    assert load_config(config)
+
+
+def commented_keys(config: Path) -> dict[str, set[str]]:
+    """The keys of each block, also those that are commented out, that have words beside them or beside their block."""
+    keys: dict[str, set[str]] = {}
+    block, explained = "", False
+    for line in config.read_text(encoding="utf-8").splitlines():
+        if header := re.match(r"\[+([\w.]+)\]+\s*(#.*)?$", line):
+            block, explained = header[1], header[2] is not None
+        elif (key := re.match(r"(?:# )?(\w+) = (.*)", line)) and (explained or "#" in key[2]):
+            keys.setdefault(block, set()).add(key[1])
+    return keys
+
+
+def test_the_example_config_explains_every_setting():
+    keys = commented_keys(ROOT / "configs" / "en-de.toml")
+    wanted = {block: set(settings.model_fields) for block, settings in BLOCKS.items()}
+    wanted["data"] -= {"train", "valid"}
+    assert {block: names - keys.get(block, set()) for block, names in wanted.items()} == {
+        block: set() for block in wanted
+    }
+    assert set(Config.model_fields) == {block for block in BLOCKS if "." not in block}
+
+
+@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)
+def test_every_entry_point_leads_to_a_function(entry):
+    assert callable(entry.load())
+
+
+def test_the_gpu_extra_is_the_serve_extra_on_another_runtime():
+    assert EXTRAS["gpu"][0].startswith("onnxruntime-gpu[cuda,cudnn]")
+    assert EXTRAS["serve"][0].startswith("onnxruntime>")
+    assert EXTRAS["gpu"][1:] == EXTRAS["serve"][1:]
+
+
+def test_every_requirement_is_pinned_within_its_bounds():
+    text = (ROOT / "constraints.txt").read_text(encoding="utf-8")
+    pins = dict(re.findall(r"^([\w.-]+)==([\w.]+)$", text, re.MULTILINE))
+    assert len(pins) == sum(1 for line in text.splitlines() if line and not line.startswith("#"))
+    versions = {name.lower().replace("_", "-"): version for name, version in pins.items()}
+    for text in [*PROJECT["dependencies"], *(line for lines in EXTRAS.values() for line in lines)]:
+        requirement = Requirement(text)
+        if requirement.name != "lingon":
+            assert requirement.specifier.contains(versions[requirement.name]), text
+
+
+def test_the_base_install_is_new_enough_for_the_generated_code():
+    code = (ROOT / "lingon/translation/v1/translation_pb2_grpc.py").read_text(encoding="utf-8")
+    generated = re.search(r"GRPC_GENERATED_VERSION = '([\d.]+)'", code)
+    assert generated
+    assert f"grpcio>={generated[1]}" in PROJECT["dependencies"]
+
+
+def test_the_readme_names_every_verb_and_every_extra():
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    verbs = {verb for verb in PROJECT["entry-points"]["lingon.verbs"] if f"lingon {verb}" not in readme}
+    extras = {extra for extra in EXTRAS if not re.search(rf"\[[\w,]*\b{extra}\b[\w,]*\]", readme)}
+    assert (verbs, extras) == (set(), set())
+
+
+SKIPPING = """
+import pytest
+{}
+def test_something(): {}
+"""
+
+
+@pytest.mark.parametrize(
+    ("head", "body", "outcome"),
+    [
+        ("", "pass", "1 passed"),
+        ("", "pytest.skip('too hard')", "1 failed"),
+        ("@pytest.mark.skip('too hard')", "pass", "1 error"),
+        ("@pytest.mark.skipif(True, reason='wrong system')", "pass", "1 error"),
+        ("pytest.importorskip('a_library_not_installed')", "pass", "1 error"),
+        ("@pytest.mark.docker", "pytest.skip('the engine is too old')", "1 skipped"),
+    ],
+)
+def test_a_skip_fails_unless_it_is_for_want_of_a_gpu_or_docker(tmp_path, head, body, outcome):
+    shutil.copy(ROOT / "tests" / "conftest.py", tmp_path)
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n    docker: needs Docker\n")
+    (tmp_path / "test_skipping.py").write_text(SKIPPING.format(head, body))
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--rootdir", tmp_path, tmp_path]
+    answer = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert outcome in answer.stdout.splitlines()[-1]
