@@ -1,0 +1,64 @@
+"""The real commands, each in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+
+
+def lingon(*arguments: object, text: str = "", code: int = 0, folder: Path | None = None) -> str:
+    """Run a verb; returns what it prints. Its exit code has to be the one given."""
+    command = [sys.executable, "-m", "lingon", *map(str, arguments)]
+    ran = subprocess.run(
+        command, input=text, capture_output=True, text=True, env=ENVIRONMENT, cwd=folder, timeout=240, check=False
+    )
+    assert ran.returncode == code, f"{command}: exit {ran.returncode}\n{ran.stdout}\n{ran.stderr}"
+    assert "Traceback" not in ran.stderr
+    return ran.stdout if code == 0 else ran.stderr
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A running `lingon serve`."""
+
+    process: subprocess.Popen[str]
+    address: str
+    metrics: str
+    ready: str
+
+    def stop(self) -> int:
+        """Ask it to end; returns its exit code."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(timeout=30)
+
+
+@contextmanager
+def serving(*arguments: object) -> Iterator[Server]:
+    """A server on ports of its own, from when it says that it is ready."""
+    command = [sys.executable, "-m", "lingon", "serve", *map(str, arguments), "--port", "0", "--metrics-port", "0"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=ENVIRONMENT
+    ) as process:
+        assert process.stdout is not None
+        try:
+            said = []
+            for line in process.stdout:
+                said.append(line)
+                if line.startswith("ready: "):
+                    break
+            else:
+                raise AssertionError("the server ended early:\n" + "".join(said))
+            address = line.split(" on ")[1].split(",")[0]
+            metrics = line.split("metrics on ")[1].split(" ")[0]
+            yield Server(process, address, metrics, line)
+        finally:
+            if process.poll() is None:
+                process.kill()

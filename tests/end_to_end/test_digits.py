@@ -1,0 +1,83 @@
+"""The whole road by the real commands, on a task that is learned in half a minute: reverse the digits."""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from tests.end_to_end.commands import lingon, serving
+from tests.tiny import tiny_config_text, write_digit_corpus
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Corpus, config, run and bundle, each made by its command."""
+    folder = tmp_path_factory.mktemp("digits")
+    write_digit_corpus(folder)
+    (folder / "config.toml").write_text(tiny_config_text())
+    lingon("train", folder / "config.toml", "--output", folder / "run")
+    lingon("average", folder / "run", "--last", 2, "--half", "--output", folder / "averaged")
+    lingon("export", folder / "averaged", folder / "models" / "digits")
+    return folder
+
+
+def test_the_trained_model_has_learned_the_task(folder: Path) -> None:
+    log = [json.loads(line) for line in (folder / "run" / "log.jsonl").read_text().splitlines()]
+    assert max(line["bleu"] for line in log if line["kind"] == "valid") > 90
+
+
+def test_the_bundle_is_whole_and_says_what_was_proven(folder: Path) -> None:
+    shown = json.loads(lingon("inspect", folder / "models" / "digits", "--json"))
+    report = json.dumps(shown)
+    assert '"gate": "passed"' in report
+    assert "not run on cuda" in report
+
+
+def test_checkpoint_and_bundle_score_alike(folder: Path) -> None:
+    test = ("--source", folder / "test.source", "--target", folder / "test.target", "--json")
+    scores = [
+        json.loads(lingon("evaluate", model, *test)) for model in (folder / "averaged", folder / "models" / "digits")
+    ]
+    assert scores[0]["bleu"] == scores[1]["bleu"] > 90
+
+
+def test_a_served_bundle_translates_scores_and_ends_in_order(folder: Path) -> None:
+    sources = (folder / "test.source").read_text()
+    targets = (folder / "test.target").read_text().splitlines()
+    with serving(folder / "models" / "digits") as server:
+        assert "digits/1 (fp32, CPU)" in server.ready
+        lingon("healthcheck", "--server", server.address)
+        translated = lingon("translate", "--server", server.address, text=sources).splitlines()
+        assert sum(mine == theirs for mine, theirs in zip(translated, targets, strict=True)) > 45
+        in_process = lingon("translate", "--model", folder / "models" / "digits", text=sources).splitlines()
+        assert translated == in_process
+        pair = f"{sources.splitlines()[0]}\t{targets[0]}\n"
+        assert json.loads(lingon("score", "--server", server.address, "--json", text=pair))["log_prob"] > -5
+        with urllib.request.urlopen(f"http://{server.metrics}/metrics", timeout=10) as answer:
+            metrics = answer.read().decode()
+        assert 'lingon_requests_total{code="OK",method="Translate"} ' in metrics
+        assert sources.splitlines()[0] not in metrics
+        assert server.stop() == 0
+
+
+def test_a_bundle_with_one_flipped_byte_is_refused_by_name(folder: Path, tmp_path: Path) -> None:
+    original = folder / "models" / "digits" / "1"
+    copy = tmp_path / "digits" / "1"
+    for path in original.rglob("*"):
+        if path.is_file():
+            (copy / path.relative_to(original)).parent.mkdir(parents=True, exist_ok=True)
+            (copy / path.relative_to(original)).write_bytes(path.read_bytes())
+    weights = copy / "fp32" / "weights.bin"
+    content = bytearray(weights.read_bytes())
+    content[len(content) // 2] ^= 1
+    weights.write_bytes(content)
+    for verb in ("serve", "inspect"):
+        assert "fp32/weights.bin" in lingon(verb, copy, code=1)
+
+
+def test_cuda_is_refused_where_there_is_none(folder: Path) -> None:
+    message = lingon("serve", folder / "models" / "digits", "--device", "cuda", code=1)
+    assert "device cuda: this onnxruntime has no CUDA provider" in message
