@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from export.decode import decode_all
 from lingon.bundle import Limits
 from lingon.errors import ParityError, RequestError
 from lingon.text import BOS, EOS, UNK, Tokenizer
@@ -17,7 +18,6 @@ from serving.engine import Engine
 from serving.job import Hypothesis, Options
 from serving.runner import Runner
 from serving.scheduler import NARROWEST, EngineLimits, width_for
-from serving.stream import decode_all
 from training.batches import pad
 from training.model import Transformer
 from training.search import Hypothesis as Reference

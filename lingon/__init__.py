@@ -1,0 +1,71 @@
+"""Lingon: machine translation from a parallel corpus to a service. Here is what a caller of a server needs.
+
+    from lingon import Client
+
+    with Client("127.0.0.1:50051") as client:
+        print(client.translate("Tom lives in Boston.").text)
+
+The names below are imported when they are first used, so that `import lingon` and light verbs stay light.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lingon.client import AsyncClient, Client
+    from lingon.errors import LingonError, ServerError
+    from lingon.results import (
+        Link,
+        ModelInfo,
+        ScoreResult,
+        StreamEvent,
+        StreamStart,
+        TextDelta,
+        TextDone,
+        TextResult,
+        TextWarning,
+        Token,
+        Translation,
+    )
+    from lingon.wire import Sampling, ScoreOptions, TranslateOptions
+
+__all__ = [
+    "AsyncClient",
+    "Client",
+    "LingonError",
+    "Link",
+    "ModelInfo",
+    "Sampling",
+    "ScoreOptions",
+    "ScoreResult",
+    "ServerError",
+    "StreamEvent",
+    "StreamStart",
+    "TextDelta",
+    "TextDone",
+    "TextResult",
+    "TextWarning",
+    "Token",
+    "TranslateOptions",
+    "Translation",
+]
+
+_HOMES = {
+    "lingon.client": ("AsyncClient", "Client"),
+    "lingon.errors": ("LingonError", "ServerError"),
+    "lingon.wire": ("Sampling", "ScoreOptions", "TranslateOptions"),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'lingon' has no attribute {name!r}")
+    import importlib
+
+    return getattr(importlib.import_module(_HOME_OF.get(name, "lingon.results")), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -160,7 +160,7 @@ class Manifest:
         try:
             values = json.loads(content)
             found = values.pop("format")
-        except (ValueError, AttributeError, KeyError, TypeError):
+        except (ValueError, AttributeError, KeyError, TypeError, RecursionError):
             raise BundleError(f"{origin}: not a manifest") from None
         if found != FORMAT:
             raise BundleError(f"{origin}: bundle format {found!r}; this version of Lingon reads format {FORMAT}")

@@ -59,14 +59,36 @@ class DeviceError(LingonError):
 
 
 class ServerError(LingonError):
-    """A server ended a call with an error status.
+    """A server ended a call, or refused one text of it, with an error status.
 
-    code: the `google.rpc.Code` number, as in grpc.StatusCode
+    code: the `google.rpc.Code` number, as in grpc.StatusCode; `status` is its name
+    reason: the machine-readable reason of `google.rpc.ErrorInfo`, such as QUEUE_FULL; empty where there is none
+    violations: the fields that are out of bounds and why, from `google.rpc.BadRequest`
+    request_id: what the server's log calls this request; empty where it did not say
+    retry_after: seconds to wait before another try, from `google.rpc.RetryInfo`
     """
 
-    def __init__(self, message: str, code: int) -> None:
+    def __init__(
+        self,
+        message: str,
+        code: int,
+        *,
+        reason: str = "",
+        violations: tuple[tuple[str, str], ...] = (),
+        request_id: str = "",
+        retry_after: float | None = None,
+    ) -> None:
         super().__init__(message)
         self.code = code
+        self.reason = reason
+        self.violations = violations
+        self.request_id = request_id
+        self.retry_after = retry_after
+
+    @property
+    def status(self) -> str:
+        """The name of the code, such as INVALID_ARGUMENT."""
+        return code_pb2.Code.Name(self.code) if self.code in code_pb2.Code.values() else f"CODE_{self.code}"
 
 
 class RequestError(LingonError):

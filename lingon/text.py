@@ -7,10 +7,12 @@ import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-
-import sentencepiece
+from typing import TYPE_CHECKING
 
 from lingon.errors import BundleError
+
+if TYPE_CHECKING:
+    import sentencepiece  # not in the base install, where a client still normalises
 
 PAD, BOS, EOS, UNK = 0, 1, 2, 3
 """Ids of the special pieces, the same in every vocabulary that Lingon trains."""
@@ -22,8 +24,8 @@ _INVISIBLE = re.compile("[\u0000-\u0008\u000e-\u001f\u007f-\u009f\u00ad\u200b\u2
 
 
 def normalise(text: str) -> str:
-    """NFC, invisible control characters removed, runs of white space made one space."""
-    return " ".join(_INVISIBLE.sub("", unicodedata.normalize("NFC", text)).split())
+    """Invisible control characters removed, NFC, runs of white space made one space."""
+    return " ".join(unicodedata.normalize("NFC", _INVISIBLE.sub("", text)).split())
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +103,8 @@ class Tokenizer:
 
 
 def _load(model: bytes) -> sentencepiece.SentencePieceProcessor:
+    import sentencepiece
+
     try:
         return sentencepiece.SentencePieceProcessor(model_proto=model)
     except RuntimeError as error:
@@ -108,5 +112,9 @@ def _load(model: bytes) -> sentencepiece.SentencePieceProcessor:
 
 
 def _spans(processor: sentencepiece.SentencePieceProcessor, text: str) -> list[Piece]:
-    proto = processor.encode(text, return_type="proto")
-    return [Piece(piece.piece, piece.begin, piece.end) for piece in proto.pieces]
+    pieces, begin = [], 0
+    for piece in processor.encode(text, return_type="proto").pieces:
+        end = begin + len(piece.surface)  # its own begin and end count bytes
+        pieces.append(Piece(piece.piece, begin, end))
+        begin = end
+    return pieces

@@ -12,13 +12,11 @@ from functools import partial
 
 import numpy as np
 
-from lingon.bundle import Bundle
 from lingon.errors import Cancelled, Draining, EngineFault, Expired, RequestError
 from lingon.text import EOS, PAD
 from serving.job import DecodeJob, Hypothesis, Job, ScoreJob
 from serving.lane import Lane
 from serving.observer import Observer, Silent
-from serving.onnx_runner import load_runner
 from serving.runner import Runner
 from serving.scheduler import EngineLimits, Queue, encoder_batches, width_for
 
@@ -257,10 +255,3 @@ def _padded(rows: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:
     for index, row in enumerate(rows):
         padded[index, : len(row)] = row
     return padded, lengths
-
-
-def load_engine(
-    bundle: Bundle, *, precision: str, threads: int, limits: EngineLimits, observer: Observer | None = None
-) -> Engine:
-    """An engine for one precision of a bundle, its files checked; `start` it next."""
-    return Engine(load_runner(bundle, precision, threads), limits, observer)

@@ -46,7 +46,9 @@ def rank(totals: np.ndarray, candidate_ids: np.ndarray, candidate_log_probs: np.
     order = np.argsort(-sums, axis=1, kind="stable")[:, : 2 * beam_size]
     index = np.arange(sentences)[:, None]
     parents, place = np.divmod(order, width)
-    return Ranked(parents, candidate_ids[index, parents, place], sums[index, order], candidate_log_probs[index, parents, place])
+    return Ranked(
+        parents, candidate_ids[index, parents, place], sums[index, order], candidate_log_probs[index, parents, place]
+    )
 
 
 def survive(ranked: Ranked, beam_size: int) -> Survivors:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import queue
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from lingon.errors import QueueFull, RequestError
 from serving.engine import Engine
@@ -27,7 +27,7 @@ def decode_all(engine: Engine, sources: Iterable[tuple[int, ...]], options: list
     return [outcomes[index] for index in range(len(options))]
 
 
-def _answer(done: queue.SimpleQueue[tuple[int, Outcome]], index: int):  # type: ignore[no-untyped-def]
+def _answer(done: queue.SimpleQueue[tuple[int, Outcome]], index: int) -> Callable[[Outcome], None]:
     return lambda outcome: done.put((index, outcome))
 
 

@@ -1,0 +1,254 @@
+"""The clients of a Lingon server: `Client`, and `AsyncClient` for asyncio. What they say is in `lingon.calls`."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import threading
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
+from types import TracebackType
+from typing import Any, Self, TypeVar, Unpack, overload
+
+import grpc
+import grpc.aio
+
+from lingon.calls import STREAM, Calls, Send, Sleep, StreamReader, Talk
+from lingon.errors import ServerError
+from lingon.results import ModelInfo, ScoreResult, StreamEvent, TextResult
+from lingon.retry import Retry
+from lingon.status import call_error
+from lingon.wire import ScoreOptions, TranslateOptions
+
+DEFAULT_SERVER = "127.0.0.1:50051"
+
+Texts = list[str] | tuple[str, ...]
+Metadata = Sequence[tuple[str, str | bytes]]
+Result = TypeVar("Result")
+
+CHANNEL_OPTIONS = (
+    ("grpc.enable_retries", 0),  # `Retry` says what is tried again, and tests count it
+    ("grpc.initial_reconnect_backoff_ms", 100),  # by default a second: all retries would find the same dead channel
+    ("grpc.max_reconnect_backoff_ms", 2000),
+    ("grpc.max_receive_message_length", 2**26),  # 256 texts with tokens and alignment pass the default of 4 MiB
+)
+
+
+class _Connected:
+    """What both clients are made of."""
+
+    def __init__(
+        self,
+        target: str = DEFAULT_SERVER,
+        *,
+        timeout: float = 30.0,
+        retries: int | Retry = 3,
+        tls: bool | grpc.ChannelCredentials = False,
+        metadata: Metadata = (),
+    ) -> None:
+        """Connects when first used.
+
+        target: host:port of the server
+        timeout: seconds for each request, its retries included; a long list of texts is several requests
+        retries: of a request that fails with UNAVAILABLE, or all about them
+        tls: True for the system's roots of trust, or credentials of your own
+        metadata: sent with every call, such as ("authorization", "Bearer ...")
+        """
+        self.target = target
+        self._calls = Calls(timeout=timeout, retry=retries if isinstance(retries, Retry) else Retry(retries=retries))
+        self._credentials = grpc.ssl_channel_credentials() if tls is True else tls or None
+        self._metadata = tuple(metadata)
+        self._channel: Any = None
+        self._opening = threading.Lock()
+
+    def _open(self, make: Any, step: Send) -> Any:
+        """The call of a step, begun; make: the module that makes channels, `grpc` or `grpc.aio`."""
+        with self._opening:
+            if self._channel is None:  # not before: a channel of asyncio belongs to the loop that it is made in
+                self._channel = (
+                    make.insecure_channel(self.target, CHANNEL_OPTIONS)
+                    if self._credentials is None
+                    else make.secure_channel(self.target, self._credentials, CHANNEL_OPTIONS)
+                )
+        method = step.method
+        kind = self._channel.unary_stream if method.streams else self._channel.unary_unary
+        start = kind(method.path, request_serializer=_serialise, response_deserializer=method.parse)
+        return start(step.request, timeout=step.timeout, metadata=self._metadata)
+
+    def _failure(self, error: Any) -> ServerError:
+        """error: a grpc.RpcError of a call, which is that call too."""
+        trailers = error.trailing_metadata() or ()
+        return call_error(error.code().value[0], error.details() or "", trailers, self.target)
+
+
+class Client(_Connected):
+    """Translates with a Lingon server; threads may share one.
+
+    Every call has a deadline, and is tried again while the server is UNAVAILABLE. An error status is a ServerError.
+    """
+
+    @overload
+    def translate(self, texts: str, **options: Unpack[TranslateOptions]) -> TextResult: ...
+
+    @overload
+    def translate(self, texts: Texts, **options: Unpack[TranslateOptions]) -> list[TextResult]: ...
+
+    def translate(self, texts: str | Texts, **options: Unpack[TranslateOptions]) -> TextResult | list[TextResult]:
+        """Translate one text, or several: then one bad text has its error in its result and fails no other.
+
+        options: as `lingon.TranslateOptions` lists them
+        """
+        result: TextResult | list[TextResult] = self._play(self._calls.translate(texts, options))
+        return result
+
+    def translate_stream(self, texts: str | Texts, **options: Unpack[TranslateOptions]) -> Iterator[StreamEvent]:
+        """The same, each result as soon as it is there; greedy decoding tells the text as it grows."""
+        reader = StreamReader()
+        for part in self._play(self._calls.streams(texts, options)):
+            first, rest = self._play(self._calls.call(STREAM, part.request, options.get("timeout")))
+            try:
+                for message in itertools.chain((first,), rest):
+                    yield from reader.read(part, message)
+            except grpc.RpcError as error:
+                raise self._failure(error) from None
+            finally:
+                rest.cancel()
+            reader.end(part)
+
+    def score(self, pairs: Sequence[tuple[str, str]], **options: Unpack[ScoreOptions]) -> list[ScoreResult]:
+        """The log-probability of given translations: (source, target) pairs."""
+        return self._play(self._calls.score(pairs, options))
+
+    def list_models(self) -> list[ModelInfo]:
+        """The models that the server has."""
+        return self._play(self._calls.list_models())
+
+    def health(self, service: str = "") -> str:
+        """SERVING, NOT_SERVING, UNKNOWN or SERVICE_UNKNOWN; service: empty for the server as a whole."""
+        return self._play(self._calls.health(service))
+
+    def close(self) -> None:
+        """End the connection, and the calls that are under way."""
+        if self._channel is not None:
+            self._channel.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _play(self, talk: Talk[Result]) -> Result:
+        try:
+            step = next(talk)
+            while True:
+                try:
+                    reply = self._take(step)
+                except ServerError as error:
+                    step = talk.throw(error)
+                else:
+                    step = talk.send(reply)
+        except StopIteration as end:
+            result: Result = end.value
+            return result
+
+    def _take(self, step: Send | Sleep) -> Any:
+        if isinstance(step, Sleep):
+            return time.sleep(step.seconds)
+        try:
+            if not step.method.streams:
+                return self._open(grpc, step)
+            begun = self._open(grpc, step)
+            return next(begun, None), begun
+        except grpc.RpcError as error:
+            raise self._failure(error) from None
+
+
+class AsyncClient(_Connected):
+    """`Client` for asyncio: the same calls, awaited. It belongs to the event loop that first uses it."""
+
+    @overload
+    async def translate(self, texts: str, **options: Unpack[TranslateOptions]) -> TextResult: ...
+
+    @overload
+    async def translate(self, texts: Texts, **options: Unpack[TranslateOptions]) -> list[TextResult]: ...
+
+    async def translate(self, texts: str | Texts, **options: Unpack[TranslateOptions]) -> TextResult | list[TextResult]:
+        """As `Client.translate`."""
+        result: TextResult | list[TextResult] = await self._play(self._calls.translate(texts, options))
+        return result
+
+    async def translate_stream(
+        self, texts: str | Texts, **options: Unpack[TranslateOptions]
+    ) -> AsyncIterator[StreamEvent]:
+        """As `Client.translate_stream`."""
+        reader = StreamReader()
+        for part in await self._play(self._calls.streams(texts, options)):
+            first, rest = await self._play(self._calls.call(STREAM, part.request, options.get("timeout")))
+            try:
+                for event in reader.read(part, first):
+                    yield event
+                async for message in rest:
+                    for event in reader.read(part, message):
+                        yield event
+            except grpc.RpcError as error:
+                raise self._failure(error) from None
+            finally:
+                rest.cancel()
+            reader.end(part)
+
+    async def score(self, pairs: Sequence[tuple[str, str]], **options: Unpack[ScoreOptions]) -> list[ScoreResult]:
+        """As `Client.score`."""
+        return await self._play(self._calls.score(pairs, options))
+
+    async def list_models(self) -> list[ModelInfo]:
+        """As `Client.list_models`."""
+        return await self._play(self._calls.list_models())
+
+    async def health(self, service: str = "") -> str:
+        """As `Client.health`."""
+        return await self._play(self._calls.health(service))
+
+    async def close(self) -> None:
+        """End the connection, and the calls that are under way."""
+        if self._channel is not None:
+            await self._channel.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def _play(self, talk: Talk[Result]) -> Result:
+        try:
+            step = next(talk)
+            while True:
+                try:
+                    reply = await self._take(step)
+                except ServerError as error:
+                    step = talk.throw(error)
+                else:
+                    step = talk.send(reply)
+        except StopIteration as end:
+            result: Result = end.value
+            return result
+
+    async def _take(self, step: Send | Sleep) -> Any:
+        if isinstance(step, Sleep):
+            return await asyncio.sleep(step.seconds)
+        try:
+            begun = self._open(grpc.aio, step)
+            if not step.method.streams:
+                return await begun
+            return await anext(aiter(begun), None), begun
+        except grpc.RpcError as error:
+            raise self._failure(error) from None
+
+
+def _serialise(request: Any) -> bytes:
+    return bytes(request.SerializeToString())

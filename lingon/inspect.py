@@ -1,0 +1,153 @@
+"""The verb `inspect`: what is in a bundle, and whether every byte of it is as published."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from lingon.bundle import Bundle, Manifest
+
+FileState = Literal["ok", "altered", "missing", "not listed"]
+
+
+def inspect(
+    bundle: Annotated[Path, typer.Argument(help="models/NAME/VERSION, or models/NAME for the highest version.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Print what is in a bundle and verify the checksum of every file; exit code 1 where one is not as published."""
+    from lingon.bundle import open_bundle
+    from lingon.errors import BundleError
+
+    opened = open_bundle(bundle)
+    files = file_table(opened)
+    wrong = [f"{file['name']} ({file['state']})" for file in files if file["state"] != "ok"]
+    if as_json:
+        _print_json(opened, files, intact=not wrong)
+    else:
+        _print_tables(opened, files)
+    if wrong:
+        raise BundleError(f"{opened.folder}: not as published: {', '.join(wrong)}")
+
+
+def file_table(bundle: Bundle) -> list[dict[str, Any]]:
+    """Name, bytes and state of every file that the manifest lists or the folder holds, by name."""
+    from lingon.bundle import MANIFEST
+
+    there = {path.relative_to(bundle.folder).as_posix(): path for path in bundle.folder.rglob("*") if _is_file(path)}
+    names = sorted({*bundle.manifest.checksums, *there} - {MANIFEST})
+    return [
+        {"name": name, "bytes": there[name].lstat().st_size if name in there else 0, "state": _state(bundle, name)}
+        for name in names
+    ]
+
+
+def _is_file(path: Path) -> bool:
+    return path.is_symlink() or not path.is_dir()
+
+
+def _state(bundle: Bundle, name: str) -> FileState:
+    from lingon.errors import BundleError
+
+    if name not in bundle.manifest.checksums:
+        return "not listed"
+    if not (bundle.folder / name).is_file():
+        return "missing"
+    try:
+        bundle.read(name)
+    except BundleError:
+        return "altered"
+    return "ok"
+
+
+def _print_json(bundle: Bundle, files: list[dict[str, Any]], intact: bool) -> None:
+    import json
+
+    manifest = json.loads(bundle.manifest.to_bytes())
+    values = {"bundle": bundle.label, "folder": str(bundle.folder), "intact": intact, "files": files}
+    typer.echo(json.dumps({**values, "manifest": manifest}, ensure_ascii=False))
+
+
+def _print_tables(bundle: Bundle, files: list[dict[str, Any]]) -> None:
+    from rich.console import Console
+
+    console = Console(soft_wrap=True, highlight=False)
+    manifest = bundle.manifest
+    _print(console, bundle.label, None, _facts(manifest))
+    rows = [(state.name, state.kind, " x ".join(map(str, state.shape))) for state in manifest.states]
+    _print(console, "decoder states", ("name", "kind", "shape"), rows)
+    _print(console, "precisions", ("name", "size", "provider", "gate"), _precisions(manifest, files))
+    for name, precision in manifest.precisions.items():
+        report = [(check, _figures(figures)) for check, figures in precision.report.items()]
+        if report:
+            _print(console, f"parity of {name}", None, report)
+    sizes = [(file["name"], _size(file["bytes"]), file["state"]) for file in files]
+    _print(console, "files", ("name", "size", "checksum"), sizes)
+
+
+def _facts(manifest: Manifest) -> list[tuple[str, str]]:
+    limits, defaults = manifest.limits, manifest.defaults
+    return [
+        ("format", str(manifest.format)),
+        ("created", manifest.created),
+        ("languages", f"{manifest.source_language} to {manifest.target_language}"),
+        ("architecture", manifest.architecture),
+        ("vocabulary", f"{manifest.source_vocab} source pieces, {manifest.target_vocab} target pieces"),
+        ("special ids", ", ".join(f"{name} {value}" for name, value in manifest.special_ids.items())),
+        ("longest text", f"{limits.max_source_tokens} tokens"),
+        (
+            "longest translation",
+            f"{limits.output_factor:g} x source + {limits.output_extra} tokens, {limits.max_target_tokens} at most",
+        ),
+        ("beam size", f"{defaults.beam_size}, at most {limits.max_beam_size}"),
+        ("hypotheses", str(defaults.num_hypotheses)),
+        ("length penalty", f"{defaults.length_penalty:g}"),
+        ("candidates", str(manifest.candidates)),
+        (
+            "alignment",
+            f"layer {manifest.alignment.layer}, heads {', '.join(map(str, manifest.alignment.heads))}, from 0",
+        ),
+    ]
+
+
+def _precisions(manifest: Manifest, files: list[dict[str, Any]]) -> list[tuple[str, ...]]:
+    rows: list[tuple[str, ...]] = []
+    for name, precision in manifest.precisions.items():
+        size = sum(file["bytes"] for file in files if file["name"].startswith(f"{name}/"))
+        rows.append((name, _size(size), precision.provider, precision.gate))
+    return rows
+
+
+def _figures(value: Any) -> str:
+    """Figures of a report in one line; long lists are counted."""
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {_figures(entry)}" for name, entry in value.items())
+    if isinstance(value, list | tuple):
+        return " ".join(map(str, value)) if 0 < len(value) <= 2 else str(len(value))
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _size(count: int) -> str:
+    for unit, bytes_of_one in (("MB", 1e6), ("kB", 1e3)):
+        if count >= bytes_of_one:
+            return f"{count / bytes_of_one:.2f} {unit}"
+    return f"{count} B"
+
+
+def _print(
+    console: Console, title: str, columns: tuple[str, ...] | None, rows: list[tuple[str, str]] | list[Any]
+) -> None:
+    """A table; columns: their names, or None where the first column names what the second tells."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left", title_style="bold", show_header=columns is not None)
+    for column in columns or ("", ""):
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        table.add_row(*map(escape, row))
+    console.print(table)

@@ -1,0 +1,161 @@
+"""What verbs share that answer line by line: lines in, batches through a client, lines out, errors by line number."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import IO, Protocol, TypeVar
+
+from lingon.bulk import batches, in_order
+from lingon.client import Client
+from lingon.errors import CorpusError, LingonError, ServerError, SettingsError
+from lingon.lines import read_lines, read_parallel
+from lingon.reach import Where, connected
+from lingon.results import ScoreResult, TextResult
+
+IN_FLIGHT = 4
+"""Batches on their way at once: enough that the server's batch stays full while one is printed."""
+
+Item = TypeVar("Item")
+Result = TypeVar("Result", TextResult, ScoreResult)
+
+
+class Work(Protocol[Item, Result]):
+    """What a verb does with its lines."""
+
+    def answer(self, client: Client, numbers: list[int], items: list[Item]) -> list[Result]:
+        """The results of items, the lines of these numbers; called on several threads."""
+
+    def render(self, number: int, item: Item, result: Result) -> str:
+        """The line that tells a result."""
+
+
+def run(
+    where: Where, items: Iterator[Item], work: Work[Item, Result], output: Path | None, batch_size: int, whole: bool
+) -> bool:
+    """Answer items line by line; returns whether every one could be.
+
+    whole: batches are full even where lines come slowly, so that they are the same in every run
+    """
+    intact = True
+    with writing(output) as file, connected(where) as client:
+
+        def answer(batch: list[tuple[int, Item]]) -> tuple[list[tuple[int, Item]], list[Result]]:
+            try:
+                return batch, work.answer(client, [number for number, _ in batch], [item for _, item in batch])
+            except ServerError as error:
+                raise _from_line(batch[0][0], error) from error
+
+        grouped = batches(enumerate(items, start=1), batch_size, whole)
+        with closing(in_order(grouped, answer, IN_FLIGHT)) as answers, _ended_early(client):
+            for batch, results in answers:
+                for (number, item), result in zip(batch, results, strict=True):
+                    intact = _tell(number, result) and intact
+                    file.write(work.render(number, item, result).encode() + b"\n")
+                file.flush()
+    return intact
+
+
+@contextmanager
+def _ended_early(client: Client) -> Iterator[None]:
+    """Where the run ends with an error, what is still asked of a server is taken back, not waited for."""
+    try:
+        yield
+    except BaseException:
+        client.close()
+        raise
+
+
+def spread(
+    items: list[Item], blank: list[bool], full: Callable[[list[Item]], list[Result]], nothing: Result
+) -> list[Result]:
+    """full(items that are not blank), with nothing in the places of the others."""
+    wanted = [item for item, empty in zip(items, blank, strict=True) if not empty]
+    results = iter(full(wanted) if wanted else [])
+    return [nothing if empty else next(results) for empty in blank]
+
+
+def is_empty(result: TextResult | ScoreResult) -> bool:
+    """Whether a line held nothing to answer, to the client or only to the server (invisible characters)."""
+    return result.error is not None and result.error.reason == "EMPTY_TEXT"
+
+
+def input_lines(arguments: Iterable[str], path: Path | None, output: Path | None) -> Iterator[str]:
+    """The texts given as arguments, or the lines of a file, or those of standard input."""
+    given = list(arguments)
+    if given and path is not None:
+        raise SettingsError("give texts as arguments or --input, not both")
+    for number, text in enumerate(given, start=1):
+        if not _is_utf8(text):
+            raise SettingsError(f"argument {number}: not UTF-8")
+    if path is not None and output is not None and output.exists() and path.exists() and path.samefile(output):
+        raise SettingsError(f"--output {output}: is the input")
+    if given:
+        return iter(given)
+    return read_lines(path) if path is not None else _standard_input()
+
+
+def input_pairs(source: Path | None, target: Path | None) -> Iterator[tuple[str, str]]:
+    """The pairs of two line-parallel files, or of SOURCE<tab>TARGET lines on standard input."""
+    if (source is None) != (target is None):
+        raise SettingsError("give both --source and --target, or neither and TSV on standard input")
+    if source is not None and target is not None:
+        return read_parallel(source, target)
+    return _tab_pairs(_standard_input())
+
+
+@contextmanager
+def writing(path: Path | None) -> Iterator[IO[bytes]]:
+    """The file to write to, or standard output; UTF-8 in any locale."""
+    if path is None:
+        sys.stdout.flush()
+        yield sys.stdout.buffer
+    else:
+        with path.open("wb") as file:
+            yield file
+
+
+def _standard_input() -> Iterator[str]:
+    for number, raw in enumerate(sys.stdin.buffer, start=1):
+        try:
+            yield raw.rstrip(b"\r\n").decode("utf-8")
+        except UnicodeDecodeError as error:
+            reason = f"not UTF-8 ({error.reason} at byte {error.start} of the line)"
+            raise CorpusError(f"standard input:{number}: {reason}") from None
+
+
+def _tab_pairs(lines: Iterator[str]) -> Iterator[tuple[str, str]]:
+    for number, line in enumerate(lines, start=1):
+        columns = line.split("\t") if line.strip() else ["", ""]
+        if len(columns) != 2:
+            raise CorpusError(f"standard input:{number}: has {len(columns)} columns, not source and target")
+        yield columns[0], columns[1]
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # Python keeps the bytes of an argument that is not UTF-8 as lone surrogates
+        return False
+    return True
+
+
+def _from_line(number: int, error: ServerError) -> LingonError:
+    return LingonError(f"line {number} and after: {error}") if number > 1 else error
+
+
+def _tell(number: int, result: TextResult | ScoreResult) -> bool:
+    """Says on standard error what a person should know of a line; returns whether it could be answered."""
+    if isinstance(result, TextResult):
+        for warning in result.warnings:
+            _say(f"line {number}: warning: {warning.message}")
+    if result.error is None or is_empty(result):
+        return True
+    _say(f"line {number}: {result.error}")
+    return False
+
+
+def _say(message: str) -> None:
+    sys.stderr.write(f"lingon: {message}\n")

@@ -1,0 +1,104 @@
+"""Results as lines: plain text in columns, n-best lists, JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from lingon.errors import ServerError
+from lingon.results import Link, ScoreResult, TextResult, Translation
+
+_LINE_BREAKS = {ord(character): " " for character in "\n\r\t"}
+"""A model with byte fallback can generate these; a line stays a line and a column a column."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Show:
+    """What a line tells besides the text."""
+
+    scores: bool = False
+    tokens: bool = False
+    alignment: bool = False
+
+
+def plain_line(source: str, translation: Translation, show: Show) -> str:
+    """Text, then what is asked for of score, tokens and alignment, between tabs."""
+    return "\t".join([_flat(translation.text), *_extras(source, translation, show)])
+
+
+def n_best_lines(number: int, source: str, result: TextResult, show: Show) -> str:
+    """A line for each translation, as Moses and Marian write them: `0 ||| text ||| score`, counted from 0."""
+    asked = replace(show, scores=True)
+    if not result.translations:
+        return f"{number - 1} |||  ||| 0"
+    return "\n".join(
+        " ||| ".join([str(number - 1), _flat(translation.text), *_extras(source, translation, asked)])
+        for translation in result.translations
+    )
+
+
+def translation_json(number: int, source: str, result: TextResult) -> str:
+    """One JSON object; `text` is that of the best translation."""
+    if result.error is not None:
+        return _json({"line": number, "source": source, "error": _error(result.error)})
+    values: dict[str, Any] = {"line": number, "source": source, "text": result.text if result.translations else ""}
+    for name in ("source_tokens", "target_tokens", "model", "version"):
+        values[name] = getattr(result, name)
+    values["warnings"] = [asdict(warning) for warning in result.warnings]
+    values["translations"] = [asdict(translation) for translation in result.translations]
+    return _json(values)
+
+
+def score_line(pair: tuple[str, str], result: ScoreResult, show: Show) -> str:
+    """Log-probability, then the tokens, each with its own, and the alignment where asked for, between tabs."""
+    columns = [f"{result.log_prob:.4f}"]
+    if show.tokens:
+        columns.append(" ".join(f"{token.piece}:{token.log_prob:.4f}" for token in result.tokens))
+    if show.alignment:
+        columns.append(word_alignment(pair[0], pair[1], result.alignment))
+    return "\t".join(columns)
+
+
+def score_json(number: int, pair: tuple[str, str], result: ScoreResult) -> str:
+    """One JSON object."""
+    values: dict[str, Any] = {"line": number, "source": pair[0], "target": pair[1]}
+    if result.error is not None:
+        return _json({**values, "error": _error(result.error)})
+    return _json({**values, **{name: value for name, value in asdict(result).items() if name != "error"}})
+
+
+def word_alignment(source: str, target: str, links: Iterable[Link]) -> str:
+    """Pharaoh's `i-j`: word i of the source became word j of the target, counted from 0, words between spaces."""
+    from lingon.text import normalise
+
+    source, target = normalise(source), normalise(target)
+    pairs = {(_word(source, link.source[1]), _word(target, link.target[1])) for link in links}
+    return " ".join(f"{first}-{second}" for first, second in sorted(pairs))
+
+
+def _word(text: str, end: int) -> int:
+    """The word that a piece belongs to; a piece begins with the space before its word, so its end tells."""
+    return text.count(" ", 0, end)
+
+
+def _extras(source: str, translation: Translation, show: Show) -> list[str]:
+    columns = [f"{translation.score:.4f}"] if show.scores else []
+    if show.tokens:
+        columns.append(" ".join(token.piece for token in translation.tokens))
+    if show.alignment:
+        columns.append(word_alignment(source, translation.text, translation.alignment))
+    return columns
+
+
+def _flat(text: str) -> str:
+    return text.translate(_LINE_BREAKS)
+
+
+def _error(error: ServerError) -> dict[str, Any]:
+    return {"status": error.status, "reason": error.reason, "message": str(error)}
+
+
+def _json(values: dict[str, Any]) -> str:
+    return json.dumps(values, ensure_ascii=False)

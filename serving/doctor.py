@@ -1,0 +1,121 @@
+"""What works on this machine and why not: `lingon doctor`. Runs in the barest install."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import os
+import platform
+import re
+from collections.abc import Iterable
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from lingon.bundle import is_bundle, open_bundle
+from lingon.errors import BundleError
+from serving.cores import granted_cores, usable_cores
+
+CUDA = "CUDAExecutionProvider"
+VERSIONS = ("lingon", "grpcio", "protobuf", "numpy", "onnxruntime", "onnxruntime-gpu", "sentencepiece", "torch")
+
+
+def examine(paths: Iterable[Path]) -> dict[str, Any]:
+    """All findings, ready for JSON; paths: where bundles are looked for."""
+    models = [finding for path in paths for finding in _models(path)]
+    extras = _extras()
+    runs = _has("onnxruntime") and not (extras.get("serve") and extras.get("gpu"))
+    return {
+        "versions": {"python": platform.python_version()} | {name: _version(name) for name in VERSIONS},
+        "cores": {"machine": os.cpu_count(), "cgroup": granted_cores(), "usable": usable_cores()},
+        "providers": _providers(),
+        "cuda": _why_not_cuda() or "usable",
+        "extras": {name: missing or "installed" for name, missing in extras.items()},
+        "models": models,
+        "can_serve": bool(runs and models and all(model["problem"] is None for model in models)),
+    }
+
+
+def report(findings: dict[str, Any]) -> str:
+    """The findings for people."""
+    lines = [f"{name} {number or 'not installed'}" for name, number in findings["versions"].items()]
+    cores = findings["cores"]
+    granted = "no limit" if cores["cgroup"] is None else f"a limit of {cores['cgroup']:g}"
+    lines.append(f"cores: {cores['usable']} usable of {cores['machine']}; the cgroup sets {granted}")
+    lines.append(f"onnxruntime providers: {', '.join(findings['providers']) or 'none'}")
+    lines.append(f"CUDA: {findings['cuda']}")
+    for name, state in findings["extras"].items():
+        lines.append(f"extra {name}: {state if isinstance(state, str) else 'lacks ' + ', '.join(state)}")
+    for model in findings["models"]:
+        lines.append(
+            f"model {model['path']}: {model['problem'] or model['label'] + ' is intact, ' + model['precisions']}"
+        )
+    if not findings["models"]:
+        lines.append("models: none found; make one with: lingon export CHECKPOINT models/NAME")
+    lines.append("all that `lingon serve` needs is here" if findings["can_serve"] else "`lingon serve` cannot start")
+    return "\n".join(lines)
+
+
+def _models(path: Path) -> list[dict[str, Any]]:
+    if is_bundle(path):
+        return [_model(path)]
+    if not path.is_dir():
+        return [{"path": str(path), "label": None, "precisions": None, "problem": f"{path}: no such folder"}]
+    return [_model(child) for child in sorted(path.iterdir()) if child.is_dir() and is_bundle(child)]
+
+
+def _model(path: Path) -> dict[str, Any]:
+    try:
+        bundle = open_bundle(path)
+        bundle.verify()
+    except BundleError as error:
+        return {"path": str(path), "label": None, "precisions": None, "problem": str(error)}
+    precisions = ", ".join(f"{name} ({entry.provider})" for name, entry in bundle.manifest.precisions.items())
+    return {"path": str(path), "label": bundle.label, "precisions": precisions, "problem": None}
+
+
+def _extras() -> dict[str, list[str]]:
+    """The packages that each extra lacks here."""
+    lacking: dict[str, list[str]] = {}
+    for requirement in metadata.requires("lingon") or []:
+        extra = re.search(r"""extra == ['"]([\w-]+)['"]""", requirement)
+        name = re.match(r"[\w.-]+", requirement)
+        if extra and name:
+            missing = lacking.setdefault(extra[1], [])
+            if _version(name[0]) is None:
+                missing.append(name[0])
+    return lacking
+
+
+def _providers() -> list[str]:
+    if not _has("onnxruntime"):
+        return []
+    import onnxruntime
+
+    return list(onnxruntime.get_available_providers())
+
+
+def _why_not_cuda() -> str | None:
+    if not _has("onnxruntime"):
+        return "not usable: onnxruntime is not installed; pip install 'lingon[gpu]'"
+    if CUDA not in _providers():
+        return "not usable: this onnxruntime is the CPU build; install 'lingon[gpu]' in place of 'lingon[serve]'"
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return "not usable: there is no NVIDIA driver (libcuda.so.1 is not found)"
+    count = ctypes.c_int(0)
+    if driver.cuInit(0) != 0 or driver.cuDeviceGetCount(ctypes.byref(count)) != 0 or count.value == 0:
+        return "not usable: the NVIDIA driver finds no card"
+    return None
+
+
+def _version(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _has(module: str) -> bool:
+    return importlib.util.find_spec(module) is not None

@@ -1,0 +1,68 @@
+"""The HTTP port for operators: /metrics for Prometheus, /healthz for whoever asks whether to send requests here."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+
+from lingon.errors import LingonError
+
+
+class Endpoint:
+    """Answers on threads of its own, so that a slow scrape holds up no translation."""
+
+    def __init__(self, host: str, port: int, registry: CollectorRegistry, ready: Callable[[], bool]) -> None:
+        """Bind at once; port 0 takes a free one."""
+        try:
+            self._server = _Server((host, port), _handler(registry, ready))
+        except OSError as error:
+            raise LingonError(f"metrics port {host}:{port}: {error.strerror or error}; set --metrics-port") from None
+        self.port = int(self._server.server_address[1])
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.1,), name="metrics", daemon=True)
+
+    def __enter__(self) -> Endpoint:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False
+
+
+def _handler(registry: CollectorRegistry, ready: Callable[[], bool]) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        timeout = 10  # seconds; a client that says nothing holds no thread for longer
+
+        def do_GET(self) -> None:
+            path = self.path.partition("?")[0]
+            if path == "/metrics":
+                self._answer(200, CONTENT_TYPE_LATEST, generate_latest(registry))
+            elif path == "/healthz":
+                serving = ready()
+                self._answer(200 if serving else 503, "text/plain", b"SERVING\n" if serving else b"NOT_SERVING\n")
+            else:
+                self._answer(404, "text/plain", b"here are /metrics and /healthz\n")
+
+        def _answer(self, status: int, content_type: str, body: bytes) -> None:
+            self.send_response(status)
+            self.send_header("Content-Type", content_type)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Say nothing: a probe every second is no news."""
+
+    return Handler

@@ -1,0 +1,49 @@
+"""Language tags (BCP-47): one way to write each, and which served language answers to which request. Pure."""
+
+from __future__ import annotations
+
+import re
+
+from lingon.errors import InvalidRequest
+
+_TAG = re.compile(r"[A-Za-z]{2,8}(?:[-_][A-Za-z0-9]{1,8})*")
+
+_SHORT: dict[str, str] = dict(
+    re.findall(
+        r"(\w{3}):(\w{2})",
+        "afr:af amh:am arb:ar ara:ar aze:az bel:be ben:bn bos:bs bul:bg cat:ca ces:cs cym:cy dan:da deu:de ell:el "
+        "eng:en epo:eo est:et eus:eu fas:fa pes:fa fin:fi fra:fr gle:ga glg:gl guj:gu heb:he hin:hi hrv:hr hun:hu "
+        "hye:hy ind:id isl:is ita:it jpn:ja kan:kn kat:ka kaz:kk khm:km kor:ko lao:lo lat:la lav:lv lvs:lv lit:lt "
+        "ltz:lb mal:ml mar:mr mkd:mk mlt:mt msa:ms zsm:ms mya:my nld:nl nno:nn nob:nb nor:no npi:ne pan:pa pol:pl "
+        "por:pt ron:ro rus:ru sin:si slk:sk slv:sl som:so spa:es sqi:sq srp:sr swe:sv swh:sw tam:ta tel:te tgl:tl "
+        "tha:th tur:tr ukr:uk urd:ur uzb:uz vie:vi zho:zh cmn:zh zul:zu ",
+    )
+)
+"""Three letters to two where a language has both, so that FLORES codes such as eng_Latn are understood."""
+
+
+def canonical(tag: str, field: str) -> str:
+    """A tag as BCP-47 writes it: de-AT, zh-Hant; field is named when it is none."""
+    if not _TAG.fullmatch(tag):
+        raise InvalidRequest(field, f"{field} must be a BCP-47 language tag such as en or de-AT, got {tag[:64]!r}")
+    language, *others = re.split("[-_]", tag)
+    language = language.lower()
+    return "-".join([_SHORT.get(language, language), *(_subtag(other) for other in others)])
+
+
+def distance(asked: str, served: str) -> int | None:
+    """How far a request falls back to be answered: 0 the very tag, 1 without its last subtag, ...; None not at all.
+
+    Both are canonical. "en-US" is answered by "en", but "en" not by "en-US" (RFC 4647, lookup).
+    """
+    subtags = asked.split("-")
+    for dropped in range(len(subtags)):
+        if "-".join(subtags[: len(subtags) - dropped]) == served:
+            return dropped
+    return None
+
+
+def _subtag(subtag: str) -> str:
+    if len(subtag) == 4 and subtag.isalpha():
+        return subtag.title()  # a script
+    return subtag.upper() if len(subtag) == 2 else subtag.lower()  # a region, or a variant

@@ -1,0 +1,121 @@
+"""Translating in this process: the engine of a server without its sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeVar
+
+from lingon.bundle import open_bundle
+from lingon.errors import LingonError
+from lingon.translation.v1 import translation_pb2 as pb
+from serving.cores import usable_cores
+from serving.loading import load_translator
+from serving.scheduler import EngineLimits
+from serving.translator import Translator
+
+Result = TypeVar("Result")
+LIMITS = EngineLimits(max_queue_texts=1_000_000, max_queue_tokens=100_000_000)
+"""Nobody else is to be protected from who translates here."""
+
+IN_FLIGHT = 256
+"""Lines on their way at once: several batches full, so that there is always one to fill a free row with."""
+
+
+class LocalTranslator:
+    """A bundle in this process, with the messages of the service; safe to use from several threads."""
+
+    def __init__(
+        self, model: Path | str, *, device: str = "auto", precision: str | None = None, threads: int | None = None
+    ) -> None:
+        """Load and warm up; threads: cores to use, without it all that this process may use."""
+        self._translator = load_translator(
+            open_bundle(Path(model)),
+            device=device,
+            precision=precision,
+            threads=threads or usable_cores(),
+            limits=LIMITS,
+        )
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="local translator", daemon=True)
+        self._thread.start()
+
+    def __enter__(self) -> LocalTranslator:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give up whatever is on its way and end the threads."""
+        self._translator.engine.stop(0)
+        asyncio.run_coroutine_threadsafe(_cancel_others(), self._loop).result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def translate(self, request: pb.TranslateRequest) -> pb.TranslateResponse:
+        """As the service's Translate; raises the RequestError that a server would end the call with."""
+        return self._wait(self._translator.translate(request))
+
+    def score(self, request: pb.ScoreRequest) -> pb.ScoreResponse:
+        """As the service's Score."""
+        return self._wait(self._translator.score(request))
+
+    def translate_lines(self, lines: list[str], options: pb.DecodingOptions) -> list[str]:
+        """The best translation of each line, on one line; of an empty line an empty one."""
+        return self._wait(_translate_lines(self._translator, lines, options))
+
+    def _wait(self, work: Coroutine[Any, Any, Result]) -> Result:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+
+def translate_lines(
+    bundle: Path,
+    lines: list[str],
+    *,
+    beam_size: int,
+    length_penalty: float,
+    device: str = "auto",
+    precision: str | None = None,
+) -> list[str]:
+    """The best translation of each line by the serving engine; a line longer than the model reads goes in parts."""
+    options = pb.DecodingOptions(
+        beam_size=beam_size, num_hypotheses=1, length_penalty=length_penalty, long_text=pb.LONG_TEXT_POLICY_SPLIT
+    )
+    with LocalTranslator(bundle, device=device, precision=precision) as translator:
+        return translator.translate_lines(lines, options)
+
+
+async def _translate_lines(translator: Translator, lines: list[str], options: pb.DecodingOptions) -> list[str]:
+    translations = [""] * len(lines)
+    waiting = iter(enumerate(lines))
+    workers = (_work(translator, waiting, options, translations) for _ in range(min(IN_FLIGHT, len(lines))))
+    await asyncio.gather(*workers)  # the first error ends it; close() ends the others
+    return translations
+
+
+async def _cancel_others() -> None:
+    """End whoever still waits on this loop."""
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
+
+
+async def _work(
+    translator: Translator, waiting: Iterator[tuple[int, str]], options: pb.DecodingOptions, translations: list[str]
+) -> None:
+    for index, line in waiting:
+        if not line.strip():
+            continue
+        response = await translator.translate(pb.TranslateRequest(texts=[line], options=options))
+        (result,) = response.results
+        if result.status.code:
+            raise LingonError(f"line {index + 1}: {result.status.message}")
+        translations[index] = " ".join(result.hypotheses[0].text.split())

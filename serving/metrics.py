@@ -1,0 +1,224 @@
+"""What Prometheus is told. Labels come from closed sets, and every series is there from the start."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.metadata import version
+
+import onnxruntime
+from google.rpc import code_pb2
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
+
+from lingon.errors import RequestError
+from lingon.translation.v1 import translation_pb2 as pb
+from serving.scheduler import EngineLimits
+
+METHODS = tuple(method.name for method in pb.DESCRIPTOR.services_by_name["TranslationService"].methods)
+CODES = tuple(code_pb2.Code.keys())
+MODEL = ("model", "version")
+REQUEST_SECONDS = (0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1.0, 2.0, 5.0, 10.0, 30.0)
+STEP_SECONDS = (0.0002, 0.0005, 0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
+ROWS = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 256)
+
+
+def reasons(kind: type[RequestError] = RequestError) -> list[str]:
+    """The reasons of all errors that end a request or a text."""
+    return [kind.reason, *(reason for child in kind.__subclasses__() for reason in reasons(child))]
+
+
+class Texts:
+    """Counts how the texts of one request ended."""
+
+    def __init__(self, count: int) -> None:
+        self.waiting = count
+        self.codes: list[int] = []
+
+    def ended(self, code: int) -> None:
+        """One more text is done."""
+        self.waiting -= 1
+        self.codes.append(code)
+
+
+class Metrics:
+    """The figures of one server."""
+
+    def __init__(self) -> None:
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series beside every counter
+        registry = self.registry = CollectorRegistry()
+        self.requests = Counter("lingon_requests", "Calls ended", ("method", "code"), registry=registry)
+        self.texts = Counter("lingon_texts", "Texts and pairs ended", ("code",), registry=registry)
+        self.rejected = Counter("lingon_rejected", "Calls refused as a whole", ("reason",), registry=registry)
+        self.duration = Histogram(
+            "lingon_request_duration_seconds",
+            "From the arrival of a call to its end",
+            ("method",),
+            registry=registry,
+            buckets=REQUEST_SECONDS,
+        )
+        self.in_flight = Gauge("lingon_requests_in_flight", "Calls that are being answered", registry=registry)
+        build = Gauge(
+            "lingon_build_info",
+            "1; what serves is in the labels",
+            ("version", "onnxruntime", "python"),
+            registry=registry,
+        )
+        build.labels(version("lingon"), onnxruntime.__version__, platform.python_version()).set(1)
+        for method in METHODS:
+            self.duration.labels(method)
+            for code in CODES:
+                self.requests.labels(method, code)
+        for code in CODES:
+            self.texts.labels(code)
+        for reason in sorted(set(reasons())):
+            self.rejected.labels(reason)
+        self._model = _ModelFamilies(registry)
+
+    def model(self, name: str, number: int) -> ModelMetrics:
+        """The observer of one served model's engine."""
+        return ModelMetrics(self._model, (name, str(number)))
+
+    @contextmanager
+    def count_texts(self, count: int, is_late: Callable[[], bool]) -> Iterator[Texts]:
+        """Count the texts of a request; those without a code of their own end with the request's.
+
+        is_late: whether it was the deadline that ended a request which was cut short
+        """
+        texts = Texts(count)
+        final: int | None = None
+        try:
+            yield texts
+            final = code_pb2.OK
+        except RequestError as error:
+            final = error.code
+            raise
+        except Exception:
+            final = code_pb2.INTERNAL
+            raise
+        finally:
+            if final is None:
+                final = code_pb2.DEADLINE_EXCEEDED if is_late() else code_pb2.CANCELLED
+            for code in [*texts.codes, *([final] * texts.waiting)]:
+                self.texts.labels(code_pb2.Code.Name(code)).inc()
+
+
+class _ModelFamilies:
+    """The families with a series for each model."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        def counter(name: str, text: str, *labels: str) -> Counter:
+            return Counter(f"lingon_{name}", text, (*MODEL, *labels), registry=registry)
+
+        def gauge(name: str, text: str, *labels: str) -> Gauge:
+            return Gauge(f"lingon_{name}", text, (*MODEL, *labels), registry=registry)
+
+        def histogram(name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
+            return Histogram(f"lingon_{name}", text, MODEL, registry=registry, buckets=buckets)
+
+        self.queue_duration = histogram("queue_duration_seconds", "A sentence waits for the batch", REQUEST_SECONDS)
+        self.encoder_duration = histogram("encoder_duration_seconds", "One run of the encoder", STEP_SECONDS)
+        self.step_duration = histogram("decoder_step_duration_seconds", "One step of the decoder", STEP_SECONDS)
+        self.first_token = histogram("time_to_first_token_seconds", "From submission", REQUEST_SECONDS)
+        self.batch_rows = histogram("batch_rows", "Rows that live in a step", ROWS)
+        self.computed_rows = counter("computed_rows", "Rows computed over all steps, free ones included")
+        self.live_rows = counter("live_rows", "Rows computed for a sentence over all steps")
+        self.source_tokens = counter("source_tokens", "Tokens encoded")
+        self.padded_tokens = counter("padded_tokens", "Tokens encoded, padding included")
+        self.target_tokens = counter("target_tokens", "Tokens of finished translations")
+        self.past_copied = counter("past_copied_bytes", "Cached keys and values copied between rows")
+        self.sentences = counter("sentences", "Sentences, parts and scored pairs ended", "outcome")
+        self.truncated = counter("truncated", "Texts with a translation that hit the bound on its length")
+        self.split = counter("split", "Texts that were translated in parts")
+        self.queue_depth = gauge("queue_depth", "Sentences that wait")
+        self.queue_tokens = gauge("queue_tokens", "Source tokens that wait")
+        self.queue_limit = gauge("queue_limit", "Sentences that may wait")
+        self.queue_tokens_limit = gauge("queue_tokens_limit", "Source tokens that may wait")
+        self.running = gauge("running_sentences", "Sentences that are being decoded")
+        self.load_duration = gauge("model_load_duration_seconds", "Reading, checking and warming up")
+        self.info = gauge(
+            "model_info",
+            "1; what is served is in the labels",
+            "source",
+            "target",
+            "precision",
+            "provider",
+            "architecture",
+        )
+
+
+class ModelMetrics:
+    """The figures of one served model: see serving.observer.Observer."""
+
+    def __init__(self, families: _ModelFamilies, labels: tuple[str, str]) -> None:
+        self._info, self._labels = families.info, labels
+        self.queue_duration = families.queue_duration.labels(*labels)
+        self.encoder_duration = families.encoder_duration.labels(*labels)
+        self.step_duration = families.step_duration.labels(*labels)
+        self.time_to_first_token = families.first_token.labels(*labels)
+        self.batch_rows = families.batch_rows.labels(*labels)
+        self.computed_rows = families.computed_rows.labels(*labels)
+        self.live_rows = families.live_rows.labels(*labels)
+        self.source_tokens = families.source_tokens.labels(*labels)
+        self.padded_tokens = families.padded_tokens.labels(*labels)
+        self.target_tokens = families.target_tokens.labels(*labels)
+        self.past_copied = families.past_copied.labels(*labels)
+        self.truncated = families.truncated.labels(*labels)
+        self.split = families.split.labels(*labels)
+        self.queue_depth = families.queue_depth.labels(*labels)
+        self.queue_tokens = families.queue_tokens.labels(*labels)
+        self.queue_limit = families.queue_limit.labels(*labels)
+        self.queue_tokens_limit = families.queue_tokens_limit.labels(*labels)
+        self.running = families.running.labels(*labels)
+        self.load_duration = families.load_duration.labels(*labels)
+        self.outcomes = {name: families.sentences.labels(*labels, name) for name in ["OK", *sorted(set(reasons()))]}
+
+    def loaded(self, model: pb.Model, architecture: str, limits: EngineLimits, seconds: float) -> None:
+        """The model is ready to serve."""
+        pair = (model.source_language_code, model.target_language_code)
+        self._info.labels(*self._labels, *pair, model.precision, model.provider, architecture).set(1)
+        self.load_duration.set(seconds)
+        self.queue_limit.set(limits.max_queue_texts)
+        self.queue_tokens_limit.set(limits.max_queue_tokens)
+
+    def answered(self, result: pb.TextResult) -> None:
+        """A text has its result."""
+        codes = [warning.code for warning in result.warnings]
+        self.truncated.inc(codes.count(pb.WARNING_CODE_LENGTH))
+        self.split.inc(codes.count(pb.WARNING_CODE_SPLIT))
+
+    def queue_changed(self, jobs: int, source_tokens: int) -> None:
+        """See serving.observer.Observer."""
+        self.queue_depth.set(jobs)
+        self.queue_tokens.set(source_tokens)
+
+    def admitted(self, waited: float) -> None:
+        """See serving.observer.Observer."""
+        self.queue_duration.observe(waited)
+
+    def encoded(self, sentences: int, tokens: int, padded_tokens: int, seconds: float) -> None:
+        """See serving.observer.Observer."""
+        self.encoder_duration.observe(seconds)
+        self.source_tokens.inc(tokens)
+        self.padded_tokens.inc(padded_tokens)
+
+    def stepped(self, live_rows: int, rows: int, copied_bytes: int, seconds: float) -> None:
+        """See serving.observer.Observer."""
+        self.step_duration.observe(seconds)
+        self.batch_rows.observe(live_rows)
+        self.live_rows.inc(live_rows)
+        self.computed_rows.inc(rows)
+        self.past_copied.inc(copied_bytes)
+
+    def first_token(self, seconds: float) -> None:
+        """See serving.observer.Observer."""
+        self.time_to_first_token.observe(seconds)
+
+    def ended(self, outcome: str, target_tokens: int) -> None:
+        """See serving.observer.Observer."""
+        self.outcomes[outcome].inc()
+        self.target_tokens.inc(target_tokens)
+
+    def running_changed(self, sentences: int) -> None:
+        """See serving.observer.Observer."""
+        self.running.set(sentences)

@@ -1,0 +1,170 @@
+"""What the engine found, as the messages of the reply: texts, tokens, alignments, usage, warnings. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from lingon.errors import RequestError
+from lingon.text import EOS, UNK, Tokenizer
+from lingon.translation.v1 import translation_pb2 as pb
+from serving.growth import join
+from serving.job import Hypothesis, Scored
+from serving.options import Chosen
+from serving.planning import PairPlan, TextPlan
+from serving.status import to_status
+
+Span = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class PartFound:
+    """One hypothesis of one part.
+
+    text: of the hypothesis' tokens
+    scored: where an alignment was asked for
+    """
+
+    hypothesis: Hypothesis
+    text: str
+    scored: Scored | None = None
+
+
+def text_of(tokenizer: Tokenizer, tokens: Sequence[int]) -> str:
+    """The text of generated tokens."""
+    return tokenizer.decode(tokens).strip()
+
+
+def refused(error: RequestError) -> pb.TextResult:
+    """The result of a text that is not translated."""
+    return pb.TextResult(status=to_status(error))
+
+
+def translated(
+    plan: TextPlan, found: Sequence[Sequence[PartFound]], options: Chosen, tokenizer: Tokenizer
+) -> pb.TextResult:
+    """The result of a text.
+
+    found: for each part its hypotheses; the k-th of all parts make one
+    """
+    whole = [list(parts) for parts in zip(*found, strict=False)]
+    whole.sort(key=lambda parts: -sum(part.hypothesis.score for part in parts))
+    return pb.TextResult(
+        hypotheses=[_hypothesis(plan, parts, options, tokenizer) for parts in whole],
+        warnings=_warnings(plan, whole),
+        usage=pb.Usage(
+            source_tokens=plan.source_tokens,
+            target_tokens=sum(_tokens(part.hypothesis) for parts in whole for part in parts),
+        ),
+    )
+
+
+def scored(plan: PairPlan, found: Scored, tokenizer: Tokenizer, *, aligned: bool) -> pb.ScoreResult:
+    """The result of a pair."""
+    log_probs = found.log_probs.tolist()
+    pieces = tokenizer.target_pieces([*plan.target_ids, EOS])
+    result = pb.ScoreResult(
+        log_prob=sum(log_probs),
+        tokens=[pb.Token(piece=piece, log_prob=value) for piece, value in zip(pieces, log_probs, strict=True)],
+    )
+    if aligned:
+        proto = tokenizer.target.encode(plan.target, return_type="proto")
+        targets = spans([piece.surface for piece in proto.pieces])
+        result.alignment.extend(_links(found.attention, source_spans(tokenizer, plan.source), targets))
+    return result
+
+
+def spans(surfaces: Sequence[str]) -> list[Span]:
+    """The code points that each piece stands for, given the stretches of text that sentencepiece says they cover.
+
+    The white space before a word is no part of it. Sentencepiece gives a character that is spelled in bytes to its
+    last byte; here each of the bytes has it.
+    """
+    found: list[Span] = []
+    begin, bare = 0, 0  # bare: pieces that wait for their character
+    for surface in surfaces:
+        bare += 1
+        if surface:
+            blank = len(surface) - len(surface.lstrip()) if surface.strip() else 0
+            found += [(begin + blank, begin + len(surface))] * bare
+            begin, bare = begin + len(surface), 0
+    return found + [(begin, begin)] * bare
+
+
+def source_spans(tokenizer: Tokenizer, text: str) -> list[Span]:
+    """The spans of a normalised source text's tokens, without the end token."""
+    return spans([piece.surface for piece in tokenizer.source.encode(text, return_type="proto").pieces])
+
+
+def generated_spans(tokenizer: Tokenizer, tokens: Sequence[int]) -> list[Span]:
+    """The spans of generated tokens in their text: they need not be how the tokenizer would cut that text."""
+    shown = [token for token in tokens if token > UNK]
+    proto = tokenizer.target.decode(shown, return_type="proto")
+    skipped = len(proto.text) - len(proto.text.lstrip())
+    end = len(proto.text.strip())
+    pieces = iter(spans([piece.surface for piece in proto.pieces]))
+    found: list[Span] = []
+    for token in tokens:
+        begin = found[-1][1] if found else 0
+        span = next(pieces) if token > UNK else (begin + skipped, begin + skipped)
+        found.append((min(max(span[0] - skipped, 0), end), min(max(span[1] - skipped, 0), end)))
+    return found
+
+
+def _hypothesis(plan: TextPlan, parts: Sequence[PartFound], options: Chosen, tokenizer: Tokenizer) -> pb.Hypothesis:
+    text, begins = join([part.text for part in parts])
+    finished = all(part.hypothesis.finished for part in parts)
+    message = pb.Hypothesis(
+        text=text,
+        score=sum(part.hypothesis.score for part in parts),
+        finish_reason=pb.FINISH_REASON_END if finished else pb.FINISH_REASON_LENGTH,
+    )
+    for source, target_begin, part in zip(plan.parts, begins, parts, strict=True):
+        tokens = part.hypothesis.tokens
+        if options.return_tokens:
+            named = zip(tokenizer.target_pieces(tokens), part.hypothesis.log_probs, strict=False)  # less the end token
+            message.tokens.extend(pb.Token(piece=piece, log_prob=value) for piece, value in named)
+        if part.scored is not None:
+            sources = _shifted(source_spans(tokenizer, source.text), source.begin)
+            targets = _shifted(generated_spans(tokenizer, tokens), target_begin)
+            message.alignment.extend(_links(part.scored.attention, sources, targets))
+    return message
+
+
+def _links(attention: np.ndarray, sources: Sequence[Span], targets: Sequence[Span]) -> list[pb.AlignmentLink]:
+    """A link for each target token that looks at a source token more than at the end token.
+
+    attention: (target_length, source_length), the end tokens' row and column last
+    """
+    looked_at = attention[: len(targets)].argmax(axis=1)
+    return [
+        pb.AlignmentLink(
+            source=pb.Span(begin=sources[place][0], end=sources[place][1]),
+            target=pb.Span(begin=target[0], end=target[1]),
+            weight=attention[row, place],
+        )
+        for row, (target, place) in enumerate(zip(targets, looked_at.tolist(), strict=True))
+        if place < len(sources)
+    ]
+
+
+def _shifted(found: Sequence[Span], by: int) -> list[Span]:
+    return [(begin + by, end + by) for begin, end in found]
+
+
+def _warnings(plan: TextPlan, whole: Sequence[Sequence[PartFound]]) -> list[pb.Warning]:
+    found = []
+    if len(plan.parts) > 1:
+        message = f"longer than the model reads: translated in {len(plan.parts)} parts"
+        found.append(pb.Warning(code=pb.WARNING_CODE_SPLIT, message=message))
+    cut = sum(not all(part.hypothesis.finished for part in parts) for parts in whole)
+    if cut:
+        message = f"{cut} of {len(whole)} translations hit the bound on their length and are not complete"
+        found.append(pb.Warning(code=pb.WARNING_CODE_LENGTH, message=message))
+    return found
+
+
+def _tokens(hypothesis: Hypothesis) -> int:
+    return len(hypothesis.tokens) + hypothesis.finished

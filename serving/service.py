@@ -1,0 +1,99 @@
+"""The gRPC service: which model, how many texts, until when; the rest is the Translator's."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import grpc
+
+from lingon.errors import Expired, InvalidRequest
+from lingon.translation.v1 import translation_pb2 as pb
+from lingon.translation.v1 import translation_pb2_grpc as pb_grpc
+from serving.catalog import Catalog
+from serving.gate import Gate
+from serving.guard import is_late, time_left
+from serving.metrics import Metrics, ModelMetrics
+from serving.translator import Translator
+
+Context = grpc.aio.ServicerContext[Any, Any]
+Request = pb.TranslateRequest | pb.TranslateStreamRequest | pb.ScoreRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A model that is served, and its figures."""
+
+    translator: Translator
+    metrics: ModelMetrics
+
+
+class TranslationService(pb_grpc.TranslationServiceServicer):
+    """Answers while the gate is open."""
+
+    def __init__(self, gate: Gate, metrics: Metrics, max_texts: int) -> None:
+        """max_texts: texts or pairs of one request, at most."""
+        self.catalog: Catalog[Served] = Catalog([])
+        self._gate, self._metrics, self._max_texts = gate, metrics, max_texts
+
+    async def Translate(self, request: pb.TranslateRequest, context: Context) -> pb.TranslateResponse:
+        """See the proto file."""
+        with self._gate.passing(), self._metrics.count_texts(len(request.texts), partial(is_late, context)) as texts:
+            served = self._served(request, "texts", len(request.texts))
+            response = await served.translator.translate(request, _deadline(context))
+            for result in response.results:
+                served.metrics.answered(result)
+                texts.ended(result.status.code)
+            return response
+
+    async def TranslateStream(
+        self, request: pb.TranslateStreamRequest, context: Context
+    ) -> AsyncIterator[pb.TranslateStreamResponse]:
+        """See the proto file."""
+        with self._gate.passing(), self._metrics.count_texts(len(request.texts), partial(is_late, context)) as texts:
+            served = self._served(request, "texts", len(request.texts))
+            translator = served.translator
+            options = translator.choose(request.options)
+            yield pb.TranslateStreamResponse(start=translator.start(options))
+            async with aclosing(translator.run(request, options, _deadline(context), streams=True)) as events:
+                async for index, event in events:
+                    if isinstance(event, str):
+                        yield pb.TranslateStreamResponse(delta=pb.TextDelta(text_index=index, text=event))
+                        continue
+                    served.metrics.answered(event)
+                    texts.ended(event.status.code)
+                    yield pb.TranslateStreamResponse(done=pb.TextDone(text_index=index, result=event))
+
+    async def Score(self, request: pb.ScoreRequest, context: Context) -> pb.ScoreResponse:
+        """See the proto file."""
+        with self._gate.passing(), self._metrics.count_texts(len(request.pairs), partial(is_late, context)) as texts:
+            served = self._served(request, "pairs", len(request.pairs))
+            response = await served.translator.score(request, _deadline(context))
+            for result in response.results:
+                texts.ended(result.status.code)
+            return response
+
+    async def ListModels(self, request: pb.ListModelsRequest, context: Context) -> pb.ListModelsResponse:
+        """See the proto file."""
+        with self._gate.passing():
+            models = [entry.model.translator.describe() for entry in self.catalog.entries]
+            return pb.ListModelsResponse(models=models, max_texts=self._max_texts)
+
+    def _served(self, request: Request, field: str, count: int) -> Served:
+        if not 1 <= count <= self._max_texts:
+            raise InvalidRequest(field, f"{field} must be 1 to {self._max_texts}, got {count}")
+        return self.catalog.find(request.model, request.source_language_code, request.target_language_code)
+
+
+def _deadline(context: Context) -> float | None:
+    """The caller's deadline on the clock of `time.monotonic`."""
+    remaining = time_left(context)
+    if remaining is None:
+        return None
+    if remaining <= 0:
+        raise Expired("the deadline passed before the call began")
+    return time.monotonic() + remaining

@@ -1,0 +1,130 @@
+"""The settings of a server: flags before environment (LINGON_...) before a TOML file before defaults."""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from lingon.errors import SettingsError
+from serving.cores import usable_cores
+from serving.scheduler import EngineLimits
+
+PREFIX = "LINGON_"
+NOT_OURS = {"LINGON_CONFIG", "LINGON_SERVER"}
+"""Variables that are no settings of a server: where its TOML file is; what clients call."""
+
+Port = Annotated[int, Field(ge=0, le=65_535)]
+Positive = Annotated[int, Field(ge=1)]
+Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class Settings(BaseModel):
+    """All that can be set of a server."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    models: Annotated[tuple[Path, ...], Field(min_length=1)] = (Path("models"),)  # bundles, or folders of them
+    host: str = "127.0.0.1"
+    port: Port = 50_051  # 0 takes a free one
+    metrics_host: str = "127.0.0.1"
+    metrics_port: Port = 9464
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    precision: str | None = None  # the bundle's best for the device
+    threads: Annotated[int, Field(ge=1, default_factory=usable_cores)]  # of the engine; default: the cores it may use
+    max_queue_texts: Positive = 1024  # sentences that wait, of one model
+    max_queue_tokens: Positive = 65_536  # source tokens that wait
+    max_rows: Positive = 64  # sentences times beam size that are decoded together
+    max_batch_tokens: Positive = 4096  # of one run of the encoder, padding counted
+    max_texts: Positive = 256  # texts or pairs of one request
+    max_message_bytes: Annotated[int, Field(ge=1024)] = 4 * 1024 * 1024  # of one request
+    max_connection_age_seconds: Seconds = 0  # after which clients connect anew, so that load spreads; 0 is never
+    drain_seconds: Seconds = 30  # for calls in flight to end after SIGTERM
+    propagation_seconds: Seconds = 0  # between NOT_SERVING and refusing calls: what load balancers need to notice
+    reflection: bool = True
+    log_format: Literal["console", "json"] = "console"
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+
+    @field_validator("models", mode="before")
+    @classmethod
+    def _comma_separated(cls, value: Any) -> Any:
+        return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+
+    def engine_limits(self) -> EngineLimits:
+        """What the engines are told."""
+        return EngineLimits(
+            max_queue_texts=self.max_queue_texts,
+            max_queue_tokens=self.max_queue_tokens,
+            max_rows=self.max_rows,
+            max_batch_tokens=self.max_batch_tokens,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """Settings, and for each where its value came from."""
+
+    settings: Settings
+    origins: dict[str, str]
+
+
+def load(flags: Mapping[str, Any], environment: Mapping[str, str], config: Path | None) -> Loaded:
+    """The settings; what is None among flags was not given."""
+    if config is None and "LINGON_CONFIG" in environment:
+        config = Path(environment["LINGON_CONFIG"])
+    values: dict[str, Any] = {}
+    origins = dict.fromkeys(Settings.model_fields, "default")
+    for name, value, origin in [*_from_file(config), *_from_environment(environment), *_from_flags(flags)]:
+        values[name], origins[name] = value, origin
+    try:
+        return Loaded(Settings.model_validate(values), origins)
+    except ValidationError as error:
+        raise SettingsError("; ".join(_complaint(detail, origins) for detail in error.errors())) from None
+
+
+Given = Iterable[tuple[str, Any, str]]
+"""Name, value and origin of settings."""
+
+
+def _from_file(config: Path | None) -> Given:
+    if config is None:
+        return
+    try:
+        content = tomllib.loads(config.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SettingsError(f"{config}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{config}: not TOML ({error})") from None
+    for name, value in content.items():
+        _check_known(name, f"{config}: unknown setting {name}")
+        yield name, value, str(config)
+
+
+def _from_environment(environment: Mapping[str, str]) -> Given:
+    for variable, value in environment.items():
+        if variable.startswith(PREFIX) and variable not in NOT_OURS:
+            name = variable.removeprefix(PREFIX).lower()
+            _check_known(name, f"unknown environment variable {variable}", lambda near: PREFIX + near.upper())
+            yield name, value, variable
+
+
+def _from_flags(flags: Mapping[str, Any]) -> Given:
+    for name, value in flags.items():
+        if value is not None:
+            yield name, value, f"--{name.replace('_', '-')}" if name != "models" else "arguments"
+
+
+def _check_known(name: str, complaint: str, spelled: Any = str) -> None:
+    if name not in Settings.model_fields:
+        near = difflib.get_close_matches(name, Settings.model_fields, n=1)
+        raise SettingsError(f"{complaint}; did you mean {spelled(near[0])}?" if near else complaint)
+
+
+def _complaint(detail: Any, origins: Mapping[str, str]) -> str:
+    name = str(detail["loc"][0])
+    return f"{name} (from {origins[name]}): {detail['msg'].lower()}, got {detail['input']!r}"

@@ -1,0 +1,76 @@
+"""Cutting a text that a model cannot read whole: at sentence ends, else between words. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+
+_SENTENCE_END = re.compile(r"""[.!?…]+["'”’»›)\]]*(?= )|[。！？]+["'”’»›」』）)\]]*""")
+_CLAUSE_END = re.compile(r"[,;:–—]+ ")
+_OPENING = "\"'“„‚‘«‹([¿¡"
+_ABBREVIATION = re.compile(
+    "mr|mrs|ms|dr|prof|st|jr|sr|gen|col|sen|rep|rev|hon|hr|fr"
+    "|jan|feb|mar|apr|jun|jul|aug|sep|sept|oct|okt|nov|dec|dez"
+    "|no|nr|vs|etc|usw|e\\.g|i\\.e|cf|vgl|al|approx|ca|inc|ltd|co|corp|fig|abs|str|bzw|bsp|evtl|ggf|inkl|zzgl",
+    re.IGNORECASE,
+)
+
+
+class WordTooLong(ValueError):
+    """A single word does not fit, and words are not cut."""
+
+
+def split(text: str, fits: Callable[[str], bool]) -> Iterator[tuple[int, int]]:
+    """Spans of text that fit and together hold all of it but the white space between them.
+
+    text: normalised, so white space is single spaces
+    Raises WordTooLong where a word does not fit.
+    """
+    for begin, end in sentences(text):
+        yield from _halves(text, begin, end, fits)
+
+
+def sentences(text: str) -> Iterator[tuple[int, int]]:
+    """Spans of the sentences of a normalised text; where in doubt two sentences stay one."""
+    begin = 0
+    for found in _SENTENCE_END.finditer(text):
+        if found.end() < len(text) and _ends(text, begin, found):
+            yield begin, found.end()
+            begin = found.end() + (text[found.end()] == " ")
+    if begin < len(text):
+        yield begin, len(text)
+
+
+def _ends(text: str, begin: int, found: re.Match[str]) -> bool:
+    """Whether a full stop is one: no abbreviation, initial or ordinal before it, no lower case after it."""
+    if text[found.end()] != " ":
+        return True  # scripts that put no space between sentences
+    after = text[found.end() + 1 : found.end() + 4].lstrip(_OPENING)
+    if after[:1].islower():
+        return False
+    if text[found.start()] != "." or found.group()[:2] == "..":
+        return True
+    word = text[max(begin, text.rfind(" ", begin, found.start()) + 1) : found.start()].lstrip(_OPENING)
+    initial = len(word) == 1 and word.isalpha()
+    ordinal = len(word) <= 2 and word.isdecimal()
+    return not (initial or ordinal or _ABBREVIATION.fullmatch(word))
+
+
+def _halves(text: str, begin: int, end: int, fits: Callable[[str], bool]) -> Iterator[tuple[int, int]]:
+    """Halve a span between words until every piece fits: pieces of like length translate better than a rest of one."""
+    if fits(text[begin:end]):
+        yield begin, end
+        return
+    cut = _middle(text, begin, end)
+    if cut < 0:
+        raise WordTooLong(text[begin:end])
+    yield from _halves(text, begin, cut, fits)
+    yield from _halves(text, cut + 1, end, fits)
+
+
+def _middle(text: str, begin: int, end: int) -> int:
+    """The space to cut at: after a clause in the middle third, else the one nearest to the middle; -1 is none."""
+    middle, third = (begin + end) // 2, (end - begin) // 3
+    clauses = [found.end() - 1 for found in _CLAUSE_END.finditer(text, begin + third, end - third)]
+    spaces = clauses or [place for place in (text.rfind(" ", begin, middle), text.find(" ", middle, end)) if place >= 0]
+    return min(spaces, key=lambda place: abs(place - middle), default=-1)

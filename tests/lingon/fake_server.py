@@ -1,0 +1,171 @@
+"""A server on a real socket that speaks the contract and translates by upper case; faults are scripted."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from concurrent import futures
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import grpc
+from google.protobuf.message import Message
+from google.rpc import code_pb2, error_details_pb2, status_pb2
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+
+from lingon.translation.v1 import translation_pb2 as pb
+from lingon.translation.v1 import translation_pb2_grpc
+
+MODEL = {"model": "en-de", "version": "1"}
+
+
+@dataclass
+class Fault:
+    """How a call ends instead of being answered; a message of gRPC's own details where reason or others are set."""
+
+    code: grpc.StatusCode
+    message: str = "scripted"
+    details: tuple[Message, ...] = ()
+    after_events: int = 0  # of a stream
+
+    def end(self, context: grpc.ServicerContext) -> None:
+        trailers: list[tuple[str, Any]] = [("x-request-id", "request-7")]
+        if self.details:
+            status = status_pb2.Status(code=self.code.value[0], message=self.message)
+            for detail in self.details:
+                status.details.add().Pack(detail)
+            trailers.append(("grpc-status-details-bin", status.SerializeToString()))
+        context.set_trailing_metadata(tuple(trailers))
+        context.abort(self.code, self.message)
+
+
+def queue_full(seconds: float) -> Fault:
+    retry = error_details_pb2.RetryInfo()
+    retry.retry_delay.FromMilliseconds(int(1000 * seconds))
+    info = error_details_pb2.ErrorInfo(reason="QUEUE_FULL", domain="lingon")
+    return Fault(grpc.StatusCode.RESOURCE_EXHAUSTED, "too much is waiting", (info, retry))
+
+
+@dataclass
+class FakeService(translation_pb2_grpc.TranslationServiceServicer):
+    """faults: taken one for each call, in order; delay: seconds that an answer takes"""
+
+    faults: list[Fault] = field(default_factory=list)
+    max_texts: int = 4
+    delay: float = 0.0
+    requests: list[Any] = field(default_factory=list)
+    arrivals: list[float] = field(default_factory=list)
+    metadata: list[tuple[str, Any]] = field(default_factory=list)
+    listed: int = 0
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def Translate(self, request: pb.TranslateRequest, context: grpc.ServicerContext) -> pb.TranslateResponse:
+        self._begin(request, context)
+        results = [translated(text, request, place) for place, text in enumerate(request.texts)]
+        return pb.TranslateResponse(results=results, **MODEL)
+
+    def TranslateStream(
+        self, request: pb.TranslateStreamRequest, context: grpc.ServicerContext
+    ) -> Iterator[pb.TranslateStreamResponse]:
+        fault = self._begin(request, context)
+        for number, event in enumerate(self._events(request)):
+            if fault is not None and number == fault.after_events:
+                fault.end(context)
+            yield event
+
+    def Score(self, request: pb.ScoreRequest, context: grpc.ServicerContext) -> pb.ScoreResponse:
+        self._begin(request, context)
+        return pb.ScoreResponse(results=[scored(pair, request) for pair in request.pairs], **MODEL)
+
+    def ListModels(self, request: pb.ListModelsRequest, context: grpc.ServicerContext) -> pb.ListModelsResponse:
+        self.listed += 1
+        model = pb.Model(
+            name="en-de", version="1", source_language_code="en", target_language_code="de", precision="fp32"
+        )
+        return pb.ListModelsResponse(models=[model], max_texts=self.max_texts)
+
+    def _begin(self, request: Any, context: grpc.ServicerContext) -> Fault | None:
+        with self.lock:
+            self.requests.append(request)
+            self.arrivals.append(time.monotonic())
+            self.metadata = list(context.invocation_metadata())
+            fault = self.faults.pop(0) if self.faults else None
+        time.sleep(self.delay)
+        if fault is not None and fault.after_events == 0:
+            fault.end(context)
+        return fault
+
+    @staticmethod
+    def _events(request: pb.TranslateStreamRequest) -> Iterator[pb.TranslateStreamResponse]:
+        yield pb.TranslateStreamResponse(start=pb.StreamStart(**MODEL))
+        for place, text in enumerate(request.texts):
+            result = translated(text, request, place)
+            for character in result.hypotheses[0].text if result.hypotheses else "":
+                yield pb.TranslateStreamResponse(delta=pb.TextDelta(text_index=place, text=character))
+            yield pb.TranslateStreamResponse(done=pb.TextDone(text_index=place, result=result))
+
+
+def translated(text: str, request: Any, place: int) -> pb.TextResult:
+    """Upper case; "bad" cannot be, "long" has a warning, a drawn text names seed and place."""
+    if "bad" in text:
+        status = status_pb2.Status(code=code_pb2.INVALID_ARGUMENT, message="too many tokens")
+        status.details.add().Pack(error_details_pb2.ErrorInfo(reason="TEXT_TOO_LONG", domain="lingon"))
+        return pb.TextResult(status=status)
+    if not text.strip("\u200b "):
+        status = status_pb2.Status(code=code_pb2.INVALID_ARGUMENT, message="nothing to translate")
+        status.details.add().Pack(error_details_pb2.ErrorInfo(reason="EMPTY_TEXT", domain="lingon"))
+        return pb.TextResult(status=status)
+    options = request.options
+    target = text.upper() + (f" {options.sampling.seed}+{place}" if options.HasField("sampling") else "")
+    prefix = request.target_prefixes[place] if request.target_prefixes else ""
+    words = target.split(" ")
+    hypotheses = [
+        pb.Hypothesis(
+            text=prefix + target,
+            score=-0.5 - rank,
+            finish_reason=pb.FINISH_REASON_END,
+            tokens=[pb.Token(piece=f"▁{word}", log_prob=-0.25) for word in words] if options.return_tokens else [],
+            alignment=word_links(text) if options.return_alignment else [],
+        )
+        for rank in range(max(options.num_hypotheses, 1))
+    ]
+    warnings = [pb.Warning(code=pb.WARNING_CODE_SPLIT, message="translated in parts")] if "long" in text else []
+    return pb.TextResult(hypotheses=hypotheses, warnings=warnings, usage=pb.Usage(source_tokens=3, target_tokens=4))
+
+
+def scored(pair: pb.ScorePair, request: pb.ScoreRequest) -> pb.ScoreResult:
+    if "bad" in pair.source:
+        return pb.ScoreResult(status=status_pb2.Status(code=code_pb2.INVALID_ARGUMENT, message="too many tokens"))
+    tokens = [pb.Token(piece=f"▁{word}", log_prob=-1.0) for word in pair.target.split()]
+    tokens.append(pb.Token(piece="</s>", log_prob=-0.5))
+    links = word_links(pair.source) if request.return_alignment else []
+    return pb.ScoreResult(log_prob=sum(token.log_prob for token in tokens), tokens=tokens, alignment=links)
+
+
+def word_links(text: str) -> list[pb.AlignmentLink]:
+    """Every word with the word in its place; spans begin with the space before the word, as sentencepiece's do."""
+    links, begin = [], 0
+    for word in text.split(" "):
+        end = begin + len(word) + (begin > 0)
+        span = pb.Span(begin=begin, end=end)
+        links.append(pb.AlignmentLink(source=span, target=span, weight=0.5))
+        begin = end
+    return links
+
+
+@contextmanager
+def serving(service: FakeService, port: int = 0) -> Iterator[str]:
+    """The address where the service answers; health: `lingon.down` is NOT_SERVING, the server as a whole SERVING."""
+    server = grpc.server(futures.ThreadPoolExecutor(8))
+    translation_pb2_grpc.add_TranslationServiceServicer_to_server(service, server)
+    states = health.HealthServicer()
+    states.set("lingon.down", health_pb2.HealthCheckResponse.NOT_SERVING)
+    health_pb2_grpc.add_HealthServicer_to_server(states, server)
+    bound = server.add_insecure_port(f"127.0.0.1:{port}")
+    server.start()
+    try:
+        yield f"127.0.0.1:{bound}"
+    finally:
+        server.stop(grace=None).wait()

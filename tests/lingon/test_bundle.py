@@ -1,0 +1,221 @@
+"""The bundle contract: what was published is read back, and anything else is refused by name."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lingon.bundle import (
+    FORMAT,
+    Bundle,
+    Limits,
+    Manifest,
+    Precision,
+    State,
+    is_bundle,
+    open_bundle,
+    versions,
+    write_bundle,
+)
+from lingon.errors import BundleError
+from tests.lingon.bundles import FILES, MANIFEST, write_small_bundle
+
+HERE = Path("manifest.json")
+
+
+@pytest.fixture
+def bundle(tmp_path: Path) -> Bundle:
+    return write_small_bundle(tmp_path / "en-de" / "1")
+
+
+def test_what_was_published_is_read_back(bundle: Bundle) -> None:
+    opened = open_bundle(bundle.folder)
+    assert opened == bundle
+    assert replace(opened.manifest, checksums={}) == MANIFEST
+    assert {name: opened.read(name) for name in FILES} == FILES
+    opened.verify()
+
+
+@given(
+    st.builds(
+        lambda text, number, figures, shape: replace(
+            MANIFEST,
+            name=text,
+            version=number,
+            limits=Limits(number, number, float(number) / 3, number, 1),
+            states=(State("state", "recurrent", tuple(shape)),),
+            precisions={text: Precision(text, "passed", figures)},
+        ),
+        st.text(),
+        st.integers(0, 2**40),
+        st.dictionaries(st.text(), st.one_of(st.floats(allow_nan=False), st.text(), st.lists(st.integers()))),
+        st.lists(st.one_of(st.integers(1, 999), st.sampled_from(["source_length", "capacity"]))),
+    )
+)
+def test_a_manifest_is_written_one_way_and_read_back(manifest: Manifest) -> None:
+    content = manifest.to_bytes()
+    assert Manifest.from_bytes(content, HERE) == manifest
+    assert Manifest.from_bytes(content, HERE).to_bytes() == content
+
+
+def test_a_manifest_with_any_one_bit_flipped_is_refused_by_name(bundle: Bundle) -> None:
+    content = bundle.manifest.to_bytes()
+    for place in range(len(content)):
+        for bit in range(8):
+            altered = bytearray(content)
+            altered[place] ^= 1 << bit
+            with pytest.raises(BundleError, match=r"^manifest\.json: "):
+                Manifest.from_bytes(bytes(altered), HERE)
+
+
+def test_a_manifest_cut_anywhere_or_with_more_behind_is_refused(bundle: Bundle) -> None:
+    content = bundle.manifest.to_bytes()
+    for altered in [
+        *(content[:length] for length in range(len(content))),
+        content + b" ",
+        content + b"\n",
+        content * 2,
+    ]:
+        with pytest.raises(BundleError, match=r"^manifest\.json: "):
+            Manifest.from_bytes(altered, HERE)
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"null", b"[]", b"{}", b'{"format": 1}', b"\xff", b"[" * 100_000, b"1e999999"]
+)
+def test_what_is_no_manifest_is_refused(content: bytes) -> None:
+    with pytest.raises(BundleError, match=r"^manifest\.json: "):
+        Manifest.from_bytes(content, HERE)
+
+
+@pytest.mark.parametrize("found", [0, FORMAT + 1, "1", None, 1.5])
+def test_an_unknown_format_is_named(found: object, bundle: Bundle) -> None:
+    path = bundle.folder / "manifest.json"
+    path.write_text(json.dumps({**asdict(bundle.manifest), "format": found}))
+    with pytest.raises(BundleError, match=f"manifest.json: bundle format {found!r}; .* reads format {FORMAT}"):
+        open_bundle(bundle.folder)
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("change", ["flip", "cut", "grow", "empty", "missing", "folder"])
+def test_a_file_that_is_not_as_published_is_refused_by_name(name: str, change: str, bundle: Bundle) -> None:
+    path = bundle.folder / name
+    content = path.read_bytes()
+    path.unlink()
+    if change == "folder":
+        path.mkdir()
+    elif change != "missing":
+        last = content[:-1] + bytes([content[-1] ^ 1])
+        path.write_bytes({"flip": last, "cut": content[:-1], "grow": content + b"\0", "empty": b""}[change])
+    for use in (bundle.verify, lambda: bundle.read(name)):
+        with pytest.raises(BundleError) as caught:
+            use()
+        assert str(caught.value).startswith(f"{path}: ")
+
+
+def test_every_flipped_byte_of_a_file_is_refused(bundle: Bundle) -> None:
+    path = bundle.folder / "fp32" / "weights.bin"
+    content = path.read_bytes()
+    for place in range(0, len(content), 7):
+        path.write_bytes(content[:place] + bytes([content[place] ^ 0x10]) + content[place + 1 :])
+        with pytest.raises(BundleError, match=r"weights\.bin: was altered"):
+            bundle.graphs("fp32", "decoder.onnx")
+
+
+def test_a_file_that_is_not_listed_is_refused_by_name(bundle: Bundle) -> None:
+    extra = bundle.folder / "fp32" / "extra.onnx"
+    extra.write_bytes(b"")
+    with pytest.raises(BundleError, match=r"extra\.onnx: the manifest does not list it"):
+        bundle.verify()
+    with pytest.raises(BundleError, match=r"extra\.onnx: the manifest does not list it"):
+        bundle.read("fp32/extra.onnx")
+    for outside in ("../1/MODEL_CARD.md", "/etc/hostname", "manifest.json"):
+        with pytest.raises(BundleError, match="does not list it"):
+            bundle.read(outside)
+
+
+def test_an_unknown_precision_is_told_with_those_that_there_are(bundle: Bundle) -> None:
+    with pytest.raises(BundleError, match="no precision 'int4'; it has fp32, fp16"):
+        bundle.graphs("int4", "encoder.onnx")
+
+
+def test_a_kind_of_state_and_a_shape_with_sizes(bundle: Bundle) -> None:
+    (cache,) = bundle.manifest.states_of("cache")
+    assert cache.sized(capacity=32, source_length=7) == (4, 32, 64)
+    assert bundle.manifest.limits.max_output(5) == 17
+    assert bundle.manifest.limits.max_output(9999) == 256
+
+
+def test_the_highest_version_is_opened(tmp_path: Path) -> None:
+    for version in (2, 10, 9):
+        write_bundle(tmp_path / str(version), replace(MANIFEST, version=version), FILES)
+    for other in ("011", "v99", ".12.part", "0"):
+        (tmp_path / other).mkdir()
+        (tmp_path / other / "manifest.json").write_bytes(b"{}")
+    (tmp_path / "77").mkdir()
+    assert versions(tmp_path) == [2, 9, 10]
+    assert open_bundle(tmp_path).label == "en-de/10"
+    assert open_bundle(tmp_path / "2").manifest.version == 2
+    assert is_bundle(tmp_path)
+    assert is_bundle(tmp_path / "9")
+    assert not is_bundle(tmp_path / "77")
+
+
+def test_no_bundle_is_said_with_the_path(tmp_path: Path) -> None:
+    for path in (tmp_path, tmp_path / "nothing"):
+        with pytest.raises(BundleError, match=f"{path}: no bundle"):
+            open_bundle(path)
+
+
+def test_a_published_version_never_changes(bundle: Bundle) -> None:
+    with pytest.raises(BundleError, match="a published version never changes"):
+        write_bundle(bundle.folder, MANIFEST, {"MODEL_CARD.md": b"other"})
+    open_bundle(bundle.folder).verify()
+
+
+def test_an_error_while_writing_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(TypeError):
+        write_bundle(tmp_path / "1", replace(MANIFEST, architecture=object()), FILES)  # type: ignore[arg-type]
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(OSError, match="file"):
+        write_bundle(tmp_path / "file" / "1", MANIFEST, FILES)
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+WRITER = """
+import sys
+from pathlib import Path
+from lingon.bundle import write_bundle
+from tests.lingon.bundles import MANIFEST
+
+files = {f"fp32/{number}": bytes([number]) * 3_000_000 for number in range(8)}
+print("ready", flush=True)
+write_bundle(Path(sys.argv[1]), MANIFEST, files)
+"""
+
+
+@pytest.mark.parametrize("milliseconds", [0, 20, 40, 80, 160])
+def test_a_kill_at_any_moment_leaves_a_whole_bundle_or_none(milliseconds: int, tmp_path: Path) -> None:
+    root = Path(__file__).parents[2]
+    command = [sys.executable, "-c", WRITER, str(tmp_path / "1")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=root) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        time.sleep(milliseconds / 1000)
+        process.send_signal(signal.SIGKILL)
+    assert versions(tmp_path) in ([], [1])
+    if versions(tmp_path):
+        open_bundle(tmp_path).verify()
+    else:
+        assert not (tmp_path / "1").exists()
+        write_small_bundle(tmp_path / "1").verify()
+        assert [path.name for path in tmp_path.iterdir()] == ["1"]

@@ -1,0 +1,75 @@
+"""What a client says and when, without sockets and clocks: parts of a list, tries, pauses, deadlines."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+
+import pytest
+from google.rpc import code_pb2
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from lingon import ServerError
+from lingon.calls import TRANSLATE, Calls, Send, Sleep
+from lingon.retry import Retry
+from lingon.translation.v1 import translation_pb2 as pb
+from lingon.wire import MAX_BYTES, cut
+
+
+@given(st.lists(st.text(max_size=5)), st.integers(1, 6))
+def test_the_parts_of_a_list_are_the_list(texts: list[str], most: int) -> None:
+    parts = cut(texts, most)
+    assert [text for _, part in parts for text in part] == texts
+    assert all(1 <= len(part) <= most and texts[start : start + len(part)] == part for start, part in parts)
+
+
+def test_a_request_stays_below_the_size_that_a_server_takes() -> None:
+    half = "x" * (MAX_BYTES // 2)
+    assert [len(part) for _, part in cut([half, half, half, half * 4, half], 256)] == [2, 1, 1, 1]
+
+
+@given(
+    retries=st.integers(0, 6),
+    named=st.lists(st.one_of(st.none(), st.floats(0, 3)), min_size=8, max_size=8),
+    spent=st.lists(st.floats(0, 2), min_size=8, max_size=8),
+    draw=st.floats(0, 1),
+    overslept=st.floats(0, 1),
+    timeout=st.floats(0.01, 10),
+)
+@example(retries=1, named=[1.890286437108783] * 8, spent=[0.0] * 8, draw=0.0, overslept=0, timeout=1.890286437108783)
+def test_whatever_fails_no_try_begins_or_may_end_after_the_deadline(
+    retries: int, named: list[float | None], spent: list[float], draw: float, overslept: float, timeout: float
+) -> None:
+    now, tries = 100.0, 0
+    calls = Calls(timeout=timeout, retry=Retry(retries=retries), clock=lambda: now, random=lambda: draw)
+    talk = calls.call(TRANSLATE, pb.TranslateRequest())
+    step: Send | Sleep | None = next(talk)
+    while step is not None:
+        if isinstance(step, Sleep):
+            now += step.seconds + overslept
+            step = _proceed(lambda: next(talk))
+        else:
+            assert now < 100.0 + timeout
+            assert 0 < step.timeout <= 100.0 + timeout - now + 1e-9
+            now += min(spent[tries], step.timeout)
+            error = ServerError("down", code_pb2.UNAVAILABLE, retry_after=named[tries])
+            step = _proceed(functools.partial(talk.throw, error))
+            tries += 1
+    assert 1 <= tries <= retries + 1
+
+
+def _proceed(go_on: Callable[[], Send | Sleep]) -> Send | Sleep | None:
+    """The next step, or None where the talk gave up."""
+    try:
+        return go_on()
+    except ServerError:
+        return None
+
+
+def test_pauses_double_within_their_jitter_and_have_an_upper_bound() -> None:
+    retry, error = Retry(retries=99), ServerError("down", code_pb2.UNAVAILABLE)
+    for failures in range(1, 60):
+        longest = min(0.1 * 2 ** (failures - 1), 5.0)
+        assert retry.pause(failures, error, 1e6, lambda: 0.0) == pytest.approx(longest / 2)
+        assert retry.pause(failures, error, 1e6, lambda: 1.0) == pytest.approx(longest)

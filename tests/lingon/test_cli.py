@@ -1,0 +1,300 @@
+"""`lingon translate`, `score` and `healthcheck`: the real command in a process of its own, over a real socket."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from tests.lingon.fake_server import FakeService, Fault, queue_full, serving
+
+ROOT = Path(__file__).parents[2]
+
+ENTRY_POINTS = """
+[lingon.verbs]
+translate = lingon.cli:translate
+score = lingon.cli:score
+healthcheck = lingon.cli:healthcheck
+
+[lingon.translators]
+local = fake_local:FakeLocal [serve]
+"""
+
+FAKE_LOCAL = """
+import sys
+import grpc
+from lingon.errors import QueueFull
+from tests.lingon.fake_server import FakeService
+
+class FakeLocal(FakeService):
+    def __init__(self, path, *, device, precision):
+        super().__init__()
+        print(f"opened {path} {device} {precision}", file=sys.stderr)
+    def __enter__(self): return self
+    def __exit__(self, *error): print("closed", file=sys.stderr)
+    def translate(self, request):
+        self.listed += 1
+        if self.listed == 1:
+            raise QueueFull("too much is waiting")
+        return self.Translate(request, None)
+    def score(self, request): return self.Score(request, None)
+    def _begin(self, request, context): return None
+"""
+
+
+class Command:
+    """Runs `python -m lingon` as if it were installed with the entry points above."""
+
+    def __init__(self, folder: Path, address: str) -> None:
+        (folder / "lingon-0.0.dist-info").mkdir()
+        (folder / "lingon-0.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: lingon\nVersion: 0.0\n")
+        (folder / "lingon-0.0.dist-info" / "entry_points.txt").write_text(ENTRY_POINTS)
+        (folder / "fake_local.py").write_text(FAKE_LOCAL)
+        path = os.pathsep.join([str(folder), str(ROOT)])
+        inherited = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+        self.environment = {**inherited, "PYTHONPATH": path, "LINGON_SERVER": address, "LC_ALL": "C"}
+
+    def start(self, *arguments: object) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            [sys.executable, "-m", "lingon", *map(str, arguments)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=self.environment,
+        )
+
+    def __call__(self, *arguments: object, text: str | bytes = "") -> tuple[int, str, list[str]]:
+        """The exit code, what was printed, and the lines of standard error."""
+        content = text if isinstance(text, bytes) else text.encode()
+        with self.start(*arguments) as process:
+            printed, errors = process.communicate(content, timeout=60)
+        return process.returncode, printed.decode(), errors.decode().splitlines()
+
+
+@pytest.fixture
+def service() -> FakeService:
+    return FakeService(max_texts=256)
+
+
+@pytest.fixture
+def address(service: FakeService) -> Iterator[str]:
+    with serving(service) as where:
+        yield where
+
+
+@pytest.fixture
+def lingon(tmp_path: Path, address: str) -> Command:
+    folder = tmp_path / "site"
+    folder.mkdir()
+    return Command(folder, address)
+
+
+def test_standard_input_is_translated_line_by_line_and_an_empty_line_stays_one(lingon: Command) -> None:
+    assert lingon("translate", text="one\n\ntwo ä\r\n  \n\u200b\nlast") == (0, "ONE\n\nTWO Ä\n\n\nLAST\n", [])
+
+
+def test_the_order_of_many_lines_is_kept(lingon: Command, service: FakeService) -> None:
+    lines = [f"line {number}" if number % 7 else "" for number in range(1000)]
+    code, printed, errors = lingon("translate", "--batch-size", 9, text="".join(f"{line}\n" for line in lines))
+    assert (code, errors) == (0, [])
+    assert printed.split("\n")[:-1] == [line.upper() for line in lines]
+    assert max(len(request.texts) for request in service.requests) <= 9
+
+
+def test_arguments_are_translated(lingon: Command, service: FakeService) -> None:
+    options = ["--beam-size", 4, "--length-penalty", 0.5, "--target-prefix", "Ja ", "--split-long", "--source", "en"]
+    assert lingon("translate", "one", "two", *options) == (0, "Ja ONE\nJa TWO\n", [])
+    asked = service.requests[0]
+    assert (asked.options.beam_size, asked.options.length_penalty, asked.source_language_code) == (4, 0.5, "en")
+
+
+def test_a_line_that_fails_is_an_empty_line_and_an_error_that_names_it(lingon: Command) -> None:
+    code, printed, errors = lingon("translate", text="one\nbad\nlong\n")
+    assert (code, printed) == (1, "ONE\n\nLONG\n")
+    assert errors == ["lingon: line 2: too many tokens", "lingon: line 3: warning: translated in parts"]
+
+
+def test_a_server_that_is_not_there_is_one_line(lingon: Command) -> None:
+    code, printed, errors = lingon("translate", "--server", "127.0.0.1:1", "--timeout", 1, "hello")
+    assert (code, printed, len(errors)) == (1, "", 1)
+    assert "no answer from 127.0.0.1:1" in errors[0]
+
+
+def test_a_request_that_is_refused_ends_the_run_after_the_lines_before_it(
+    lingon: Command, service: FakeService
+) -> None:
+    with lingon.start("translate") as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdin.write(b"one\n\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == b"ONE\n"
+        service.faults = [Fault(grpc.StatusCode.NOT_FOUND, "no such model")]
+        process.stdin.write(b"three\n")
+        process.stdin.close()
+        assert process.stderr.read() == b"lingon: error: line 3 and after: no such model\n"
+    assert process.returncode == 1
+
+
+def test_a_full_queue_is_waited_for(lingon: Command, service: FakeService) -> None:
+    service.faults = [queue_full(0.05) for _ in range(5)]
+    assert lingon("translate", text="one\ntwo\n") == (0, "ONE\nTWO\n", [])
+
+
+def test_json_has_one_object_a_line(lingon: Command) -> None:
+    code, printed, _ = lingon("translate", "--json", "--tokens", "--alignment", text="a cow\n\nbad\n")
+    good, blank, bad = map(json.loads, printed.splitlines())
+    assert code == 1
+    assert (good["line"], good["source"], good["text"], good["model"]) == (1, "a cow", "A COW", "en-de")
+    assert good["translations"][0]["tokens"][1] == {"piece": "▁COW", "log_prob": -0.25}
+    assert good["translations"][0]["alignment"][1] == {"source": [1, 5], "target": [1, 5], "weight": 0.5}
+    assert (blank["line"], blank["text"], blank["translations"]) == (2, "", [])
+    assert bad["error"] == {"status": "INVALID_ARGUMENT", "reason": "TEXT_TOO_LONG", "message": "too many tokens"}
+
+
+def test_scores_tokens_and_word_alignment_are_columns(lingon: Command) -> None:
+    columns = "OLD COW\t-0.5000\t▁OLD ▁COW\t0-0 1-1\n"
+    assert lingon("translate", "--scores", "--tokens", "--alignment", "old cow") == (0, columns, [])
+
+
+def test_an_n_best_list_is_written_as_moses_writes_it(lingon: Command) -> None:
+    code, printed, _ = lingon("translate", "--n-best", 2, "--beam-size", 2, text="one\n\ntwo\n")
+    expected = ["0 ||| ONE ||| -0.5000", "0 ||| ONE ||| -1.5000", "1 |||  ||| 0"]
+    assert (code, printed.splitlines()) == (0, [*expected, "2 ||| TWO ||| -0.5000", "2 ||| TWO ||| -1.5000"])
+
+
+def test_a_line_that_is_not_utf8_is_named_after_the_lines_before_it(lingon: Command) -> None:
+    code, printed, errors = lingon("translate", text=b"one\ntwo\nthr\xe4e\nfour\n")
+    assert (code, printed) == (1, "ONE\nTWO\n")
+    assert errors == ["lingon: error: standard input:3: not UTF-8 (invalid continuation byte at byte 3 of the line)"]
+
+
+def test_an_answer_comes_before_the_next_line_is_typed(lingon: Command) -> None:
+    with lingon.start("translate") as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        for text in (b"one\n", b"two\n"):
+            process.stdin.write(text)
+            process.stdin.flush()
+            assert process.stdout.readline() == text.upper()
+        process.stdin.close()
+    assert process.returncode == 0
+
+
+def test_a_reader_that_leaves_is_nothing_to_talk_about(lingon: Command) -> None:
+    with lingon.start("translate") as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdin.write(b"one\n")
+        process.stdin.flush()
+        process.stdout.readline()
+        process.stdout.close()
+        process.stdin.write(b"two\n" * 100)
+        process.stdin.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 1
+
+
+def test_draws_are_a_function_of_seed_and_line_however_slowly_lines_come(lingon: Command) -> None:
+    text = "".join(f"line {number}\n" for number in range(10))
+    command = ("translate", "--seed", 5, "--batch-size", 4)
+    _, expected, _ = lingon(*command, text=text)
+    assert expected.splitlines()[3:6] == ["LINE 3 5+3", "LINE 4 9+0", "LINE 5 9+1"]
+    with lingon.start(*command) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        lines = text.splitlines(keepends=True)
+        process.stdin.write("".join(lines[:4]).encode())
+        process.stdin.flush()
+        printed = "".join(process.stdout.readline().decode() for _ in range(4))  # it is up and reading now
+        for line in lines[4:]:
+            process.stdin.write(line.encode())
+            process.stdin.flush()
+            time.sleep(0.05)
+        process.stdin.close()
+        assert printed + process.stdout.read().decode() == expected
+
+
+def test_files_are_read_and_written(lingon: Command, tmp_path: Path) -> None:
+    source, target = tmp_path / "in.txt.gz", tmp_path / "out.txt"
+    source.write_bytes(gzip.compress("eins\n\nzwölf\n".encode()))
+    assert lingon("translate", "--input", source, "--output", target) == (0, "", [])
+    assert target.read_text(encoding="utf-8") == "EINS\n\nZWÖLF\n"
+
+
+def test_the_input_is_never_written_over(lingon: Command, tmp_path: Path) -> None:
+    path = tmp_path / "text"
+    path.write_text("precious\n")
+    code, _, errors = lingon("translate", "--input", path, "--output", path)
+    assert (code, len(errors), path.read_text()) == (2, 1, "precious\n")
+
+
+def test_model_alone_is_a_bundle_in_this_process(lingon: Command) -> None:
+    command = ("translate", "--model", "models/en-de", "--device", "cpu", "--precision", "fp32")
+    code, printed, errors = lingon(*command, text="one\nbad\n")
+    assert (code, printed) == (1, "ONE\n\n")
+    assert errors == ["opened models/en-de cpu fp32", "lingon: line 2: too many tokens", "closed"]
+    assert lingon("score", "--model", "models/en-de", text="a\tb\n")[:2] == (0, "-1.5000\n")
+
+
+def test_model_with_server_is_the_name_of_a_model_there(lingon: Command, service: FakeService, address: str) -> None:
+    assert lingon("translate", "--server", address, "--model", "en-de/1", "one")[0] == 0
+    assert service.requests[0].model == "en-de/1"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["translate", "--device", "cpu", "hello"],
+        ["translate", "--beam-size", "0", "hello"],
+        ["translate", "--batch-size", "x"],
+        ["translate", "hello", "--input", "somewhere"],
+        ["translate", os.fsdecode(b"gr\xfcn")],
+        ["score", "--source", "somewhere"],
+        ["healthcheck", "--timeout", "0"],
+    ],
+)
+def test_wrong_usage_is_one_line_and_exit_code_2(arguments: list[str], lingon: Command) -> None:
+    code, printed, errors = lingon(*arguments)
+    assert (code, printed, len(errors)) == (2, "", 1)
+
+
+def test_pairs_are_scored_from_tab_separated_lines(lingon: Command) -> None:
+    text = "a cow\teine Kuh\n\nbad\tx\n"
+    code, printed, errors = lingon("score", "--tokens", "--alignment", text=text)
+    assert printed.split("\n") == ["-2.5000\t▁eine:-1.0000 ▁Kuh:-1.0000 </s>:-0.5000\t0-0 1-1", "", "", ""]
+    assert (code, errors) == (1, ["lingon: line 3: too many tokens"])
+
+
+def test_pairs_are_scored_from_two_files(lingon: Command, tmp_path: Path) -> None:
+    (tmp_path / "source").write_text("a cow\nan ox\n")
+    (tmp_path / "target").write_text("eine Kuh\nein\n")
+    files: list[Any] = ["--source", tmp_path / "source", "--target", tmp_path / "target"]
+    code, printed, _ = lingon("score", *files, "--json")
+    first, second = map(json.loads, printed.splitlines())
+    assert (code, first["log_prob"], first["target"], second["log_prob"]) == (0, -2.5, "eine Kuh", -1.5)
+
+
+def test_a_line_without_a_tab_is_named(lingon: Command) -> None:
+    code, printed, errors = lingon("score", text="a\tb\nno tab\n")
+    assert (code, printed) == (1, "-1.5000\n")
+    assert errors == ["lingon: error: standard input:2: has 1 columns, not source and target"]
+
+
+def test_healthcheck_is_0_only_where_a_server_serves(lingon: Command, address: str) -> None:
+    assert lingon("healthcheck") == (0, f"{address}: SERVING\n", [])
+    assert lingon("healthcheck", "--service", "lingon.down") == (1, f"{address} lingon.down: NOT_SERVING\n", [])
+    assert lingon("healthcheck", "--service", "nobody")[0] == 1
+    code, printed, errors = lingon("healthcheck", "--server", "127.0.0.1:1", "--timeout", 1)
+    assert (code, printed, len(errors)) == (1, "", 1)

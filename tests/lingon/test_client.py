@@ -1,0 +1,359 @@
+"""`Client` and `AsyncClient` over a real socket, against a server whose faults are scripted."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import grpc
+import pytest
+from google.rpc import code_pb2, error_details_pb2
+
+import lingon
+from lingon import AsyncClient, Client, Sampling, ServerError, StreamStart, TextDelta, TextDone
+from lingon.errors import SettingsError
+from lingon.retry import Retry
+from lingon.translation.v1 import translation_pb2 as pb
+from tests.lingon.fake_server import FakeService, Fault, queue_full, serving
+
+QUICK = Retry(retries=3, first_pause=0.01)
+UNAVAILABLE = Fault(grpc.StatusCode.UNAVAILABLE)
+
+Ask = Callable[..., Any]
+
+
+@pytest.fixture
+def service() -> FakeService:
+    return FakeService()
+
+
+@pytest.fixture
+def address(service: FakeService) -> Iterator[str]:
+    with serving(service) as where:
+        yield where
+
+
+@pytest.fixture(params=["sync", "async"])
+def ask(request: pytest.FixtureRequest, address: str) -> Ask:
+    """ask("translate", "text", beam_size=4) with a new client of either kind; a stream's events come as a list."""
+
+    def with_client(name: str, *values: Any, client: dict[str, Any] | None = None, **options: Any) -> Any:
+        settings = {"target": address, "retries": QUICK, "timeout": 10.0, **(client or {})}
+        if request.param == "async":
+            return asyncio.run(_ask_async(settings, name, *values, **options))
+        with Client(**settings) as sync:
+            answer = getattr(sync, name)(*values, **options)
+            return list(answer) if name == "translate_stream" else answer
+
+    return with_client
+
+
+async def _ask_async(settings: dict[str, Any], name: str, *values: Any, **options: Any) -> Any:
+    async with AsyncClient(**settings) as client:
+        answer = getattr(client, name)(*values, **options)
+        return [event async for event in answer] if name == "translate_stream" else await answer
+
+
+def test_a_text_gives_one_result(ask: Ask) -> None:
+    result = ask("translate", "hello", beam_size=4)
+    assert (result.text, result.score, result.best.finish_reason) == ("HELLO", -0.5, "end")
+    assert (result.model, result.version, result.source_tokens, result.target_tokens) == ("en-de", "1", 3, 4)
+
+
+def test_a_list_gives_a_list_with_the_error_of_a_bad_text_in_its_place(ask: Ask) -> None:
+    good, bad, long = ask("translate", ["hello", "bad", "long"])
+    assert good.text == "HELLO"
+    assert (bad.error.status, bad.error.reason, bad.translations) == ("INVALID_ARGUMENT", "TEXT_TOO_LONG", ())
+    with pytest.raises(ServerError, match="too many tokens"):
+        _ = bad.text
+    assert [(warning.code, warning.message) for warning in long.warnings] == [("split", "translated in parts")]
+
+
+def test_one_bad_text_alone_raises(ask: Ask) -> None:
+    with pytest.raises(ServerError, match="too many tokens") as caught:
+        ask("translate", "bad")
+    assert caught.value.reason == "TEXT_TOO_LONG"
+
+
+def test_every_option_reaches_the_server(ask: Ask, service: FakeService) -> None:
+    ask(
+        "translate",
+        "hello",
+        model="en-de/1",
+        source="en",
+        target="de",
+        beam_size=2,
+        num_hypotheses=2,
+        length_penalty=0.5,
+        max_output_tokens=9,
+        sampling=Sampling(temperature=0.5, top_k=3, top_p=0.25, seed=2**63),
+        target_prefix="Ja",
+        return_tokens=True,
+        return_alignment=True,
+        long_text="split",
+    )
+    sampling = pb.SamplingOptions(temperature=0.5, top_k=3, top_p=0.25, seed=2**63)
+    assert service.requests == [
+        pb.TranslateRequest(
+            texts=["hello"],
+            model="en-de/1",
+            source_language_code="en",
+            target_language_code="de",
+            options=pb.DecodingOptions(
+                beam_size=2,
+                num_hypotheses=2,
+                length_penalty=0.5,
+                max_output_tokens=9,
+                sampling=sampling,
+                return_tokens=True,
+                return_alignment=True,
+                long_text=pb.LONG_TEXT_POLICY_SPLIT,
+            ),
+            target_prefixes=["Ja"],
+        )
+    ]
+
+
+def test_what_is_left_out_has_the_default_of_the_server(ask: Ask, service: FakeService) -> None:
+    ask("translate", "hello", sampling=Sampling(), beam_size=None)
+    options = service.requests[0].options
+    assert [field.name for field, _ in options.ListFields()] == ["sampling", "long_text"]
+    assert not options.sampling.ListFields()
+
+
+def test_tokens_and_alignment_come_back(ask: Ask) -> None:
+    best = ask("translate", "an old cow", return_tokens=True, return_alignment=True).best
+    assert [token.piece for token in best.tokens] == ["▁AN", "▁OLD", "▁COW"]
+    assert [link.source for link in best.alignment] == [(0, 2), (2, 6), (6, 10)]
+
+
+def test_a_long_list_is_cut_into_requests_and_comes_back_in_order(ask: Ask, service: FakeService) -> None:
+    texts = [f"text {number}" for number in range(11)]
+    results = ask("translate", texts, target_prefix=[f"{number}: " for number in range(11)])
+    assert [result.text for result in results] == [f"{number}: TEXT {number}" for number in range(11)]
+    assert [len(request.texts) for request in service.requests] == [4, 4, 3]
+    assert service.listed == 1
+
+
+def test_later_requests_of_a_list_draw_other_random_numbers(ask: Ask) -> None:
+    results = ask("translate", ["cow"] * 6, sampling=Sampling(seed=2**64 - 1))
+    drawn = [result.text for result in results]
+    assert drawn[:4] == [f"COW {2**64 - 1}+{place}" for place in range(4)]
+    assert drawn[4:] == ["COW 3+0", "COW 3+1"]
+
+
+def test_no_texts_give_no_results(ask: Ask, service: FakeService) -> None:
+    assert ask("translate", []) == ask("score", []) == ask("translate_stream", []) == []
+    assert service.requests == []
+
+
+def test_unavailable_twice_then_ok_is_an_answer(ask: Ask, service: FakeService) -> None:
+    service.faults = [UNAVAILABLE, UNAVAILABLE]
+    assert ask("translate", "hello").text == "HELLO"
+    assert len(service.requests) == 3
+
+
+def test_retries_are_counted(ask: Ask, service: FakeService) -> None:
+    service.faults = [UNAVAILABLE] * 99
+    with pytest.raises(ServerError) as caught:
+        ask("translate", "hello")
+    assert (caught.value.status, len(service.requests)) == ("UNAVAILABLE", 1 + QUICK.retries)
+
+
+@pytest.mark.parametrize("code", [code for code in grpc.StatusCode if code.value[0] not in (0, 14)])
+def test_no_other_status_is_tried_again(code: grpc.StatusCode, address: str, service: FakeService) -> None:
+    service.faults = [Fault(code)]
+    with Client(address, retries=QUICK) as client, pytest.raises(ServerError, match="scripted") as caught:
+        client.translate("hello")
+    assert (caught.value.code, caught.value.status) == (code.value[0], code.name)
+    assert len(service.requests) == 1
+
+
+def test_retries_never_pass_the_deadline(ask: Ask, service: FakeService) -> None:
+    service.faults = [UNAVAILABLE] * 999
+    begin = time.monotonic()
+    with pytest.raises(ServerError):
+        ask("translate", "hello", client={"retries": Retry(retries=999, first_pause=0.05)}, timeout=0.5)
+    assert time.monotonic() - begin < 0.8
+    assert service.arrivals[-1] - begin < 0.5
+    assert len(service.requests) > 2
+
+
+def test_a_slow_server_is_given_up_at_the_deadline(ask: Ask, service: FakeService) -> None:
+    service.delay = 1.0
+    begin = time.monotonic()
+    with pytest.raises(ServerError, match="in time") as caught:
+        ask("translate", "hello", timeout=0.2)
+    assert caught.value.status == "DEADLINE_EXCEEDED"
+    assert time.monotonic() - begin < 0.9
+
+
+def test_the_pause_that_the_server_names_is_kept(ask: Ask, service: FakeService) -> None:
+    retry = error_details_pb2.RetryInfo()
+    retry.retry_delay.FromMilliseconds(300)
+    service.faults = [Fault(grpc.StatusCode.UNAVAILABLE, details=(retry,))]
+    ask("translate", "hello")
+    assert service.arrivals[1] - service.arrivals[0] >= 0.3
+
+
+def test_a_full_queue_is_waited_for_only_where_that_was_asked(ask: Ask, service: FakeService) -> None:
+    service.faults = [queue_full(0.01) for _ in range(6)]
+    with pytest.raises(ServerError) as caught:
+        ask("translate", "hello")
+    assert (caught.value.reason, caught.value.retry_after, len(service.requests)) == ("QUEUE_FULL", 0.01, 1)
+    patient = Retry(retries=0, first_pause=0.01, wait_when_full=True)
+    assert ask("translate", "hello", client={"retries": patient}).text == "HELLO"
+
+
+def test_a_server_that_comes_back_is_found_again(ask: Ask) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    settings = {"target": f"127.0.0.1:{port}", "retries": Retry(retries=50, first_pause=0.05), "timeout": 20}
+    with pytest.raises(ServerError, match="no answer from 127") as caught:
+        ask("translate", "hello", client={**settings, "retries": 0})
+    assert caught.value.status == "UNAVAILABLE"
+    pool = asyncio.run(_start_late(port, lambda: ask("translate", "hello", client=settings)))
+    assert pool.text == "HELLO"
+
+
+async def _start_late(port: int, call: Callable[[], Any]) -> Any:
+    calling = asyncio.create_task(asyncio.to_thread(call))
+    await asyncio.sleep(0.4)
+    with serving(FakeService(), port):
+        return await calling
+
+
+def test_all_that_an_error_says_is_kept(ask: Ask, service: FakeService) -> None:
+    violation = error_details_pb2.BadRequest.FieldViolation(field="options.beam_size", description="at most 8")
+    details = (
+        error_details_pb2.ErrorInfo(reason="INVALID_FIELD"),
+        error_details_pb2.BadRequest(field_violations=[violation]),
+        error_details_pb2.RequestInfo(request_id="request-8"),
+    )
+    service.faults = [Fault(grpc.StatusCode.INVALID_ARGUMENT, "beam_size must be\nat most 8", details)] * 1
+    with pytest.raises(ServerError) as caught:
+        ask("translate", "hello", beam_size=99)
+    error = caught.value
+    assert (str(error), error.code) == ("beam_size must be at most 8", code_pb2.INVALID_ARGUMENT)
+    assert (error.reason, error.violations) == ("INVALID_FIELD", (("options.beam_size", "at most 8"),))
+    assert (error.request_id, error.retry_after) == ("request-8", None)
+
+
+def test_the_request_id_of_the_trailer_is_told(ask: Ask, service: FakeService) -> None:
+    service.faults = [Fault(grpc.StatusCode.INTERNAL)]
+    with pytest.raises(ServerError) as caught:
+        ask("translate", "hello")
+    assert caught.value.request_id == "request-7"
+
+
+def test_a_stream_tells_the_text_as_it_grows(ask: Ask, service: FakeService) -> None:
+    texts = ["one", "two", "bad", "four", "five", "six"]
+    events = ask("translate_stream", texts)
+    assert [type(event) for event in events].count(StreamStart) == 1
+    assert events[0].model == "en-de"
+    done = {event.index: event.result for event in events if isinstance(event, TextDone)}
+    assert sorted(done) == list(range(6))
+    assert done[2].error.reason == "TEXT_TOO_LONG"
+    for place, text in enumerate(texts):
+        deltas = "".join(event.text for event in events if isinstance(event, TextDelta) and event.index == place)
+        assert deltas == ("" if place == 2 else text.upper() == done[place].text and text.upper())
+    assert [len(request.texts) for request in service.requests] == [4, 2]
+
+
+def test_a_stream_is_tried_again_only_before_its_first_event(ask: Ask, service: FakeService) -> None:
+    service.faults = [UNAVAILABLE, UNAVAILABLE]
+    assert isinstance(ask("translate_stream", "hello")[-1], TextDone)
+    assert len(service.requests) == 3
+    service.faults = [Fault(grpc.StatusCode.UNAVAILABLE, after_events=2)]
+    with pytest.raises(ServerError, match="scripted"):
+        ask("translate_stream", "hello")
+    assert len(service.requests) == 4
+
+
+def test_leaving_a_stream_cancels_it(address: str, service: FakeService) -> None:
+    with Client(address) as client:
+        events = client.translate_stream(["x" * 2000] * 4)
+        assert isinstance(next(events), StreamStart)
+        events.close()
+        assert client.translate("still there").text == "STILL THERE"
+
+
+def test_pairs_are_scored_in_order(ask: Ask, service: FakeService) -> None:
+    pairs = [("a cow", "eine Kuh"), ("bad", "x"), *[(f"{number}", "ja") for number in range(5)]]
+    results = ask("score", pairs, return_alignment=True)
+    assert [result.log_prob for result in results] == [-2.5, 0.0, *[-1.5] * 5]
+    assert [token.piece for token in results[0].tokens] == ["▁eine", "▁Kuh", "</s>"]
+    assert results[1].error.status == "INVALID_ARGUMENT"
+    assert [len(request.pairs) for request in service.requests] == [4, 3]
+    assert results[0].alignment[1].source == (1, 5)
+
+
+def test_models_are_listed(ask: Ask) -> None:
+    (model,) = ask("list_models")
+    assert (model.name, model.version, model.source_language, model.precision) == ("en-de", "1", "en", "fp32")
+
+
+def test_health_is_told_without_the_health_package(ask: Ask) -> None:
+    assert ask("health") == "SERVING"
+    assert ask("health", "lingon.down") == "NOT_SERVING"
+    with pytest.raises(ServerError) as caught:
+        ask("health", "nobody")
+    assert caught.value.status == "NOT_FOUND"
+
+
+def test_metadata_goes_with_every_call(ask: Ask, service: FakeService) -> None:
+    ask("translate", "hello", client={"metadata": [("authorization", "Bearer x")]})
+    assert ("authorization", "Bearer x") in [(key, value) for key, value in service.metadata]
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"beam_size": -1}, "cannot be written"),
+        ({"long_text": "cut"}, "long_text must be one of refuse, split, got 'cut'"),
+        ({"target_prefix": ["a", "b"]}, "2 prefixes for 1 texts"),
+        ({"timeout": 0}, "timeout must be above 0"),
+    ],
+)
+def test_an_option_out_of_bounds_is_said_before_anything_is_sent(
+    options: dict[str, Any], told: str, ask: Ask, service: FakeService
+) -> None:
+    with pytest.raises(SettingsError, match=told):
+        ask("translate", ["hello"], **options)
+    assert service.requests == []
+
+
+def test_an_unknown_option_is_refused(ask: Ask) -> None:
+    for name in ("translate", "translate_stream", "score"):
+        with pytest.raises(TypeError, match="beam_width"):
+            ask(name, ["hello"], beam_width=4)
+
+
+def test_a_text_that_is_not_unicode_is_refused(ask: Ask) -> None:
+    with pytest.raises(SettingsError, match="cannot be written"):
+        ask("translate", "\udce4")
+
+
+def test_many_threads_share_a_client(address: str) -> None:
+    async def all_at_once(client: Client) -> list[Any]:
+        calls = [asyncio.to_thread(client.translate, f"text {number}") for number in range(20)]
+        return await asyncio.gather(*calls)
+
+    with Client(address) as client:
+        results = asyncio.run(all_at_once(client))
+    assert [result.text for result in results] == [f"TEXT {number}" for number in range(20)]
+
+
+def test_importing_lingon_imports_nothing_heavy_and_everything_it_names_is_there() -> None:
+    code = "import sys, lingon; assert not {'grpc', 'google.protobuf', 'typer'} & set(sys.modules), sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    for name in lingon.__all__:
+        assert getattr(lingon, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = lingon.nothing

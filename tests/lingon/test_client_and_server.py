@@ -1,0 +1,99 @@
+"""The clients against the real server (over a real socket, its runner an echo): what both sides mean is the same."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from lingon import AsyncClient, Client, ServerError, TextDelta, TextDone
+from lingon.retry import Retry
+from tests.serving.fakes import running
+
+TEXTS = ["Tom lives in Boston.", "The old man", "Grüße 😀", "what time it is"]
+
+Ask = Callable[..., Awaitable[Any]]
+
+
+@pytest.fixture(params=["sync", "async"])
+def ask(request: pytest.FixtureRequest) -> Ask:
+    """await ask(server, "translate", "text") with a new client of either kind; a stream's events come as a list."""
+
+    async def with_client(server: Any, name: str, *values: Any, retries: int | Retry = 3, **options: Any) -> Any:
+        target = f"127.0.0.1:{server.server.port}"
+        if request.param == "sync":
+            return await asyncio.to_thread(_ask_sync, target, retries, name, *values, **options)
+        async with AsyncClient(target, retries=retries) as client:
+            answer = getattr(client, name)(*values, **options)
+            return [event async for event in answer] if name == "translate_stream" else await answer
+
+    return with_client
+
+
+def _ask_sync(target: str, retries: int | Retry, name: str, *values: Any, **options: Any) -> Any:
+    with Client(target, retries=retries) as client:
+        answer = getattr(client, name)(*values, **options)
+        return list(answer) if name == "translate_stream" else answer
+
+
+async def test_more_texts_than_a_request_takes_come_back_in_order(ask: Ask) -> None:
+    texts = [f"Tom lives in Boston {number}" for number in range(23)]
+    async with running(max_texts=5) as server:
+        results = await ask(server, "translate", texts, return_tokens=True, return_alignment=True)
+    assert [result.text for result in results] == texts
+    assert all(result.best.tokens and result.best.alignment for result in results)
+    assert {(result.model, result.version) for result in results} == {("en-de", "1")}
+
+
+async def test_a_bad_text_has_its_reason(ask: Ask) -> None:
+    async with running() as server:
+        good, empty, long = await ask(server, "translate", ["Tom", " ", "Tom " * 500])
+        with pytest.raises(ServerError) as caught:
+            await ask(server, "translate", " ")
+    assert (good.text, empty.error.reason, long.error.reason) == ("Tom", "EMPTY_TEXT", "TEXT_TOO_LONG")
+    assert caught.value.reason == "EMPTY_TEXT"
+
+
+async def test_a_bad_request_names_its_field_and_the_request(ask: Ask) -> None:
+    async with running() as server:
+        with pytest.raises(ServerError) as caught:
+            await ask(server, "translate", "Tom", beam_size=99)
+    error = caught.value
+    assert (error.status, error.reason, error.violations[0][0]) == (
+        "INVALID_ARGUMENT",
+        "INVALID_FIELD",
+        "options.beam_size",
+    )
+    assert error.request_id
+
+
+async def test_the_deltas_of_a_stream_joined_are_its_texts(ask: Ask) -> None:
+    async with running(max_texts=3) as server:
+        events = await ask(server, "translate_stream", TEXTS)
+    joined = {
+        place: "".join(event.text for event in events if isinstance(event, TextDelta) and event.index == place)
+        for place in range(len(TEXTS))
+    }
+    assert joined == dict(enumerate(TEXTS))
+    assert {event.index: event.result.text for event in events if isinstance(event, TextDone)} == joined
+
+
+async def test_pairs_are_scored_and_models_and_health_are_told(ask: Ask) -> None:
+    async with running() as server:
+        (scored,) = await ask(server, "score", [("Tom", "Tom")], return_alignment=True)
+        (model,) = await ask(server, "list_models")
+        state = await ask(server, "health")
+    assert scored.log_prob == pytest.approx(sum(token.log_prob for token in scored.tokens), abs=1e-4)
+    assert (model.name, model.source_language, model.target_language, state) == ("en-de", "en", "de", "SERVING")
+
+
+async def test_a_server_that_is_starting_is_waited_for(ask: Ask) -> None:
+    async with running(ready=False) as server:
+        call = asyncio.ensure_future(ask(server, "translate", "Tom", retries=20))
+        await asyncio.sleep(0.3)
+        assert not call.done()
+        server.loader.gate.set()
+        result = await call
+    assert result.text == "Tom"

@@ -1,0 +1,69 @@
+"""The tree of errors and the status that each one becomes."""
+
+from __future__ import annotations
+
+import grpc
+import pytest
+from google.rpc import code_pb2
+
+from lingon import errors
+from lingon.errors import InvalidRequest, LingonError, RequestError, ServerError
+
+TABLE = {
+    "InvalidRequest": "INVALID_ARGUMENT",
+    "EmptyText": "INVALID_ARGUMENT",
+    "TextTooLong": "INVALID_ARGUMENT",
+    "UnknownModel": "NOT_FOUND",
+    "Unsupported": "UNIMPLEMENTED",
+    "QueueFull": "RESOURCE_EXHAUSTED",
+    "Expired": "DEADLINE_EXCEEDED",
+    "Cancelled": "CANCELLED",
+    "Draining": "UNAVAILABLE",
+    "EngineFault": "INTERNAL",
+}
+
+
+def tree(root: type[LingonError]) -> list[type[LingonError]]:
+    """The classes of errors.py below root; other modules may refine them."""
+    below = [kind for child in root.__subclasses__() for kind in (child, *tree(child))]
+    return [kind for kind in below if kind.__module__ == errors.__name__]
+
+
+def test_every_request_error_has_its_status_and_there_is_no_other() -> None:
+    found = {
+        kind.__name__: code_pb2.Code.Name(kind.code) for kind in tree(RequestError) if issubclass(kind, RequestError)
+    }
+    assert found == TABLE
+
+
+def test_every_status_is_one_of_grpc() -> None:
+    known = {code.name: code.value[0] for code in grpc.StatusCode}
+    assert all(known[name] == code_pb2.Code.Value(name) for name in TABLE.values())
+
+
+def test_every_reason_tells_its_error_apart() -> None:
+    reasons = [kind.reason for kind in tree(RequestError) if issubclass(kind, RequestError)]
+    assert len(set(reasons)) == len(reasons)
+    assert all(reason.isupper() and reason.replace("_", "").isalpha() for reason in reasons)
+
+
+def test_the_drawing_at_the_top_of_the_file_names_every_error_with_its_status() -> None:
+    drawing = (errors.__doc__ or "").splitlines()
+    for kind in tree(LingonError):
+        (line,) = [line for line in drawing if f"|-- {kind.__name__} " in line or f"`-- {kind.__name__} " in line]
+        assert TABLE.get(kind.__name__, "") in line
+
+
+def test_only_a_setting_is_wrong_usage() -> None:
+    assert {kind.__name__: kind.exit_code for kind in tree(LingonError) if kind.exit_code != 1} == {"SettingsError": 2}
+
+
+def test_an_invalid_request_names_its_field() -> None:
+    error = InvalidRequest("options.beam_size", "beam_size must be at most 8, got 9")
+    assert (error.field, str(error)) == ("options.beam_size", "beam_size must be at most 8, got 9")
+
+
+@pytest.mark.parametrize(("code", "name"), [(3, "INVALID_ARGUMENT"), (14, "UNAVAILABLE"), (99, "CODE_99")])
+def test_a_server_error_has_the_name_of_its_code(code: int, name: str) -> None:
+    error = ServerError("no", code)
+    assert (error.status, error.reason, error.violations, error.retry_after) == (name, "", (), None)

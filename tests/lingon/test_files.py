@@ -1,0 +1,89 @@
+"""A folder is published whole or not at all; a small file is replaced in one move."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lingon.files import published, write_json, write_text
+
+KILLED_IN_THE_MIDDLE = """
+import os, signal, sys
+from pathlib import Path
+from lingon.files import published
+
+with published(Path(sys.argv[1])) as part:
+    (part / "first").write_bytes(b"x" * 100_000)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def names(folder: Path) -> list[str]:
+    return [path.name for path in folder.iterdir()]
+
+
+def publish(folder: Path, content: str = "content") -> None:
+    with published(folder) as part:
+        (part / "below").mkdir()
+        (part / "below" / "file").write_text(content)
+
+
+def test_what_was_written_appears_and_nothing_else(tmp_path: Path) -> None:
+    publish(tmp_path / "one" / "folder")
+    assert [path.relative_to(tmp_path).as_posix() for path in sorted(tmp_path.rglob("*"))] == [
+        "one",
+        "one/folder",
+        "one/folder/below",
+        "one/folder/below/file",
+    ]
+
+
+def test_nothing_is_there_before_it_is_complete(tmp_path: Path) -> None:
+    with published(tmp_path / "folder") as part:
+        (part / "file").write_text("half")
+        assert not (tmp_path / "folder").exists()
+
+
+def test_an_error_in_the_middle_leaves_nothing(tmp_path: Path) -> None:
+    def fail() -> None:
+        with published(tmp_path / "folder") as part:
+            (part / "file").write_text("half")
+            raise RuntimeError("out of luck")
+
+    with pytest.raises(RuntimeError, match="out of luck"):
+        fail()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_kill_in_the_middle_leaves_nothing_that_has_the_name_and_the_next_attempt_clears_up(tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    killed = subprocess.run([sys.executable, "-c", KILLED_IN_THE_MIDDLE, str(folder)], check=False, timeout=60)
+    assert killed.returncode == -signal.SIGKILL
+    assert not folder.exists()
+    publish(folder)
+    assert names(tmp_path) == ["folder"]
+    assert names(folder) == ["below"]
+
+
+def test_what_was_published_never_changes(tmp_path: Path) -> None:
+    publish(tmp_path / "folder", "first")
+    with pytest.raises(FileExistsError, match="exists already"):
+        publish(tmp_path / "folder", "second")
+    assert (tmp_path / "folder" / "below" / "file").read_text() == "first"
+    assert names(tmp_path) == ["folder"]
+
+
+def test_small_files_are_replaced_and_leave_no_part(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    for text in ("first", "Größe"):
+        write_text(path, text)
+        assert path.read_text(encoding="utf-8") == text
+    write_json(path, {"naïve": [1, 2.5]})
+    assert json.loads(path.read_text(encoding="utf-8")) == {"naïve": [1, 2.5]}
+    assert "naïve" in path.read_text(encoding="utf-8")
+    assert names(tmp_path) == ["file"]

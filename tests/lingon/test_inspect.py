@@ -1,0 +1,96 @@
+"""`lingon inspect`: everything that a bundle declares, and exit code 1 naming every file that is not as published."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import pytest
+
+from lingon.bundle import Bundle
+from lingon.command import main
+from tests.lingon.bundles import FILES, write_small_bundle
+
+INSPECT = EntryPoint("inspect", "lingon.inspect:inspect", "lingon.verbs")
+
+
+@pytest.fixture
+def bundle(tmp_path: Path) -> Bundle:
+    return write_small_bundle(tmp_path / "en-de" / "1")
+
+
+def inspect(*arguments: object) -> int:
+    return main(["inspect", *map(str, arguments)], [INSPECT])
+
+
+def test_everything_that_a_bundle_declares_is_printed(bundle: Bundle, capsys: pytest.CaptureFixture[str]) -> None:
+    assert inspect(bundle.folder.parent) == 0
+    printed = capsys.readouterr().out
+    told = [
+        "en-de/1",
+        "en to de",
+        "transformer é",
+        "4000 source pieces",
+        "pad 0, bos 1",
+        "128 tokens",
+        "1.5 x source + 10",
+    ]
+    told += ["4, at most 8", "0.6", "memory.0.key", "4 x capacity x 64", "CUDAExecutionProvider", "not run on cuda"]
+    told += ["sentences 500, excused 0", "layer 2, heads 0, 3", *FILES, "2.05 kB", "7 B"]
+    assert [entry for entry in told if entry not in printed] == []
+
+
+def test_json_holds_the_manifest_and_every_file(bundle: Bundle, capsys: pytest.CaptureFixture[str]) -> None:
+    assert inspect(bundle.folder, "--json") == 0
+    values = json.loads(capsys.readouterr().out)
+    assert values["manifest"] == json.loads((bundle.folder / "manifest.json").read_bytes())
+    assert (values["bundle"], values["intact"]) == ("en-de/1", True)
+    assert {file["name"]: (file["bytes"], file["state"]) for file in values["files"]} == {
+        name: (len(content), "ok") for name, content in FILES.items()
+    }
+
+
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_every_file_that_is_not_as_published_is_named(
+    options: list[str], bundle: Bundle, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (bundle.folder / "fp32" / "encoder.onnx").write_bytes(b"encodes")
+    (bundle.folder / "tokenizer.model").unlink()
+    (bundle.folder / "notes[red].txt").write_text("mine")
+    (bundle.folder / "link").symlink_to("nowhere")
+    assert inspect(bundle.folder, *options) == 1
+    printed, error = capsys.readouterr()
+    wrong = [
+        "fp32/encoder.onnx (altered)",
+        "link (not listed)",
+        "notes[red].txt (not listed)",
+        "tokenizer.model (missing)",
+    ]
+    assert error == f"lingon: error: {bundle.folder}: not as published: {', '.join(wrong)}\n"
+    assert "notes[red].txt" in printed
+    if options:
+        assert json.loads(printed)["intact"] is False
+
+
+def test_an_altered_manifest_is_named(bundle: Bundle, capsys: pytest.CaptureFixture[str]) -> None:
+    path = bundle.folder / "manifest.json"
+    path.write_bytes(path.read_bytes().replace(b"4000", b"5000"))
+    assert inspect(bundle.folder) == 1
+    assert capsys.readouterr().err == f"lingon: error: {path}: was altered (its digest does not fit)\n"
+
+
+def test_no_bundle_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert inspect(tmp_path) == 1
+    assert "no bundle" in capsys.readouterr().err
+
+
+def test_the_base_install_is_enough(bundle: Bundle) -> None:
+    code = (
+        "import sys\nfor name in ('numpy', 'onnx', 'onnxruntime', 'sentencepiece', 'grpc', 'pydantic'):\n"
+        "    sys.modules[name] = None\n"
+        "from lingon.inspect import inspect\nfrom pathlib import Path\ninspect(Path(sys.argv[1]), as_json=False)\n"
+    )
+    subprocess.run([sys.executable, "-c", code, str(bundle.folder)], check=True, timeout=60, stdout=subprocess.DEVNULL)

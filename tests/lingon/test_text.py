@@ -1,0 +1,119 @@
+"""Text in and out of a model: what normalisation promises, and a tokenizer that loses nothing."""
+
+from __future__ import annotations
+
+import io
+import unicodedata
+from pathlib import Path
+
+import pytest
+import sentencepiece
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from lingon.errors import BundleError
+from lingon.text import BOS, EOS, PAD, UNK, Piece, Tokenizer, normalise
+
+LINES = ["the cow sees the green grass", "die Kuh sieht das grüne Gras", "Tom lives in Boston.", "ab cd ef gh ij kl"]
+SPECIALS = "\u0000\u0009\u000a\u00ad\u00a0\u200b\u200d\u2060\u2028\u2066\u3000\ufeff\u0301\u0308e\u1100\u1161 "
+ANY_TEXT = st.one_of(st.text(), st.text(alphabet=SPECIALS + "abü漢😀"))
+WITHOUT_SPACE_SIGN = ANY_TEXT.map(lambda text: normalise(text.replace("\u2581", "")))  # it is sentencepiece's space
+
+
+def train(lines: list[str], kind: str) -> bytes:
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(lines),
+        model_writer=model,
+        model_type=kind,
+        vocab_size=310,
+        hard_vocab_limit=False,
+        byte_fallback=True,
+        pad_id=PAD,
+        bos_id=BOS,
+        eos_id=EOS,
+        unk_id=UNK,
+        normalization_rule_name="identity",
+        minloglevel=2,
+    )
+    return model.getvalue()
+
+
+UNIGRAM, BPE = (Tokenizer(train(LINES * 5, kind)) for kind in ("unigram", "bpe"))
+both_kinds = pytest.mark.parametrize("tokenizer", [UNIGRAM, BPE], ids=["unigram", "bpe"])
+
+
+@given(ANY_TEXT)
+@example("e\u200b\u0301")
+def test_normalising_again_changes_nothing(text: str) -> None:
+    assert normalise(normalise(text)) == normalise(text)
+
+
+@given(ANY_TEXT)
+@example("e\u00ad\u0308")
+def test_normalised_text_is_nfc_in_words_between_single_spaces(text: str) -> None:
+    found = normalise(text)
+    assert unicodedata.is_normalized("NFC", found)
+    assert found == " ".join(found.split())
+
+
+@given(ANY_TEXT)
+def test_two_ways_to_write_the_same_characters_normalise_alike(text: str) -> None:
+    assert normalise(unicodedata.normalize("NFD", text)) == normalise(text)
+
+
+def test_joiners_stay_and_invisible_controls_go() -> None:
+    assert normalise("\ufeffSchiff\u00adfahrt\u200b 👩\u200d🚀 \u2067\tx\u00a0y\n") == "Schifffahrt 👩\u200d🚀 x y"
+
+
+@both_kinds
+@given(text=WITHOUT_SPACE_SIGN)
+def test_decoding_what_was_encoded_gives_the_text(tokenizer: Tokenizer, text: str) -> None:
+    ids = tokenizer.encode_target(text)
+    assert tokenizer.decode(ids) == text
+    assert tokenizer.decode([BOS, *ids, EOS, PAD]) == text
+    assert UNK not in ids
+
+
+@both_kinds
+@given(text=WITHOUT_SPACE_SIGN)
+def test_spans_cover_the_text_without_gap_or_overlap(tokenizer: Tokenizer, text: str) -> None:
+    for spans in (tokenizer.source_spans(text), tokenizer.target_spans(text)):
+        bounds = [0, *(piece.end for piece in spans)]
+        assert [piece.begin for piece in spans] == bounds[:-1]
+        assert bounds[-1] == len(text)
+
+
+@both_kinds
+@given(text=WITHOUT_SPACE_SIGN)
+def test_there_is_a_span_for_every_id(tokenizer: Tokenizer, text: str) -> None:
+    ids = tokenizer.encode_source(text)
+    assert ids[-1] == EOS
+    assert [piece.text for piece in tokenizer.source_spans(text)] == tokenizer.target_pieces(ids[:-1])
+
+
+def test_spans_count_code_points() -> None:
+    pieces = BPE.source_spans("😀ü the")
+    assert pieces[-1] == Piece("▁the", 2, 6)
+
+
+def test_a_tokenizer_is_read_back_from_its_files(tmp_path: Path) -> None:
+    joint, separate = UNIGRAM, Tokenizer(*UNIGRAM.files().values(), *BPE.files().values())
+    for number, tokenizer in enumerate((joint, separate)):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        for name, content in tokenizer.files().items():
+            (folder / name).write_bytes(content)
+        again = Tokenizer.read(folder)
+        assert (again.files(), again.joint) == (tokenizer.files(), tokenizer is joint)
+        assert again.encode_source("the cow") == tokenizer.encode_source("the cow")
+        assert again.encode_target("die Kuh") == tokenizer.encode_target("die Kuh")
+    assert (joint.source_vocab, joint.target_vocab) == (UNIGRAM.target_vocab, UNIGRAM.target_vocab)
+
+
+def test_what_is_no_tokenizer_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BundleError, match=r"tokenizer\.model"):
+        Tokenizer.read(tmp_path)
+    (tmp_path / "tokenizer.model").write_bytes(b"not a model")
+    with pytest.raises(BundleError, match="not a sentencepiece model"):
+        Tokenizer.read(tmp_path)

@@ -1,0 +1,268 @@
+"""A real server, engine and tokenizer around a runner of a few lines of NumPy: every text translates to itself."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import io
+import tempfile
+import threading
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import numpy as np
+import sentencepiece
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from lingon.bundle import Alignment, Bundle, Defaults, Limits, Manifest, Precision, write_bundle
+from lingon.text import BOS, EOS, PAD, UNK, Tokenizer
+from lingon.translation.v1 import translation_pb2 as pb
+from lingon.translation.v1 import translation_pb2_grpc as pb_grpc
+from serving.engine import Engine
+from serving.job import Scored
+from serving.observer import Observer
+from serving.runner import Encoded, Step
+from serving.scheduler import EngineLimits
+from serving.server import Server
+from serving.settings import Settings
+from serving.translator import Translator
+
+LIMITS = Limits(max_source_tokens=32, max_target_tokens=64, output_factor=2.0, output_extra=8, max_beam_size=4)
+CANDIDATES = 16
+CORPUS = """Tom lives in Boston. The old man and the sea. I would like to know what time it is. Where is the station?
+She has never been to Germany, but he has. They said: "It is raining." Nobody knows what comes next; we shall see.
+Wie geht es dir heute? Der alte Mann und das Meer. Ich möchte wissen, wie spät es ist. Wo ist der Bahnhof? Grüße!"""
+
+
+@functools.cache
+def tokenizer_model() -> bytes:
+    """A small sentencepiece model of both sides that spells what it does not know in bytes."""
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(CORPUS.splitlines()),
+        model_writer=model,
+        model_type="unigram",
+        vocab_size=360,
+        hard_vocab_limit=False,
+        byte_fallback=True,
+        pad_id=PAD,
+        bos_id=BOS,
+        eos_id=EOS,
+        unk_id=UNK,
+        normalization_rule_name="identity",
+        minloglevel=2,
+    )
+    return model.getvalue()
+
+
+@functools.cache
+def tokenizer() -> Tokenizer:
+    return Tokenizer(tokenizer_model())
+
+
+def manifest(name: str = "en-de", version: int = 1, **rest: Any) -> Manifest:
+    size = tokenizer().source_vocab
+    values: dict[str, Any] = {
+        "name": name,
+        "version": version,
+        "created": "2026-01-01T00:00:00+00:00",
+        "source_language": "en",
+        "target_language": "de",
+        "architecture": "echo",
+        "source_vocab": size,
+        "target_vocab": size,
+        "special_ids": {"pad": PAD, "bos": BOS, "eos": EOS, "unk": UNK},
+        "limits": LIMITS,
+        "defaults": Defaults(),
+        "candidates": CANDIDATES,
+        "states": (),
+        "precisions": {"fp32": Precision("CPUExecutionProvider", "fake")},
+        "alignment": Alignment(0, (0,)),
+    }
+    return Manifest(**{**values, **rest})
+
+
+def bundle(folder: Path, **rest: Any) -> Bundle:
+    """A published bundle without graphs: models/NAME/VERSION."""
+    declared = manifest(**rest)
+    return write_bundle(
+        folder / declared.name / str(declared.version), declared, {"tokenizer.model": tokenizer_model()}
+    )
+
+
+class EchoRunner:
+    """Says the source, token by token, then ends; see serving.runner.Runner.
+
+    gate: the decoder waits for it before every step
+    delay: seconds of a step
+    faulty: a text that holds this piece fails
+    endless: translations go on until they are cut
+    dies_at: the step of the whole run at which the runtime raises
+    """
+
+    def __init__(
+        self,
+        *,
+        delay: float = 0.0,
+        faulty: str | None = None,
+        endless: bool = False,
+        dies_at: int | None = None,
+        limits: Limits = LIMITS,
+    ) -> None:
+        self.gate = threading.Event()
+        self.gate.set()
+        self.limits, self.delay, self.endless, self.dies_at = limits, delay, endless, dies_at
+        self.faulty = None if faulty is None else tokenizer().encode_source(faulty)[0]
+        self.vocab = tokenizer().target_vocab
+        self.steps = self.encoded = 0
+
+    def encode(self, source_ids: np.ndarray, source_lengths: np.ndarray) -> Encoded:
+        self.encoded += len(source_ids)
+        return {"source": source_ids}
+
+    def open(self, sentences: int, beam_size: int, width: int, capacity: int) -> EchoBuffers:
+        return EchoBuffers(self, sentences, beam_size)
+
+    def score(
+        self, source_ids: np.ndarray, source_lengths: np.ndarray, target_ids: np.ndarray, target_lengths: np.ndarray
+    ) -> list[Scored]:
+        """Every token costs a quarter, and looks at the source token of its own place."""
+        found = []
+        for source, target in zip(source_lengths.tolist(), target_lengths.tolist(), strict=True):
+            attention = np.full((target + 1, source), 0.01, np.float32)
+            for place in range(target + 1):
+                attention[place, min(place, source - 1)] = 0.9
+            found.append(Scored(np.full(target + 1, -0.25, np.float32), attention))
+        return found
+
+
+class EchoBuffers:
+    def __init__(self, runner: EchoRunner, sentences: int, beam_size: int) -> None:
+        self.runner, self.beam_size = runner, beam_size
+        self.sources: list[np.ndarray] = [np.array([EOS])] * sentences
+
+    def place(self, slot: int, encoded: Encoded, index: int) -> None:
+        self.sources[slot] = encoded["source"][index]
+
+    def step(self, sentences: int, token_ids: np.ndarray, positions: np.ndarray, *, logits: bool) -> Step:
+        runner = self.runner
+        runner.gate.wait()
+        time.sleep(runner.delay)
+        runner.steps += 1
+        if runner.steps == runner.dies_at:
+            raise RuntimeError("planted: canary text in a message")
+        table = np.full((len(token_ids), runner.vocab), -20.0, np.float32)
+        for row, position in enumerate(positions):
+            source = self.sources[row // self.beam_size]
+            done = position >= len(source) or source[position] == EOS
+            table[row, (source[0] if runner.endless else EOS) if done else source[position]] = -0.1
+            table[row, -1] = -3.0  # a second choice, so that beams and samples differ
+            if runner.faulty is not None and runner.faulty in source:
+                table[row] = np.nan
+        ids = np.argsort(-table, axis=1, kind="stable")[:, :CANDIDATES]
+        return Step(ids, np.take_along_axis(table, ids, axis=1), table if logits else None)
+
+    def copy_rows(self, sources: np.ndarray, targets: np.ndarray, length: int) -> int:
+        return 0
+
+    def move(self, source: int, target: int, length: int) -> int:
+        self.sources[target] = self.sources[source]
+        return 0
+
+
+class Loader:
+    """Stands where serving.loading.load_translator stands; only the runner is not real."""
+
+    def __init__(self, runner: EchoRunner, engine: type[Engine] = Engine) -> None:
+        self.runner, self.engine = runner, engine
+        self.gate = threading.Event()  # loading waits for it
+        self.gate.set()
+        self.engines: list[Engine] = []
+
+    def __call__(self, bundle: Bundle, *, limits: EngineLimits, observer: Observer | None, **_: Any) -> Translator:
+        self.gate.wait()
+        bundle.verify()
+        engine = self.engine(self.runner, limits, observer)
+        engine.start()
+        self.runner.steps = 0  # those of warming up are not counted
+        self.engines.append(engine)
+        return Translator(bundle, engine, limits, precision="fp32", provider="CPUExecutionProvider")
+
+
+class Running:
+    """A server that runs, a channel to it, and what a test wants of both."""
+
+    def __init__(self, server: Server, loader: Loader, task: asyncio.Task[int], channel: grpc.aio.Channel) -> None:
+        self.server, self.loader, self.task, self.channel = server, loader, task, channel
+        self.runner = loader.runner
+        self.stub: Any = pb_grpc.TranslationServiceStub(channel)  # the async one
+
+    def call(self, *texts: str, seconds: float | None = 20, **fields: Any) -> Any:
+        """A Translate on its way."""
+        return self.stub.Translate(pb.TranslateRequest(texts=texts, **fields), timeout=seconds)
+
+    async def translate(self, *texts: str, **fields: Any) -> pb.TranslateResponse:
+        reply: pb.TranslateResponse = await self.call(*texts, **fields)
+        return reply
+
+    async def stream(self, *texts: str, **fields: Any) -> list[pb.TranslateStreamResponse]:
+        return [event async for event in self.stub.TranslateStream(pb.TranslateStreamRequest(texts=texts, **fields))]
+
+    async def health(self, service: str = "") -> int:
+        stub: Any = health_pb2_grpc.HealthStub(self.channel)
+        reply: health_pb2.HealthCheckResponse = await stub.Check(health_pb2.HealthCheckRequest(service=service))
+        return reply.status
+
+    def metric(self, name: str, **labels: str) -> float:
+        """The value of one series; of an unknown one an error, so that a test cannot pass by a wrong name."""
+        value = self.server.metrics.registry.get_sample_value(name, labels)
+        if value is None:
+            raise KeyError(f"{name}{labels}")
+        return value
+
+    async def until(self, condition: Any) -> None:
+        """Wait for a condition, ten seconds at most."""
+        async with asyncio.timeout(10):
+            while not condition():  # noqa: ASYNC110
+                await asyncio.sleep(0.005)
+
+
+@asynccontextmanager
+async def running(
+    runner: EchoRunner | None = None,
+    *,
+    ready: bool = True,
+    bundles: tuple[dict[str, Any], ...] = ({},),
+    engine: type[Engine] = Engine,
+    **settings: Any,
+) -> AsyncIterator[Running]:
+    """A server on free ports, in this process; settings: those of serving.settings."""
+    loader = Loader(runner or EchoRunner(), engine)
+    if not ready:
+        loader.gate.clear()
+    with tempfile.TemporaryDirectory() as folder:
+        for values in bundles:
+            bundle(Path(folder), **values)
+        values = {"models": (folder,), "port": 0, "metrics_port": 0, "drain_seconds": 5, **settings}
+        announced = asyncio.Event()
+        server = Server(Settings.model_validate(values), lambda _: announced.set(), loader)
+        task = asyncio.create_task(server.run())
+        waiting = asyncio.create_task(announced.wait() if ready else server.bound.wait())
+        await asyncio.wait({task, waiting}, return_when=asyncio.FIRST_COMPLETED)
+        waiting.cancel()
+        if task.done():
+            task.result()
+        channel = grpc.aio.insecure_channel(f"127.0.0.1:{server.port}")
+        try:
+            yield Running(server, loader, task, channel)
+        finally:
+            loader.gate.set()
+            loader.runner.gate.set()
+            if not task.done():
+                server.stop()
+            await asyncio.wait({task}, timeout=20)
+            await channel.close()

@@ -1,0 +1,236 @@
+"""A server's life: not ready before it is warm, drained when it is told to go, ended when its engine dies."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from google.rpc import code_pb2
+from grpc_health.v1 import health_pb2
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+
+from lingon.errors import BundleError, LingonError
+from lingon.translation.v1 import translation_pb2 as pb
+from serving.server import SERVICE
+from tests.serving.fakes import EchoRunner, bundle, running
+
+SERVING, NOT_SERVING = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
+ROOT = Path(__file__).parent.parent.parent
+MAIN = """
+import asyncio, sys
+from serving.logs import configure
+from serving.server import Server
+from serving.settings import Settings
+from tests.serving import fakes
+configure("console", "debug")
+
+async def main():
+    loader = fakes.Loader(fakes.EchoRunner(delay=float(sys.argv[2]), endless=True))
+    if "slow" in sys.argv:
+        loader.gate.clear()
+    settings = Settings.model_validate({"models": (sys.argv[1],), "port": 0, "metrics_port": 0, "drain_seconds": 10})
+    server = Server(settings, lambda line: print(server.port, server.metrics_port, flush=True), loader)
+    task = asyncio.create_task(server.run())
+    await server.bound.wait()
+    print("bound", flush=True)
+    return await task
+
+sys.exit(asyncio.run(main()))
+"""
+
+
+def get(port: int, path: str) -> tuple[int, str]:
+    """Status and body of the HTTP endpoint."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as reply:
+            return reply.status, reply.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+async def test_health_is_serving_only_once_models_are_warm():
+    async with running(ready=False) as server:
+        names = ("", SERVICE, "model/en-de")
+        before = [await server.health(name) for name in names]
+        http = await asyncio.to_thread(get, server.server.metrics_port, "/healthz")
+        server.loader.gate.set()
+        async with asyncio.timeout(10):
+            while await server.health() != SERVING:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        after = [await server.health(name) for name in names]
+        with pytest.raises(grpc.aio.AioRpcError) as raised:
+            await server.health("model/nope")
+        assert (await server.translate("Tom")).results[0].status.code == code_pb2.OK
+        assert await asyncio.to_thread(get, server.server.metrics_port, "/healthz") == (200, "SERVING\n")
+        assert (await asyncio.to_thread(get, server.server.metrics_port, "/nope"))[0] == 404
+    assert before == [NOT_SERVING] * 3
+    assert after == [SERVING] * 3
+    assert http == (503, "NOT_SERVING\n")
+    assert raised.value.code() == grpc.StatusCode.NOT_FOUND
+
+
+@pytest.mark.parametrize("offered", [True, False])
+async def test_reflection_tells_the_contract_unless_it_is_off(offered: bool):
+    async with running(reflection=offered) as server:
+        stub: Any = reflection_pb2_grpc.ServerReflectionStub(server.channel)
+        call = stub.ServerReflectionInfo(iter([reflection_pb2.ServerReflectionRequest(list_services="")]))
+        if not offered:
+            with pytest.raises(grpc.aio.AioRpcError):
+                await call.read()
+            return
+        reply = await call.read()
+        call.cancel()
+    assert SERVICE in [service.name for service in reply.list_services_response.service]
+
+
+async def test_a_drain_finishes_what_is_inside_and_refuses_what_is_new():
+    async with running(EchoRunner(delay=0.02, endless=True)) as server:
+        inside = server.call("Tom", "The sea", options=pb.DecodingOptions(return_alignment=True))
+        await server.until(lambda: server.metric("lingon_running_sentences", model="en-de", version="1") == 2)
+        server.server.stop()
+        await asyncio.sleep(0.05)
+        with pytest.raises(grpc.aio.AioRpcError) as raised:
+            await server.translate("Tom")
+        assert await server.health() == NOT_SERVING
+        reply = await inside
+        assert await asyncio.wait_for(server.task, 10) == 0
+    assert raised.value.code() == grpc.StatusCode.UNAVAILABLE
+    assert [len(result.hypotheses[0].alignment) > 0 for result in reply.results] == [True, True]
+
+
+async def test_between_not_serving_and_refusing_calls_are_still_answered():
+    async with running(propagation_seconds=1) as server:
+        server.server.stop()
+        await asyncio.sleep(0.1)
+        assert await server.health() == NOT_SERVING
+        assert (await server.translate("Tom")).results[0].status.code == code_pb2.OK
+
+
+async def test_what_is_not_done_when_the_drain_ends_is_unavailable():
+    async with running(EchoRunner(delay=0.05, endless=True), drain_seconds=0.1) as server:
+        inside = server.call("Tom lives in Boston", "The old man and the sea")
+        await server.until(lambda: server.metric("lingon_running_sentences", model="en-de", version="1") == 2)
+        server.server.stop()
+        with pytest.raises(grpc.aio.AioRpcError) as raised:
+            await inside
+        assert await asyncio.wait_for(server.task, 10) == 0
+    assert raised.value.code() == grpc.StatusCode.UNAVAILABLE
+
+
+async def test_a_dead_engine_ends_the_server_with_a_failure():
+    async with running(EchoRunner(dies_at=3)) as server:
+        reply = await server.translate("Tom lives in Boston.")
+        code = await asyncio.wait_for(server.task, 10)
+    assert reply.results[0].status.code == code_pb2.INTERNAL
+    assert "canary" not in str(reply)
+    assert code == 1
+
+
+async def test_a_port_in_use_is_one_clear_line():
+    async with running() as server:
+        with pytest.raises(LingonError, match=f"127.0.0.1:{server.server.port}: it is in use"):
+            async with running(port=server.server.port):
+                pass
+        with pytest.raises(LingonError, match="--metrics-port"):
+            async with running(metrics_port=server.server.metrics_port):
+                pass
+
+
+async def test_an_altered_bundle_is_never_served(tmp_path: Path):
+    path = bundle(tmp_path).folder / "tokenizer.model"
+    path.write_bytes(path.read_bytes()[:-1] + b"x")
+    with pytest.raises(BundleError, match=r"tokenizer\.model: was altered"):
+        async with running(models=(tmp_path,)):
+            pass
+
+
+async def test_an_empty_folder_of_models_says_what_to_do(tmp_path: Path):
+    with pytest.raises(BundleError, match="no bundle is here"):
+        async with running(models=(tmp_path,)):
+            pass
+
+
+def start(folder: Path, *arguments: object) -> subprocess.Popen[str]:
+    """A server in a process of its own, bound; folder gets its bundle."""
+    bundle(folder)
+    command = [sys.executable, "-c", MAIN, str(folder), *map(str, arguments)]
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "bound\n"
+    return process
+
+
+def ready(process: subprocess.Popen[str]) -> tuple[int, int]:
+    """The ports of a server, once it serves: gRPC, metrics."""
+    assert process.stdout is not None
+    grpc_port, metrics_port = map(int, process.stdout.readline().split())
+    return grpc_port, metrics_port
+
+
+async def test_sigterm_lets_calls_in_flight_finish_and_exits_with_0(tmp_path: Path):
+    process = start(tmp_path, 0.02)
+    port, _ = await asyncio.to_thread(ready, process)
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        translate = channel.unary_unary(
+            f"/{SERVICE}/Translate",
+            request_serializer=pb.TranslateRequest.SerializeToString,
+            response_deserializer=pb.TranslateResponse.FromString,
+        )
+        calls = [translate(pb.TranslateRequest(texts=["canary text", f"Tom {number}"])) for number in range(10)]
+        await asyncio.sleep(0.3)
+        process.send_signal(signal.SIGTERM)
+        replies = await asyncio.gather(*calls)
+    _, errors = await asyncio.to_thread(process.communicate, timeout=20)
+    assert process.returncode == 0
+    assert [len(result.hypotheses) for reply in replies for result in reply.results] == [1] * 20
+    assert "draining" in errors
+    assert "canary" not in errors  # not even at level debug
+
+
+def test_a_signal_while_loading_ends_the_server_soon(tmp_path: Path):
+    process = start(tmp_path, 0, "slow")
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(timeout=10) == 0
+    process.communicate()
+
+
+def test_a_second_signal_ends_the_server_at_once(tmp_path: Path):
+    process = start(tmp_path, 1)
+    port, metrics_port = ready(process)
+    with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+        call = channel.unary_unary(f"/{SERVICE}/Translate")
+        future = call.future(pb.TranslateRequest(texts=["Tom"]).SerializeToString())
+        while "lingon_requests_in_flight 1.0" not in get(metrics_port, "/metrics")[1]:
+            time.sleep(0.02)
+        process.send_signal(signal.SIGTERM)
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(timeout=0.5)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=3) == 1
+        future.cancel()
+    process.communicate()
+
+
+def test_logs_are_json_where_asked_for_and_hold_no_message_of_foreign_errors():
+    code = (
+        "import logging; from serving.logs import configure, fault; configure('json', 'info')\n"
+        "try:\n    {}['canary']\nexcept KeyError as error:\n"
+        "    fault(logging.getLogger('x'), 'a call failed', error, request_id='r1')\n"
+        "    logging.getLogger('x').exception('the engine died')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    lines = [json.loads(line) for line in done.stderr.splitlines()]
+    assert [line["error"] for line in lines] == ["KeyError", "KeyError"]
+    assert lines[0]["request_id"] == "r1"
+    assert "canary" not in done.stderr
