@@ -29,7 +29,7 @@ def random_model(seed: int = 0, **settings: Any) -> Transformer:
     with torch.no_grad():
         for parameter in model.parameters():
             parameter += 0.1 * torch.randn_like(parameter)
-        model.output.weight[EOS] *= 0.7 if model.settings.positions == "learned" else 1.5
+        model.output.weight[EOS] *= 1.5
     return model
 
 

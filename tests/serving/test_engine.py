@@ -81,7 +81,7 @@ def options_for(runner: Runner, source: Sequence[int], **options: Any) -> Option
 
 
 @pytest.mark.parametrize(
-    "settings", [{}, {"norm": "pre"}, {"activation": "gelu", "tie": "none"}, {"positions": "learned"}]
+    "settings", [{}, {"norm": "pre"}, {"activation": "gelu", "tie": "none"}, {"positions": "learned", "tie": "decoder"}]
 )
 @pytest.mark.parametrize(("beam_size", "penalty"), [(1, 0.0), (2, 0.0), (4, 1.0), (5, 0.6)])
 def test_the_engine_finds_what_the_reference_search_finds(
@@ -108,7 +108,7 @@ def test_the_engine_finds_what_the_reference_search_finds(
     for mine, theirs in zip(found, expected, strict=True):
         assert [each.score for each in mine] == pytest.approx([each.score for each in theirs], abs=1e-4)
     assert len({row[0].tokens for row in found}) > 2, "the random model says different things"
-    if beam_size == 1:
+    if beam_size == 1 and settings.get("positions") != "learned":
         assert {row[0].finished for row in found} == {True, False}
 
 

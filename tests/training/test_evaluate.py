@@ -7,7 +7,7 @@ import pytest
 from typer import Typer
 from typer.testing import CliRunner
 
-from lingon.errors import CorpusError, LingonError, SettingsError
+from lingon.errors import CorpusError, SettingsError
 from lingon.evaluate import evaluate, kind_of
 from lingon.scoring import score
 from tests.training.helpers import train, write_config
@@ -25,19 +25,6 @@ def run(tmp_path_factory: pytest.TempPathFactory, digits: Path) -> Path:
     return folder / "run"
 
 
-@pytest.fixture
-def declared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An installed distribution that declares what translates with a checkpoint, as ours does."""
-    metadata = tmp_path / "site" / "lingon_test-0.dist-info"
-    metadata.mkdir(parents=True)
-    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: lingon-test\nVersion: 0\n")
-    entries = (
-        "checkpoint = training.evaluation:translate_lines [train]\nbundle = no_such_module:translate_lines [serve]\n"
-    )
-    (metadata / "entry_points.txt").write_text(f"[lingon.translators]\n{entries}")
-    monkeypatch.syspath_prepend(tmp_path / "site")
-
-
 def run_verb(*arguments: object) -> str:
     app = Typer()
     app.command()(evaluate)
@@ -46,7 +33,6 @@ def run_verb(*arguments: object) -> str:
     return result.output
 
 
-@pytest.mark.usefixtures("declared")
 def test_a_checkpoint_is_scored_on_a_test_set(run: Path, digits: Path, tmp_path: Path) -> None:
     files = ("--source", digits / "test.source", "--target", digits / "test.target")
     figures = json.loads(run_verb(run, *files, "--beam-size", 2, "--json", "--output", tmp_path / "hypotheses"))
@@ -59,14 +45,6 @@ def test_a_checkpoint_is_scored_on_a_test_set(run: Path, digits: Path, tmp_path:
     table = run_verb(run, *files, "--limit", 5, "--beam-size", 1)
     assert "bleu_signature" in table
     assert [line.split()[1] for line in table.splitlines() if line.startswith("sentences ")] == ["5"]
-
-
-@pytest.mark.usefixtures("declared")
-def test_a_missing_extra_is_named(tmp_path: Path, digits: Path) -> None:
-    (tmp_path / "en-de" / "1").mkdir(parents=True)
-    (tmp_path / "en-de" / "1" / "manifest.json").write_text("{}")
-    with pytest.raises(LingonError, match=r"extra 'serve'.*no_such_module is missing.*lingon\[serve\]"):
-        evaluate(tmp_path / "en-de", digits / "test.source", digits / "test.target")
 
 
 def test_a_folder_with_a_manifest_or_versions_is_a_bundle_and_any_other_a_checkpoint(tmp_path: Path) -> None:
