@@ -99,7 +99,7 @@ class EchoRunner:
 
     gate: the decoder waits for it before every step
     delay: seconds of a step
-    faulty: a text that holds this piece fails
+    faulty: a text that holds this piece, or this token, fails
     endless: translations go on until they are cut
     dies_at: the step of the whole run at which the runtime raises
     """
@@ -108,7 +108,7 @@ class EchoRunner:
         self,
         *,
         delay: float = 0.0,
-        faulty: str | None = None,
+        faulty: str | int | None = None,
         endless: bool = False,
         dies_at: int | None = None,
         limits: Limits = LIMITS,
@@ -116,7 +116,7 @@ class EchoRunner:
         self.gate = threading.Event()
         self.gate.set()
         self.limits, self.delay, self.endless, self.dies_at = limits, delay, endless, dies_at
-        self.faulty = None if faulty is None else tokenizer().encode_source(faulty)[0]
+        self.faulty = tokenizer().encode_source(faulty)[0] if isinstance(faulty, str) else faulty
         self.vocab = tokenizer().target_vocab
         self.steps = self.encoded = 0
 

@@ -1,4 +1,4 @@
-"""The engine on real tiny models (random weights) and, for faults, on a toy at the Runner seam."""
+"""The engine on real tiny models (random weights) and, for faults, on a fake at the Runner seam."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from serving.observer import Silent
 from serving.runner import Runner
 from serving.scheduler import EngineLimits
 from tests.models import limits_of, random_model, random_runner, random_sources
-from tests.serving.toy import ToyRunner
+from tests.serving.fakes import EchoRunner
 from training.search import SearchSettings, translate
 
 Outcome = tuple[Hypothesis, ...] | RequestError
@@ -193,7 +193,7 @@ def test_a_greedy_batch_that_nobody_leaves_copies_no_past() -> None:
 
 def test_finished_sentences_make_room_at_once() -> None:
     recorder = Recorder()
-    with running(ToyRunner(), recorder, max_rows=64) as desk:
+    with running(EchoRunner(), recorder, max_rows=64) as desk:
         sources = [(*range(5, 5 + length), EOS) for length in (2, 9, 4, 30)]
         outcomes = desk.translate(sources, [Options(max_output_tokens=60)] * 4)
     assert [best.tokens for (best,) in outcomes] == [source[:-1] for source in sources]
@@ -201,7 +201,7 @@ def test_finished_sentences_make_room_at_once() -> None:
 
 
 def test_a_job_never_waits_for_the_batch_before_it_to_end() -> None:
-    runner = ToyRunner()
+    runner = EchoRunner()
     with running(runner) as desk:
         runner.gate.clear()
         desk.engine.submit([desk.job((*range(4, 60), EOS), 0, options=Options(max_output_tokens=100))])
@@ -233,7 +233,7 @@ def test_scoring_gives_what_decoding_gave() -> None:
 
 
 def test_a_full_queue_takes_all_of_a_request_or_none() -> None:
-    runner = ToyRunner()
+    runner = EchoRunner()
     with running(runner, max_queue_texts=5, max_rows=1) as desk:
         runner.gate.clear()
         desk.engine.submit([desk.job((5, EOS), 0)])
@@ -247,7 +247,7 @@ def test_a_full_queue_takes_all_of_a_request_or_none() -> None:
 
 
 def test_a_cancelled_job_leaves_at_the_next_step_and_its_neighbours_stay() -> None:
-    runner = ToyRunner(endless=True)
+    runner = EchoRunner(endless=True)
     with running(runner) as desk:
         runner.gate.clear()
         jobs = [desk.job((5, 6, EOS), index, options=Options(max_output_tokens=40)) for index in range(3)]
@@ -263,7 +263,7 @@ def test_a_cancelled_job_leaves_at_the_next_step_and_its_neighbours_stay() -> No
 
 
 def test_an_expired_job_ends_waiting_or_running() -> None:
-    runner, recorder = ToyRunner(endless=True), Recorder()
+    runner, recorder = EchoRunner(endless=True), Recorder()
     with running(runner, recorder, max_rows=1) as desk:
         runner.gate.clear()
         soon = time.monotonic() + 0.05
@@ -277,7 +277,7 @@ def test_an_expired_job_ends_waiting_or_running() -> None:
 
 
 def test_a_text_without_numbers_fails_alone() -> None:
-    with running(ToyRunner(faulty=9)) as desk:
+    with running(EchoRunner(faulty=9)) as desk:
         sources = [(5, 6, EOS), (5, 9, EOS), (7, EOS)]
         outcomes = desk.translate(sources, [Options()] * 3)
     assert isinstance(outcomes[1], EngineFault)
@@ -285,15 +285,15 @@ def test_a_text_without_numbers_fails_alone() -> None:
 
 
 def test_a_dead_engine_answers_everybody_and_takes_nobody(caplog: pytest.LogCaptureFixture) -> None:
-    runner = ToyRunner()
+    runner = EchoRunner()
     with running(runner, max_rows=2) as desk:
         runner.gate.clear()
         desk.engine.submit([desk.job((5, 6, 7, EOS), index) for index in range(5)])
-        runner.fails_at = runner.steps + 2
+        runner.dies_at = runner.steps + 2
         runner.gate.set()
         outcomes = desk.collect(5)
         assert all(isinstance(outcome, EngineFault) for outcome in outcomes.values())
-        assert not any("secret" in str(outcome) for outcome in outcomes.values())
+        assert not any("canary" in str(outcome) for outcome in outcomes.values())
         time.sleep(0.05)
         assert not desk.engine.healthy
         with pytest.raises(EngineFault):
@@ -302,7 +302,7 @@ def test_a_dead_engine_answers_everybody_and_takes_nobody(caplog: pytest.LogCapt
 
 
 def test_stopping_finishes_what_is_there_and_refuses_the_rest() -> None:
-    runner = ToyRunner()
+    runner = EchoRunner()
     with running(runner) as desk:
         runner.gate.clear()
         desk.engine.submit([desk.job((*range(5, 20), EOS), index) for index in range(4)])
@@ -318,7 +318,7 @@ def test_stopping_finishes_what_is_there_and_refuses_the_rest() -> None:
 
 
 def test_stopping_cancels_what_does_not_finish_in_time() -> None:
-    runner = ToyRunner(endless=True)
+    runner = EchoRunner(endless=True)
     with running(runner) as desk:
         runner.gate.clear()
         desk.engine.submit([desk.job((5, EOS), 0, options=Options(max_output_tokens=200))])
