@@ -201,11 +201,12 @@ class Lane:
         self._tokens[slots, :, :longest] = self._tokens[by_parent][:, :, :longest]
         self._log_probs[slots, :, :longest] = self._log_probs[by_parent][:, :, :longest]
         copies: list[tuple[int, int]] = []
-        for slot, ranks in zip(slots.tolist(), parents, strict=True):
-            self._rows[slot], needed = assign_rows(self._rows[slot], ranks)
+        rows = self._rows[slots].tolist()
+        for index, (slot, ranks) in enumerate(zip(slots.tolist(), parents.tolist(), strict=True)):
+            rows[index], needed = assign_rows(rows[index], ranks)
             first = slot * self.beam_size
-            if self._steps[slot] > 0 or needed:
-                copies += [(first + source, first + target) for source, target in needed]
+            copies += [(first + source, first + target) for source, target in needed]
+        self._rows[slots] = rows
         if copies:
             sources, targets = np.array(copies).T
             # The step has written the position of its token, so that a past is one longer than the tokens decided.

@@ -57,21 +57,22 @@ def survive(ranked: Ranked, beam_size: int) -> Survivors:
     return Survivors(*(np.take_along_axis(column, chosen, axis=1) for column in ranked))
 
 
-def assign_rows(rows: np.ndarray, parents: np.ndarray) -> tuple[np.ndarray, list[tuple[int, int]]]:
+def assign_rows(rows: list[int], parents: list[int]) -> tuple[list[int], list[tuple[int, int]]]:
     """Rows of the new ranks of one sentence, and the copies (source row, target row) that this needs.
 
-    rows: (beam_size), the row of each old rank; parents: (beam_size), the old rank each new one continues.
-    The first child of a parent stays in its row; the others take rows whose hypotheses have no child.
+    rows: the row of each old rank; parents: the old rank that each new one continues. The first child of a parent
+    stays in its row; the others take rows whose hypotheses have no child.
     """
-    free = [int(row) for old, row in enumerate(rows) if old not in parents]
-    assigned, copies, taken = np.empty_like(rows), [], set[int]()
-    for new, parent in enumerate(parents):
-        row = int(rows[parent])
+    taken: set[int] = set()
+    free = [row for old, row in enumerate(rows) if old not in parents]
+    assigned, copies = [], []
+    for parent in parents:
+        row = rows[parent]
         if row in taken:
             copies.append((row, free.pop()))
             row = copies[-1][1]
         taken.add(row)
-        assigned[new] = row
+        assigned.append(row)
     return assigned, copies
 
 

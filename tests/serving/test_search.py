@@ -36,12 +36,11 @@ def test_survivors_are_the_best_that_do_not_end() -> None:
 
 @given(st.lists(st.integers(0, 4), min_size=5, max_size=5), st.permutations(range(5)))
 def test_every_child_gets_a_row_of_its_own_that_holds_its_parents_past(parents: list[int], rows: list[int]) -> None:
-    before = np.array(rows)
-    assigned, copies = assign_rows(before, np.array(parents))
+    assigned, copies = assign_rows(rows, parents)
     past = {row: row for row in rows}  # what each row holds: the row that it came from
     past |= {target: source for source, target in copies}
-    assert sorted(assigned.tolist()) == list(range(5))
-    assert [past[row] for row in assigned.tolist()] == [rows[parent] for parent in parents]
+    assert sorted(assigned) == list(range(5))
+    assert [past[row] for row in assigned] == [rows[parent] for parent in parents]
     assert len(copies) == 5 - len(set(parents)), "only a parent's further children are copied"
 
 
