@@ -23,6 +23,9 @@ def export(
         int | None, typer.Option(help="Decoder layer whose cross-attention tells alignments; else the last but one.")
     ] = None,
     card: Annotated[Path | None, typer.Option(help="Text for the model card: attribution, scores.")] = None,
+    attach: Annotated[
+        list[Path] | None, typer.Option(help="A picture or text to put beside the card; repeat it.")
+    ] = None,
 ) -> None:
     """Export a checkpoint as a verified ONNX bundle."""
     from export.pipeline import ExportSettings, export_checkpoint
@@ -44,9 +47,19 @@ def export(
         beam_size=beam_size,
         length_penalty=length_penalty,
         alignment_layer=alignment_layer,
-        card=card.read_text(encoding="utf-8") if card else "",
+        card=_text(card) if card else "",
+        attachments=tuple(attach or ()),
     )
     bundle = export_checkpoint(
         loaded, folder, fitting[:gate_sentences], settings, say=lambda line: typer.echo(line, err=True)
     )
     print_report(bundle)
+
+
+def _text(path: Path) -> str:
+    from lingon.errors import SettingsError
+
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"--card {path}: {error}") from None

@@ -41,6 +41,7 @@ class ExportSettings:
     output_extra: int = 16
     alignment_layer: int | None = None  # the last but one where nothing is said
     card: str = ""  # text of the model card's own part
+    attachments: tuple[Path, ...] = ()  # files that go beside the card, such as its pictures
 
     def __post_init__(self) -> None:
         unknown = [name for name in self.precisions if name not in DTYPES]
@@ -64,7 +65,7 @@ def export_checkpoint(
     pairs: what parity and quality are proven on. Raises ParityError where a graph does not answer as the checkpoint.
     """
     checkpoint.model.to("cpu").eval()
-    files: dict[str, bytes] = dict(checkpoint.tokenizer.files())
+    files: dict[str, bytes] = dict(checkpoint.tokenizer.files()) | _attached(settings.attachments)
     manifest = _manifest(checkpoint, folder, settings)
     reports: dict[str, Precision] = {}
     for precision in settings.precisions:
@@ -77,6 +78,16 @@ def export_checkpoint(
     manifest = replace(manifest, precisions=reports)
     files[names.CARD] = model_card(checkpoint, manifest, settings.card).encode()
     return write_bundle(folder / str(manifest.version), manifest, files)
+
+
+def _attached(paths: Sequence[Path]) -> dict[str, bytes]:
+    for path in paths:
+        if path.suffix not in (".svg", ".png", ".md", ".txt"):
+            raise SettingsError(f"--attach takes .svg, .png, .md and .txt files, got {path}")
+    try:
+        return {path.name: path.read_bytes() for path in paths if path.name != names.CARD}
+    except OSError as error:
+        raise SettingsError(f"--attach {error.filename}: {error.strerror}") from None
 
 
 def _manifest(checkpoint: Checkpoint, folder: Path, settings: ExportSettings) -> Manifest:

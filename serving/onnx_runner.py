@@ -7,6 +7,7 @@ Gemm whose rows are independent, self-attention reads each row's own length, and
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -86,9 +87,11 @@ class OnnxRunner:
 
 
 class OnnxBuffers:
-    """See serving.runner.Buffers. All states lie in NumPy arrays; the graph reads and grows them in place.
+    """See serving.runner.Buffers. All states lie in NumPy arrays.
 
-    A binding is made once for every number of sentences: the first n slots are the beginning of each array.
+    On the CPU the graph reads and grows them in place: a binding is made once for every number of sentences, as the
+    first n slots are the beginning of each array. On CUDA every step carries them to the card and back, which is
+    right but slow: states that stay on the card are still to come.
     """
 
     def __init__(
@@ -101,6 +104,7 @@ class OnnxBuffers:
         capacity: int,
     ) -> None:
         self._session, self._beam_size = session, beam_size
+        self.in_place = session.get_providers()[0] == CPU
         self._memory = manifest.states_of("memory")
         self._recurrent = manifest.states_of("recurrent")
         self._caches = manifest.states_of("cache")
@@ -135,9 +139,15 @@ class OnnxBuffers:
         rows = len(token_ids)
         self._arrays[names.TOKEN_IDS][:rows] = token_ids
         self._arrays[names.POSITIONS][:rows] = positions
-        if (sentences, logits) not in self._bindings:
-            self._bindings[sentences, logits] = self._bind(sentences, logits)
-        self._session.run_with_iobinding(self._bindings[sentences, logits])
+        if logits and len(self._arrays[names.LOGITS]) == 0:
+            shape = (len(self._arrays[names.TOKEN_IDS]), *self._arrays[names.LOGITS].shape[1:])
+            self._arrays[names.LOGITS] = np.zeros(shape, self._arrays[names.LOGITS].dtype)
+        if self.in_place:
+            if (sentences, logits) not in self._bindings:
+                self._bindings[sentences, logits] = self._bind(sentences, logits)
+            self._session.run_with_iobinding(self._bindings[sentences, logits])
+        else:
+            self._run_copying(sentences, logits)
         return Step(
             self._arrays[names.CANDIDATE_IDS][:rows],
             self._arrays[names.CANDIDATE_LOG_PROBS][:rows],
@@ -162,24 +172,36 @@ class OnnxBuffers:
         beams = np.arange(self._beam_size)
         return self.copy_rows(source * self._beam_size + beams, target * self._beam_size + beams, length)
 
-    def _bind(self, sentences: int, logits: bool) -> ort.IOBinding:
-        binding, rows = self._session.io_binding(), sentences * self._beam_size
-        if logits and len(self._arrays[names.LOGITS]) < rows:
-            most = len(self._arrays[names.TOKEN_IDS])
-            self._arrays[names.LOGITS] = np.zeros(
-                (most, *self._arrays[names.LOGITS].shape[1:]), self._arrays[names.LOGITS].dtype
-            )
+    def _inputs(self, sentences: int) -> Iterator[tuple[str, str, int]]:
+        """Of every input of the graph: its name, the name of its array, and how much of it is read."""
         for name in (*(state.name for state in self._memory), names.MEMORY_LENGTHS):
-            self._bind_one(binding.bind_input, name, name, sentences)
+            yield name, name, sentences
         for name in (names.TOKEN_IDS, names.POSITIONS):
-            self._bind_one(binding.bind_input, name, name, rows)
+            yield name, name, sentences * self._beam_size
         for state in (*self._caches, *self._recurrent):
-            # The same memory as past and as present: the step appends in place.
-            self._bind_one(binding.bind_input, names.past_name(state.name), state.name, rows)
-            self._bind_one(binding.bind_output, names.present_name(state.name), state.name, rows)
+            yield names.past_name(state.name), state.name, sentences * self._beam_size
+
+    def _outputs(self, sentences: int, logits: bool) -> Iterator[tuple[str, str, int]]:
+        """The same of every output. Past and present of a state are one array: the step appends in place."""
+        for state in (*self._caches, *self._recurrent):
+            yield names.present_name(state.name), state.name, sentences * self._beam_size
         for name in (names.CANDIDATE_IDS, names.CANDIDATE_LOG_PROBS, *([names.LOGITS] if logits else [])):
-            self._bind_one(binding.bind_output, name, name, rows)
+            yield name, name, sentences * self._beam_size
+
+    def _bind(self, sentences: int, logits: bool) -> ort.IOBinding:
+        binding = self._session.io_binding()
+        for each in self._inputs(sentences):
+            self._bind_one(binding.bind_input, *each)
+        for each in self._outputs(sentences, logits):
+            self._bind_one(binding.bind_output, *each)
         return binding
+
+    def _run_copying(self, sentences: int, logits: bool) -> None:
+        feed = {name: self._arrays[array][:count] for name, array, count in self._inputs(sentences)}
+        wanted = list(self._outputs(sentences, logits))
+        found = self._session.run([name for name, _, _ in wanted], feed)
+        for (_, array, count), values in zip(wanted, found, strict=True):
+            self._arrays[array][:count] = values
 
     def _bind_one(self, bind: Any, name: str, array_name: str, count: int) -> None:
         array = self._arrays[array_name]

@@ -129,3 +129,20 @@ def test_logits_are_handed_out_where_they_are_asked_for() -> None:
         step.candidate_log_probs, abs=1e-5
     )
     assert (np.diff(step.candidate_log_probs, axis=1) <= 0).all()
+
+
+def test_states_carried_to_the_graph_and_back_give_what_states_in_place_give() -> None:
+    runner, sources = random_runner(), random_sources(3)
+    encoded = encode(runner, sources)
+    found = []
+    for in_place in (True, False):
+        buffers = runner.open(3, 1, 32, 16)
+        buffers.in_place = in_place
+        for slot in range(3):
+            buffers.place(slot, encoded, slot)
+        for step in range(STEPS):
+            tokens, positions = np.array([5, 6, 7]) + step, np.full(3, step)
+            last = buffers.step(3, tokens, positions, logits=True)
+        assert last.logits is not None
+        found.append((last.candidate_log_probs.copy(), last.candidate_ids.copy(), last.logits.copy()))
+    assert all(np.array_equal(one, other) for one, other in zip(*found, strict=True))
