@@ -17,7 +17,7 @@ from lingon.text import BOS, EOS, UNK, Tokenizer
 from serving.engine import Engine
 from serving.job import Hypothesis, Options
 from serving.runner import Runner
-from serving.scheduler import NARROWEST, EngineLimits, width_for
+from serving.scheduler import EngineLimits, width_for
 from training.batches import pad
 from training.model import Transformer
 from training.search import Hypothesis as Reference
@@ -26,7 +26,7 @@ from training.search import SearchSettings, translate
 TOLERANCE = {"float32": 1e-4, "float16": 5e-2}  # of a log-probability
 NEAR_TIE = 1e-4  # two candidates this close in both are a toss-up
 MAX_EXCUSED = 0.005  # of the sentences
-ROWS, SOURCES, PASTS = (1, 2, 5), (2, 7, 16), (0, 1, 6)
+ROWS, SOURCES, PASTS = (1, 2, 5), (1, 7, 16, 33), (0, 1, 6)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +147,7 @@ class _Case:
         def ids(length: int, vocab: int) -> list[int]:
             return list(random.integers(UNK + 1, vocab, length).tolist())
 
-        lengths = [longest, *random.integers(2, longest + 1, rows - 1)]
+        lengths = [longest, *random.integers(min(2, longest), longest + 1, rows - 1)]
         pasts = [past, *random.integers(0, past + 1, rows - 1)]
         return cls(
             [[*ids(int(length) - 1, source_vocab), EOS] for length in lengths],
@@ -177,7 +177,7 @@ def _step_difference(model: Transformer, runner: Runner, case: _Case) -> float:
     """Feed all rows in one batch, each from its own step on, so that their pasts differ in length."""
     rows, longest = len(case.sources), int(case.target_lengths.max())
     encoded = runner.encode(pad(case.sources).numpy(), case.source_lengths)
-    buffers = runner.open(rows, 1, NARROWEST, longest + 1)
+    buffers = runner.open(rows, 1, width_for(int(case.source_lengths.max())), longest + 1)
     for row in range(rows):
         buffers.place(row, encoded, row)
     expected, difference = _expected(model, case), 0.0

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import onnxruntime as ort
-
 from lingon.bundle import Bundle
 from lingon.errors import DeviceError
+from serving import cuda
 from serving.onnx_runner import CPU, CUDA
 
 PREFERRED = {CPU: ("int8", "fp32"), CUDA: ("fp16",)}
@@ -44,8 +43,8 @@ def choose(bundle: Bundle, device: str = "auto", precision: str | None = None) -
 
 
 def _why_not_cuda(bundle: Bundle) -> str | None:
-    if CUDA not in ort.get_available_providers():
-        return "this onnxruntime has no CUDA provider; install 'lingon[gpu]' in place of 'lingon[serve]'"
+    if missing := cuda.why_not():
+        return missing
     if not any(entry.provider == CUDA for entry in bundle.manifest.precisions.values()):
         return f"{bundle.label} has no precision for it; export one with --precision fp32,fp16"
     return None

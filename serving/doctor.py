@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
-import importlib.util
 import os
 import platform
 import re
@@ -14,9 +12,9 @@ from typing import Any
 
 from lingon.bundle import is_bundle, open_bundle
 from lingon.errors import BundleError
+from serving import cuda
 from serving.cores import granted_cores, usable_cores
 
-CUDA = "CUDAExecutionProvider"
 VERSIONS = ("lingon", "grpcio", "protobuf", "numpy", "onnxruntime", "onnxruntime-gpu", "sentencepiece", "torch")
 
 
@@ -24,12 +22,12 @@ def examine(paths: Iterable[Path]) -> dict[str, Any]:
     """All findings, ready for JSON; paths: where bundles are looked for."""
     models = [finding for path in paths for finding in _models(path)]
     extras = _extras()
-    runs = _has("onnxruntime") and not (extras.get("serve") and extras.get("gpu"))
+    runs = cuda.providers() and not (extras.get("serve") and extras.get("gpu"))
     return {
         "versions": {"python": platform.python_version()} | {name: _version(name) for name in VERSIONS},
         "cores": {"machine": os.cpu_count(), "cgroup": granted_cores(), "usable": usable_cores()},
-        "providers": _providers(),
-        "cuda": _why_not_cuda() or "usable",
+        "providers": cuda.providers(),
+        "cuda": f"not usable: {missing}" if (missing := cuda.why_not()) else "usable",
         "extras": {name: missing or "installed" for name, missing in extras.items()},
         "models": models,
         "can_serve": bool(runs and models and all(model["problem"] is None for model in models)),
@@ -87,35 +85,8 @@ def _extras() -> dict[str, list[str]]:
     return lacking
 
 
-def _providers() -> list[str]:
-    if not _has("onnxruntime"):
-        return []
-    import onnxruntime
-
-    return list(onnxruntime.get_available_providers())
-
-
-def _why_not_cuda() -> str | None:
-    if not _has("onnxruntime"):
-        return "not usable: onnxruntime is not installed; pip install 'lingon[gpu]'"
-    if CUDA not in _providers():
-        return "not usable: this onnxruntime is the CPU build; install 'lingon[gpu]' in place of 'lingon[serve]'"
-    try:
-        driver = ctypes.CDLL("libcuda.so.1")
-    except OSError:
-        return "not usable: there is no NVIDIA driver (libcuda.so.1 is not found)"
-    count = ctypes.c_int(0)
-    if driver.cuInit(0) != 0 or driver.cuDeviceGetCount(ctypes.byref(count)) != 0 or count.value == 0:
-        return "not usable: the NVIDIA driver finds no card"
-    return None
-
-
 def _version(name: str) -> str | None:
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
         return None
-
-
-def _has(module: str) -> bool:
-    return importlib.util.find_spec(module) is not None

@@ -18,10 +18,11 @@ from lingon import bundle as names
 from lingon.bundle import Bundle, Limits, Manifest, State
 from lingon.errors import BundleError, DeviceError
 from lingon.text import BOS, EOS, PAD
+from serving import cuda
 from serving.job import Scored
 from serving.runner import Encoded, Step
 
-CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
+CPU, CUDA = "CPUExecutionProvider", cuda.PROVIDER
 _TYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(int64)": np.int64}
 
 
@@ -211,6 +212,8 @@ class OnnxBuffers:
 def _session(
     graph: bytes, weights: bytes, provider: str, threads: int, origin: os.PathLike[str]
 ) -> ort.InferenceSession:
+    if provider == CUDA:
+        ort.preload_dlls()  # CUDA and cuDNN as pip installs them
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
     options.log_severity_level = 3

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import shutil
 import subprocess
@@ -11,21 +10,13 @@ from typing import Any
 
 import pytest
 
+from serving import cuda
+
 
 @functools.cache
 def gpu_missing() -> str | None:
     """Why tests marked `gpu` cannot run here."""
-    import onnxruntime
-
-    if "CUDAExecutionProvider" not in onnxruntime.get_available_providers():
-        return "onnxruntime has no CUDA provider"
-    try:
-        driver = ctypes.CDLL("libcuda.so.1")
-    except OSError:
-        return "no CUDA driver"
-    cards = ctypes.c_int(0)
-    found = driver.cuInit(0) == 0 and driver.cuDeviceGetCount(ctypes.byref(cards)) == 0 and cards.value > 0
-    return None if found else "no CUDA card"
+    return cuda.why_not()
 
 
 @functools.cache

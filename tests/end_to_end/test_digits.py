@@ -80,4 +80,4 @@ def test_a_bundle_with_one_flipped_byte_is_refused_by_name(folder: Path, tmp_pat
 
 def test_cuda_is_refused_where_there_is_none(folder: Path) -> None:
     message = lingon("serve", folder / "models" / "digits", "--device", "cuda", code=1)
-    assert "device cuda: this onnxruntime has no CUDA provider" in message
+    assert "device cuda: this onnxruntime is the CPU build" in message

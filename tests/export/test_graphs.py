@@ -38,7 +38,7 @@ def build(model: Transformer, dtype: Any = np.float32) -> dict[str, bytes]:
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_graphs_answer_as_the_model(options: dict[str, Any]) -> None:
     report = check_tensors(random_model(**options), random_runner(**options), "float32")
-    assert report.shapes == 27
+    assert report.shapes == 36
     assert 0 < report.step_difference < 1e-4
 
 
