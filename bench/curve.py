@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import math
-import sys
 from pathlib import Path
 from typing import Any
 
 import matplotlib
+import typer
 
 matplotlib.use("Agg")  # draws to files, needs no display
 
@@ -54,4 +54,4 @@ def draw(run: Path, output: Path) -> None:
 
 
 if __name__ == "__main__":
-    draw(Path(sys.argv[1]), Path(sys.argv[2]))
+    typer.run(draw)
