@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 from rich.console import Console
 from rich.table import Table
 
@@ -10,20 +12,23 @@ from lingon.bundle import Bundle
 
 def print_report(bundle: Bundle) -> None:
     """Print what the gate of every precision found."""
-    table = Table(title=f"{bundle.label}: parity", title_justify="left")
-    for column in ("precision", "provider", "gate", "check", "figure"):
-        table.add_column(column)
+    table = Table(
+        "precision", "runs on", "gate", "check", "found", title=f"{bundle.label}: parity", title_justify="left"
+    )
     for name, precision in bundle.manifest.precisions.items():
-        for check, figures in precision.report.items():
-            shown = (
-                figures
-                if not isinstance(figures, dict)
-                else ", ".join(f"{key} {_short(value)}" for key, value in figures.items())
-            )
-            table.add_row(name, precision.provider, precision.gate, check, str(shown))
-    console = Console(soft_wrap=True)
+        provider = precision.provider.removesuffix("ExecutionProvider")
+        for check, found in precision.report.items():
+            table.add_row(name, provider, precision.gate, check, _figures(found))
+    # Into a file or a pipe the table is as wide as its figures: there is no screen to fit.
+    console = Console(width=None if sys.stdout.isatty() else 160)
     console.print(table)
-    console.print(f"written: {bundle.folder}")
+    console.print(f"written: {bundle.folder}", soft_wrap=True)
+
+
+def _figures(found: object) -> str:
+    if not isinstance(found, dict):
+        return str(found)
+    return ", ".join(f"{name.replace('_', ' ')} {_short(value)}" for name, value in found.items())
 
 
 def _short(value: object) -> str:

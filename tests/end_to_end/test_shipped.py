@@ -39,7 +39,7 @@ def sources(bundle: Bundle) -> list[tuple[int, ...]]:
 @pytest.fixture
 def engine(bundle: Bundle, request: pytest.FixtureRequest) -> Iterator[Engine]:
     rows: int = getattr(request, "param", 64)
-    engine = Engine(load_runner(bundle, "fp32", threads=1), EngineLimits(max_rows=rows))
+    engine = Engine(load_runner(bundle, "fp32", threads=2), EngineLimits(max_rows=rows))
     engine.start()
     yield engine
     engine.stop(timeout=0)
