@@ -6,11 +6,14 @@ import asyncio
 import concurrent.futures
 import logging
 import os
+import shutil
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 
 import grpc
@@ -245,5 +248,13 @@ def _ready_line(catalog: Catalog[Served], settings: Settings, port: int, metrics
     address = f"{settings.host}:{port}"
     return (
         f"ready: {models} on {address}, metrics on {settings.metrics_host}:{metrics_port} - "
-        f'try: echo "Tom lives in Boston." | lingon translate --server {address}'
+        f'try: echo "Tom lives in Boston." | {_command()} translate --server {address}'
     )
+
+
+def _command() -> str:
+    """How this program is called from here: `lingon` where the shell finds it, else where it lies."""
+    program = Path(sys.argv[0])
+    if shutil.which("lingon") or program.name != "lingon":
+        return "lingon"
+    return os.path.relpath(program)
