@@ -27,7 +27,12 @@ def published(folder: Path) -> Iterator[Path]:
         yield part
         for path in [*part.rglob("*"), part]:
             _sync(path)
-        os.rename(part, folder)
+        try:
+            os.rename(part, folder)
+        except OSError:  # another process was faster
+            if folder.exists():
+                raise FileExistsError(f"{folder} exists already") from None
+            raise
         _sync(folder.parent)
     finally:
         shutil.rmtree(part, ignore_errors=True)

@@ -99,10 +99,12 @@ class Lane:
     def remove(self, numbers: Iterable[int]) -> list[DecodeJob]:
         """Free the places of these jobs, of those that are here."""
         wanted = set(numbers)
-        found = [(slot, job.job) for slot, job in enumerate(self._sentences) if job and job.job.number in wanted]
-        for slot, _ in found:
-            self._sentences[slot] = None
-        return [job for _, job in found]
+        removed = []
+        for slot, sentence in enumerate(self._sentences):
+            if sentence is not None and sentence.job.number in wanted:
+                removed.append(sentence.job)
+                self._sentences[slot] = None
+        return removed
 
     def compact(self) -> None:
         """Fill free slots from the end, so that a step computes no row for nothing."""
