@@ -77,14 +77,14 @@ class Guard(grpc.aio.ServerInterceptor):
         """Count and time a call, and end it with the right status."""
         request_id, start = _request_id(context), time.perf_counter()
         code: int = code_pb2.OK
+        failure: status_pb2.Status | None = None
         self._metrics.in_flight.inc()
         context.set_trailing_metadata(((REQUEST_ID, request_id),))
         try:
             yield
         except RequestError as error:
-            code = error.code
+            code, failure = error.code, to_status(error)
             self._metrics.rejected.labels(error.reason).inc()
-            await _abort(context, to_status(error), request_id)
         except asyncio.CancelledError:
             code = code_pb2.DEADLINE_EXCEEDED if is_late(context) else code_pb2.CANCELLED
             raise
@@ -92,7 +92,7 @@ class Guard(grpc.aio.ServerInterceptor):
             code = code_pb2.INTERNAL
             fault(logger, "a call failed", error, method=method, request_id=request_id)
             message = f"internal error; the server's log has its cause under request id {request_id}"
-            await _abort(context, status_pb2.Status(code=code, message=message), request_id)
+            failure = status_pb2.Status(code=code, message=message)
         finally:
             seconds, name = time.perf_counter() - start, code_pb2.Code.Name(code)
             self._metrics.in_flight.dec()
@@ -107,6 +107,8 @@ class Guard(grpc.aio.ServerInterceptor):
                 milliseconds=round(seconds * 1000, 1),
                 request_id=request_id,
             )
+        if failure is not None:  # counted first: who has the answer finds it in the figures
+            await _abort(context, failure, request_id)
 
 
 def _parsed(raw: bytes, parse: Callable[[bytes], Any]) -> Any:
