@@ -22,6 +22,7 @@ from serving.metrics import Metrics
 from serving.status import to_status
 
 REQUEST_ID = "x-request-id"
+ON_THE_WAY = 0.2  # seconds that a call may take from its caller to us
 _SANE_ID = re.compile(r"[A-Za-z0-9_.:/+=-]{1,128}")
 _STATUS_DETAILS = "grpc-status-details-bin"
 _SERVICE = f"/{pb.DESCRIPTOR.services_by_name['TranslationService'].full_name}/"
@@ -127,9 +128,13 @@ def _request_id(context: Context) -> str:
 
 
 def is_late(context: Context) -> bool:
-    """Whether the deadline of a call has passed."""
+    """Whether it was the deadline that ended a call which was cut short.
+
+    The caller's clock started before ours, by as long as the call was on its way: its own deadline cuts the call
+    while ours still shows a moment.
+    """
     remaining = time_left(context)
-    return remaining is not None and remaining <= 0
+    return remaining is not None and remaining <= ON_THE_WAY
 
 
 def time_left(context: Context) -> float | None:
