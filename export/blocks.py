@@ -1,8 +1,8 @@
 """The Transformer's blocks as ONNX nodes, on two-dimensional rows (rows, dim) wherever a product stands.
 
-Every product of a row with a weight is a Gemm over rows, so that a row's result does not depend on how many others
-there are; attention is written out as MatMul, Softmax, MatMul, which measured faster than the fused operators for
-few queries, and shares one copy of keys and values between the beams of a sentence.
+Every product of a row with a weight goes over rows alone (export.products), so that a row's result does not depend on
+how many others there are; attention is written out as MatMul, Softmax, MatMul, which measured faster than the fused
+operators for few queries, and shares one copy of keys and values between the beams of a sentence.
 """
 
 from __future__ import annotations
@@ -14,10 +14,20 @@ import numpy as np
 from torch import Tensor, nn
 
 from export.graph import CONTRIB, Graph
+from export.products import Products
 from training.config import ModelSettings
 from training.model import CrossAttention, Embedding, FeedForward, PostNorm, SelfAttention
 
 MASKED = {"float32": -3e38, "float16": -6e4}  # exp of it is exactly 0, and it is finite
+
+
+BLOCK = 64  # pieces of the vocabulary that are looked through together, see export.output
+
+
+def in_whole_blocks(values: np.ndarray, fill: float = 0) -> np.ndarray:
+    """Values (vocab, ...) with rows of `fill` after them, up to a multiple of BLOCK."""
+    missing = -len(values) % BLOCK
+    return np.concatenate([values, np.full((missing, *values.shape[1:]), fill, values.dtype)])
 
 
 def numpy_of(tensor: Tensor) -> np.ndarray:
@@ -31,6 +41,7 @@ class Blocks:
 
     graph: Graph
     settings: ModelSettings
+    products: Products
 
     def embed(self, module: Embedding, name: str, side: str, ids: str, positions: str) -> str:
         """sqrt(dim) * piece + position, for ids and positions of one shape.
@@ -38,17 +49,16 @@ class Blocks:
         name: of the matrix of pieces, which both sides may share; side: whose positions they are, if learned
         """
         graph = self.graph
-        table = graph.weight(name, numpy_of(module.pieces.weight))
-        pieces = graph.op("Mul", graph.op("Gather", table, ids), graph.number(math.sqrt(self.settings.dim)))
+        table = in_whole_blocks(numpy_of(module.pieces.weight))
+        pieces = graph.op("Mul", graph.gathered(name, table, ids), graph.number(math.sqrt(self.settings.dim)))
         owner = f"{side}." if self.settings.positions == "learned" else ""
-        places = graph.weight(f"{owner}position_table", numpy_of(module.positions))
-        return graph.op("Add", pieces, graph.op("Gather", places, positions))
+        places = graph.gathered(f"{owner}position_table", numpy_of(module.positions), positions)
+        return graph.op("Add", pieces, places)
 
     def linear(self, module: nn.Linear, name: str, rows: str, scale: float = 1.0) -> str:
         """rows (n, in) times the transposed weight, plus bias: (n, out). scale is folded into both."""
-        weight = self.graph.weight(f"{name}.weight", numpy_of(module.weight) * np.float32(scale))
-        bias = self.graph.weight(f"{name}.bias", numpy_of(module.bias) * np.float32(scale))
-        return self.graph.op("Gemm", rows, weight, bias, transB=1)
+        weight, bias = (numpy_of(values) * np.float32(scale) for values in (module.weight, module.bias))
+        return self.products.product(name, rows, weight, bias)
 
     def norm(self, module: nn.Module, name: str, rows: str) -> str:
         """LayerNorm over the last dimension; nothing where the model has none."""
@@ -69,13 +79,13 @@ class Blocks:
 
     def feed_forward(self, module: FeedForward, name: str, rows: str) -> str:
         """Equation 2 on rows."""
-        inner = self.linear(module.inner, f"{name}.inner", rows)
-        return self.linear(module.outer, f"{name}.outer", self._activate(inner))
+        inner, outer = f"{name}.inner", f"{name}.outer"
+        return self.linear(module.outer, outer, self._activate(self.linear(module.inner, inner, rows), outer))
 
-    def _activate(self, value: str) -> str:
+    def _activate(self, value: str, reader: str) -> str:
         graph = self.graph
         if self.settings.activation == "relu":
-            return graph.op("Relu", value)
+            return self.products.relu(value, reader)
         if self.settings.activation == "gelu":
             return graph.op("Gelu", value)
         return graph.op("Mul", value, graph.op("Sigmoid", value))
@@ -97,29 +107,31 @@ class Blocks:
         names = [f"{rows}.part.{part}" for part in range(parts)]
         return self.graph.ops("Split", rows, outputs=names, axis=1, num_outputs=parts)
 
-    def attend(self, query: str, key: str, value: str, visible: str | None) -> tuple[str, str]:
+    def hide(self, visible: str) -> str:
+        """What `attend` adds to scores: 0 where visible (bool, any shape), a number beyond reach elsewhere."""
+        graph = self.graph
+        return graph.op("Where", visible, graph.number(0), graph.number(MASKED[graph.dtype.name]))
+
+    def attend(self, query: str, key: str, value: str, hidden: str) -> tuple[str, str]:
         """Equation 1; the scale is in the queries already. Returns rows (batch * length, dim) and the weights.
 
         query: (batch, heads, length, head_dim), key: (batch, heads, head_dim, source_length),
-        value: (batch, heads, source_length, head_dim), visible: bool, to be spread over (batch, heads, length,
+        value: (batch, heads, source_length, head_dim), hidden: from `hide`, to be spread over (batch, heads, length,
         source_length); weights have that shape
         """
         graph = self.graph
-        scores = graph.op("MatMul", query, key)
-        if visible is not None:
-            scores = graph.op("Where", visible, scores, graph.number(MASKED[graph.dtype.name]))
+        # A masked score is the mask itself, whatever it was: a float has no room for both.
+        scores = graph.op("Add", graph.op("MatMul", query, key), hidden)
         weights = graph.op("Softmax", scores, axis=-1)
         mixed = graph.op("Transpose", graph.op("MatMul", weights, value), perm=[0, 2, 1, 3])
         return graph.op("Reshape", mixed, graph.ints(-1, self.settings.dim)), weights
 
-    def self_attention(
-        self, module: SelfAttention, name: str, rows: str, outer: str, visible: str | None
-    ) -> tuple[str, str]:
+    def self_attention(self, module: SelfAttention, name: str, rows: str, outer: str, hidden: str) -> tuple[str, str]:
         """A whole sequence over itself; rows (batch * length, dim). Also returns the weights."""
         packed = self.linear(module.qkv, f"{name}.qkv", rows)
         query, key, value = self.split(packed, 3)
         query = self.graph.op("Mul", self.heads(query, outer), self.graph.number(self.settings.head_dim**-0.5))
-        mixed, weights = self.attend(query, self.keys(key, outer), self.heads(value, outer), visible)
+        mixed, weights = self.attend(query, self.keys(key, outer), self.heads(value, outer), hidden)
         return self.linear(module.output, f"{name}.output", mixed), weights
 
     def self_attention_step(
@@ -151,12 +163,12 @@ class Blocks:
         return self.linear(module.output, f"{name}.output", flat)
 
     def cross_attention(
-        self, module: CrossAttention, name: str, rows: str, memory: tuple[str, str], outer: str, visible: str | None
+        self, module: CrossAttention, name: str, rows: str, memory: tuple[str, str], outer: str, hidden: str
     ) -> tuple[str, str]:
         """Rows (batch * length, dim) over the memory of their sentence; also returns the weights.
 
         In a step the rows of a sentence are its beams, side by side, so that all of them read one memory.
         """
         query = self.heads(self.linear(module.query, f"{name}.query", rows, self.settings.head_dim**-0.5), outer)
-        mixed, weights = self.attend(query, *memory, visible)
+        mixed, weights = self.attend(query, *memory, hidden)
         return self.linear(module.output, f"{name}.output", mixed), weights

@@ -11,12 +11,27 @@ import typer
 def export(
     checkpoint: Annotated[Path, typer.Argument(help="A checkpoint, or a run: its best one.")],
     folder: Annotated[Path, typer.Argument(help="models/NAME; the next version is written below it.")],
-    precision: Annotated[str, typer.Option(help="Comma-separated: fp32 (CPU), fp16 (CUDA).")] = "fp32,fp16",
+    precision: Annotated[
+        str, typer.Option(help="Comma-separated: fp32 (CPU; always there), fp16 (CUDA), int8 (CPU).")
+    ] = "fp32,fp16,int8",
+    train_data: Annotated[
+        tuple[Path, Path] | None,
+        typer.Option(help="Source and target file for the ranges of int8 and the shortlist; else the training text."),
+    ] = None,
+    shortlist: Annotated[
+        bool, typer.Option(help="Learn which target pieces a source piece calls for, for faster decoding.")
+    ] = True,
+    shortlist_by_default: Annotated[
+        bool, typer.Option(help="Decode with the shortlist where a request does not say.")
+    ] = False,
     gate_data: Annotated[
         tuple[Path, Path] | None,
-        typer.Option(help="Source and target file to prove parity on; else the validation set."),
+        typer.Option(help="Source and target file for the gates; else the validation set."),
     ] = None,
-    gate_sentences: Annotated[int, typer.Option(min=1, help="How many of them, from the first.")] = 500,
+    gate_sentences: Annotated[
+        int, typer.Option(min=1, help="Of them, for the scores of lossy arithmetic, from the first.")
+    ] = 2500,
+    parity_sentences: Annotated[int, typer.Option(min=1, help="Of these, to prove equal tokens on.")] = 500,
     beam_size: Annotated[int, typer.Option(min=1, help="Default of the bundle.")] = 4,
     length_penalty: Annotated[float, typer.Option(min=0.0, help="Default of the bundle.")] = 1.0,
     alignment_layer: Annotated[
@@ -28,12 +43,13 @@ def export(
     ] = None,
 ) -> None:
     """Export a checkpoint as a verified ONNX bundle."""
-    from export.pipeline import ExportSettings, export_checkpoint
+    from export.pipeline import ExportSettings, Texts, export_checkpoint
     from export.report import print_report
+    from export.shortlist import ShortlistSettings
     from lingon.errors import SettingsError
     from training.checkpoint import load_checkpoint
     from training.config import Corpus
-    from training.corpus import read_pairs
+    from training.corpus import Pair, read_pairs, read_training_text
 
     loaded = load_checkpoint(checkpoint)
     corpus = Corpus(source=gate_data[0], target=gate_data[1]) if gate_data else loaded.config.data.valid
@@ -44,15 +60,22 @@ def export(
         raise SettingsError(f"{corpus.files()[0]}: no sentence to prove parity on")
     settings = ExportSettings(
         precisions=tuple(name.strip() for name in precision.split(",")),
+        shortlist=ShortlistSettings() if shortlist else None,
+        shortlist_by_default=shortlist_by_default,
         beam_size=beam_size,
         length_penalty=length_penalty,
         alignment_layer=alignment_layer,
+        parity_sentences=parity_sentences,
         card=_text(card) if card else "",
         attachments=tuple(attach or ()),
     )
-    bundle = export_checkpoint(
-        loaded, folder, fitting[:gate_sentences], settings, say=lambda line: typer.echo(line, err=True)
-    )
+    training: list[Pair] = []
+    if settings.reads_training_text:
+        data = loaded.config.data
+        given = [Corpus(source=train_data[0], target=train_data[1])] if train_data else data.train
+        training = read_training_text(data.model_copy(update={"train": given})).epoch()
+    texts = Texts(fitting[:gate_sentences], training)
+    bundle = export_checkpoint(loaded, folder, texts, settings, say=lambda line: typer.echo(line, err=True))
     print_report(bundle)
 
 

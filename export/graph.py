@@ -1,4 +1,4 @@
-"""Writing ONNX graphs: nodes as method calls, weights once in a file that several graphs share."""
+"""Writing ONNX graphs: nodes as method calls, weights once in files that several graphs share."""
 
 from __future__ import annotations
 
@@ -9,35 +9,35 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
-from lingon.bundle import WEIGHTS
-
 OPSET, IR_VERSION = 21, 10  # onnxruntime 1.31 reads opsets to 26 and IR versions to 13
 CONTRIB = "com.microsoft"
 ALIGNMENT = 64  # bytes; what vector loads like
+BITS = {"float32": "fp32", "float16": "fp16"}
 
 
-class WeightFile:
-    """The bytes of `weights.bin`: every tensor once, whichever graphs use it."""
+class WeightFiles:
+    """The weight files of a bundle: in each, every tensor once, whichever graphs use it."""
 
     def __init__(self) -> None:
-        self._bytes = bytearray()
-        self._places: dict[str, tuple[int, int]] = {}
+        self._files: dict[str, bytearray] = {}
+        self._places: dict[tuple[str, str], tuple[int, int]] = {}
 
-    def to_bytes(self) -> bytes:
-        """The file's content."""
-        return bytes(self._bytes)
+    def to_bytes(self) -> dict[str, bytes]:
+        """The content of every file, by its name."""
+        return {file: bytes(content) for file, content in self._files.items()}
 
-    def place(self, name: str, values: np.ndarray) -> TensorProto:
-        """An initializer that points to these values in the file."""
-        if name not in self._places:
-            self._bytes += b"\0" * (-len(self._bytes) % ALIGNMENT)
+    def place(self, file: str, name: str, values: np.ndarray) -> TensorProto:
+        """An initializer that points to these values in a file."""
+        if (file, name) not in self._places:
+            target = self._files.setdefault(file, bytearray())
+            target += b"\0" * (-len(target) % ALIGNMENT)
             content = values.tobytes()
-            self._places[name] = (len(self._bytes), len(content))
-            self._bytes += content
-        offset, length = self._places[name]
+            self._places[file, name] = (len(target), len(content))
+            target += content
+        offset, length = self._places[file, name]
         tensor = TensorProto(name=name, data_type=helper.np_dtype_to_tensor_dtype(values.dtype), dims=values.shape)
         tensor.data_location = TensorProto.EXTERNAL
-        for key, value in (("location", WEIGHTS), ("offset", offset), ("length", length)):
+        for key, value in (("location", file), ("offset", offset), ("length", length)):
             tensor.external_data.add(key=key, value=str(value))
         return tensor
 
@@ -46,13 +46,17 @@ class Graph:
     """One graph in the making; values are known by their names.
 
     dtype: of the arithmetic, float32 or float16
+    file: where all weights go; without it those of 16 and of 32 bits go to a file each
+    reads: the weight files that the graph points to
     """
 
-    def __init__(self, name: str, weights: WeightFile, dtype: type[np.floating[Any]]) -> None:
+    def __init__(self, name: str, weights: WeightFiles, dtype: type[np.floating[Any]], file: str | None = None) -> None:
         self.name, self.dtype = name, np.dtype(dtype)
-        self._weights = weights
+        self.reads: set[str] = set()
+        self._weights, self._file = weights, file
         self._nodes: list[onnx.NodeProto] = []
         self._initializers: dict[str, TensorProto] = {}
+        self._wide: set[str] = set()
         self._constants: dict[bytes, str] = {}
         self._inputs: list[onnx.ValueInfoProto] = []
         self._outputs: list[onnx.ValueInfoProto] = []
@@ -78,15 +82,35 @@ class Graph:
         float32 values that float16 holds exactly are stored as float16, half the bytes; onnxruntime widens them
         once, when it loads the graph.
         """
+        stored = self.stored(name, self._narrowed(values))
+        if self._initializers[stored].data_type == helper.np_dtype_to_tensor_dtype(self.dtype):
+            return stored
+        wide = f"{name}.wide"
+        if wide not in self._wide:
+            self._wide.add(wide)
+            self.op("Cast", stored, named=wide, to=helper.np_dtype_to_tensor_dtype(self.dtype))
+        return wide
+
+    def gathered(self, name: str, values: np.ndarray, ids: str) -> str:
+        """Rows of a trained table, one for each of ids; only they are widened, not the table."""
+        stored = self._narrowed(values)
+        rows = self.op("Gather", self.stored(name, stored), ids)
+        if stored.dtype == self.dtype:
+            return rows
+        return self.op("Cast", rows, to=helper.np_dtype_to_tensor_dtype(self.dtype))
+
+    def stored(self, name: str, values: np.ndarray) -> str:
+        """A tensor as it is, of any type."""
+        if name not in self._initializers:
+            file = self._file or f"{BITS[values.dtype.name]}.bin"
+            self.reads.add(file)
+            self._initializers[name] = self._weights.place(file, name, np.ascontiguousarray(values))
+        return name
+
+    def _narrowed(self, values: np.ndarray) -> np.ndarray:
         half = values.astype(np.float16)
         exact = np.array_equal(half.astype(np.float32), values.astype(np.float32))
-        stored = half if exact or self.dtype == np.float16 else values.astype(np.float32)
-        if name not in self._initializers:
-            self._initializers[name] = self._weights.place(name, np.ascontiguousarray(stored))
-            if stored.dtype != self.dtype:
-                to = helper.np_dtype_to_tensor_dtype(self.dtype)
-                self._nodes.append(helper.make_node("Cast", [name], [f"{name}.wide"], to=to, name=f"widen.{name}"))
-        return name if stored.dtype == self.dtype else f"{name}.wide"
+        return half if exact or self.dtype == np.float16 else values.astype(np.float32)
 
     def constant(self, value: np.ndarray) -> str:
         """A small constant inside the graph file."""

@@ -99,7 +99,12 @@ def check_tokens(
 
 
 def engine_search(
-    runner: Runner, sources: Sequence[tuple[int, ...]], beam_size: int, length_penalty: float
+    runner: Runner,
+    sources: Sequence[tuple[int, ...]],
+    beam_size: int,
+    length_penalty: float,
+    *,
+    shortlist: bool = False,
 ) -> list[tuple[Hypothesis, ...]]:
     """What the serving engine finds for each source."""
     engine = Engine(runner, EngineLimits(max_rows=64 * beam_size))
@@ -110,6 +115,7 @@ def engine_search(
                 beam_size=beam_size,
                 length_penalty=length_penalty,
                 max_output_tokens=runner.limits.max_output(len(source)),
+                shortlist=shortlist,
             )
             for source in sources
         ]
@@ -183,8 +189,9 @@ def _step_difference(model: Transformer, runner: Runner, case: _Case) -> float:
     expected, difference = _expected(model, case), 0.0
     for step in range(longest + 1):
         positions = np.maximum(step - (longest - case.target_lengths), 0)
-        tokens = np.array([[BOS, *target][place] for target, place in zip(case.targets, positions, strict=True)])
-        found = buffers.step(rows, tokens, positions, logits=False)
+        buffers.positions[:] = positions
+        buffers.token_ids[:] = [[BOS, *target][place] for target, place in zip(case.targets, positions, strict=True)]
+        found = buffers.step(rows, logits=False)
         for row, place in enumerate(positions):
             likely = expected[row][place][found.candidate_ids[row]]
             difference = max(difference, float(np.abs(likely - found.candidate_log_probs[row]).max()))
@@ -231,7 +238,8 @@ def _last_logits(runner: Runner, case: _Case) -> np.ndarray:
     buffers = runner.open(1, 1, width_for(len(source)), len(target) + 1)
     buffers.place(0, runner.encode(np.array([source]), case.source_lengths), 0)
     for step, token in enumerate([BOS, *target]):
-        found = buffers.step(1, np.array([token]), np.array([step]), logits=True)
+        buffers.token_ids[0], buffers.positions[0] = token, step
+        found = buffers.step(1, logits=True)
     assert found.logits is not None
     row: np.ndarray = found.logits[0]
     return row

@@ -4,80 +4,139 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import onnxruntime as ort
 
 from export.card import model_card
-from export.graph import WeightFile
-from export.parity import check_tensors, check_tokens
-from export.quality import check_quality
-from export.transformer import TransformerGraphs, states
+from export.graph import WeightFiles
+from export.precisions import KINDS, build, weight_files
+from export.proof import Proof
+from export.shortlist import ShortlistSettings, build_shortlist, measure_coverage
+from export.transformer import states
 from lingon import bundle as names
 from lingon.bundle import Alignment, Bundle, Defaults, Limits, Manifest, Precision, versions, write_bundle
 from lingon.errors import SettingsError
 from lingon.text import BOS, EOS, PAD, UNK
-from serving.onnx_runner import CPU, CUDA, load_runner
+from serving.onnx_runner import CPU
 from training.checkpoint import Checkpoint
 from training.corpus import Pair
-
-DTYPES: dict[str, tuple[type[np.floating[Any]], str]] = {"fp32": (np.float32, CPU), "fp16": (np.float16, CUDA)}
-NOT_ON_CUDA = "not run on cuda"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ExportSettings:
     """What is exported, and what of it is declared."""
 
-    precisions: tuple[str, ...] = ("fp32", "fp16")
+    precisions: tuple[str, ...] = tuple(KINDS)  # fp32 is always there: the others are measured against it
+    shortlist: ShortlistSettings | None = field(default_factory=ShortlistSettings)
+    shortlist_by_default: bool = False  # whether a request that does not say decodes with it
     beam_size: int = 4
     length_penalty: float = 1.0
     max_beam_size: int = 8
     output_factor: float = 2.0
     output_extra: int = 16
     alignment_layer: int | None = None  # the last but one where nothing is said
+    parity_sentences: int = 500
+    calibration_sentences: int = 500
     card: str = ""  # text of the model card's own part
     attachments: tuple[Path, ...] = ()  # files that go beside the card, such as its pictures
 
     def __post_init__(self) -> None:
-        unknown = [name for name in self.precisions if name not in DTYPES]
-        if unknown or "fp32" not in self.precisions:
-            raise SettingsError(
-                f"--precision must name fp32, and of {', '.join(DTYPES)} only; got {','.join(self.precisions)}"
-            )
+        unknown = [name for name in self.precisions if name not in KINDS]
+        if unknown:
+            raise SettingsError(f"--precision must be of {', '.join(KINDS)}; got {','.join(self.precisions)}")
         if not 1 <= self.beam_size <= self.max_beam_size:
             raise SettingsError(f"--beam-size must be 1 to {self.max_beam_size}, got {self.beam_size}")
+        if self.shortlist_by_default and self.shortlist is None:
+            raise SettingsError("--shortlist-by-default needs --shortlist")
+
+    @property
+    def ordered(self) -> list[str]:
+        """The precisions to build, fp32 first."""
+        return [name for name in KINDS if name == "fp32" or name in self.precisions]
+
+    @property
+    def reads_training_text(self) -> bool:
+        """Whether an export needs the text that the model has learned from."""
+        return self.shortlist is not None or any(KINDS[name].quantised for name in self.precisions)
+
+
+@dataclass(frozen=True, slots=True)
+class Texts:
+    """Real text that an export works with.
+
+    held_out: what gates are run on; training: what the model has learned from, for ranges and the shortlist
+    """
+
+    held_out: Sequence[Pair]
+    training: Sequence[Pair] = ()
 
 
 def export_checkpoint(
     checkpoint: Checkpoint,
     folder: Path,
-    pairs: Sequence[Pair],
+    texts: Texts,
     settings: ExportSettings,
     say: Callable[[str], None] = lambda line: None,
 ) -> Bundle:
     """Publish the next version of a model below folder (models/NAME); returns it.
 
-    pairs: what parity and quality are proven on. Raises ParityError where a graph does not answer as the checkpoint.
+    Raises ParityError where a graph does not answer as the checkpoint, or lossy arithmetic costs too much.
     """
     checkpoint.model.to("cpu").eval()
-    files: dict[str, bytes] = dict(checkpoint.tokenizer.files()) | _attached(settings.attachments)
     manifest = _manifest(checkpoint, folder, settings)
-    reports: dict[str, Precision] = {}
-    for precision in settings.precisions:
-        dtype, provider = DTYPES[precision]
-        graphs = TransformerGraphs(checkpoint.model, dtype, manifest.candidates, WeightFile())
-        built = graphs.files()
-        files |= {f"{precision}/{name}": content for name, content in built.items()}
-        say(f"{precision}: built, {sum(map(len, built.values())) / 1e6:.1f} MB")
-        reports[precision] = _prove(checkpoint, manifest, precision, provider, built, pairs, settings, say)
-    manifest = replace(manifest, precisions=reports)
+    files = dict(checkpoint.tokenizer.files()) | _attached(settings.attachments)
+    if settings.shortlist is not None:
+        shortlist = build_shortlist(texts.training, checkpoint.tokenizer, settings.shortlist, say)
+        files[names.SHORTLIST] = shortlist.to_bytes()
+        coverage = measure_coverage(shortlist, texts.held_out, checkpoint.tokenizer)
+        manifest = replace(manifest, shortlist={"coverage": asdict(coverage)})
+    built, reads = _build(checkpoint, texts.training, settings, say)
+    files |= built
+    with tempfile.TemporaryDirectory() as scratch:
+        trial = write_bundle(Path(scratch) / "trial", _on_trial(manifest, reads), files)
+        proof = Proof(checkpoint, trial, texts.held_out, settings.parity_sentences, settings.length_penalty, say)
+        manifest = replace(manifest, precisions={name: proof.precision(name) for name in reads})
+        if manifest.shortlist is not None:
+            manifest = replace(manifest, shortlist=manifest.shortlist | proof.shortlist())
     files[names.CARD] = model_card(checkpoint, manifest, settings.card).encode()
     return write_bundle(folder / str(manifest.version), manifest, files)
+
+
+def _build(
+    checkpoint: Checkpoint, training: Sequence[Pair], settings: ExportSettings, say: Callable[[str], None]
+) -> tuple[dict[str, bytes], dict[str, tuple[str, ...]]]:
+    """Graph and weight files, and which weight files each precision reads."""
+    tokenizer, weights = checkpoint.tokenizer, WeightFiles()
+    calibration = [
+        (tokenizer.encode_source(pair.source), tokenizer.encode_target(pair.target))
+        for pair in _spread(training, settings.calibration_sentences)
+    ]
+    files: dict[str, bytes] = {}
+    reads: dict[str, tuple[str, ...]] = {}
+    for name in settings.ordered:
+        built = build(checkpoint.model, name, weights, calibration, shortlist=settings.shortlist is not None)
+        files |= built.graphs
+        reads[name] = built.reads
+        sizes = ", ".join(f"{file} {len(weights.to_bytes()[file]) / 1e6:.1f} MB" for file in built.reads)
+        say(f"{name}: built, reads {sizes}")
+    return files | weight_files(weights), reads
+
+
+def _spread(pairs: Sequence[Pair], count: int) -> Sequence[Pair]:
+    """At most `count` pairs from all over the text."""
+    return pairs[:: max(len(pairs) // count, 1)][:count]
+
+
+def _on_trial(manifest: Manifest, reads: dict[str, tuple[str, ...]]) -> Manifest:
+    """The manifest of a bundle that is yet to be proven, every precision on a provider that is here."""
+    here = ort.get_available_providers()
+    providers = {name: KINDS[name].provider if KINDS[name].provider in here else CPU for name in reads}
+    return replace(
+        manifest, precisions={name: Precision(providers[name], "being run", files) for name, files in reads.items()}
+    )
 
 
 def _attached(paths: Sequence[Path]) -> dict[str, bytes]:
@@ -114,45 +173,13 @@ def _manifest(checkpoint: Checkpoint, folder: Path, settings: ExportSettings) ->
             output_extra=settings.output_extra,
             max_beam_size=settings.max_beam_size,
         ),
-        defaults=Defaults(beam_size=settings.beam_size, length_penalty=settings.length_penalty),
+        defaults=Defaults(
+            beam_size=settings.beam_size,
+            length_penalty=settings.length_penalty,
+            shortlist=settings.shortlist_by_default,
+        ),
         candidates=min(2 * settings.max_beam_size, tokenizer.target_vocab),
         states=states(model),
         precisions={},
         alignment=Alignment(layer, tuple(range(model.settings.heads))),
     )
-
-
-def _prove(
-    checkpoint: Checkpoint,
-    manifest: Manifest,
-    precision: str,
-    provider: str,
-    built: dict[str, bytes],
-    pairs: Sequence[Pair],
-    settings: ExportSettings,
-    say: Callable[[str], None],
-) -> Precision:
-    """Run the gate of one precision; returns its report."""
-    here = provider if provider in ort.get_available_providers() else CPU
-    with tempfile.TemporaryDirectory() as scratch:
-        tried = replace(manifest, precisions={precision: Precision(here, "being run")})
-        trial = write_bundle(
-            Path(scratch) / "trial", tried, {f"{precision}/{name}": content for name, content in built.items()}
-        )
-        runner = load_runner(trial, precision, threads=0)
-    dtype = np.dtype(DTYPES[precision][0]).name
-    report: dict[str, Any] = {"tensors": asdict(check_tensors(checkpoint.model, runner, dtype))}
-    say(f"{precision}: {report['tensors']['shapes']} shapes compared on {here}")
-    sources = [pair.source for pair in pairs]
-    if precision == "fp32":
-        report["sentences"] = len(pairs)
-        for beam_size, penalty in ((1, 0.0), (4, settings.length_penalty)):
-            tokens = check_tokens(checkpoint.model, runner, checkpoint.tokenizer, sources, beam_size, penalty)
-            report["greedy" if beam_size == 1 else f"beam {beam_size}"] = asdict(tokens)
-            say(f"{precision}: beam size {beam_size}: {tokens.identical} of {tokens.sentences} sentences identical")
-    elif here != provider:
-        report["checked_on"] = here
-        return Precision(provider, NOT_ON_CUDA, report)
-    else:
-        report["quality"] = check_quality(checkpoint, runner, pairs, settings.length_penalty)
-    return Precision(provider, "passed", report)

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from onnx import TensorProto
 
-from export.blocks import Blocks, numpy_of
-from export.graph import Graph, WeightFile
+from export.blocks import Blocks, in_whole_blocks, numpy_of
+from export.graph import Graph, WeightFiles
+from export.int8 import Range
+from export.output import OutputLayer, choose, in_float32
+from export.products import FloatProducts, Int8Products
 from lingon import bundle
 from lingon.bundle import State, StateKind
 from training.model import DecoderLayer, EncoderLayer, Transformer
+
+INT8_FILE = "int8.bin"
 
 
 def states(model: Transformer) -> tuple[State, ...]:
@@ -30,22 +36,26 @@ def states(model: Transformer) -> tuple[State, ...]:
 
 @dataclass(slots=True)
 class TransformerGraphs:
-    """Builds the graphs of a model.
+    """Builds the graphs of a model in one precision.
 
     dtype: float32 for the CPU provider, float16 for CUDA. Both have GroupQueryAttention with a length for every row
     in that type (CUDA has no float32 kernel of it); all else is written in operators that both have.
-    candidates: how many of the likeliest next tokens a step hands out
+    ranges: of what each product reads; with them products are in 8-bit integers, which only the CPU provider has
+    reads: the weight files that the graphs built so far point to
     """
 
     model: Transformer
     dtype: type[np.floating[Any]]
-    candidates: int
-    weights: WeightFile
+    weights: WeightFiles
+    ranges: Mapping[str, Range] | None = None
+    reads: set[str] = field(default_factory=set)
 
-    def files(self) -> dict[str, bytes]:
-        """Every graph file by name, and the weights they share."""
-        graphs = {bundle.ENCODER: self.encoder(), bundle.DECODER: self.decoder(), bundle.SCORER: self.scorer()}
-        return {**graphs, bundle.WEIGHTS: self.weights.to_bytes()}
+    def files(self, *, shortlist: bool = False) -> dict[str, bytes]:
+        """Every graph file by name; with shortlist, also those that decode with one."""
+        files = {bundle.ENCODER: self.encoder(), bundle.DECODER: self.decoder(), bundle.SCORER: self.scorer()}
+        if shortlist:
+            files |= {bundle.OUTPUT_ROWS: self.output_rows(), bundle.DECODER_SHORTLIST: self.decoder_shortlist()}
+        return files
 
     def encoder(self) -> bytes:
         """source_ids, source_lengths -> the memory of every decoder layer."""
@@ -57,41 +67,61 @@ class TransformerGraphs:
             heads, head_dim = self.model.settings.heads, self.model.settings.head_dim
             graph.output(key, f"memory.{layer}.key", self.dtype, ("batch", heads, head_dim, "source_length"))
             graph.output(value, f"memory.{layer}.value", self.dtype, ("batch", heads, "source_length", head_dim))
-        return graph.finish()
+        return self._finished(graph)
 
     def decoder(self) -> bytes:
-        """One step: token_ids, positions, memory, pasts -> candidates, logits, presents."""
-        blocks = self._blocks("decoder")
-        graph, settings = blocks.graph, self.model.settings
+        """One step: token_ids, positions, candidate_count, memory, pasts -> candidates, logits, presents."""
+        blocks, rows, _ = self._step("decoder")
+        graph = blocks.graph
+        width = len(in_whole_blocks(np.empty(self.model.output.weight.size(0))))
+        named = graph.produced(bundle.LOGITS, self.dtype, ("rows", width))
+        choose(graph, in_float32(graph, self._output_layer.logits(blocks, rows, named=named)))
+        return self._finished(graph)
+
+    def output_rows(self) -> bytes:
+        """piece_ids -> what the output layer knows of them, which decoder_shortlist reads."""
+        blocks = self._blocks("output_rows")
+        self._output_layer.rows_of(blocks, blocks.graph.input(bundle.PIECE_IDS, np.int64, ["union"]))
+        return self._finished(blocks.graph)
+
+    def decoder_shortlist(self) -> bytes:
+        """As decoder, over the pieces of piece_ids that each sentence is allowed; without logits."""
+        blocks, rows, outer = self._step("decoder_shortlist")
+        logits, pieces = self._output_layer.among(blocks, rows, outer)
+        choose(blocks.graph, in_float32(blocks.graph, logits), pieces)
+        return self._finished(blocks.graph)
+
+    def _step(self, name: str) -> tuple[Blocks, str, str]:
+        """A decoder step up to the last hidden rows; also returns the int64 vector [sentences]."""
+        blocks = self._blocks(name)
+        graph = blocks.graph
         ids = graph.input(bundle.TOKEN_IDS, np.int64, ["rows"])
         positions = graph.input(bundle.POSITIONS, np.int64, ["rows"])
         lengths = graph.input(bundle.MEMORY_LENGTHS, np.int64, ["sentences"])
         declared = {state.name: self._declare(graph, state) for state in states(self.model)}
         outer = graph.op("Shape", lengths)
         width = graph.op("Shape", declared["memory.0.key"], start=3, end=4)
-        visible = _visible(graph, lengths, width)
+        hidden = blocks.hide(_visible(graph, lengths, width))
         past_lengths = _past_lengths(graph, positions)
         rows = blocks.embed(self.model.target_embedding, self._name_of_target_pieces(), "target", ids, positions)
         for number, layer in enumerate(self._decoder_layers()):
-            memory = (declared[f"memory.{number}.key"], declared[f"memory.{number}.value"])
-            past = (declared[f"self.{number}.key"], declared[f"self.{number}.value"])
-            present = tuple(
-                graph.produced(
-                    bundle.present_name(f"self.{number}.{part}"),
-                    self.dtype,
-                    ("rows", settings.heads, "capacity", settings.head_dim),
-                )
-                for part in ("key", "value")
-            )
             name = f"decoder.{number}"
             read = blocks.before(layer.around_attention, f"{name}.around_attention", rows)
+            past, present = self._past(graph, declared, number)
             attended = blocks.self_attention_step(
-                layer.attention, f"{name}.attention", read, past, past_lengths, (present[0], present[1])
+                layer.attention, f"{name}.attention", read, past, past_lengths, present
             )
             rows = blocks.after(layer.around_attention, f"{name}.around_attention", rows, attended)
-            rows, _ = self._rest_of_layer(blocks, layer, name, rows, memory, outer, visible)
-        self._choose(blocks, rows)
-        return graph.finish()
+            memory = (declared[f"memory.{number}.key"], declared[f"memory.{number}.value"])
+            rows, _ = self._rest_of_layer(blocks, layer, name, rows, memory, outer, hidden)
+        return blocks, rows, outer
+
+    def _past(self, graph: Graph, declared: dict[str, str], layer: int) -> tuple[tuple[str, str], tuple[str, str]]:
+        """Keys and values of a layer before and after the step."""
+        shape = ("rows", self.model.settings.heads, "capacity", self.model.settings.head_dim)
+        key, value = f"self.{layer}.key", f"self.{layer}.value"
+        present = [graph.produced(bundle.present_name(name), self.dtype, shape) for name in (key, value)]
+        return (declared[key], declared[value]), (present[0], present[1])
 
     def scorer(self) -> bytes:
         """Teacher-forced: source and target at once -> log-probability of every label, every attention matrix."""
@@ -103,19 +133,19 @@ class TransformerGraphs:
         rows, encoder_weights = self._encode(blocks, source)
         memories = self._remember(blocks, rows, source.outer)
         places = _range(graph, graph.op("Shape", target, start=1, end=2))
-        causal = graph.op("LessOrEqual", places, graph.op("Unsqueeze", places, graph.ints(1)))
-        hidden = blocks.embed(self.model.target_embedding, self._name_of_target_pieces(), "target", target, places)
-        rows = graph.op("Reshape", hidden, graph.ints(-1, self.model.settings.dim))
+        future = blocks.hide(graph.op("LessOrEqual", places, graph.op("Unsqueeze", places, graph.ints(1))))
+        embedded = blocks.embed(self.model.target_embedding, self._name_of_target_pieces(), "target", target, places)
+        rows = graph.op("Reshape", embedded, graph.ints(-1, self.model.settings.dim))
         own_weights, cross_weights = [], []
         for number, (layer, memory) in enumerate(zip(self._decoder_layers(), memories, strict=True)):
             name = f"decoder.{number}"
             read = blocks.before(layer.around_attention, f"{name}.around_attention", rows)
-            attended, own = blocks.self_attention(layer.attention, f"{name}.attention", read, source.outer, causal)
+            attended, own = blocks.self_attention(layer.attention, f"{name}.attention", read, source.outer, future)
             rows = blocks.after(layer.around_attention, f"{name}.around_attention", rows, attended)
-            rows, cross = self._rest_of_layer(blocks, layer, name, rows, memory, source.outer, source.visible)
+            rows, cross = self._rest_of_layer(blocks, layer, name, rows, memory, source.outer, source.hidden)
             own_weights.append(own)
             cross_weights.append(cross)
-        log_probs = graph.op("LogSoftmax", self._wide(graph, self._logits(blocks, rows)), axis=-1)
+        log_probs = graph.op("LogSoftmax", in_float32(graph, self._output_layer.logits(blocks, rows)), axis=-1)
         chosen = graph.op("GatherElements", log_probs, graph.op("Reshape", labels, graph.ints(-1, 1)), axis=1)
         shaped = graph.op("Reshape", chosen, graph.op("Shape", labels))
         graph.output(shaped, bundle.TOKEN_LOG_PROBS, np.float32, ("batch", "target_length"))
@@ -126,15 +156,21 @@ class TransformerGraphs:
         ):
             stacked = graph.op("Concat", *(graph.op("Unsqueeze", each, graph.ints(1)) for each in weights), axis=1)
             sizes = ("batch", len(weights), self.model.settings.heads, *shape)
-            graph.output(self._wide(graph, stacked), output, np.float32, sizes)
-        return graph.finish()
-
-    def _wide(self, graph: Graph, value: str) -> str:
-        """The value in float32: sums of exponentials over a vocabulary need its range."""
-        return value if self.dtype == np.float32 else graph.op("Cast", value, to=TensorProto.FLOAT)
+            graph.output(in_float32(graph, stacked), output, np.float32, sizes)
+        return self._finished(graph)
 
     def _blocks(self, name: str) -> Blocks:
-        return Blocks(Graph(name, self.weights, self.dtype), self.model.settings)
+        graph = Graph(name, self.weights, self.dtype, file=INT8_FILE if self.ranges is not None else None)
+        products = FloatProducts(graph) if self.ranges is None else Int8Products(graph, self.ranges)
+        return Blocks(graph, self.model.settings, products)
+
+    def _finished(self, graph: Graph) -> bytes:
+        self.reads |= graph.reads
+        return graph.finish()
+
+    @property
+    def _output_layer(self) -> OutputLayer:
+        return OutputLayer(self.model, self._name_of_target_pieces())
 
     def _declare(self, graph: Graph, state: State) -> str:
         owner = "sentences" if state.kind == "memory" else "rows"
@@ -160,7 +196,7 @@ class TransformerGraphs:
             name = f"encoder.{number}"
             read = blocks.before(layer.around_attention, f"{name}.around_attention", rows)
             attended, weights = blocks.self_attention(
-                layer.attention, f"{name}.attention", read, source.outer, source.visible
+                layer.attention, f"{name}.attention", read, source.outer, source.hidden
             )
             rows = blocks.after(layer.around_attention, f"{name}.around_attention", rows, attended)
             rows = self._feed_forward(blocks, layer, name, rows)
@@ -172,13 +208,7 @@ class TransformerGraphs:
         layers = self._decoder_layers()
         weight = np.concatenate([numpy_of(layer.cross.key_value.weight) for layer in layers])
         bias = np.concatenate([numpy_of(layer.cross.key_value.bias) for layer in layers])
-        packed = blocks.graph.op(
-            "Gemm",
-            rows,
-            blocks.graph.weight("memory.weight", weight),
-            blocks.graph.weight("memory.bias", bias),
-            transB=1,
-        )
+        packed = blocks.products.product("memory", rows, weight, bias)
         parts = blocks.split(packed, 2 * len(layers))
         return [
             (blocks.keys(key, outer), blocks.heads(value, outer))
@@ -193,11 +223,11 @@ class TransformerGraphs:
         rows: str,
         memory: tuple[str, str],
         outer: str,
-        visible: str,
+        hidden: str,
     ) -> tuple[str, str]:
         """Cross-attention and feed-forward of a decoder layer; also returns the cross-attention's weights."""
         read = blocks.before(layer.around_cross, f"{name}.around_cross", rows)
-        crossed, weights = blocks.cross_attention(layer.cross, f"{name}.cross", read, memory, outer, visible)
+        crossed, weights = blocks.cross_attention(layer.cross, f"{name}.cross", read, memory, outer, hidden)
         rows = blocks.after(layer.around_cross, f"{name}.around_cross", rows, crossed)
         return self._feed_forward(blocks, layer, name, rows), weights
 
@@ -206,45 +236,19 @@ class TransformerGraphs:
         fed = blocks.feed_forward(layer.feed_forward, f"{name}.feed_forward", read)
         return blocks.after(layer.around_feed_forward, f"{name}.around_feed_forward", rows, fed)
 
-    def _logits(self, blocks: Blocks, rows: str, named: str | None = None) -> str:
-        """Logits (n, vocab) over the pieces that may be generated: the others are beyond reach."""
-        graph, model = blocks.graph, self.model
-        rows = blocks.norm(model.decoder_norm, "decoder_norm", rows)
-        tied = model.output.weight is model.target_embedding.pieces.weight
-        weight = graph.weight(self._name_of_target_pieces() if tied else "output", numpy_of(model.output.weight))
-        forbidden = graph.weight("forbidden", model.forbidden.cpu().numpy())
-        return graph.op("Gemm", rows, weight, forbidden, named=named, transB=1)
-
-    def _choose(self, blocks: Blocks, rows: str) -> None:
-        """The likeliest next tokens with their log-probabilities, so that no row of the vocabulary leaves the graph."""
-        graph = blocks.graph
-        vocab = self.model.output.weight.size(0)
-        logits = self._logits(blocks, rows, named=graph.produced(bundle.LOGITS, self.dtype, ("rows", vocab)))
-        logits = self._wide(graph, logits)
-        count = min(self.candidates, vocab)
-        ids = graph.produced(bundle.CANDIDATE_IDS, np.int64, ("rows", count))
-        best, _ = graph.ops("TopK", logits, graph.ints(count), outputs=["best", ids], axis=-1)
-        top = graph.op("ReduceMax", best, graph.ints(-1), keepdims=1)
-        # ReduceLogSumExp took seven times as long as the sum written out.
-        total = graph.op("ReduceSum", graph.op("Exp", graph.op("Sub", logits, top)), graph.ints(-1), keepdims=1)
-        # Log computes whole vectors one way and what is left over another, in the last bit: it gets whole vectors.
-        spread = graph.op("Add", total, graph.constant(np.zeros((1, 16), np.float32)))
-        log_total = graph.op("ReduceMax", graph.op("Log", spread), graph.ints(-1), keepdims=1)
-        log_probs = graph.produced(bundle.CANDIDATE_LOG_PROBS, np.float32, ("rows", count))
-        graph.op("Sub", graph.op("Sub", best, top), log_total, named=log_probs)
-
 
 @dataclass(frozen=True, slots=True)
 class _Source:
     """The inputs of an encoder and what follows from them.
 
-    ids (batch, source_length), outer [batch], places 0..source_length - 1, visible (batch, 1, 1, source_length)
+    ids (batch, source_length), outer [batch], places 0..source_length - 1,
+    hidden (batch, 1, 1, source_length) from Blocks.hide
     """
 
     ids: str
     outer: str
     places: str
-    visible: str
+    hidden: str
 
     @classmethod
     def declare(cls, blocks: Blocks) -> _Source:
@@ -252,7 +256,7 @@ class _Source:
         ids = graph.input(bundle.SOURCE_IDS, np.int64, ["batch", "source_length"])
         lengths = graph.input(bundle.SOURCE_LENGTHS, np.int64, ["batch"])
         width = graph.op("Shape", ids, start=1, end=2)
-        return cls(ids, graph.op("Shape", lengths), _range(graph, width), _visible(graph, lengths, width))
+        return cls(ids, graph.op("Shape", lengths), _range(graph, width), blocks.hide(_visible(graph, lengths, width)))
 
 
 def _range(graph: Graph, width: str) -> str:

@@ -5,14 +5,18 @@
         <precision>/encoder.onnx        source_ids, source_lengths -> every memory state, first recurrent states
         <precision>/decoder.onnx        one step: token_ids, positions, states -> candidates, logits, states
         <precision>/scorer.onnx         a whole translation at once: log-probabilities, attention
-        <precision>/weights.bin         the weights of all three
+        <precision>/output_rows.onnx    with a shortlist: piece_ids -> what the output layer knows of these pieces
+        <precision>/decoder_shortlist.onnx  a step that chooses among those pieces alone
+        weights/*.bin                   the weights; fp32 and fp16 share what 16 bits hold exactly
+        shortlist.npz                   which target pieces a source piece calls for; may be missing
         tokenizer.model (or source.model and target.model)
         MODEL_CARD.md
 
 A bundle is data only, and a published version never changes.
 
 Dimensions: batch (sentences of one encoder run), sentences (of a running batch), rows (sentences * beam_size),
-source_length, target_length, capacity (positions that a cache has room for), heads, head_dim, vocab, candidates.
+source_length, target_length, capacity (positions that a cache has room for), heads, head_dim, vocab, candidates,
+union (pieces that some sentence of a running batch has on its shortlist).
 """
 
 from __future__ import annotations
@@ -27,16 +31,21 @@ from typing import Any, Literal
 from lingon.errors import BundleError
 from lingon.files import published
 
-FORMAT = 1
+FORMAT = 2
 MANIFEST, CARD = "manifest.json", "MODEL_CARD.md"
-ENCODER, DECODER, SCORER, WEIGHTS = "encoder.onnx", "decoder.onnx", "scorer.onnx", "weights.bin"
+ENCODER, DECODER, SCORER = "encoder.onnx", "decoder.onnx", "scorer.onnx"
+OUTPUT_ROWS, DECODER_SHORTLIST = "output_rows.onnx", "decoder_shortlist.onnx"
+WEIGHTS, SHORTLIST = "weights", "shortlist.npz"
 
 SOURCE_IDS, SOURCE_LENGTHS = "source_ids", "source_lengths"  # (batch, source_length), (batch)
 TARGET_IDS = "target_ids"  # (batch, target_length), begins with BOS
 TOKEN_IDS, POSITIONS = "token_ids", "positions"  # (rows), (rows): tokens already in each row's past
 MEMORY_LENGTHS = "memory_lengths"  # (sentences): source tokens of each
+CANDIDATE_COUNT = "candidate_count"  # (1): how many candidates a step hands out, at most the manifest's `candidates`
 CANDIDATE_IDS, CANDIDATE_LOG_PROBS = "candidate_ids", "candidate_log_probs"  # (rows, candidates), likeliest first
-LOGITS = "logits"  # (rows, vocab); bound only where rows sample
+LOGITS = "logits"  # (rows, at least vocab: what is beyond cannot be reached); bound only where rows sample
+PIECE_IDS = "piece_ids"  # (union): the pieces that a running batch may say
+ALLOWED = "allowed"  # (sentences, union) bool: those that each sentence may say
 TOKEN_LOG_PROBS = "token_log_probs"  # (batch, target_length): of the token after each of target_ids
 LABELS = "labels"  # (batch, target_length): the token after each of target_ids
 ENCODER_ATTENTION = "encoder_attention"  # (batch, layers, heads, source_length, source_length)
@@ -100,6 +109,7 @@ class Defaults:
     beam_size: int = 1
     num_hypotheses: int = 1
     length_penalty: float = 1.0
+    shortlist: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,10 +118,12 @@ class Precision:
 
     provider: the onnxruntime provider that it is built for
     gate: "passed", or why it was not run
+    weights: the files below WEIGHTS that its graphs read, by the names that the graphs know them by
     """
 
     provider: str
     gate: str
+    weights: tuple[str, ...]
     report: dict[str, Any] = field(default_factory=dict)
 
 
@@ -142,6 +154,7 @@ class Manifest:
     states: tuple[State, ...]
     precisions: dict[str, Precision]
     alignment: Alignment
+    shortlist: dict[str, Any] | None = None  # what its gate found; None where the bundle has no shortlist
     checksums: dict[str, str] = field(default_factory=dict)
     format: int = FORMAT
 
@@ -172,7 +185,7 @@ class Manifest:
                     "limits": Limits(**values["limits"]),
                     "defaults": Defaults(**values["defaults"]),
                     "states": tuple(State(**{**state, "shape": tuple(state["shape"])}) for state in values["states"]),
-                    "precisions": {name: Precision(**value) for name, value in values["precisions"].items()},
+                    "precisions": {name: _precision(value) for name, value in values["precisions"].items()},
                     "alignment": Alignment(values["alignment"]["layer"], tuple(values["alignment"]["heads"])),
                 }
             )
@@ -209,12 +222,13 @@ class Bundle:
             raise BundleError(f"{path}: was altered (its SHA-256 is not the one in {MANIFEST})")
         return content
 
-    def graphs(self, precision: str, *names: str) -> dict[str, bytes]:
-        """The named graph files of a precision and their weights."""
+    def graphs(self, precision: str, *names: str) -> tuple[dict[str, bytes], dict[str, bytes]]:
+        """The named graph files of a precision, and the weight files that they read, by the names they give them."""
         if precision not in self.manifest.precisions:
             known = ", ".join(self.manifest.precisions)
             raise BundleError(f"{self.folder}: has no precision {precision!r}; it has {known}")
-        return {name: self.read(f"{precision}/{name}") for name in (*names, WEIGHTS)}
+        graphs = {name: self.read(f"{precision}/{name}") for name in names}
+        return graphs, {name: self.read(f"{WEIGHTS}/{name}") for name in self.manifest.precisions[precision].weights}
 
     def tokenizer_files(self) -> list[bytes]:
         """The sentencepiece models: one for both sides, or source and target."""
@@ -272,6 +286,10 @@ def write_bundle(folder: Path, manifest: Manifest, files: dict[str, bytes]) -> B
     except FileExistsError:
         raise BundleError(f"{folder}: is there already; a published version never changes") from None
     return Bundle(folder, complete)
+
+
+def _precision(values: dict[str, Any]) -> Precision:
+    return Precision(**{**values, "weights": tuple(values["weights"])})
 
 
 def _dump(value: Any) -> bytes:

@@ -48,6 +48,9 @@ def translate(
     seed: Annotated[int | None, typer.Option(min=0, help="Of the random draws.")] = None,
     target_prefix: Annotated[str | None, typer.Option(help="How every translation begins.")] = None,
     split_long: Annotated[bool, typer.Option("--split-long", help="Translate too long texts in parts.")] = False,
+    shortlist: Annotated[
+        bool | None, typer.Option(help="Choose among the pieces that the source calls for: faster.")
+    ] = None,
     scores: Annotated[bool, typer.Option("--scores", help="Show the score.")] = False,
     tokens: TokensOption = False,
     alignment: AlignmentOption = False,
@@ -81,6 +84,7 @@ def translate(
             "return_tokens": tokens,
             "return_alignment": alignment,
             "long_text": "split" if split_long else "refuse",
+            "shortlist": shortlist,
         },
         Show(scores=scores, tokens=tokens, alignment=alignment),
         as_json,

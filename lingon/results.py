@@ -60,6 +60,7 @@ class TextResult:
 
     source_tokens, target_tokens: of the text and of all its translations, end tokens included
     model, version: what translated it
+    shortlist: whether scores are among the pieces that the source calls for, not among all
     """
 
     translations: tuple[Translation, ...] = ()
@@ -69,6 +70,7 @@ class TextResult:
     target_tokens: int = 0
     model: str = ""
     version: str = ""
+    shortlist: bool = False
 
     @property
     def best(self) -> Translation:
@@ -139,7 +141,8 @@ class ModelInfo:
 
     max_source_tokens: the longest text that it reads, the end token counted
     output_factor, output_extra: a translation has at most output_factor * source tokens + output_extra tokens
-    beam_size, num_hypotheses, length_penalty: its defaults
+    has_shortlist: whether the option shortlist may be set
+    beam_size, num_hypotheses, length_penalty, shortlist: its defaults
     """
 
     name: str
@@ -155,3 +158,5 @@ class ModelInfo:
     beam_size: int
     num_hypotheses: int
     length_penalty: float
+    has_shortlist: bool
+    shortlist: bool

@@ -66,6 +66,7 @@ class TranslateOptions(TypedDict, total=False):
     return_tokens: bool
     return_alignment: bool
     long_text: Literal["refuse", "split"]
+    shortlist: bool | None  # choose among the pieces that the source calls for, which is faster
     timeout: float | None  # seconds for each request to the server, retries included
 
 
@@ -130,6 +131,7 @@ def _decoding_options(options: TranslateOptions, start: int) -> pb.DecodingOptio
         return_tokens=options.get("return_tokens", False),
         return_alignment=options.get("return_alignment", False),
         long_text=LONG_TEXT[long_text],
+        shortlist=options.get("shortlist"),
     )
 
 
@@ -220,6 +222,8 @@ def model_infos(response: pb.ListModelsResponse) -> list[ModelInfo]:
             beam_size=model.default_options.beam_size,
             num_hypotheses=model.default_options.num_hypotheses,
             length_penalty=model.default_options.length_penalty,
+            has_shortlist=model.has_shortlist,
+            shortlist=model.default_options.shortlist,
         )
         for model in response.models
     ]
@@ -237,6 +241,7 @@ def _text_result(message: pb.TextResult, model: str, version: str) -> TextResult
         target_tokens=message.usage.target_tokens,
         model=model,
         version=version,
+        shortlist=message.shortlist,
     )
 
 

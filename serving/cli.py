@@ -20,7 +20,11 @@ def serve(
     metrics_port: Annotated[int | None, typer.Option(help="Port of /metrics and /healthz.")] = None,
     device: Annotated[str | None, typer.Option(help="auto, cpu or cuda.")] = None,
     precision: Annotated[str | None, typer.Option(help="fp32, fp16, ...: one that the bundles have.")] = None,
-    threads: Annotated[int | None, typer.Option(help="Cores to compute on.")] = None,
+    engines: Annotated[int | None, typer.Option(help="Batches of a model that run side by side.")] = None,
+    threads: Annotated[int | None, typer.Option(help="Cores that each of them computes on.")] = None,
+    shortlist: Annotated[
+        bool | None, typer.Option(help="Choose among the pieces that a source calls for, unless a request says.")
+    ] = None,
     max_queue_texts: Annotated[int | None, typer.Option(help="Sentences that may wait.")] = None,
     max_queue_tokens: Annotated[int | None, typer.Option(help="Source tokens that may wait.")] = None,
     max_rows: Annotated[int | None, typer.Option(help="Sentences times beam size decoded together.")] = None,

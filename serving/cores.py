@@ -17,6 +17,11 @@ def usable_cores() -> int:
     return allowed if granted is None else max(min(allowed, math.floor(granted)), 1)
 
 
+def threads_for(engines: int) -> int:
+    """Threads of each of several engines, so that together they use the usable cores."""
+    return max(usable_cores() // engines, 1)
+
+
 def granted_cores(root: Path = CGROUPS, membership: Path = MEMBERSHIP) -> float | None:
     """The tightest CPU limit of this process' cgroup and those above it; None where there is no limit."""
     limits = [limit for folder in _folders(root, membership) if (limit := _limit(folder)) is not None]

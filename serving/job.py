@@ -33,6 +33,7 @@ class Options:
     length_penalty: float = 0.0  # score = log-probability / length ** length_penalty, the end token counted
     max_output_tokens: int = 256  # the end token counted, a prefix not
     sampling: Sampling | None = None  # beam_size is 1 then
+    shortlist: bool = False  # choose among the pieces that the source calls for; never where tokens are drawn
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from lingon.bundle import Bundle, is_bundle, open_bundle
-from lingon.errors import BundleError
+from lingon.errors import BundleError, SettingsError
 from serving.device import choose
 from serving.engine import Engine
 from serving.observer import Observer
@@ -25,16 +25,36 @@ def load_translator(
     *,
     device: str,
     precision: str | None,
+    engines: int = 1,
     threads: int,
     limits: EngineLimits,
+    shortlist: bool | None = None,
     observer: Observer | None = None,
 ) -> Translator:
-    """The model of a bundle, every byte of it verified, warmed up and ready."""
+    """The model of a bundle, every byte of it verified, warmed up and ready.
+
+    engines: running batches side by side; threads: cores that each of them computes on
+    shortlist: whether one is used where a request does not say; None is as the bundle says
+    Raises SettingsError where one is to be used and there is none.
+    """
     choice = choose(bundle, device, precision)
     bundle.verify()
-    engine = Engine(load_runner(bundle, choice.precision, threads), limits, observer)
+    # A session's threads are those of its pool and the one that calls: every engine's own.
+    runner = load_runner(bundle, choice.precision, threads=1 + engines * (threads - 1))
+    engine = Engine(runner, limits, observer, workers=engines)
+    if shortlist and runner.shortlist is None:
+        raise SettingsError(f"shortlist: {bundle.label} has none for {choice.precision}")
+    default = bundle.manifest.defaults.shortlist if shortlist is None else shortlist
     engine.start()
-    return Translator(bundle, engine, limits, precision=choice.precision, provider=choice.provider)
+    return Translator(
+        bundle,
+        engine,
+        limits,
+        precision=choice.precision,
+        provider=choice.provider,
+        graph_bytes=runner.graph_bytes,
+        shortlist=default if runner.shortlist else None,
+    )
 
 
 def _folders(path: Path) -> list[Path]:

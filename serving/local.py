@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from lingon.bundle import open_bundle
 from lingon.errors import LingonError
 from lingon.translation.v1 import translation_pb2 as pb
-from serving.cores import usable_cores
+from serving.cores import threads_for
 from serving.loading import load_translator
 from serving.scheduler import EngineLimits
 from serving.translator import Translator
@@ -29,14 +29,24 @@ class LocalTranslator:
     """A bundle in this process, with the messages of the service; safe to use from several threads."""
 
     def __init__(
-        self, model: Path | str, *, device: str = "auto", precision: str | None = None, threads: int | None = None
+        self,
+        model: Path | str,
+        *,
+        device: str = "auto",
+        precision: str | None = None,
+        engines: int = 1,
+        threads: int | None = None,
     ) -> None:
-        """Load and warm up; threads: cores to use, without it all that this process may use."""
+        """Load and warm up.
+
+        engines: batches that run side by side; threads: cores of each, without it all that this process may use
+        """
         self._translator = load_translator(
             open_bundle(Path(model)),
             device=device,
             precision=precision,
-            threads=threads or usable_cores(),
+            engines=engines,
+            threads=threads or threads_for(engines),
             limits=LIMITS,
         )
         self._loop = asyncio.new_event_loop()

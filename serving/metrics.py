@@ -135,6 +135,8 @@ class _ModelFamilies:
         self.queue_limit = gauge("queue_limit", "Sentences that may wait")
         self.queue_tokens_limit = gauge("queue_tokens_limit", "Source tokens that may wait")
         self.running = gauge("running_sentences", "Sentences that are being decoded")
+        self.state_bytes = gauge("state_bytes", "Room for the states of running batches")
+        self.graph_bytes = gauge("graph_bytes", "Graphs and weights that were loaded")
         self.load_duration = gauge("model_load_duration_seconds", "Reading, checking and warming up")
         self.info = gauge(
             "model_info",
@@ -170,11 +172,16 @@ class ModelMetrics:
         self.queue_limit = families.queue_limit.labels(*labels)
         self.queue_tokens_limit = families.queue_tokens_limit.labels(*labels)
         self.running = families.running.labels(*labels)
+        self.state_bytes = families.state_bytes.labels(*labels)
+        self.graph_bytes = families.graph_bytes.labels(*labels)
         self.load_duration = families.load_duration.labels(*labels)
         self.outcomes = {name: families.sentences.labels(*labels, name) for name in ["OK", *sorted(set(reasons()))]}
 
-    def loaded(self, model: pb.Model, architecture: str, limits: EngineLimits, seconds: float) -> None:
+    def loaded(
+        self, model: pb.Model, architecture: str, limits: EngineLimits, seconds: float, graph_bytes: int
+    ) -> None:
         """The model is ready to serve."""
+        self.graph_bytes.set(graph_bytes)
         pair = (model.source_language_code, model.target_language_code)
         self._info.labels(*self._labels, *pair, model.precision, model.provider, architecture).set(1)
         self.load_duration.set(seconds)
@@ -213,6 +220,10 @@ class ModelMetrics:
     def first_token(self, seconds: float) -> None:
         """See serving.observer.Observer."""
         self.time_to_first_token.observe(seconds)
+
+    def states_changed(self, more_bytes: int) -> None:
+        """See serving.observer.Observer."""
+        self.state_bytes.inc(more_bytes)
 
     def ended(self, outcome: str, target_tokens: int) -> None:
         """See serving.observer.Observer."""

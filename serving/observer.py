@@ -26,6 +26,9 @@ class Observer(Protocol):
     def first_token(self, seconds: float) -> None:
         """The first token of a job was decided, seconds after it was submitted."""
 
+    def states_changed(self, more_bytes: int) -> None:
+        """Room for the states of running batches was made; where it is negative, given back."""
+
     def ended(self, outcome: str, target_tokens: int) -> None:
         """A job is over: "OK" or the reason of its error."""
 
@@ -45,6 +48,8 @@ class Silent:
     def stepped(self, live_rows: int, rows: int, copied_bytes: int, seconds: float) -> None: ...
 
     def first_token(self, seconds: float) -> None: ...
+
+    def states_changed(self, more_bytes: int) -> None: ...
 
     def ended(self, outcome: str, target_tokens: int) -> None: ...
 

@@ -26,6 +26,7 @@ class Chosen:
     return_tokens: bool
     return_alignment: bool
     splits: bool  # texts longer than the model reads
+    shortlist: bool  # choose among the pieces that the source calls for
 
     @property
     def streams(self) -> bool:
@@ -41,6 +42,7 @@ class Chosen:
             length_penalty=self.length_penalty,
             max_output_tokens=max_output_tokens,
             sampling=_at(self.sampling, place) if self.sampling else None,
+            shortlist=self.shortlist,
         )
 
     def message(self) -> pb.DecodingOptions:
@@ -54,6 +56,7 @@ class Chosen:
             return_tokens=self.return_tokens,
             return_alignment=self.return_alignment,
             long_text=policy,
+            shortlist=self.shortlist,
         )
         if self.sampling is not None:
             message.sampling.temperature = self.sampling.temperature
@@ -63,8 +66,11 @@ class Chosen:
         return message
 
 
-def choose(asked: pb.DecodingOptions, manifest: Manifest) -> Chosen:
-    """The options to use; InvalidRequest and Unsupported name the field, its bound and the value."""
+def choose(asked: pb.DecodingOptions, manifest: Manifest, shortlist: bool | None = None) -> Chosen:
+    """The options to use; InvalidRequest and Unsupported name the field, its bound and the value.
+
+    shortlist: whether one is used where the request does not say; None is where there is none
+    """
     limits, defaults = manifest.limits, manifest.defaults
     sampling = _sampling(asked.sampling) if asked.HasField("sampling") else None
     fallback = 1 if sampling else defaults.beam_size
@@ -88,6 +94,7 @@ def choose(asked: pb.DecodingOptions, manifest: Manifest) -> Chosen:
         return_tokens=asked.return_tokens,
         return_alignment=asked.return_alignment,
         splits=_splits(asked.long_text),
+        shortlist=_shortlist(asked, manifest, shortlist),
     )
 
 
@@ -95,6 +102,17 @@ def check_alignment(manifest: Manifest, field: str) -> None:
     """Refuse an alignment where the model declares no attention that would tell it."""
     if not manifest.alignment.heads:
         raise Unsupported(f"{field}: the model {manifest.name}/{manifest.version} declares no attention to align by")
+
+
+def _shortlist(asked: pb.DecodingOptions, manifest: Manifest, default: bool | None) -> bool:
+    samples = asked.HasField("sampling")
+    if not asked.HasField("shortlist"):
+        return bool(default) and not samples
+    if asked.shortlist and samples:
+        raise _refusal("shortlist", "must be unset or false where sampling, got true")
+    if asked.shortlist and default is None:
+        raise Unsupported(f"options.shortlist: the model {manifest.name}/{manifest.version} is served without one")
+    return asked.shortlist
 
 
 def _sampling(asked: pb.SamplingOptions) -> Sampling:

@@ -54,6 +54,7 @@ def translated(
     return pb.TextResult(
         hypotheses=[_hypothesis(plan, parts, options, tokenizer) for parts in whole],
         warnings=_warnings(plan, whole),
+        shortlist=options.shortlist,
         usage=pb.Usage(
             source_tokens=plan.source_tokens,
             target_tokens=sum(_tokens(part.hypothesis) for parts in whole for part in parts),

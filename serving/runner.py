@@ -12,6 +12,7 @@ import numpy as np
 
 from lingon.bundle import Limits
 from serving.job import Scored
+from serving.shortlist import Shortlist
 
 Encoded = dict[str, np.ndarray]
 """What the encoder says of a batch: memory and first recurrent states by name, (batch, ...) each."""
@@ -21,7 +22,8 @@ Encoded = dict[str, np.ndarray]
 class Step:
     """What a step found, row by row.
 
-    candidate_ids, candidate_log_probs: (rows, candidates), likeliest first
+    candidate_ids, candidate_log_probs: (rows, candidates), likeliest first: 1 where there is one beam, else two for
+        each
     logits: (rows, vocab), where they were asked for
     """
 
@@ -36,17 +38,29 @@ class Buffers(Protocol):
     Sentences live in slots 0, 1, ...; the rows of slot s are s * beam_size to (s + 1) * beam_size.
     """
 
-    def place(self, slot: int, encoded: Encoded, index: int) -> None:
-        """Put sentence `index` of an encoder's batch into a slot; nothing of what was there stays."""
+    @property
+    def token_ids(self) -> np.ndarray:
+        """What each row reads in the next step, to be written to: (rows of all slots)."""
 
-    def step(self, sentences: int, token_ids: np.ndarray, positions: np.ndarray, *, logits: bool) -> Step:
-        """One step of the first `sentences` slots; token_ids and positions: (sentences * beam_size).
+    @property
+    def positions(self) -> np.ndarray:
+        """How many tokens each row has read before, to be written to: (rows of all slots)."""
 
-        What it returns is overwritten by the next step.
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all states, when every slot is full."""
+
+    def place(self, slot: int, encoded: Encoded, index: int, piece_ids: np.ndarray | None = None) -> None:
+        """Put sentence `index` of an encoder's batch into a slot; nothing of what was there stays.
+
+        piece_ids: what it may say, ascending, where the batch was opened for a shortlist
         """
 
-    def copy_rows(self, sources: np.ndarray, targets: np.ndarray, length: int) -> int:
-        """Copy the past of rows onto others, its first `length` positions; returns the bytes copied."""
+    def step(self, sentences: int, *, logits: bool) -> Step:
+        """One step of the first `sentences` slots; what it returns is overwritten by the next one."""
+
+    def copy_rows(self, sources: np.ndarray, targets: np.ndarray, lengths: np.ndarray) -> int:
+        """Copy the past of rows onto others, of each its first positions, one by one; returns the bytes copied."""
 
     def move(self, source: int, target: int, length: int) -> int:
         """Move a sentence to another slot, its past's first `length` positions; returns the bytes of past copied."""
@@ -62,8 +76,15 @@ class Runner(Protocol):
     def encode(self, source_ids: np.ndarray, source_lengths: np.ndarray) -> Encoded:
         """Run the encoder; source_ids: (batch, source_length), source_lengths: (batch)."""
 
-    def open(self, sentences: int, beam_size: int, width: int, capacity: int) -> Buffers:
-        """Room for a running batch: memory of width source tokens, pasts of capacity target tokens."""
+    @property
+    def shortlist(self) -> Shortlist | None:
+        """Which pieces a source calls for, if the model can choose among those alone."""
+
+    def open(self, sentences: int, beam_size: int, width: int, capacity: int, *, shortlist: bool = False) -> Buffers:
+        """Room for a running batch: memory of width source tokens, pasts of capacity target tokens.
+
+        shortlist: whether its sentences choose among certain pieces, each its own
+        """
 
     def score(
         self, source_ids: np.ndarray, source_lengths: np.ndarray, target_ids: np.ndarray, target_lengths: np.ndarray

@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from lingon.errors import QueueFull, SettingsError
 from serving.job import DecodeJob, Job
 
-NARROWEST = 16  # source tokens; a multiple of 4 keeps sums independent of padding, see serving/onnx_runner.py
+ROUND = 2  # turns from one admission to the next while a batch runs, see `joins`
+SMALL = 8  # rows of a batch that everybody joins at once
+NARROWEST = 32  # source tokens; a multiple of 4 keeps sums independent of padding, see serving/onnx_runner.py
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -18,7 +20,7 @@ class EngineLimits:
 
     max_queue_texts: int = 1024
     max_queue_tokens: int = 65_536  # source tokens
-    max_rows: int = 64  # sentences times beam size, over all lanes
+    max_rows: int = 64  # sentences times beam size, over all lanes of all workers
     max_batch_tokens: int = 4096  # of one encoder run, padding counted
 
     def __post_init__(self) -> None:
@@ -30,6 +32,23 @@ class EngineLimits:
 def rows_of(job: Job) -> int:
     """How many rows a job takes while it runs."""
     return job.options.beam_size if isinstance(job, DecodeJob) else 1
+
+
+def fair_share(running_rows: Sequence[int], waiting_rows: int) -> int:
+    """Rows up to which a worker may fill its batch, so that what waits is spread evenly: the mean of all.
+
+    running_rows: of each worker. As long as somebody waits, there is a worker with fewer rows than that.
+    """
+    return -(-(sum(running_rows) + waiting_rows) // len(running_rows))
+
+
+def joins(running_rows: int, waiting_rows: int, turns: int) -> bool:
+    """Whether those who wait join a batch now, `turns` turns after others did.
+
+    The encoder takes little more time for several sentences than for one, so that they join in rounds; a small batch
+    gains more from a row than it loses, and is not kept waiting.
+    """
+    return running_rows < SMALL or turns >= ROUND or 2 * waiting_rows >= running_rows
 
 
 def width_for(source_length: int) -> int:
@@ -46,7 +65,7 @@ class Queue:
     def __init__(self, limits: EngineLimits) -> None:
         self._limits = limits
         self._jobs: OrderedDict[int, Job] = OrderedDict()
-        self._tokens = 0
+        self._tokens = self._rows = 0
 
     def __len__(self) -> int:
         return len(self._jobs)
@@ -55,6 +74,11 @@ class Queue:
     def tokens(self) -> int:
         """Source tokens that wait."""
         return self._tokens
+
+    @property
+    def rows(self) -> int:
+        """Rows that wait."""
+        return self._rows
 
     def check(self, jobs: Sequence[Job]) -> None:
         """Raise QueueFull if these do not all find room."""
@@ -75,25 +99,25 @@ class Queue:
         for job in jobs:
             self._jobs[job.number] = job
             self._tokens += len(job.source_ids)
+            self._rows += rows_of(job)
 
     def remove(self, number: int) -> Job | None:
         """Take a job out, if it waits here."""
         job = self._jobs.pop(number, None)
         if job is not None:
             self._tokens -= len(job.source_ids)
+            self._rows -= rows_of(job)
         return job
 
-    def expired(self, now: float) -> list[Job]:
-        """Take out the jobs whose deadline has passed."""
-        late = [number for number, job in self._jobs.items() if job.deadline is not None and job.deadline <= now]
-        return [job for number in late if (job := self.remove(number))]
+    def admit(self, running_rows: int, most_rows: int, share: int) -> list[Job]:
+        """Take out who may join a batch of running_rows, first come first served; nobody overtakes.
 
-    def admit(self, running_rows: int) -> list[Job]:
-        """Take out who may join a batch of running_rows, first come first served; nobody overtakes."""
+        most_rows: of the batch; a job wider than that runs alone. share: rows at which the rest is left to others.
+        """
         admitted: list[Job] = []
-        while self._jobs:
+        while self._jobs and running_rows < share:
             job = next(iter(self._jobs.values()))
-            if running_rows + rows_of(job) > max(self._limits.max_rows, rows_of(job)):
+            if running_rows + rows_of(job) > max(most_rows, rows_of(job)):
                 break
             running_rows += rows_of(job)
             self.remove(job.number)

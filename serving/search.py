@@ -35,44 +35,51 @@ class Survivors(NamedTuple):
     log_probs: np.ndarray
 
 
+class Copies(NamedTuple):
+    """Pasts to copy between the rows of a sentence; (copies) each."""
+
+    sentences: np.ndarray
+    sources: np.ndarray
+    targets: np.ndarray
+
+
 def rank(totals: np.ndarray, candidate_ids: np.ndarray, candidate_log_probs: np.ndarray) -> Ranked:
     """Rank every continuation of every sentence; equal ones by parent, then by order of the candidates.
 
     totals: (sentences, beam_size), candidates: (sentences, beam_size, candidates) in order of rank
     """
-    sentences, beam_size = totals.shape
-    width = min(2 * beam_size, candidate_ids.shape[2])
-    sums = (totals[:, :, None] + candidate_log_probs[:, :, :width]).reshape(sentences, -1)
+    sentences, beam_size, candidates = candidate_ids.shape
+    sums = (totals[:, :, None] + candidate_log_probs).reshape(sentences, -1)
     order = np.argsort(-sums, axis=1, kind="stable")[:, : 2 * beam_size]
-    index = np.arange(sentences)[:, None]
-    parents, place = np.divmod(order, width)
-    return Ranked(
-        parents, candidate_ids[index, parents, place], sums[index, order], candidate_log_probs[index, parents, place]
-    )
+    place = order + np.arange(0, sums.size, sums.shape[1])[:, None]
+    return Ranked(order // candidates, candidate_ids.take(place), sums.take(place), candidate_log_probs.take(place))
 
 
 def survive(ranked: Ranked, beam_size: int) -> Survivors:
     """Who lives on: at most one continuation of a parent ends, so beam_size of them never do."""
-    chosen = np.argsort(ranked.tokens == EOS, axis=1, kind="stable")[:, :beam_size]
+    ends = ranked.tokens == EOS
+    if not ends[:, :beam_size].any():
+        return Survivors(*(column[:, :beam_size] for column in ranked))
+    chosen = np.argsort(ends, axis=1, kind="stable")[:, :beam_size]
     return Survivors(*(np.take_along_axis(column, chosen, axis=1) for column in ranked))
 
 
-def assign_rows(rows: list[int], parents: list[int]) -> tuple[list[int], list[tuple[int, int]]]:
-    """Rows of the new ranks of one sentence, and the copies (source row, target row) that this needs.
+def assign_rows(rows: np.ndarray, parents: np.ndarray) -> tuple[np.ndarray, Copies]:
+    """Rows of the new ranks of each sentence, and what has to be copied for it.
 
-    rows: the row of each old rank; parents: the old rank that each new one continues. The first child of a parent
-    stays in its row; the others take rows whose hypotheses have no child.
+    rows: the row of each old rank, parents: the old rank that each new one continues; (sentences, beam_size) both.
+    The first child of a parent stays in its row; the others take rows whose hypotheses have no child. So no row is
+    both copied and overwritten.
     """
-    taken: set[int] = set()
-    free = [row for old, row in enumerate(rows) if old not in parents]
-    assigned, copies = [], []
-    for parent in parents:
-        row = rows[parent]
-        if row in taken:
-            copies.append((row, free.pop()))
-            row = copies[-1][1]
-        taken.add(row)
-        assigned.append(row)
+    index = np.arange(len(rows))[:, None]
+    assigned = rows[index, parents]
+    same = parents[:, :, None] == parents[:, None, :]
+    later = np.tril(same, -1).any(axis=2)
+    childless = np.ones(rows.shape, bool)
+    childless[index, parents] = False
+    sentences = np.nonzero(later)[0]
+    copies = Copies(sentences, assigned[later], rows[childless])  # as many of each in every sentence, in its order
+    assigned[later] = copies.targets
     return assigned, copies
 
 

@@ -132,13 +132,25 @@ class Server:
             bundle,
             device=self._settings.device,
             precision=self._settings.precision,
-            threads=self._settings.threads,
+            engines=self._settings.engines,
+            threads=self._settings.threads_of_each(),
+            shortlist=self._settings.shortlist,
             limits=limits,
             observer=metrics,
         )
         seconds = time.perf_counter() - start
-        metrics.loaded(translator.describe(), manifest.architecture, limits, seconds)
-        event(logger, logging.INFO, "loaded", model=bundle.label, folder=bundle.folder, seconds=round(seconds, 2))
+        metrics.loaded(translator.describe(), manifest.architecture, limits, seconds, translator.graph_bytes)
+        event(
+            logger,
+            logging.INFO,
+            "loaded",
+            model=bundle.label,
+            folder=bundle.folder,
+            precision=translator.precision,
+            seconds=round(seconds, 2),
+            graph_bytes=translator.graph_bytes,
+            state_bytes=translator.engine.state_bytes(manifest.defaults.beam_size),
+        )
         served = Served(translator, metrics)
         return Entry(manifest.name, manifest.version, manifest.source_language, manifest.target_language, served)
 

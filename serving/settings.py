@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from lingon.errors import SettingsError
-from serving.cores import usable_cores
+from serving.cores import threads_for
 from serving.scheduler import EngineLimits
 
 PREFIX = "LINGON_"
@@ -36,10 +36,12 @@ class Settings(BaseModel):
     metrics_port: Port = 9464
     device: Literal["auto", "cpu", "cuda"] = "auto"
     precision: str | None = None  # the bundle's best for the device
-    threads: Annotated[int, Field(ge=1, default_factory=usable_cores)]  # of the engine; default: the cores it may use
+    engines: Positive = 1  # running batches of a model, each with a thread of its own; jobs are spread over them
+    threads: Positive | None = None  # of each engine; without it they share the cores that may be used
+    shortlist: bool | None = None  # choose among the pieces that a source calls for; without it as the bundle says
     max_queue_texts: Positive = 1024  # sentences that wait, of one model
     max_queue_tokens: Positive = 65_536  # source tokens that wait
-    max_rows: Positive = 64  # sentences times beam size that are decoded together
+    max_rows: Positive = 64  # sentences times beam size that are decoded together, over all engines of a model
     max_batch_tokens: Positive = 4096  # of one run of the encoder, padding counted
     max_texts: Positive = 256  # texts or pairs of one request
     max_message_bytes: Annotated[int, Field(ge=1024)] = 4 * 1024 * 1024  # of one request
@@ -54,6 +56,10 @@ class Settings(BaseModel):
     @classmethod
     def _comma_separated(cls, value: Any) -> Any:
         return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+
+    def threads_of_each(self) -> int:
+        """Threads of each engine."""
+        return self.threads or threads_for(self.engines)
 
     def engine_limits(self) -> EngineLimits:
         """What the engines are told."""

@@ -45,14 +45,26 @@ class Translator:
     """A model that is served: its bundle, its engine and what both allow."""
 
     def __init__(
-        self, bundle: Bundle, engine: Engine, limits: EngineLimits, *, precision: str = "", provider: str = ""
+        self,
+        bundle: Bundle,
+        engine: Engine,
+        limits: EngineLimits,
+        *,
+        precision: str = "",
+        provider: str = "",
+        graph_bytes: int = 0,
+        shortlist: bool | None = None,
     ) -> None:
-        """limits: those of the engine; precision, provider: what it runs on, for those who ask."""
+        """limits: those of the engine; precision, provider, graph_bytes: what it runs on, for those who ask.
+
+        shortlist: whether one is used where a request does not say; None is where there is none
+        """
         self.manifest = bundle.manifest
         self.label = bundle.label
         self.engine, self.precision, self.provider = engine, precision, provider
+        self.graph_bytes = graph_bytes
         self._tokenizer = Tokenizer(*bundle.tokenizer_files())
-        self._queue = limits
+        self._queue, self._shortlist = limits, shortlist
 
     async def translate(self, request: pb.TranslateRequest, deadline: float | None = None) -> pb.TranslateResponse:
         """The reply to a request; deadline is on the clock of `time.monotonic`."""
@@ -73,7 +85,7 @@ class Translator:
 
     def choose(self, asked: pb.DecodingOptions) -> Chosen:
         """The options of a request with this model's defaults, checked."""
-        return choose(asked, self.manifest)
+        return choose(asked, self.manifest, self._shortlist)
 
     def start(self, options: Chosen) -> pb.StreamStart:
         """What a stream begins with."""
@@ -167,6 +179,7 @@ class Translator:
             output_extra=limits.output_extra,
             max_beam_size=limits.max_beam_size,
             default_options=self.choose(pb.DecodingOptions()).message(),
+            has_shortlist=self._shortlist is not None,
         )
 
     async def _plan_text(self, text: str, prefix: str, index: int, options: Chosen, breath: Breath) -> TextPlan:

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from export.graph import WeightFile
-from export.transformer import TransformerGraphs, states
+from export.graph import WeightFiles
+from export.precisions import build, weight_files
+from export.transformer import states
 from lingon.bundle import Alignment, Defaults, Limits, Manifest, Precision, write_bundle
 from lingon.text import EOS, UNK
 from serving.onnx_runner import CPU, OnnxRunner, load_runner
@@ -38,7 +39,7 @@ def limits_of(model: Transformer) -> Limits:
     return Limits(model.settings.max_positions // 2, model.settings.max_positions, 1.5, 8, 8)
 
 
-def manifest_of(model: Transformer, dtype: str = "fp32") -> Manifest:
+def manifest_of(model: Transformer, precision: str = "fp32", reads: tuple[str, ...] = ()) -> Manifest:
     return Manifest(
         name="random",
         version=1,
@@ -53,20 +54,26 @@ def manifest_of(model: Transformer, dtype: str = "fp32") -> Manifest:
         defaults=Defaults(),
         candidates=16,
         states=states(model),
-        precisions={dtype: Precision(CPU, "random")},
+        precisions={precision: Precision(CPU, "random", reads)},
         alignment=Alignment(0, (0, 1)),
     )
 
 
 @functools.cache
-def random_runner(seed: int = 0, dtype: str = "fp32", **settings: Any) -> OnnxRunner:
-    """The graphs of random_model, on one core."""
-    model = random_model(seed, **settings)
-    kind = {"fp32": np.float32, "fp16": np.float16}[dtype]
-    built = TransformerGraphs(model, kind, 16, WeightFile()).files()
-    files = {f"{dtype}/{name}": content for name, content in built.items()}
+def random_runner(seed: int = 0, precision: str = "fp32", threads: int = 1, **settings: Any) -> OnnxRunner:
+    """The graphs of random_model, on one core unless told otherwise."""
+    model, weights = random_model(seed, **settings), WeightFiles()
+    built = build(model, precision, weights, random_pairs(8), shortlist=False)
+    files = {**built.graphs, **weight_files(weights)}
     with tempfile.TemporaryDirectory() as folder:
-        return load_runner(write_bundle(Path(folder) / "1", manifest_of(model, dtype), files), dtype, threads=1)
+        bundle = write_bundle(Path(folder) / "1", manifest_of(model, precision, built.reads), files)
+        return load_runner(bundle, precision, threads)
+
+
+def random_pairs(count: int) -> list[tuple[list[int], list[int]]]:
+    """Sources, and targets without special tokens."""
+    pairs = zip(random_sources(count), random_sources(count, seed=1), strict=True)
+    return [(list(source), list(target[:-1])) for source, target in pairs]
 
 
 def random_sources(count: int, longest: int = 24, seed: int = 0) -> list[tuple[int, ...]]:

@@ -38,17 +38,17 @@ def test_the_bundle_is_whole_and_says_what_was_proven(folder: Path) -> None:
 
 def test_checkpoint_and_bundle_score_alike(folder: Path) -> None:
     test = ("--source", folder / "test.source", "--target", folder / "test.target", "--json")
-    scores = [
-        json.loads(lingon("evaluate", model, *test)) for model in (folder / "averaged", folder / "models" / "digits")
-    ]
-    assert scores[0]["bleu"] == scores[1]["bleu"] > 90
+    exact = json.loads(lingon("evaluate", folder / "averaged", *test))["bleu"]
+    bundle = folder / "models" / "digits"
+    assert exact == json.loads(lingon("evaluate", bundle, "--precision", "fp32", *test))["bleu"] > 90
+    assert abs(exact - json.loads(lingon("evaluate", bundle, "--precision", "int8", *test))["bleu"]) < 3
 
 
 def test_a_served_bundle_translates_scores_and_ends_in_order(folder: Path) -> None:
     sources = (folder / "test.source").read_text()
     targets = (folder / "test.target").read_text().splitlines()
     with serving(folder / "models" / "digits") as server:
-        assert "digits/1 (fp32, CPU)" in server.ready
+        assert "digits/1 (int8, CPU)" in server.ready
         lingon("healthcheck", "--server", server.address)
         translated = lingon("translate", "--server", server.address, text=sources).splitlines()
         assert sum(mine == theirs for mine, theirs in zip(translated, targets, strict=True)) > 45
@@ -70,12 +70,12 @@ def test_a_bundle_with_one_flipped_byte_is_refused_by_name(folder: Path, tmp_pat
         if path.is_file():
             (copy / path.relative_to(original)).parent.mkdir(parents=True, exist_ok=True)
             (copy / path.relative_to(original)).write_bytes(path.read_bytes())
-    weights = copy / "fp32" / "weights.bin"
+    weights = copy / "weights" / "fp16.bin"
     content = bytearray(weights.read_bytes())
     content[len(content) // 2] ^= 1
     weights.write_bytes(content)
     for verb in ("serve", "inspect"):
-        assert "fp32/weights.bin" in lingon(verb, copy, code=1)
+        assert "weights/fp16.bin" in lingon(verb, copy, code=1)
 
 
 def test_cuda_is_refused_where_there_is_none(folder: Path) -> None:

@@ -36,10 +36,9 @@ def sources(bundle: Bundle) -> list[tuple[int, ...]]:
     return [tuple(tokenizer.encode_source(normalise(line))) for line in SOURCES]
 
 
-@pytest.fixture
+@pytest.fixture(params=["fp32", "int8"])
 def engine(bundle: Bundle, request: pytest.FixtureRequest) -> Iterator[Engine]:
-    rows: int = getattr(request, "param", 64)
-    engine = Engine(load_runner(bundle, "fp32", threads=2), EngineLimits(max_rows=rows))
+    engine = Engine(load_runner(bundle, request.param, threads=2), EngineLimits(max_rows=64), workers=2)
     engine.start()
     yield engine
     engine.stop(timeout=0)
@@ -53,7 +52,11 @@ def options(bundle: Bundle, source: tuple[int, ...], beam_size: int) -> Options:
 def test_it_is_whole_small_and_says_what_was_proven(bundle: Bundle) -> None:
     bundle.verify()
     assert sum(path.stat().st_size for path in bundle.folder.rglob("*") if path.is_file()) <= 36_000_000
-    assert bundle.manifest.precisions["fp32"].gate == "passed"
+    assert bundle.manifest.precisions["fp32"].gate == bundle.manifest.precisions["int8"].gate == "passed"
+    quality = bundle.manifest.precisions["int8"].report["quality"]
+    assert abs(quality["bleu"] - quality["fp32_bleu"]) <= 0.2
+    assert abs(quality["chrf"] - quality["fp32_chrf"]) <= 0.3
+    assert quality["sentences"] >= 2000
     report = bundle.manifest.precisions["fp32"].report
     for search in ("greedy", "beam 4"):
         assert report[search]["sentences"] >= 500

@@ -9,13 +9,14 @@ import onnx
 import pytest
 import torch
 
-from export.graph import IR_VERSION, OPSET, Graph, WeightFile
+from export.graph import IR_VERSION, OPSET, Graph, WeightFiles
 from export.parity import check_tensors
-from export.transformer import TransformerGraphs, states
+from export.precisions import build, weight_files
+from export.transformer import states
 from lingon import bundle
 from lingon.bundle import past_name, present_name
 from lingon.errors import ParityError
-from tests.models import random_model, random_runner
+from tests.models import random_model, random_pairs, random_runner
 from training.model import Transformer
 
 OPTIONS = [
@@ -31,8 +32,23 @@ OPTIONS = [
 ]
 
 
-def build(model: Transformer, dtype: Any = np.float32) -> dict[str, bytes]:
-    return TransformerGraphs(model, dtype, 16, WeightFile()).files()
+def files_of(model: Transformer, *precisions: str) -> dict[str, bytes]:
+    weights, graphs = WeightFiles(), {}
+    for precision in precisions:
+        graphs |= build(model, precision, weights, random_pairs(4), shortlist=True).graphs
+    return graphs | weight_files(weights)
+
+
+def bytes_of_weights(files: dict[str, bytes]) -> int:
+    return sum(len(content) for name, content in files.items() if name.startswith(bundle.WEIGHTS))
+
+
+def rounded_to_half(model: Transformer) -> Transformer:
+    rounded = Transformer(model.settings, 40, 40).eval()
+    with torch.no_grad():
+        for parameter, exact in zip(rounded.parameters(), model.parameters(), strict=True):
+            parameter.copy_(exact.half().float())
+    return rounded
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
@@ -44,7 +60,7 @@ def test_graphs_answer_as_the_model(options: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("options", OPTIONS[:2], ids=str)
 def test_half_precision_graphs_answer_nearly_so_on_the_cpu(options: dict[str, Any]) -> None:
-    check_tensors(random_model(**options), random_runner(dtype="fp16", **options), "float16")
+    check_tensors(random_model(**options), random_runner(precision="fp16", **options), "float16")
 
 
 def test_another_models_graphs_do_not_pass() -> None:
@@ -87,10 +103,10 @@ def test_declared_states_are_the_decoders_inputs_and_outputs() -> None:
     }
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float16])
-def test_graphs_are_well_formed_for_the_runtime_that_serves(dtype: Any) -> None:
-    for name, content in build(random_model(), dtype).items():
-        if name == bundle.WEIGHTS:
+@pytest.mark.parametrize("precision", ["fp32", "fp16", "int8"])
+def test_graphs_are_well_formed_for_the_runtime_that_serves(precision: str) -> None:
+    for name, content in files_of(random_model(), precision).items():
+        if not name.endswith(".onnx"):
             continue
         model = onnx.load_model_from_string(content)
         assert model.ir_version == IR_VERSION
@@ -100,23 +116,27 @@ def test_graphs_are_well_formed_for_the_runtime_that_serves(dtype: Any) -> None:
 
 
 def test_building_twice_gives_the_same_bytes() -> None:
-    assert build(random_model()) == build(random_model())
+    assert files_of(random_model(), "fp32", "int8") == files_of(random_model(), "fp32", "int8")
 
 
 def test_weights_that_half_precision_holds_are_stored_so_and_mean_the_same() -> None:
-    model = Transformer(random_model().settings, 40, 40).eval()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.copy_(parameter.half().float())
-    rounded, exact = build(model), build(random_model())
-    assert len(rounded[bundle.WEIGHTS]) < 0.6 * len(exact[bundle.WEIGHTS])
+    rounded = files_of(rounded_to_half(random_model()), "fp32")
+    assert bytes_of_weights(rounded) < 0.6 * bytes_of_weights(files_of(random_model(), "fp32"))
     values = np.array([1.0, 0.5, 3.0], np.float32)
-    graph = Graph("g", WeightFile(), np.float32)
+    graph = Graph("g", WeightFiles(), np.float32)
     assert graph.weight("exact", values) == "exact.wide"
     assert graph.weight("fine", values + np.float32(1e-6)) == "fine"
+    assert graph.reads == {"fp16.bin", "fp32.bin"}
+
+
+def test_precisions_share_the_weights_that_half_precision_holds() -> None:
+    model = rounded_to_half(random_model())
+    alone, both = (bytes_of_weights(files_of(model, *names)) for names in (("fp16",), ("fp32", "fp16")))
+    assert both < 1.4 * alone, "positions and scaled queries stand twice, all else once"
 
 
 def test_weights_stand_once_in_the_file_whatever_reads_them() -> None:
     model = random_model()
-    numbers = sum(parameter.numel() for parameter in model.parameters()) + model.settings.max_positions * 32 + 40
-    assert len(build(model)[bundle.WEIGHTS]) < 4 * numbers + 64 * 100
+    numbers = sum(parameter.numel() for parameter in model.parameters()) + model.settings.max_positions * 32 + 64
+    padding = 24 * model.settings.dim  # the vocabulary of 40 in whole blocks
+    assert bytes_of_weights(files_of(model, "fp32")) < 4 * (numbers + padding) + 64 * 100

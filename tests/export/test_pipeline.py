@@ -9,40 +9,53 @@ import pytest
 import torch
 
 import export.parity
-from export.parity import check_tokens, engine_search
-from export.pipeline import NOT_ON_CUDA, ExportSettings, export_checkpoint
+import export.quality
+from export.parity import check_tokens
+from export.pipeline import ExportSettings, Texts, export_checkpoint
+from export.proof import NOT_ON_CUDA
 from export.quality import check_quality
+from export.shortlist import ShortlistSettings
 from lingon.bundle import CARD, open_bundle
 from lingon.errors import ParityError, SettingsError
 from serving.onnx_runner import load_runner
 from tests.models import random_model, random_runner
 from training.checkpoint import Checkpoint
 from training.corpus import Pair
+from training.search import SearchSettings, translate
+
+FP32 = ExportSettings(precisions=("fp32",), shortlist=None)
 
 
 def test_an_export_is_a_verified_bundle_that_says_what_was_proven(
-    checkpoint: Checkpoint, pairs: list[Pair], tmp_path: Path
+    checkpoint: Checkpoint, pairs: list[Pair], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    for bound in ("MAX_BLEU_LOSS", "MAX_CHRF_LOSS"):
+        monkeypatch.setattr(export.quality, bound, 100)  # a model that has learned nothing says anything
     lines: list[str] = []
-    written = export_checkpoint(checkpoint, tmp_path / "digits", pairs[:30], ExportSettings(), lines.append)
+    texts = Texts(pairs[:30], pairs)
+    settings = ExportSettings(shortlist=ShortlistSettings(), parity_sentences=20)
+    written = export_checkpoint(checkpoint, tmp_path / "digits", texts, settings, lines.append)
     opened = open_bundle(tmp_path / "digits")
     opened.verify()
     assert opened.folder == written.folder == tmp_path / "digits" / "1"
     manifest = opened.manifest
-    assert {name: entry.gate for name, entry in manifest.precisions.items()} == {"fp32": "passed", "fp16": NOT_ON_CUDA}
+    gates = {name: entry.gate for name, entry in manifest.precisions.items()}
+    assert gates == {"fp32": "passed", "fp16": NOT_ON_CUDA, "int8": "passed"}
     report = manifest.precisions["fp32"].report
-    assert report["sentences"] == 30
-    assert report["greedy"]["identical"] + len(report["greedy"]["excused"]) == 30
-    assert report["beam 4"]["identical"] + len(report["beam 4"]["excused"]) == 30
+    assert report["sentences"] == 20
+    assert report["greedy"]["identical"] + len(report["greedy"]["excused"]) == 20
+    assert report["beam 4"]["identical"] + len(report["beam 4"]["excused"]) == 20
+    assert manifest.precisions["int8"].report["quality"]["sentences"] == 30
+    assert manifest.shortlist is not None
+    assert set(manifest.shortlist) == {"coverage", "fp32", "int8"}
     assert report["tensors"]["step_difference"] < 1e-4
     assert "7 updates" in opened.read(CARD).decode()
-    assert any("30 of 30" in line for line in lines)
+    assert any("20 of 20" in line for line in lines)
 
 
 def test_the_next_export_is_the_next_version(checkpoint: Checkpoint, pairs: list[Pair], tmp_path: Path) -> None:
-    settings = ExportSettings(precisions=("fp32",))
     for version in (1, 2):
-        bundle = export_checkpoint(checkpoint, tmp_path / "digits", pairs[:2], settings)
+        bundle = export_checkpoint(checkpoint, tmp_path / "digits", Texts(pairs[:2]), FP32)
         assert bundle.manifest.version == version
     assert sorted(path.name for path in (tmp_path / "digits").iterdir()) == ["1", "2"]
 
@@ -52,12 +65,12 @@ def test_a_failed_gate_leaves_nothing(
 ) -> None:
     monkeypatch.setitem(export.parity.TOLERANCE, "float32", 1e-12)
     with pytest.raises(ParityError):
-        export_checkpoint(checkpoint, tmp_path / "digits", pairs[:2], ExportSettings())
+        export_checkpoint(checkpoint, tmp_path / "digits", Texts(pairs[:2]), FP32)
     assert not (tmp_path / "digits").exists()
 
 
 def test_tokens_that_differ_name_the_first_sentence(checkpoint: Checkpoint, pairs: list[Pair], tmp_path: Path) -> None:
-    bundle = export_checkpoint(checkpoint, tmp_path / "digits", pairs[:2], ExportSettings(precisions=("fp32",)))
+    bundle = export_checkpoint(checkpoint, tmp_path / "digits", Texts(pairs[:2]), FP32)
     runner = load_runner(bundle, "fp32", threads=1)
     with torch.no_grad():
         checkpoint.model.target_embedding.pieces.weight += 0.05 * torch.randn_like(checkpoint.model.output.weight)
@@ -67,27 +80,44 @@ def test_tokens_that_differ_name_the_first_sentence(checkpoint: Checkpoint, pair
             check_tokens(checkpoint.model, runner, checkpoint.tokenizer, texts, beam_size, 1.0)
 
 
-def test_a_lossy_precision_passes_only_near_the_checkpoints_scores(
-    checkpoint: Checkpoint, pairs: list[Pair], tmp_path: Path
-) -> None:
-    bundle = export_checkpoint(checkpoint, tmp_path / "digits", pairs[:2], ExportSettings(precisions=("fp32",)))
-    runner = load_runner(bundle, "fp32", threads=1)
-    found = check_quality(checkpoint, runner, pairs[:10], 1.0)
-    assert found["bleu"] == found["fp32_bleu"]
-    own = [tuple(checkpoint.tokenizer.encode_source(pair.source)) for pair in pairs[:10]]
-    spoken = [checkpoint.tokenizer.decode(best.tokens) for best, *_ in engine_search(runner, own, 4, 1.0)]
-    echoed = [pair._replace(target=text) for pair, text in zip(pairs, spoken, strict=False)]
-    with torch.no_grad():
-        checkpoint.model.target_embedding.pieces.weight += 0.1 * torch.randn_like(checkpoint.model.output.weight)
-    with pytest.raises(ParityError, match=r"BLEU 100.00 .* within 0.2 and 0.3 of fp32's"):
-        check_quality(checkpoint, runner, echoed, 1.0)
+def test_lossy_arithmetic_passes_only_near_the_exact_scores() -> None:
+    exact = ["eins zwei drei vier", "fünf sechs sieben acht"]
+    found = check_quality("int8", exact, exact, exact)
+    assert (found["bleu"], found["identical"], found["sentences"]) == (found["fp32_bleu"], 2, 2)
+    with pytest.raises(ParityError, match=r"int8: BLEU \d+\.\d\d .* not within 0.2 and 0.3 of fp32's 100.00"):
+        check_quality("int8", ["eins zwei drei", exact[1]], exact, exact)
+
+
+def test_8_bits_that_cost_too_much_leave_no_bundle(checkpoint: Checkpoint, pairs: list[Pair], tmp_path: Path) -> None:
+    model = checkpoint.model
+    with torch.no_grad():  # one channel a thousand times the others: no single scale serves both
+        model.decoder[0].around_feed_forward.norm.bias[0] = 3e3
+        model.decoder[0].feed_forward.inner.weight[:, 0] *= 1e-3
+    source = [tuple(checkpoint.tokenizer.encode_source(pair.source)) for pair in pairs[:10]]
+    spoken = translate(model, source, SearchSettings(beam_size=4, length_penalty=1.0))
+    texts = [checkpoint.tokenizer.decode(found[0].tokens) for found in spoken]
+    echoed = [pair._replace(target=text) for pair, text in zip(pairs, texts, strict=False)]
+    settings = ExportSettings(precisions=("int8",), shortlist=None)
+    with pytest.raises(ParityError, match="int8: BLEU"):
+        export_checkpoint(checkpoint, tmp_path / "digits", Texts(echoed, pairs), settings)
+    assert not (tmp_path / "digits").exists()
+
+
+def test_ranges_and_shortlist_need_text(checkpoint: Checkpoint, pairs: list[Pair], tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="int8 needs sentences to measure ranges on, got none"):
+        export_checkpoint(
+            checkpoint, tmp_path / "digits", Texts(pairs[:2]), ExportSettings(precisions=("int8",), shortlist=None)
+        )
+    assert not ExportSettings(precisions=("fp32", "fp16"), shortlist=None).reads_training_text
+    assert ExportSettings(precisions=("fp32",)).reads_training_text
+    assert ExportSettings(precisions=("int8",), shortlist=None).ordered == ["fp32", "int8"]
 
 
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"precisions": ("fp16",)}, "--precision must name fp32"),
-        ({"precisions": ("fp32", "fp8")}, "--precision must name fp32, and of fp32, fp16 only"),
+        ({"precisions": ("fp32", "fp8")}, "--precision must be of fp32, fp16, int8; got fp32,fp8"),
+        ({"shortlist": None, "shortlist_by_default": True}, "--shortlist-by-default needs --shortlist"),
         ({"beam_size": 9}, "--beam-size must be 1 to 8, got 9"),
     ],
 )
@@ -98,7 +128,7 @@ def test_settings_out_of_bounds_are_refused_by_name(values: dict[str, object], m
 
 def test_the_alignment_layer_must_exist(checkpoint: Checkpoint, pairs: list[Pair], tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="--alignment-layer must be 0 to 1, got 2"):
-        export_checkpoint(checkpoint, tmp_path / "digits", pairs[:2], ExportSettings(alignment_layer=2))
+        export_checkpoint(checkpoint, tmp_path / "digits", Texts(pairs[:2]), replace(FP32, alignment_layer=2))
 
 
 def test_a_toss_up_is_excused_and_listed_and_nothing_else_is(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,9 @@ FILES = {
     "fp32/encoder.onnx": b"encoder",
     "fp32/decoder.onnx": b"decoder",
     "fp32/scorer.onnx": b"scorer",
-    "fp32/weights.bin": bytes(range(256)) * 8,
+    "weights/fp16.bin": bytes(range(256)) * 8,
+    "weights/fp32.bin": b"the few that 16 bits do not hold",
+    "shortlist.npz": b"pieces by piece",
 }
 
 MANIFEST = Manifest(
@@ -33,10 +35,16 @@ MANIFEST = Manifest(
         State(name="cache.0.key", kind="cache", shape=(4, "capacity", 64)),
     ),
     precisions={
-        "fp32": Precision("CPUExecutionProvider", "passed", {"greedy": {"sentences": 500, "excused": []}}),
-        "fp16": Precision("CUDAExecutionProvider", "not run on cuda"),
+        "fp32": Precision(
+            "CPUExecutionProvider",
+            "passed",
+            ("fp16.bin", "fp32.bin"),
+            {"greedy": {"sentences": 500, "excused": []}},
+        ),
+        "fp16": Precision("CUDAExecutionProvider", "not run on cuda", ("fp16.bin",)),
     },
     alignment=Alignment(layer=2, heads=(0, 3)),
+    shortlist={"fp32": {"bleu": 40.5}},
 )
 
 

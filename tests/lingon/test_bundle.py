@@ -53,7 +53,7 @@ def test_what_was_published_is_read_back(bundle: Bundle) -> None:
             version=number,
             limits=Limits(number, number, float(number) / 3, number, 1),
             states=(State("state", "recurrent", tuple(shape)),),
-            precisions={text: Precision(text, "passed", figures)},
+            precisions={text: Precision(text, "passed", (), figures)},
         ),
         st.text(),
         st.integers(0, 2**40),
@@ -123,11 +123,11 @@ def test_a_file_that_is_not_as_published_is_refused_by_name(name: str, change: s
 
 
 def test_every_flipped_byte_of_a_file_is_refused(bundle: Bundle) -> None:
-    path = bundle.folder / "fp32" / "weights.bin"
+    path = bundle.folder / "weights" / "fp16.bin"
     content = path.read_bytes()
     for place in range(0, len(content), 7):
         path.write_bytes(content[:place] + bytes([content[place] ^ 0x10]) + content[place + 1 :])
-        with pytest.raises(BundleError, match=r"weights\.bin: was altered"):
+        with pytest.raises(BundleError, match=r"fp16\.bin: was altered"):
             bundle.graphs("fp32", "decoder.onnx")
 
 
@@ -141,6 +141,13 @@ def test_a_file_that_is_not_listed_is_refused_by_name(bundle: Bundle) -> None:
     for outside in ("../1/MODEL_CARD.md", "/etc/hostname", "manifest.json"):
         with pytest.raises(BundleError, match="does not list it"):
             bundle.read(outside)
+
+
+def test_a_precision_comes_with_the_weights_that_it_reads_and_no_others(bundle: Bundle) -> None:
+    graphs, weights = bundle.graphs("fp16")
+    assert (list(graphs), list(weights)) == ([], ["fp16.bin"])
+    graphs, weights = bundle.graphs("fp32", "decoder.onnx")
+    assert (graphs, sorted(weights)) == ({"decoder.onnx": b"decoder"}, ["fp16.bin", "fp32.bin"])
 
 
 def test_an_unknown_precision_is_told_with_those_that_there_are(bundle: Bundle) -> None:

@@ -96,6 +96,7 @@ def test_every_option_reaches_the_server(ask: Ask, service: FakeService) -> None
         return_tokens=True,
         return_alignment=True,
         long_text="split",
+        shortlist=False,
     )
     sampling = pb.SamplingOptions(temperature=0.5, top_k=3, top_p=0.25, seed=2**63)
     assert service.requests == [
@@ -113,6 +114,7 @@ def test_every_option_reaches_the_server(ask: Ask, service: FakeService) -> None
                 return_tokens=True,
                 return_alignment=True,
                 long_text=pb.LONG_TEXT_POLICY_SPLIT,
+                shortlist=False,
             ),
             target_prefixes=["Ja"],
         )

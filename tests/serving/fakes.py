@@ -29,6 +29,7 @@ from serving.runner import Encoded, Step
 from serving.scheduler import EngineLimits
 from serving.server import Server
 from serving.settings import Settings
+from serving.shortlist import Shortlist
 from serving.translator import Translator
 
 LIMITS = Limits(max_source_tokens=32, max_target_tokens=64, output_factor=2.0, output_extra=8, max_beam_size=4)
@@ -80,7 +81,7 @@ def manifest(name: str = "en-de", version: int = 1, **rest: Any) -> Manifest:
         "defaults": Defaults(),
         "candidates": CANDIDATES,
         "states": (),
-        "precisions": {"fp32": Precision("CPUExecutionProvider", "fake")},
+        "precisions": {"fp32": Precision("CPUExecutionProvider", "fake", ())},
         "alignment": Alignment(0, (0,)),
     }
     return Manifest(**{**values, **rest})
@@ -92,6 +93,13 @@ def bundle(folder: Path, **rest: Any) -> Bundle:
     return write_bundle(
         folder / declared.name / str(declared.version), declared, {"tokenizer.model": tokenizer_model()}
     )
+
+
+def everything() -> Shortlist:
+    """A shortlist that leaves nothing out."""
+    size = tokenizer().source_vocab
+    always = np.array([EOS, *range(UNK + 1, size)], np.int32)
+    return Shortlist(always, np.zeros(size + 1, np.int32), np.empty(0, np.int32))
 
 
 class EchoRunner:
@@ -111,6 +119,7 @@ class EchoRunner:
         faulty: str | int | None = None,
         endless: bool = False,
         dies_at: int | None = None,
+        shortlist: Shortlist | None = None,
         limits: Limits = LIMITS,
     ) -> None:
         self.gate = threading.Event()
@@ -119,12 +128,15 @@ class EchoRunner:
         self.faulty = tokenizer().encode_source(faulty)[0] if isinstance(faulty, str) else faulty
         self.vocab = tokenizer().target_vocab
         self.steps = self.encoded = 0
+        self.shortlist = shortlist
 
     def encode(self, source_ids: np.ndarray, source_lengths: np.ndarray) -> Encoded:
         self.encoded += len(source_ids)
         return {"source": source_ids}
 
-    def open(self, sentences: int, beam_size: int, width: int, capacity: int) -> EchoBuffers:
+    def open(
+        self, sentences: int, beam_size: int, width: int, capacity: int, *, shortlist: bool = False
+    ) -> EchoBuffers:
         return EchoBuffers(self, sentences, beam_size)
 
     def score(
@@ -144,29 +156,32 @@ class EchoBuffers:
     def __init__(self, runner: EchoRunner, sentences: int, beam_size: int) -> None:
         self.runner, self.beam_size = runner, beam_size
         self.sources: list[np.ndarray] = [np.array([EOS])] * sentences
+        self.token_ids, self.positions = np.zeros((2, sentences * beam_size), np.int64)
+        self.nbytes = 1
+        self.candidates = 1 if beam_size == 1 else 2 * beam_size
 
-    def place(self, slot: int, encoded: Encoded, index: int) -> None:
+    def place(self, slot: int, encoded: Encoded, index: int, piece_ids: np.ndarray | None = None) -> None:
         self.sources[slot] = encoded["source"][index]
 
-    def step(self, sentences: int, token_ids: np.ndarray, positions: np.ndarray, *, logits: bool) -> Step:
-        runner = self.runner
+    def step(self, sentences: int, *, logits: bool) -> Step:
+        runner, rows = self.runner, sentences * self.beam_size
         runner.gate.wait()
         time.sleep(runner.delay)
         runner.steps += 1
         if runner.steps == runner.dies_at:
             raise RuntimeError("planted: canary text in a message")
-        table = np.full((len(token_ids), runner.vocab), -20.0, np.float32)
-        for row, position in enumerate(positions):
+        table = np.full((rows, runner.vocab), -20.0, np.float32)
+        for row, position in enumerate(self.positions[:rows]):
             source = self.sources[row // self.beam_size]
             done = position >= len(source) or source[position] == EOS
             table[row, (source[0] if runner.endless else EOS) if done else source[position]] = -0.1
             table[row, -1] = -3.0  # a second choice, so that beams and samples differ
             if runner.faulty is not None and runner.faulty in source:
                 table[row] = np.nan
-        ids = np.argsort(-table, axis=1, kind="stable")[:, :CANDIDATES]
+        ids = np.argsort(-table, axis=1, kind="stable")[:, : self.candidates]
         return Step(ids, np.take_along_axis(table, ids, axis=1), table if logits else None)
 
-    def copy_rows(self, sources: np.ndarray, targets: np.ndarray, length: int) -> int:
+    def copy_rows(self, sources: np.ndarray, targets: np.ndarray, lengths: np.ndarray) -> int:
         return 0
 
     def move(self, source: int, target: int, length: int) -> int:
@@ -190,7 +205,10 @@ class Loader:
         engine.start()
         self.runner.steps = 0  # those of warming up are not counted
         self.engines.append(engine)
-        return Translator(bundle, engine, limits, precision="fp32", provider="CPUExecutionProvider")
+        shortlist = None if self.runner.shortlist is None else bundle.manifest.defaults.shortlist
+        return Translator(
+            bundle, engine, limits, precision="fp32", provider="CPUExecutionProvider", shortlist=shortlist
+        )
 
 
 class Running:

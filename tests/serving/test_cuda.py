@@ -6,12 +6,11 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from export.graph import WeightFile
+from export.graph import WeightFiles
 from export.parity import check_tensors, engine_search
-from export.transformer import TransformerGraphs
+from export.precisions import build, weight_files
 from lingon.bundle import Precision, write_bundle
 from serving.onnx_runner import CUDA, OnnxRunner, load_runner
 from tests.models import manifest_of, random_model, random_runner, random_sources
@@ -24,10 +23,11 @@ def runner() -> OnnxRunner:
     import onnxruntime
 
     onnxruntime.preload_dlls()
-    built = TransformerGraphs(random_model(), np.float16, 16, WeightFile()).files()
-    manifest = replace(manifest_of(random_model()), precisions={"fp16": Precision(CUDA, "random")})
+    weights = WeightFiles()
+    built = build(random_model(), "fp16", weights, [], shortlist=False)
+    manifest = replace(manifest_of(random_model()), precisions={"fp16": Precision(CUDA, "random", built.reads)})
+    files = {**built.graphs, **weight_files(weights)}
     with tempfile.TemporaryDirectory() as folder:
-        files = {f"fp16/{name}": content for name, content in built.items()}
         return load_runner(write_bundle(Path(folder) / "1", manifest, files), "fp16", threads=1)
 
 

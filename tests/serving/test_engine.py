@@ -6,11 +6,12 @@ import queue
 import random
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
+import torch
 
 from lingon.errors import Cancelled, Draining, EngineFault, Expired, QueueFull, RequestError
 from lingon.text import EOS
@@ -19,6 +20,7 @@ from serving.job import DecodeJob, Hypothesis, Options, Sampling, Scored, ScoreJ
 from serving.observer import Silent
 from serving.runner import Runner
 from serving.scheduler import EngineLimits
+from serving.worker import SPARE_LANES
 from tests.models import limits_of, random_model, random_runner, random_sources
 from tests.serving.fakes import EchoRunner
 from training.search import SearchSettings, translate
@@ -30,11 +32,16 @@ class Recorder(Silent):
     """Remembers what the engine told."""
 
     def __init__(self) -> None:
-        self.copied, self.endings, self.live, self.steps = 0, [], [], 0
+        self.copied = self.steps = self.state_bytes = 0
+        self.endings: list[str] = []
+        self.live: list[tuple[int, int]] = []
 
     def stepped(self, live_rows: int, rows: int, copied_bytes: int, seconds: float) -> None:
         self.copied += copied_bytes
         self.live.append((live_rows, rows))
+
+    def states_changed(self, more_bytes: int) -> None:
+        self.state_bytes += more_bytes
 
     def ended(self, outcome: str, target_tokens: int) -> None:
         self.endings.append(outcome)
@@ -66,14 +73,27 @@ class Desk:
         return [outcomes[index] for index in range(len(jobs))]
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _one_core_for_the_reference() -> None:
+    torch.set_num_threads(1)  # products this small take a hundred times as long on several that others need too
+
+
 @contextmanager
-def running(runner: Runner, observer: Silent | None = None, **limits: int) -> Iterator[Desk]:
-    engine = Engine(runner, EngineLimits(**limits), observer)
+def running(runner: Runner, observer: Silent | None = None, workers: int = 1, **limits: int) -> Iterator[Desk]:
+    engine = Engine(runner, EngineLimits(**limits), observer, workers=workers)
     engine.start()
     try:
         yield Desk(engine)
     finally:
         engine.stop(timeout=0)
+
+
+def eventually(condition: Callable[[], bool]) -> bool:
+    """Whether a condition comes true within some seconds."""
+    end = time.monotonic() + 10
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.002)
+    return condition()
 
 
 def options_for(runner: Runner, source: Sequence[int], **options: Any) -> Options:
@@ -131,14 +151,14 @@ def random_options(draw: random.Random, runner: Runner, source: Sequence[int]) -
     )
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_company_and_arrival_change_neither_tokens_nor_one_bit_of_a_score(seed: int) -> None:
+@pytest.mark.parametrize(("seed", "workers"), [(0, 1), (1, 1), (2, 2), (3, 3)])
+def test_company_and_arrival_change_neither_tokens_nor_one_bit_of_a_score(seed: int, workers: int) -> None:
     runner, sources = random_runner(), random_sources(40, longest=40)
     draw = random.Random(seed)
     mixed = [random_options(draw, runner, source) for source in sources]
     with running(runner, max_rows=8) as desk:
         alone = [desk.translate([source], [options])[0] for source, options in zip(sources, mixed, strict=True)]
-    with running(runner, max_rows=33) as desk:
+    with running(runner, workers=workers, max_rows=33) as desk:
         order = draw.sample(range(len(sources)), len(sources))
         for index in order:
             desk.engine.submit([desk.job(sources[index], index, options=mixed[index])])
@@ -164,6 +184,20 @@ def test_a_prefix_begins_the_translation_and_the_rest_follows_from_it() -> None:
         kept = min(3, len(best.tokens))
         assert again.log_probs[:kept] == (0.0,) * kept
         assert again.log_probs[kept : len(best.log_probs)] == best.log_probs[kept:]
+
+
+def test_every_hypothesis_of_a_beam_begins_with_the_prefix() -> None:
+    runner, sources = random_runner(), random_sources(8)
+    options = [options_for(runner, source, beam_size=4, num_hypotheses=4) for source in sources]
+    with running(runner) as desk:
+        desk.engine.submit(
+            [desk.job(source, at, options=options[at], prefix=(9, 7, 9)) for at, source in enumerate(sources)]
+        )
+        found = desk.collect(len(sources))
+    assert all(
+        each.tokens[:3] == (9, 7, 9) and each.log_probs[:3] == (0.0,) * 3 for row in found.values() for each in row
+    )
+    assert all(len({each.tokens for each in row}) == 4 for row in found.values())
 
 
 def test_greedy_tokens_are_told_as_they_are_decided() -> None:
@@ -211,6 +245,15 @@ def test_a_job_never_waits_for_the_batch_before_it_to_end() -> None:
         assert desk.done.get(timeout=10)[0] == 1
 
 
+def test_room_for_kinds_of_batches_that_nobody_asks_for_any_more_is_given_back() -> None:
+    recorder = Recorder()
+    with running(EchoRunner(), recorder) as desk:
+        for beam_size in (1, 2, 3, 4):
+            for length in (3, 40, 80):
+                desk.translate([(5,) * length], [Options(beam_size=beam_size, max_output_tokens=3)])
+    assert 1 <= recorder.state_bytes <= SPARE_LANES + 1, "the fake's batches have a byte each"
+
+
 def test_scoring_gives_what_decoding_gave() -> None:
     runner, sources = random_runner(), random_sources(6)
     scored: queue.SimpleQueue[tuple[int, Any]] = queue.SimpleQueue()
@@ -246,9 +289,10 @@ def test_a_full_queue_takes_all_of_a_request_or_none() -> None:
         assert desk.done.empty()
 
 
-def test_a_cancelled_job_leaves_at_the_next_step_and_its_neighbours_stay() -> None:
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_cancelled_job_leaves_at_the_next_step_and_its_neighbours_stay(workers: int) -> None:
     runner = EchoRunner(endless=True)
-    with running(runner) as desk:
+    with running(runner, workers=workers) as desk:
         runner.gate.clear()
         jobs = [desk.job((5, 6, EOS), index, options=Options(max_output_tokens=40)) for index in range(3)]
         desk.engine.submit(jobs)
@@ -276,10 +320,11 @@ def test_an_expired_job_ends_waiting_or_running() -> None:
     assert recorder.endings == ["DEADLINE_EXCEEDED"] * 3
 
 
-def test_a_text_without_numbers_fails_alone() -> None:
+@pytest.mark.parametrize("beam_size", [1, 3])
+def test_a_text_without_numbers_fails_alone(beam_size: int) -> None:
     with running(EchoRunner(faulty=9)) as desk:
         sources = [(5, 6, EOS), (5, 9, EOS), (7, EOS)]
-        outcomes = desk.translate(sources, [Options()] * 3)
+        outcomes = desk.translate(sources, [Options(beam_size=beam_size)] * 3)
     assert isinstance(outcomes[1], EngineFault)
     assert [outcomes[0][0].tokens, outcomes[2][0].tokens] == [(5, 6), (7,)]
 
@@ -301,9 +346,52 @@ def test_a_dead_engine_answers_everybody_and_takes_nobody(caplog: pytest.LogCapt
     assert "planted" in caplog.text
 
 
-def test_stopping_finishes_what_is_there_and_refuses_the_rest() -> None:
+def test_texts_that_come_at_once_are_spread_evenly_over_the_workers() -> None:
+    runner, recorder = EchoRunner(), Recorder()
+    with running(runner, recorder, workers=2) as desk:
+        runner.gate.clear()
+        desk.engine.submit([desk.job((5, 6, EOS), index) for index in range(32)])
+        runner.gate.set()
+        desk.collect(32)
+    assert recorder.live[:2] == [(16, 16), (16, 16)]
+
+
+def test_a_text_begins_at_once_where_a_worker_is_idle() -> None:
     runner = EchoRunner()
-    with running(runner) as desk:
+    with running(runner, workers=2) as desk:
+        runner.gate.clear()
+        before = runner.encoded
+        for index in range(2):
+            desk.engine.submit([desk.job((5, EOS), index)])
+            assert eventually(lambda count=index + 1: runner.encoded == before + count)
+        runner.gate.set()
+        desk.collect(2)
+
+
+def test_a_worker_that_dies_takes_its_own_jobs_and_those_that_wait_and_no_others(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    runner = EchoRunner()
+    with running(runner, workers=2, max_rows=4) as desk:
+        runner.gate.clear()
+        desk.engine.submit([desk.job((5, 6, 7, EOS), index) for index in range(6)])
+        assert eventually(lambda: runner.encoded >= 4)
+        runner.dies_at = runner.steps + 1
+        runner.gate.set()
+        outcomes = desk.collect(6)
+        assert eventually(lambda: not desk.engine.healthy)
+        with pytest.raises(EngineFault):
+            desk.engine.submit([desk.job((5, EOS))])
+    failed = [index for index, outcome in outcomes.items() if isinstance(outcome, EngineFault)]
+    assert len(failed) == 4
+    assert {4, 5} <= set(failed)
+    assert "planted" in caplog.text
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_stopping_finishes_what_is_there_and_refuses_the_rest(workers: int) -> None:
+    runner = EchoRunner()
+    with running(runner, workers=workers) as desk:
         runner.gate.clear()
         desk.engine.submit([desk.job((*range(5, 20), EOS), index) for index in range(4)])
         stopped = threading.Thread(target=lambda: desk.done.put((99, desk.engine.stop(timeout=10))))

@@ -16,13 +16,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import grpc
-import numpy as np
 import pytest
 import sentencepiece
 from google.rpc import code_pb2
 
-from export.graph import WeightFile
-from export.transformer import TransformerGraphs
+from export.graph import WeightFiles
+from export.precisions import build, weight_files
 from lingon.bundle import write_bundle
 from lingon.errors import BundleError, DeviceError, InvalidRequest
 from lingon.text import BOS, EOS, PAD, UNK
@@ -55,10 +54,11 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
         minloglevel=2,
     )
     model = random_model()
-    graphs = TransformerGraphs(model, np.float32, 16, WeightFile()).files()
-    files = {f"fp32/{name}": content for name, content in graphs.items()}
+    weights = WeightFiles()
+    built = build(model, "fp32", weights, [], shortlist=False)
+    files = {**built.graphs, **weight_files(weights), "tokenizer.model": tokenizer.getvalue()}
     folder = tmp_path_factory.mktemp("models")
-    write_bundle(folder / "random" / "1", manifest_of(model), {**files, "tokenizer.model": tokenizer.getvalue()})
+    write_bundle(folder / "random" / "1", manifest_of(model, reads=built.reads), files)
     return folder
 
 
@@ -123,6 +123,12 @@ def test_the_command_says_when_it_is_ready_and_where_each_setting_is_from(models
     told = [json.loads(text) for text in errors.splitlines()]
     origins = {entry["name"]: entry["origin"] for entry in told if entry["message"] == "setting"}
     assert (origins["max_rows"], origins["models"], origins["device"]) == ("--max-rows", "arguments", "default")
+    (loaded,) = [entry for entry in told if entry["message"] == "loaded"]
+    assert loaded["precision"] == "fp32"
+    assert loaded["graph_bytes"] >= sum(
+        path.stat().st_size for path in models.rglob("*") if path.suffix in (".onnx", ".bin")
+    )
+    assert loaded["state_bytes"] > 0
 
 
 @pytest.mark.parametrize(
@@ -132,6 +138,7 @@ def test_the_command_says_when_it_is_ready_and_where_each_setting_is_from(models
         (["--max-rows", "0"], 2, "max_rows (from --max-rows)"),
         (["--device", "cuda"], 1, "device cuda: "),
         (["--precision", "int3"], 1, "has no int3"),
+        (["--shortlist"], 2, "shortlist: random/1 has none for fp32"),
     ],
 )
 def test_a_start_that_fails_says_why_in_one_line(models: Path, arguments: list[str], code: int, message: str):

@@ -6,7 +6,17 @@ from hypothesis import strategies as st
 
 from lingon.errors import QueueFull, SettingsError
 from serving.job import DecodeJob, Options
-from serving.scheduler import EngineLimits, Queue, encoder_batches, rows_of, width_for
+from serving.scheduler import (
+    ROUND,
+    SMALL,
+    EngineLimits,
+    Queue,
+    encoder_batches,
+    fair_share,
+    joins,
+    rows_of,
+    width_for,
+)
 
 
 def job(length: int = 3, beam_size: int = 1, deadline: float | None = None) -> DecodeJob:
@@ -23,7 +33,7 @@ def test_encoder_batches_hold_every_source_once_within_the_budget(lengths: list[
         assert len(batch) == 1 or len(batch) * max(lengths[place] for place in batch) <= budget
 
 
-@pytest.mark.parametrize(("length", "width"), [(1, 16), (16, 16), (17, 32), (64, 64), (65, 128)])
+@pytest.mark.parametrize(("length", "width"), [(1, 32), (32, 32), (33, 64), (64, 64), (65, 128)])
 def test_the_memory_bucket_is_the_next_power_of_two(length: int, width: int) -> None:
     assert width_for(length) == width
 
@@ -47,27 +57,76 @@ def test_the_queue_is_bounded_in_source_tokens_exactly() -> None:
 
 @given(st.lists(st.integers(1, 8), max_size=20), st.integers(0, 12))
 def test_admission_keeps_the_order_and_never_exceeds_the_rows(beams: list[int], running: int) -> None:
-    queue, jobs = Queue(EngineLimits(max_rows=12)), [job(beam_size=beam) for beam in beams]
+    queue, jobs = Queue(EngineLimits()), [job(beam_size=beam) for beam in beams]
     queue.add(jobs)
-    admitted = queue.admit(running)
+    admitted = queue.admit(running, most_rows=12, share=100)
     assert admitted == jobs[: len(admitted)]
     assert not admitted or running + sum(map(rows_of, admitted)) <= 12
     assert len(queue) == len(jobs) - len(admitted)
     assert queue.tokens == 3 * len(queue)
+    assert queue.rows == sum(map(rows_of, jobs[len(admitted) :]))
 
 
 def test_a_job_wider_than_the_batch_runs_alone() -> None:
-    queue, wide = Queue(EngineLimits(max_rows=4)), job(beam_size=8)
+    queue, wide = Queue(EngineLimits()), job(beam_size=8)
     queue.add([wide, job()])
-    assert queue.admit(1) == []
-    assert queue.admit(0) == [wide]
+    assert queue.admit(1, most_rows=4, share=9) == []
+    assert queue.admit(0, most_rows=4, share=9) == [wide]
 
 
-def test_expired_jobs_leave_the_queue_and_no_others() -> None:
-    queue, late, early = Queue(EngineLimits()), job(deadline=5.0), job(deadline=7.0)
-    queue.add([early, late, job()])
-    assert queue.expired(5.0) == [late]
-    assert len(queue) == 2
+def test_a_job_that_leaves_the_queue_is_counted_no_more() -> None:
+    queue, first, second = Queue(EngineLimits()), job(2), job(5, beam_size=4)
+    queue.add([first, second])
+    assert queue.remove(first.number) is first
+    assert queue.remove(first.number) is None
+    assert (len(queue), queue.tokens, queue.rows) == (1, 5, 4)
+
+
+def deal(running: list[int], waiting: list[int], most_rows: int = 1000) -> list[int]:
+    """The rows of each worker once they have asked in turn, until nobody gets any more."""
+    queue, running = Queue(EngineLimits()), list(running)
+    queue.add([job(beam_size=rows) for rows in waiting])
+    changed = True
+    while changed:
+        changed = False
+        for worker in range(len(running)):
+            share = fair_share(running, queue.rows)
+            taken = sum(map(rows_of, queue.admit(running[worker], most_rows, share)))
+            running[worker] += taken
+            changed |= taken > 0
+    assert len(queue) == 0 or most_rows < 1000
+    return running
+
+
+def test_texts_that_come_at_once_are_spread_evenly() -> None:
+    assert deal([0, 0], [1] * 32) == [16, 16]
+    assert deal([0, 0, 0], [1] * 9) == [3, 3, 3]
+    assert deal([0, 0], [4] * 8) == [16, 16]
+
+
+def test_a_single_text_goes_to_who_is_idle() -> None:
+    assert deal([1, 0], [1]) == [1, 1]
+    assert deal([5, 0, 3], [4]) == [5, 4, 3]
+
+
+@given(st.lists(st.integers(0, 20), min_size=1, max_size=4), st.lists(st.integers(1, 8), max_size=20))
+def test_all_that_waits_is_taken_by_those_below_the_mean(running: list[int], waiting: list[int]) -> None:
+    after = deal(running, waiting)
+    assert sum(after) == sum(running) + sum(waiting)
+    mean = sum(after) / len(after)
+    assert all(rows < mean + 1 + 8 for rows, before in zip(after, running, strict=True) if rows > before)
+
+
+@pytest.mark.parametrize("running", range(40))
+def test_nobody_is_kept_waiting_for_a_round_longer_than_its_turns(running: int) -> None:
+    assert joins(running, 1, ROUND)
+
+
+def test_a_small_batch_or_one_that_many_wait_for_is_joined_at_once() -> None:
+    assert joins(0, 1, 0)
+    assert joins(SMALL - 1, 1, 1)
+    assert joins(32, 16, 1)
+    assert not joins(32, 1, ROUND - 1)
 
 
 def test_limits_name_setting_bound_and_value() -> None:

@@ -34,14 +34,21 @@ def test_survivors_are_the_best_that_do_not_end() -> None:
     assert survive(ranked, 2).tokens.tolist() == [[5, 6]]
 
 
-@given(st.lists(st.integers(0, 4), min_size=5, max_size=5), st.permutations(range(5)))
-def test_every_child_gets_a_row_of_its_own_that_holds_its_parents_past(parents: list[int], rows: list[int]) -> None:
+@given(st.lists(st.tuples(st.lists(st.integers(0, 4), min_size=5, max_size=5), st.permutations(range(5))), min_size=1))
+def test_every_child_gets_a_row_of_its_own_that_holds_its_parents_past(
+    beams: list[tuple[list[int], list[int]]],
+) -> None:
+    parents, rows = (np.array(each) for each in zip(*beams, strict=True))
     assigned, copies = assign_rows(rows, parents)
-    past = {row: row for row in rows}  # what each row holds: the row that it came from
-    past |= {target: source for source, target in copies}
-    assert sorted(assigned) == list(range(5))
-    assert [past[row] for row in assigned] == [rows[parent] for parent in parents]
-    assert len(copies) == 5 - len(set(parents)), "only a parent's further children are copied"
+    for sentence in range(len(rows)):
+        mine = copies.sentences == sentence
+        past = {row: row for row in range(5)}  # what each row holds: the row that it came from
+        past |= dict(zip(copies.targets[mine].tolist(), copies.sources[mine].tolist(), strict=True))
+        assert sorted(assigned[sentence]) == list(range(5))
+        assert [past[row] for row in assigned[sentence].tolist()] == rows[sentence][parents[sentence]].tolist()
+        further = 5 - len(set(parents[sentence].tolist()))
+        assert mine.sum() == further, "only a parent's further children are copied"
+        assert not set(copies.sources[mine].tolist()) & set(copies.targets[mine].tolist())
 
 
 def test_a_draw_is_a_function_of_seed_place_and_step() -> None:

@@ -11,7 +11,7 @@ from google.rpc import code_pb2
 
 from lingon.text import normalise
 from lingon.translation.v1 import translation_pb2 as pb
-from tests.serving.fakes import LIMITS, EchoRunner, running, tokenizer
+from tests.serving.fakes import LIMITS, EchoRunner, everything, running, tokenizer
 
 TEXTS = ["Tom lives in Boston.", "The old man", "Where is the station?", "what time it is"]
 LONG = "The old man and the sea. Tom lives in Boston. " * 3 + "He said: I would like to know what time it is and where."
@@ -49,6 +49,20 @@ async def test_many_requests_at_once_answer_as_each_does_alone():
     assert [[result.hypotheses[0].text for result in reply.results] for reply in replies] == [
         [text, TEXTS[number % 4]] for number, text in enumerate(texts)
     ]
+
+
+async def test_results_tell_whether_their_scores_are_among_a_shortlist():
+    async with running(EchoRunner(shortlist=everything())) as server:
+        plain = await server.translate(*TEXTS)
+        listed = await server.translate(*TEXTS, options=OPTIONS(shortlist=True))
+        *_, event = await server.stream("Tom", options=OPTIONS(shortlist=True))
+        sampled = await server.translate("Tom", options=OPTIONS(sampling=pb.SamplingOptions()))
+        models = (await server.stub.ListModels(pb.ListModelsRequest())).models
+    assert {result.shortlist for result in plain.results} == {plain.options.shortlist} == {False}
+    assert {result.shortlist for result in listed.results} == {listed.options.shortlist} == {True}
+    assert event.done.result.shortlist
+    assert not sampled.results[0].shortlist
+    assert models[0].has_shortlist
 
 
 async def test_the_deltas_of_a_stream_joined_are_its_texts():
@@ -101,6 +115,7 @@ async def test_the_reply_tells_the_options_that_were_used():
         length_penalty=1.0,
         max_output_tokens=LIMITS.max_target_tokens,
         long_text=pb.LONG_TEXT_POLICY_REFUSE,
+        shortlist=False,
     )
     assert sampled.options.sampling == pb.SamplingOptions(temperature=1.0, top_k=0, top_p=1.0, seed=7)
 

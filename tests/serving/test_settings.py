@@ -39,6 +39,13 @@ def test_several_models_are_separated_by_commas_in_the_environment():
     )
 
 
+def test_engines_share_the_cores_that_may_be_used():
+    assert load({}, {}, None).settings.threads_of_each() == usable_cores()
+    assert load({"engines": 2}, {}, None).settings.threads_of_each() == max(usable_cores() // 2, 1)
+    assert load({"engines": 500}, {}, None).settings.threads_of_each() == 1
+    assert load({"engines": 2, "threads": 3}, {}, None).settings.threads_of_each() == 3
+
+
 @pytest.mark.parametrize(
     ("flags", "environment", "text", "message"),
     [
@@ -46,6 +53,7 @@ def test_several_models_are_separated_by_commas_in_the_environment():
         ({}, {}, "max_quue_texts = 3", "server.toml: unknown setting max_quue_texts; did you mean max_queue_texts?"),
         ({}, {}, "xyz = 3", "server.toml: unknown setting xyz$"),
         ({}, {}, "port = ", "server.toml: not TOML"),
+        ({"engines": 0}, {}, "", "engines (from --engines): input should be greater than or equal to 1, got 0"),
         ({"max_rows": 0}, {}, "", "max_rows (from --max-rows): input should be greater than or equal to 1, got 0"),
         ({}, {"LINGON_PORT": "x"}, "", "port (from LINGON_PORT): .*, got 'x'"),
         ({"device": "tpu"}, {}, "", "device (from --device): .*'auto', 'cpu' or 'cuda', got 'tpu'"),

@@ -158,7 +158,8 @@ async def test_what_a_model_cannot_do_is_unimplemented():
         status, _ = await failure(server.translate("Tom", options=options))
         pairs = [pb.ScorePair(source="a", target="b")]
         scoring, _ = await failure(server.stub.Score(pb.ScoreRequest(pairs=pairs, return_alignment=True)))
-    for found in (status, scoring):
+        listed, _ = await failure(server.translate("Tom", options=pb.DecodingOptions(shortlist=True)))
+    for found in (status, scoring, listed):
         assert found.code == code_pb2.UNIMPLEMENTED
         assert details(found)["ErrorInfo"].reason == "UNSUPPORTED_OPTION"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import unicodedata
 from itertools import pairwise
 from pathlib import Path
@@ -45,7 +46,8 @@ def test_parts_fit_and_hold_every_character_but_the_spaces_between(text: str, lo
     try:
         spans = list(split(text, fits))
     except WordTooLong:
-        assert max(map(len, text.replace("。", "。 ").split())) > longest
+        words = re.sub("""(。+["'”)]*)""", r"\1 ", text).split()
+        assert max(map(len, words)) > longest
         return
     assert all(fits(text[begin:end]) and text[begin:end] for begin, end in spans)
     assert "".join(text[begin:end] for begin, end in spans).replace(" ", "") == text.replace(" ", "")
@@ -167,6 +169,19 @@ def test_what_is_not_asked_for_has_the_defaults_of_the_model():
 def test_sampling_needs_a_beam_of_one():
     with pytest.raises(InvalidRequest, match=r"options.beam_size must be 1 to 1 \(where sampling\), got 2"):
         choose(pb.DecodingOptions(beam_size=2, sampling=pb.SamplingOptions()), manifest())
+
+
+@pytest.mark.parametrize(("default", "expected"), [(True, True), (False, False), (None, False)])
+def test_a_shortlist_is_used_where_it_is_asked_for_or_the_default(default: bool | None, expected: bool):
+    assert choose(pb.DecodingOptions(), manifest(), default).shortlist is expected
+    assert choose(pb.DecodingOptions(shortlist=False), manifest(), default).shortlist is False
+    assert choose(pb.DecodingOptions(shortlist=True), manifest(), False).shortlist is True
+    assert choose(pb.DecodingOptions(sampling=pb.SamplingOptions()), manifest(), default).shortlist is False
+
+
+def test_tokens_are_never_drawn_from_a_shortlist():
+    with pytest.raises(InvalidRequest, match=r"options.shortlist must be unset or false where sampling, got true"):
+        choose(pb.DecodingOptions(shortlist=True, sampling=pb.SamplingOptions()), manifest(), True)
 
 
 @pytest.mark.parametrize(

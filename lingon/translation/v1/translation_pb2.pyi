@@ -192,6 +192,7 @@ class DecodingOptions(_message.Message):
     RETURN_TOKENS_FIELD_NUMBER: _builtins.int
     RETURN_ALIGNMENT_FIELD_NUMBER: _builtins.int
     LONG_TEXT_FIELD_NUMBER: _builtins.int
+    SHORTLIST_FIELD_NUMBER: _builtins.int
     beam_size: _builtins.int
     """Hypotheses looked at side by side, 1 (greedy) up to the model's limit."""
     num_hypotheses: _builtins.int
@@ -206,6 +207,10 @@ class DecodingOptions(_message.Message):
     """Return which source token each target token was translated from."""
     long_text: Global___LongTextPolicy.ValueType
     """What is done with a text longer than the model reads."""
+    shortlist: _builtins.bool
+    """Choose among the target pieces that the source calls for, which is faster, rather than among all; needs a model
+    with a shortlist and no sampling. Score always has the full vocabulary.
+    """
     @_builtins.property
     def sampling(self) -> Global___SamplingOptions:
         """Where set, tokens are drawn at random rather than chosen; needs beam_size 1."""
@@ -221,10 +226,11 @@ class DecodingOptions(_message.Message):
         return_tokens: _builtins.bool = ...,
         return_alignment: _builtins.bool = ...,
         long_text: Global___LongTextPolicy.ValueType = ...,
+        shortlist: _builtins.bool | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_beam_size", b"_beam_size", "_length_penalty", b"_length_penalty", "_max_output_tokens", b"_max_output_tokens", "_num_hypotheses", b"_num_hypotheses", "beam_size", b"beam_size", "length_penalty", b"length_penalty", "max_output_tokens", b"max_output_tokens", "num_hypotheses", b"num_hypotheses", "sampling", b"sampling"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_beam_size", b"_beam_size", "_length_penalty", b"_length_penalty", "_max_output_tokens", b"_max_output_tokens", "_num_hypotheses", b"_num_hypotheses", "_shortlist", b"_shortlist", "beam_size", b"beam_size", "length_penalty", b"length_penalty", "max_output_tokens", b"max_output_tokens", "num_hypotheses", b"num_hypotheses", "sampling", b"sampling", "shortlist", b"shortlist"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_beam_size", b"_beam_size", "_length_penalty", b"_length_penalty", "_max_output_tokens", b"_max_output_tokens", "_num_hypotheses", b"_num_hypotheses", "beam_size", b"beam_size", "length_penalty", b"length_penalty", "long_text", b"long_text", "max_output_tokens", b"max_output_tokens", "num_hypotheses", b"num_hypotheses", "return_alignment", b"return_alignment", "return_tokens", b"return_tokens", "sampling", b"sampling"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_beam_size", b"_beam_size", "_length_penalty", b"_length_penalty", "_max_output_tokens", b"_max_output_tokens", "_num_hypotheses", b"_num_hypotheses", "_shortlist", b"_shortlist", "beam_size", b"beam_size", "length_penalty", b"length_penalty", "long_text", b"long_text", "max_output_tokens", b"max_output_tokens", "num_hypotheses", b"num_hypotheses", "return_alignment", b"return_alignment", "return_tokens", b"return_tokens", "sampling", b"sampling", "shortlist", b"shortlist"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__beam_size: _TypeAlias = _typing.Literal["beam_size"]  # noqa: Y015
     _WhichOneofArgType__beam_size: _TypeAlias = _typing.Literal["_beam_size", b"_beam_size"]  # noqa: Y015
@@ -234,6 +240,8 @@ class DecodingOptions(_message.Message):
     _WhichOneofArgType__max_output_tokens: _TypeAlias = _typing.Literal["_max_output_tokens", b"_max_output_tokens"]  # noqa: Y015
     _WhichOneofReturnType__num_hypotheses: _TypeAlias = _typing.Literal["num_hypotheses"]  # noqa: Y015
     _WhichOneofArgType__num_hypotheses: _TypeAlias = _typing.Literal["_num_hypotheses", b"_num_hypotheses"]  # noqa: Y015
+    _WhichOneofReturnType__shortlist: _TypeAlias = _typing.Literal["shortlist"]  # noqa: Y015
+    _WhichOneofArgType__shortlist: _TypeAlias = _typing.Literal["_shortlist", b"_shortlist"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__beam_size) -> _WhichOneofReturnType__beam_size | None: ...
     @_typing.overload
@@ -242,6 +250,8 @@ class DecodingOptions(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__max_output_tokens) -> _WhichOneofReturnType__max_output_tokens | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__num_hypotheses) -> _WhichOneofReturnType__num_hypotheses | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__shortlist) -> _WhichOneofReturnType__shortlist | None: ...
 
 Global___DecodingOptions: _TypeAlias = DecodingOptions  # noqa: Y015
 
@@ -341,6 +351,11 @@ class TextResult(_message.Message):
     HYPOTHESES_FIELD_NUMBER: _builtins.int
     WARNINGS_FIELD_NUMBER: _builtins.int
     USAGE_FIELD_NUMBER: _builtins.int
+    SHORTLIST_FIELD_NUMBER: _builtins.int
+    shortlist: _builtins.bool
+    """Scores and log-probabilities are among the target pieces that the source calls for, not among all: they are not
+    to be compared with others.
+    """
     @_builtins.property
     def status(self) -> _status_pb2.Status:
         """OK (code 0), or why this text was not translated; hypotheses are empty then."""
@@ -360,10 +375,11 @@ class TextResult(_message.Message):
         hypotheses: _abc.Iterable[Global___Hypothesis] | None = ...,
         warnings: _abc.Iterable[Global___Warning] | None = ...,
         usage: Global___Usage | None = ...,
+        shortlist: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["status", b"status", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["hypotheses", b"hypotheses", "status", b"status", "usage", b"usage", "warnings", b"warnings"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["hypotheses", b"hypotheses", "shortlist", b"shortlist", "status", b"status", "usage", b"usage", "warnings", b"warnings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -821,6 +837,7 @@ class Model(_message.Message):
     MAX_BEAM_SIZE_FIELD_NUMBER: _builtins.int
     DEFAULT_OPTIONS_FIELD_NUMBER: _builtins.int
     MAX_TARGET_TOKENS_FIELD_NUMBER: _builtins.int
+    HAS_SHORTLIST_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     version: _builtins.str
     source_language_code: _builtins.str
@@ -835,6 +852,8 @@ class Model(_message.Message):
     output_extra: _builtins.int
     max_beam_size: _builtins.int
     max_target_tokens: _builtins.int
+    has_shortlist: _builtins.bool
+    """Whether options.shortlist may be set."""
     @_builtins.property
     def default_options(self) -> Global___DecodingOptions:
         """The defaults of this model."""
@@ -854,10 +873,11 @@ class Model(_message.Message):
         max_beam_size: _builtins.int = ...,
         default_options: Global___DecodingOptions | None = ...,
         max_target_tokens: _builtins.int = ...,
+        has_shortlist: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["default_options", b"default_options"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["default_options", b"default_options", "max_beam_size", b"max_beam_size", "max_source_tokens", b"max_source_tokens", "max_target_tokens", b"max_target_tokens", "name", b"name", "output_extra", b"output_extra", "output_factor", b"output_factor", "precision", b"precision", "provider", b"provider", "source_language_code", b"source_language_code", "target_language_code", b"target_language_code", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["default_options", b"default_options", "has_shortlist", b"has_shortlist", "max_beam_size", b"max_beam_size", "max_source_tokens", b"max_source_tokens", "max_target_tokens", b"max_target_tokens", "name", b"name", "output_extra", b"output_extra", "output_factor", b"output_factor", "precision", b"precision", "provider", b"provider", "source_language_code", b"source_language_code", "target_language_code", b"target_language_code", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

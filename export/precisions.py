@@ -1,0 +1,66 @@
+"""The precisions that a bundle may hold: what each is made of, and where it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from export.graph import WeightFiles
+from export.int8 import Sentence, prepare
+from export.transformer import TransformerGraphs
+from lingon import bundle
+from lingon.errors import SettingsError
+from serving.onnx_runner import CPU, CUDA
+from training.model import Transformer
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """dtype: of the arithmetic outside products; quantised: whether products are in 8-bit integers."""
+
+    dtype: type[np.floating[Any]]
+    provider: str
+    quantised: bool = False
+
+
+KINDS = {"fp32": Kind(np.float32, CPU), "fp16": Kind(np.float16, CUDA), "int8": Kind(np.float32, CPU, quantised=True)}
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """The graphs of one precision by their paths in the bundle, and the weight files that they read."""
+
+    graphs: dict[str, bytes]
+    reads: tuple[str, ...]
+
+    @property
+    def size(self) -> int:
+        """Bytes of the graphs alone."""
+        return sum(map(len, self.graphs.values()))
+
+
+def build(
+    model: Transformer, precision: str, weights: WeightFiles, calibration: Sequence[Sentence], *, shortlist: bool
+) -> Built:
+    """Build the graphs of one precision, their weights into `weights`.
+
+    calibration: real sentences on which the ranges of 8-bit activations are measured
+    shortlist: whether there shall be graphs that decode with one, which only those for the CPU have
+    """
+    kind = KINDS[precision]
+    ranges = None
+    if kind.quantised:
+        if not calibration:
+            raise SettingsError(f"{precision} needs sentences to measure ranges on, got none")
+        model, ranges = prepare(model, calibration)
+    graphs = TransformerGraphs(model, kind.dtype, weights, ranges)
+    files = graphs.files(shortlist=shortlist and kind.provider == CPU)
+    return Built({f"{precision}/{name}": content for name, content in files.items()}, tuple(sorted(graphs.reads)))
+
+
+def weight_files(weights: WeightFiles) -> dict[str, bytes]:
+    """The weight files by their paths in the bundle."""
+    return {f"{bundle.WEIGHTS}/{name}": content for name, content in weights.to_bytes().items()}

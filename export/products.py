@@ -1,0 +1,125 @@
+"""How a product with a trained weight is written: in floating point, or in 8-bit integers.
+
+A row's result never depends on the other rows: a Gemm computes rows independently, and the scale of 8-bit
+activations is a constant of the graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from export.graph import CONTRIB, Graph
+from export.int8 import Range, quantised_columns
+
+
+class Products(Protocol):
+    """Writes products into a graph; `name` is that of the module in the model."""
+
+    def product(
+        self, name: str, rows: str, weight: np.ndarray, bias: np.ndarray, *, shared: str = "", named: str = ""
+    ) -> str:
+        """Rows (n, in) times the transposed weight (out, in), plus bias (out): (n, out).
+
+        shared: the name of the weight where it is used elsewhere too, named: of the result
+        """
+
+    def relu(self, rows: str, reader: str) -> str:
+        """max(0, rows), to be read by the product `reader` alone."""
+
+    def output_rows(self, name: str, weight: np.ndarray, bias: np.ndarray, pieces: str, *, shared: str) -> list[str]:
+        """What `product_of_rows` needs of some rows of a weight; pieces: int64 (union). Arguments as in `product`."""
+
+    def kept(self, size: int) -> list[tuple[type[np.generic], list[int | str]]]:
+        """Types and shapes of what `output_rows` returns, for a weight (out, size)."""
+
+    def product_of_rows(self, name: str, rows: str, chosen: list[str], *, named: str = "") -> str:
+        """Rows (n, in) times the weight of chosen pieces, plus their bias: (n, union)."""
+
+
+@dataclass(frozen=True, slots=True)
+class FloatProducts:
+    """Gemm in the arithmetic of the graph."""
+
+    graph: Graph
+
+    def product(
+        self, name: str, rows: str, weight: np.ndarray, bias: np.ndarray, *, shared: str = "", named: str = ""
+    ) -> str:
+        """See Products."""
+        stored = self.graph.weight(shared or f"{name}.weight", weight)
+        return self.product_of_rows(name, rows, [stored, self.graph.weight(f"{name}.bias", bias)], named=named)
+
+    def relu(self, rows: str, reader: str) -> str:
+        """See Products."""
+        return self.graph.op("Relu", rows)
+
+    def output_rows(self, name: str, weight: np.ndarray, bias: np.ndarray, pieces: str, *, shared: str) -> list[str]:
+        """See Products: weight (union, in), bias (union)."""
+        return [
+            self.graph.gathered(shared or f"{name}.weight", weight, pieces),
+            self.graph.gathered(f"{name}.bias", bias, pieces),
+        ]
+
+    def kept(self, size: int) -> list[tuple[type[np.generic], list[int | str]]]:
+        """See Products."""
+        return [(np.float32, ["union", size]), (np.float32, ["union"])]
+
+    def product_of_rows(self, name: str, rows: str, chosen: list[str], *, named: str = "") -> str:
+        """See Products."""
+        return self.graph.op("Gemm", rows, *chosen, named=named or None, transB=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Int8Products:
+    """8-bit products, summed in 32-bit integers: activations of a fixed scale, a scale for every column of a weight.
+
+    ranges: of what each product reads, see export.int8.calibrate
+    """
+
+    graph: Graph
+    ranges: Mapping[str, Range]
+
+    def product(
+        self, name: str, rows: str, weight: np.ndarray, bias: np.ndarray, *, shared: str = "", named: str = ""
+    ) -> str:
+        """See Products."""
+        columns, scale = quantised_columns(weight)
+        chosen = [
+            self.graph.stored(f"{name}.columns", columns.T),
+            self.graph.stored(f"{name}.scale", scale),
+            self.graph.weight(f"{name}.bias", bias),
+        ]
+        return self.product_of_rows(name, rows, chosen, named=named)
+
+    def relu(self, rows: str, reader: str) -> str:
+        """See Products: what quantises a range that begins with 0 cuts off what is below."""
+        return rows if self.ranges[reader].zero_point == 0 else self.graph.op("Relu", rows)
+
+    def output_rows(self, name: str, weight: np.ndarray, bias: np.ndarray, pieces: str, *, shared: str) -> list[str]:
+        """See Products: columns (in, union), scale (union), bias (union)."""
+        columns, scale = quantised_columns(weight)
+        # Rows are gathered faster than columns; the first transposition is done once, when the graph is loaded.
+        by_piece = self.graph.op("Transpose", self.graph.stored(f"{name}.columns", columns.T), perm=[1, 0])
+        rows = self.graph.op("Gather", by_piece, pieces)
+        return [
+            self.graph.op("Transpose", rows, perm=[1, 0]),
+            self.graph.op("Gather", self.graph.stored(f"{name}.scale", scale), pieces),
+            self.graph.gathered(f"{name}.bias", bias, pieces),
+        ]
+
+    def kept(self, size: int) -> list[tuple[type[np.generic], list[int | str]]]:
+        """See Products."""
+        return [(np.int8, [size, "union"]), (np.float32, ["union"]), (np.float32, ["union"])]
+
+    def product_of_rows(self, name: str, rows: str, chosen: list[str], *, named: str = "") -> str:
+        """See Products."""
+        graph, (columns, scale, bias) = self.graph, chosen
+        step = graph.constant(np.array(self.ranges[name].step, np.float32))
+        zero = graph.constant(np.array(self.ranges[name].zero_point, np.uint8))
+        quantised = graph.op("QuantizeLinear", rows, step, zero)
+        inputs = (quantised, columns, step, scale, zero, "", bias)
+        return graph.op("MatMulIntegerToFloat", *inputs, domain=CONTRIB, named=named or None)

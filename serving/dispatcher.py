@@ -1,0 +1,184 @@
+"""Who waits, who runs with which worker and who has to leave: what submitters and workers share, behind one lock."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from lingon.errors import Cancelled, Draining, EngineFault, Expired, RequestError
+from serving.job import Job
+from serving.observer import Observer
+from serving.scheduler import EngineLimits, Queue, fair_share, joins, rows_of
+
+
+@dataclass(slots=True)
+class _Ticket:
+    """A job that is not yet answered, when it came, and the worker that has it; none while it waits."""
+
+    job: Job
+    came: float
+    worker: int | None = None
+
+
+class Orders(NamedTuple):
+    """What a worker does before its next step.
+
+    leaving: jobs to end, whether they run or never began; joining: jobs to begin, and when each came
+    """
+
+    leaving: list[tuple[Job, RequestError]]
+    joining: list[tuple[Job, float]]
+
+
+class Dispatcher:
+    """Hands jobs to workers 0, 1, ...; safe from any thread."""
+
+    def __init__(self, limits: EngineLimits, workers: int, observer: Observer) -> None:
+        self.most_rows = -(-limits.max_rows // workers)  # of one worker
+        self._observer = observer
+        self._queue = Queue(limits)
+        self._unfinished: dict[int, _Ticket] = {}
+        self._leaving: dict[int, RequestError] = {}
+        self._earliest = math.inf  # no deadline is before it
+        self._rows = [0] * workers  # that each worker has
+        self._turns = [0] * workers  # since each had somebody join
+        self._change = threading.Condition()
+        self._stopping = self._failed = False
+
+    @property
+    def failed(self) -> bool:
+        """Whether a worker has died."""
+        return self._failed
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing waits or runs."""
+        with self._change:
+            return not self._unfinished
+
+    @property
+    def running(self) -> int:
+        """Jobs that a worker has."""
+        with self._change:
+            return len(self._unfinished) - len(self._queue)
+
+    def submit(self, jobs: Sequence[Job]) -> None:
+        """Take all of these jobs or none; see `serving.engine.Engine.submit`."""
+        now = time.monotonic()
+        with self._change:
+            if self._failed:
+                raise EngineFault("the engine is not running")
+            if self._stopping:
+                raise Draining("the server is shutting down")
+            self._queue.check(jobs)
+            self._queue.add(jobs)
+            self._unfinished.update((job.number, _Ticket(job, now)) for job in jobs)
+            self._earliest = min([self._earliest, *(job.deadline for job in jobs if job.deadline is not None)])
+            self._tell()
+            self._change.notify_all()
+
+    def cancel(self, jobs: Sequence[Job]) -> None:
+        """Have these jobs leave; those that have ended are left alone."""
+        with self._change:
+            self._dismiss([job.number for job in jobs if job.number in self._unfinished])
+
+    def next(self, worker: int) -> Orders | None:
+        """What a worker does next; sleeps while there is nothing. None when it is time to go."""
+        with self._change:
+            while True:
+                leaving, joining = self._leavers(worker), self._joiners(worker)
+                if leaving or joining or self._rows[worker]:
+                    return Orders(leaving, joining)
+                if self._failed or (self._stopping and not len(self._queue)):
+                    return None
+                self._change.wait()
+
+    def close(self, job: Job) -> None:
+        """Forget a job that was answered."""
+        with self._change:
+            ticket = self._unfinished.pop(job.number)
+            assert ticket.worker is not None
+            self._rows[ticket.worker] -= rows_of(job)
+            self._leaving.pop(job.number, None)
+            self._tell()
+            if not self._unfinished:
+                self._change.notify_all()
+
+    def stop(self, timeout: float) -> bool:
+        """Take no more jobs, wait until those that are here are done, then have the rest leave.
+
+        timeout: in seconds. Returns whether all were done.
+        """
+        with self._change:
+            self._stopping = True
+            self._change.notify_all()
+            done = self._change.wait_for(lambda: not self._unfinished or self._failed, timeout)
+            self._dismiss(list(self._unfinished))
+            return done and not self._failed
+
+    def fail(self, worker: int) -> list[Job]:
+        """Take no more jobs, since this worker has died; returns those that it had and those that wait."""
+        with self._change:
+            self._failed = True
+            for ticket in self._unfinished.values():
+                if ticket.worker is None:
+                    self._assign(ticket, worker)
+            self._change.notify_all()
+            return [ticket.job for ticket in self._unfinished.values() if ticket.worker == worker]
+
+    def _dismiss(self, numbers: Sequence[int]) -> None:
+        for number in numbers:
+            self._leaving.setdefault(number, Cancelled("the call was cancelled"))
+        self._change.notify_all()
+
+    def _leavers(self, worker: int) -> list[tuple[Job, RequestError]]:
+        """Who has to leave, of those that the worker has and those that wait."""
+        if (now := time.monotonic()) >= self._earliest:
+            self._expire(now)
+        if not self._leaving:
+            return []
+        tickets = [self._unfinished[number] for number in self._leaving]
+        found = [ticket for ticket in tickets if ticket.worker in (None, worker)]
+        for ticket in found:
+            if ticket.worker is None:
+                self._assign(ticket, worker)
+        return [(ticket.job, self._leaving.pop(ticket.job.number)) for ticket in found]
+
+    def _expire(self, now: float) -> None:
+        self._earliest = math.inf
+        for number, ticket in self._unfinished.items():
+            deadline = math.inf if ticket.job.deadline is None else ticket.job.deadline
+            if deadline <= now:
+                self._leaving.setdefault(number, Expired("the deadline passed before the text was done"))
+            else:
+                self._earliest = min(self._earliest, deadline)
+
+    def _joiners(self, worker: int) -> list[tuple[Job, float]]:
+        """Who joins the worker's batch."""
+        self._turns[worker] += 1
+        if not self._queue.rows or not joins(self._rows[worker], self._queue.rows, self._turns[worker]):
+            return []
+        share = fair_share(self._rows, self._queue.rows)
+        jobs = self._queue.admit(self._rows[worker], self.most_rows, share)
+        now = time.monotonic()
+        for job in jobs:
+            self._assign(self._unfinished[job.number], worker)
+            self._observer.admitted(now - self._unfinished[job.number].came)
+        if jobs:
+            self._turns[worker] = 0
+            self._tell()
+        return [(job, self._unfinished[job.number].came) for job in jobs]
+
+    def _assign(self, ticket: _Ticket, worker: int) -> None:
+        """The worker answers for this job from now on."""
+        self._queue.remove(ticket.job.number)
+        ticket.worker = worker
+        self._rows[worker] += rows_of(ticket.job)
+
+    def _tell(self) -> None:
+        self._observer.queue_changed(len(self._queue), self._queue.tokens)
+        self._observer.running_changed(len(self._unfinished) - len(self._queue))

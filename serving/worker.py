@@ -1,0 +1,167 @@
+"""A worker: one thread's running batch, turn by turn: let go, encode and place, step, hand out.
+
+It never waits for a batch to fill or to end. Workers share a model and the dispatcher, and nothing else.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from lingon.errors import EngineFault, RequestError
+from lingon.text import PAD
+from serving.beam import BeamLane
+from serving.dispatcher import Dispatcher, Orders
+from serving.greedy import GreedyLane
+from serving.job import DecodeJob, Hypothesis, Job, ScoreJob
+from serving.lane import Lane
+from serving.observer import Observer
+from serving.runner import Runner
+from serving.scheduler import EngineLimits, encoder_batches, width_for
+
+logger = logging.getLogger(__name__)
+SPARE_LANES = 3  # empty ones that a worker keeps
+LaneKey = tuple[int, int, bool]
+"""Beam size, memory width, and whether there is a shortlist."""
+
+
+class Worker:
+    """Works on what the dispatcher hands to worker `number`."""
+
+    def __init__(
+        self, number: int, runner: Runner, dispatcher: Dispatcher, limits: EngineLimits, observer: Observer
+    ) -> None:
+        self._number, self._runner, self._dispatcher = number, runner, dispatcher
+        self._max_batch_tokens, self._observer = limits.max_batch_tokens, observer
+        self._lanes: dict[LaneKey, Lane[Any]] = {}
+        self._silent: dict[LaneKey, list[float]] = {}  # when those came that have no token yet
+
+    def run(self) -> None:
+        """Work until it is time to go; an error that is not a job's own ends the worker and what it had."""
+        try:
+            while (orders := self._dispatcher.next(self._number)) is not None:
+                self.turn(orders)
+        except Exception:
+            logger.exception("the engine died")
+            for job in self._dispatcher.fail(self._number):
+                self._end(job, EngineFault("the engine failed"))
+
+    def turn(self, orders: Orders) -> None:
+        """Do as told, then one step of every lane that is not empty."""
+        if orders.leaving:
+            self._let_go(orders.leaving)
+        if orders.joining:
+            self._admit(orders.joining)
+        for key, lane in self._lanes.items():
+            if len(lane):
+                self._step(key, lane)
+
+    def _let_go(self, leaving: Sequence[tuple[Job, RequestError]]) -> None:
+        numbers = {job.number for job, _ in leaving}
+        for lane in self._lanes.values():
+            lane.remove(numbers)
+        for job, error in leaving:
+            self._end(job, error)
+
+    def _admit(self, joining: Sequence[tuple[Job, float]]) -> None:
+        """Encode those that join and give them places; score jobs are done at once."""
+        for batch in encoder_batches([len(job.source_ids) for job, _ in joining], self._max_batch_tokens):
+            self._encode(
+                [(job, joining[place][1]) for place in batch if isinstance(job := joining[place][0], DecodeJob)]
+            )
+            self._score([job for place in batch if isinstance(job := joining[place][0], ScoreJob)])
+
+    def _encode(self, joining: Sequence[tuple[DecodeJob, float]]) -> None:
+        if not joining:
+            return
+        start = time.perf_counter()
+        ids, lengths = _padded([job.source_ids for job, _ in joining])
+        encoded = self._runner.encode(ids, lengths)
+        for index, (job, came) in enumerate(joining):
+            key = job.options.beam_size, width_for(len(job.source_ids)), job.options.shortlist
+            self._lane(key).admit(job, encoded, index, self._piece_ids(job))
+            self._silent.setdefault(key, []).append(came)
+        self._observer.encoded(len(joining), int(lengths.sum()), ids.size, time.perf_counter() - start)
+
+    def _piece_ids(self, job: DecodeJob) -> np.ndarray | None:
+        """What a translation may say; everything where there is no shortlist."""
+        if not job.options.shortlist:
+            return None
+        assert self._runner.shortlist is not None
+        return self._runner.shortlist.select(job.source_ids)
+
+    def _lane(self, key: LaneKey) -> Lane[Any]:
+        if key not in self._lanes:
+            beam_size, width, shortlist = key
+            slots = max(self._dispatcher.most_rows // beam_size, 1)
+            capacity = self._runner.limits.max_output(width)
+            self._close_lanes()
+            buffers = self._runner.open(slots, beam_size, width, capacity, shortlist=shortlist)
+            self._observer.states_changed(buffers.nbytes)
+            if beam_size == 1:
+                self._lanes[key] = GreedyLane(buffers, slots, capacity)
+            else:
+                self._lanes[key] = BeamLane(buffers, slots, beam_size, capacity)
+        return self._lanes[key]
+
+    def _close_lanes(self) -> None:
+        """Give back the room of empty lanes but the last few: there are as many kinds as clients have wishes."""
+        for key in [key for key, lane in self._lanes.items() if not len(lane)][:-SPARE_LANES]:
+            self._observer.states_changed(-self._lanes.pop(key).nbytes)
+
+    def _score(self, jobs: Sequence[ScoreJob]) -> None:
+        if not jobs:
+            return
+        source_ids, source_lengths = _padded([job.source_ids for job in jobs])
+        target_ids, target_lengths = _padded([job.target_ids for job in jobs])
+        scores = self._runner.score(source_ids, source_lengths, target_ids, target_lengths)
+        for job, scored in zip(jobs, scores, strict=True):
+            self._close(job, len(job.target_ids) + 1, "OK", partial(job.on_done, scored))
+
+    def _step(self, key: LaneKey, lane: Lane[Any]) -> None:
+        start = time.perf_counter()
+        lane.compact()
+        live, rows = len(lane) * lane.beam_size, lane.rows
+        ended = lane.step()
+        self._observer.stepped(live, rows, lane.copied_bytes, time.perf_counter() - start)
+        lane.copied_bytes = 0
+        if came := self._silent.pop(key, None):
+            now = time.monotonic()
+            for moment in came:
+                self._observer.first_token(now - moment)
+        for job, outcome in ended:
+            self._end(job, outcome)
+
+    def _end(self, job: Job, outcome: tuple[Hypothesis, ...] | RequestError) -> None:
+        if isinstance(outcome, RequestError):
+            self._close(job, 0, outcome.reason, partial(job.on_done, outcome))
+        else:
+            assert isinstance(job, DecodeJob)
+            tokens = sum(len(hypothesis.log_probs) for hypothesis in outcome)
+            self._close(job, tokens, "OK", partial(job.on_done, outcome))
+
+    def _close(self, job: Job, target_tokens: int, outcome: str, answer: Callable[[], None]) -> None:
+        """Count a job, call back, and forget it; a fault in the caller's code ends nobody else's job."""
+        self._observer.ended(outcome, target_tokens)
+        try:
+            answer()
+        except Exception:
+            logger.exception("a job's on_done failed")
+        self._dispatcher.close(job)
+
+
+def _padded(rows: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of ids side by side (rows, longest), and their lengths; never narrower than two.
+
+    A product with a single column takes another path in the kernels, whose sums come out otherwise in the last bit.
+    """
+    lengths = np.array([len(row) for row in rows])
+    padded = np.full((len(rows), max(int(lengths.max()), 2)), PAD)
+    for index, row in enumerate(rows):
+        padded[index, : len(row)] = row
+    return padded, lengths

@@ -1,0 +1,102 @@
+"""8-bit products: nothing saturates, smoothing changes nothing, and graphs answer nearly as the model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnxruntime as ort
+import pytest
+import torch
+
+from export.graph import Graph, WeightFiles
+from export.int8 import LARGEST_WEIGHT, Range, prepare, quantised_columns
+from export.products import Int8Products
+from tests.models import random_model, random_pairs, random_runner
+from training.model import Transformer
+
+OPTIONS = [{}, {"norm": "pre"}, {"activation": "gelu", "norm": "pre"}, {"tie": "none"}]
+
+
+def product(rows: np.ndarray, weight: np.ndarray, seen: Range) -> np.ndarray:
+    """Rows times the transposed weight as an 8-bit graph computes it."""
+    weights = WeightFiles()
+    graph = Graph("product", weights, np.float32, file="int8.bin")
+    read = graph.input("rows", np.float32, ["n", rows.shape[1]])
+    named = graph.produced("result", np.float32, ["n", len(weight)])
+    Int8Products(graph, {"it": seen}).product("it", read, weight, np.zeros(len(weight), np.float32), named=named)
+    options = ort.SessionOptions()
+    files = weights.to_bytes()
+    options.add_external_initializers_from_files_in_memory(
+        list(files), list(files.values()), [*map(len, files.values())]
+    )
+    session = ort.InferenceSession(graph.finish(), options, providers=["CPUExecutionProvider"])
+    return np.asarray(session.run(None, {"rows": rows})[0])
+
+
+def logits_of(model: Transformer) -> torch.Tensor:
+    with torch.inference_mode():
+        return torch.cat(
+            [
+                model(torch.tensor([source]), torch.tensor([len(source)]), torch.tensor([[1, *target]]))[0]
+                for source, target in random_pairs(6)
+            ]
+        )
+
+
+@pytest.mark.parametrize("depth", [512, 2048])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_the_largest_sums_are_exact_on_every_processor(depth: int, sign: int) -> None:
+    """Every activation at 255 and every weight at the end of its range is what saturates 16 bits first."""
+    assert np.iinfo(np.int16).max >= 2 * 255 * LARGEST_WEIGHT
+    rows, weight = np.full((5, depth), 255, np.float32), np.full((8, depth), sign * LARGEST_WEIGHT, np.float32)
+    found = product(rows, weight, Range(0, 255))
+    assert (found == sign * 255 * LARGEST_WEIGHT * depth).all()
+
+
+@pytest.mark.parametrize("size", [1e-6, 1.0, 1e6])
+def test_weights_stay_within_their_bound_and_near_their_values(size: float) -> None:
+    weight = (np.random.default_rng(0).normal(size=(20, 64)) * size).astype(np.float32)
+    weight[3] = 0
+    columns, scale = quantised_columns(weight)
+    assert np.abs(columns).max() == LARGEST_WEIGHT
+    assert (np.abs(columns * scale[:, None] - weight) <= scale[:, None] / 2 + 1e-6 * size).all()
+
+
+@pytest.mark.parametrize("seen", [Range(0, 5), Range(-1, 3), Range(-4, 0), Range(-2e-3, 1e-3), Range(0, 0)])
+def test_zero_stays_zero_within_every_range(seen: Range) -> None:
+    assert 0 <= seen.zero_point <= 255
+    assert (product(np.zeros((3, 16), np.float32), np.ones((4, 16), np.float32), seen) == 0).all()
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_smoothing_changes_nothing_that_a_model_computes(options: dict[str, Any]) -> None:
+    model = random_model(**options)
+    before = logits_of(model)
+    smoothed, _ = prepare(model, random_pairs(10))
+    assert torch.allclose(logits_of(smoothed), before, atol=2e-4)
+    assert torch.equal(logits_of(model), before), "the model itself is left as it was"
+    changed = zip(smoothed.parameters(), model.parameters(), strict=False)
+    assert not all(one.shape == other.shape and torch.equal(one, other) for one, other in changed)
+
+
+def test_what_passes_a_relu_begins_at_zero_and_needs_no_relu_in_the_graph() -> None:
+    _, ranges = prepare(random_model(), random_pairs(10))
+    assert ranges["encoder.0.feed_forward.outer"].zero_point == 0
+    graph = Graph("graph", WeightFiles(), np.float32)
+    products = Int8Products(graph, ranges)
+    assert products.relu("rows", "encoder.0.feed_forward.outer") == "rows"
+    assert products.relu("rows", "encoder.0.feed_forward.inner") != "rows"
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_int8_graphs_choose_nearly_as_the_model(options: dict[str, Any]) -> None:
+    model, runner = random_model(**options), random_runner(precision="int8", **options)
+    for source, target in random_pairs(10):
+        ids, lengths = np.array([source]), np.array([len(source)])
+        scored = runner.score(ids, lengths, np.array([target or [2]]), np.array([len(target)]))[0]
+        with torch.inference_mode():
+            logits = model(torch.tensor([source]), torch.tensor([len(source)]), torch.tensor([[1, *target]]))
+        labels = np.array([*target, 2])
+        expected = model.log_probs(logits)[0].numpy()[np.arange(len(labels)), labels]
+        assert np.abs(scored.log_probs - expected).mean() < 0.15

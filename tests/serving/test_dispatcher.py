@@ -1,0 +1,104 @@
+"""Who gets what, without threads: the dispatcher is asked in turn for several workers."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from lingon.errors import Cancelled, Draining, EngineFault, Expired
+from serving.dispatcher import Dispatcher, Orders
+from serving.job import DecodeJob, Job, Options
+from serving.observer import Silent
+from serving.scheduler import EngineLimits
+
+
+def job(beam_size: int = 1, deadline: float | None = None) -> DecodeJob:
+    return DecodeJob(source_ids=(5, 2), options=Options(beam_size=beam_size), on_done=print, deadline=deadline)
+
+
+def dispatcher(workers: int = 2, **limits: int) -> Dispatcher:
+    return Dispatcher(EngineLimits(**limits), workers, Silent())
+
+
+def ask(asked: Dispatcher, worker: int) -> tuple[list[Job], list[tuple[Job, type]]]:
+    """Who joins the worker, and who has to leave, with the kind of the error."""
+    orders = asked.next(worker)
+    assert orders is not None
+    return [job for job, _ in orders.joining], [(job, type(error)) for job, error in orders.leaving]
+
+
+def test_a_job_leaves_by_the_worker_that_has_it() -> None:
+    shared, jobs = dispatcher(), [job(), job()]
+    shared.submit(jobs)
+    assert [ask(shared, worker)[0] for worker in (0, 1)] == [jobs[:1], jobs[1:]]
+    shared.cancel(jobs[:1])
+    assert ask(shared, 1) == ([], [])
+    assert ask(shared, 0) == ([], [(jobs[0], Cancelled)])
+    assert ask(shared, 0) == ([], [])
+
+
+def test_a_job_that_waits_leaves_by_whoever_asks_first_and_only_once() -> None:
+    shared, running, waiting = dispatcher(max_rows=2), [job(), job()], job()
+    shared.submit([*running, waiting])
+    for worker in (0, 1):
+        ask(shared, worker)
+    shared.cancel([waiting])
+    assert ask(shared, 1) == ([], [(waiting, Cancelled)])
+    assert ask(shared, 0) == ([], [])
+    shared.close(waiting)
+    assert shared.running == 2
+
+
+def test_a_deadline_that_passes_is_found_wherever_the_job_is() -> None:
+    shared = dispatcher(max_rows=2)
+    soon = time.monotonic() + 0.3
+    jobs = [job(deadline=soon), job(deadline=soon + 0.2), job(deadline=soon)]
+    shared.submit(jobs)
+    assert ask(shared, 0) == (jobs[:1], [])
+    assert ask(shared, 1) == (jobs[1:2], [])
+    time.sleep(max(soon - time.monotonic(), 0) + 0.01)
+    assert ask(shared, 1) == ([], [(jobs[2], Expired)])
+    assert ask(shared, 0) == ([], [(jobs[0], Expired)])
+    shared.close(jobs[0])
+    shared.close(jobs[2])
+    assert ask(shared, 1) == ([], [])
+    time.sleep(0.2)
+    assert ask(shared, 1) == ([], [(jobs[1], Expired)])
+
+
+def test_a_cancelled_job_that_ended_meanwhile_is_left_alone() -> None:
+    shared, jobs = dispatcher(1), [job(), job()]
+    shared.submit(jobs)
+    ask(shared, 0)
+    shared.cancel(jobs[:1])
+    shared.close(jobs[0])
+    shared.cancel(jobs[:1])
+    assert ask(shared, 0) == ([], [])
+
+
+def test_a_dead_worker_answers_for_its_own_jobs_and_those_that_wait() -> None:
+    shared, jobs = dispatcher(max_rows=2), [job() for _ in range(4)]
+    shared.submit(jobs)
+    for worker in (0, 1):
+        ask(shared, worker)
+    assert shared.fail(0) == [jobs[0], *jobs[2:]]
+    with pytest.raises(EngineFault):
+        shared.submit([job()])
+    assert shared.next(1) == Orders([], [])
+    shared.close(jobs[1])
+    assert shared.next(1) is None
+
+
+def test_a_worker_without_work_goes_home_when_the_doors_are_closed() -> None:
+    shared, jobs = dispatcher(), [job()]
+    shared.submit(jobs)
+    ask(shared, 0)
+    assert shared.stop(timeout=0) is False
+    with pytest.raises(Draining):
+        shared.submit([job()])
+    assert shared.next(1) is None
+    assert ask(shared, 0) == ([], [(jobs[0], Cancelled)])
+    shared.close(jobs[0])
+    assert shared.next(0) is None
+    assert shared.idle
