@@ -6,6 +6,7 @@ import math
 import os
 from pathlib import Path
 
+MOST_ENGINES = 4
 CGROUPS = Path("/sys/fs/cgroup")
 MEMBERSHIP = Path("/proc/self/cgroup")
 
@@ -15,6 +16,11 @@ def usable_cores() -> int:
     allowed = len(os.sched_getaffinity(0))
     granted = granted_cores()
     return allowed if granted is None else max(min(allowed, math.floor(granted)), 1)
+
+
+def engines_by_default() -> int:
+    """Engines of one model on the CPU: one a core, and no more than take turns with Python's lock without waiting."""
+    return min(usable_cores(), MOST_ENGINES)
 
 
 def threads_for(engines: int) -> int:

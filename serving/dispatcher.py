@@ -162,7 +162,9 @@ class Dispatcher:
         self._turns[worker] += 1
         if not self._queue.rows or not joins(self._rows[worker], self._queue.rows, self._turns[worker]):
             return []
-        share = fair_share(self._rows, self._queue.rows)
+        share = fair_share(
+            worker, self._rows, self._queue.rows, sentences=len(self._unfinished), most_rows=self.most_rows
+        )
         jobs = self._queue.admit(self._rows[worker], self.most_rows, share)
         now = time.monotonic()
         for job in jobs:

@@ -7,10 +7,11 @@ from pathlib import Path
 
 from lingon.bundle import Bundle, is_bundle, open_bundle
 from lingon.errors import BundleError, SettingsError
+from serving.cores import engines_by_default, threads_for
 from serving.device import choose
 from serving.engine import Engine
 from serving.observer import Observer
-from serving.onnx_runner import load_runner
+from serving.onnx_runner import CPU, load_runner
 from serving.scheduler import EngineLimits
 from serving.translator import Translator
 
@@ -25,22 +26,27 @@ def load_translator(
     *,
     device: str,
     precision: str | None,
-    engines: int = 1,
-    threads: int,
+    engines: int | None = None,
+    threads: int | None = None,
     limits: EngineLimits,
     shortlist: bool | None = None,
     observer: Observer | None = None,
 ) -> Translator:
     """The model of a bundle, every byte of it verified, warmed up and ready.
 
-    engines: running batches side by side; threads: cores that each of them computes on
+    engines: running batches side by side; without it several on the CPU, one on a card
+    threads: cores that each of them computes on, while the others do too; without it they share what there is
     shortlist: whether one is used where a request does not say; None is as the bundle says
     Raises SettingsError where one is to be used and there is none.
     """
     choice = choose(bundle, device, precision)
     bundle.verify()
+    if engines is None:
+        engines = engines_by_default() if choice.provider == CPU else 1
+    if threads is None:
+        threads = threads_for(engines)
     # A session's threads are those of its pool and the one that calls: every engine's own.
-    runner = load_runner(bundle, choice.precision, threads=1 + engines * (threads - 1))
+    runner = load_runner(bundle, choice.precision, threads=engines * threads, apart=1 + engines * (threads - 1))
     engine = Engine(runner, limits, observer, workers=engines)
     if shortlist and runner.shortlist is None:
         raise SettingsError(f"shortlist: {bundle.label} has none for {choice.precision}")

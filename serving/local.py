@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 from lingon.bundle import open_bundle
 from lingon.errors import LingonError
 from lingon.translation.v1 import translation_pb2 as pb
-from serving.cores import threads_for
 from serving.loading import load_translator
 from serving.scheduler import EngineLimits
 from serving.translator import Translator
@@ -34,19 +33,19 @@ class LocalTranslator:
         *,
         device: str = "auto",
         precision: str | None = None,
-        engines: int = 1,
+        engines: int | None = None,
         threads: int | None = None,
     ) -> None:
         """Load and warm up.
 
-        engines: batches that run side by side; threads: cores of each, without it all that this process may use
+        engines, threads: see serving.loading.load_translator
         """
         self._translator = load_translator(
             open_bundle(Path(model)),
             device=device,
             precision=precision,
             engines=engines,
-            threads=threads or threads_for(engines),
+            threads=threads,
             limits=LIMITS,
         )
         self._loop = asyncio.new_event_loop()

@@ -10,8 +10,10 @@ import onnxruntime as ort
 
 from lingon import bundle as names
 from lingon.bundle import Manifest
+from serving.company import Shared
 from serving.runner import Encoded, Step
 
+Bound = tuple[ort.IOBinding | None, Step]
 _TYPES = {
     "tensor(float)": np.float32,
     "tensor(float16)": np.float16,
@@ -32,7 +34,7 @@ class OnnxBuffers:
     def __init__(
         self,
         manifest: Manifest,
-        session: ort.InferenceSession,
+        session: Shared[ort.InferenceSession],
         sentences: int,
         beam_size: int,
         width: int,
@@ -45,7 +47,8 @@ class OnnxBuffers:
         self._recurrent = manifest.states_of("recurrent")
         self._caches = manifest.states_of("cache")
         rows, sizes = sentences * beam_size, {"source_length": width, "capacity": capacity}
-        values = {value.name: value for value in (*session.get_inputs(), *session.get_outputs())}
+        graph = session.alone
+        values = {value.name: value for value in (*graph.get_inputs(), *graph.get_outputs())}
         self._types = {name: _TYPES[value.type] for name, value in values.items()}
         self._logits = (rows, values[names.LOGITS].shape[1]) if names.LOGITS in values else (0, 0)
         candidates = 1 if beam_size == 1 else min(2 * beam_size, manifest.candidates)
@@ -62,7 +65,7 @@ class OnnxBuffers:
             names.CANDIDATE_IDS: np.zeros((rows, candidates), np.int64),
             names.CANDIDATE_LOG_PROBS: np.zeros((rows, candidates), np.float32),
         }
-        self._bound: dict[tuple[int, bool], tuple[ort.IOBinding | None, Step]] = {}
+        self._bound: dict[tuple[ort.InferenceSession, int, bool], Bound] = {}
 
     def place(self, slot: int, encoded: Encoded, index: int, piece_ids: np.ndarray | None = None) -> None:
         """Put a sentence into a slot; the whole width is written, so that nothing of the last one stays."""
@@ -90,13 +93,12 @@ class OnnxBuffers:
 
     def step(self, sentences: int, *, logits: bool) -> Step:
         """Run the decoder over the first sentences."""
-        if (sentences, logits) not in self._bound:
-            self._bound[sentences, logits] = self._bind(sentences, logits)
-        binding, step = self._bound[sentences, logits]
-        if binding is not None:
-            self._session.run_with_iobinding(binding)
-        else:
-            self._run_copying(sentences, logits)
+        with self._session.at_hand() as session:
+            binding, step = self._bound_to(session, sentences, logits)
+            if binding is not None:
+                session.run_with_iobinding(binding)
+            else:
+                self._run_copying(session, sentences, logits)
         return step
 
     def copy_rows(self, sources: np.ndarray, targets: np.ndarray, lengths: np.ndarray) -> int:
@@ -137,7 +139,14 @@ class OnnxBuffers:
         for name in (names.CANDIDATE_IDS, names.CANDIDATE_LOG_PROBS, *([names.LOGITS] if logits else [])):
             yield name, name, sentences * self.beam_size
 
-    def _bind(self, sentences: int, logits: bool) -> tuple[ort.IOBinding | None, Step]:
+    def _bound_to(self, session: ort.InferenceSession, sentences: int, logits: bool) -> Bound:
+        """What `_bind` gives, made once."""
+        key = (session, sentences, logits)
+        if key not in self._bound:
+            self._bound[key] = self._bind(*key)
+        return self._bound[key]
+
+    def _bind(self, session: ort.InferenceSession, sentences: int, logits: bool) -> Bound:
         """A binding for a step of the first sentences, where states stay in place, and where its results lie."""
         if logits and names.LOGITS not in self._arrays:
             self._arrays[names.LOGITS] = np.zeros(self._logits, self._types[names.LOGITS])
@@ -145,17 +154,17 @@ class OnnxBuffers:
         step = Step(outputs[names.CANDIDATE_IDS], outputs[names.CANDIDATE_LOG_PROBS], outputs.get(names.LOGITS))
         if not self.in_place:
             return None, step
-        binding = self._session.io_binding()
+        binding = session.io_binding()
         for each in self._inputs(sentences):
             self._bind_one(binding.bind_input, *each)
         for each in self._outputs(sentences, logits):
             self._bind_one(binding.bind_output, *each)
         return binding, step
 
-    def _run_copying(self, sentences: int, logits: bool) -> None:
+    def _run_copying(self, session: ort.InferenceSession, sentences: int, logits: bool) -> None:
         feed = {name: self._arrays[array][:count] for name, array, count in self._inputs(sentences)}
         wanted = list(self._outputs(sentences, logits))
-        found = self._session.run([name for name, _, _ in wanted], feed)
+        found = session.run([name for name, _, _ in wanted], feed)
         for (_, array, count), values in zip(wanted, found, strict=True):
             self._arrays[array][:count] = values
 

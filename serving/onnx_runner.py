@@ -17,6 +17,7 @@ from lingon.bundle import Bundle, Limits, Manifest
 from lingon.errors import BundleError, DeviceError
 from lingon.text import BOS, EOS, PAD
 from serving import cuda
+from serving.company import Company, Shared
 from serving.job import Scored
 from serving.onnx_buffers import OnnxBuffers
 from serving.onnx_shortlist import ShortlistBuffers, ShortlistGraphs
@@ -26,20 +27,30 @@ from serving.shortlist import Shortlist
 CPU, CUDA = "CPUExecutionProvider", cuda.PROVIDER
 
 
-def load_runner(bundle: Bundle, precision: str, threads: int) -> OnnxRunner:
+def load_runner(bundle: Bundle, precision: str, threads: int, apart: int | None = None) -> OnnxRunner:
     """The graphs of one precision, on the provider that they are built for, every byte checked.
 
-    threads: cores that one run may use
+    threads: cores that one run may use; apart: where several threads compute at a time, cores that each may use
     """
     provider = bundle.manifest.precisions[precision].provider
     wanted = [names.ENCODER, names.DECODER, names.SCORER]
     if f"{precision}/{names.OUTPUT_ROWS}" in bundle.manifest.checksums:
         wanted += [names.OUTPUT_ROWS, names.DECODER_SHORTLIST]
     graphs, weights = bundle.graphs(precision, *wanted)
-    encoder, decoder, scorer, *more = (
-        _session(graph, weights, provider, threads, bundle.folder / precision / name) for name, graph in graphs.items()
-    )
-    listed = ShortlistGraphs(_shortlist(bundle), *more) if more else None
+    company = Company()
+
+    def session(name: str, count: int) -> ort.InferenceSession:
+        return _session(graphs[name], weights, provider, count, bundle.folder / precision / name)
+
+    def shared(name: str) -> Shared[ort.InferenceSession]:
+        alone = session(name, threads)
+        return Shared(alone, alone if apart in (None, threads) else session(name, apart), company)
+
+    encoder, decoder, scorer = shared(names.ENCODER), shared(names.DECODER), session(names.SCORER, threads)
+    listed = None
+    if names.OUTPUT_ROWS in graphs:
+        rows = session(names.OUTPUT_ROWS, 1)
+        listed = ShortlistGraphs(_shortlist(bundle), rows, shared(names.DECODER_SHORTLIST))
     size = sum(map(len, (*graphs.values(), *weights.values())))
     return OnnxRunner(bundle.manifest, encoder, decoder, scorer, listed, size)
 
@@ -49,8 +60,8 @@ class OnnxRunner:
     """See serving.runner.Runner."""
 
     manifest: Manifest
-    encoder: ort.InferenceSession
-    decoder: ort.InferenceSession
+    encoder: Shared[ort.InferenceSession]
+    decoder: Shared[ort.InferenceSession]
     scorer: ort.InferenceSession
     listed: ShortlistGraphs | None = None
     graph_bytes: int = 0  # of the files that it was loaded from
@@ -69,7 +80,8 @@ class OnnxRunner:
         """Run the encoder."""
         outputs = [state.name for state in self.manifest.states if state.kind != "cache"]
         feed = {names.SOURCE_IDS: source_ids, names.SOURCE_LENGTHS: source_lengths}
-        found = dict(zip(outputs, self.encoder.run(outputs, feed), strict=True))
+        with self.encoder.at_hand() as encoder:
+            found = dict(zip(outputs, encoder.run(outputs, feed), strict=True))
         return {**found, names.MEMORY_LENGTHS: source_lengths}
 
     def open(
@@ -77,7 +89,7 @@ class OnnxRunner:
     ) -> OnnxBuffers:
         """Room for a running batch."""
         sizes = (sentences, beam_size, width, capacity)
-        in_place = self.decoder.get_providers()[0] == CPU
+        in_place = self.decoder.alone.get_providers()[0] == CPU
         if shortlist:
             assert self.listed is not None
             return ShortlistBuffers(self.manifest, self.listed, *sizes, in_place=in_place)

@@ -10,7 +10,8 @@ import onnxruntime as ort
 
 from lingon import bundle as names
 from lingon.bundle import Manifest
-from serving.onnx_buffers import OnnxBuffers
+from serving.company import Shared
+from serving.onnx_buffers import Bound, OnnxBuffers
 from serving.runner import Encoded, Step
 from serving.shortlist import Shortlist, unite
 
@@ -24,7 +25,7 @@ class ShortlistGraphs:
 
     shortlist: Shortlist
     output_rows: ort.InferenceSession
-    decoder: ort.InferenceSession
+    decoder: Shared[ort.InferenceSession]
 
 
 class ShortlistBuffers(OnnxBuffers):
@@ -50,7 +51,7 @@ class ShortlistBuffers(OnnxBuffers):
         self._gathered = [output.name for output in graphs.output_rows.get_outputs()]
         self._pieces = [np.empty(0, np.int64)] * sentences  # of each slot
         self._outdated = True
-        self._current: set[int] = set()  # numbers of sentences whose binding is to the present union
+        self._current: set[tuple[ort.InferenceSession, int]] = set()  # whose binding is to the present union
 
     def place(self, slot: int, encoded: Encoded, index: int, piece_ids: np.ndarray | None = None) -> None:
         """Put a sentence into a slot, which may say piece_ids."""
@@ -64,11 +65,6 @@ class ShortlistBuffers(OnnxBuffers):
         assert not logits
         if self._outdated:
             self._unite(sentences)
-        if sentences not in self._current:
-            self._current.add(sentences)
-            if (found := self._bound.get((sentences, False))) and found[0] is not None:
-                for each in self._union(sentences):
-                    self._bind_one(found[0].bind_input, *each)
         return super().step(sentences, logits=False)
 
     def move(self, source: int, target: int, length: int) -> int:
@@ -77,6 +73,15 @@ class ShortlistBuffers(OnnxBuffers):
         if not self._outdated:
             self._arrays[names.ALLOWED][target] = self._arrays[names.ALLOWED][source]
         return super().move(source, target, length)
+
+    def _bound_to(self, session: ort.InferenceSession, sentences: int, logits: bool) -> Bound:
+        binding, step = super()._bound_to(session, sentences, logits)
+        if (session, sentences) not in self._current:
+            self._current.add((session, sentences))
+            if binding is not None:
+                for each in self._union(sentences):
+                    self._bind_one(binding.bind_input, *each)
+        return binding, step
 
     def _unite(self, sentences: int) -> None:
         union = unite(self._pieces[:sentences])

@@ -10,6 +10,7 @@ from lingon.errors import QueueFull, SettingsError
 from serving.job import DecodeJob, Job
 
 ROUND = 2  # turns from one admission to the next while a batch runs, see `joins`
+SPREAD = 16  # sentences from which on every worker has its part, see `fair_share`
 SMALL = 8  # rows of a batch that everybody joins at once
 NARROWEST = 32  # source tokens; a multiple of 4 keeps sums independent of padding, see serving/onnx_runner.py
 
@@ -34,12 +35,18 @@ def rows_of(job: Job) -> int:
     return job.options.beam_size if isinstance(job, DecodeJob) else 1
 
 
-def fair_share(running_rows: Sequence[int], waiting_rows: int) -> int:
-    """Rows up to which a worker may fill its batch, so that what waits is spread evenly: the mean of all.
+def fair_share(worker: int, running_rows: Sequence[int], waiting_rows: int, *, sentences: int, most_rows: int) -> int:
+    """Rows up to which a worker may fill its batch: all there are while few sentences are here, else the mean of all.
 
-    running_rows: of each worker. As long as somebody waits, there is a worker with fewer rows than that.
+    A few sentences are done sooner in one batch with all cores to itself than in several that share them.
+
+    running_rows: of each worker, sentences: that run or wait, most_rows: of one worker
     """
-    return -(-(sum(running_rows) + waiting_rows) // len(running_rows))
+    rows = sum(running_rows) + waiting_rows
+    if sentences >= SPREAD or rows > most_rows:
+        return -(-rows // len(running_rows))
+    fullest = running_rows[worker] == max(running_rows)
+    return running_rows[worker] + (waiting_rows if fullest else 0)
 
 
 def joins(running_rows: int, waiting_rows: int, turns: int) -> bool:

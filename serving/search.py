@@ -6,6 +6,7 @@ Beams of a sentence are kept in order of rank; which row of the running batch ho
 
 from __future__ import annotations
 
+import functools
 from typing import NamedTuple
 
 import numpy as np
@@ -74,13 +75,19 @@ def assign_rows(rows: np.ndarray, parents: np.ndarray) -> tuple[np.ndarray, Copi
     index = np.arange(len(rows))[:, None]
     assigned = rows[index, parents]
     same = parents[:, :, None] == parents[:, None, :]
-    later = np.tril(same, -1).any(axis=2)
+    later = (same & _before(rows.shape[1])).any(axis=2)
     childless = np.ones(rows.shape, bool)
     childless[index, parents] = False
     sentences = np.nonzero(later)[0]
     copies = Copies(sentences, assigned[later], rows[childless])  # as many of each in every sentence, in its order
     assigned[later] = copies.targets
     return assigned, copies
+
+
+@functools.cache
+def _before(beam_size: int) -> np.ndarray:
+    """(beam_size, beam_size), True where the column's rank comes before the row's."""
+    return np.tri(beam_size, k=-1, dtype=np.bool_)
 
 
 def draw(logits: np.ndarray, sampling: Sampling, step: int) -> int:

@@ -133,7 +133,7 @@ class Server:
             device=self._settings.device,
             precision=self._settings.precision,
             engines=self._settings.engines,
-            threads=self._settings.threads_of_each(),
+            threads=self._settings.threads,
             shortlist=self._settings.shortlist,
             limits=limits,
             observer=metrics,

@@ -12,7 +12,6 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from lingon.errors import SettingsError
-from serving.cores import threads_for
 from serving.scheduler import EngineLimits
 
 PREFIX = "LINGON_"
@@ -36,7 +35,7 @@ class Settings(BaseModel):
     metrics_port: Port = 9464
     device: Literal["auto", "cpu", "cuda"] = "auto"
     precision: str | None = None  # the bundle's best for the device
-    engines: Positive = 1  # running batches of a model, each with a thread of its own; jobs are spread over them
+    engines: Positive | None = None  # running batches of a model side by side; without it several on the CPU
     threads: Positive | None = None  # of each engine; without it they share the cores that may be used
     shortlist: bool | None = None  # choose among the pieces that a source calls for; without it as the bundle says
     max_queue_texts: Positive = 1024  # sentences that wait, of one model
@@ -56,10 +55,6 @@ class Settings(BaseModel):
     @classmethod
     def _comma_separated(cls, value: Any) -> Any:
         return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
-
-    def threads_of_each(self) -> int:
-        """Threads of each engine."""
-        return self.threads or threads_for(self.engines)
 
     def engine_limits(self) -> EngineLimits:
         """What the engines are told."""

@@ -90,15 +90,15 @@ def test_the_scorer_hands_out_every_attention_matrix() -> None:
 
 def test_declared_states_are_the_decoders_inputs_and_outputs() -> None:
     runner, model = random_runner(), random_model()
-    inputs = {each.name: each.shape[1:] for each in runner.decoder.get_inputs()}
-    outputs = {each.name for each in runner.decoder.get_outputs()}
+    inputs = {each.name: each.shape[1:] for each in runner.decoder.alone.get_inputs()}
+    outputs = {each.name for each in runner.decoder.alone.get_outputs()}
     for state in states(model):
         if state.kind == "memory":
             assert inputs[state.name] == list(state.shape)
         else:
             assert inputs[past_name(state.name)] == list(state.shape)
             assert present_name(state.name) in outputs
-    assert {each.name for each in runner.encoder.get_outputs()} == {
+    assert {each.name for each in runner.encoder.alone.get_outputs()} == {
         state.name for state in states(model) if state.kind == "memory"
     }
 

@@ -29,7 +29,7 @@ def ask(asked: Dispatcher, worker: int) -> tuple[list[Job], list[tuple[Job, type
 
 
 def test_a_job_leaves_by_the_worker_that_has_it() -> None:
-    shared, jobs = dispatcher(), [job(), job()]
+    shared, jobs = dispatcher(max_rows=2), [job(), job()]
     shared.submit(jobs)
     assert [ask(shared, worker)[0] for worker in (0, 1)] == [jobs[:1], jobs[1:]]
     shared.cancel(jobs[:1])

@@ -1,103 +1,29 @@
-"""The engine on real tiny models (random weights) and, for faults, on a fake at the Runner seam."""
+"""The engine finds what it should: on real tiny models (random weights), or a fake at the Runner seam."""
 
 from __future__ import annotations
 
 import queue
 import random
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 import torch
 
-from lingon.errors import Cancelled, Draining, EngineFault, Expired, QueueFull, RequestError
 from lingon.text import EOS
-from serving.engine import Engine
-from serving.job import DecodeJob, Hypothesis, Options, Sampling, Scored, ScoreJob
-from serving.observer import Silent
+from serving.job import Options, Sampling, Scored, ScoreJob
 from serving.runner import Runner
-from serving.scheduler import EngineLimits
 from serving.worker import SPARE_LANES
 from tests.models import limits_of, random_model, random_runner, random_sources
+from tests.serving.desk import Recorder, options_for, running
 from tests.serving.fakes import EchoRunner
 from training.search import SearchSettings, translate
-
-Outcome = tuple[Hypothesis, ...] | RequestError
-
-
-class Recorder(Silent):
-    """Remembers what the engine told."""
-
-    def __init__(self) -> None:
-        self.copied = self.steps = self.state_bytes = 0
-        self.endings: list[str] = []
-        self.live: list[tuple[int, int]] = []
-
-    def stepped(self, live_rows: int, rows: int, copied_bytes: int, seconds: float) -> None:
-        self.copied += copied_bytes
-        self.live.append((live_rows, rows))
-
-    def states_changed(self, more_bytes: int) -> None:
-        self.state_bytes += more_bytes
-
-    def ended(self, outcome: str, target_tokens: int) -> None:
-        self.endings.append(outcome)
-
-
-class Desk:
-    """Submits jobs and collects their outcomes."""
-
-    def __init__(self, engine: Engine) -> None:
-        self.engine = engine
-        self.done: queue.SimpleQueue[tuple[int, Any]] = queue.SimpleQueue()
-
-    def job(self, source: Sequence[int], index: int = 0, **rest: Any) -> DecodeJob:
-        options = rest.pop("options", Options(max_output_tokens=40))
-        return DecodeJob(
-            source_ids=tuple(source), options=options, on_done=lambda outcome: self.done.put((index, outcome)), **rest
-        )
-
-    def collect(self, count: int) -> dict[int, Any]:
-        return dict(self.done.get(timeout=30) for _ in range(count))
-
-    def translate(self, sources: Sequence[Sequence[int]], options: Sequence[Options]) -> list[Any]:
-        jobs = [
-            self.job(source, index, options=each)
-            for index, (source, each) in enumerate(zip(sources, options, strict=True))
-        ]
-        self.engine.submit(jobs)
-        outcomes = self.collect(len(jobs))
-        return [outcomes[index] for index in range(len(jobs))]
 
 
 @pytest.fixture(autouse=True, scope="module")
 def _one_core_for_the_reference() -> None:
     torch.set_num_threads(1)  # products this small take a hundred times as long on several that others need too
-
-
-@contextmanager
-def running(runner: Runner, observer: Silent | None = None, workers: int = 1, **limits: int) -> Iterator[Desk]:
-    engine = Engine(runner, EngineLimits(**limits), observer, workers=workers)
-    engine.start()
-    try:
-        yield Desk(engine)
-    finally:
-        engine.stop(timeout=0)
-
-
-def eventually(condition: Callable[[], bool]) -> bool:
-    """Whether a condition comes true within some seconds."""
-    end = time.monotonic() + 10
-    while not condition() and time.monotonic() < end:
-        time.sleep(0.002)
-    return condition()
-
-
-def options_for(runner: Runner, source: Sequence[int], **options: Any) -> Options:
-    return Options(max_output_tokens=runner.limits.max_output(len(source)), **options)
 
 
 @pytest.mark.parametrize(
@@ -273,143 +199,3 @@ def test_scoring_gives_what_decoding_gave() -> None:
         assert answer.log_probs[: len(best.log_probs)] == pytest.approx(best.log_probs, abs=1e-4)
         assert answer.attention.shape == (len(best.tokens) + 1, len(sources[index]))
         assert answer.attention.sum(axis=1) == pytest.approx(1, abs=1e-4)
-
-
-def test_a_full_queue_takes_all_of_a_request_or_none() -> None:
-    runner = EchoRunner()
-    with running(runner, max_queue_texts=5, max_rows=1) as desk:
-        runner.gate.clear()
-        desk.engine.submit([desk.job((5, EOS), 0)])
-        time.sleep(0.05)  # it is admitted, and stuck at the gate
-        desk.engine.submit([desk.job((5, EOS), index) for index in range(1, 5)])
-        with pytest.raises(QueueFull):
-            desk.engine.submit([desk.job((5, EOS), 98), desk.job((5, EOS), 99)])
-        runner.gate.set()
-        assert sorted(desk.collect(5)) == [0, 1, 2, 3, 4]
-        assert desk.done.empty()
-
-
-@pytest.mark.parametrize("workers", [1, 2])
-def test_a_cancelled_job_leaves_at_the_next_step_and_its_neighbours_stay(workers: int) -> None:
-    runner = EchoRunner(endless=True)
-    with running(runner, workers=workers) as desk:
-        runner.gate.clear()
-        jobs = [desk.job((5, 6, EOS), index, options=Options(max_output_tokens=40)) for index in range(3)]
-        desk.engine.submit(jobs)
-        time.sleep(0.05)
-        desk.engine.cancel(jobs[1:2])
-        runner.gate.set()
-        first = desk.done.get(timeout=10)
-        rest = desk.collect(2)
-    assert first[0] == 1
-    assert isinstance(first[1], Cancelled)
-    assert all(len(row[0].tokens) == 40 and not row[0].finished for row in rest.values())
-
-
-def test_an_expired_job_ends_waiting_or_running() -> None:
-    runner, recorder = EchoRunner(endless=True), Recorder()
-    with running(runner, recorder, max_rows=1) as desk:
-        runner.gate.clear()
-        soon = time.monotonic() + 0.05
-        desk.engine.submit([desk.job((5, EOS), index, deadline=soon) for index in range(3)])
-        time.sleep(0.1)
-        runner.gate.set()
-        outcomes = desk.collect(3)
-    assert all(isinstance(outcome, Expired) for outcome in outcomes.values())
-    assert runner.encoded <= 2, "the warm-up, and the one that was running; what expired waiting was never encoded"
-    assert recorder.endings == ["DEADLINE_EXCEEDED"] * 3
-
-
-@pytest.mark.parametrize("beam_size", [1, 3])
-def test_a_text_without_numbers_fails_alone(beam_size: int) -> None:
-    with running(EchoRunner(faulty=9)) as desk:
-        sources = [(5, 6, EOS), (5, 9, EOS), (7, EOS)]
-        outcomes = desk.translate(sources, [Options(beam_size=beam_size)] * 3)
-    assert isinstance(outcomes[1], EngineFault)
-    assert [outcomes[0][0].tokens, outcomes[2][0].tokens] == [(5, 6), (7,)]
-
-
-def test_a_dead_engine_answers_everybody_and_takes_nobody(caplog: pytest.LogCaptureFixture) -> None:
-    runner = EchoRunner()
-    with running(runner, max_rows=2) as desk:
-        runner.gate.clear()
-        desk.engine.submit([desk.job((5, 6, 7, EOS), index) for index in range(5)])
-        runner.dies_at = runner.steps + 2
-        runner.gate.set()
-        outcomes = desk.collect(5)
-        assert all(isinstance(outcome, EngineFault) for outcome in outcomes.values())
-        assert not any("canary" in str(outcome) for outcome in outcomes.values())
-        time.sleep(0.05)
-        assert not desk.engine.healthy
-        with pytest.raises(EngineFault):
-            desk.engine.submit([desk.job((5, EOS))])
-    assert "planted" in caplog.text
-
-
-def test_texts_that_come_at_once_are_spread_evenly_over_the_workers() -> None:
-    runner, recorder = EchoRunner(), Recorder()
-    with running(runner, recorder, workers=2) as desk:
-        runner.gate.clear()
-        desk.engine.submit([desk.job((5, 6, EOS), index) for index in range(32)])
-        runner.gate.set()
-        desk.collect(32)
-    assert recorder.live[:2] == [(16, 16), (16, 16)]
-
-
-def test_a_text_begins_at_once_where_a_worker_is_idle() -> None:
-    runner = EchoRunner()
-    with running(runner, workers=2) as desk:
-        runner.gate.clear()
-        before = runner.encoded
-        for index in range(2):
-            desk.engine.submit([desk.job((5, EOS), index)])
-            assert eventually(lambda count=index + 1: runner.encoded == before + count)
-        runner.gate.set()
-        desk.collect(2)
-
-
-def test_a_worker_that_dies_takes_its_own_jobs_and_those_that_wait_and_no_others(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    runner = EchoRunner()
-    with running(runner, workers=2, max_rows=4) as desk:
-        runner.gate.clear()
-        desk.engine.submit([desk.job((5, 6, 7, EOS), index) for index in range(6)])
-        assert eventually(lambda: runner.encoded >= 4)
-        runner.dies_at = runner.steps + 1
-        runner.gate.set()
-        outcomes = desk.collect(6)
-        assert eventually(lambda: not desk.engine.healthy)
-        with pytest.raises(EngineFault):
-            desk.engine.submit([desk.job((5, EOS))])
-    failed = [index for index, outcome in outcomes.items() if isinstance(outcome, EngineFault)]
-    assert len(failed) == 4
-    assert {4, 5} <= set(failed)
-    assert "planted" in caplog.text
-
-
-@pytest.mark.parametrize("workers", [1, 2])
-def test_stopping_finishes_what_is_there_and_refuses_the_rest(workers: int) -> None:
-    runner = EchoRunner()
-    with running(runner, workers=workers) as desk:
-        runner.gate.clear()
-        desk.engine.submit([desk.job((*range(5, 20), EOS), index) for index in range(4)])
-        stopped = threading.Thread(target=lambda: desk.done.put((99, desk.engine.stop(timeout=10))))
-        stopped.start()
-        time.sleep(0.05)
-        with pytest.raises(Draining):
-            desk.engine.submit([desk.job((5, EOS))])
-        runner.gate.set()
-        outcomes = desk.collect(5)
-    assert outcomes.pop(99) is True
-    assert all(outcome[0].tokens == tuple(range(5, 20)) for outcome in outcomes.values())
-
-
-def test_stopping_cancels_what_does_not_finish_in_time() -> None:
-    runner = EchoRunner(endless=True)
-    with running(runner) as desk:
-        runner.gate.clear()
-        desk.engine.submit([desk.job((5, EOS), 0, options=Options(max_output_tokens=200))])
-        threading.Timer(0.2, runner.gate.set).start()
-        assert desk.engine.stop(timeout=0.05) is False
-        assert isinstance(desk.collect(1)[0], Cancelled)

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from lingon.errors import QueueFull, SettingsError
@@ -9,6 +9,7 @@ from serving.job import DecodeJob, Options
 from serving.scheduler import (
     ROUND,
     SMALL,
+    SPREAD,
     EngineLimits,
     Queue,
     encoder_batches,
@@ -83,14 +84,15 @@ def test_a_job_that_leaves_the_queue_is_counted_no_more() -> None:
 
 
 def deal(running: list[int], waiting: list[int], most_rows: int = 1000) -> list[int]:
-    """The rows of each worker once they have asked in turn, until nobody gets any more."""
+    """The rows of each worker once they have asked in turn, until nobody gets any more; who runs has one row."""
     queue, running = Queue(EngineLimits()), list(running)
     queue.add([job(beam_size=rows) for rows in waiting])
+    sentences = sum(running) + len(waiting)
     changed = True
     while changed:
         changed = False
         for worker in range(len(running)):
-            share = fair_share(running, queue.rows)
+            share = fair_share(worker, running, queue.rows, sentences=sentences, most_rows=most_rows)
             taken = sum(map(rows_of, queue.admit(running[worker], most_rows, share)))
             running[worker] += taken
             changed |= taken > 0
@@ -98,19 +100,27 @@ def deal(running: list[int], waiting: list[int], most_rows: int = 1000) -> list[
     return running
 
 
-def test_texts_that_come_at_once_are_spread_evenly() -> None:
+def test_many_texts_that_come_at_once_are_spread_evenly() -> None:
     assert deal([0, 0], [1] * 32) == [16, 16]
-    assert deal([0, 0, 0], [1] * 9) == [3, 3, 3]
-    assert deal([0, 0], [4] * 8) == [16, 16]
+    assert deal([0, 0, 0], [1] * 18) == [6, 6, 6]
+    assert deal([0, 0], [4] * 16) == [32, 32]
 
 
-def test_a_single_text_goes_to_who_is_idle() -> None:
-    assert deal([1, 0], [1]) == [1, 1]
-    assert deal([5, 0, 3], [4]) == [5, 4, 3]
+def test_few_texts_stay_together_with_all_cores_for_them() -> None:
+    assert deal([0, 0], [1] * 15) == [15, 0]
+    assert deal([0, 0], [4] * 8) == [32, 0]
+    assert deal([0, 3], [1]) == [0, 4]
+    assert deal([0, 0], [4] * 8, most_rows=16) == [16, 16], "but nobody waits where there is room"
+
+
+def test_a_text_goes_to_who_has_little_to_do_where_many_run() -> None:
+    assert deal([16, 0], [1]) == [16, 1]
+    assert deal([12, 0, 3], [4]) == [12, 4, 3]
 
 
 @given(st.lists(st.integers(0, 20), min_size=1, max_size=4), st.lists(st.integers(1, 8), max_size=20))
 def test_all_that_waits_is_taken_by_those_below_the_mean(running: list[int], waiting: list[int]) -> None:
+    assume(sum(running) + len(waiting) >= SPREAD)
     after = deal(running, waiting)
     assert sum(after) == sum(running) + sum(waiting)
     mean = sum(after) / len(after)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lingon.errors import SettingsError
-from serving.cores import granted_cores, usable_cores
+from serving.cores import engines_by_default, granted_cores, threads_for, usable_cores
 from serving.settings import load
 
 
@@ -40,10 +40,10 @@ def test_several_models_are_separated_by_commas_in_the_environment():
 
 
 def test_engines_share_the_cores_that_may_be_used():
-    assert load({}, {}, None).settings.threads_of_each() == usable_cores()
-    assert load({"engines": 2}, {}, None).settings.threads_of_each() == max(usable_cores() // 2, 1)
-    assert load({"engines": 500}, {}, None).settings.threads_of_each() == 1
-    assert load({"engines": 2, "threads": 3}, {}, None).settings.threads_of_each() == 3
+    assert 1 <= engines_by_default() <= usable_cores()
+    assert threads_for(1) == usable_cores()
+    assert threads_for(2) == max(usable_cores() // 2, 1)
+    assert threads_for(500) == 1
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,82 @@
+"""An engine at work, and who hands it jobs and collects their outcomes."""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from serving.engine import Engine
+from serving.job import DecodeJob, Options
+from serving.observer import Silent
+from serving.runner import Runner
+from serving.scheduler import EngineLimits
+
+
+class Recorder(Silent):
+    """Remembers what the engine told."""
+
+    def __init__(self) -> None:
+        self.copied = self.steps = self.state_bytes = 0
+        self.endings: list[str] = []
+        self.live: list[tuple[int, int]] = []
+
+    def stepped(self, live_rows: int, rows: int, copied_bytes: int, seconds: float) -> None:
+        self.copied += copied_bytes
+        self.live.append((live_rows, rows))
+
+    def states_changed(self, more_bytes: int) -> None:
+        self.state_bytes += more_bytes
+
+    def ended(self, outcome: str, target_tokens: int) -> None:
+        self.endings.append(outcome)
+
+
+class Desk:
+    """Submits jobs and collects their outcomes."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.done: queue.SimpleQueue[tuple[int, Any]] = queue.SimpleQueue()
+
+    def job(self, source: Sequence[int], index: int = 0, **rest: Any) -> DecodeJob:
+        options = rest.pop("options", Options(max_output_tokens=40))
+        return DecodeJob(
+            source_ids=tuple(source), options=options, on_done=lambda outcome: self.done.put((index, outcome)), **rest
+        )
+
+    def collect(self, count: int) -> dict[int, Any]:
+        return dict(self.done.get(timeout=30) for _ in range(count))
+
+    def translate(self, sources: Sequence[Sequence[int]], options: Sequence[Options]) -> list[Any]:
+        jobs = [
+            self.job(source, index, options=each)
+            for index, (source, each) in enumerate(zip(sources, options, strict=True))
+        ]
+        self.engine.submit(jobs)
+        outcomes = self.collect(len(jobs))
+        return [outcomes[index] for index in range(len(jobs))]
+
+
+@contextmanager
+def running(runner: Runner, observer: Silent | None = None, workers: int = 1, **limits: int) -> Iterator[Desk]:
+    engine = Engine(runner, EngineLimits(**limits), observer, workers=workers)
+    engine.start()
+    try:
+        yield Desk(engine)
+    finally:
+        engine.stop(timeout=0)
+
+
+def eventually(condition: Callable[[], bool]) -> bool:
+    """Whether a condition comes true within some seconds."""
+    end = time.monotonic() + 10
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.002)
+    return condition()
+
+
+def options_for(runner: Runner, source: Sequence[int], **options: Any) -> Options:
+    return Options(max_output_tokens=runner.limits.max_output(len(source)), **options)
