@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import platform
+import shlex
 import subprocess
 import sys
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -13,14 +15,23 @@ from typing import Any
 from lingon.files import write_json
 
 
-def save(name: str, rows: list[dict[str, Any]], folder: Path) -> Path:
-    """Write rows to folder/DATE-name.json, with date, machine, commit and command; returns the file."""
+def save(name: str, rows: list[dict[str, Any]], folder: Path, **more: Any) -> Path:
+    """Write rows to folder/DATE-name.json, with date, machine, commit, command and more; returns the file."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{datetime.now(UTC):%Y-%m-%d}-{name}.json"
-    command = " ".join(["python", "-m", f"bench.{Path(sys.argv[0]).stem}", *sys.argv[1:]])
     head = {"date": datetime.now(UTC).isoformat(timespec="seconds"), "machine": machine(), "commit": commit()}
-    write_json(path, {**head, "command": command, "rows": rows})
+    write_json(path, {**head, "command": command(sys.argv), **more, "rows": rows})
     return path
+
+
+def command(arguments: Sequence[str]) -> str:
+    """The command line of a process as it is typed: `lingon bench ...`, or `python -m bench.NAME ...`.
+
+    arguments: its sys.argv
+    """
+    program = Path(arguments[0])
+    typed = ["python", "-m", f"bench.{program.stem}"] if program.parent.name == "bench" else ["lingon"]
+    return shlex.join([*typed, *arguments[1:]])
 
 
 def machine() -> str:

@@ -28,6 +28,7 @@ ORDER = (
     "serve",
     "doctor",
     "healthcheck",
+    "bench",
 )
 """The verbs in the order of the work; metadata keeps none. A verb of another package comes after them."""
 
@@ -67,7 +68,7 @@ def build(entries: Iterable[EntryPoint]) -> typer.Typer:
     app.callback(invoke_without_command=True)(_root)
     for entry in sorted(entries, key=_rank):
         try:
-            app.command(entry.name)(_guarded(entry, entry.load()))
+            _add(app, entry, entry.load())
         except Exception as error:
             app.command(entry.name, context_settings=ANY_ARGUMENTS)(_broken(entry, error))
     return app
@@ -80,21 +81,39 @@ def _root(
     if show_version:
         typer.echo(f"lingon {version('lingon')}")
         raise typer.Exit
+    _help_alone(context)
+
+
+def _help_alone(context: typer.Context) -> None:
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
         raise typer.Exit(2)
+
+
+def _add(app: typer.Typer, entry: EntryPoint, loaded: Verb | typer.Typer) -> None:
+    """Give the app what an entry point leads to: a verb, or an app of verbs under the entry point's name."""
+    if not isinstance(loaded, typer.Typer):
+        app.command(entry.name)(_guarded(entry, entry.name, loaded))
+        return
+    group = typer.Typer(help=loaded.info.help)
+    group.callback(invoke_without_command=True)(_help_alone)
+    for verb in loaded.registered_commands:
+        assert verb.callback, "a verb is a function"
+        assert verb.name, "a verb of a group is registered by its name"
+        group.command(verb.name)(_guarded(entry, f"{entry.name} {verb.name}", verb.callback))
+    app.add_typer(group, name=entry.name)
 
 
 def _rank(entry: EntryPoint) -> tuple[int, str]:
     return (ORDER.index(entry.name) if entry.name in ORDER else len(ORDER)), entry.name
 
 
-def _guarded(entry: EntryPoint, verb: Verb) -> Verb:
-    """The verb, saying which extra it needs where that is missing."""
+def _guarded(entry: EntryPoint, name: str, verb: Verb) -> Verb:
+    """The verb, saying by its name which extra it needs where that is missing."""
 
     @functools.wraps(verb)
     def run(*args: Any, **kwargs: Any) -> Any:
-        with needed_by(f"lingon {entry.name}", entry):
+        with needed_by(f"lingon {name}", entry):
             return verb(*args, **kwargs)
 
     return run

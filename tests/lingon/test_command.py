@@ -17,7 +17,7 @@ import pytest
 from lingon.command import ORDER, main
 from lingon.errors import SettingsError
 
-HEAVY = {"torch", "onnxruntime", "onnx", "numpy", "grpc", "sentencepiece", "sacrebleu", "tensorboard"}
+HEAVY = {"torch", "onnxruntime", "onnx", "numpy", "grpc", "sentencepiece", "sacrebleu", "tensorboard", "matplotlib"}
 
 VERBS = """
 import sys, time
@@ -125,6 +125,50 @@ def test_a_verb_whose_room_is_left_out_says_so(run):
     assert err == "lingon: error: lingon serve is not part of this installation: No module named 'no_such_room'\n"
 
 
+GROUP = """
+import typer
+
+group = typer.Typer(help="Several verbs.")
+
+@group.command("count")
+def count(to: int = 2): "Counts."; print(*range(to))
+
+@group.command("heavy")
+def heavy(): import a_library_not_installed
+"""
+
+
+@pytest.fixture
+def run_group(run, tmp_path):
+    """Runs a verb of a group."""
+    (tmp_path / "toy_group.py").write_text(GROUP)
+    sys.modules.pop("toy_group", None)
+    return lambda *arguments: run("several", *arguments, value="toy_group:group [train]")
+
+
+def test_an_entry_point_may_be_a_group_of_verbs_with_options_of_their_own(run_group):
+    assert run_group("count", "--to", "3") == (0, "0 1 2\n", "")
+
+
+def test_a_group_alone_prints_its_help_and_is_exit_code_2(run_group):
+    code, out, err = run_group()
+    assert (code, err) == (2, "")
+    assert "Several verbs." in out
+    assert "Counts." in out
+
+
+def test_wrong_usage_of_a_groups_verb_names_that_verbs_help(run_group):
+    code, _, err = run_group("count", "--from", "1")
+    assert code == 2
+    assert err.endswith("(see lingon several count --help)\n")
+
+
+def test_a_missing_library_of_a_groups_verb_names_verb_and_extra(run_group):
+    code, _, err = run_group("heavy")
+    assert code == 1
+    assert err.startswith("lingon: error: lingon several heavy needs what the extra 'train' installs")
+
+
 def test_a_verb_that_cannot_be_loaded_harms_no_other(run, tmp_path, capsys):
     (tmp_path / "faulty_verbs.py").write_text("1 / 0")
     entries = [EntryPoint("faulty", "faulty_verbs:faulty", ""), EntryPoint("good", "toy_verbs:good", "")]
@@ -154,7 +198,11 @@ def test_the_version_is_that_of_the_package(capsys):
     assert capsys.readouterr().out == "lingon 0.1.0\n"
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["--version"], *([verb, "--help"] for verb in ORDER)], ids=" ".join)
+BENCHES = (["bench", verb, "--help"] for verb in ("decode", "serve", "train"))
+LIGHT = [["--help"], ["--version"], *([verb, "--help"] for verb in ORDER), *BENCHES]
+
+
+@pytest.mark.parametrize("arguments", LIGHT, ids=" ".join)
 def test_help_loads_nothing_heavy(arguments):
     code = f"import sys; from lingon.command import main; main({arguments}); print('loaded:', *sys.modules)"
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -1,0 +1,14 @@
+"""The verbs of `lingon bench`; they import nothing heavy before they run."""
+
+from __future__ import annotations
+
+import typer
+
+from bench.decode.cli import decode
+from bench.serve.cli import serve
+from bench.train.cli import train
+
+bench = typer.Typer(help="Measure decoding, serving and training, side by side with what else there is.")
+bench.command("decode")(decode)
+bench.command("serve")(serve)
+bench.command("train")(train)

@@ -1,0 +1,118 @@
+"""Who takes part: every engine in every setting that it is measured in, and why one cannot."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Literal
+
+import bench.peers
+from bench.peers.contestant import Cell, Setting
+from lingon.bundle import MANIFEST, WEIGHTS, Bundle
+from lingon.errors import SettingsError
+
+OURS = "lingon"
+RIVAL = "ctranslate2"
+STAGGERED = "lingon staggered"
+MODULES = {
+    OURS: "bench.decode.ours",
+    RIVAL: "bench.peers.ctranslate2",
+    "transformers": "bench.peers.transformers",
+    "optimum": "bench.peers.optimum",
+}
+"""The module of every engine; see bench.peers.contestant for what it holds."""
+
+PRECISIONS: tuple[Literal["fp32", "int8"], ...] = ("fp32", "int8")
+WITH_SHORTLIST = (OURS, RIVAL)
+
+
+@dataclass(frozen=True, slots=True)
+class Entrant:
+    """An engine in one setting: a process of its own."""
+
+    engine: str
+    setting: Setting
+
+    @property
+    def label(self) -> str:
+        """As in "ctranslate2 int8 2x1": engine, precision, workers x threads of each."""
+        return f"{self.engine} {self.setting.precision} {self.shape}"
+
+    @property
+    def shape(self) -> str:
+        """Workers x threads of each."""
+        return f"{self.setting.workers}x{self.setting.threads}"
+
+    def takes(self, cell: Cell) -> bool:
+        """Whether it can be asked for this cell."""
+        return not cell.shortlist or self.engine in WITH_SHORTLIST
+
+
+def entrants(engines: Sequence[str], cores: int) -> list[Entrant]:
+    """Every setting of these engines on a machine with so many cores; of all engines where none is named."""
+    if unknown := [engine for engine in engines if engine not in MODULES]:
+        raise SettingsError(f"--engine must be of {', '.join(MODULES)}, got {unknown[0]}")
+    shapes = dict.fromkeys([(1, cores), (cores, 1)])
+    many = [
+        Setting(precision=precision, workers=workers, threads=threads)
+        for precision in PRECISIONS
+        for workers, threads in shapes
+    ]
+    table = {OURS: many, RIVAL: many}
+    alone = [Setting(workers=1, threads=cores)]
+    return [Entrant(name, each) for name in MODULES if name in (engines or MODULES) for each in table.get(name, alone)]
+
+
+def split(wanted: Iterable[Entrant], bundle: Bundle) -> tuple[list[Entrant], list[str]]:
+    """Who can run this bundle, and for everybody else a line that says why not."""
+    able: list[Entrant] = []
+    lines: dict[str, None] = {}
+    for entrant in wanted:
+        reason = _why_not(entrant, bundle)
+        if reason is None:
+            able.append(entrant)
+        else:
+            lines[f"{entrant.engine} is left out: {reason}"] = None
+    return able, list(lines)
+
+
+def folder_of(engine: str, bundle: Bundle, cache: Path) -> Path:
+    """Where an engine's model files are: the bundle itself, or a folder of their own below cache.
+
+    That folder's name changes with the bundle and with the code that converts it, so that nothing stale is measured.
+    """
+    if engine == OURS:
+        return bundle.folder
+    digest = hashlib.sha256((bundle.folder / MANIFEST).read_bytes())
+    for path in sorted(Path(bench.peers.__path__[0]).glob("*.py")):
+        digest.update(path.read_bytes())
+    return cache / engine / f"{bundle.manifest.name}-{bundle.manifest.version}-{digest.hexdigest()[:12]}"
+
+
+def module_of(engine: str) -> ModuleType:
+    """The engine's module; what it wraps is imported when it is loaded."""
+    return importlib.import_module(MODULES[engine])
+
+
+def bytes_of(entrant: Entrant, folder: Path, bundle: Bundle) -> int:
+    """What its model files take on disk; of a bundle, what its precision reads."""
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    if entrant.engine == OURS:
+        weights = bundle.manifest.precisions[entrant.setting.precision].weights
+        unread = {name for name in bundle.manifest.precisions if name != entrant.setting.precision}
+        parts = [(path, path.relative_to(folder).parts) for path in files]
+        files = [
+            path for path, (first, *rest) in parts if first not in unread and (first != WEIGHTS or rest[0] in weights)
+        ]
+    return sum(path.stat().st_size for path in files)
+
+
+def _why_not(entrant: Entrant, bundle: Bundle) -> str | None:
+    if entrant.engine == OURS and entrant.setting.precision not in bundle.manifest.precisions:
+        return f"{bundle.folder} has no precision {entrant.setting.precision}"
+    reason: str | None = module_of(entrant.engine).why_not()
+    return reason

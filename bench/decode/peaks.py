@@ -1,0 +1,134 @@
+"""What this machine can do at most, measured: `python -m bench.decode.peaks ROUNDS` prints it as JSON.
+
+Matrix products: ONNX Runtime's own, in fp32 (MatMul) and int8 (MatMulIntegerToFloat, uint8 rows by int8 weights), on
+shapes that are bound by arithmetic; the best of a few shapes, of one core and of all. Memory: all cores read a share
+each of an array much larger than any cache (a NumPy dot product of it with itself).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+from onnx import TensorProto, helper
+
+from bench.decode.floor import Peaks
+from lingon.errors import LingonError
+from serving.cores import usable_cores
+
+SHAPES = ((512, 512, 2048), (1024, 1024, 1024), (1024, 2048, 2048))  # rows, inner, columns
+ARRAY_BYTES = 512 * 1024 * 1024
+LEAST_S = 0.1  # of a round
+
+
+def measured(rounds: int) -> dict[str, Any]:
+    """The peaks, from a process of its own: gemm_gops by precision and cores, read_gbps by cores, cache_mb.
+
+    rounds: of each measurement, of which the fastest counts
+    """
+    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}  # the threads that read are ours
+    command = [sys.executable, "-m", __name__, str(rounds)]
+    answer = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if answer.returncode:
+        raise LingonError(f"the machine's peaks could not be measured: {answer.stderr.strip().splitlines()[-1]}")
+    peaks: dict[str, Any] = json.loads(answer.stdout)
+    return peaks
+
+
+def best(peaks: dict[str, Any]) -> Peaks:
+    """The highest of what was measured."""
+    return Peaks(
+        gemm={precision: 1e9 * max(rates.values()) for precision, rates in peaks["gemm_gops"].items()},
+        read=1e9 * max(peaks["read_gbps"].values()),
+        cache=peaks["cache_mb"] * 1024 * 1024,
+    )
+
+
+def gemm_rate(precision: str, shape: tuple[int, int, int], threads: int, rounds: int) -> float:
+    """Operations a second of one product, two for each multiply-add."""
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = threads
+    session = ort.InferenceSession(_product(precision, shape), options, providers=["CPUExecutionProvider"])
+    rows, inner, columns = shape
+    kind = np.float32 if precision == "fp32" else np.uint8
+    feed = {"rows": np.random.default_rng(0).integers(0, 100, (rows, inner)).astype(kind)}
+    return 2 * rows * inner * columns / _seconds(lambda: session.run(None, feed), rounds)
+
+
+def read_rate(threads: int, rounds: int) -> float:
+    """Bytes a second that so many threads read from memory."""
+    shares = np.array_split(np.ones(ARRAY_BYTES // 4, np.float32), threads)
+    with ThreadPoolExecutor(threads) as pool:
+        return ARRAY_BYTES / _seconds(lambda: list(pool.map(np.dot, shares, shares)), rounds)
+
+
+def cache_mb() -> float:
+    """The size of the last cache; 0 where the system does not tell."""
+    sizes = [path.read_text().strip() for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size")]
+    return max((int(size.removesuffix("K")) / 1024 for size in sizes), default=0.0)
+
+
+def _product(precision: str, shape: tuple[int, int, int]) -> bytes:
+    """A model of one product of rows with a constant matrix."""
+    rows, inner, columns = shape
+    drawn = np.random.default_rng(1).integers(-63, 64, (inner, columns))
+    constants = {"matrix": drawn.astype(np.float32 if precision == "fp32" else np.int8)}
+    if precision == "fp32":
+        node = helper.make_node("MatMul", ["rows", "matrix"], ["product"])
+    else:
+        constants |= {"scale": np.array(0.01, np.float32), "scales": np.full(columns, 0.01, np.float32)}
+        constants["zero"] = np.array(0, np.uint8)
+        inputs = ["rows", "matrix", "scale", "scales", "zero"]
+        node = helper.make_node("MatMulIntegerToFloat", inputs, ["product"], domain="com.microsoft")
+    kind = TensorProto.FLOAT if precision == "fp32" else TensorProto.UINT8
+    graph = helper.make_graph(
+        [node],
+        "product",
+        [helper.make_tensor_value_info("rows", kind, [rows, inner])],
+        [helper.make_tensor_value_info("product", TensorProto.FLOAT, [rows, columns])],
+        [onnx.numpy_helper.from_array(value, name) for name, value in constants.items()],
+    )
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
+    content: bytes = helper.make_model(graph, opset_imports=opsets, ir_version=10).SerializeToString()
+    return content
+
+
+def _seconds(work: Callable[[], object], rounds: int) -> float:
+    """The shortest mean of all rounds, after a time that is not counted."""
+    work()
+    means = []
+    for _ in range(rounds):
+        start, times = time.perf_counter(), 0
+        while time.perf_counter() - start < LEAST_S:
+            work()
+            times += 1
+        means.append((time.perf_counter() - start) / times)
+    return min(means)
+
+
+def main() -> None:
+    """Measure and print."""
+    rounds, threads = int(sys.argv[1]), sorted({1, usable_cores()})
+
+    def best_rate(precision: str, count: int) -> float:
+        return max(gemm_rate(precision, shape, count, rounds) for shape in SHAPES) / 1e9
+
+    rates = {
+        precision: {str(count): best_rate(precision, count) for count in threads} for precision in ("fp32", "int8")
+    }
+    reads = {str(count): read_rate(count, rounds) / 1e9 for count in threads}
+    print(json.dumps({"gemm_gops": rates, "read_gbps": reads, "cache_mb": cache_mb()}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,219 @@
+"""A bundle's model as float32 arrays, by the names of the field: what every peer's own files are written from."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import onnx
+
+from lingon import bundle as names
+from lingon.bundle import Bundle
+from lingon.errors import BundleError
+
+PRECISION = "fp32"
+ACTIVATIONS: dict[str, Literal["relu", "gelu", "silu"]] = {"Relu": "relu", "Gelu": "gelu", "Sigmoid": "silu"}
+
+
+class Affine(NamedTuple):
+    """weight (out, in) and bias (out) of a product, or gain and bias (dim) of a layer normalisation."""
+
+    weight: np.ndarray
+    bias: np.ndarray
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """What the layers of encoder and decoder have in common; qkv: queries, keys, values in that order."""
+
+    attention_norm: Affine
+    qkv: Affine
+    attention_output: Affine
+    feed_forward_norm: Affine
+    inner: Affine
+    outer: Affine
+
+
+@dataclass(frozen=True, slots=True)
+class Cross:
+    """The encoder-decoder attention of a decoder layer; key_value: keys and values in that order."""
+
+    norm: Affine
+    query: Affine
+    key_value: Affine
+    output: Affine
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """Encoder or decoder; pieces: (vocab, dim), positions: (positions, dim), norm: after the last layer, if any."""
+
+    pieces: np.ndarray
+    positions: np.ndarray
+    layers: tuple[Layer, ...]
+    norm: Affine | None
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A Transformer as training.model computes it: embeddings times sqrt(dim) plus positions, all products with bias.
+
+    cross: of each decoder layer
+    output: (vocab, dim), its bias makes the pieces that are never generated unlikely
+    """
+
+    heads: int
+    pre_norm: bool
+    activation: Literal["relu", "gelu", "silu"]
+    epsilon: float  # of layer normalisation
+    encoder: Side
+    decoder: Side
+    cross: tuple[Cross, ...]
+    output: Affine
+
+    @property
+    def dim(self) -> int:
+        """The width of the model."""
+        return int(self.output.weight.shape[1])
+
+    @property
+    def ffn(self) -> int:
+        """The width of the feed-forward layers."""
+        return len(self.encoder.layers[0].inner.bias)
+
+    @property
+    def tied(self) -> bool:
+        """Whether both sides and the output layer share one matrix of pieces."""
+        source, target = self.encoder.pieces, self.decoder.pieces
+        return source.shape == target.shape and (source == target).all() and (target == self.output.weight).all()
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """The shortlist of a bundle. always: pieces of every sentence; by_piece: those that a source piece brings."""
+
+    always: list[int]
+    by_piece: list[list[int]]
+
+
+def model_of(bundle: Bundle) -> Model:
+    """The model of a bundle, read from its fp32 graphs. Raises BundleError where they are not a Transformer's."""
+    encoder, decoder = (_Graph.read(bundle, name) for name in (names.ENCODER, names.DECODER))
+    heads = next(int(state.shape[0]) for state in bundle.manifest.states if state.kind == "memory")
+    pre_norm = "encoder_norm.weight" in encoder.weights
+    vocab = bundle.manifest.target_vocab
+    target = decoder.first("target_pieces", "pieces")[:vocab]
+    return Model(
+        heads=heads,
+        pre_norm=pre_norm,
+        activation=next(kind for operator, kind in ACTIVATIONS.items() if operator in encoder.operators),
+        epsilon=encoder.epsilon,
+        encoder=_side(encoder, "encoder", encoder.first("source_pieces", "pieces")[: bundle.manifest.source_vocab]),
+        decoder=_side(decoder, "decoder", target),
+        cross=_cross(encoder, decoder, heads),
+        output=Affine(
+            decoder.first("output.weight", "target_pieces", "pieces")[:vocab], decoder.first("output.bias")[:vocab]
+        ),
+    )
+
+
+def candidates_of(bundle: Bundle) -> Candidates | None:
+    """The shortlist of a bundle that has one."""
+    if bundle.manifest.shortlist is None:
+        return None
+    with np.load(io.BytesIO(bundle.read(names.SHORTLIST))) as arrays:
+        always, offsets, pieces = (arrays[name].tolist() for name in ("always", "offsets", "pieces"))
+    return Candidates(always, [pieces[begin:end] for begin, end in pairwise(offsets)])
+
+
+@dataclass(frozen=True, slots=True)
+class _Graph:
+    """One graph of a bundle. weights: its trained tensors as float32, by name."""
+
+    origin: str
+    weights: dict[str, np.ndarray]
+    operators: frozenset[str]
+    epsilon: float
+
+    @classmethod
+    def read(cls, bundle: Bundle, name: str) -> _Graph:
+        """Read a graph with all its weights."""
+        graphs, files = bundle.graphs(PRECISION, name)
+        graph = onnx.load_from_string(graphs[name]).graph
+        stored = [tensor for tensor in graph.initializer if tensor.data_location == onnx.TensorProto.EXTERNAL]
+        epsilons = [
+            attribute.f
+            for node in graph.node
+            if node.op_type == "LayerNormalization"
+            for attribute in node.attribute
+            if attribute.name == "epsilon"
+        ]
+        return cls(
+            origin=f"{bundle.folder}/{PRECISION}/{name}",
+            weights={tensor.name: _values(tensor, files) for tensor in stored},
+            operators=frozenset(node.op_type for node in graph.node),
+            epsilon=epsilons[0],
+        )
+
+    def first(self, *known_as: str) -> np.ndarray:
+        """The weight that has the first of these names that is here."""
+        for name in known_as:
+            if name in self.weights:
+                return self.weights[name]
+        raise BundleError(f"{self.origin}: has no weight {known_as[0]}; only a Transformer can be converted")
+
+    def affine(self, module: str) -> Affine:
+        """Weight and bias of a module."""
+        return Affine(self.first(f"{module}.weight"), self.first(f"{module}.bias"))
+
+    def layers(self, side: str) -> int:
+        """How many layers there are."""
+        return len({name.split(".")[1] for name in self.weights if name.startswith(f"{side}.")})
+
+
+def _values(tensor: onnx.TensorProto, files: dict[str, bytes]) -> np.ndarray:
+    place: dict[str, Any] = {entry.key: entry.value for entry in tensor.external_data}
+    dtype, count = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type), int(np.prod(tensor.dims))
+    flat = np.frombuffer(files[place["location"]], dtype, count, int(place["offset"]))
+    return flat.reshape(tuple(tensor.dims)).astype(np.float32)
+
+
+def _side(graph: _Graph, side: str, pieces: np.ndarray) -> Side:
+    owner = "source" if side == "encoder" else "target"
+    layers = tuple(_layer(graph, f"{side}.{number}") for number in range(graph.layers(side)))
+    norm = graph.affine(f"{side}_norm") if f"{side}_norm.weight" in graph.weights else None
+    return Side(pieces, graph.first(f"{owner}.position_table", "position_table"), layers, norm)
+
+
+def _layer(graph: _Graph, name: str) -> Layer:
+    return Layer(
+        attention_norm=graph.affine(f"{name}.around_attention.norm"),
+        qkv=graph.affine(f"{name}.attention.qkv"),
+        attention_output=graph.affine(f"{name}.attention.output"),
+        feed_forward_norm=graph.affine(f"{name}.around_feed_forward.norm"),
+        inner=graph.affine(f"{name}.feed_forward.inner"),
+        outer=graph.affine(f"{name}.feed_forward.outer"),
+    )
+
+
+def _cross(encoder: _Graph, decoder: _Graph, heads: int) -> tuple[Cross, ...]:
+    """Keys and values of all layers are one product in the encoder's graph; queries are scaled beforehand in ours."""
+    layers, packed = decoder.layers("decoder"), encoder.affine("memory")
+    weights, biases = np.split(packed.weight, layers), np.split(packed.bias, layers)
+    found = []
+    for number, key_value in enumerate(zip(weights, biases, strict=True)):
+        name = f"decoder.{number}"
+        query = decoder.affine(f"{name}.cross.query")
+        scale = np.float32((query.weight.shape[0] // heads) ** 0.5)
+        found.append(
+            Cross(
+                norm=decoder.affine(f"{name}.around_cross.norm"),
+                query=Affine(query.weight * scale, query.bias * scale),
+                key_value=Affine(*key_value),
+                output=decoder.affine(f"{name}.cross.output"),
+            )
+        )
+    return tuple(found)

@@ -1,0 +1,151 @@
+"""CTranslate2 as a contestant: weights written through its own `specs` API, as one of its converters writes them.
+
+How its search compares to ours without a length penalty (training/search.py): both rank 2 * beam_size continuations,
+keep those that end within the first beam_size, and go on with the best beam_size others. It stops when the first in
+rank ends, we when the best that ended is at least as good as the first in rank; since scores only fall, the best
+hypothesis is the same. At the length limit it takes what ranks within the beam, ended or not, as we do. A limit for
+each sentence it does not have: `Cell.longest` is that of all. A shortlist is the union over a batch, for each of its
+sentences, where ours keeps every sentence to its own.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from bench.peers.contestant import Cell, Setting
+from bench.peers.conversion import Affine, Candidates, Cross, Layer, Model, Side, candidates_of, model_of
+from lingon.bundle import Bundle
+
+SPECIAL = ("<blank>", "<s>", "</s>", "<unk>")  # ids 0 to 3, by the names that it knows them by
+SHORTLIST = "vmap.txt"  # the name that it looks for
+SOURCES = ("shared_vocabulary.json", "source_vocabulary.json")
+COMPUTE_TYPES = {"fp32": "float32", "int8": "int8"}
+
+
+def why_not() -> str | None:
+    """Whether it is installed."""
+    return None if importlib.util.find_spec("ctranslate2") else "ctranslate2 is not installed"
+
+
+def prepare(bundle: Bundle, folder: Path) -> None:
+    """Write its model, in float32: what it computes in 8 bits it quantises when it loads."""
+    folder.mkdir(parents=True, exist_ok=True)
+    model = model_of(bundle)
+    spec = _spec(model)
+    sources, targets = (pieces(len(side.pieces)) for side in (model.encoder, model.decoder))
+    spec.register_source_vocabulary(sources)
+    spec.register_target_vocabulary(targets)
+    spec.validate()
+    spec.save(str(folder))
+    candidates = candidates_of(bundle)
+    if candidates is not None:
+        (folder / SHORTLIST).write_text(_lines(candidates, sources, targets), encoding="utf-8")
+
+
+def load(folder: Path, setting: Setting) -> CTranslate2:
+    """The translator of a folder that `prepare` wrote."""
+    return CTranslate2(folder, setting)
+
+
+class CTranslate2:
+    """See bench.peers.contestant.Contestant. A cell's batch is shared out between the workers."""
+
+    def __init__(self, folder: Path, setting: Setting) -> None:
+        import ctranslate2
+
+        self._workers = setting.workers
+        self._sources = _vocabulary(folder)
+        self._translator = ctranslate2.Translator(
+            str(folder),
+            device="cpu",
+            compute_type=COMPUTE_TYPES[setting.precision],
+            inter_threads=setting.workers,
+            intra_threads=setting.threads,
+        )
+
+    def translate(self, sources: Sequence[Sequence[int]], cell: Cell) -> list[list[int]]:
+        """All sources in one call, which sorts them by length and cuts them into batches."""
+        found = self._translator.translate_batch(
+            [[self._sources[token] for token in source] for source in sources],
+            max_batch_size=-(-cell.batch // self._workers),
+            beam_size=cell.beam_size,
+            length_penalty=0.0,
+            max_decoding_length=cell.longest,
+            min_decoding_length=cell.exact_length or 0,
+            use_vmap=cell.shortlist,
+        )
+        return [[int(piece) for piece in result.hypotheses[0]] for result in found]
+
+
+def pieces(count: int) -> list[str]:
+    """A vocabulary of so many pieces: what is not special is written as its id."""
+    return [*SPECIAL, *map(str, range(len(SPECIAL), count))]
+
+
+def _vocabulary(folder: Path) -> list[str]:
+    """The source pieces of a folder that `prepare` wrote."""
+    (path,) = (folder / name for name in SOURCES if (folder / name).is_file())
+    found: list[str] = json.loads(path.read_text(encoding="utf-8"))
+    return found
+
+
+def _lines(candidates: Candidates, sources: Sequence[str], targets: Sequence[str]) -> str:
+    """A vocabulary map: source piece, tab, target pieces; no source piece where they are always candidates."""
+    rows = [("", candidates.always), *zip(sources, candidates.by_piece, strict=True)]
+    return "".join(f"{piece}\t{' '.join(targets[target] for target in found)}\n" for piece, found in rows)
+
+
+def _spec(model: Model) -> Any:
+    from ctranslate2.specs import TransformerSpec, common_spec
+
+    kinds = {"relu": "RELU", "gelu": "GELU", "silu": "SWISH"}
+    spec = TransformerSpec.from_config(
+        (len(model.encoder.layers), len(model.decoder.layers)),
+        model.heads,
+        pre_norm=model.pre_norm,
+        activation=common_spec.Activation[kinds[model.activation]],
+    )
+    spec.config.layer_norm_epsilon = model.epsilon
+    _fill_side(spec.encoder, spec.encoder.embeddings[0], model.encoder)
+    _fill_side(spec.decoder, spec.decoder.embeddings, model.decoder)
+    for layer, cross in zip(spec.decoder.layer, model.cross, strict=True):
+        _fill_cross(layer.attention, cross)
+    _fill_linear(spec.decoder.projection, model.output)
+    return spec
+
+
+def _fill_side(spec: Any, embeddings: Any, side: Side) -> None:
+    embeddings.weight = side.pieces
+    embeddings.multiply_by_sqrt_depth = True
+    spec.position_encodings.encodings = side.positions
+    if side.norm is not None:
+        _fill_norm(spec.layer_norm, side.norm)
+    for part, layer in zip(spec.layer, side.layers, strict=True):
+        _fill_layer(part, layer)
+
+
+def _fill_layer(spec: Any, layer: Layer) -> None:
+    _fill_norm(spec.self_attention.layer_norm, layer.attention_norm)
+    _fill_linear(spec.self_attention.linear[0], layer.qkv)
+    _fill_linear(spec.self_attention.linear[1], layer.attention_output)
+    _fill_norm(spec.ffn.layer_norm, layer.feed_forward_norm)
+    _fill_linear(spec.ffn.linear_0, layer.inner)
+    _fill_linear(spec.ffn.linear_1, layer.outer)
+
+
+def _fill_cross(spec: Any, cross: Cross) -> None:
+    _fill_norm(spec.layer_norm, cross.norm)
+    for linear, values in zip(spec.linear, (cross.query, cross.key_value, cross.output), strict=True):
+        _fill_linear(linear, values)
+
+
+def _fill_linear(spec: Any, values: Affine) -> None:
+    spec.weight, spec.bias = values
+
+
+def _fill_norm(spec: Any, values: Affine) -> None:
+    spec.gamma, spec.beta = values

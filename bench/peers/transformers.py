@@ -1,0 +1,183 @@
+"""`transformers` as a contestant: Marian where a model has its norms after the sublayers, Pegasus where before them.
+
+Both compute what training.model does: embeddings times sqrt(dim), a table of positions (overwritten by the bundle's,
+since their sines and cosines stand in another order), products with bias, and a bias of the logits that keeps special
+pieces away. `generate` ranks 2 * beam_size continuations, keeps those that end within the first beam_size, and with
+early_stopping=False goes on until the worst of beam_size that ended is at least as good as the best that lives. Without
+a length penalty scores only fall, so that its best hypothesis is the one that our search stops at earlier
+(training/search.py). A limit for each sentence it does not have: `Cell.longest` is that of all.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bench.peers.contestant import Cell, Setting
+from bench.peers.conversion import Affine, Cross, Layer, Model, Side, model_of
+from lingon.bundle import Bundle
+from lingon.errors import BundleError, SettingsError
+from lingon.text import BOS, EOS, PAD
+
+WEIGHTS = "weights.npz"
+SHARED = "model.shared.weight"
+SHARERS = ("model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight", "lm_head.weight")
+
+
+def why_not() -> str | None:
+    """Whether it is installed."""
+    missing = [name for name in ("transformers", "torch") if importlib.util.find_spec(name) is None]
+    return f"{missing[0]} is not installed" if missing else None
+
+
+def prepare(bundle: Bundle, folder: Path) -> None:
+    """Write its configuration, and the weights under its own names."""
+    folder.mkdir(parents=True, exist_ok=True)
+    model = model_of(bundle)
+    if not model.tied:
+        raise BundleError(f"{bundle.folder}: has several matrices of pieces; for transformers there must be one")
+    _config(model).save_pretrained(folder)
+    arrays: dict[str, Any] = dict(_state(model))
+    np.savez(folder / WEIGHTS, **arrays)
+
+
+def load(folder: Path, setting: Setting) -> Generating:
+    """The model of a folder that `prepare` wrote, in float32."""
+    check(setting)
+    import torch
+
+    torch.set_num_threads(setting.threads)
+    return Generating(network(folder))
+
+
+def check(setting: Setting) -> None:
+    """Raise SettingsError for what `generate` does not do."""
+    if setting.precision != "fp32" or setting.workers != 1:
+        asked = f"{setting.precision} and {setting.workers}"
+        raise SettingsError(f"transformers is measured in fp32 with 1 worker, got {asked}")
+
+
+def network(folder: Path) -> Any:
+    """The torch module of a folder that `prepare` wrote."""
+    import torch
+    from transformers import AutoConfig, AutoModelForSeq2SeqLM
+
+    with np.load(folder / WEIGHTS) as arrays:
+        state = {name: torch.from_numpy(arrays[name]) for name in arrays.files}
+    model = AutoModelForSeq2SeqLM.from_config(AutoConfig.from_pretrained(folder))
+    model.load_state_dict(state | dict.fromkeys(SHARERS, state[SHARED]))
+    return model.eval()
+
+
+class Generating:
+    """See bench.peers.contestant.Contestant: whatever has `generate`, in batches of sentences of like length."""
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+
+    def translate(self, sources: Sequence[Sequence[int]], cell: Cell) -> list[list[int]]:
+        """Longest first, so that a batch has little padding."""
+        settings = _generation(cell)
+        order = sorted(range(len(sources)), key=lambda index: -len(sources[index]))
+        found: list[list[int]] = [[] for _ in sources]
+        for first in range(0, len(order), cell.batch):
+            chosen = order[first : first + cell.batch]
+            for index, tokens in zip(chosen, self._generate([sources[i] for i in chosen], settings), strict=True):
+                found[index] = tokens
+        return found
+
+    def _generate(self, sources: Sequence[Sequence[int]], settings: Any) -> list[list[int]]:
+        import torch
+
+        longest = max(map(len, sources))
+        ids = torch.tensor([[*source, *[PAD] * (longest - len(source))] for source in sources])
+        with torch.inference_mode():
+            rows = self._model.generate(
+                input_ids=ids, attention_mask=(ids != -1).long(), generation_config=settings
+            ).tolist()
+        return [row[1 : row.index(EOS) if EOS in row else None] for row in rows]
+
+
+def _generation(cell: Cell) -> Any:
+    from transformers import GenerationConfig
+
+    beams = {"length_penalty": 0.0, "early_stopping": False} if cell.beam_size > 1 else {}
+    return GenerationConfig(
+        num_beams=cell.beam_size,
+        **beams,
+        do_sample=False,
+        max_new_tokens=cell.longest,
+        min_new_tokens=cell.exact_length,
+        decoder_start_token_id=BOS,
+        bos_token_id=BOS,
+        eos_token_id=EOS,
+        pad_token_id=PAD,
+    )
+
+
+def _config(model: Model) -> Any:
+    from transformers import MarianConfig, PegasusConfig
+
+    kind = PegasusConfig if model.pre_norm else MarianConfig
+    sides: Mapping[str, Side] = {"encoder": model.encoder, "decoder": model.decoder}
+    return kind(
+        vocab_size=len(model.output.weight),
+        d_model=model.dim,
+        **{f"{name}_layers": len(side.layers) for name, side in sides.items()},
+        **{f"{name}_attention_heads": model.heads for name in sides},
+        **{f"{name}_ffn_dim": model.ffn for name in sides},
+        max_position_embeddings=len(model.encoder.positions),
+        activation_function=model.activation,
+        scale_embedding=True,
+        decoder_start_token_id=BOS,
+        bos_token_id=BOS,
+        eos_token_id=EOS,
+        pad_token_id=PAD,
+        forced_eos_token_id=None,
+    )
+
+
+def _state(model: Model) -> Iterator[tuple[str, np.ndarray]]:
+    """The weights by their names there; the shared matrix of pieces once."""
+    yield SHARED, model.output.weight
+    yield "final_logits_bias", model.output.bias[None]
+    for name, side in (("model.encoder", model.encoder), ("model.decoder", model.decoder)):
+        yield f"{name}.embed_positions.weight", side.positions
+        if side.norm is not None:
+            yield from _affine(f"{name}.layer_norm", side.norm)
+        for number, layer in enumerate(side.layers):
+            yield from _layer(f"{name}.layers.{number}", layer)
+    for number, cross in enumerate(model.cross):
+        yield from _cross(f"model.decoder.layers.{number}", cross)
+
+
+def _layer(name: str, layer: Layer) -> Iterator[tuple[str, np.ndarray]]:
+    yield from _affine(f"{name}.self_attn_layer_norm", layer.attention_norm)
+    yield from _parts(f"{name}.self_attn", "qkv", layer.qkv)
+    yield from _affine(f"{name}.self_attn.out_proj", layer.attention_output)
+    yield from _affine(f"{name}.final_layer_norm", layer.feed_forward_norm)
+    yield from _affine(f"{name}.fc1", layer.inner)
+    yield from _affine(f"{name}.fc2", layer.outer)
+
+
+def _cross(name: str, cross: Cross) -> Iterator[tuple[str, np.ndarray]]:
+    yield from _affine(f"{name}.encoder_attn_layer_norm", cross.norm)
+    yield from _parts(f"{name}.encoder_attn", "q", cross.query)
+    yield from _parts(f"{name}.encoder_attn", "kv", cross.key_value)
+    yield from _affine(f"{name}.encoder_attn.out_proj", cross.output)
+
+
+def _parts(name: str, letters: str, packed: Affine) -> Iterator[tuple[str, np.ndarray]]:
+    """The products that one product was packed of."""
+    weights, biases = np.split(packed.weight, len(letters)), np.split(packed.bias, len(letters))
+    for letter, weight, bias in zip(letters, weights, biases, strict=True):
+        yield from _affine(f"{name}.{letter}_proj", Affine(weight, bias))
+
+
+def _affine(name: str, values: Affine) -> Iterator[tuple[str, np.ndarray]]:
+    yield f"{name}.weight", values.weight
+    yield f"{name}.bias", values.bias

@@ -1,0 +1,65 @@
+"""The engine without a service, a process of its own: `python -m bench.serve.alone` decodes one sentence after another
+and tells how long each took, tokens in, tokens out. JSON lines: first the model, then beam sizes.
+"""
+
+from __future__ import annotations
+
+import json
+import queue
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from bench.serve.processes import errors_told
+from lingon.bundle import open_bundle
+from lingon.errors import RequestError
+from lingon.text import Tokenizer, normalise
+from lingon.translation.v1 import translation_pb2 as pb
+from serving.cores import usable_cores
+from serving.job import DecodeJob
+from serving.loading import load_translator
+from serving.scheduler import EngineLimits
+
+
+class Alone:
+    """An engine as the server loads it."""
+
+    def __init__(self, model: Path, precision: str | None, threads: int | None, texts: list[str]) -> None:
+        bundle = open_bundle(model)
+        tokenizer = Tokenizer(*bundle.tokenizer_files())
+        self._limits = bundle.manifest.limits
+        self._sources = [tuple(tokenizer.encode_source(normalise(text))) for text in texts]
+        self._translator = load_translator(
+            bundle, device="cpu", precision=precision, threads=threads or usable_cores(), limits=EngineLimits()
+        )
+
+    def times(self, beam_size: int) -> list[float]:
+        """Milliseconds of each sentence, one after the other."""
+        asked = pb.DecodingOptions(beam_size=beam_size, num_hypotheses=1, length_penalty=0.0)
+        chosen = self._translator.choose(asked)
+        answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        found = []
+        for source in self._sources:
+            options = chosen.job_options(self._limits.max_output(len(source)), 0)
+            start = time.perf_counter()
+            self._translator.engine.submit([DecodeJob(source_ids=source, options=options, on_done=answers.put)])
+            outcome = answers.get()
+            found.append(1000 * (time.perf_counter() - start))
+            if isinstance(outcome, RequestError):
+                raise outcome
+        return found
+
+
+def main() -> None:
+    """Answer until there are no more questions."""
+    first = json.loads(sys.stdin.readline())
+    with errors_told():
+        alone = Alone(Path(first["model"]), first["precision"], first["threads"], first["texts"])
+        print(json.dumps({"model": "loaded"}), flush=True)
+        for line in sys.stdin:
+            print(json.dumps({"times": alone.times(json.loads(line)["beam_size"])}), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,136 @@
+"""What our training loop is measured against: the loop that one writes first, in float32, on torch.nn.Transformer.
+
+Pairs sorted by length, a fixed number of them to a batch, padded to the longest; Adam, clipping and smoothed labels as
+in ours. Nothing is done badly on purpose, and nothing that one would only do after a look at a profile.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import warnings
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
+
+from lingon.text import BOS, EOS, PAD
+from training.batches import EncodedPairs
+from training.config import ModelSettings, TrainingSettings
+from training.model import sinusoids
+
+
+class PlainTransformer(nn.Module):
+    """torch.nn.Transformer with one matrix for pieces on both sides and at the output."""
+
+    positions: Tensor  # (max_positions, dim)
+
+    def __init__(self, settings: ModelSettings, vocab: int) -> None:
+        super().__init__()
+        self.scale = math.sqrt(settings.dim)
+        self.pieces = nn.Embedding(vocab, settings.dim, padding_idx=PAD)
+        nn.init.normal_(self.pieces.weight, std=settings.dim**-0.5)
+        self.register_buffer("positions", sinusoids(settings.max_positions, settings.dim))
+        self.dropout = nn.Dropout(settings.dropout)
+        with warnings.catch_warnings():  # of a shortcut for inference that a pre-norm encoder does not have
+            warnings.filterwarnings("ignore", message="enable_nested_tensor")
+            self.transformer = nn.Transformer(
+                d_model=settings.dim,
+                nhead=settings.heads,
+                num_encoder_layers=settings.encoder_layers,
+                num_decoder_layers=settings.decoder_layers,
+                dim_feedforward=settings.ffn,
+                dropout=settings.dropout,
+                batch_first=True,
+                norm_first=settings.norm == "pre",
+            )
+        self.output = nn.Linear(settings.dim, vocab, bias=False)
+        self.output.weight = self.pieces.weight
+
+    def forward(self, source_ids: Tensor, target_ids: Tensor) -> Tensor:
+        """Logits (batch, target_length, vocab) of the token after each of target_ids.
+
+        source_ids: (batch, source_length), target_ids: (batch, target_length)
+        """
+        source_padding = source_ids == PAD
+        hidden = self.transformer(
+            self._embed(source_ids),
+            self._embed(target_ids),
+            tgt_mask=nn.Transformer.generate_square_subsequent_mask(target_ids.size(1), dtype=torch.bool),
+            src_key_padding_mask=source_padding,
+            tgt_key_padding_mask=target_ids == PAD,
+            memory_key_padding_mask=source_padding,
+            tgt_is_causal=True,
+        )
+        return self.output(hidden)  # type: ignore[no-any-return]
+
+    def _embed(self, ids: Tensor) -> Tensor:
+        hidden = self.pieces(ids) * self.scale + self.positions[: ids.size(1)]
+        return self.dropout(hidden)  # type: ignore[no-any-return]
+
+
+def batches(pairs: EncodedPairs, count: int, seed: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """Batches of `count` pairs of like length in random order, for ever: sources, and targets with BOS and EOS.
+
+    Returns (batch, source_length) and (batch, target_length + 1), padded.
+    """
+    order = sorted(range(len(pairs.sources)), key=lambda row: (len(pairs.targets[row]), len(pairs.sources[row])))
+    groups = [order[first : first + count] for first in range(0, len(order), count)]
+    draw = random.Random(seed)
+    while True:
+        draw.shuffle(groups)
+        for rows in groups:
+            yield (
+                _padded([[*pairs.sources[row], EOS] for row in rows]),
+                _padded([[BOS, *pairs.targets[row], EOS] for row in rows]),
+            )
+
+
+class PlainLoop:
+    """One run."""
+
+    def __init__(self, model: ModelSettings, settings: TrainingSettings, pairs: EncodedPairs, vocab: int) -> None:
+        torch.manual_seed(settings.seed)
+        self.model = PlainTransformer(model, vocab)
+        self._settings = settings
+        self._batches = batches(pairs, batch_size(pairs, settings.batch_tokens), settings.seed)
+        self._loss = nn.CrossEntropyLoss(ignore_index=PAD, label_smoothing=settings.label_smoothing)
+        self._optimizer = torch.optim.Adam(
+            self.model.parameters(), lr=settings.learning_rate, betas=(0.9, 0.98), eps=1e-9
+        )
+        self._schedule = torch.optim.lr_scheduler.LambdaLR(self._optimizer, self._rate)
+        self.model.train()
+
+    def run(self, updates: int) -> tuple[int, float]:
+        """Learn from so many batches; returns their target tokens, padding not counted, and the mean loss."""
+        tokens, loss_sum = 0, 0.0
+        for _ in range(updates):
+            source_ids, target_ids = next(self._batches)
+            labels = target_ids[:, 1:]
+            logits = self.model(source_ids, target_ids[:, :-1])
+            loss = self._loss(logits.flatten(0, 1), labels.flatten())
+            self._optimizer.zero_grad()
+            loss.backward()
+            nn.utils.clip_grad_norm_(self.model.parameters(), self._settings.clip_norm)
+            self._optimizer.step()
+            self._schedule.step()
+            learned = int((labels != PAD).sum())
+            tokens += learned
+            loss_sum += loss.item() * learned
+        return tokens, loss_sum / tokens
+
+    def _rate(self, step: int) -> float:
+        """As a share of the greatest: linear warm-up, then inverse square root."""
+        warm = self._settings.warmup_steps
+        return min((step + 1) / warm, math.sqrt(warm / (step + 1)))
+
+
+def batch_size(pairs: EncodedPairs, batch_tokens: int) -> int:
+    """Pairs to a batch that come, over all, to batch_tokens of the longer side."""
+    longest = pairs.lengths().max(axis=1)
+    return max(round(batch_tokens / float(longest.mean())), 1)
+
+
+def _padded(rows: Sequence[Sequence[int]]) -> Tensor:
+    return pad_sequence([torch.tensor(row) for row in rows], batch_first=True, padding_value=PAD)

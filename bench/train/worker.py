@@ -1,0 +1,100 @@
+"""A training loop in a process of its own: `python -m bench.train.worker` learns and tells how fast, as JSON lines.
+
+First the run: which loop, its settings, its scratch folder. Then every line asks for as many updates again.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from bench.serve.processes import errors_told
+from bench.train.plain import PlainLoop
+from lingon.text import Tokenizer
+from training.batches import drop_long, encode_pairs
+from training.config import Config, parse_config
+from training.corpus import read_training_text
+from training.cpu import fast_kernels
+from training.distributed import processes
+from training.loop import Interrupt
+from training.report import Report
+from training.start import make_folder, prepare
+
+Figures = dict[str, float]
+
+
+class Paced(Report):
+    """The report of a real run: it tells the figures of every log line, and holds the run until it may go on.
+
+    The loop's own clock starts anew after each line, so that what waits here is in nobody's time.
+    """
+
+    def __init__(self, run: Path, tell: Callable[[Figures], None], go_on: Callable[[], bool]) -> None:
+        """go_on: waits until the next updates are wanted; False where none are."""
+        super().__init__(run, 1, speaks=False)
+        self._tell, self._go_on = tell, go_on
+
+    def training(self, step: int, figures: Mapping[str, float]) -> None:
+        """See training.report.Report."""
+        self._tell({"tokens_per_s": figures["tokens_per_second"], "loss": figures["loss"]})
+        if not self._go_on():
+            raise Ended
+
+
+class Ended(Exception):
+    """No more updates are wanted."""
+
+
+def ours(config: Config, folder: Path, tell: Callable[[Figures], None], go_on: Callable[[], bool]) -> None:
+    """`lingon train` itself, which logs after every log_every updates."""
+    with processes("cpu") as group, Paced(folder, tell, go_on) as report:
+        make_folder(folder, config, group)
+        trainer = prepare(config, folder, group, report, Interrupt())
+        weights = sum(parameter.numel() for parameter in trainer.model.parameters())
+        tell({"weights": weights})
+        try:
+            if go_on():
+                with fast_kernels(group.device):
+                    trainer.run()
+        except Ended:
+            return
+
+
+def plain(config: Config, folder: Path, tell: Callable[[Figures], None], go_on: Callable[[], bool]) -> None:
+    """The loop of bench.train.plain on the same pairs."""
+    assert config.tokenizer.path is not None
+    tokenizer = Tokenizer.read(config.tokenizer.path)
+    text = drop_long(read_training_text(config.data), tokenizer, config.data.max_tokens)
+    pairs = encode_pairs(text.epoch(), tokenizer)
+    loop = PlainLoop(config.model, config.training, pairs, tokenizer.target_vocab)
+    tell({"weights": sum(parameter.numel() for parameter in loop.model.parameters())})
+    while go_on():
+        start = time.perf_counter()
+        tokens, loss = loop.run(config.training.log_every)
+        tell({"tokens_per_s": tokens / (time.perf_counter() - start), "loss": loss})
+
+
+LOOPS = {"ours": ours, "plain": plain}
+
+
+def main() -> None:
+    """Learn until nobody asks."""
+    first: dict[str, Any] = json.loads(sys.stdin.readline())
+    lines: Iterator[str] = iter(sys.stdin)
+
+    def tell(figures: Figures) -> None:
+        print(json.dumps(figures), flush=True)
+
+    def go_on() -> bool:
+        return next(lines, None) is not None
+
+    with errors_told():
+        LOOPS[first["loop"]](parse_config(first["config"], "worker"), Path(first["folder"]), tell, go_on)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,116 @@
+"""`lingon bench decode` for real, in small: a tiny model, its own processes, result files as they are promised."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bench.decode.process import Process
+from bench.decode.weights import sizes_of
+from export.graph import WeightFiles
+from export.precisions import build, weight_files
+from lingon.bundle import write_bundle
+from lingon.errors import LingonError
+from tests.models import VOCAB, manifest_of, random_model
+
+ROOT = Path(__file__).parents[2]
+PROMISED = {
+    *("work", "engine", "precision", "shortlist", "batch", "beam_size", "runs_ms", "median_ms", "min_ms"),
+    *("tokens_per_s", "ratio_to_ctranslate2", "fraction_of_floor", "bleu", "chrf"),
+    *("settings", "load_s", "disk_mb", "peak_mb", "agreement"),
+}
+
+
+def decode(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Runs the command with its results, and the models it makes, in folder."""
+    command = [sys.executable, "-m", "lingon", "bench", "decode", "--quick", *arguments]
+    command += ["--results", str(folder / "results"), "--cache", str(folder / "cache")]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("decode")
+
+
+@pytest.fixture(scope="module")
+def answer(folder) -> subprocess.CompletedProcess[str]:
+    """A run of one cell of the base work; with CTranslate2 where it is installed."""
+    cell = ("--work", "base", "--batch", "8", "--beam-size", "4")
+    return decode(folder, *cell, "--engine", "lingon", "--engine", "ctranslate2")
+
+
+@pytest.fixture(scope="module")
+def result(answer, folder) -> dict:
+    assert answer.returncode == 0, answer.stderr
+    (path,) = (folder / "results").glob("*-decode.json")
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def test_a_result_says_when_where_and_how_it_was_measured(result):
+    assert {"date", "machine", "commit", "command", "peaks", "works", "rows"} == set(result)
+    assert result["command"].startswith("lingon bench decode --quick --work base")
+    assert result["peaks"]["gemm_gops"]["fp32"]["1"] > 1
+
+
+def test_every_row_has_what_is_promised(result):
+    assert all(set(row) >= PROMISED for row in result["rows"])
+    assert {row["work"][:4] for row in result["rows"]} == {"base"}
+    assert {(row["batch"], row["beam_size"]) for row in result["rows"]} == {(8, 4)}
+    assert all(len(row["runs_ms"]) == 2 and row["median_ms"] >= row["min_ms"] > 0 for row in result["rows"])
+
+
+def test_our_engine_runs_at_once_and_staggered(result):
+    assert {row["engine"] for row in result["rows"]} >= {"lingon", "lingon staggered"}
+
+
+def test_staggered_or_not_the_tokens_are_the_same(result):
+    ours = [row for row in result["rows"] if row["engine"].startswith("lingon") and row["precision"] == "fp32"]
+    assert {row["agreement"] for row in ours} == {1.0}
+
+
+def test_the_floor_of_a_cell_is_one_for_all_of_a_precision(result):
+    floors = {(row["precision"], row["floor_ms"]) for row in result["rows"]}
+    assert sorted(precision for precision, _ in floors) == ["fp32", "int8"]
+    assert all(milliseconds > 0 for _, milliseconds in floors)
+
+
+def test_the_terminal_shows_the_table_and_names_the_file(answer, folder):
+    assert answer.returncode == 0, answer.stderr
+    (path,) = (folder / "results").glob("*-decode.json")
+    assert path.name in answer.stdout.replace("\n", "")
+    assert "lingon fp32" in answer.stdout
+
+
+def test_nothing_is_left_of_a_run_that_ended(answer, folder):
+    assert answer.returncode == 0, answer.stderr
+    assert not (folder / "cache" / "decode.part.jsonl").exists()
+
+
+def test_an_unknown_work_is_one_line(tmp_path):
+    answer = decode(tmp_path, "--work", "novels")
+    assert (answer.returncode, answer.stderr) == (2, "lingon: error: --work must be of base, shipped, got novels\n")
+
+
+def test_a_process_that_dies_is_one_line_with_its_last_words():
+    with Process("marian", "marian fp32 1x2") as process, pytest.raises(LingonError) as caught:
+        process.ask("load", folder="", setting={})
+    assert str(caught.value) == "marian fp32 1x2: its process ended (load): KeyError: 'marian'"
+
+
+def test_the_sizes_of_a_model_are_those_of_its_layers(tmp_path):
+    model, weights = random_model(), WeightFiles()
+    built = build(model, "fp32", weights, (), shortlist=False)
+    files = {**built.graphs, **weight_files(weights)}
+    sizes = sizes_of(write_bundle(tmp_path / "1", manifest_of(model, "fp32", built.reads), files))
+    settings = model.settings
+    square, feed_forward = settings.dim**2, 2 * settings.dim * settings.ffn
+    keys_values = settings.decoder_layers * 2 * square
+    assert sizes.encoder == settings.encoder_layers * (4 * square + feed_forward) + keys_values
+    assert sizes.decoder == settings.decoder_layers * (4 * square + 2 * square + feed_forward)
+    assert (sizes.dim, sizes.vocab) == (settings.dim, VOCAB)
+    assert sizes.own == sizes.cross == 2 * settings.decoder_layers * settings.dim
