@@ -22,7 +22,7 @@ class EngineLimits:
     max_queue_texts: int = 1024
     max_queue_tokens: int = 65_536  # source tokens
     max_rows: int = 64  # sentences times beam size, over all lanes of all workers
-    max_batch_tokens: int = 4096  # of one encoder run, padding counted
+    max_batch_tokens: int = 1024  # of one encoder run, padding counted; larger ones leave the caches of a CPU
 
     def __post_init__(self) -> None:
         for name in ("max_queue_texts", "max_queue_tokens", "max_rows", "max_batch_tokens"):

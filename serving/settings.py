@@ -41,7 +41,7 @@ class Settings(BaseModel):
     max_queue_texts: Positive = 1024  # sentences that wait, of one model
     max_queue_tokens: Positive = 65_536  # source tokens that wait
     max_rows: Positive = 64  # sentences times beam size that are decoded together, over all engines of a model
-    max_batch_tokens: Positive = 4096  # of one run of the encoder, padding counted
+    max_batch_tokens: Positive = 1024  # of one run of the encoder, padding counted
     max_texts: Positive = 256  # texts or pairs of one request
     max_message_bytes: Annotated[int, Field(ge=1024)] = 4 * 1024 * 1024  # of one request
     max_connection_age_seconds: Seconds = 0  # after which clients connect anew, so that load spreads; 0 is never

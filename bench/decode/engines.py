@@ -14,6 +14,7 @@ import bench.peers
 from bench.peers.contestant import Cell, Setting
 from lingon.bundle import MANIFEST, WEIGHTS, Bundle
 from lingon.errors import SettingsError
+from serving.cores import engines_by_default, threads_for
 
 OURS = "lingon"
 RIVAL = "ctranslate2"
@@ -48,8 +49,9 @@ class Entrant:
         return f"{self.setting.workers}x{self.setting.threads}"
 
     def takes(self, cell: Cell) -> bool:
-        """Whether it can be asked for this cell."""
-        return not cell.shortlist or self.engine in WITH_SHORTLIST
+        """Whether it can be asked for this cell: with more workers than sentences, more of them would run at a time."""
+        alone = self.engine == OURS or self.setting.workers <= cell.batch
+        return alone and (not cell.shortlist or self.engine in WITH_SHORTLIST)
 
 
 def entrants(engines: Sequence[str], cores: int) -> list[Entrant]:
@@ -62,7 +64,11 @@ def entrants(engines: Sequence[str], cores: int) -> list[Entrant]:
         for precision in PRECISIONS
         for workers, threads in shapes
     ]
-    table = {OURS: many, RIVAL: many}
+    served = [  # as `lingon serve` has it where nothing is said
+        Setting(precision=precision, workers=engines_by_default(), threads=threads_for(engines_by_default()))
+        for precision in PRECISIONS
+    ]
+    table = {OURS: served, RIVAL: many}
     alone = [Setting(workers=1, threads=cores)]
     return [Entrant(name, each) for name in MODULES if name in (engines or MODULES) for each in table.get(name, alone)]
 

@@ -29,8 +29,10 @@ def prepare(bundle: Bundle, folder: Path) -> None:
 
 def load(folder: Path, setting: Setting) -> Lingon:
     """The graphs of a bundle's folder, loaded as a server loads them."""
-    bundle = open_bundle(folder)
-    return Lingon(load_runner(bundle, setting.precision, setting.threads), setting.workers)
+    runner = load_runner(
+        open_bundle(folder), setting.precision, threads=setting.workers * setting.threads, apart=setting.threads
+    )
+    return Lingon(runner, setting.workers)
 
 
 class Lingon:

@@ -97,7 +97,7 @@ class Generating:
         ids = torch.tensor([[*source, *[PAD] * (longest - len(source))] for source in sources])
         with torch.inference_mode():
             rows = self._model.generate(
-                input_ids=ids, attention_mask=(ids != -1).long(), generation_config=settings
+                input_ids=ids, attention_mask=(ids != PAD).long(), generation_config=settings
             ).tolist()
         return [row[1 : row.index(EOS) if EOS in row else None] for row in rows]
 

@@ -152,10 +152,9 @@ def test_the_size_of_a_batch_changes_no_token(peer_of, name):
     assert peer.translate(SOURCES, cell(4, batch=5)) == peer.translate(SOURCES, cell(4, batch=48))
 
 
-def test_two_workers_of_ctranslate2_answer_in_the_order_of_the_sources(peer_of):
-    assert peer_of("ctranslate2", workers=2).translate(SOURCES, cell()) == peer_of("ctranslate2").translate(
-        SOURCES, cell()
-    )
+def test_two_workers_of_ctranslate2_answer_in_the_order_of_the_sources(peer_of, lingon_of):
+    peer = peer_of("ctranslate2", workers=2)
+    assert peer.translate(SOURCES, cell()) == lingon_of().translate(SOURCES, cell())
 
 
 def test_ctranslate2_in_8_bits_says_nearly_the_same(peer_of):
