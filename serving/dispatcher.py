@@ -38,7 +38,8 @@ class Dispatcher:
     """Hands jobs to workers 0, 1, ...; safe from any thread."""
 
     def __init__(self, limits: EngineLimits, workers: int, observer: Observer) -> None:
-        self.most_rows = -(-limits.max_rows // workers)  # of one worker
+        self._spread = limits.spread
+        self.most_rows = limits.max_rows  # of all workers, and of one that has them all
         self._observer = observer
         self._queue = Queue(limits)
         self._unfinished: dict[int, _Ticket] = {}
@@ -162,10 +163,10 @@ class Dispatcher:
         self._turns[worker] += 1
         if not self._queue.rows or not joins(self._rows[worker], self._queue.rows, self._turns[worker]):
             return []
-        share = fair_share(
-            worker, self._rows, self._queue.rows, sentences=len(self._unfinished), most_rows=self.most_rows
-        )
-        jobs = self._queue.admit(self._rows[worker], self.most_rows, share)
+        free = max(self.most_rows - sum(self._rows), 0)
+        few = len(self._unfinished) < self._spread
+        share = fair_share(worker, self._rows, min(self._queue.rows, free), few=few)
+        jobs = self._queue.admit(self._rows[worker], self._rows[worker] + free, share)
         now = time.monotonic()
         for job in jobs:
             self._assign(self._unfinished[job.number], worker)

@@ -10,7 +10,6 @@ from lingon.errors import QueueFull, SettingsError
 from serving.job import DecodeJob, Job
 
 ROUND = 2  # turns from one admission to the next while a batch runs, see `joins`
-SPREAD = 16  # sentences from which on every worker has its part, see `fair_share`
 SMALL = 8  # rows of a batch that everybody joins at once
 NARROWEST = 32  # source tokens; a multiple of 4 keeps sums independent of padding, see serving/onnx_runner.py
 
@@ -22,10 +21,11 @@ class EngineLimits:
     max_queue_texts: int = 1024
     max_queue_tokens: int = 65_536  # source tokens
     max_rows: int = 64  # sentences times beam size, over all lanes of all workers
+    spread: int = 16  # sentences from which on every worker has its part, see `fair_share`
     max_batch_tokens: int = 1024  # of one encoder run, padding counted; larger ones leave the caches of a CPU
 
     def __post_init__(self) -> None:
-        for name in ("max_queue_texts", "max_queue_tokens", "max_rows", "max_batch_tokens"):
+        for name in ("max_queue_texts", "max_queue_tokens", "max_rows", "spread", "max_batch_tokens"):
             if getattr(self, name) < 1:
                 raise SettingsError(f"{name} must be at least 1, got {getattr(self, name)}")
 
@@ -35,16 +35,15 @@ def rows_of(job: Job) -> int:
     return job.options.beam_size if isinstance(job, DecodeJob) else 1
 
 
-def fair_share(worker: int, running_rows: Sequence[int], waiting_rows: int, *, sentences: int, most_rows: int) -> int:
-    """Rows up to which a worker may fill its batch: all there are while few sentences are here, else the mean of all.
+def fair_share(worker: int, running_rows: Sequence[int], waiting_rows: int, *, few: bool) -> int:
+    """Rows up to which a worker may fill its batch: all there are while sentences are few, else the mean of all.
 
     A few sentences are done sooner in one batch with all cores to itself than in several that share them.
 
-    running_rows: of each worker, sentences: that run or wait, most_rows: of one worker
+    running_rows: of each worker, waiting_rows: that there is room for
     """
-    rows = sum(running_rows) + waiting_rows
-    if sentences >= SPREAD or rows > most_rows:
-        return -(-rows // len(running_rows))
+    if not few:
+        return -(-(sum(running_rows) + waiting_rows) // len(running_rows))
     fullest = running_rows[worker] == max(running_rows)
     return running_rows[worker] + (waiting_rows if fullest else 0)
 
@@ -52,14 +51,17 @@ def fair_share(worker: int, running_rows: Sequence[int], waiting_rows: int, *, s
 def joins(running_rows: int, waiting_rows: int, turns: int) -> bool:
     """Whether those who wait join a batch now, `turns` turns after others did.
 
-    The encoder takes little more time for several sentences than for one, so that they join in rounds; a small batch
-    gains more from a row than it loses, and is not kept waiting.
+    Who joins with others shares the gathering of a shortlist's output rows with them, so that they join in rounds (the
+    encoder itself gains nothing by it); a small batch gains more from a row than it loses, and is not kept waiting.
     """
     return running_rows < SMALL or turns >= ROUND or 2 * waiting_rows >= running_rows
 
 
 def width_for(source_length: int) -> int:
-    """The memory bucket of a source: 16, 32, 64, ... tokens."""
+    """The memory bucket of a source: 32, 64, 128, ... tokens.
+
+    A bucket of 16 would split a batch of everyday sentences in two, whose steps cost more than the wider memory.
+    """
     width = NARROWEST
     while width < source_length:
         width *= 2

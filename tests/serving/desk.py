@@ -62,7 +62,7 @@ class Desk:
 
 @contextmanager
 def running(runner: Runner, observer: Silent | None = None, workers: int = 1, **limits: int) -> Iterator[Desk]:
-    engine = Engine(runner, EngineLimits(**limits), observer, workers=workers)
+    engine = Engine(runner, EngineLimits(**{"spread": 1, **limits}), observer, workers=workers)
     engine.start()
     try:
         yield Desk(engine)

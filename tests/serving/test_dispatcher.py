@@ -18,7 +18,7 @@ def job(beam_size: int = 1, deadline: float | None = None) -> DecodeJob:
 
 
 def dispatcher(workers: int = 2, **limits: int) -> Dispatcher:
-    return Dispatcher(EngineLimits(**limits), workers, Silent())
+    return Dispatcher(EngineLimits(spread=1, **limits), workers, Silent())
 
 
 def ask(asked: Dispatcher, worker: int) -> tuple[list[Job], list[tuple[Job, type]]]:

