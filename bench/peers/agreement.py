@@ -9,6 +9,7 @@ from typing import Literal
 
 import numpy as np
 
+from bench.peers.batches import batches, limit
 from bench.peers.contestant import Cell
 from lingon.text import EOS, PAD
 from serving.onnx_runner import OnnxRunner
@@ -24,7 +25,7 @@ Cause = Literal["tie", "bound", "ours is likelier", "theirs is likelier"]
 
 tie: what decided between them, the first token that differs or, in beam search, the hypotheses themselves, lies within
     TIE of each other
-bound: one of them goes on where the other's length limit ends it; only ours has a limit of its own for every sentence
+bound: our length limit ended one of them, where theirs, that of a batch (bench.peers.batches), let a search go on
 ours (theirs) is likelier: neither; one search found what the other one missed
 """
 
@@ -34,7 +35,7 @@ class Difference:
     """Two hypotheses for the sentence of this index.
 
     log_probs: of ours and of theirs as a whole
-    gap: by how much the first token that differs is likelier in ours
+    gap: by how much the first token that differs is likelier in ours; 0 where no position is left to score it
     """
 
     index: int
@@ -68,11 +69,16 @@ def compare(
     ours: Sequence[Sequence[int]],
     theirs: Sequence[Sequence[int]],
     cell: Cell,
+    size: int | None = None,
 ) -> Agreement:
     """Compare hypotheses, token ids without begin and end token; what differs is scored by our scorer, in fp32.
 
     runner: of a bundle's fp32 graphs, from serving.onnx_runner.load_runner
+    size: sentences of a batch of theirs, if not cell.batch: where several workers share it, it is less
     """
+    limits = {
+        index: batch.longest for batch in batches(sources, cell, runner.limits, cell.batch) for index in batch.indices
+    }
     pairs = zip(ours, theirs, strict=True)
     differing = [index for index, (mine, other) in enumerate(pairs) if list(mine) != list(other)]
     found: list[Difference] = []
@@ -82,9 +88,8 @@ def compare(
         mine, other = ([hypotheses[index] for index in some] for hypotheses in (ours, theirs))
         scored = zip(_scored(runner, chosen, mine), _scored(runner, chosen, other), strict=True)
         for index, log_probs in zip(some, scored, strict=True):
-            limit = cell.exact_length or min(cell.max_length, runner.limits.max_output(len(sources[index])))
-            pair = _Pair((ours[index], theirs[index]), log_probs, (limit, cell.longest), cell.beam_size)
-            found.append(pair.difference(index))
+            both = (limit(len(sources[index]), cell, runner.limits), limits[index])
+            found.append(_Pair((ours[index], theirs[index]), log_probs, both, cell.beam_size).difference(index))
     return Agreement(len(sources), tuple(found))
 
 
@@ -104,7 +109,7 @@ class _Pair:
     def difference(self, index: int) -> Difference:
         """What is to be said of them."""
         place, (mine, other) = self._first_difference(), self.log_probs
-        gap = float(mine[place] - other[place])
+        gap = float(mine[place] - other[place]) if place < min(len(mine), len(other)) else 0.0
         # At its limit a hypothesis has no end token, and the slice leaves out what was scored for it.
         ours, theirs = (float(row[:limit].sum()) for row, limit in zip(self.log_probs, self.limits, strict=True))
         cause = "bound" if self._is_bounded(place) else _decided(gap if self.beam_size == 1 else ours - theirs)
@@ -129,10 +134,15 @@ def _decided(gap: float) -> Cause:
 
 
 def _scored(runner: OnnxRunner, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[np.ndarray]:
-    """Log-probabilities of each target's tokens and of the end token after them."""
+    """Log-probabilities of each target's tokens and of the end token after them, as far as the model has positions."""
+    most = runner.limits.max_target_tokens - 1  # the begin token takes a position
     source_ids, source_lengths = _padded(sources)
-    target_ids, target_lengths = _padded(targets)
-    return [scored.log_probs for scored in runner.score(source_ids, source_lengths, target_ids, target_lengths)]
+    target_ids, target_lengths = _padded([target[:most] for target in targets])
+    scored = runner.score(source_ids, source_lengths, target_ids, target_lengths)
+    return [
+        row.log_probs[: len(target) + 1 if len(target) <= most else most]
+        for row, target in zip(scored, targets, strict=True)
+    ]
 
 
 def _padded(rows: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:

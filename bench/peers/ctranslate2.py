@@ -3,9 +3,9 @@
 How its search compares to ours without a length penalty (training/search.py): both rank 2 * beam_size continuations,
 keep those that end within the first beam_size, and go on with the best beam_size others. It stops when the first in
 rank ends, we when the best that ended is at least as good as the first in rank; since scores only fall, the best
-hypothesis is the same. At the length limit it takes what ranks within the beam, ended or not, as we do. A limit for
-each sentence it does not have: `Cell.longest` is that of all. A shortlist is the union over a batch, for each of its
-sentences, where ours keeps every sentence to its own.
+hypothesis is the same. At the length limit, which a whole batch has in common (bench.peers.batches), it takes what
+ranks within the beam, ended or not, as we do. A shortlist is the union over a batch, for each of its sentences, where
+ours keeps every sentence to its own.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from bench.peers.batches import batches, limit, read_limits, write_limits
 from bench.peers.contestant import Cell, Setting
 from bench.peers.conversion import Affine, Candidates, Cross, Layer, Model, Side, candidates_of, model_of
 from lingon.bundle import Bundle
@@ -41,6 +42,7 @@ def prepare(bundle: Bundle, folder: Path) -> None:
     spec.register_target_vocabulary(targets)
     spec.validate()
     spec.save(str(folder))
+    write_limits(bundle, folder)
     candidates = candidates_of(bundle)
     if candidates is not None:
         (folder / SHORTLIST).write_text(_lines(candidates, sources, targets), encoding="utf-8")
@@ -58,7 +60,7 @@ class CTranslate2:
         import ctranslate2
 
         self._workers = setting.workers
-        self._sources = _vocabulary(folder)
+        self._limits, self._sources = read_limits(folder), _vocabulary(folder)
         self._translator = ctranslate2.Translator(
             str(folder),
             device="cpu",
@@ -68,17 +70,28 @@ class CTranslate2:
         )
 
     def translate(self, sources: Sequence[Sequence[int]], cell: Cell) -> list[list[int]]:
-        """All sources in one call, which sorts them by length and cuts them into batches."""
-        found = self._translator.translate_batch(
-            [[self._sources[token] for token in source] for source in sources],
-            max_batch_size=-(-cell.batch // self._workers),
+        """All batches at once in its queue, from which each worker takes the next."""
+        known = [[self._sources[token] for token in source] for source in sources]
+        planned = batches(sources, cell, self._limits, -(-cell.batch // self._workers))
+        waiting = [self._submit([known[index] for index in batch.indices], batch.longest, cell) for batch in planned]
+        found: list[list[int]] = [[] for _ in sources]
+        for batch, answers in zip(planned, waiting, strict=True):
+            for index, answer in zip(batch.indices, answers, strict=True):
+                tokens = [int(piece) for piece in answer.result().hypotheses[0]]
+                found[index] = tokens[: limit(len(sources[index]), cell, self._limits)]
+        return found
+
+    def _submit(self, sources: list[list[str]], longest: int, cell: Cell) -> Any:
+        """The answers to come for a batch."""
+        return self._translator.translate_batch(
+            sources,
+            asynchronous=True,
             beam_size=cell.beam_size,
             length_penalty=0.0,
-            max_decoding_length=cell.longest,
+            max_decoding_length=longest,
             min_decoding_length=cell.exact_length or 0,
             use_vmap=cell.shortlist,
         )
-        return [[int(piece) for piece in result.hypotheses[0]] for result in found]
 
 
 def pieces(count: int) -> list[str]:

@@ -11,6 +11,7 @@ import warnings
 from pathlib import Path
 
 from bench.peers import transformers
+from bench.peers.batches import read_limits
 from bench.peers.contestant import Setting
 from lingon.bundle import Bundle
 
@@ -52,4 +53,4 @@ def load(folder: Path, setting: Setting) -> transformers.Generating:
     model = ORTModelForSeq2SeqLM.from_pretrained(
         folder / EXPORTED, use_merged=False, session_options=options, use_io_binding=False
     )
-    return transformers.Generating(model)
+    return transformers.Generating(model, read_limits(folder))

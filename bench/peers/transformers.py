@@ -5,7 +5,7 @@ since their sines and cosines stand in another order), products with bias, and a
 pieces away. `generate` ranks 2 * beam_size continuations, keeps those that end within the first beam_size, and with
 early_stopping=False goes on until the worst of beam_size that ended is at least as good as the best that lives. Without
 a length penalty scores only fall, so that its best hypothesis is the one that our search stops at earlier
-(training/search.py). A limit for each sentence it does not have: `Cell.longest` is that of all.
+(training/search.py). The length limit is that of a batch (bench.peers.batches).
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from typing import Any
 
 import numpy as np
 
+from bench.peers.batches import batches, limit, read_limits, write_limits
 from bench.peers.contestant import Cell, Setting
 from bench.peers.conversion import Affine, Cross, Layer, Model, Side, model_of
-from lingon.bundle import Bundle
+from lingon.bundle import Bundle, Limits
 from lingon.errors import BundleError, SettingsError
 from lingon.text import BOS, EOS, PAD
 
@@ -43,6 +44,7 @@ def prepare(bundle: Bundle, folder: Path) -> None:
     _config(model).save_pretrained(folder)
     arrays: dict[str, Any] = dict(_state(model))
     np.savez(folder / WEIGHTS, **arrays)
+    write_limits(bundle, folder)
 
 
 def load(folder: Path, setting: Setting) -> Generating:
@@ -51,7 +53,7 @@ def load(folder: Path, setting: Setting) -> Generating:
     import torch
 
     torch.set_num_threads(setting.threads)
-    return Generating(network(folder))
+    return Generating(network(folder), read_limits(folder))
 
 
 def check(setting: Setting) -> None:
@@ -76,18 +78,16 @@ def network(folder: Path) -> Any:
 class Generating:
     """See bench.peers.contestant.Contestant: whatever has `generate`, in batches of sentences of like length."""
 
-    def __init__(self, model: Any) -> None:
-        self._model = model
+    def __init__(self, model: Any, limits: Limits) -> None:
+        self._model, self._limits = model, limits
 
     def translate(self, sources: Sequence[Sequence[int]], cell: Cell) -> list[list[int]]:
-        """Longest first, so that a batch has little padding."""
-        settings = _generation(cell)
-        order = sorted(range(len(sources)), key=lambda index: -len(sources[index]))
+        """Batch after batch."""
         found: list[list[int]] = [[] for _ in sources]
-        for first in range(0, len(order), cell.batch):
-            chosen = order[first : first + cell.batch]
-            for index, tokens in zip(chosen, self._generate([sources[i] for i in chosen], settings), strict=True):
-                found[index] = tokens
+        for batch in batches(sources, cell, self._limits, cell.batch):
+            rows = self._generate([sources[index] for index in batch.indices], _generation(cell, batch.longest))
+            for index, tokens in zip(batch.indices, rows, strict=True):
+                found[index] = tokens[: limit(len(sources[index]), cell, self._limits)]
         return found
 
     def _generate(self, sources: Sequence[Sequence[int]], settings: Any) -> list[list[int]]:
@@ -102,7 +102,7 @@ class Generating:
         return [row[1 : row.index(EOS) if EOS in row else None] for row in rows]
 
 
-def _generation(cell: Cell) -> Any:
+def _generation(cell: Cell, longest: int) -> Any:
     from transformers import GenerationConfig
 
     beams = {"length_penalty": 0.0, "early_stopping": False} if cell.beam_size > 1 else {}
@@ -110,7 +110,7 @@ def _generation(cell: Cell) -> Any:
         num_beams=cell.beam_size,
         **beams,
         do_sample=False,
-        max_new_tokens=cell.longest,
+        max_new_tokens=longest,
         min_new_tokens=cell.exact_length,
         decoder_start_token_id=BOS,
         bos_token_id=BOS,

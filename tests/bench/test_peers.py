@@ -16,6 +16,7 @@ from torch.nn import functional
 
 from bench.decode import ours
 from bench.peers.agreement import TIE, compare
+from bench.peers.batches import batches
 from bench.peers.contestant import Cell, Contestant, Setting
 from bench.peers.conversion import model_of
 from export.graph import WeightFiles
@@ -26,11 +27,12 @@ from lingon.errors import BundleError, SettingsError
 from lingon.text import BOS, EOS, PAD, UNK
 from serving.onnx_runner import OnnxRunner, load_runner
 from serving.shortlist import Shortlist
-from tests.models import VOCAB, manifest_of, random_model, random_sources
+from tests.models import VOCAB, limits_of, manifest_of, random_model, random_sources
 from training.batches import pad
-from training.model import Transformer
+from training.model import FORBIDDEN_LOGIT, Transformer
 
 SOURCES, SEEN = random_sources(48), random_sources(48, seed=1)
+SHORT, LONG = (10, EOS), (*range(10, 30), EOS)
 EVERYWHERE = 11  # tokens: what the limits of tests.models let the shortest source have, so that all have it
 SHAPES = {
     "as in the paper": {},
@@ -65,19 +67,18 @@ def short_list() -> Shortlist:
     return Shortlist(np.array([EOS], np.int32), np.arange(0, 3 * VOCAB + 1, 3, dtype=np.int32), pieces)
 
 
+def written(folder: Path, model: Transformer) -> Bundle:
+    """The bundle of a model, with the shortlist."""
+    weights = WeightFiles()
+    built = build(model, "fp32", weights, (), shortlist=True)
+    files = {**built.graphs, **weight_files(weights), names.SHORTLIST: short_list().to_bytes()}
+    return write_bundle(folder / "1", replace(manifest_of(model, "fp32", built.reads), shortlist={}), files)
+
+
 @pytest.fixture(scope="module")
 def bundle_of(tmp_path_factory):
-    """The bundle of a taught model with a shortlist, written once for every shape."""
-
-    @functools.cache
-    def made(shape: str) -> Bundle:
-        model, weights = taught_model(shape), WeightFiles()
-        built = build(model, "fp32", weights, (), shortlist=True)
-        files = {**built.graphs, **weight_files(weights), names.SHORTLIST: short_list().to_bytes()}
-        manifest = replace(manifest_of(model, "fp32", built.reads), shortlist={})
-        return write_bundle(tmp_path_factory.mktemp("bundle") / "1", manifest, files)
-
-    return made
+    """The bundle of a taught model, written once for every shape."""
+    return functools.cache(lambda shape: written(tmp_path_factory.mktemp("bundle"), taught_model(shape)))
 
 
 @pytest.fixture(scope="module")
@@ -157,6 +158,31 @@ def test_two_workers_of_ctranslate2_answer_in_the_order_of_the_sources(peer_of, 
     assert peer.translate(SOURCES, cell()) == lingon_of().translate(SOURCES, cell())
 
 
+@pytest.mark.parametrize("name", ["ctranslate2", "transformers"])
+def test_a_sentence_that_never_ends_is_cut_at_its_own_limit_in_any_batch(tmp_path, name):
+    model = copy.deepcopy(random_model())
+    model.forbidden[EOS] = FORBIDDEN_LOGIT
+    bundle = written(tmp_path, model)
+    module(name).prepare(bundle, tmp_path / name)
+    peer, limits = module(name).load(tmp_path / name, Setting(threads=1)), bundle.manifest.limits
+    found = peer.translate([SHORT, LONG, SHORT, LONG, SHORT], cell(batch=3, max_length=200))
+    short, long = (limits.max_output(len(source)) for source in (SHORT, LONG))
+    assert list(map(len, found)) == [short, long, short, long, short]
+
+
+def test_sentences_of_like_length_are_decoded_together_under_the_limit_of_the_longest():
+    asked, limits = cell(max_length=200), limits_of(random_model())
+    found = batches([SHORT, LONG, SHORT, LONG, SHORT], asked, limits, size=3)
+    assert [batch.indices for batch in found] == [(1, 3, 0), (2, 4)]
+    assert [batch.longest for batch in found] == [limits.max_output(len(source)) for source in (LONG, SHORT)]
+
+
+@pytest.mark.parametrize(("asked", "longest"), [({"exact_length": 30}, 30), ({"max_length": 12}, 12)])
+def test_no_limit_of_a_model_is_above_what_was_asked(asked, longest):
+    (batch,) = batches([SHORT, LONG], cell(**asked), limits_of(random_model()), size=2)
+    assert batch.longest == longest
+
+
 def test_ctranslate2_in_8_bits_says_nearly_the_same(peer_of):
     found, exact = (
         peer_of("ctranslate2", precision=precision).translate(SOURCES, cell()) for precision in ("int8", "fp32")
@@ -209,6 +235,11 @@ def best_of(lingon_of):
     return functools.cache(lambda beam_size: lingon_of().translate(SOURCES, cell(beam_size)))
 
 
+def limit_of(runner: OnnxRunner, source: tuple[int, ...]) -> int:
+    """The most tokens that a source's translation may have."""
+    return runner.limits.max_output(len(source))
+
+
 def log_prob(runner: OnnxRunner, tokens: list[int], *, ended: bool = True) -> float:
     """What the scorer gives a hypothesis for the first source, with the end token if it ended."""
     source = np.array([SOURCES[0]])
@@ -249,26 +280,37 @@ def test_a_hypothesis_that_its_limit_ended_counts_without_an_end_token(runner):
 
 @pytest.mark.parametrize("beam_size", [1, 4])
 def test_what_only_our_lower_limit_ended_is_told_apart(runner, beam_size):
-    limit = runner.limits.max_output(len(SOURCES[0]))
-    mine, other = [9] * limit, [9] * (limit + 5)
-    (difference,) = compare(runner, SOURCES[:1], [mine], [other], cell(beam_size, max_length=200)).differences
-    assert difference.cause == "bound"
+    mine, other = [9] * limit_of(runner, SHORT), [9] * limit_of(runner, LONG)
+    pair = ([mine, other], [other, other])
+    (difference,) = compare(runner, [SHORT, LONG], *pair, cell(beam_size, max_length=200)).differences
+    assert (difference.index, difference.cause) == (0, "bound")
+
+
+def test_no_limit_is_to_blame_where_both_have_the_same(runner):
+    mine, other = [9] * limit_of(runner, SHORT), [9] * limit_of(runner, LONG)
+    pair = ([mine, other], [other, other])
+    (difference,) = compare(runner, [SHORT, LONG], *pair, cell(4, max_length=200), size=1).differences
+    assert difference.cause != "bound"
 
 
 def test_a_greedy_search_that_left_the_way_before_any_limit_has_no_excuse(runner):
-    limit = runner.limits.max_output(len(SOURCES[0]))
-    mine, other = [9] * limit, [10] * (limit + 5)
-    (difference,) = compare(runner, SOURCES[:1], [mine], [other], cell(max_length=200)).differences
+    mine, other = [9] * limit_of(runner, SHORT), [10] * limit_of(runner, LONG)
+    pair = ([mine, other], [other, other])
+    (difference,) = compare(runner, [SHORT, LONG], *pair, cell(max_length=200)).differences
     assert difference.cause != "bound"
+
+
+def test_hypotheses_as_long_as_the_model_has_positions_can_be_compared(runner):
+    pair = [9] * runner.limits.max_target_tokens, [10] * runner.limits.max_target_tokens
+    (difference,) = compare(runner, [LONG], *([each] for each in pair), cell(max_length=1000)).differences
+    assert difference.cause in ("ours is likelier", "theirs is likelier")
 
 
 @pytest.mark.parametrize("beam_size", [1, 4])
 def test_hypotheses_that_score_alike_are_a_tie(tmp_path, beam_size):
-    model, weights = copy.deepcopy(random_model()), WeightFiles()
+    model = copy.deepcopy(random_model())
     with torch.no_grad():
         model.output.weight[9] = model.output.weight[10]
-    built = build(model, "fp32", weights, (), shortlist=False)
-    files = {**built.graphs, **weight_files(weights)}
-    runner = load_runner(write_bundle(tmp_path / "1", manifest_of(model, "fp32", built.reads), files), "fp32", 1)
+    runner = load_runner(written(tmp_path, model), "fp32", threads=1)
     (difference,) = compare(runner, SOURCES[:1], [[5, 9, 11]], [[5, 10, 11]], cell(beam_size)).differences
     assert (difference.cause, abs(difference.gap) < TIE) == ("tie", True)
