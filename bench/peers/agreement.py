@@ -77,7 +77,9 @@ def compare(
     size: sentences of a batch of theirs, if not cell.batch: where several workers share it, it is less
     """
     limits = {
-        index: batch.longest for batch in batches(sources, cell, runner.limits, cell.batch) for index in batch.indices
+        index: batch.longest
+        for batch in batches(sources, cell, runner.limits, size or cell.batch)
+        for index in batch.indices
     }
     pairs = zip(ours, theirs, strict=True)
     differing = [index for index, (mine, other) in enumerate(pairs) if list(mine) != list(other)]
