@@ -52,6 +52,8 @@ def _draw_work(panel: Any, work: str, rows: Sequence[Row]) -> None:
     panel.axhline(1, color="#1f4e79", linewidth=0.8, linestyle=":", zorder=0)
     panel.set_xticks(range(len(groups)), [_name(cell) for cell, _ in groups], fontsize=8)
     panel.set_xlim(-0.6, len(groups) - 0.4)
+    # Floors far above every bar, as of a single sentence, are left out of the picture: they would flatten the bars.
+    panel.set_ylim(0, 1.8 * max(row["ratio_to_ctranslate2"] or 0 for row in rows))
     panel.set_title(work, loc="left", fontsize=10)
     panel.set_ylabel(f"times as fast as\n{RIVAL} at its best", fontsize=9)
     panel.spines[["top", "right"]].set_visible(False)
@@ -65,7 +67,9 @@ def _draw_bar(panel: Any, place: float, width: float, row: Row, label: str) -> N
     if row["engine"] == OURS:
         panel.annotate(f"{ratio:.1f}", (place, ratio), (0, 2), textcoords="offset points", ha="center", fontsize=7)
         floor = ratio / row["fraction_of_floor"]
-        panel.hlines(floor, place - width / 2, place + width / 2, color="black", linewidth=1.2, label="floor")
+        panel.hlines(
+            floor, place - width / 2, place + width / 2, color="black", linewidth=1.2, label="floor, where it is near"
+        )
 
 
 def _name(cell: tuple[Any, ...]) -> str:
