@@ -1,4 +1,4 @@
-"""What holds for every test: a test runs, unless it needs a GPU or Docker and there is none; any other skip fails."""
+"""What holds for every test: a test runs, unless what it is marked to need is not there; any other skip fails."""
 
 from __future__ import annotations
 
@@ -28,7 +28,12 @@ def docker_missing() -> str | None:
     return None if answer.returncode == 0 else "no Docker engine answers"
 
 
-MAY_SKIP = {"gpu": gpu_missing, "docker": docker_missing}
+def peer_missing() -> str | None:
+    """Nothing here: tests marked `peer` say themselves which peer they need."""
+    return None
+
+
+MAY_SKIP = {"gpu": gpu_missing, "docker": docker_missing, "peer": peer_missing}
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -54,5 +59,5 @@ def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest
 def _failed(report: Any) -> Any:
     reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
     report.outcome = "failed"
-    report.longrepr = f"only tests marked gpu or docker may be skipped, this one was: {reason}"
+    report.longrepr = f"only tests marked gpu, docker or peer may be skipped, this one was: {reason}"
     return report

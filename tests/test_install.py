@@ -116,7 +116,7 @@ def bundle(train, run, wheel) -> Path:
     """
     install(train, wheel, "export", "serve")
     models = run.parent / "models" / "digits"
-    answer = train.run("lingon", "export", run, models, "--precision", "fp32", "--gate-sentences", 20)
+    answer = train.run("lingon", "export", run, models, "--precision", "fp32", "--no-shortlist", "--gate-sentences", 20)
     assert answer.returncode == 0, answer.stderr
     return models / "1"
 

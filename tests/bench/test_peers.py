@@ -31,6 +31,8 @@ from tests.models import VOCAB, limits_of, manifest_of, random_model, random_sou
 from training.batches import pad
 from training.model import FORBIDDEN_LOGIT, Transformer
 
+pytestmark = pytest.mark.peer
+
 SOURCES, SEEN = random_sources(48), random_sources(48, seed=1)
 SHORT, LONG = (10, EOS), (*range(10, 30), EOS)
 EVERYWHERE = 11  # tokens: what the limits of tests.models let the shortest source have, so that all have it
