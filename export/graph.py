@@ -26,6 +26,10 @@ class WeightFiles:
         """The content of every file, by its name."""
         return {file: bytes(content) for file, content in self._files.items()}
 
+    def size(self, file: str) -> int:
+        """Bytes of a file so far."""
+        return len(self._files[file])
+
     def place(self, file: str, name: str, values: np.ndarray) -> TensorProto:
         """An initializer that points to these values in a file."""
         if (file, name) not in self._places:

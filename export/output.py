@@ -55,6 +55,11 @@ class OutputLayer:
         masked = graph.op("Where", may_say, by_sentence, graph.number(FORBIDDEN_LOGIT))
         return graph.op("Reshape", masked, graph.op("Concat", graph.ints(-1), union, axis=0)), pieces
 
+    @property
+    def width(self) -> int:
+        """Columns of its logits."""
+        return len(self._bias)
+
     def _kept(self, blocks: Blocks) -> list[tuple[type[np.generic], list[int | str]]]:
         return blocks.products.kept(self._weight.shape[1])
 

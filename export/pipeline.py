@@ -120,7 +120,7 @@ def _build(
         built = build(checkpoint.model, name, weights, calibration, shortlist=settings.shortlist is not None)
         files |= built.graphs
         reads[name] = built.reads
-        sizes = ", ".join(f"{file} {len(weights.to_bytes()[file]) / 1e6:.1f} MB" for file in built.reads)
+        sizes = ", ".join(f"{file} {weights.size(file) / 1e6:.1f} MB" for file in built.reads)
         say(f"{name}: built, reads {sizes}")
     return files | weight_files(weights), reads
 

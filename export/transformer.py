@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto
 
-from export.blocks import Blocks, in_whole_blocks, numpy_of
+from export.blocks import Blocks, numpy_of
 from export.graph import Graph, WeightFiles
 from export.int8 import Range
 from export.output import OutputLayer, choose, in_float32
@@ -73,8 +73,7 @@ class TransformerGraphs:
         """One step: token_ids, positions, candidate_count, memory, pasts -> candidates, logits, presents."""
         blocks, rows, _ = self._step("decoder")
         graph = blocks.graph
-        width = len(in_whole_blocks(np.empty(self.model.output.weight.size(0))))
-        named = graph.produced(bundle.LOGITS, self.dtype, ("rows", width))
+        named = graph.produced(bundle.LOGITS, self.dtype, ("rows", self._output_layer.width))
         choose(graph, in_float32(graph, self._output_layer.logits(blocks, rows, named=named)))
         return self._finished(graph)
 

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from bench.peers.batches import limit
 from bench.peers.contestant import Cell, Setting
 from lingon.bundle import Bundle, open_bundle
 from lingon.errors import RequestError
@@ -60,7 +61,7 @@ class Lingon:
 
     def _jobs(self, sources: Sequence[Sequence[int]], cell: Cell, done: _Done) -> Iterator[DecodeJob]:
         for index, source in enumerate(sources):
-            longest = cell.exact_length or min(cell.max_length, self._runner.limits.max_output(len(source)))
+            longest = limit(len(source), cell, self._runner.limits)
             options = Options(beam_size=cell.beam_size, max_output_tokens=longest, shortlist=cell.shortlist)
             yield DecodeJob(source_ids=tuple(source), options=options, on_done=done.expect(index))
 

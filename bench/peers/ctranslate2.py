@@ -57,17 +57,9 @@ class CTranslate2:
     """See bench.peers.contestant.Contestant. A cell's batch is shared out between the workers."""
 
     def __init__(self, folder: Path, setting: Setting) -> None:
-        import ctranslate2
-
         self._workers = setting.workers
-        self._limits, self._sources = read_limits(folder), _vocabulary(folder)
-        self._translator = ctranslate2.Translator(
-            str(folder),
-            device="cpu",
-            compute_type=COMPUTE_TYPES[setting.precision],
-            inter_threads=setting.workers,
-            intra_threads=setting.threads,
-        )
+        self._limits, self._sources = read_limits(folder), source_pieces(folder)
+        self._translator = translator(folder, setting)
 
     def translate(self, sources: Sequence[Sequence[int]], cell: Cell) -> list[list[int]]:
         """All batches at once in its queue, from which each worker takes the next."""
@@ -94,12 +86,25 @@ class CTranslate2:
         )
 
 
+def translator(folder: Path, setting: Setting) -> Any:
+    """Its own Translator of a folder that `prepare` wrote: `workers` batches at a time, each on `threads` cores."""
+    import ctranslate2
+
+    return ctranslate2.Translator(
+        str(folder),
+        device="cpu",
+        compute_type=COMPUTE_TYPES[setting.precision],
+        inter_threads=setting.workers,
+        intra_threads=setting.threads,
+    )
+
+
 def pieces(count: int) -> list[str]:
     """A vocabulary of so many pieces: what is not special is written as its id."""
     return [*SPECIAL, *map(str, range(len(SPECIAL), count))]
 
 
-def _vocabulary(folder: Path) -> list[str]:
+def source_pieces(folder: Path) -> list[str]:
     """The source pieces of a folder that `prepare` wrote."""
     (path,) = (folder / name for name in SOURCES if (folder / name).is_file())
     found: list[str] = json.loads(path.read_text(encoding="utf-8"))
