@@ -161,11 +161,12 @@ class Dispatcher:
     def _joiners(self, worker: int) -> list[tuple[Job, float]]:
         """Who joins the worker's batch."""
         self._turns[worker] += 1
-        if not self._queue.rows or not joins(self._rows[worker], self._queue.rows, self._turns[worker]):
-            return []
         free = max(self.most_rows - sum(self._rows), 0)
+        joining = min(self._queue.rows, free)
+        if not self._queue.rows or not joins(self._rows[worker], joining, self._turns[worker]):
+            return []
         few = len(self._unfinished) < self._spread
-        share = fair_share(worker, self._rows, min(self._queue.rows, free), few=few)
+        share = fair_share(worker, self._rows, joining, few=few)
         jobs = self._queue.admit(self._rows[worker], self._rows[worker] + free, share)
         now = time.monotonic()
         for job in jobs:

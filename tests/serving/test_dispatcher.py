@@ -10,7 +10,7 @@ from lingon.errors import Cancelled, Draining, EngineFault, Expired
 from serving.dispatcher import Dispatcher, Orders
 from serving.job import DecodeJob, Job, Options
 from serving.observer import Silent
-from serving.scheduler import EngineLimits
+from serving.scheduler import ROUND, EngineLimits
 
 
 def job(beam_size: int = 1, deadline: float | None = None) -> DecodeJob:
@@ -102,3 +102,14 @@ def test_a_worker_without_work_goes_home_when_the_doors_are_closed() -> None:
     shared.close(jobs[0])
     assert shared.next(0) is None
     assert shared.idle
+
+
+def test_a_long_queue_makes_nobody_join_alone_while_a_batch_runs() -> None:
+    shared, jobs = dispatcher(1, max_rows=32), [job() for _ in range(100)]
+    shared.submit(jobs)
+    assert len(ask(shared, 0)[0]) == 32
+    joined = []
+    for done in jobs[: 2 * ROUND]:  # one leaves at every turn
+        shared.close(done)
+        joined.append(len(ask(shared, 0)[0]))
+    assert joined == [*[0] * (ROUND - 1), ROUND] * 2

@@ -55,6 +55,13 @@ def test_the_queue_is_bounded_in_source_tokens_exactly() -> None:
         queue.check([job(5)])
 
 
+def test_the_longest_of_a_call_goes_first_and_no_call_overtakes_another() -> None:
+    queue, first, second = Queue(EngineLimits()), [job(3), job(7), job(5)], [job(9), job(2)]
+    queue.add(first)
+    queue.add(second)
+    assert queue.admit(0, 64, 64) == [first[1], first[2], first[0], *second]
+
+
 @given(st.lists(st.integers(1, 8), max_size=20), st.integers(0, 12))
 def test_admission_keeps_the_order_and_never_exceeds_the_rows(beams: list[int], running: int) -> None:
     queue, jobs = Queue(EngineLimits()), [job(beam_size=beam) for beam in beams]
