@@ -11,7 +11,7 @@ from bench.serve.processes import Server
 from lingon.bundle import WEIGHTS, Bundle
 
 REST = 150.0  # megabytes for Python, gRPC and ONNX Runtime
-CACHES = "lingon_cache_bytes"  # the gauge in which a server states its buffers for states
+CACHES = "lingon_state_bytes"  # the gauge in which a server states its buffers for states
 
 
 def bound(graphs_mb: float, caches_mb: float) -> float:

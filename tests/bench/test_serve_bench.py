@@ -17,13 +17,14 @@ import grpc
 import pytest
 import torch
 from google.rpc import code_pb2
+from prometheus_client import generate_latest
 
 from bench.peers.server.batching import Batcher, BatchPolicy, Search, pick
 from bench.peers.server.service import PeerService
 from bench.serve.arrivals import arrivals, ladder
 from bench.serve.figures import OK, Answer, Objective, Point, best, percentile, saturated, summarise
 from bench.serve.jobs import Closed, Load, Target, from_json, to_json
-from bench.serve.memory import bound, loaded_mb, stated
+from bench.serve.memory import CACHES, bound, loaded_mb, stated
 from bench.serve.plan import OURS, Places, Plan, System, our_command, sentences
 from bench.serve.processes import Worker, serving
 from bench.serve.report import draw, tables
@@ -36,6 +37,7 @@ from lingon.errors import LingonError, QueueFull, SettingsError
 from lingon.text import EOS
 from lingon.translation.v1 import translation_pb2 as pb
 from lingon.translation.v1 import translation_pb2_grpc as pb_grpc
+from serving.metrics import Metrics
 from tests.serving import fakes
 from training.config import ModelSettings
 from training.model import Transformer
@@ -150,8 +152,11 @@ def test_jobs_arrive_as_they_were_sent():
 
 
 def test_memory_is_bound_by_graphs_and_stated_caches(tmp_path: Path):
-    text = 'lingon_cache_bytes{model="a"} 2e6\nlingon_cache_bytes{model="b"} 1e6\nlingon_other 5\n'
-    assert stated(text, "lingon_cache_bytes") == 3e6
+    metrics = Metrics()
+    for name, size in (("a", 2_000_000), ("b", 1_000_000)):
+        metrics.model(name, 1).states_changed(size)
+    text = generate_latest(metrics.registry).decode()
+    assert stated(text, CACHES) == 3e6
     assert stated(text, "lingon_missing") is None
     assert bound(graphs_mb=15, caches_mb=3) == 183
     assert loaded_mb(fakes.bundle(tmp_path), "fp32") == 0
