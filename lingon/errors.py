@@ -15,9 +15,14 @@ LingonError                     one clear line for a person; exit code 1
     |-- UnknownModel            NOT_FOUND           no such model or language pair
     |-- Unsupported             UNIMPLEMENTED       the model cannot do what the option asks
     |-- QueueFull               RESOURCE_EXHAUSTED  too much is waiting; try again later
+    |-- QuotaExceeded           RESOURCE_EXHAUSTED  the key has used up what it may have for now
     |-- Expired                 DEADLINE_EXCEEDED   the deadline passed before the work was done
+    |   `-- WontFinish          DEADLINE_EXCEEDED   the deadline would pass before the work is done: it was not begun
     |-- Cancelled               CANCELLED           the caller went away
     |-- Draining                UNAVAILABLE         starting or shutting down; safe to retry
+    |-- EngineLost              UNAVAILABLE         the engine failed and is started anew; safe to retry
+    |-- Unauthenticated         UNAUTHENTICATED     no key, or none that is known
+    |-- Forbidden               PERMISSION_DENIED   the key does not open this door
     `-- EngineFault             INTERNAL            decoding failed; the cause is in the server's log
 """
 
@@ -149,11 +154,31 @@ class QueueFull(RequestError):
     reason = "QUEUE_FULL"
 
 
+class QuotaExceeded(RequestError):
+    """A key has used up what it may have for now.
+
+    retry_after: seconds until there is enough again
+    """
+
+    code = code_pb2.RESOURCE_EXHAUSTED
+    reason = "QUOTA_EXCEEDED"
+
+    def __init__(self, message: str, retry_after: float = 1.0) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
 class Expired(RequestError):
     """The deadline of the caller passed before the work was done."""
 
     code = code_pb2.DEADLINE_EXCEEDED
     reason = "DEADLINE_EXCEEDED"
+
+
+class WontFinish(Expired):
+    """The deadline of the caller would pass before the work is done, as things stand; it was not begun."""
+
+    reason = "WONT_FINISH"
 
 
 class Cancelled(RequestError):
@@ -168,6 +193,27 @@ class Draining(RequestError):
 
     code = code_pb2.UNAVAILABLE
     reason = "DRAINING"
+
+
+class EngineLost(RequestError):
+    """The engine failed with this request in it and is started anew; the same call is safe to retry."""
+
+    code = code_pb2.UNAVAILABLE
+    reason = "ENGINE_RESTARTING"
+
+
+class Unauthenticated(RequestError):
+    """The caller brought no key, or none that is known."""
+
+    code = code_pb2.UNAUTHENTICATED
+    reason = "UNAUTHENTICATED"
+
+
+class Forbidden(RequestError):
+    """The caller is known, but may not do this."""
+
+    code = code_pb2.PERMISSION_DENIED
+    reason = "PERMISSION_DENIED"
 
 
 class EngineFault(RequestError):

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from lingon.errors import Cancelled, Draining, EngineFault, Expired, RequestError
+from lingon.errors import Cancelled, Draining, EngineLost, Expired, RequestError
 from serving.job import Job
 from serving.observer import Observer
 from serving.scheduler import EngineLimits, Queue, fair_share, joins, rows_of
@@ -72,7 +72,7 @@ class Dispatcher:
         now = time.monotonic()
         with self._change:
             if self._failed:
-                raise EngineFault("the engine is not running")
+                raise EngineLost("the engine is started anew; try again")
             if self._stopping:
                 raise Draining("the server is shutting down")
             self._queue.check(jobs)
@@ -101,7 +101,9 @@ class Dispatcher:
     def close(self, job: Job) -> None:
         """Forget a job that was answered."""
         with self._change:
-            ticket = self._unfinished.pop(job.number)
+            ticket = self._unfinished.pop(job.number, None)
+            if ticket is None:  # it was abandoned meanwhile
+                return
             assert ticket.worker is not None
             self._rows[ticket.worker] -= rows_of(job)
             self._leaving.pop(job.number, None)
@@ -130,6 +132,20 @@ class Dispatcher:
                     self._assign(ticket, worker)
             self._change.notify_all()
             return [ticket.job for ticket in self._unfinished.values() if ticket.worker == worker]
+
+    def abandon(self) -> list[Job]:
+        """Take no more jobs, and forget those that are here, which are returned: nobody else will answer them."""
+        with self._change:
+            self._failed = True
+            jobs = [ticket.job for ticket in self._unfinished.values()]
+            for job in jobs:
+                self._queue.remove(job.number)
+            self._unfinished.clear()
+            self._leaving.clear()
+            self._rows = [0] * len(self._rows)
+            self._tell()
+            self._change.notify_all()
+            return jobs
 
     def _dismiss(self, numbers: Sequence[int]) -> None:
         for number in numbers:

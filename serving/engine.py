@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Sequence
 
 import numpy as np
 
+from lingon.errors import EngineLost
 from lingon.text import EOS
 from serving.dispatcher import Dispatcher
 from serving.job import Job
 from serving.observer import Observer, Silent
 from serving.runner import Runner
 from serving.scheduler import EngineLimits, width_for
-from serving.worker import Worker
+from serving.worker import LOST, Worker
 
-FAREWELL = 5.0  # seconds for a worker to end its last turn
+FAREWELL = 0.5  # seconds for the workers to end their last turns
 
 
 class Engine:
@@ -27,13 +29,13 @@ class Engine:
     def __init__(
         self, runner: Runner, limits: EngineLimits, observer: Observer | None = None, *, workers: int = 1
     ) -> None:
-        observer = observer or Silent()
+        self._limits, self._observer = limits, observer or Silent()
         self._runner = runner
-        self._dispatcher = Dispatcher(limits, workers, observer)
-        crew = [Worker(number, runner, self._dispatcher, limits, observer) for number in range(workers)]
+        self._dispatcher = Dispatcher(limits, workers, self._observer)
+        self._crew = [Worker(number, runner, self._dispatcher, limits, self._observer) for number in range(workers)]
         self._threads = [
             threading.Thread(target=worker.run, name=f"engine {number}", daemon=True)
-            for number, worker in enumerate(crew)
+            for number, worker in enumerate(self._crew)
         ]
 
     def start(self) -> None:
@@ -76,10 +78,16 @@ class Engine:
         """Whether nothing waits or runs."""
         return self._dispatcher.idle
 
+    @property
+    def turn_seconds(self) -> float:
+        """How long the longest turn of a worker has lasted that is not over."""
+        now = time.monotonic()
+        return max(now - (worker.since or now) for worker in self._crew)
+
     def submit(self, jobs: Sequence[Job]) -> None:
         """Take all of these jobs or none.
 
-        Raises QueueFull, Draining once `stop` was called, EngineFault where a worker has died.
+        Raises QueueFull, Draining once `stop` was called, EngineLost where a worker has died.
         """
         self._dispatcher.submit(jobs)
 
@@ -87,13 +95,27 @@ class Engine:
         """End these jobs at the next step, with Cancelled; those that have ended are left alone."""
         self._dispatcher.cancel(jobs)
 
+    def abandon(self) -> None:
+        """Answer everybody with EngineLost, whatever the workers still do; nobody is taken any more."""
+        for job in self._dispatcher.abandon():
+            self._observer.ended(EngineLost.reason, 0)
+            job.on_done(EngineLost(LOST))
+
+    def successor(self) -> Engine:
+        """A new engine of the same model, warm and started."""
+        engine = Engine(self._runner, self._limits, self._observer, workers=len(self._crew))
+        engine.start()
+        return engine
+
     def stop(self, timeout: float) -> bool:
         """Take no more jobs, finish those that are here within timeout seconds, then cancel the rest.
 
         Returns whether all were finished.
         """
-        finished = self._dispatcher.stop(timeout)
+        finished, end = self._dispatcher.stop(timeout), time.monotonic() + FAREWELL
         for thread in self._threads:
             if thread.is_alive():
-                thread.join(FAREWELL)
+                thread.join(max(end - time.monotonic(), 0.0))
+        if any(thread.is_alive() for thread in self._threads):
+            self.abandon()
         return finished

@@ -10,6 +10,7 @@ from lingon.errors import BundleError, SettingsError
 from serving.cores import engines_by_default, threads_for
 from serving.device import choose
 from serving.engine import Engine
+from serving.faults import Faults, FaultyRunner
 from serving.observer import Observer
 from serving.onnx_runner import CPU, load_runner
 from serving.scheduler import EngineLimits
@@ -31,12 +32,14 @@ def load_translator(
     limits: EngineLimits,
     shortlist: bool | None = None,
     observer: Observer | None = None,
+    faults: Faults | None = None,
 ) -> Translator:
     """The model of a bundle, every byte of it verified, warmed up and ready.
 
     engines: running batches side by side; without it several on the CPU, one on a card
     threads: cores that each of them computes on, while the others do too; without it they share what there is
     shortlist: whether one is used where a request does not say; None is as the bundle says
+    faults: what goes wrong on purpose
     Raises SettingsError where one is to be used and there is none.
     """
     choice = choose(bundle, device, precision)
@@ -47,7 +50,7 @@ def load_translator(
         threads = threads_for(engines)
     # A session's threads are those of its pool and the one that calls: every engine's own.
     runner = load_runner(bundle, choice.precision, threads=engines * threads, apart=1 + engines * (threads - 1))
-    engine = Engine(runner, limits, observer, workers=engines)
+    engine = Engine(FaultyRunner(runner, faults) if faults else runner, limits, observer, workers=engines)
     if shortlist and runner.shortlist is None:
         raise SettingsError(f"shortlist: {bundle.label} has none for {choice.precision}")
     default = bundle.manifest.defaults.shortlist if shortlist is None else shortlist

@@ -9,7 +9,7 @@ from importlib.metadata import version
 
 import onnxruntime
 from google.rpc import code_pb2
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, disable_created_metrics
 
 from lingon.errors import RequestError
 from lingon.translation.v1 import translation_pb2 as pb
@@ -20,6 +20,7 @@ CODES = tuple(code_pb2.Code.keys())
 MODEL = ("model", "version")
 REQUEST_SECONDS = (0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1.0, 2.0, 5.0, 10.0, 30.0)
 STEP_SECONDS = (0.0002, 0.0005, 0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
+LAG_SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 ROWS = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 256)
 
 
@@ -58,6 +59,14 @@ class Metrics:
             buckets=REQUEST_SECONDS,
         )
         self.in_flight = Gauge("lingon_requests_in_flight", "Calls that are being answered", registry=registry)
+        self.ready = Gauge("lingon_ready", "1 while the server says SERVING", registry=registry)
+        self.loop_lag = Histogram(
+            "lingon_event_loop_lag_seconds",
+            "How late the event loop is",
+            registry=registry,
+            buckets=LAG_SECONDS,
+        )
+        ProcessCollector(registry=registry)
         build = Gauge(
             "lingon_build_info",
             "1; what serves is in the labels",
@@ -137,6 +146,8 @@ class _ModelFamilies:
         self.running = gauge("running_sentences", "Sentences that are being decoded")
         self.state_bytes = gauge("state_bytes", "Room for the states of running batches")
         self.graph_bytes = gauge("graph_bytes", "Graphs and weights that were loaded")
+        self.restarts = counter("engine_restarts", "Engines that died or hung", "cause")
+        self.fallback = gauge("provider_fallback", "1 where it runs on the CPU though it has graphs for a card")
         self.load_duration = gauge("model_load_duration_seconds", "Reading, checking and warming up")
         self.info = gauge(
             "model_info",
@@ -175,6 +186,8 @@ class ModelMetrics:
         self.state_bytes = families.state_bytes.labels(*labels)
         self.graph_bytes = families.graph_bytes.labels(*labels)
         self.load_duration = families.load_duration.labels(*labels)
+        self.fallback = families.fallback.labels(*labels)
+        self._restarts = {cause: families.restarts.labels(*labels, cause) for cause in ("death", "hang")}
         self.outcomes = {name: families.sentences.labels(*labels, name) for name in ["OK", *sorted(set(reasons()))]}
 
     def loaded(
@@ -187,6 +200,10 @@ class ModelMetrics:
         self.load_duration.set(seconds)
         self.queue_limit.set(limits.max_queue_texts)
         self.queue_tokens_limit.set(limits.max_queue_tokens)
+
+    def restarted(self, cause: str) -> None:
+        """The engine died or hangs."""
+        self._restarts[cause].inc()
 
     def answered(self, result: pb.TextResult) -> None:
         """A text has its result."""

@@ -76,6 +76,14 @@ class OnnxBuffers:
             self._arrays[state.name][first : first + self.beam_size] = encoded[state.name][index]
         self._arrays[names.MEMORY_LENGTHS][slot] = encoded[names.MEMORY_LENGTHS][index]
 
+    def spoil(self, slot: int) -> None:
+        """Fill all that a slot holds with what must never be read: for tests."""
+        first = slot * self.beam_size
+        for state in self._memory:
+            _fill_with_nothing(self._arrays[state.name][slot])
+        for state in (*self._caches, *self._recurrent):
+            _fill_with_nothing(self._arrays[state.name][first : first + self.beam_size])
+
     @property
     def nbytes(self) -> int:
         """Bytes of all states: address space, of which the system gives out what was once written to."""
@@ -179,3 +187,7 @@ def _fill(slot: np.ndarray, values: np.ndarray) -> None:
     if slot.shape != values.shape:
         slot[...] = 0
     slot[common] = values[common]
+
+
+def _fill_with_nothing(array: np.ndarray) -> None:
+    array[:] = np.nan if np.issubdtype(array.dtype, np.floating) else np.iinfo(array.dtype).max

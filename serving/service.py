@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
@@ -35,10 +35,9 @@ class Served:
 class TranslationService(pb_grpc.TranslationServiceServicer):
     """Answers while the gate is open."""
 
-    def __init__(self, gate: Gate, metrics: Metrics, max_texts: int) -> None:
-        """max_texts: texts or pairs of one request, at most."""
-        self.catalog: Catalog[Served] = Catalog([])
-        self._gate, self._metrics, self._max_texts = gate, metrics, max_texts
+    def __init__(self, gate: Gate, metrics: Metrics, max_texts: int, catalog: Callable[[], Catalog[Served]]) -> None:
+        """max_texts: texts or pairs of one request, at most; catalog: what is served now."""
+        self._gate, self._metrics, self._max_texts, self._catalog = gate, metrics, max_texts, catalog
 
     async def Translate(self, request: pb.TranslateRequest, context: Context) -> pb.TranslateResponse:
         """See the proto file."""
@@ -80,13 +79,13 @@ class TranslationService(pb_grpc.TranslationServiceServicer):
     async def ListModels(self, request: pb.ListModelsRequest, context: Context) -> pb.ListModelsResponse:
         """See the proto file."""
         with self._gate.passing():
-            models = [entry.model.translator.describe() for entry in self.catalog.entries]
+            models = [entry.model.translator.describe() for entry in self._catalog().entries]
             return pb.ListModelsResponse(models=models, max_texts=self._max_texts)
 
     def _served(self, request: Request, field: str, count: int) -> Served:
         if not 1 <= count <= self._max_texts:
             raise InvalidRequest(field, f"{field} must be 1 to {self._max_texts}, got {count}")
-        return self.catalog.find(request.model, request.source_language_code, request.target_language_code)
+        return self._catalog().find(request.model, request.source_language_code, request.target_language_code)
 
 
 def _deadline(context: Context) -> float | None:

@@ -7,9 +7,9 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from lingon.errors import SettingsError
 from serving.scheduler import EngineLimits
@@ -47,9 +47,30 @@ class Settings(BaseModel):
     max_connection_age_seconds: Seconds = 0  # after which clients connect anew, so that load spreads; 0 is never
     drain_seconds: Seconds = 30  # for calls in flight to end after SIGTERM
     propagation_seconds: Seconds = 0  # between NOT_SERVING and refusing calls: what load balancers need to notice
+    hang_seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 10  # of one turn of an engine: then it hangs
+    max_restarts: Annotated[int, Field(ge=0)] = 3  # of a model's engine within a minute; one more ends the server
+    tls_certificate: Path | None = None  # PEM, the chain; read again whenever it changes
+    tls_key: Path | None = None  # PEM
+    tls_client_ca: Path | None = None  # PEM: clients need a certificate that it signed
+    api_keys: Path | None = None  # TOML: hashes of keys, and what each may have; without it nobody is asked for one
+    admin_host: str = "127.0.0.1"
+    admin_port: Port | None = None  # where models are loaded, swapped and unloaded; without it nowhere
+    traces: bool = False  # OpenTelemetry, sent where OTEL_EXPORTER_OTLP_ENDPOINT says
+    failpoints: str = ""  # what goes wrong on purpose, see serving/faults.py; refused unless testing
+    testing: bool = False  # nobody relies on this server
     reflection: bool = True
     log_format: Literal["console", "json"] = "console"
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.failpoints and not self.testing:
+            raise ValueError("failpoints are for tests alone: a server that is relied on takes none")
+        if (self.tls_certificate is None) != (self.tls_key is None):
+            raise ValueError("tls_certificate and tls_key go together")
+        if self.tls_client_ca is not None and self.tls_certificate is None:
+            raise ValueError("tls_client_ca needs tls_certificate and tls_key")
+        return self
 
     @field_validator("models", mode="before")
     @classmethod
@@ -127,5 +148,7 @@ def _check_known(name: str, complaint: str, spelled: Any = str) -> None:
 
 
 def _complaint(detail: Any, origins: Mapping[str, str]) -> str:
+    if not detail["loc"]:
+        return str(detail["ctx"]["error"])
     name = str(detail["loc"][0])
     return f"{name} (from {origins[name]}): {detail['msg'].lower()}, got {detail['input']!r}"

@@ -7,10 +7,10 @@ from google.protobuf.message import Message
 from google.rpc import error_details_pb2 as details
 from google.rpc import status_pb2
 
-from lingon.errors import Draining, InvalidRequest, QueueFull, RequestError, UnknownModel
+from lingon.errors import Draining, EngineLost, InvalidRequest, QueueFull, QuotaExceeded, RequestError, UnknownModel
 
 DOMAIN = "lingon"
-RETRY_MILLISECONDS: dict[type[RequestError], int] = {QueueFull: 200, Draining: 1000}
+RETRY_MILLISECONDS: dict[type[RequestError], int] = {QueueFull: 200, Draining: 1000, EngineLost: 500}
 """When it is worth asking again: a full queue moves within some sentences, another replica answers at once."""
 
 
@@ -41,9 +41,15 @@ def _details(error: RequestError) -> list[Message]:
     if isinstance(error, UnknownModel):
         name = error.resource if isinstance(error, NotServed) else ""
         found.append(details.ResourceInfo(resource_type="model", resource_name=name, description=str(error)))
-    for kind, milliseconds in RETRY_MILLISECONDS.items():
-        if isinstance(error, kind):
-            delay = Duration()
-            delay.FromMilliseconds(milliseconds)
-            found.append(details.RetryInfo(retry_delay=delay))
+    if milliseconds := retry_milliseconds(error):
+        delay = Duration()
+        delay.FromMilliseconds(milliseconds)
+        found.append(details.RetryInfo(retry_delay=delay))
     return found
+
+
+def retry_milliseconds(error: RequestError) -> int | None:
+    """When it is worth asking again; None where it is not."""
+    if isinstance(error, QuotaExceeded):
+        return max(int(error.retry_after * 1000), 1)
+    return next((after for kind, after in RETRY_MILLISECONDS.items() if isinstance(error, kind)), None)

@@ -66,6 +66,10 @@ class Translator:
         self._tokenizer = Tokenizer(*bundle.tokenizer_files())
         self._queue, self._shortlist = limits, shortlist
 
+    def restart(self) -> None:
+        """Put a new engine in the place of one that died; who asks from now on finds the new one."""
+        self.engine = self.engine.successor()
+
     async def translate(self, request: pb.TranslateRequest, deadline: float | None = None) -> pb.TranslateResponse:
         """The reply to a request; deadline is on the clock of `time.monotonic`."""
         options = self.choose(request.options)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from lingon.errors import EngineFault, RequestError
+from lingon.errors import EngineLost, RequestError
 from lingon.text import PAD
 from serving.beam import BeamLane
 from serving.dispatcher import Dispatcher, Orders
@@ -25,6 +25,7 @@ from serving.runner import Runner
 from serving.scheduler import EngineLimits, encoder_batches, width_for
 
 logger = logging.getLogger(__name__)
+LOST = "the engine failed and is started anew; try again"
 SPARE_LANES = 3  # empty ones that a worker keeps
 LaneKey = tuple[int, int, bool]
 """Beam size, memory width, and whether there is a shortlist."""
@@ -40,16 +41,22 @@ class Worker:
         self._max_batch_tokens, self._observer = limits.max_batch_tokens, observer
         self._lanes: dict[LaneKey, Lane[Any]] = {}
         self._silent: dict[LaneKey, list[float]] = {}  # when those came that have no token yet
+        self.since: float | None = None  # when the turn began that it is in, as time.monotonic tells it
 
     def run(self) -> None:
         """Work until it is time to go; an error that is not a job's own ends the worker and what it had."""
         try:
             while (orders := self._dispatcher.next(self._number)) is not None:
+                self.since = time.monotonic()
                 self.turn(orders)
+                self.since = None
         except Exception:
             logger.exception("the engine died")
             for job in self._dispatcher.fail(self._number):
-                self._end(job, EngineFault("the engine failed"))
+                self._end(job, EngineLost(LOST))
+        finally:
+            self.since = None
+            self._observer.states_changed(-sum(lane.nbytes for lane in self._lanes.values()))
 
     def turn(self, orders: Orders) -> None:
         """Do as told, then one step of every lane that is not empty."""

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from lingon.errors import Cancelled, Draining, EngineFault, Expired
+from lingon.errors import Cancelled, Draining, EngineLost, Expired
 from serving.dispatcher import Dispatcher, Orders
 from serving.job import DecodeJob, Job, Options
 from serving.observer import Silent
@@ -83,7 +83,7 @@ def test_a_dead_worker_answers_for_its_own_jobs_and_those_that_wait() -> None:
     for worker in (0, 1):
         ask(shared, worker)
     assert shared.fail(0) == [jobs[0], *jobs[2:]]
-    with pytest.raises(EngineFault):
+    with pytest.raises(EngineLost):
         shared.submit([job()])
     assert shared.next(1) == Orders([], [])
     shared.close(jobs[1])

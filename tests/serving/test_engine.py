@@ -177,7 +177,8 @@ def test_room_for_kinds_of_batches_that_nobody_asks_for_any_more_is_given_back()
         for beam_size in (1, 2, 3, 4):
             for length in (3, 40, 80):
                 desk.translate([(5,) * length], [Options(beam_size=beam_size, max_output_tokens=3)])
-    assert 1 <= recorder.state_bytes <= SPARE_LANES + 1, "the fake's batches have a byte each"
+        assert 1 <= recorder.state_bytes <= SPARE_LANES + 1, "the fake's batches have a byte each"
+    assert recorder.state_bytes == 0, "who ends gives all of it back"
 
 
 def test_scoring_gives_what_decoding_gave() -> None:

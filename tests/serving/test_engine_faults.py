@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from lingon.errors import Cancelled, Draining, EngineFault, Expired, QueueFull
+from lingon.errors import Cancelled, Draining, EngineFault, EngineLost, Expired, QueueFull
 from lingon.text import EOS
 from serving.job import Options
 from tests.serving.desk import Recorder, eventually, running
@@ -76,11 +76,11 @@ def test_a_dead_engine_answers_everybody_and_takes_nobody(caplog: pytest.LogCapt
         runner.dies_at = runner.steps + 2
         runner.gate.set()
         outcomes = desk.collect(5)
-        assert all(isinstance(outcome, EngineFault) for outcome in outcomes.values())
+        assert all(isinstance(outcome, EngineLost) for outcome in outcomes.values())
         assert not any("canary" in str(outcome) for outcome in outcomes.values())
         time.sleep(0.05)
         assert not desk.engine.healthy
-        with pytest.raises(EngineFault):
+        with pytest.raises(EngineLost):
             desk.engine.submit([desk.job((5, EOS))])
     assert "planted" in caplog.text
 
@@ -119,9 +119,9 @@ def test_a_worker_that_dies_takes_its_own_jobs_and_those_that_wait_and_no_others
         runner.gate.set()
         outcomes = desk.collect(6)
         assert eventually(lambda: not desk.engine.healthy)
-        with pytest.raises(EngineFault):
+        with pytest.raises(EngineLost):
             desk.engine.submit([desk.job((5, EOS))])
-    failed = [index for index, outcome in outcomes.items() if isinstance(outcome, EngineFault)]
+    failed = [index for index, outcome in outcomes.items() if isinstance(outcome, EngineLost)]
     assert len(failed) == 4
     assert {4, 5} <= set(failed)
     assert "planted" in caplog.text

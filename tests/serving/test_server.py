@@ -128,13 +128,39 @@ async def test_what_is_not_done_when_the_drain_ends_is_unavailable():
     assert raised.value.code() == grpc.StatusCode.UNAVAILABLE
 
 
-async def test_a_dead_engine_ends_the_server_with_a_failure():
+async def test_a_dead_engine_is_started_anew_and_calls_in_it_may_try_again():
     async with running(EchoRunner(dies_at=3)) as server:
+        with pytest.raises(grpc.aio.AioRpcError) as raised:
+            await server.translate("Tom lives in Boston.")
+        assert raised.value.code() == grpc.StatusCode.UNAVAILABLE
+        assert "canary" not in str(raised.value)
+        async with asyncio.timeout(10):
+            while server.metric("lingon_engine_restarts_total", model="en-de", version="1", cause="death") < 1:  # noqa: ASYNC110
+                await asyncio.sleep(0.005)
+            while await server.health() != SERVING:  # noqa: ASYNC110
+                await asyncio.sleep(0.005)
         reply = await server.translate("Tom lives in Boston.")
-        code = await asyncio.wait_for(server.task, 10)
-    assert reply.results[0].status.code == code_pb2.INTERNAL
-    assert "canary" not in str(reply)
-    assert code == 1
+        assert reply.results[0].hypotheses[0].text == "Tom lives in Boston."
+        assert server.metric("lingon_ready") == 1
+
+
+async def test_an_engine_that_dies_too_often_ends_the_server_with_a_failure():
+    async with running(EchoRunner(dies_at=3), max_restarts=0) as server:
+        with pytest.raises(grpc.aio.AioRpcError):
+            await server.translate("Tom lives in Boston.")
+        assert await asyncio.wait_for(server.task, 10) == 1
+
+
+async def test_an_engine_that_hangs_lets_nobody_wait_and_ends_the_server_with_a_failure():
+    async with running(hang_seconds=0.2) as server:
+        server.runner.gate.clear()
+        started = time.monotonic()
+        with pytest.raises(grpc.aio.AioRpcError) as raised:
+            await server.translate("Tom", seconds=None)
+        assert raised.value.code() == grpc.StatusCode.UNAVAILABLE
+        assert time.monotonic() - started < 2
+        assert server.metric("lingon_engine_restarts_total", model="en-de", version="1", cause="hang") == 1
+        assert await asyncio.wait_for(server.task, 10) == 1
 
 
 async def test_a_port_in_use_is_one_clear_line():

@@ -1,0 +1,42 @@
+"""The gRPC ports of a server: what they take at most, and where they listen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import grpc
+
+from lingon.errors import LingonError
+from serving.settings import Settings
+
+
+def grpc_server(settings: Settings, interceptors: Sequence[grpc.aio.ServerInterceptor]) -> grpc.aio.Server:
+    """A server without services or ports yet."""
+    options = [
+        ("grpc.so_reuseport", 0),  # else a second server binds the same port and takes half of the calls
+        ("grpc.max_receive_message_length", settings.max_message_bytes),
+        ("grpc.max_send_message_length", -1),
+        ("grpc.keepalive_time_ms", 60_000),  # clients that vanished without a word are found within these two
+        ("grpc.keepalive_timeout_ms", 20_000),
+        ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
+    ]
+    if settings.max_connection_age_seconds:
+        options.append(("grpc.max_connection_age_ms", int(settings.max_connection_age_seconds * 1000)))
+    return grpc.aio.server(interceptors=interceptors, options=options)
+
+
+def bind(
+    server: grpc.aio.Server, host: str, port: int, credentials: grpc.ServerCredentials | None = None, flag: str = "port"
+) -> int:
+    """Listen; returns the port, a free one where it is 0.
+
+    flag: of the setting to change where the port is taken
+    """
+    address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    try:
+        if credentials is None:
+            return server.add_insecure_port(address)
+        return server.add_secure_port(address, credentials)
+    except RuntimeError:
+        hosts = "--host or --port" if flag == "port" else "--admin-host or --admin-port"
+        raise LingonError(f"cannot listen on {address}: it is in use or not allowed; set {hosts}") from None

@@ -1,0 +1,56 @@
+"""Looks after engines: one that died is started anew, one that hangs is given up, and everybody gets an answer."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+
+from serving.catalog import Entry
+from serving.logs import event, fault
+from serving.service import Served
+
+MINUTE = 60.0
+logger = logging.getLogger(__name__)
+
+
+class Supervisor:
+    """Remembers how often engines were started anew, so that one that dies of every request ends the server."""
+
+    def __init__(self, hang_seconds: float, max_restarts: int) -> None:
+        """hang_seconds: of one turn; max_restarts: of a model's engine within a minute."""
+        self._hang_seconds, self._max_restarts = hang_seconds, max_restarts
+        self._restarts: dict[str, deque[float]] = {}
+
+    def sick(self, entry: Entry[Served]) -> bool:
+        """Whether the engine of a model is dead or hangs."""
+        engine = entry.model.translator.engine
+        return not engine.healthy or engine.turn_seconds > self._hang_seconds
+
+    async def heal(self, entry: Entry[Served]) -> bool:
+        """Start a sick engine anew; False where the process has to end instead.
+
+        A thread that hangs in a graph cannot be ended, and may hold what its successor would need.
+        """
+        engine = entry.model.translator.engine
+        cause = "death" if not engine.healthy else "hang"
+        entry.model.metrics.restarted(cause)
+        if cause == "hang":
+            event(logger, logging.ERROR, "an engine hangs", model=entry.label, seconds=round(engine.turn_seconds, 1))
+            engine.abandon()
+            return False
+        lately = self._restarts.setdefault(entry.label, deque())
+        while lately and lately[0] < time.monotonic() - MINUTE:
+            lately.popleft()
+        if len(lately) >= self._max_restarts:
+            event(logger, logging.ERROR, "an engine died too often", model=entry.label, restarts=len(lately))
+            return False
+        lately.append(time.monotonic())
+        try:
+            await asyncio.to_thread(entry.model.translator.restart)
+        except Exception as error:
+            fault(logger, "an engine does not start again", error, model=entry.label)
+            return False
+        event(logger, logging.WARNING, "an engine was started anew", model=entry.label)
+        return True
