@@ -9,19 +9,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from lingon.errors import Cancelled, Draining, EngineLost, Expired, RequestError
+from lingon.errors import Cancelled, Draining, EngineLost, Expired, QueueFull, RequestError, WontFinish
 from serving.job import Job
 from serving.observer import Observer
-from serving.scheduler import EngineLimits, Queue, fair_share, joins, rows_of
+from serving.pace import Pace
+from serving.scheduler import EngineLimits, Queue, cost_of, fair_share, joins, rows_of
 
 
 @dataclass(slots=True)
 class _Ticket:
-    """A job that is not yet answered, when it came, and the worker that has it; none while it waits."""
+    """A job that is not yet answered, when it came and began, and the worker that has it; none while it waits."""
 
     job: Job
     came: float
     worker: int | None = None
+    began: float = math.inf
 
 
 class Orders(NamedTuple):
@@ -47,8 +49,10 @@ class Dispatcher:
         self._earliest = math.inf  # no deadline is before it
         self._rows = [0] * workers  # that each worker has
         self._turns = [0] * workers  # since each had somebody join
+        self._pace = Pace()
         self._change = threading.Condition()
         self._stopping = self._failed = False
+        self.abandoned = False  # somebody else answers for all jobs
 
     @property
     def failed(self) -> bool:
@@ -75,12 +79,29 @@ class Dispatcher:
                 raise EngineLost("the engine is started anew; try again")
             if self._stopping:
                 raise Draining("the server is shutting down")
-            self._queue.check(jobs)
+            displaced = self._queue.check(jobs)
+            self._check_time(jobs, now)
+            for job in displaced:
+                self._queue.remove(job.number)
+                self._leaving.setdefault(job.number, QueueFull("too much of this caller waits; others are let in"))
             self._queue.add(jobs)
             self._unfinished.update((job.number, _Ticket(job, now)) for job in jobs)
             self._earliest = min([self._earliest, *(job.deadline for job in jobs if job.deadline is not None)])
             self._tell()
             self._change.notify_all()
+
+    def _check_time(self, jobs: Sequence[Job], now: float) -> None:
+        """Refuse what would not be done in time, as things stand: others may still be. Where nobody waits, all try."""
+        deadline = min((job.deadline for job in jobs if job.deadline is not None), default=math.inf)
+        if deadline == math.inf:
+            return
+        needed = 0.0
+        if len(self._queue):
+            needed = self._pace.seconds_to(self._queue.ahead(jobs), max(len(job.source_ids) for job in jobs))
+        if now + needed > deadline:
+            raise WontFinish(
+                f"the deadline is in {max(deadline - now, 0):.2f} s, and the work would take about {needed:.2f} s"
+            )
 
     def cancel(self, jobs: Sequence[Job]) -> None:
         """Have these jobs leave; those that have ended are left alone."""
@@ -106,7 +127,8 @@ class Dispatcher:
                 return
             assert ticket.worker is not None
             self._rows[ticket.worker] -= rows_of(job)
-            self._leaving.pop(job.number, None)
+            if self._leaving.pop(job.number, None) is None and ticket.began < math.inf:
+                self._pace.ran(len(job.source_ids), time.monotonic() - ticket.began)
             self._tell()
             if not self._unfinished:
                 self._change.notify_all()
@@ -136,7 +158,7 @@ class Dispatcher:
     def abandon(self) -> list[Job]:
         """Take no more jobs, and forget those that are here, which are returned: nobody else will answer them."""
         with self._change:
-            self._failed = True
+            self._failed = self.abandoned = True
             jobs = [ticket.job for ticket in self._unfinished.values()]
             for job in jobs:
                 self._queue.remove(job.number)
@@ -186,9 +208,12 @@ class Dispatcher:
         jobs = self._queue.admit(self._rows[worker], self._rows[worker] + free, share)
         now = time.monotonic()
         for job in jobs:
-            self._assign(self._unfinished[job.number], worker)
-            self._observer.admitted(now - self._unfinished[job.number].came)
+            ticket = self._unfinished[job.number]
+            self._assign(ticket, worker)
+            ticket.began = now
+            self._observer.admitted(now - ticket.came)
         if jobs:
+            self._pace.took(sum(map(cost_of, jobs)), now, more=len(self._queue) > 0)
             self._turns[worker] = 0
             self._tell()
         return [(job, self._unfinished[job.number].came) for job in jobs]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -14,6 +15,7 @@ from serving.engine import Engine
 from serving.job import DecodeJob, Hypothesis, Job, Options, Scored, ScoreJob
 
 Answer = TypeVar("Answer")
+_calls = itertools.count(1)
 PATIENCE = 0.02  # seconds between two tries to find room for what belongs to an admitted text
 
 
@@ -37,8 +39,9 @@ class Asked(Generic[Answer]):
 class Flight:
     """The jobs of one request."""
 
-    def __init__(self, engine: Engine, deadline: float | None) -> None:
-        self._engine, self._deadline = engine, deadline
+    def __init__(self, engine: Engine, deadline: float | None, caller: str = "") -> None:
+        """deadline: on the clock of `time.monotonic`; caller: who takes turns with other callers."""
+        self._engine, self._deadline, self._caller, self._call = engine, deadline, caller, next(_calls)
         self._loop = asyncio.get_running_loop()
         self._bridge = Bridge(self._loop)
         self._open: dict[int, Job] = {}
@@ -61,15 +64,23 @@ class Flight:
             on_tokens=on_tokens,
             prefix=prefix,
             deadline=self._deadline,
+            caller=self._caller,
+            call=self._call,
         )
         return Asked(job, outcome)
 
     def score(self, source_ids: tuple[int, ...], target_ids: tuple[int, ...]) -> Asked[Scored]:
         """A translation to score."""
         outcome, on_done = self._outcome()
-        return Asked(
-            ScoreJob(source_ids=source_ids, target_ids=target_ids, on_done=on_done, deadline=self._deadline), outcome
+        job = ScoreJob(
+            source_ids=source_ids,
+            target_ids=target_ids,
+            on_done=on_done,
+            deadline=self._deadline,
+            caller=self._caller,
+            call=self._call,
         )
+        return Asked(job, outcome)
 
     def submit(self, asked: Sequence[Asked[Any]]) -> None:
         """Hand all of these to the engine or none; raises what `Engine.submit` raises."""

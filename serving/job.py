@@ -59,6 +59,7 @@ class DecodeJob:
     source_ids: ends with EOS
     prefix: target tokens that the translation begins with
     deadline: on the clock of `time.monotonic`, in seconds; None is never
+    caller, call: whose it is, and of which of his calls: those take turns
     on_tokens: called with every token as it is decided, for greedy jobs that stream; on the engine's thread
     on_done: called once, with the hypotheses (best first) or the error that ended the job; on the engine's thread
     """
@@ -69,6 +70,8 @@ class DecodeJob:
     on_tokens: Callable[[int], None] | None = None
     prefix: tuple[int, ...] = ()
     deadline: float | None = None
+    caller: str = ""
+    call: int = 0
     number: int = field(default_factory=lambda: next(_numbers))
 
 
@@ -97,6 +100,8 @@ class ScoreJob:
     target_ids: tuple[int, ...]
     on_done: Callable[[Scored | RequestError], None]
     deadline: float | None = None
+    caller: str = ""
+    call: int = 0
     number: int = field(default_factory=lambda: next(_numbers))
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from lingon.errors import QueueFull, SettingsError
+from serving.fairness import Turns
 from serving.job import DecodeJob, Job
 
 ROUND = 4  # turns from one admission to the next while a batch runs, see `joins`
@@ -71,15 +71,58 @@ def width_for(source_length: int) -> int:
     return width
 
 
-class Queue:
-    """The jobs that wait, in the order they came; those that came together, the longest first.
+def cost_of(job: Job) -> int:
+    """What a job takes of an engine, about: source tokens times rows."""
+    return len(job.source_ids) * rows_of(job)
 
-    Those of one call are answered together: the longest decides when, and neighbours of one length waste no padding.
+
+class _Line:
+    """What one caller has waiting: his calls take turns; of one call the longest sentence goes first."""
+
+    def __init__(self) -> None:
+        self.calls: dict[int, dict[int, Job]] = {}
+        self.begun: set[int] = set()  # calls of which something is let in already
+        self.turns: Turns[int] = Turns()
+        self.tokens = 0
+
+    def add(self, jobs: Iterable[Job]) -> None:
+        """Let these wait."""
+        for job in jobs:
+            self.calls.setdefault(job.call, {})[job.number] = job
+            self.turns.join(job.call)
+            self.tokens += len(job.source_ids)
+
+    def remove(self, job: Job) -> None:
+        """Let a job wait no more."""
+        call = self.calls[job.call]
+        del call[job.number]
+        self.tokens -= len(job.source_ids)
+        if not call:
+            del self.calls[job.call]
+            self.begun.discard(job.call)
+            self.turns.leave(job.call)
+
+    def latest(self) -> list[Job]:
+        """The last call of which nothing has begun."""
+        return next((list(jobs.values()) for call, jobs in reversed(self.calls.items()) if call not in self.begun), [])
+
+    def ahead(self, cost: int) -> int:
+        """The cost of what comes before a new call of this cost is done."""
+        return sum(min(sum(map(cost_of, jobs.values())), cost) for jobs in self.calls.values())
+
+
+class Queue:
+    """The jobs that wait. Callers take turns, and so do the calls of each: nobody waits for a flood of another's.
+
+    When it is full, whoever has the most waiting gives way to who has less (longest queue drop: Suter, Lakshman,
+    Stiliadis, Choudhury: Design Considerations for Supporting TCP with Per-flow Queueing, 1998).
     """
 
     def __init__(self, limits: EngineLimits) -> None:
         self._limits = limits
-        self._jobs: OrderedDict[int, Job] = OrderedDict()
+        self._jobs: dict[int, Job] = {}
+        self._lines: dict[str, _Line] = {}
+        self._turns: Turns[str] = Turns()
         self._tokens = self._rows = 0
 
     def __len__(self) -> int:
@@ -95,23 +138,39 @@ class Queue:
         """Rows that wait."""
         return self._rows
 
-    def check(self, jobs: Sequence[Job]) -> None:
-        """Raise QueueFull if these do not all find room."""
-        tokens = sum(len(job.source_ids) for job in jobs)
-        if len(self._jobs) + len(jobs) > self._limits.max_queue_texts:
+    def check(self, jobs: Sequence[Job]) -> list[Job]:
+        """Who has to give way so that these jobs of one call find room; raises QueueFull if they find none."""
+        texts, tokens = len(self._jobs) + len(jobs), self._tokens + sum(len(job.source_ids) for job in jobs)
+        displaced: list[Job] = []
+        if jobs and self._full(texts, tokens):
+            displaced = self._heaviest_gives(jobs)
+            texts -= len(displaced)
+            tokens -= sum(len(job.source_ids) for job in displaced)
+        if texts > self._limits.max_queue_texts:
             raise QueueFull(
                 f"{len(self._jobs)} texts wait, {len(jobs)} more would exceed the limit of "
                 f"{self._limits.max_queue_texts}"
             )
-        if self._tokens + tokens > self._limits.max_queue_tokens:
+        if tokens > self._limits.max_queue_tokens:
             raise QueueFull(
-                f"{self._tokens} source tokens wait, {tokens} more would exceed the limit of "
+                f"{self._tokens} source tokens wait, {tokens - self._tokens} more would exceed the limit of "
                 f"{self._limits.max_queue_tokens}"
             )
+        return displaced
 
-    def add(self, jobs: Iterable[Job]) -> None:
-        """Let these wait."""
+    def ahead(self, jobs: Sequence[Job]) -> int:
+        """The cost of what is done before these jobs of one call are, themselves counted."""
+        own = sum(map(cost_of, jobs))
+        line = self._lines.get(jobs[0].caller)
+        total = own + (line.ahead(own) if line else 0)
+        others = (line.tokens for caller, line in self._lines.items() if caller != jobs[0].caller)
+        return total + sum(min(tokens, total) for tokens in others)
+
+    def add(self, jobs: Sequence[Job]) -> None:
+        """Let these jobs of one call wait."""
         for job in sorted(jobs, key=lambda job: len(job.source_ids), reverse=True):
+            self._lines.setdefault(job.caller, _Line()).add([job])
+            self._turns.join(job.caller)
             self._jobs[job.number] = job
             self._tokens += len(job.source_ids)
             self._rows += rows_of(job)
@@ -122,22 +181,41 @@ class Queue:
         if job is not None:
             self._tokens -= len(job.source_ids)
             self._rows -= rows_of(job)
+            line = self._lines[job.caller]
+            line.remove(job)
+            if not line.calls:
+                del self._lines[job.caller]
+                self._turns.leave(job.caller)
         return job
 
     def admit(self, running_rows: int, most_rows: int, share: int) -> list[Job]:
-        """Take out who may join a batch of running_rows, first come first served; nobody overtakes.
+        """Take out who may join a batch of running_rows, in turn; nobody whose turn it is not overtakes.
 
         most_rows: of the batch; a job wider than that runs alone. share: rows at which the rest is left to others.
         """
         admitted: list[Job] = []
         while self._jobs and running_rows < share:
-            job = next(iter(self._jobs.values()))
+            line = self._lines[self._turns.next()]
+            job = next(iter(line.calls[line.turns.next()].values()))
             if running_rows + rows_of(job) > max(most_rows, rows_of(job)):
                 break
             running_rows += rows_of(job)
+            self._turns.charge(job.caller, cost_of(job))
+            line.turns.charge(job.call, cost_of(job))
+            line.begun.add(job.call)
             self.remove(job.number)
             admitted.append(job)
         return admitted
+
+    def _full(self, texts: int, tokens: int) -> bool:
+        return texts > self._limits.max_queue_texts or tokens > self._limits.max_queue_tokens
+
+    def _heaviest_gives(self, jobs: Sequence[Job]) -> list[Job]:
+        """The latest call of who has the most waiting, if that is more than the caller of these has with them."""
+        caller, line = max(self._lines.items(), key=lambda item: item[1].tokens)
+        own = self._lines.get(jobs[0].caller)
+        mine = (own.tokens if own else 0) + sum(len(job.source_ids) for job in jobs)
+        return line.latest() if caller != jobs[0].caller and line.tokens > mine else []
 
 
 def encoder_batches(lengths: Sequence[int], max_tokens: int) -> list[list[int]]:

@@ -70,11 +70,13 @@ class Translator:
         """Put a new engine in the place of one that died; who asks from now on finds the new one."""
         self.engine = self.engine.successor()
 
-    async def translate(self, request: pb.TranslateRequest, deadline: float | None = None) -> pb.TranslateResponse:
-        """The reply to a request; deadline is on the clock of `time.monotonic`."""
+    async def translate(
+        self, request: pb.TranslateRequest, deadline: float | None = None, caller: str = ""
+    ) -> pb.TranslateResponse:
+        """The reply to a request; deadline is on the clock of `time.monotonic`; callers take turns."""
         options = self.choose(request.options)
         results = [pb.TextResult()] * len(request.texts)
-        async with aclosing(self.run(request, options, deadline)) as events:
+        async with aclosing(self.run(request, options, deadline, caller)) as events:
             async for index, result in events:
                 assert isinstance(result, pb.TextResult)
                 results[index] = result
@@ -102,7 +104,13 @@ class Translator:
         )
 
     async def run(
-        self, request: Request, options: Chosen, deadline: float | None = None, *, streams: bool = False
+        self,
+        request: Request,
+        options: Chosen,
+        deadline: float | None = None,
+        caller: str = "",
+        *,
+        streams: bool = False,
     ) -> AsyncGenerator[Event, None]:
         """The results of a request as they come; with `streams`, the growth of each text before its result.
 
@@ -114,7 +122,7 @@ class Translator:
             for index, plan in enumerate(plans)
             if isinstance(plan, TextPlan)
         ]
-        crowd = Crowd(runs, Flight(self.engine, deadline))
+        crowd = Crowd(runs, Flight(self.engine, deadline, caller))
         try:
             self._check_room("texts", crowd.ask(streams=streams and options.streams))
             crowd.submit()
@@ -148,12 +156,14 @@ class Translator:
                 plans.append(error)
         return plans
 
-    async def score(self, request: pb.ScoreRequest, deadline: float | None = None) -> pb.ScoreResponse:
+    async def score(
+        self, request: pb.ScoreRequest, deadline: float | None = None, caller: str = ""
+    ) -> pb.ScoreResponse:
         """The model's probability of given translations."""
         if request.return_alignment:
             check_alignment(self.manifest, "return_alignment")
         plans = await self._plan_pairs(request)
-        flight = Flight(self.engine, deadline)
+        flight = Flight(self.engine, deadline, caller)
         runs = [
             plan if isinstance(plan, RequestError) else (plan, flight.score(plan.source_ids, plan.target_ids))
             for plan in plans

@@ -154,6 +154,8 @@ class Worker:
 
     def _close(self, job: Job, target_tokens: int, outcome: str, answer: Callable[[], None]) -> None:
         """Count a job, call back, and forget it; a fault in the caller's code ends nobody else's job."""
+        if self._dispatcher.abandoned:  # somebody else has answered, while this worker hung
+            return
         self._observer.ended(outcome, target_tokens)
         try:
             answer()

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 
 import pytest
 
-from lingon.errors import Cancelled, Draining, EngineLost, Expired
+from lingon.errors import Cancelled, Draining, EngineLost, Expired, QueueFull, WontFinish
 from serving.dispatcher import Dispatcher, Orders
 from serving.job import DecodeJob, Job, Options
 from serving.observer import Silent
 from serving.scheduler import ROUND, EngineLimits
 
+calls = itertools.count()
+
 
 def job(beam_size: int = 1, deadline: float | None = None) -> DecodeJob:
-    return DecodeJob(source_ids=(5, 2), options=Options(beam_size=beam_size), on_done=print, deadline=deadline)
+    return DecodeJob(
+        source_ids=(5, 2), options=Options(beam_size=beam_size), on_done=print, deadline=deadline, call=next(calls)
+    )
 
 
 def dispatcher(workers: int = 2, **limits: int) -> Dispatcher:
@@ -113,3 +118,35 @@ def test_a_long_queue_makes_nobody_join_alone_while_a_batch_runs() -> None:
         shared.close(done)
         joined.append(len(ask(shared, 0)[0]))
     assert joined == [*[0] * (ROUND - 1), ROUND] * 2
+
+
+def test_who_gives_way_in_a_full_queue_is_told_so() -> None:
+    shared = dispatcher(1, max_rows=1, max_queue_texts=2)
+    running, flood = job(), [job(), job()]
+    shared.submit([running])
+    assert ask(shared, 0)[0] == [running]
+    for call, one in enumerate(flood, 1):
+        one.caller, one.call = "flood", call
+        shared.submit([one])
+    other = job()
+    other.caller = "other"
+    shared.submit([other])
+    assert ask(shared, 0) == ([], [(flood[1], QueueFull)])
+    shared.close(flood[1])
+    shared.close(running)
+    assert ask(shared, 0)[0] == [flood[0]]
+
+
+def test_what_would_not_be_done_in_time_is_refused_where_others_wait() -> None:
+    shared = dispatcher(1, max_rows=1)
+    for _ in range(100):
+        shared.submit([job()])
+    end = time.monotonic() + 1
+    while time.monotonic() < end:  # a hundred a second or so
+        for one, _ in shared.next(0).joining:  # type: ignore[union-attr]
+            time.sleep(0.01)
+            shared.submit([job()])
+            shared.close(one)
+    with pytest.raises(WontFinish, match=r"the deadline is in 0.\d\d s, and the work would take about \d.\d\d s"):
+        shared.submit([job(deadline=time.monotonic() + 0.3)])
+    shared.submit([job(deadline=time.monotonic() + 5)])
