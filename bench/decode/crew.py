@@ -10,9 +10,9 @@ from pathlib import Path
 from types import TracebackType
 
 from bench.decode.engines import OURS, STAGGERED, Entrant, bytes_of, folder_of
-from bench.decode.process import Process
 from bench.decode.rounds import Measure, Tokens
 from bench.peers.contestant import Cell
+from bench.workers import Worker
 from lingon.bundle import Bundle
 from lingon.files import published
 
@@ -24,7 +24,7 @@ Name = tuple[str, Entrant]
 class Member:
     """An entrant that is loaded."""
 
-    process: Process
+    process: Worker
     load_s: float
     disk_mb: float
     peak_mb: float = 0.0
@@ -59,7 +59,7 @@ class Crew:
     def give(self, sources: Sequence[Sequence[int]]) -> None:
         """What everybody translates from now on."""
         for member in self.members.values():
-            member.process.ask("sources", sources=sources)
+            member.process.ask(do="sources", sources=sources)
 
     def measures(self, cell: Cell, count: int) -> dict[Name, Measure]:
         """How to ask everybody who takes this cell for its first `count` sources."""
@@ -75,15 +75,19 @@ class Crew:
         folder = folder_of(entrant.engine, self.bundle, self.cache)
         if not folder.is_dir():
             self.told(f"writing the model files of {entrant.engine}")
-            with published(folder) as part, Process(entrant.engine, entrant.label) as process:
-                process.ask("prepare", bundle=str(self.bundle.folder), folder=str(part))
+            with published(folder) as part, _worker(entrant) as process:
+                process.ask(do="prepare", bundle=str(self.bundle.folder), folder=str(part))
         self.told(f"loading {entrant.label}")
-        process = stack.enter_context(Process(entrant.engine, entrant.label))
-        load_s = process.ask("load", folder=str(folder), setting=asdict(entrant.setting))["load_s"]
+        process = stack.enter_context(_worker(entrant))
+        load_s = process.ask(do="load", folder=str(folder), setting=asdict(entrant.setting))["load_s"]
         return Member(process, load_s, bytes_of(entrant, folder, self.bundle) / 2**20)
 
 
+def _worker(entrant: Entrant) -> Worker:
+    return Worker("bench.decode.worker", entrant.engine, label=entrant.label)
+
+
 def _measure(member: Member, cell: Cell, count: int, staggered: bool, repeats: int) -> tuple[float, Tokens]:
-    answer = member.process.ask("translate", cell=asdict(cell), count=count, repeats=repeats, staggered=staggered)
+    answer = member.process.ask(do="translate", cell=asdict(cell), count=count, repeats=repeats, staggered=staggered)
     member.peak_mb = answer["peak_mb"]
     return answer["ms"], answer["outputs"]

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bench.serve.processes import errors_told
+from bench.workers import errors_told
 from lingon.bundle import open_bundle
 from lingon.errors import RequestError
 from lingon.text import Tokenizer, normalise

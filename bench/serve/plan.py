@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench.serve.figures import Objective
-from bench.serve.processes import Cores
+from bench.workers import Cores
 from lingon.bundle import Bundle
 from lingon.errors import SettingsError
 from lingon.lines import read_lines

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -12,7 +11,7 @@ from typing import Any
 
 from rich.table import Table
 
-from bench.serve.processes import Worker
+from bench.workers import Worker
 from lingon.errors import SettingsError
 from training.config import Config
 
@@ -70,10 +69,11 @@ def measure(
 ) -> list[dict[str, Any]]:
     """A row for each loop: target tokens a second of every round; one round more, the first, is not counted."""
     variables = {"OMP_NUM_THREADS": str(threads)}
-    every = frozenset(os.sched_getaffinity(0))
     found: dict[str, list[dict[str, float]]] = {each.name: [] for each in wanted}
     with ExitStack() as stack:
-        workers = {each.name: stack.enter_context(Worker("bench.train.worker", every, variables)) for each in wanted}
+        workers = {
+            each.name: stack.enter_context(Worker("bench.train.worker", environment=variables)) for each in wanted
+        }
         weights = {
             each.name: workers[each.name].ask(
                 loop=each.loop, config=prepared(config, each, rounds), folder=str(scratch / each.name)

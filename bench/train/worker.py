@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from bench.serve.processes import errors_told
 from bench.train.plain import PlainLoop
+from bench.workers import errors_told
 from lingon.text import Tokenizer
 from training.batches import drop_long, encode_pairs
 from training.config import Config, parse_config

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from bench.decode.process import Process
 from bench.decode.weights import sizes_of
+from bench.workers import Worker
 from export.graph import WeightFiles
 from export.precisions import build, weight_files
 from lingon.bundle import write_bundle
@@ -97,9 +97,12 @@ def test_an_unknown_work_is_one_line(tmp_path):
 
 
 def test_a_process_that_dies_is_one_line_with_its_last_words():
-    with Process("marian", "marian fp32 1x2") as process, pytest.raises(LingonError) as caught:
-        process.ask("load", folder="", setting={})
-    assert str(caught.value) == "marian fp32 1x2: its process ended (load): KeyError: 'marian'"
+    with (
+        Worker("bench.decode.worker", "marian", label="marian fp32 1x2") as process,
+        pytest.raises(LingonError) as caught,
+    ):
+        process.ask(do="load", folder="", setting={})
+    assert str(caught.value) == "marian fp32 1x2: its process ended: KeyError: 'marian'"
 
 
 def test_the_sizes_of_a_model_are_those_of_its_layers(tmp_path):

@@ -26,9 +26,10 @@ from bench.serve.figures import OK, Answer, Objective, Point, best, percentile, 
 from bench.serve.jobs import Closed, Load, Target, from_json, to_json
 from bench.serve.memory import CACHES, bound, loaded_mb, stated
 from bench.serve.plan import OURS, Places, Plan, System, our_command, sentences
-from bench.serve.processes import Worker, serving
+from bench.serve.processes import serving
 from bench.serve.report import draw, tables
 from bench.serve.run import measure, summary
+from bench.workers import Worker
 from export.graph import WeightFiles
 from export.precisions import build, weight_files
 from export.transformer import states
@@ -184,7 +185,7 @@ async def ask(worker: Worker, **message: Any) -> list[Answer]:
 
 @asynccontextmanager
 async def generator(texts: list[str]) -> AsyncIterator[Worker]:
-    with Worker("bench.serve.generator", EVERY) as worker:
+    with Worker("bench.serve.generator", cores=EVERY) as worker:
         await ask(worker, texts=texts)
         yield worker
 
@@ -218,12 +219,15 @@ async def test_errors_are_answers_too():
 
 
 def test_a_worker_that_ends_early_is_one_clear_line():
-    with Worker("bench.serve.arrivals", EVERY) as worker, pytest.raises(LingonError, match="ended with exit code 0"):
+    with (
+        Worker("bench.serve.arrivals", cores=EVERY) as worker,
+        pytest.raises(LingonError, match="its process ended: exit code 0"),
+    ):
         worker.ask(texts=[])
 
 
 def test_an_error_of_ours_in_a_worker_is_raised_here():
-    with Worker("bench.serve.alone", EVERY) as worker, pytest.raises(LingonError, match="gone: no bundle"):
+    with Worker("bench.serve.alone", cores=EVERY) as worker, pytest.raises(LingonError, match="gone: no bundle"):
         worker.ask(model="gone", precision=None, threads=1, texts=["Tom"])
 
 
