@@ -2,6 +2,7 @@
 # Another Python than python3: make serve PYTHON=python3.12
 
 PYTHON ?= python3
+MINUTES ?= 30
 BIN := .venv/bin
 
 # What pip installs is pinned, and so is what builds the package (two names: older and newer pip look at one each).
@@ -9,11 +10,13 @@ export PIP_CONSTRAINT := constraints.txt
 export PIP_BUILD_CONSTRAINT := constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help serve test format stubs clean
+.PHONY: help serve test chaos soak format stubs clean
 
 help:
 	@echo "make serve    serve models/en-de on 127.0.0.1:50051, metrics on :9464"
 	@echo "make test     install what tests need, then run all checks and tests"
+	@echo "make chaos    faults and floods against a real server, half an hour on 2 cores; results in bench/results"
+	@echo "make soak     mixed traffic for 30 minutes (MINUTES=...), memory, files and threads watched"
 	@echo "make format   put the code in its format, and mend what the linter can mend"
 	@echo "make stubs    generate the gRPC code again after a change in protos/"
 	@echo "make clean    remove .venv and caches"
@@ -28,6 +31,12 @@ test: .venv/test.done
 	$(BIN)/lint-imports
 	$(BIN)/python scripts/stubs.py --check
 	$(BIN)/python -m pytest
+
+chaos: .venv/test.done
+	$(BIN)/python -m chaos
+
+soak: .venv/test.done
+	$(BIN)/python -m chaos soak --minutes $(MINUTES)
 
 format: .venv/test.done
 	$(BIN)/ruff check --fix .

@@ -11,6 +11,7 @@ from pathlib import Path
 import onnxruntime as ort
 
 from export.card import model_card
+from export.golden import golden_sentences
 from export.graph import WeightFiles
 from export.precisions import KINDS, build, weight_files
 from export.proof import Proof
@@ -101,6 +102,9 @@ def export_checkpoint(
         manifest = replace(manifest, precisions={name: proof.precision(name) for name in reads})
         if manifest.shortlist is not None:
             manifest = replace(manifest, shortlist=manifest.shortlist | proof.shortlist())
+        here = [name for name in reads if KINDS[name].provider == CPU]
+        golden = golden_sentences(trial, here, [pair.source for pair in texts.held_out], say)
+    files[names.GOLDEN] = golden.to_bytes()
     files[names.CARD] = model_card(checkpoint, manifest, settings.card).encode()
     return write_bundle(folder / str(manifest.version), manifest, files)
 

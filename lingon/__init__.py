@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lingon.client import AsyncClient, Client
+    from lingon.credentials import Tls
     from lingon.errors import LingonError, ServerError
     from lingon.results import (
         Link,
@@ -46,6 +47,7 @@ __all__ = [
     "TextDone",
     "TextResult",
     "TextWarning",
+    "Tls",
     "Token",
     "TranslateOptions",
     "Translation",
@@ -53,6 +55,7 @@ __all__ = [
 
 _HOMES = {
     "lingon.client": ("AsyncClient", "Client"),
+    "lingon.credentials": ("Tls",),
     "lingon.errors": ("LingonError", "ServerError"),
     "lingon.wire": ("Sampling", "ScoreOptions", "TranslateOptions"),
 }

@@ -9,10 +9,13 @@
         <precision>/decoder_shortlist.onnx  a step that chooses among those pieces alone
         weights/*.bin                   the weights; fp32 and fp16 share what 16 bits hold exactly
         shortlist.npz                   which target pieces a source piece calls for; may be missing
+        golden.json                     sentences and what each precision for the CPU makes of them; may be missing
         tokenizer.model (or source.model and target.model)
         MODEL_CARD.md
 
-A bundle is data only, and a published version never changes.
+A bundle is data only, and a published version never changes. Nothing in its folder is a link: the folder itself may be
+reached by one. Whatever is read is a plain file, no larger than such a file may be, and is used as it was hashed; every
+value of the manifest has the type and the bounds that are declared with it below.
 
 Dimensions: batch (sentences of one encoder run), sentences (of a running batch), rows (sentences * beam_size),
 source_length, target_length, capacity (positions that a cache has room for), heads, head_dim, vocab, candidates,
@@ -23,19 +26,24 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
+import os
 import re
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, Never
 
+from lingon.declared import Few, Like, Misfit, Within, declared
 from lingon.errors import BundleError
-from lingon.files import published
+from lingon.files import published, read_plainly
+from lingon.text import BOS, EOS, PAD, UNK, Tokenizer
 
 FORMAT = 2
 MANIFEST, CARD = "manifest.json", "MODEL_CARD.md"
 ENCODER, DECODER, SCORER = "encoder.onnx", "decoder.onnx", "scorer.onnx"
 OUTPUT_ROWS, DECODER_SHORTLIST = "output_rows.onnx", "decoder_shortlist.onnx"
-WEIGHTS, SHORTLIST = "weights", "shortlist.npz"
+WEIGHTS, SHORTLIST, GOLDEN = "weights", "shortlist.npz", "golden.json"
 
 SOURCE_IDS, SOURCE_LENGTHS = "source_ids", "source_lengths"  # (batch, source_length), (batch)
 TARGET_IDS = "target_ids"  # (batch, target_length), begins with BOS
@@ -53,6 +61,25 @@ DECODER_ATTENTION = "decoder_attention"  # (batch, layers, heads, target_length,
 CROSS_ATTENTION = "cross_attention"  # (batch, layers, heads, target_length, source_length)
 
 StateKind = Literal["memory", "cache", "recurrent"]
+VARYING = {"memory": ([], ["source_length"]), "cache": (["capacity"],), "recurrent": ([],)}
+"""By kind of state, the sizes of its shape that may vary."""
+
+MOST_BYTES = {MANIFEST: 2**20, f"{WEIGHTS}/": 2**36, "": 2**28}
+"""The largest that files may be, by what their names begin with: weights have no bound but memory's, all else has."""
+
+MOST_ELEMENTS = 2**28  # of all states of one sentence, at the longest; a large model of today has a tenth of it
+
+_FILE = r"\w[\w.+ -]*"
+Word = Annotated[str, Like(r"\w[\w.+-]{0,127}", "a name of letters, digits and . + - _")]
+FileName = Annotated[str, Like(rf"(?=.{{1,128}}$){_FILE}", "the name of a file")]
+FilePath = Annotated[str, Like(rf"(?=.{{1,255}}$){_FILE}(/{_FILE})*", "a path within the bundle")]
+Line = Annotated[str, Like(r"[^\x00-\x1f\x7f]{0,500}", "one line of text")]
+Language = Annotated[str, Like(r"[A-Za-z]{2,8}([-_][A-Za-z0-9]{1,8}){0,8}", "a BCP-47 language tag")]
+Sha256 = Annotated[str, Like(r"[0-9a-f]{64}", "a SHA-256 in hexadecimal")]
+Size = Annotated[int, Within(1, 2**20)]
+Tokens = Annotated[int, Within(1, 2**15)]
+Beams = Annotated[int, Within(1, 128)]
+Place = Annotated[int, Within(0, 1023)]
 
 
 def past_name(state: str) -> str:
@@ -78,24 +105,29 @@ class State:
         the graphs of a precision.
     """
 
-    name: str
+    name: Word
     kind: StateKind
-    shape: tuple[int | str, ...]
+    shape: Annotated[tuple[Literal["source_length", "capacity"] | Size, ...], Few(8)]
 
     def sized(self, **sizes: int) -> tuple[int, ...]:
         """The shape with its names replaced by sizes."""
         return tuple(size if isinstance(size, int) else sizes[size] for size in self.shape)
+
+    @property
+    def varying(self) -> list[str]:
+        """The sizes of the shape that vary."""
+        return [size for size in self.shape if isinstance(size, str)]
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
     """Bounds of a model, in tokens with the end token counted."""
 
-    max_source_tokens: int
-    max_target_tokens: int
-    output_factor: float
-    output_extra: int
-    max_beam_size: int
+    max_source_tokens: Tokens
+    max_target_tokens: Tokens
+    output_factor: Annotated[float, Within(0, 100)]
+    output_extra: Annotated[int, Within(0, 2**15)]
+    max_beam_size: Beams
 
     def max_output(self, source_tokens: int) -> int:
         """The most target tokens for a source of source_tokens."""
@@ -106,9 +138,9 @@ class Limits:
 class Defaults:
     """How a translation is searched for where the request does not say."""
 
-    beam_size: int = 1
-    num_hypotheses: int = 1
-    length_penalty: float = 1.0
+    beam_size: Beams = 1
+    num_hypotheses: Beams = 1
+    length_penalty: Annotated[float, Within(0, 10)] = 1.0
     shortlist: bool = False
 
 
@@ -121,9 +153,9 @@ class Precision:
     weights: the files below WEIGHTS that its graphs read, by the names that the graphs know them by
     """
 
-    provider: str
-    gate: str
-    weights: tuple[str, ...]
+    provider: Word
+    gate: Line
+    weights: tuple[FileName, ...]
     report: dict[str, Any] = field(default_factory=dict)
 
 
@@ -131,31 +163,31 @@ class Precision:
 class Alignment:
     """Which rows of the cross-attention tell alignments: their mean over these heads of this layer."""
 
-    layer: int
-    heads: tuple[int, ...]
+    layer: Place
+    heads: Annotated[tuple[Place, ...], Few(1024)]
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
     """All that a bundle declares of itself."""
 
-    name: str
-    version: int
-    created: str
-    source_language: str
-    target_language: str
-    architecture: str
-    source_vocab: int
-    target_vocab: int
+    name: Word
+    version: Annotated[int, Within(1, 2**31 - 1)]
+    created: Line
+    source_language: Language
+    target_language: Language
+    architecture: Line
+    source_vocab: Size
+    target_vocab: Size
     special_ids: dict[str, int]
     limits: Limits
     defaults: Defaults
-    candidates: int
-    states: tuple[State, ...]
-    precisions: dict[str, Precision]
+    candidates: Annotated[int, Within(1, 2048)]
+    states: Annotated[tuple[State, ...], Few(4096)]
+    precisions: dict[Word, Precision]
     alignment: Alignment
     shortlist: dict[str, Any] | None = None  # what its gate found; None where the bundle has no shortlist
-    checksums: dict[str, str] = field(default_factory=dict)
+    checksums: Annotated[dict[FilePath, Sha256], Few(1000)] = field(default_factory=dict)
     format: int = FORMAT
 
     def states_of(self, kind: StateKind) -> tuple[State, ...]:
@@ -171,30 +203,52 @@ class Manifest:
     def from_bytes(cls, content: bytes, origin: Path) -> Manifest:
         """The manifest that was written; origin is named in errors."""
         try:
-            values = json.loads(content)
+            values = json.loads(content, parse_constant=_no_number)
             found = values.pop("format")
         except (ValueError, AttributeError, KeyError, TypeError, RecursionError):
             raise BundleError(f"{origin}: not a manifest") from None
         if found != FORMAT:
-            raise BundleError(f"{origin}: bundle format {found!r}; this version of Lingon reads format {FORMAT}")
+            shown = repr(found)[:60]
+            raise BundleError(f"{origin}: bundle format {shown}; this version of Lingon reads format {FORMAT}")
         values.pop("digest", None)
         try:
-            manifest = cls(
-                **{
-                    **values,
-                    "limits": Limits(**values["limits"]),
-                    "defaults": Defaults(**values["defaults"]),
-                    "states": tuple(State(**{**state, "shape": tuple(state["shape"])}) for state in values["states"]),
-                    "precisions": {name: _precision(value) for name, value in values["precisions"].items()},
-                    "alignment": Alignment(values["alignment"]["layer"], tuple(values["alignment"]["heads"])),
-                }
-            )
+            manifest = declared(cls, {**values, "format": found})
             intact = manifest.to_bytes() == content
-        except (TypeError, KeyError, AttributeError, ValueError):
-            raise BundleError(f"{origin}: lacks or adds a field of format {FORMAT}") from None
+            problem = next(manifest._contradictions(), None)
+        except Misfit as error:
+            raise BundleError(f"{origin}: {error}") from None
+        except (ValueError, RecursionError):
+            raise BundleError(f"{origin}: not a manifest") from None
         if not intact:
             raise BundleError(f"{origin}: was altered (its digest does not fit)")
+        if problem is not None:
+            raise BundleError(f"{origin}: {problem}")
         return manifest
+
+    def _contradictions(self) -> Iterator[str]:
+        """What cannot be, of values that each could."""
+        limits, defaults = self.limits, self.defaults
+        special = {"pad": PAD, "bos": BOS, "eos": EOS, "unk": UNK}
+        if self.special_ids != special:
+            yield f"special_ids must be {special}, got {self.special_ids}"
+        least = min(2 * limits.max_beam_size, self.target_vocab)
+        if not least <= self.candidates <= self.target_vocab:
+            yield f"candidates must be {least} to {self.target_vocab}, got {self.candidates}"
+        if limits.max_output(1) < 1:
+            yield "limits.output_extra must be at least 1 where limits.output_factor is below 1"
+        if defaults.beam_size > limits.max_beam_size:
+            yield f"defaults.beam_size must be 1 to {limits.max_beam_size}, got {defaults.beam_size}"
+        if defaults.num_hypotheses > defaults.beam_size:
+            yield f"defaults.num_hypotheses must be 1 to {defaults.beam_size}, got {defaults.num_hypotheses}"
+        if len({state.name for state in self.states}) < len(self.states):
+            yield "states: two have one name"
+        for place, state in enumerate(self.states):
+            if state.varying not in VARYING[state.kind]:
+                yield f"states[{place}].shape does not vary as that of a {state.kind}: {list(state.shape)}"
+        sizes = {"source_length": limits.max_source_tokens, "capacity": limits.max_target_tokens}
+        elements = sum(math.prod(state.sized(**sizes)) for state in self.states)
+        if elements > MOST_ELEMENTS:
+            yield f"states must come to {MOST_ELEMENTS:,} numbers for a sentence at most, come to {elements:,}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,10 +268,7 @@ class Bundle:
         path = self.folder / name
         if name not in self.manifest.checksums:
             raise BundleError(f"{path}: the manifest does not list it")
-        try:
-            content = path.read_bytes()
-        except OSError as error:
-            raise BundleError(f"{path}: {error.strerror}") from None
+        content = _read(self.folder, name)
         if hashlib.sha256(content).hexdigest() != self.manifest.checksums[name]:
             raise BundleError(f"{path}: was altered (its SHA-256 is not the one in {MANIFEST})")
         return content
@@ -232,21 +283,26 @@ class Bundle:
 
     def tokenizer_files(self) -> list[bytes]:
         """The sentencepiece models: one for both sides, or source and target."""
-        return [self.read(name) for name in sorted(self.manifest.checksums) if re.fullmatch(r"\w+\.model", name)]
+        found = tuple(sorted(name for name in self.manifest.checksums if re.fullmatch(r"\w+\.model", name)))
+        if found not in (Tokenizer.JOINT, Tokenizer.SEPARATE):
+            raise BundleError(f"{self.folder}: has no tokenizer, or several: {', '.join(found) or 'no .model file'}")
+        return [self.read(name) for name in found]
 
     def verify(self) -> None:
-        """Read every file once; the error names the first that is missing, altered or not listed."""
-        for name in self.manifest.checksums:
-            self.read(name)
+        """Read every file once; the error names the first that is not listed, missing or altered."""
         for path in sorted(self.folder.rglob("*")):
             name = path.relative_to(self.folder).as_posix()
+            if path.is_symlink():
+                raise BundleError(f"{path}: is a link; a bundle holds none")
             if not path.is_dir() and name != MANIFEST and name not in self.manifest.checksums:
                 raise BundleError(f"{path}: the manifest does not list it")
+        for name in self.manifest.checksums:
+            self.read(name)
 
 
 def is_bundle(path: Path) -> bool:
     """Whether path is a bundle or the folder of a model's versions."""
-    return (path / MANIFEST).is_file() or bool(versions(path))
+    return _declares(path) or bool(versions(path))
 
 
 def versions(path: Path) -> list[int]:
@@ -254,22 +310,18 @@ def versions(path: Path) -> list[int]:
     if not path.is_dir():
         return []
     numbered = (child for child in path.iterdir() if re.fullmatch(r"[1-9]\d*", child.name))
-    return sorted(int(child.name) for child in numbered if (child / MANIFEST).is_file())
+    return sorted(int(child.name) for child in numbered if _declares(child))
 
 
 def open_bundle(path: Path) -> Bundle:
     """The bundle at path, or the highest version below it; only its manifest is read yet."""
     folder = path
-    if not (path / MANIFEST).is_file():
+    if not _declares(path):
         found = versions(path)
         if not found:
             raise BundleError(f"{path}: no bundle (no {MANIFEST}) and no version of one")
         folder = path / str(found[-1])
-    try:
-        content = (folder / MANIFEST).read_bytes()
-    except OSError as error:
-        raise BundleError(f"{folder / MANIFEST}: {error.strerror}") from None
-    return Bundle(folder, Manifest.from_bytes(content, folder / MANIFEST))
+    return Bundle(folder, Manifest.from_bytes(_read(folder, MANIFEST), folder / MANIFEST))
 
 
 def write_bundle(folder: Path, manifest: Manifest, files: dict[str, bytes]) -> Bundle:
@@ -277,6 +329,7 @@ def write_bundle(folder: Path, manifest: Manifest, files: dict[str, bytes]) -> B
     sums = {name: hashlib.sha256(content).hexdigest() for name, content in sorted(files.items())}
     values = {entry.name: getattr(manifest, entry.name) for entry in fields(manifest)}
     complete = Manifest(**{**values, "checksums": sums})
+    Manifest.from_bytes(complete.to_bytes(), folder / MANIFEST)  # what would be refused is not published
     try:
         with published(folder) as part:
             for name, content in files.items():
@@ -288,8 +341,22 @@ def write_bundle(folder: Path, manifest: Manifest, files: dict[str, bytes]) -> B
     return Bundle(folder, complete)
 
 
-def _precision(values: dict[str, Any]) -> Precision:
-    return Precision(**{**values, "weights": tuple(values["weights"])})
+def _declares(folder: Path) -> bool:
+    """Whether there is anything by the name of a manifest: one that is no file is refused, not passed over."""
+    return os.path.lexists(folder / MANIFEST)
+
+
+def _read(folder: Path, name: str) -> bytes:
+    """The bytes of a file of a bundle that is as plain and as small as it has to be."""
+    most = next(most for begin, most in MOST_BYTES.items() if name.startswith(begin))
+    try:
+        return read_plainly(folder, name, most)
+    except OSError as error:
+        raise BundleError(f"{folder / name}: {error.strerror}") from None
+
+
+def _no_number(name: str) -> Never:
+    raise ValueError(name)
 
 
 def _dump(value: Any) -> bytes:

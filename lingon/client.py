@@ -14,6 +14,7 @@ import grpc
 import grpc.aio
 
 from lingon.calls import STREAM, Calls, Send, Sleep, StreamReader, Talk
+from lingon.credentials import Tls, authorization
 from lingon.errors import ServerError
 from lingon.results import ModelInfo, ScoreResult, StreamEvent, TextResult
 from lingon.retry import Retry
@@ -27,6 +28,8 @@ Metadata = Sequence[tuple[str, str | bytes]]
 Result = TypeVar("Result")
 
 CHANNEL_OPTIONS = (
+    # a name with many addresses, as a headless service has, is many replicas: each gets its part of the calls
+    ("grpc.service_config", '{"loadBalancingConfig": [{"round_robin": {}}]}'),
     ("grpc.enable_retries", 0),  # `Retry` says what is tried again, and tests count it
     ("grpc.initial_reconnect_backoff_ms", 100),  # by default a second: all retries would find the same dead channel
     ("grpc.max_reconnect_backoff_ms", 2000),
@@ -43,7 +46,8 @@ class _Connected:
         *,
         timeout: float = 30.0,
         retries: int | Retry = 3,
-        tls: bool | grpc.ChannelCredentials = False,
+        tls: bool | Tls | grpc.ChannelCredentials = False,
+        api_key: str | None = None,
         metadata: Metadata = (),
     ) -> None:
         """Connects when first used.
@@ -51,13 +55,22 @@ class _Connected:
         target: host:port of the server
         timeout: seconds for each request, its retries included; a long list of texts is several requests
         retries: of a request that fails with UNAVAILABLE, or all about them
-        tls: True for the system's roots of trust, or credentials of your own
-        metadata: sent with every call, such as ("authorization", "Bearer ...")
+        tls: True for the system's roots of trust, a `lingon.Tls` for your own, or credentials as gRPC makes them
+        api_key: shown with every call; without TLS whoever is on the way can read it
+        metadata: sent with every call
         """
         self.target = target
         self._calls = Calls(timeout=timeout, retry=retries if isinstance(retries, Retry) else Retry(retries=retries))
-        self._credentials = grpc.ssl_channel_credentials() if tls is True else tls or None
-        self._metadata = tuple(metadata)
+        self._options: tuple[tuple[str, Any], ...] = CHANNEL_OPTIONS
+        self._credentials: grpc.ChannelCredentials | None = None
+        if tls is True or isinstance(tls, Tls):
+            tls = Tls() if tls is True else tls
+            self._credentials = tls.credentials()
+            if tls.server_name is not None:
+                self._options += (("grpc.ssl_target_name_override", tls.server_name),)
+        elif tls:
+            self._credentials = tls
+        self._metadata = (*metadata, *([] if api_key is None else [authorization(api_key)]))
         self._channel: Any = None
         self._opening = threading.Lock()
 
@@ -66,9 +79,9 @@ class _Connected:
         with self._opening:
             if self._channel is None:  # not before: a channel of asyncio belongs to the loop that it is made in
                 self._channel = (
-                    make.insecure_channel(self.target, CHANNEL_OPTIONS)
+                    make.insecure_channel(self.target, self._options)
                     if self._credentials is None
-                    else make.secure_channel(self.target, self._credentials, CHANNEL_OPTIONS)
+                    else make.secure_channel(self.target, self._credentials, self._options)
                 )
         method = step.method
         kind = self._channel.unary_stream if method.streams else self._channel.unary_unary

@@ -28,6 +28,8 @@ ORDER = (
     "serve",
     "doctor",
     "healthcheck",
+    "models",
+    "keys",
     "bench",
 )
 """The verbs in the order of the work; metadata keeps none. A verb of another package comes after them."""

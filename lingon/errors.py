@@ -23,6 +23,8 @@ LingonError                     one clear line for a person; exit code 1
     |-- EngineLost              UNAVAILABLE         the engine failed and is started anew; safe to retry
     |-- Unauthenticated         UNAUTHENTICATED     no key, or none that is known
     |-- Forbidden               PERMISSION_DENIED   the key does not open this door
+    |-- ChangeRefused           FAILED_PRECONDITION  a change to the models that the bundle or what is served forbids
+    |-- ChangeUnderWay          ABORTED             another change to the models is not done yet
     `-- EngineFault             INTERNAL            decoding failed; the cause is in the server's log
 """
 
@@ -214,6 +216,20 @@ class Forbidden(RequestError):
 
     code = code_pb2.PERMISSION_DENIED
     reason = "PERMISSION_DENIED"
+
+
+class ChangeRefused(RequestError):
+    """A change to what is served is not made: the bundle, or what is served already, does not allow it."""
+
+    code = code_pb2.FAILED_PRECONDITION
+    reason = "CHANGE_REFUSED"
+
+
+class ChangeUnderWay(RequestError):
+    """A change to what is served is not made because another one is not done yet."""
+
+    code = code_pb2.ABORTED
+    reason = "CHANGE_UNDER_WAY"
 
 
 class EngineFault(RequestError):

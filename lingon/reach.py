@@ -10,6 +10,7 @@ from typing import Any
 
 from lingon.calls import DEFAULT_MAX_TEXTS, SCORE, TRANSLATE, Send, Sleep
 from lingon.client import DEFAULT_SERVER, Client
+from lingon.credentials import Credentials
 from lingon.errors import LingonError, RequestError, ServerError, SettingsError
 from lingon.extras import found, needed_by
 from lingon.retry import Retry
@@ -23,6 +24,7 @@ class Where:
     model: with server the name of a model there; without it the path of a bundle
     device, precision: of a bundle in this process
     timeout: seconds for each request
+    credentials: how the server is trusted, and what it is shown
     """
 
     server: str | None = None
@@ -30,6 +32,7 @@ class Where:
     device: str | None = None
     precision: str | None = None
     timeout: float = 60.0
+    credentials: Credentials | None = None
 
     @property
     def here(self) -> bool:
@@ -51,7 +54,8 @@ def connected(where: Where) -> Iterator[Client]:
     """A client of what is to translate; it waits where the queue is full, until the timeout."""
     retry = Retry(longest_pause=1.0, wait_when_full=True)
     if not where.here:
-        with Client(server_address(where.server), timeout=where.timeout, retries=retry) as client:
+        address, shown = server_address(where.server), (where.credentials or Credentials()).arguments()
+        with Client(address, timeout=where.timeout, retries=retry, **shown) as client:
             yield client
         return
     entry = found("lingon.translators").get("local")

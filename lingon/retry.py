@@ -16,7 +16,8 @@ class Retry:
 
     retries: after the first try; only UNAVAILABLE is tried again, translating being safe to repeat
     first_pause, longest_pause: in seconds; where the server names a pause (RetryInfo), it is kept at least
-    wait_when_full: a full queue is waited for too, as often as the deadline allows; for those who send in bulk
+    wait_when_full: a full queue and a used-up quota are waited for too, as often as the deadline allows; for those who
+        send in bulk
     """
 
     retries: int = 3
@@ -35,7 +36,7 @@ class Retry:
         remaining: seconds to the deadline; no try begins after it
         random: a number from 0 to 1
         """
-        full = self.wait_when_full and error.reason == "QUEUE_FULL"
+        full = self.wait_when_full and error.reason in ("QUEUE_FULL", "QUOTA_EXCEEDED")
         if not full and (error.code != code_pb2.UNAVAILABLE or failures > self.retries):
             return None
         drawn = min(self.first_pause * 2.0 ** min(failures - 1, 32), self.longest_pause) * (1 + random()) / 2

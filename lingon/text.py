@@ -6,6 +6,7 @@ import re
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,7 +26,24 @@ _INVISIBLE = re.compile("[\u0000-\u0008\u000e-\u001f\u007f-\u009f\u00ad\u200b\u2
 
 def normalise(text: str) -> str:
     """Invisible control characters removed, NFC, runs of white space made one space."""
-    return " ".join(unicodedata.normalize("NFC", _INVISIBLE.sub("", text)).split())
+    return " ".join(unicodedata.normalize("NFC", _in_order(_INVISIBLE.sub("", text))).split())
+
+
+def _in_order(text: str) -> str:
+    """The same for NFC, with the marks on each letter in their order.
+
+    unicodedata sorts them by insertion: 16,000 marks on one letter took it 70 ms, 128,000 took 19 s. So it gets them
+    sorted, where a text is long enough for that to matter.
+    """
+    if len(text) <= LONG or text.isascii():
+        return text
+    letters = "".join(unicodedata.normalize("NFD", letter) for letter in text)
+    runs = groupby(letters, lambda letter: unicodedata.combining(letter) > 0)
+    return "".join("".join(sorted(run, key=unicodedata.combining) if marks else run) for marks, run in runs)
+
+
+LONG = 1000
+"""Characters up to which the order of marks takes no time worth mentioning, a quarter of a millisecond at worst."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +64,8 @@ class Tokenizer:
     def __init__(self, source: bytes, target: bytes | None = None) -> None:
         """source, target: serialised sentencepiece models; without target, source serves both."""
         self._models = (source,) if target is None else (source, target)
-        self.source = _load(source)
-        self.target = self.source if target is None else _load(target)
+        self.source = _load(source, (self.JOINT if target is None else self.SEPARATE)[0])
+        self.target = self.source if target is None else _load(target, self.SEPARATE[1])
 
     @classmethod
     def read(cls, folder: Path) -> Tokenizer:
@@ -102,13 +120,13 @@ class Tokenizer:
         return _spans(self.target, text)
 
 
-def _load(model: bytes) -> sentencepiece.SentencePieceProcessor:
+def _load(model: bytes, name: str) -> sentencepiece.SentencePieceProcessor:
     import sentencepiece
 
     try:
         return sentencepiece.SentencePieceProcessor(model_proto=model)
     except RuntimeError as error:
-        raise BundleError(f"tokenizer: not a sentencepiece model ({error})") from None
+        raise BundleError(f"{name}: not a sentencepiece model ({error})") from None
 
 
 def _spans(processor: sentencepiece.SentencePieceProcessor, text: str) -> list[Piece]:

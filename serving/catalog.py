@@ -50,18 +50,22 @@ class Catalog(Generic[Model]):
             pair = f"{source or 'any language'} to {target or 'any language'}"
             if model:
                 raise InvalidRequest("model", f"model {named[0].label} does not translate from {pair}")
-            raise NotServed(f"{source}-{target}", f"no model translates from {pair}; served: {self._served()}")
+            raise NotServed(f"{source}-{target}", f"no model translates from {pair}; served: {self.listing()}")
         if len(fitting) > 1:
             raise InvalidRequest(
                 "model", f"several models fit; name one of {', '.join(entry.label for entry in fitting)}"
             )
         return fitting[0].model
 
+    def listing(self) -> str:
+        """What is served, for people."""
+        return ", ".join(f"{entry.label} ({entry.source} to {entry.target})" for entry in self.entries)
+
     def _named(self, model: str) -> list[Entry[Model]]:
         found = [entry for entry in self.entries if entry.label == model]
         found = found or [entry for entry in self._highest() if entry.name == model]
         if not found:
-            raise NotServed(model[:128], f"model {model[:128]!r} is not served; served: {self._served()}")
+            raise NotServed(model[:128], f"model {model[:128]!r} is not served; served: {self.listing()}")
         return found
 
     def _highest(self) -> list[Entry[Model]]:
@@ -80,9 +84,6 @@ class Catalog(Generic[Model]):
         far = [(_far(wanted, entry), entry) for entry in entries]
         reachable = [steps for steps, _ in far if steps is not None]
         return [entry for steps, entry in far if steps is not None and steps == min(reachable)]
-
-    def _served(self) -> str:
-        return ", ".join(f"{entry.label} ({entry.source} to {entry.target})" for entry in self.entries)
 
 
 def _far(wanted: tuple[str, str], entry: Entry[Model]) -> int | None:

@@ -1,13 +1,40 @@
-"""The gRPC ports of a server: what they take at most, and where they listen."""
+"""The gRPC ports of a server: what they take at most, whom they let in, and where they listen."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 
 import grpc
 
 from lingon.errors import LingonError
-from serving.settings import Settings
+from serving.access import Access
+from serving.keyring import Keyring
+from serving.logs import event
+from serving.settings import LOOPBACK, Settings
+from serving.sturdy import sturdy_server
+from serving.tls import server_credentials
+
+logger = logging.getLogger(__name__)
+
+
+class Locks:
+    """What the ports of a server ask of those who come: TLS, a certificate, an API key; all as the settings say."""
+
+    def __init__(self, settings: Settings) -> None:
+        """Read what is needed; raises SettingsError."""
+        self._settings = settings
+        self._keyring = Keyring(settings.api_keys) if settings.api_keys is not None else None
+        if settings.api_keys is not None and settings.tls_certificate is None and settings.host not in LOOPBACK:
+            event(logger, logging.WARNING, "API keys travel in the clear: without TLS here, there must be some before")
+
+    def credentials(self) -> grpc.ServerCredentials | None:
+        """For one port: gRPC asks each for new files apart."""
+        return server_credentials(self._settings)
+
+    def interceptors(self, *, admin: bool = False) -> list[grpc.aio.ServerInterceptor]:
+        """What calls pass before they are read; admin: on the admin port."""
+        return [Access(self._keyring, admin=admin)] if self._keyring is not None else []
 
 
 def grpc_server(settings: Settings, interceptors: Sequence[grpc.aio.ServerInterceptor]) -> grpc.aio.Server:
@@ -22,7 +49,8 @@ def grpc_server(settings: Settings, interceptors: Sequence[grpc.aio.ServerInterc
     ]
     if settings.max_connection_age_seconds:
         options.append(("grpc.max_connection_age_ms", int(settings.max_connection_age_seconds * 1000)))
-    return grpc.aio.server(interceptors=interceptors, options=options)
+    doorkeepers = [each for each in interceptors if isinstance(each, Access)]
+    return sturdy_server(interceptors, options, lambda metadata: [each.check(metadata) for each in doorkeepers])
 
 
 def bind(

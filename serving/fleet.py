@@ -12,7 +12,7 @@ from serving.catalog import Catalog, Entry
 from serving.faults import Faults
 from serving.loading import load_translator
 from serving.logs import event
-from serving.metrics import Metrics
+from serving.metrics import Metrics, ModelMetrics
 from serving.onnx_runner import CPU, CUDA
 from serving.service import Served
 from serving.settings import Settings
@@ -27,13 +27,23 @@ class Fleet:
     def __init__(self, settings: Settings, metrics: Metrics, load: Callable[..., Translator] = load_translator) -> None:
         """load: makes a model of a bundle."""
         self.catalog: Catalog[Served] = Catalog([])
+        self.leaving: list[Entry[Served]] = []  # no request goes there any more; some may be inside
         self._settings, self._metrics, self._load = settings, metrics, load
         self._faults = Faults.parse(settings.failpoints) if settings.failpoints else None
 
     def load(self, bundle: Bundle) -> Entry[Served]:
-        """A model that is warm and not yet published."""
-        manifest, settings, start = bundle.manifest, self._settings, time.perf_counter()
-        metrics, limits = self._metrics.model(manifest.name, manifest.version), settings.engine_limits()
+        """A model that is proven, warm and not yet published."""
+        manifest = bundle.manifest
+        metrics = self._metrics.model(manifest.name, manifest.version)
+        try:
+            served = Served(self._loaded(bundle, metrics), metrics, bundle.folder)
+        except BaseException:
+            self._metrics.gone(metrics)
+            raise
+        return Entry(manifest.name, manifest.version, manifest.source_language, manifest.target_language, served)
+
+    def _loaded(self, bundle: Bundle, metrics: ModelMetrics) -> Translator:
+        settings, limits, start = self._settings, self._settings.engine_limits(), time.perf_counter()
         if self._faults is not None:
             self._faults.reach("load")
         translator = self._load(
@@ -46,10 +56,11 @@ class Fleet:
             limits=limits,
             observer=metrics,
             faults=self._faults,
+            golden=True,
         )
         seconds = time.perf_counter() - start
         metrics.fallback.set(settings.device == "auto" and _has_fallen_back(bundle, translator.provider))
-        metrics.loaded(translator.describe(), manifest.architecture, limits, seconds, translator.graph_bytes)
+        metrics.loaded(translator.describe(), bundle.manifest.architecture, limits, seconds, translator.graph_bytes)
         event(
             logger,
             logging.INFO,
@@ -59,23 +70,50 @@ class Fleet:
             precision=translator.precision,
             seconds=round(seconds, 2),
             graph_bytes=translator.graph_bytes,
-            state_bytes=translator.engine.state_bytes(manifest.defaults.beam_size),
+            state_bytes=translator.engine.state_bytes(bundle.manifest.defaults.beam_size),
         )
-        served = Served(translator, metrics)
-        return Entry(manifest.name, manifest.version, manifest.source_language, manifest.target_language, served)
+        return translator
 
     def load_all(self, bundles: Sequence[Bundle]) -> list[Entry[Served]]:
         """One after the other."""
         return [self.load(bundle) for bundle in bundles]
 
-    def publish(self, entries: Sequence[Entry[Served]]) -> None:
-        """Serve these, and what is served already."""
-        self.catalog = Catalog([*self.catalog.entries, *entries])
+    def publish(self, entries: Sequence[Entry[Served]], instead_of: Sequence[Entry[Served]] = ()) -> None:
+        """Serve these, and what is served already save `instead_of`, all at once; what leaves is to be retired."""
+        stay = [entry for entry in self.catalog.entries if entry not in instead_of]
+        self.catalog = Catalog([*stay, *entries])
+        self.leaving += instead_of
+
+    async def retire(self, entry: Entry[Served]) -> None:
+        """Let the requests inside a model that leaves end, then free what it holds."""
+        served, patience = entry.model, self._settings.drain_seconds
+        if not await served.visitors.empty(patience):
+            event(logger, logging.WARNING, "calls are cut off", model=entry.label, after_seconds=patience)
+        await self._end(served)
+        self.leaving.remove(entry)
+        self._metrics.gone(served.metrics)
+        event(logger, logging.INFO, "unloaded", model=entry.label)
+
+    @property
+    def watched(self) -> list[Entry[Served]]:
+        """The models whose engines have to live."""
+        return [entry for entry in (*self.catalog.entries, *self.leaving) if not entry.model.gone]
+
+    @property
+    def names(self) -> list[str]:
+        """What health calls the models that are served."""
+        return sorted({f"model/{entry.name}" for entry in self.catalog.entries})
 
     async def stop(self) -> None:
         """Cut off whatever is still decoded."""
-        for entry in self.catalog.entries:
-            await asyncio.to_thread(entry.model.translator.engine.stop, 0)
+        for entry in self.watched:
+            await self._end(entry.model)
+
+    async def _end(self, served: Served) -> None:
+        """End an engine for good."""
+        async with served.care:
+            served.gone = True
+            await asyncio.to_thread(served.translator.engine.stop, 0)
 
 
 def _has_fallen_back(bundle: Bundle, provider: str) -> bool:

@@ -1,33 +1,67 @@
-"""Whether requests are let in, and how many are inside."""
+"""How many requests are inside, and whether more are let in."""
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from lingon.errors import Draining
 
+ROUND = 0.005  # seconds
+QUIET_ROUNDS = 10
 
-class Gate:
-    """Closed until the server is ready and again when it goes; on the event loop only."""
+
+class Visitors:
+    """Counts who is inside; on the event loop only."""
 
     def __init__(self) -> None:
-        self._closed: str | None = "the server is starting"
-        self._inside = 0
+        self.inside = 0
         self._left = asyncio.Event()
 
     @contextmanager
     def passing(self) -> Iterator[None]:
-        """A request on its way through; raises Draining where the gate is closed."""
-        if self._closed is not None:
-            raise Draining(f"{self._closed}; try again")
-        self._inside += 1
+        """A request on its way through."""
+        self.inside += 1
         try:
             yield
         finally:
-            self._inside -= 1
+            self.inside -= 1
             self._left.set()
+
+    async def empty(self, seconds: float) -> bool:
+        """Wait until nobody is inside, for so many seconds at most; returns whether nobody is."""
+        try:
+            async with asyncio.timeout(seconds):
+                while self.inside:
+                    self._left.clear()
+                    await self._left.wait()
+        except TimeoutError:
+            return False
+        return True
+
+
+class Gate(Visitors):
+    """Closed until the server is ready and again when it goes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._closed: str | None = "the server is starting"
+        self._refused = 0
+
+    @contextmanager
+    def passing(self) -> Iterator[None]:
+        """A request on its way through; raises Draining where the gate is closed."""
+        self.check()
+        with super().passing():
+            yield
+
+    def check(self) -> None:
+        """Raises Draining where the gate is closed."""
+        if self._closed is not None:
+            self._refused += 1
+            raise Draining(f"{self._closed}; try again")
 
     def open(self) -> None:
         """Let requests in."""
@@ -37,13 +71,14 @@ class Gate:
         """Let no more requests in."""
         self._closed = "the server is shutting down"
 
-    async def empty(self, seconds: float) -> bool:
-        """Wait until nobody is inside, for so many seconds at most; returns whether nobody is."""
-        try:
-            async with asyncio.timeout(seconds):
-                while self._inside:
-                    self._left.clear()
-                    await self._left.wait()
-        except TimeoutError:
-            return False
-        return True
+    async def quiet(self, seconds: float) -> None:
+        """Wait until nobody comes to the closed gate any more, for so many seconds at most.
+
+        gRPC hands over one call at a time. Those of a burst that it has not handed over when it is stopped would end
+        with CANCELLED, which nobody tries again. Rounds are counted rather than time: on a busy machine they last.
+        """
+        end, rounds = time.monotonic() + seconds, 0
+        while rounds < QUIET_ROUNDS and time.monotonic() < end:
+            before = self._refused
+            await asyncio.sleep(ROUND)
+            rounds = rounds + 1 if self._refused == before else 0

@@ -8,20 +8,25 @@ import re
 import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import aclosing, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
+from functools import partial
+from inspect import isawaitable
 from typing import Any, TypeAlias
 
 import grpc
 from google.protobuf.message import DecodeError
-from google.rpc import code_pb2, status_pb2
+from google.rpc import code_pb2, error_details_pb2, status_pb2
 
 from lingon.errors import InvalidRequest, RequestError
 from lingon.translation.v1 import translation_pb2 as pb
-from serving.logs import event, fault
-from serving.metrics import Metrics
+from serving.access import charged
+from serving.logs import CallLog, fault
+from serving.metrics import METHODS, Metrics
 from serving.status import to_status
+from serving.tracing import Silent, Tracer, enter
 
 REQUEST_ID = "x-request-id"
+RETRY_AFTER = "retry-after-ms"
 ON_THE_WAY = 0.2  # seconds that a call may take from its caller to us
 _SANE_ID = re.compile(r"[A-Za-z0-9_.:/+=-]{1,128}")
 _STATUS_DETAILS = "grpc-status-details-bin"
@@ -32,95 +37,161 @@ Context = grpc.aio.ServicerContext[Any, Any]
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 
 
-class Guard(grpc.aio.ServerInterceptor):
-    """Guards the calls of TranslationService; health and reflection go their way."""
+class Shield(grpc.aio.ServerInterceptor):
+    """Surrounds every call of a port, of whatever service: no error leaves it but as a status that we chose.
 
-    def __init__(self, metrics: Metrics) -> None:
-        self._metrics = metrics
+    gRPC would send the text of an error to the client, under the status UNKNOWN.
+    """
+
+    def __init__(self) -> None:
+        self._log = CallLog(logger)
 
     async def intercept_service(
         self,
         continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler | None]],
         handler_call_details: grpc.HandlerCallDetails,
     ) -> Handler | None:
-        """The handler of a call, guarded."""
-        handler = await continuation(handler_call_details)
+        """The handler of a call, guarded; None for a method that is not there, which gRPC answers itself."""
         method = handler_call_details.method
-        if handler is None or not method.startswith(_SERVICE):
-            return handler
-        name, parse = method.removeprefix(_SERVICE), handler.request_deserializer
-        # The guard parses: what cannot be parsed would end with a status that is not ours.
-        if handler.response_streaming:
-            guarded = self._stream(handler.unary_stream, parse, name)
-            return grpc.unary_stream_rpc_method_handler(guarded, None, handler.response_serializer)
-        return grpc.unary_unary_rpc_method_handler(
-            self._unary(handler.unary_unary, parse, name), None, handler.response_serializer
-        )
+        try:
+            handler = await continuation(handler_call_details)
+        except Exception as error:
+            handler, method = grpc.stream_stream_rpc_method_handler(_raising(error)), ""  # it may be made up
+        return _guarded(handler, partial(self._watched, method)) if handler is not None else None
 
-    def _unary(self, behaviour: Any, parse: Any, method: str) -> Any:
-        async def call(raw: bytes, context: Context) -> Any:
-            async with self._watched(method, context):
-                return await behaviour(_parsed(raw, parse), context)
-
-        return call
-
-    def _stream(self, behaviour: Any, parse: Any, method: str) -> Any:
-        async def call(raw: bytes, context: Context) -> None:
-            # Closed here and at once: left to the garbage collector, a cancelled call would go on decoding.
-            async with self._watched(method, context), aclosing(behaviour(_parsed(raw, parse), context)) as replies:
-                async for reply in replies:
-                    await context.write(reply)
-
-        return call
+    def _watched(self, method: str, context: Context) -> AbstractAsyncContextManager[None]:
+        """What a call is served in: it ends the call with the right status."""
+        return self._ended(method, context)
 
     @asynccontextmanager
-    async def _watched(self, method: str, context: Context) -> AsyncIterator[None]:
-        """Count and time a call, and end it with the right status."""
-        request_id, start = _request_id(context), time.perf_counter()
+    async def _ended(self, method: str, context: Context) -> AsyncIterator[None]:
+        request_id = request_id_of(context)
+        context.set_trailing_metadata(((REQUEST_ID, request_id),))
+        try:
+            yield
+        except (asyncio.CancelledError, grpc.aio.AbortError):
+            raise
+        except Exception as error:
+            failure = _failure(error, {"method": method, "request_id": request_id})
+        else:
+            return
+        self._log.tell(code_pb2.Code.Name(failure.code), request_id=request_id)
+        await abort(context, failure, request_id)
+
+
+class Guard(Shield):
+    """Counts, times and follows the calls of TranslationService as well."""
+
+    def __init__(self, metrics: Metrics, tracer: Tracer | None = None) -> None:
+        super().__init__()
+        self._metrics, self._tracer = metrics, tracer or Silent()
+
+    def _watched(self, method: str, context: Context) -> AbstractAsyncContextManager[None]:
+        name = method.removeprefix(_SERVICE)
+        if name in METHODS and method.startswith(_SERVICE):  # a label is never what a client makes up
+            return self._counted(name, context)
+        return super()._watched(method, context)
+
+    @asynccontextmanager
+    async def _counted(self, method: str, context: Context) -> AsyncIterator[None]:
+        request_id, start = request_id_of(context), time.perf_counter()
         code: int = code_pb2.OK
         failure: status_pb2.Status | None = None
+        trace = enter(self._tracer.call(method, request_id, context.invocation_metadata() or ()))
+        ids = {"request_id": request_id} | ({"trace_id": trace.trace_id} if trace.trace_id else {})
         self._metrics.in_flight.inc()
         context.set_trailing_metadata(((REQUEST_ID, request_id),))
         try:
             yield
-        except RequestError as error:
-            code, failure = error.code, to_status(error)
-            self._metrics.rejected.labels(error.reason).inc()
         except asyncio.CancelledError:
             code = code_pb2.DEADLINE_EXCEEDED if is_late(context) else code_pb2.CANCELLED
             raise
         except Exception as error:
-            code = code_pb2.INTERNAL
-            fault(logger, "a call failed", error, method=method, request_id=request_id)
-            message = f"internal error; the server's log has its cause under request id {request_id}"
-            failure = status_pb2.Status(code=code, message=message)
+            failure = _failure(error, {"method": method, **ids})
+            code = failure.code
+            if isinstance(error, RequestError):
+                self._metrics.rejected.labels(error.reason).inc()
         finally:
             seconds, name = time.perf_counter() - start, code_pb2.Code.Name(code)
             self._metrics.in_flight.dec()
             self._metrics.requests.labels(method, name).inc()
             self._metrics.duration.labels(method).observe(seconds)
-            event(
-                logger,
-                logging.DEBUG,
-                "call",
-                method=method,
-                code=name,
-                milliseconds=round(seconds * 1000, 1),
-                request_id=request_id,
-            )
+            self._log.tell(name, method=method, milliseconds=round(seconds * 1000, 1), **ids)
+            trace.end(code)
         if failure is not None:  # counted first: who has the answer finds it in the figures
-            await _abort(context, failure, request_id)
+            await abort(context, failure, request_id)
 
 
-def _parsed(raw: bytes, parse: Callable[[bytes], Any]) -> Any:
+def _guarded(handler: Handler, watched: Callable[[Context], AbstractAsyncContextManager[None]]) -> Handler:
+    """The same behaviour within `watched`. It parses here: what cannot be would end with a status that is not ours."""
+    parse = handler.request_deserializer or bytes
+    behaviour: Any = handler.unary_unary or handler.unary_stream or handler.stream_unary or handler.stream_stream
+    read: Any = partial(_each if handler.request_streaming else parsed, parse=parse)
+
+    async def unary(raw: Any, context: Context) -> Any:
+        async with watched(context):
+            request = read(raw)
+            with charged(request):
+                return await behaviour(request, context)
+
+    async def stream(raw: Any, context: Context) -> None:
+        async with watched(context):
+            request = read(raw)
+            with charged(request):
+                replies = behaviour(request, context)
+                if isawaitable(replies):  # it writes them itself
+                    await replies
+                    return
+                # Closed here and at once: left to the garbage collector, a cancelled call would go on decoding.
+                async with aclosing(replies):
+                    async for reply in replies:
+                        await context.write(reply)
+
+    made = stream if handler.response_streaming else unary
+    return _MAKERS[handler.request_streaming, handler.response_streaming](made, None, handler.response_serializer)
+
+
+_MAKERS: dict[tuple[bool, bool], Callable[..., Handler]] = {
+    (False, False): grpc.unary_unary_rpc_method_handler,
+    (False, True): grpc.unary_stream_rpc_method_handler,
+    (True, False): grpc.stream_unary_rpc_method_handler,
+    (True, True): grpc.stream_stream_rpc_method_handler,
+}
+
+
+def _raising(error: Exception) -> Any:
+    async def fail(requests: AsyncIterator[bytes], context: Context) -> None:
+        raise error
+
+    return fail
+
+
+def _failure(error: Exception, ids: dict[str, str]) -> status_pb2.Status:
+    """The status of an error; of one that nobody expected the log tells, and the status has no word of it."""
+    if isinstance(error, RequestError):
+        return to_status(error)
+    if isinstance(error, NotImplementedError):  # a method of a service that gRPC brings
+        return status_pb2.Status(code=code_pb2.UNIMPLEMENTED, message="the method is not implemented")
+    fault(logger, "a call failed", error, **ids)
+    message = f"internal error; the server's log has its cause under request id {ids['request_id']}"
+    return status_pb2.Status(code=code_pb2.INTERNAL, message=message)
+
+
+async def _each(requests: AsyncIterator[bytes], parse: Callable[[bytes], Any]) -> AsyncIterator[Any]:
+    async for raw in requests:
+        yield parsed(raw, parse)
+
+
+def parsed(raw: bytes, parse: Callable[[bytes], Any]) -> Any:
+    """The message of a call; raises InvalidRequest where the bytes are none."""
     try:
         return parse(raw)
     except DecodeError:
         raise InvalidRequest("request", "the request cannot be parsed; strings must be valid UTF-8") from None
 
 
-def _request_id(context: Context) -> str:
-    """The client's own, if it is one that may stand in a log; else a new one."""
+def request_id_of(context: Context) -> str:
+    """A call's id: the client's own, if it is one that may stand in a log; else a new one."""
     for name, value in context.invocation_metadata() or ():
         if name == REQUEST_ID and _SANE_ID.fullmatch(str(value)):
             return str(value)
@@ -142,12 +213,14 @@ def time_left(context: Context) -> float | None:
     return context.time_remaining()
 
 
-async def _abort(context: Context, status: status_pb2.Status, request_id: str) -> None:
-    await context.abort(
-        _GRPC_CODES[status.code],
-        status.message,
-        ((_STATUS_DETAILS, status.SerializeToString()), (REQUEST_ID, request_id)),
-    )
+async def abort(context: Context, status: status_pb2.Status, request_id: str) -> None:
+    """End a call with a status; when it is worth asking again is told twice, for clients that unpack no details."""
+    trailers: list[tuple[str, str | bytes]] = [(_STATUS_DETAILS, status.SerializeToString()), (REQUEST_ID, request_id)]
+    retry = error_details_pb2.RetryInfo()
+    for detail in status.details:
+        if detail.Unpack(retry):
+            trailers.append((RETRY_AFTER, str(retry.retry_delay.ToMilliseconds())))
+    await context.abort(_GRPC_CODES[status.code], status.message, tuple(trailers))
 
 
 _GRPC_CODES: dict[int, grpc.StatusCode] = {code.value[0]: code for code in grpc.StatusCode}

@@ -52,6 +52,21 @@ class Hypothesis:
     finished: bool
 
 
+@dataclass(slots=True)
+class Stamps:
+    """When the phases of a job began and it ended, on the clock of `time.monotonic`; on the engine's thread.
+
+    asked: by whoever asked for it
+    begun: its run of the encoder, or of the scorer
+    encoded: and decoding began
+    """
+
+    asked: float
+    begun: float | None = None
+    encoded: float | None = None
+    ended: float | None = None
+
+
 @dataclass(eq=False, kw_only=True, slots=True)
 class DecodeJob:
     """One sentence to translate.
@@ -62,6 +77,7 @@ class DecodeJob:
     caller, call: whose it is, and of which of his calls: those take turns
     on_tokens: called with every token as it is decided, for greedy jobs that stream; on the engine's thread
     on_done: called once, with the hypotheses (best first) or the error that ended the job; on the engine's thread
+    stamps: where somebody wants to know when what happened
     """
 
     source_ids: tuple[int, ...]
@@ -72,6 +88,7 @@ class DecodeJob:
     deadline: float | None = None
     caller: str = ""
     call: int = 0
+    stamps: Stamps | None = None
     number: int = field(default_factory=lambda: next(_numbers))
 
 
@@ -94,6 +111,7 @@ class ScoreJob:
 
     source_ids: ends with EOS
     target_ids: without begin and end token
+    stamps: as of a DecodeJob
     """
 
     source_ids: tuple[int, ...]
@@ -102,6 +120,7 @@ class ScoreJob:
     deadline: float | None = None
     caller: str = ""
     call: int = 0
+    stamps: Stamps | None = None
     number: int = field(default_factory=lambda: next(_numbers))
 
 

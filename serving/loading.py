@@ -7,10 +7,12 @@ from pathlib import Path
 
 from lingon.bundle import Bundle, is_bundle, open_bundle
 from lingon.errors import BundleError, SettingsError
+from serving import fit
 from serving.cores import engines_by_default, threads_for
 from serving.device import choose
 from serving.engine import Engine
 from serving.faults import Faults, FaultyRunner
+from serving.golden import prove
 from serving.observer import Observer
 from serving.onnx_runner import CPU, load_runner
 from serving.scheduler import EngineLimits
@@ -33,6 +35,7 @@ def load_translator(
     shortlist: bool | None = None,
     observer: Observer | None = None,
     faults: Faults | None = None,
+    golden: bool = False,
 ) -> Translator:
     """The model of a bundle, every byte of it verified, warmed up and ready.
 
@@ -40,6 +43,7 @@ def load_translator(
     threads: cores that each of them computes on, while the others do too; without it they share what there is
     shortlist: whether one is used where a request does not say; None is as the bundle says
     faults: what goes wrong on purpose
+    golden: whether it is proven first that it translates here as at its export
     Raises SettingsError where one is to be used and there is none.
     """
     choice = choose(bundle, device, precision)
@@ -50,6 +54,9 @@ def load_translator(
         threads = threads_for(engines)
     # A session's threads are those of its pool and the one that calls: every engine's own.
     runner = load_runner(bundle, choice.precision, threads=engines * threads, apart=1 + engines * (threads - 1))
+    fit.check(bundle, choice.precision, runner)
+    if golden:
+        prove(bundle, runner, choice.precision, workers=engines)
     engine = Engine(FaultyRunner(runner, faults) if faults else runner, limits, observer, workers=engines)
     if shortlist and runner.shortlist is None:
         raise SettingsError(f"shortlist: {bundle.label} has none for {choice.precision}")

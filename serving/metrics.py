@@ -6,6 +6,7 @@ import platform
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
+from typing import TypeVar
 
 import onnxruntime
 from google.rpc import code_pb2
@@ -18,8 +19,11 @@ from serving.scheduler import EngineLimits
 METHODS = tuple(method.name for method in pb.DESCRIPTOR.services_by_name["TranslationService"].methods)
 CODES = tuple(code_pb2.Code.keys())
 MODEL = ("model", "version")
+Family = TypeVar("Family", Counter, Gauge, Histogram)
 REQUEST_SECONDS = (0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1.0, 2.0, 5.0, 10.0, 30.0)
 STEP_SECONDS = (0.0002, 0.0005, 0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
+CHANGES = ("loaded", "unloaded", "refused")  # outcomes of changes to what is served
+KEPT = 4  # models that are gone whose counters stay, so that the last scrapes before and after they went find them
 LAG_SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 ROWS = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 256)
 
@@ -67,6 +71,12 @@ class Metrics:
             buckets=LAG_SECONDS,
         )
         ProcessCollector(registry=registry)
+        self.changes = Counter(
+            "lingon_model_changes",
+            "Models loaded and unloaded while the server serves, and changes refused",
+            ("outcome",),
+            registry=registry,
+        )
         build = Gauge(
             "lingon_build_info",
             "1; what serves is in the labels",
@@ -82,11 +92,22 @@ class Metrics:
             self.texts.labels(code)
         for reason in sorted(set(reasons())):
             self.rejected.labels(reason)
+        for outcome in CHANGES:
+            self.changes.labels(outcome)
         self._model = _ModelFamilies(registry)
+        self._gone: dict[tuple[str, str], ModelMetrics] = {}  # the counters of these are still there, oldest first
 
     def model(self, name: str, number: int) -> ModelMetrics:
-        """The observer of one served model's engine."""
+        """The observer of one served model's engine; its counters go on where it was served not long ago."""
+        self._gone.pop((name, str(number)), None)
         return ModelMetrics(self._model, (name, str(number)))
+
+    def gone(self, model: ModelMetrics) -> None:
+        """A model is served no more: its gauges go at once, its counters when some more models went after it."""
+        model.forget(Gauge)
+        self._gone[model.labels] = model
+        for labels in list(self._gone)[:-KEPT]:
+            self._gone.pop(labels).forget(Counter, Histogram)
 
     @contextmanager
     def count_texts(self, count: int, is_late: Callable[[], bool]) -> Iterator[Texts]:
@@ -164,31 +185,44 @@ class ModelMetrics:
     """The figures of one served model: see serving.observer.Observer."""
 
     def __init__(self, families: _ModelFamilies, labels: tuple[str, str]) -> None:
-        self._info, self._labels = families.info, labels
-        self.queue_duration = families.queue_duration.labels(*labels)
-        self.encoder_duration = families.encoder_duration.labels(*labels)
-        self.step_duration = families.step_duration.labels(*labels)
-        self.time_to_first_token = families.first_token.labels(*labels)
-        self.batch_rows = families.batch_rows.labels(*labels)
-        self.computed_rows = families.computed_rows.labels(*labels)
-        self.live_rows = families.live_rows.labels(*labels)
-        self.source_tokens = families.source_tokens.labels(*labels)
-        self.padded_tokens = families.padded_tokens.labels(*labels)
-        self.target_tokens = families.target_tokens.labels(*labels)
-        self.past_copied = families.past_copied.labels(*labels)
-        self.truncated = families.truncated.labels(*labels)
-        self.split = families.split.labels(*labels)
-        self.queue_depth = families.queue_depth.labels(*labels)
-        self.queue_tokens = families.queue_tokens.labels(*labels)
-        self.queue_limit = families.queue_limit.labels(*labels)
-        self.queue_tokens_limit = families.queue_tokens_limit.labels(*labels)
-        self.running = families.running.labels(*labels)
-        self.state_bytes = families.state_bytes.labels(*labels)
-        self.graph_bytes = families.graph_bytes.labels(*labels)
-        self.load_duration = families.load_duration.labels(*labels)
-        self.fallback = families.fallback.labels(*labels)
-        self._restarts = {cause: families.restarts.labels(*labels, cause) for cause in ("death", "hang")}
-        self.outcomes = {name: families.sentences.labels(*labels, name) for name in ["OK", *sorted(set(reasons()))]}
+        self.labels = labels
+        self._families = families
+        self._series: list[tuple[Counter | Gauge | Histogram, tuple[str, ...]]] = []
+        self.queue_duration = self._child(families.queue_duration)
+        self.encoder_duration = self._child(families.encoder_duration)
+        self.step_duration = self._child(families.step_duration)
+        self.time_to_first_token = self._child(families.first_token)
+        self.batch_rows = self._child(families.batch_rows)
+        self.computed_rows = self._child(families.computed_rows)
+        self.live_rows = self._child(families.live_rows)
+        self.source_tokens = self._child(families.source_tokens)
+        self.padded_tokens = self._child(families.padded_tokens)
+        self.target_tokens = self._child(families.target_tokens)
+        self.past_copied = self._child(families.past_copied)
+        self.truncated = self._child(families.truncated)
+        self.split = self._child(families.split)
+        self.queue_depth = self._child(families.queue_depth)
+        self.queue_tokens = self._child(families.queue_tokens)
+        self.queue_limit = self._child(families.queue_limit)
+        self.queue_tokens_limit = self._child(families.queue_tokens_limit)
+        self.running = self._child(families.running)
+        self.state_bytes = self._child(families.state_bytes)
+        self.graph_bytes = self._child(families.graph_bytes)
+        self.load_duration = self._child(families.load_duration)
+        self.fallback = self._child(families.fallback)
+        self._restarts = {cause: self._child(families.restarts, cause) for cause in ("death", "hang")}
+        self.outcomes = {name: self._child(families.sentences, name) for name in ["OK", *sorted(set(reasons()))]}
+
+    def _child(self, family: Family, *more: str) -> Family:
+        """This model's series of a family."""
+        self._series.append((family, (*self.labels, *more)))
+        return family.labels(*self.labels, *more)
+
+    def forget(self, *kinds: type[Counter | Gauge | Histogram]) -> None:
+        """Take the series of these kinds of families away."""
+        for family, labels in self._series:
+            if isinstance(family, kinds):
+                family.remove(*labels)
 
     def loaded(
         self, model: pb.Model, architecture: str, limits: EngineLimits, seconds: float, graph_bytes: int
@@ -196,7 +230,7 @@ class ModelMetrics:
         """The model is ready to serve."""
         self.graph_bytes.set(graph_bytes)
         pair = (model.source_language_code, model.target_language_code)
-        self._info.labels(*self._labels, *pair, model.precision, model.provider, architecture).set(1)
+        self._child(self._families.info, *pair, model.precision, model.provider, architecture).set(1)
         self.load_duration.set(seconds)
         self.queue_limit.set(limits.max_queue_texts)
         self.queue_tokens_limit.set(limits.max_queue_tokens)

@@ -27,6 +27,17 @@ from serving.shortlist import Shortlist
 CPU, CUDA = "CPUExecutionProvider", cuda.PROVIDER
 
 
+class NotLoaded(BundleError):
+    """A graph that the runtime does not take.
+
+    ours: what we say of it, without the runtime's own words, which are for whoever has the bundle in front of him
+    """
+
+    def __init__(self, ours: str, cause: str) -> None:
+        super().__init__(f"{ours} ({cause})")
+        self.ours = ours
+
+
 def load_runner(bundle: Bundle, precision: str, threads: int, apart: int | None = None) -> OnnxRunner:
     """The graphs of one precision, on the provider that they are built for, every byte checked.
 
@@ -134,7 +145,7 @@ def _session(
             graph, options, providers=[provider], disabled_optimizers=["SkipLayerNormFusion"]
         )
     except Exception as error:
-        raise BundleError(f"{origin}: onnxruntime does not load it ({str(error).splitlines()[0]})") from None
+        raise NotLoaded(f"{origin}: onnxruntime does not load it", str(error).splitlines()[0]) from None
     session.disable_fallback()
     if provider not in session.get_providers():
         raise DeviceError(f"{origin}: {provider} was asked for and is not there; see `lingon doctor`")

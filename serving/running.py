@@ -16,6 +16,7 @@ from serving.job import Hypothesis, Job, Scored
 from serving.options import Chosen
 from serving.planning import TextPlan, max_output
 from serving.results import PartFound, refused, text_of, translated
+from serving.tracing import current
 
 Hypotheses = tuple[Hypothesis, ...]
 
@@ -35,6 +36,11 @@ class TextRun:
         if on_growth is not None:
             self.growth = JoinedGrowth(self._tokenizer, len(self._plan.parts))
         self._asked = [self._ask_part(flight, place, on_growth) for place in range(len(self._plan.parts))]
+        return self.asked
+
+    @property
+    def asked(self) -> list[Asked[Hypotheses]]:
+        """All jobs of this text."""
         return [asked for part in self._asked for asked in part]
 
     def grown(self) -> str:
@@ -77,7 +83,8 @@ class TextRun:
 
     async def _part(self, place: int) -> list[PartFound]:
         answers = [await asked.answer() for asked in self._asked[place]]
-        found = [PartFound(one, text_of(self._tokenizer, one.tokens)) for answer in answers for one in answer]
+        with current().phase("detokenise", self.index):
+            found = [PartFound(one, text_of(self._tokenizer, one.tokens)) for answer in answers for one in answer]
         if self.growth is not None:
             self.growth.finish(place, found[0].text)
         return found
@@ -88,7 +95,9 @@ class TextRun:
             [flight.score(part.source_ids, one.hypothesis.tokens) for one in hypotheses]
             for part, hypotheses in zip(self._plan.parts, found, strict=True)
         ]
-        await flight.submit_patiently([one for part in asked for one in part])
+        flat = [one for part in asked for one in part]
+        with current().following((self.index, one) for one in flat):
+            await flight.submit_patiently(flat)
         return [
             [PartFound(one.hypothesis, one.text, await ask.answer()) for one, ask in zip(ones, asks, strict=True)]
             for ones, asks in zip(found, asked, strict=True)
@@ -113,7 +122,8 @@ class Crowd:
 
     def submit(self) -> None:
         """Hand all to the engine or none."""
-        self._flight.submit(self._asked)
+        with current().following((run.index, one) for run in self._runs for one in run.asked):
+            self._flight.submit(self._asked)
         for run in self._runs:
             task = asyncio.create_task(run.result(self._flight))
             task.add_done_callback(lambda _: self._change.set())

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import logging
 import os
 import shutil
 import signal
 import sys
-import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
@@ -22,19 +20,24 @@ from grpc_reflection.v1alpha import reflection
 from lingon.bundle import Bundle
 from lingon.translation.v1 import translation_pb2 as pb
 from lingon.translation.v1 import translation_pb2_grpc as pb_grpc
-from serving.catalog import Catalog
-from serving.doors import bind, grpc_server
+from serving.admin import open_admin
+from serving.aside import aside
+from serving.catalog import Catalog, Entry
+from serving.changes import Changes
+from serving.doors import Locks, bind, grpc_server
 from serving.endpoint import Endpoint
 from serving.fleet import Fleet
 from serving.gate import Gate
 from serving.guard import Guard
+from serving.health import Health
 from serving.loading import bundles, load_translator
-from serving.logs import event
+from serving.logs import event, unexpected
 from serving.metrics import Metrics
 from serving.pulse import measure_lag
 from serving.service import Served, TranslationService
 from serving.settings import Settings
 from serving.supervisor import Supervisor
+from serving.tracing import open_tracer
 from serving.translator import Translator
 
 SERVICE = pb.DESCRIPTOR.services_by_name["TranslationService"].full_name
@@ -43,7 +46,6 @@ HEARTBEAT = 0.25  # seconds between two looks at the engines
 LAST_WORDS = 1.0  # seconds for calls that were cut off to tell their clients
 
 logger = logging.getLogger(__name__)
-Result = TypeVar("Result")
 
 
 class Server:
@@ -53,30 +55,44 @@ class Server:
         self, settings: Settings, announce: Callable[[str], None], load: Callable[..., Translator] = load_translator
     ) -> None:
         """announce: is told one line when the server is ready; load: makes a model of a bundle."""
-        self._settings, self._announce = settings, announce
+        self._settings, self._announce, self._locks = settings, announce, Locks(settings)
+        self._tracer = open_tracer(traces=settings.traces)
         self.metrics = Metrics()
-        self.port = self.metrics_port = 0  # real ones once it is bound
+        self.port = self.metrics_port = self.admin_port = 0  # real ones once it is bound
         self.bound = asyncio.Event()
         self.abandoned = False  # a thread still loads or hangs, which cannot be interrupted
         self._gate, self._stopping = Gate(), asyncio.Event()
         self._fleet = Fleet(settings, self.metrics, load)
+        self._changes = Changes(self._fleet, self.metrics, settings.models, self._published)
         self._supervisor = Supervisor(settings.hang_seconds, settings.max_restarts)
         self._service = TranslationService(self._gate, self.metrics, settings.max_texts, lambda: self._fleet.catalog)
-        self._health = health.aio.HealthServicer()
+        self._health = Health()
         self._serving = False
-        self._names = ["", SERVICE]
+        self._names = ["", SERVICE]  # of which health tells the same
+        self._admin: grpc.aio.Server | None = None
 
     async def run(self) -> int:
         """Serve until a signal comes or an engine dies; returns the exit code."""
         settings, found = self._settings, bundles(self._settings.models)
         self._names += sorted({f"model/{bundle.manifest.name}" for bundle in found})
         self._listen_to_signals(on=True)
+        asyncio.get_running_loop().set_exception_handler(unexpected)
         pulse = asyncio.create_task(measure_lag(self.metrics.loop_lag.observe))
         with Endpoint(
             settings.metrics_host, settings.metrics_port, self.metrics.registry, self._is_serving
         ) as endpoint:
             server = self._grpc_server()
-            self.port, self.metrics_port = bind(server, settings.host, settings.port), endpoint.port
+            self.port = bind(server, settings.host, settings.port, self._locks.credentials())
+            self.metrics_port = endpoint.port
+            if settings.admin_port is not None:
+                self._admin, self.admin_port = await open_admin(
+                    settings,
+                    self._fleet,
+                    self._changes,
+                    self._gate,
+                    self._locks.interceptors(admin=True),
+                    self._locks.credentials(),
+                )
             await self._tell(NOT_SERVING)
             await server.start()
             self.bound.set()
@@ -108,7 +124,7 @@ class Server:
                 loop.remove_signal_handler(number)
 
     def _grpc_server(self) -> grpc.aio.Server:
-        server = grpc_server(self._settings, [Guard(self.metrics)])
+        server = grpc_server(self._settings, [Guard(self.metrics, self._tracer), *self._locks.interceptors()])
         pb_grpc.add_TranslationServiceServicer_to_server(self._service, server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
         if self._settings.reflection:
@@ -117,7 +133,7 @@ class Server:
 
     async def _load(self, found: Sequence[Bundle]) -> bool:
         """Load all models; False if a signal came first."""
-        loading = _on_thread(partial(self._fleet.load_all, found))
+        loading = aside(partial(self._fleet.load_all, found), "loading")
         stopping = asyncio.create_task(self._stopping.wait())
         both: set[asyncio.Future[Any]] = {loading, stopping}
         await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
@@ -135,9 +151,9 @@ class Server:
     async def _serve(self) -> int:
         """Serve; then drain. The exit code tells whether it was by intent."""
         while not self._stopping.is_set():
-            if sick := [entry for entry in self._fleet.catalog.entries if self._supervisor.sick(entry)]:
+            if sick := [entry for entry in self._fleet.watched if self._supervisor.sick(entry)]:
                 await self._set_serving(False)
-                if not all([await self._supervisor.heal(entry) for entry in sick]):
+                if not all([await self._heal(entry) for entry in sick]):
                     self.abandoned = True  # a thread that hangs would hold up an orderly end
                     return 1
                 await self._set_serving(True)
@@ -148,6 +164,18 @@ class Server:
                 continue
         await self._drain()
         return 0
+
+    async def _heal(self, entry: Entry[Served]) -> bool:
+        """As the supervisor says; unless it is gone by then."""
+        async with entry.model.care:
+            return entry.model.gone or await self._supervisor.heal(entry)
+
+    async def _published(self) -> None:
+        """Other models are served: health has their names."""
+        before, self._names = self._names, ["", SERVICE, *self._fleet.names]
+        for name in set(before).difference(self._names):
+            await self._health.forget(name)
+        await self._tell(SERVING if self._serving else NOT_SERVING)
 
     async def _drain(self) -> None:
         """Say NOT_SERVING, let load balancers notice, refuse what is new, wait for what is inside."""
@@ -162,9 +190,14 @@ class Server:
 
     async def _close(self, server: grpc.aio.Server) -> None:
         self._gate.close()
+        self._changes.close()
         await self._fleet.stop()
         await self._gate.empty(LAST_WORDS)
-        await server.stop(LAST_WORDS)
+        await self._gate.quiet(LAST_WORDS)
+        for each in filter(None, (self._admin, server)):
+            await each.stop(LAST_WORDS)
+        self.abandoned = self.abandoned or self._changes.busy
+        await self._tracer.close()
         event(logger, logging.INFO, "stopped")
 
     async def _set_serving(self, serving: bool) -> None:
@@ -191,20 +224,6 @@ def serve(settings: Settings, announce: Callable[[str], None]) -> int:
         return code
 
     return asyncio.run(live())
-
-
-def _on_thread(work: Callable[[], Result]) -> asyncio.Future[Result]:
-    """Work on a thread that nobody has to wait for."""
-    future: concurrent.futures.Future[Result] = concurrent.futures.Future()
-
-    def run() -> None:
-        try:
-            future.set_result(work())
-        except BaseException as error:
-            future.set_exception(error)
-
-    threading.Thread(target=run, name="loading", daemon=True).start()
-    return asyncio.wrap_future(future)
 
 
 def _ready_line(catalog: Catalog[Served], settings: Settings, port: int, metrics_port: int) -> str:

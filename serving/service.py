@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import aclosing
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import aclosing, contextmanager
+from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -14,22 +16,32 @@ import grpc
 from lingon.errors import Expired, InvalidRequest
 from lingon.translation.v1 import translation_pb2 as pb
 from lingon.translation.v1 import translation_pb2_grpc as pb_grpc
+from serving.access import caller_of
 from serving.catalog import Catalog
-from serving.gate import Gate
+from serving.gate import Gate, Visitors
 from serving.guard import is_late, time_left
 from serving.metrics import Metrics, ModelMetrics
+from serving.tracing import current
 from serving.translator import Translator
 
 Context = grpc.aio.ServicerContext[Any, Any]
 Request = pb.TranslateRequest | pb.TranslateStreamRequest | pb.ScoreRequest
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(eq=False, slots=True)
 class Served:
-    """A model that is served, and its figures."""
+    """A model that is served, its figures, and who is inside.
+
+    care: held while its engine is started anew or ended for good, so that neither happens amid the other
+    gone: its engine was ended for good
+    """
 
     translator: Translator
     metrics: ModelMetrics
+    folder: Path
+    visitors: Visitors = field(default_factory=Visitors)
+    care: asyncio.Lock = field(default_factory=asyncio.Lock)
+    gone: bool = False
 
 
 class TranslationService(pb_grpc.TranslationServiceServicer):
@@ -41,9 +53,12 @@ class TranslationService(pb_grpc.TranslationServiceServicer):
 
     async def Translate(self, request: pb.TranslateRequest, context: Context) -> pb.TranslateResponse:
         """See the proto file."""
-        with self._gate.passing(), self._metrics.count_texts(len(request.texts), partial(is_late, context)) as texts:
-            served = self._served(request, "texts", len(request.texts))
-            response = await served.translator.translate(request, _deadline(context))
+        with (
+            self._gate.passing(),
+            self._metrics.count_texts(len(request.texts), partial(is_late, context)) as texts,
+            self._served(request, "texts", len(request.texts)) as served,
+        ):
+            response = await served.translator.translate(request, _deadline(context), caller_of(context))
             for result in response.results:
                 served.metrics.answered(result)
                 texts.ended(result.status.code)
@@ -53,12 +68,17 @@ class TranslationService(pb_grpc.TranslationServiceServicer):
         self, request: pb.TranslateStreamRequest, context: Context
     ) -> AsyncIterator[pb.TranslateStreamResponse]:
         """See the proto file."""
-        with self._gate.passing(), self._metrics.count_texts(len(request.texts), partial(is_late, context)) as texts:
-            served = self._served(request, "texts", len(request.texts))
+        with (
+            self._gate.passing(),
+            self._metrics.count_texts(len(request.texts), partial(is_late, context)) as texts,
+            self._served(request, "texts", len(request.texts)) as served,
+        ):
             translator = served.translator
             options = translator.choose(request.options)
             yield pb.TranslateStreamResponse(start=translator.start(options))
-            async with aclosing(translator.run(request, options, _deadline(context), streams=True)) as events:
+            async with aclosing(
+                translator.run(request, options, _deadline(context), caller_of(context), streams=True)
+            ) as events:
                 async for index, event in events:
                     if isinstance(event, str):
                         yield pb.TranslateStreamResponse(delta=pb.TextDelta(text_index=index, text=event))
@@ -69,9 +89,12 @@ class TranslationService(pb_grpc.TranslationServiceServicer):
 
     async def Score(self, request: pb.ScoreRequest, context: Context) -> pb.ScoreResponse:
         """See the proto file."""
-        with self._gate.passing(), self._metrics.count_texts(len(request.pairs), partial(is_late, context)) as texts:
-            served = self._served(request, "pairs", len(request.pairs))
-            response = await served.translator.score(request, _deadline(context))
+        with (
+            self._gate.passing(),
+            self._metrics.count_texts(len(request.pairs), partial(is_late, context)) as texts,
+            self._served(request, "pairs", len(request.pairs)) as served,
+        ):
+            response = await served.translator.score(request, _deadline(context), caller_of(context))
             for result in response.results:
                 texts.ended(result.status.code)
             return response
@@ -82,10 +105,16 @@ class TranslationService(pb_grpc.TranslationServiceServicer):
             models = [entry.model.translator.describe() for entry in self._catalog().entries]
             return pb.ListModelsResponse(models=models, max_texts=self._max_texts)
 
-    def _served(self, request: Request, field: str, count: int) -> Served:
+    @contextmanager
+    def _served(self, request: Request, field: str, count: int) -> Iterator[Served]:
+        """The model of a request, which stays while the request is inside."""
         if not 1 <= count <= self._max_texts:
             raise InvalidRequest(field, f"{field} must be 1 to {self._max_texts}, got {count}")
-        return self._catalog().find(request.model, request.source_language_code, request.target_language_code)
+        current().about(texts=count)
+        served = self._catalog().find(request.model, request.source_language_code, request.target_language_code)
+        current().about(model=served.translator.label)
+        with served.visitors.passing():
+            yield served
 
 
 def _deadline(context: Context) -> float | None:

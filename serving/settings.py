@@ -15,8 +15,21 @@ from lingon.errors import SettingsError
 from serving.scheduler import EngineLimits
 
 PREFIX = "LINGON_"
-NOT_OURS = {"LINGON_CONFIG", "LINGON_SERVER"}
-"""Variables that are no settings of a server: where its TOML file is; what clients call."""
+NOT_OURS = {
+    "LINGON_CONFIG",
+    "LINGON_SERVER",
+    "LINGON_ADMIN",
+    "LINGON_TLS",
+    "LINGON_TLS_CA",
+    "LINGON_TLS_CLIENT_CERTIFICATE",
+    "LINGON_TLS_CLIENT_KEY",
+    "LINGON_TLS_SERVER_NAME",
+    "LINGON_API_KEY",
+    "LINGON_API_KEY_FILE",
+}
+"""Variables that are no settings of a server: where its TOML file is; what clients call, trust and show."""
+
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 Port = Annotated[int, Field(ge=0, le=65_535)]
 Positive = Annotated[int, Field(ge=1)]
@@ -70,6 +83,8 @@ class Settings(BaseModel):
             raise ValueError("tls_certificate and tls_key go together")
         if self.tls_client_ca is not None and self.tls_certificate is None:
             raise ValueError("tls_client_ca needs tls_certificate and tls_key")
+        if self.admin_port is not None and self.admin_host not in LOOPBACK and self.api_keys is None:
+            raise ValueError("admin_host: without api_keys the admin port is for this machine alone (127.0.0.1)")
         return self
 
     @field_validator("models", mode="before")

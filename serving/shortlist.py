@@ -22,6 +22,9 @@ from lingon.text import EOS, FORBIDDEN
 COLUMNS = 64
 """Unions are padded to a multiple of this, so that graphs meet few shapes."""
 
+MOST_BYTES = 2**27
+"""Of all arrays: 100 candidates for each of 300,000 pieces. A file may unpack to a thousand times its size."""
+
 _UNREADABLE = (ValueError, OSError, EOFError, KeyError, RuntimeError, MemoryError, zipfile.BadZipFile, zlib.error)
 
 
@@ -116,6 +119,8 @@ def _read(content: bytes, origin: Path) -> dict[str, NDArray[np.int32]]:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             if set(archive.namelist()) != {f"{name}.npy" for name in wanted}:
                 raise BundleError(f"{origin}: must hold the arrays {', '.join(sorted(wanted))} and nothing else")
+            if (size := sum(each.file_size for each in archive.infolist())) > MOST_BYTES:
+                raise BundleError(f"{origin}: unpacks to {size:,} bytes; {MOST_BYTES:,} are the most")
         with np.load(io.BytesIO(content)) as arrays:  # never loads objects: that is its default
             return {name: arrays[name] for name in wanted}
     except _UNREADABLE:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 
-_SENTENCE_END = re.compile(r"""[.!?…]+["'”’»›)\]]*(?= )|[。！？]+["'”’»›」』）)\]]*""")
-_CLAUSE_END = re.compile(r"[,;:–—]+ ")
+# Runs are taken whole or not at all: else a run of n stops before no space is gone through n * n times.
+_SENTENCE_END = re.compile(r"""(?<![.!?…])[.!?…]++["'”’»›)\]]*+(?= )|[。！？]++["'”’»›」』）)\]]*+""")
+_CLAUSE_END = re.compile(r"[,;:–—] ")
 _OPENING = "\"'“„‚‘«‹([¿¡"
 _ABBREVIATION = re.compile(
     "mr|mrs|ms|dr|prof|st|jr|sr|gen|col|sen|rep|rev|hon|hr|fr"

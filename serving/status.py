@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
 from google.rpc import error_details_pb2 as details
@@ -51,5 +53,5 @@ def _details(error: RequestError) -> list[Message]:
 def retry_milliseconds(error: RequestError) -> int | None:
     """When it is worth asking again; None where it is not."""
     if isinstance(error, QuotaExceeded):
-        return max(int(error.retry_after * 1000), 1)
+        return max(math.ceil(error.retry_after * 1000), 1)  # not a moment too early
     return next((after for kind, after in RETRY_MILLISECONDS.items() if isinstance(error, kind)), None)

@@ -33,6 +33,7 @@ from serving.results import refused, scored
 from serving.running import Crowd, TextRun
 from serving.scheduler import EngineLimits
 from serving.status import to_status
+from serving.tracing import current
 
 Request = pb.TranslateRequest | pb.TranslateStreamRequest
 Event = tuple[int, str | pb.TextResult]
@@ -171,7 +172,8 @@ class Translator:
         asked = [run[1] for run in runs if isinstance(run, tuple)]
         self._check_room("pairs", [one.job for one in asked])
         try:
-            flight.submit(asked)
+            with current().following((at, run[1]) for at, run in enumerate(runs) if isinstance(run, tuple)):
+                flight.submit(asked)
             results = [await self._scored(run, aligned=request.return_alignment) for run in runs]
         finally:
             flight.abandon()

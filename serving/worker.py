@@ -86,14 +86,16 @@ class Worker:
     def _encode(self, joining: Sequence[tuple[DecodeJob, float]]) -> None:
         if not joining:
             return
-        start = time.perf_counter()
+        start = _begin([job for job, _ in joining])
         ids, lengths = _padded([job.source_ids for job, _ in joining])
-        encoded = self._runner.encode(ids, lengths)
+        encoded, now = self._runner.encode(ids, lengths), time.monotonic()
         for index, (job, came) in enumerate(joining):
+            if job.stamps is not None:
+                job.stamps.encoded = now
             key = job.options.beam_size, width_for(len(job.source_ids)), job.options.shortlist
             self._lane(key).admit(job, encoded, index, self._piece_ids(job))
             self._silent.setdefault(key, []).append(came)
-        self._observer.encoded(len(joining), int(lengths.sum()), ids.size, time.perf_counter() - start)
+        self._observer.encoded(len(joining), int(lengths.sum()), ids.size, time.monotonic() - start)
 
     def _piece_ids(self, job: DecodeJob) -> np.ndarray | None:
         """What a translation may say; everything where there is no shortlist."""
@@ -124,6 +126,7 @@ class Worker:
     def _score(self, jobs: Sequence[ScoreJob]) -> None:
         if not jobs:
             return
+        _begin(jobs)
         source_ids, source_lengths = _padded([job.source_ids for job in jobs])
         target_ids, target_lengths = _padded([job.target_ids for job in jobs])
         scores = self._runner.score(source_ids, source_lengths, target_ids, target_lengths)
@@ -157,11 +160,22 @@ class Worker:
         if self._dispatcher.abandoned:  # somebody else has answered, while this worker hung
             return
         self._observer.ended(outcome, target_tokens)
+        if job.stamps is not None:
+            job.stamps.ended = time.monotonic()
         try:
             answer()
         except Exception:
             logger.exception("a job's on_done failed")
         self._dispatcher.close(job)
+
+
+def _begin(jobs: Sequence[Job]) -> float:
+    """Now, when the encoder or the scorer begins with these jobs, by `time.monotonic`."""
+    now = time.monotonic()
+    for job in jobs:
+        if job.stamps is not None:
+            job.stamps.begun = now
+    return now
 
 
 def _padded(rows: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:

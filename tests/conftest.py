@@ -33,7 +33,12 @@ def peer_missing() -> str | None:
     return None
 
 
-MAY_SKIP = {"gpu": gpu_missing, "docker": docker_missing, "peer": peer_missing}
+def ops_missing() -> str | None:
+    """Nothing here: tests marked `ops` say themselves what they need."""
+    return None
+
+
+MAY_SKIP = {"gpu": gpu_missing, "docker": docker_missing, "peer": peer_missing, "ops": ops_missing}
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -59,5 +64,5 @@ def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest
 def _failed(report: Any) -> Any:
     reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
     report.outcome = "failed"
-    report.longrepr = f"only tests marked gpu, docker or peer may be skipped, this one was: {reason}"
+    report.longrepr = f"only tests marked gpu, docker, peer or ops may be skipped, this one was: {reason}"
     return report

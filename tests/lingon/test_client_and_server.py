@@ -97,3 +97,20 @@ async def test_a_server_that_is_starting_is_waited_for(ask: Ask) -> None:
         server.loader.gate.set()
         result = await call
     assert result.text == "Tom"
+
+
+@pytest.mark.parametrize("kind", ["sync", "async"])
+async def test_calls_are_shared_out_between_the_addresses_of_a_name(kind: str) -> None:
+    async with running() as one, running() as other:
+        target = f"ipv4:127.0.0.1:{one.server.port},127.0.0.1:{other.server.port}"
+        if kind == "sync":
+            with Client(target) as client:
+                for _ in range(20):
+                    await asyncio.to_thread(client.translate, "Tom")
+        else:
+            async with AsyncClient(target) as asynchronous:
+                for _ in range(20):
+                    await asynchronous.translate("Tom")
+        shares = [each.metric("lingon_requests_total", method="Translate", code="OK") for each in (one, other)]
+    assert sum(shares) == 20
+    assert min(shares) >= 5

@@ -19,6 +19,13 @@ TABLE = {
     "Expired": "DEADLINE_EXCEEDED",
     "Cancelled": "CANCELLED",
     "Draining": "UNAVAILABLE",
+    "QuotaExceeded": "RESOURCE_EXHAUSTED",
+    "WontFinish": "DEADLINE_EXCEEDED",
+    "EngineLost": "UNAVAILABLE",
+    "Unauthenticated": "UNAUTHENTICATED",
+    "Forbidden": "PERMISSION_DENIED",
+    "ChangeRefused": "FAILED_PRECONDITION",
+    "ChangeUnderWay": "ABORTED",
     "EngineFault": "INTERNAL",
 }
 

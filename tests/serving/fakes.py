@@ -214,8 +214,10 @@ class Loader:
 class Running:
     """A server that runs, a channel to it, and what a test wants of both."""
 
-    def __init__(self, server: Server, loader: Loader, task: asyncio.Task[int], channel: grpc.aio.Channel) -> None:
-        self.server, self.loader, self.task, self.channel = server, loader, task, channel
+    def __init__(
+        self, server: Server, loader: Loader, task: asyncio.Task[int], channel: grpc.aio.Channel, folder: Path
+    ) -> None:
+        self.server, self.loader, self.task, self.channel, self.folder = server, loader, task, channel, folder
         self.runner = loader.runner
         self.stub: Any = pb_grpc.TranslationServiceStub(channel)  # the async one
 
@@ -256,18 +258,19 @@ async def running(
     ready: bool = True,
     bundles: tuple[dict[str, Any], ...] = ({},),
     engine: type[Engine] = Engine,
+    loader: type[Loader] | None = None,
     **settings: Any,
 ) -> AsyncIterator[Running]:
     """A server on free ports, in this process; settings: those of serving.settings."""
-    loader = Loader(runner or EchoRunner(), engine)
+    stand_in = (loader or Loader)(runner or EchoRunner(), engine)
     if not ready:
-        loader.gate.clear()
+        stand_in.gate.clear()
     with tempfile.TemporaryDirectory() as folder:
         for values in bundles:
             bundle(Path(folder), **values)
         values = {"models": (folder,), "port": 0, "metrics_port": 0, "drain_seconds": 5, **settings}
         announced = asyncio.Event()
-        server = Server(Settings.model_validate(values), lambda _: announced.set(), loader)
+        server = Server(Settings.model_validate(values), lambda _: announced.set(), stand_in)
         task = asyncio.create_task(server.run())
         waiting = asyncio.create_task(announced.wait() if ready else server.bound.wait())
         await asyncio.wait({task, waiting}, return_when=asyncio.FIRST_COMPLETED)
@@ -276,10 +279,10 @@ async def running(
             task.result()
         channel = grpc.aio.insecure_channel(f"127.0.0.1:{server.port}")
         try:
-            yield Running(server, loader, task, channel)
+            yield Running(server, stand_in, task, channel, Path(folder))
         finally:
-            loader.gate.set()
-            loader.runner.gate.set()
+            stand_in.gate.set()
+            stand_in.runner.gate.set()
             if not task.done():
                 server.stop()
             await asyncio.wait({task}, timeout=20)

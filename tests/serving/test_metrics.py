@@ -9,7 +9,7 @@ from google.rpc import code_pb2
 from prometheus_client.parser import text_string_to_metric_families
 
 from lingon.translation.v1 import translation_pb2 as pb
-from serving.metrics import CODES, METHODS, Metrics
+from serving.metrics import CODES, KEPT, METHODS, Metrics
 from tests.serving.fakes import EchoRunner, running, tokenizer
 from tests.serving.test_server import get
 
@@ -18,7 +18,7 @@ NAMES = """requests_total texts_total request_duration_seconds_bucket queue_dura
 encoder_duration_seconds_bucket decoder_step_duration_seconds_bucket time_to_first_token_seconds_bucket
 batch_rows_bucket source_tokens_total target_tokens_total padded_tokens_total requests_in_flight queue_depth
 queue_limit queue_tokens rejected_total truncated_total split_total past_copied_bytes_total model_info
-model_load_duration_seconds build_info running_sentences"""
+model_load_duration_seconds model_changes_total build_info running_sentences"""
 
 
 async def test_counters_reconcile_with_what_clients_saw():
@@ -65,7 +65,7 @@ async def test_every_family_is_there_before_the_first_request():
     names = {sample.name for family in text_string_to_metric_families(page) for sample in family.samples}
     assert status == 200
     assert {f"lingon_{name}" for name in NAMES.split()} <= names
-    assert all(name.startswith("lingon_") and not name.endswith("_created") for name in names)
+    assert all(name.startswith(("lingon_", "process_")) and not name.endswith("_created") for name in names)
 
 
 async def test_nothing_that_clients_say_becomes_a_label():
@@ -104,3 +104,16 @@ def test_two_servers_in_a_process_do_not_share_figures():
     one, other = Metrics(), Metrics()
     one.in_flight.inc()
     assert other.registry.get_sample_value("lingon_requests_in_flight") == 0
+
+
+def test_counters_of_a_model_that_came_back_stay_though_others_go():
+    metrics = Metrics()
+    metrics.model("en-de", 1).split.inc()
+    metrics.gone(metrics.model("en-de", 1))
+    back = metrics.model("en-de", 1)
+    for version in range(2, KEPT + 3):
+        metrics.gone(metrics.model("en-de", version))
+    assert metrics.registry.get_sample_value("lingon_split_total", MODEL) == 1
+    assert metrics.registry.get_sample_value("lingon_queue_depth", MODEL) == 0
+    metrics.gone(back)
+    assert metrics.registry.get_sample_value("lingon_queue_depth", MODEL) is None

@@ -1,0 +1,59 @@
+"""Certificates and keys in PEM, checked before gRPC takes them: it says of a bad one only that nobody can connect."""
+
+from __future__ import annotations
+
+import os
+import re
+import ssl
+
+from lingon.errors import SettingsError
+
+_BEGIN, _END = b"-----BEGIN CERTIFICATE-----", b"-----END CERTIFICATE-----"
+_EDWARDS = (bytes.fromhex("300506032b6570"), bytes.fromhex("300506032b6571"))  # Ed25519 and Ed448 in a certificate
+
+
+def check_pair(certificate: bytes, key: bytes, certificate_name: str, key_name: str) -> None:
+    """Raise SettingsError unless these are a certificate, with those that vouch for it, and the key of it."""
+    _check_whole(certificate, certificate_name)
+    leaf = certificate[certificate.index(_BEGIN) : certificate.index(_END) + len(_END)]
+    try:
+        der = ssl.PEM_cert_to_DER_cert(leaf.decode("ascii"))
+    except ValueError:
+        raise SettingsError(f"{certificate_name}: not a certificate") from None
+    if any(mark in der for mark in _EDWARDS):
+        raise SettingsError(f"{certificate_name}: Ed25519 and Ed448 are not spoken by gRPC; take ECDSA or RSA")
+    if not re.search(rb"-----BEGIN [A-Z ]*PRIVATE KEY-----", key):
+        raise SettingsError(f"{key_name}: no private key in PEM is here")
+
+    def passphrase() -> str:  # else the terminal would be asked
+        raise SettingsError(f"{key_name}: is encrypted; give a key without passphrase")
+
+    # Only files are read by this function of Python's, and ours may be others by now: these are in memory alone.
+    handle = os.memfd_create("pem", os.MFD_CLOEXEC)
+    try:
+        with open(handle, "wb", closefd=False) as file:
+            file.write(certificate + b"\n" + key)
+        try:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(f"/proc/self/fd/{handle}", password=passphrase)
+        except ssl.SSLError as error:
+            if error.reason == "KEY_VALUES_MISMATCH":
+                raise SettingsError(f"{key_name}: is not the key of {certificate_name}") from None
+            raise SettingsError(f"{certificate_name} or {key_name}: cannot be read ({error.reason})") from None
+    finally:
+        os.close(handle)
+
+
+def check_roots(roots: bytes, name: str) -> None:
+    """Raise SettingsError unless these are certificates of authorities."""
+    _check_whole(roots, name)
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=roots.decode("ascii"))
+    except (ssl.SSLError, UnicodeDecodeError):
+        raise SettingsError(f"{name}: cannot be read as certificates") from None
+
+
+def _check_whole(pem: bytes, name: str) -> None:
+    if _BEGIN not in pem:
+        raise SettingsError(f"{name}: no certificate in PEM is here")
+    if pem.count(_BEGIN) != pem.count(_END):
+        raise SettingsError(f"{name}: a certificate is cut off")

@@ -1,0 +1,129 @@
+"""Whether manifest, tokenizer and graphs of a bundle fit each other, found out before anything is served.
+
+Checksums tell that files are as they were published, not that what was published makes sense. Here a contradiction is
+one line that names file and field; found by the first request that meets it, it would end the engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import onnxruntime as ort
+
+from lingon import bundle as names
+from lingon.bundle import MANIFEST, Bundle, Manifest
+from lingon.errors import BundleError
+from lingon.text import BOS, EOS, PAD, UNK, Tokenizer
+from serving.onnx_runner import OnnxRunner
+from serving.scheduler import width_for
+
+Shape = list[int | str] | None
+"""The sizes of a value after its first; None where nothing is declared of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """A graph as it has to be: its inputs are these and no others, its outputs these at least."""
+
+    name: str
+    session: ort.InferenceSession
+    inputs: dict[str, Shape]
+    outputs: dict[str, Shape]
+
+
+def check(bundle: Bundle, precision: str, runner: OnnxRunner) -> None:
+    """Raise BundleError where something does not fit, naming file and field."""
+    _check_tokenizer(bundle)
+    for graph in _graphs(bundle.manifest, runner):
+        path = bundle.folder / precision / graph.name
+        _check_values(path, "input", graph.inputs, {each.name: each.shape for each in graph.session.get_inputs()})
+        found = {each.name: each.shape for each in graph.session.get_outputs()}
+        _check_values(path, "output", graph.outputs, {name: found[name] for name in graph.outputs if name in found})
+    _check_sizes(bundle, precision, runner)
+    _rehearse(bundle.folder / MANIFEST, bundle.manifest, runner)
+
+
+def _check_tokenizer(bundle: Bundle) -> None:
+    manifest, contents = bundle.manifest, bundle.tokenizer_files()
+    try:
+        tokenizer = Tokenizer(*contents)
+    except BundleError as error:
+        raise BundleError(f"{bundle.folder}/{error}") from None
+    own = Tokenizer.JOINT if tokenizer.joint else Tokenizer.SEPARATE
+    sides = ((own[0], tokenizer.source, "source_vocab"), (own[-1], tokenizer.target, "target_vocab"))
+    for name, side, field in sides:
+        size, wanted = side.get_piece_size(), getattr(manifest, field)
+        if size != wanted:
+            raise BundleError(f"{bundle.folder / name}: has {size} pieces, {MANIFEST} says {field} {wanted}")
+        if (side.pad_id(), side.bos_id(), side.eos_id(), side.unk_id()) != (PAD, BOS, EOS, UNK):
+            raise BundleError(f"{bundle.folder / name}: has other special_ids than {MANIFEST}")
+
+
+def _graphs(manifest: Manifest, runner: OnnxRunner) -> Iterator[Graph]:
+    """The graphs of a runner."""
+    first = {state.name: list(state.shape) for state in manifest.states if state.kind != "cache"}
+    kept = {state.name: list(state.shape) for state in manifest.states_of("memory")}
+    changed = [(state.name, list(state.shape)) for state in manifest.states if state.kind != "memory"]
+    scalars: dict[str, Shape] = dict.fromkeys(
+        (names.TOKEN_IDS, names.POSITIONS, names.MEMORY_LENGTHS, names.CANDIDATE_COUNT)
+    )
+    step = {**scalars, **kept, **{names.past_name(name): shape for name, shape in changed}}
+    found = {names.present_name(name): shape for name, shape in changed}
+    found |= dict.fromkeys((names.CANDIDATE_IDS, names.CANDIDATE_LOG_PROBS))
+    source: dict[str, Shape] = dict.fromkeys((names.SOURCE_IDS, names.SOURCE_LENGTHS))
+    scored: dict[str, Shape] = dict.fromkeys((names.TOKEN_LOG_PROBS, names.CROSS_ATTENTION))
+    yield Graph(names.ENCODER, runner.encoder.alone, source, {**first})
+    yield Graph(names.DECODER, runner.decoder.alone, step, {**found, names.LOGITS: None})
+    pair = {**source, **dict.fromkeys((names.TARGET_IDS, names.LABELS))}
+    yield Graph(names.SCORER, runner.scorer, pair, scored)
+    if runner.listed:
+        rows = {each.name: None for each in runner.listed.output_rows.get_outputs()}
+        yield Graph(names.OUTPUT_ROWS, runner.listed.output_rows, {names.PIECE_IDS: None}, {})
+        listed = {**step, names.PIECE_IDS: None, names.ALLOWED: None, **rows}
+        yield Graph(names.DECODER_SHORTLIST, runner.listed.decoder.alone, listed, found)
+
+
+def _check_values(path: Path, kind: str, wanted: dict[str, Shape], found: dict[str, list[int | str]]) -> None:
+    for name in sorted(wanted.keys() ^ found.keys()):
+        has = "has an" if name in found else "has no"
+        raise BundleError(f"{path}: {has} {kind} {name}, unlike the states of {MANIFEST}")
+    for name, shape in wanted.items():
+        if shape is not None and found[name][1:] != shape:
+            raise BundleError(f"{path}: {kind} {name} is {found[name][1:]}, {MANIFEST} says {shape}")
+
+
+def _check_sizes(bundle: Bundle, precision: str, runner: OnnxRunner) -> None:
+    """What the sizes of two outputs say of vocabulary and alignment."""
+    manifest, folder = bundle.manifest, bundle.folder / precision
+    logits = {each.name: each.shape for each in runner.decoder.alone.get_outputs()}[names.LOGITS]
+    if isinstance(logits[1], int) and logits[1] < manifest.target_vocab:
+        raise BundleError(
+            f"{folder / names.DECODER}: has {logits[1]} logits, {MANIFEST} says target_vocab {manifest.target_vocab}"
+        )
+    _, layers, heads, *_ = {each.name: each.shape for each in runner.scorer.get_outputs()}[names.CROSS_ATTENTION]
+    wanted = manifest.alignment
+    if wanted.heads and not (wanted.layer < layers and max(wanted.heads) < heads):
+        raise BundleError(
+            f"{folder / names.SCORER}: has {layers} layers of {heads} heads, {MANIFEST} says alignment by heads "
+            f"{list(wanted.heads)[:8]} of layer {wanted.layer}"
+        )
+
+
+def _rehearse(path: Path, manifest: Manifest, runner: OnnxRunner) -> None:
+    """Read the longest source, and write the last token of the longest translation: tables may be shorter than said."""
+    limits = manifest.limits
+    source, target = limits.max_source_tokens, limits.max_target_tokens
+    try:
+        encoded = runner.encode(np.full((1, source), manifest.source_vocab - 1), np.array([source]))
+    except Exception:  # onnxruntime's own, of which there are many
+        raise BundleError(f"{path}: the encoder cannot read limits.max_source_tokens, {source}") from None
+    try:
+        buffers = runner.open(1, 1, width_for(source), target)
+        buffers.place(0, encoded, 0)
+        buffers.token_ids[:], buffers.positions[:] = manifest.target_vocab - 1, target - 1
+        buffers.step(1, logits=False)
+    except Exception:
+        raise BundleError(f"{path}: the decoder cannot write limits.max_target_tokens, {target}") from None

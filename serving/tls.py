@@ -1,0 +1,39 @@
+"""TLS on a port: the files are looked at before every handshake, so that new ones hold from the next connection on.
+
+gRPC speaks TLS 1.2 and 1.3 and nothing older. A session is never taken up again under other files: they bring a new
+ticket key. Connections that are open stay as they are; `max_connection_age_seconds` ends them in time.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from lingon.pem import check_pair, check_roots
+from serving.reread import Reread
+from serving.settings import Settings
+
+
+def server_credentials(settings: Settings) -> grpc.ServerCredentials | None:
+    """Credentials for one port; None where it speaks without TLS. Raises SettingsError."""
+    certificate, key, roots = settings.tls_certificate, settings.tls_key, settings.tls_client_ca
+    if certificate is None or key is None:
+        return None
+    files = _files(certificate, key, roots)
+
+    def fetch() -> Any:  # None is no change, which the type stubs of grpc deny
+        return files.value if files.look() else None
+
+    return grpc.dynamic_ssl_server_credentials(files.value, fetch, require_client_authentication=roots is not None)
+
+
+def _files(certificate: Path, key: Path, roots: Path | None) -> Reread[grpc.ServerCertificateConfiguration]:
+    def parse(chain: bytes, secret: bytes, trusted: bytes | None = None) -> grpc.ServerCertificateConfiguration:
+        check_pair(chain, secret, f"tls_certificate {certificate}", f"tls_key {key}")
+        if trusted is not None:
+            check_roots(trusted, f"tls_client_ca {roots}")
+        return grpc.ssl_server_certificate_configuration([(secret, chain)], root_certificates=trusted)
+
+    return Reread("TLS files", [certificate, key, *([roots] if roots else [])], parse)

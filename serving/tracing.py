@@ -1,0 +1,107 @@
+"""Traces of calls: who may follow a call through the server, and the default that follows none.
+
+Nothing of OpenTelemetry is imported here, nor anywhere else unless traces are on: see serving/telemetry.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
+from contextvars import ContextVar
+from importlib.metadata import EntryPoint
+from typing import Any, Protocol, cast
+
+from lingon.extras import needed_by
+from serving.flight import Asked
+
+Metadata = Iterable[tuple[str, str | bytes]]
+Followed = tuple[int, Asked[Any]]
+"""The place of a text in the request, and a job of that text."""
+
+
+class Trace(Protocol):
+    """Follows one call, on the event loop. No text, key or message of an error is ever told to it."""
+
+    @property
+    def trace_id(self) -> str:
+        """32 hexadecimal digits; empty where the call belongs to no trace."""
+
+    def about(self, **attributes: str | int) -> None:
+        """What is to be known of the call."""
+
+    def following(self, jobs: Iterable[Followed]) -> AbstractContextManager[None]:
+        """Hand jobs to the engine inside this: it stamps them, and their phases are told once they are over.
+
+        Where the engine refuses them there is nothing to tell.
+        """
+
+    def phase(self, name: str, text: int) -> AbstractContextManager[None]:
+        """Something done inside this on the event loop, for the text at this place of the request."""
+
+    def end(self, code: int) -> None:
+        """The call is over; code: its `google.rpc.Code`. What is not over by now was left by the call."""
+
+
+class Tracer(Protocol):
+    """Makes traces."""
+
+    def call(self, method: str, request_id: str, metadata: Metadata) -> Trace:
+        """The trace of a call that begins; metadata may name a trace that it is part of."""
+
+    async def close(self) -> None:
+        """Hand out what is left, within a bounded time."""
+
+
+_NOTHING = nullcontext()
+
+
+class Unfollowed:
+    """A trace that nobody wants to see; it may have an id, which the caller knows the call by."""
+
+    def __init__(self, trace_id: str = "") -> None:
+        self.trace_id = trace_id
+
+    def about(self, **attributes: str | int) -> None: ...
+
+    def following(self, jobs: Iterable[Followed]) -> AbstractContextManager[None]:
+        return _NOTHING
+
+    def phase(self, name: str, text: int) -> AbstractContextManager[None]:
+        return _NOTHING
+
+    def end(self, code: int) -> None: ...
+
+
+UNFOLLOWED = Unfollowed()
+
+
+class Silent:
+    """Follows nobody."""
+
+    def call(self, method: str, request_id: str, metadata: Metadata) -> Trace:
+        return UNFOLLOWED
+
+    async def close(self) -> None: ...
+
+
+_current: ContextVar[Trace] = ContextVar("trace", default=UNFOLLOWED)
+
+
+def enter(trace: Trace) -> Trace:
+    """The same, which from now on is the trace of this task and those that it starts."""
+    _current.set(trace)
+    return trace
+
+
+def current() -> Trace:
+    """The trace of the call that is served here: gRPC lets no argument of ours through to a method."""
+    return _current.get()
+
+
+def open_tracer(*, traces: bool) -> Tracer:
+    """What follows the calls of a server; raises LingonError where traces are asked for and cannot be had."""
+    if not traces:
+        return Silent()
+    entry = EntryPoint("traces", "serving.telemetry:Telemetry [tracing]", "lingon.tracers")
+    with needed_by("lingon serve --traces", entry):
+        return cast(Tracer, entry.load()())

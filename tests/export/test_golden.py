@@ -1,0 +1,219 @@
+"""Golden sentences: written at the export, proven before a bundle serves, on real graphs."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+import torch
+
+import export.quality
+from export.golden import SENTENCES, golden_sentences
+from export.pipeline import ExportSettings, Texts, export_checkpoint
+from lingon.admin.v1 import admin_pb2 as admin_pb
+from lingon.admin.v1 import admin_pb2_grpc as admin_grpc
+from lingon.bundle import GOLDEN, Bundle, write_bundle
+from lingon.errors import BundleError
+from lingon.golden import MOST, MOST_BYTES, Golden
+from lingon.translation.v1 import translation_pb2 as pb
+from lingon.translation.v1 import translation_pb2_grpc as pb_grpc
+from serving.loading import load_translator
+from serving.local import LocalTranslator
+from serving.scheduler import EngineLimits
+from serving.server import Server
+from serving.settings import Settings
+from training.checkpoint import Checkpoint
+from training.corpus import Pair
+from training.model import Transformer
+
+FP32 = ExportSettings(precisions=("fp32",), shortlist=None, parity_sentences=2)
+
+
+def exported(checkpoint: Checkpoint, pairs: list[Pair], folder: Path, seed: int) -> Bundle:
+    """The next version, of a model with other weights for every seed."""
+    torch.manual_seed(seed)
+    tokenizer = checkpoint.tokenizer
+    model = Transformer(checkpoint.config.model, tokenizer.source_vocab, tokenizer.target_vocab).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():  # enough for what it says to vary
+            parameter += 0.1 * torch.randn_like(parameter)
+    return export_checkpoint(replace(checkpoint, model=model), folder, Texts(pairs[:40]), FP32)
+
+
+@pytest.fixture
+def bundle(checkpoint: Checkpoint, pairs: list[Pair], tmp_path: Path) -> Bundle:
+    return exported(checkpoint, pairs, tmp_path / "models" / "digits", seed=1)
+
+
+def golden_of(bundle: Bundle) -> Golden:
+    return Golden.from_bytes(bundle.read(GOLDEN), bundle.folder)
+
+
+def rewritten(bundle: Bundle, folder: Path, changed: dict[str, bytes]) -> Bundle:
+    """The same bundle under the version of a folder with other bytes in some files, and the checksums of these."""
+    files = {name: bundle.read(name) for name in bundle.manifest.checksums}
+    return write_bundle(folder, replace(bundle.manifest, version=int(folder.name)), files | changed)
+
+
+def load(bundle: Bundle) -> None:
+    translator = load_translator(bundle, device="cpu", precision=None, engines=1, limits=EngineLimits(), golden=True)
+    translator.engine.stop(0)
+
+
+def test_an_export_writes_what_each_precision_for_the_cpu_says(
+    checkpoint: Checkpoint, pairs: list[Pair], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for bound in ("MAX_BLEU_LOSS", "MAX_CHRF_LOSS"):
+        monkeypatch.setattr(export.quality, bound, 100)  # a model that has learned nothing says anything
+    lines: list[str] = []
+    settings = ExportSettings(parity_sentences=2)
+    bundle = export_checkpoint(checkpoint, tmp_path / "digits", Texts(pairs[:40], pairs), settings, lines.append)
+    golden = golden_of(bundle)
+    assert len(golden.sentences) == SENTENCES
+    assert set(golden.translations) == {"fp32", "int8"}
+    assert set(golden.sentences) <= {pair.source for pair in pairs[:40]}
+    for precision, expected in golden.translations.items():
+        with LocalTranslator(bundle.folder, precision=precision) as translator:
+            reply = translator.translate(pb.TranslateRequest(texts=golden.sentences))
+        assert [result.hypotheses[0].text for result in reply.results] == list(expected)
+    assert any(line.startswith(f"{SENTENCES} golden sentences: the closest decision is ") for line in lines)
+    load(bundle)
+
+
+def test_the_clearest_sentences_are_taken_each_once_and_in_their_order(bundle: Bundle, pairs: list[Pair]) -> None:
+    texts = [pair.source for pair in pairs[:60]]
+    golden = golden_sentences(bundle, ["fp32"], [*texts, *texts, "1 " * 200])
+    assert list(golden.sentences) == [text for text in texts if text in golden.sentences]
+    options = pb.DecodingOptions(beam_size=4, num_hypotheses=2)
+    with LocalTranslator(bundle.folder) as translator:
+        reply = translator.translate(pb.TranslateRequest(texts=texts, options=options))
+    apart = {
+        text: result.hypotheses[0].score - result.hypotheses[1].score
+        for text, result in zip(texts, reply.results, strict=True)
+    }
+    longer = sorted(texts, key=lambda text: -len(text))[:30]
+    least = min(apart[text] for text in golden.sentences)
+    assert all(apart[text] <= least for text in longer if text not in golden.sentences)
+
+
+def test_other_weights_are_refused_by_the_number_of_the_sentence_without_its_text(
+    bundle: Bundle, checkpoint: Checkpoint, pairs: list[Pair], tmp_path: Path
+) -> None:
+    other = exported(checkpoint, pairs, tmp_path / "models" / "digits", seed=2)
+    mixed = rewritten(other, tmp_path / "mixed" / "1", {GOLDEN: bundle.read(GOLDEN)})
+    before = threading.active_count()
+    with pytest.raises(BundleError) as raised:
+        load(mixed)
+    golden = golden_of(bundle)
+    with LocalTranslator(other.folder) as translator:
+        reply = translator.translate(pb.TranslateRequest(texts=golden.sentences))
+    said = [result.hypotheses[0].text for result in reply.results]
+    first = next(place for place, text in enumerate(said, 1) if text != golden.translations["fp32"][place - 1])
+    told = f"sentence {first} of {SENTENCES} is translated otherwise than at the export, in fp32"
+    assert str(raised.value) == f"{mixed.folder}/golden.json: {told}"
+    assert threading.active_count() == before
+
+
+def test_one_changed_letter_is_found(bundle: Bundle, tmp_path: Path) -> None:
+    golden = golden_of(bundle)
+    texts = list(golden.translations["fp32"])
+    texts[6] += "."
+    altered = replace(golden, translations={"fp32": tuple(texts)})
+    with pytest.raises(BundleError, match=f"sentence 7 of {SENTENCES} is translated otherwise"):
+        load(rewritten(bundle, tmp_path / "altered" / "1", {GOLDEN: altered.to_bytes()}))
+
+
+def test_a_bundle_of_an_earlier_export_has_none_and_loads_with_a_line_in_the_log(
+    bundle: Bundle, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    files = {name: bundle.read(name) for name in bundle.manifest.checksums if name != GOLDEN}
+    earlier = write_bundle(tmp_path / "earlier" / "1", bundle.manifest, files)
+    with caplog.at_level(logging.INFO):
+        load(earlier)
+        load(bundle)
+    assert [record.message for record in caplog.records] == ["no golden sentences"]
+
+
+GOOD = Golden(("1 2",), {"fp32": ("2 1",)})
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"{", "not JSON"),
+        (b"[" * 100_000, "not JSON"),
+        (b"\xff", "not JSON"),
+        (b"[]", "must be an object"),
+        (b'{"sentences": ["1 2"]}', "translations is missing"),
+        (b'{"sentences": "1 2", "translations": {}}', "sentences must be a list"),
+        (b'{"sentences": [1], "translations": {}}', r"sentences\[0\] must be of type str"),
+        (b'{"sentences": ["1"], "translations": {"fp32": ["1", "2"]}}', "2 translations in 'fp32' of 1 sentences"),
+        (b'{"sentences": [], "translations": {"fp32": []}}', "0 translations in 'fp32' of 0 sentences"),
+        (Golden(("1",) * (MOST + 1), {}).to_bytes(), "at most 64 entries"),
+        (Golden(("1" * MOST_BYTES,), {}).to_bytes(), "at most 1,048,576 are read"),
+        (GOOD.to_bytes()[:-3] + b', "more": 1}', "more is not a field"),
+    ],
+)
+def test_what_are_no_golden_sentences_is_refused_by_name(content: bytes, message: str) -> None:
+    with pytest.raises(BundleError, match=rf"models/x/golden\.json: .*{message}"):
+        Golden.from_bytes(content, Path("models/x/golden.json"))
+    assert Golden.from_bytes(GOOD.to_bytes(), Path("x")) == GOOD
+
+
+def resident() -> int:
+    """Bytes of this process that are in memory."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+
+async def test_real_models_are_swapped_under_load_and_leave_nothing_behind(
+    bundle: Bundle, checkpoint: Checkpoint, pairs: list[Pair], tmp_path: Path
+) -> None:
+    other = exported(checkpoint, pairs, tmp_path / "models" / "digits", seed=2)
+    said = {str(one.manifest.version): golden_of(one) for one in (bundle, other)}
+    assert said["1"].translations != said["2"].translations
+    settings = Settings(models=(bundle.folder.parent,), port=0, metrics_port=0, admin_port=0, engines=2)
+    ready, earlier = asyncio.Event(), set(threading.enumerate())
+    server = Server(settings, lambda _: ready.set())
+    task = asyncio.create_task(server.run())
+    await ready.wait()
+    async with (
+        grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel,
+        grpc.aio.insecure_channel(f"127.0.0.1:{server.admin_port}") as admin_channel,
+    ):
+        translate: Any = pb_grpc.TranslationServiceStub(channel).Translate
+        swap: Any = admin_grpc.ModelServiceStub(admin_channel).SwapModel
+        stop, seen = asyncio.Event(), set()
+
+        async def ask() -> None:
+            while not stop.is_set():
+                texts = said["1"].sentences[:3]
+                reply = await translate(pb.TranslateRequest(texts=texts, options=pb.DecodingOptions(beam_size=4)))
+                seen.add((reply.version, *(result.hypotheses[0].text for result in reply.results)))
+
+        clients = [asyncio.create_task(ask()) for _ in range(3)]
+        sizes = []
+        for number in range(8):
+            await swap(admin_pb.SwapModelRequest(path=str(bundle.folder.parent / str(1 + number % 2))))
+            sizes.append(resident())
+        for version, changed, message in (
+            (8, {GOLDEN: bundle.read(GOLDEN)}, r"golden\.json: sentence \d+ of"),
+            (9, {"fp32/encoder.onnx": b"canary"}, r"encoder\.onnx: onnxruntime does not load it\"\n"),
+        ):
+            bad = rewritten(other, bundle.folder.parent / str(version), changed)
+            with pytest.raises(grpc.aio.AioRpcError, match=message):
+                await swap(admin_pb.SwapModelRequest(path=str(bad.folder)))
+        stop.set()
+        await asyncio.gather(*clients)
+        names = sorted(thread.name for thread in set(threading.enumerate()) - earlier)
+    server.stop()
+    assert await task == 0
+    assert {version for version, *_ in seen} == {"1", "2"}
+    assert len(seen) == 2  # every reply of a version is the same
+    assert [name for name in names if name.startswith("engine")] == ["engine 0", "engine 1"]
+    assert sizes[-1] - sizes[3] < 20e6, [size // 1_000_000 for size in sizes]

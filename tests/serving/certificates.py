@@ -1,0 +1,90 @@
+"""Certificates for tests, as an authority would sign them."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import grpc
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+NOW = datetime.now(UTC)
+PEM = serialization.Encoding.PEM
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A certificate and its key, in PEM."""
+
+    certificate: bytes
+    key: bytes
+    serial: int
+
+    def write(self, folder: Path, name: str = "tls") -> dict[str, Path]:
+        """As files, and the settings of a server that has them."""
+        paths = {"tls_certificate": folder / f"{name}.crt", "tls_key": folder / f"{name}.key"}
+        paths["tls_certificate"].write_bytes(self.certificate)
+        paths["tls_key"].write_bytes(self.key)
+        return paths
+
+
+class Authority:
+    """Signs; `pem` is what trusts it."""
+
+    def __init__(self, name: str = "an authority") -> None:
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        self._name = _named(name)
+        builder = _builder(self._name, self._name, self._key.public_key(), timedelta(days=1))
+        builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        self.pem = builder.sign(self._key, hashes.SHA256()).public_bytes(PEM)
+
+    def sign(
+        self,
+        common_name: str = "",
+        *,
+        names: Sequence[str] = ("localhost",),
+        addresses: Sequence[str] = ("127.0.0.1",),
+        lasts: timedelta = timedelta(days=1),
+        key: Any = None,
+        passphrase: bytes = b"",
+    ) -> Pair:
+        """names, addresses: whom it is for; lasts: from now, where it is negative it has expired"""
+        own = key or ec.generate_private_key(ec.SECP256R1())
+        builder = _builder(_named(common_name), self._name, own.public_key(), lasts)
+        whom = [*map(x509.DNSName, names), *(x509.IPAddress(ipaddress.ip_address(each)) for each in addresses)]
+        if whom:
+            builder = builder.add_extension(x509.SubjectAlternativeName(whom), critical=False)
+        signed = builder.sign(self._key, hashes.SHA256())
+        locked = serialization.BestAvailableEncryption(passphrase) if passphrase else serialization.NoEncryption()
+        secret = own.private_bytes(PEM, serialization.PrivateFormat.PKCS8, locked)
+        return Pair(signed.public_bytes(PEM), secret, signed.serial_number)
+
+
+def trusting(authority: Authority, shown: Pair | None = None) -> grpc.ChannelCredentials:
+    """Credentials of a client: whom it trusts, and what it shows."""
+    return grpc.ssl_channel_credentials(
+        authority.pem, shown.key if shown else None, shown.certificate if shown else None
+    )
+
+
+def _named(name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)] if name else [])
+
+
+def _builder(subject: x509.Name, issuer: x509.Name, key: Any, lasts: timedelta) -> x509.CertificateBuilder:
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(NOW - timedelta(days=2))
+        .not_valid_after(NOW + lasts)
+    )

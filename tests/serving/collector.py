@@ -1,0 +1,69 @@
+"""A collector of OpenTelemetry traces: it receives spans over a real socket and keeps them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import grpc
+import pytest
+from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
+from opentelemetry.proto.trace.v1 import trace_pb2
+
+SERVER = trace_pb2.Span.SPAN_KIND_SERVER
+UNSET, ERROR = trace_pb2.Status.STATUS_CODE_UNSET, trace_pb2.Status.STATUS_CODE_ERROR
+PHASES = ["queue", "encode", "decode", "detokenise"]
+
+
+class Collector(trace_service_pb2_grpc.TraceServiceServicer):
+    """Receives spans as an OpenTelemetry collector does."""
+
+    def __init__(self) -> None:
+        self.requests: list[Any] = []
+
+    def Export(self, request: Any, context: Any) -> Any:
+        self.requests.append(request)
+        return trace_service_pb2.ExportTraceServiceResponse()
+
+    @property
+    def spans(self) -> list[Any]:
+        """In the order of their beginning."""
+        found = [
+            span
+            for request in self.requests
+            for resource in request.resource_spans
+            for scope in resource.scope_spans
+            for span in scope.spans
+        ]
+        return sorted(found, key=lambda span: span.start_time_unix_nano)
+
+    def call(self) -> Any:
+        """The only span of a call."""
+        (span,) = (span for span in self.spans if span.kind == SERVER)
+        return span
+
+    def phases(self, text: int = 0) -> list[Any]:
+        """The spans of one text."""
+        return [span for span in self.spans if values(span).get("lingon.text") == text]
+
+
+def values(span: Any) -> dict[str, Any]:
+    return {each.key: getattr(each.value, each.value.WhichOneof("value")) for each in span.attributes}
+
+
+def names(spans: list[Any]) -> list[str]:
+    return [span.name for span in spans]
+
+
+@contextmanager
+def collecting(environment: pytest.MonkeyPatch) -> Iterator[Collector]:
+    """A collector that servers started inside send their spans to."""
+    received = Collector()
+    server = grpc.server(ThreadPoolExecutor(2))
+    trace_service_pb2_grpc.add_TraceServiceServicer_to_server(received, server)
+    environment.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}")
+    server.start()
+    yield received
+    server.stop(0).wait()

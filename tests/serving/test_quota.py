@@ -1,0 +1,112 @@
+"""Quotas as plain numbers: what a minute holds, when there is room again, and that nothing is taken by halves."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lingon.errors import InvalidRequest, QuotaExceeded
+from serving.quota import MINUTE, SECOND, Bucket, Quota
+
+PER_MINUTE = st.integers(1, 10_000)
+MOMENTS = st.lists(st.tuples(st.integers(0, 90 * SECOND), st.integers(0, 12_000)), min_size=1, max_size=40)
+
+
+@given(PER_MINUTE, MOMENTS)
+def test_no_stretch_of_time_has_more_than_a_minutes_worth_and_what_comes_back_in_it(per_minute, asked):
+    bucket, now, taken = Bucket(per_minute), 0, []
+    for pause, amount in asked:
+        now += pause
+        if amount <= per_minute and not bucket.wait(amount, now):
+            bucket.take(amount, now)
+            taken.append((now, amount))
+    for first in range(len(taken)):
+        total = 0
+        for moment, amount in taken[first:]:
+            total += amount
+            lasted = moment - taken[first][0]
+            # each cost is rounded down by less than a nanosecond
+            assert total * MINUTE <= per_minute * (MINUTE + lasted + len(taken))
+
+
+@given(PER_MINUTE, MOMENTS)
+def test_the_wait_is_true_to_the_nanosecond(per_minute, asked):
+    bucket, now = Bucket(per_minute), 0
+    for pause, amount in asked:
+        now += pause
+        if amount > per_minute:
+            continue
+        wait = bucket.wait(amount, now)
+        if wait:
+            assert bucket.wait(amount, now + wait - 1) == 1
+            assert bucket.wait(amount, now + wait) == 0
+        else:
+            bucket.take(amount, now)
+
+
+@given(PER_MINUTE)
+def test_a_minutes_worth_may_come_at_once_and_then_one_at_a_time(per_minute):
+    bucket = Bucket(per_minute)
+    assert bucket.wait(per_minute, 0) == 0
+    bucket.take(per_minute, 0)
+    assert bucket.wait(1, 0) == MINUTE // per_minute
+    assert bucket.wait(per_minute, MINUTE) == 0
+
+
+@given(PER_MINUTE, PER_MINUTE, MOMENTS)
+def test_both_are_taken_or_none(requests, characters, asked):
+    quota = Quota(requests, characters)
+    alone = {"requests": Bucket(requests), "characters": Bucket(characters)}  # which see only what was let in
+    now = 0
+    for pause, amount in asked:
+        now += pause
+        if amount > characters:
+            with pytest.raises(InvalidRequest):
+                quota.take(amount, now)
+            continue
+        waits = alone["requests"].wait(1, now), alone["characters"].wait(amount, now)
+        if max(waits):
+            with pytest.raises(QuotaExceeded) as raised:
+                quota.take(amount, now)
+            assert raised.value.retry_after == max(waits) / SECOND
+        else:
+            quota.take(amount, now)
+            alone["requests"].take(1, now)
+            alone["characters"].take(amount, now)
+
+
+@given(PER_MINUTE, MOMENTS, st.integers(0, 90 * SECOND))
+def test_what_is_given_back_at_once_was_never_taken_and_later_never_more_than_that(per_minute, asked, late):
+    """late: after the last take of all, another one is given back"""
+    used, never_used = Bucket(per_minute), Bucket(per_minute)
+    now = 0
+    for pause, amount in asked:
+        now += pause
+        if amount > per_minute or never_used.wait(amount, now):
+            continue
+        used.take(amount, now)
+        used.give_back(amount, now, now)
+        assert used.wait(per_minute, now) == never_used.wait(per_minute, now)
+        for bucket in (used, never_used):
+            bucket.take(amount, now)
+    taken = now
+    if not used.wait(1, now):
+        used.take(1, now)
+        if not used.wait(1, now + late // 2):  # meanwhile
+            for bucket in (used, never_used):
+                bucket.take(1, now + late // 2)
+        now += late
+        used.give_back(1, taken, now)
+        assert used.wait(per_minute, now) >= never_used.wait(per_minute, now) - 1
+
+
+def test_without_bounds_nothing_is_refused():
+    quota = Quota()
+    for _ in range(1000):
+        quota.take(10**9, 0)
+
+
+def test_a_request_that_never_fits_is_not_told_to_come_back():
+    with pytest.raises(InvalidRequest, match="has 11 characters; the key may send 10 in a minute"):
+        Quota(5, 10).take(11, 0)
