@@ -1,0 +1,172 @@
+"""Compose: a stack that is closed by default, ends in order and can be set by what .env.example explains."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from serving.settings import NOT_OURS, Settings
+from tests.deploy.files import DEPLOY, ROOT, read, seconds
+
+TEXT = (DEPLOY / "compose.yaml").read_text(encoding="utf-8")
+COMPOSE = read(DEPLOY / "compose.yaml")
+SECURE = read(DEPLOY / "compose.secure.yaml")
+SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
+SERVERS = {name: service for name, service in SERVICES.items() if name.startswith("lingon-")}
+EXAMPLE = (DEPLOY / ".env.example").read_text(encoding="utf-8")
+
+TOP_KEYS = {"name", "services", "networks", "volumes", "secrets", "configs", "include"}
+SERVICE_KEYS = {
+    *("build", "cap_drop", "command", "deploy", "depends_on", "environment", "healthcheck", "image", "init", "logging"),
+    *("networks", "ports", "profiles", "read_only", "restart", "security_opt", "stop_grace_period", "tmpfs", "user"),
+    "volumes",
+}
+HEALTHCHECK_KEYS = {"test", "interval", "timeout", "retries", "start_period", "start_interval"}
+DURATIONS = ("interval", "timeout", "start_period", "start_interval")
+
+
+def by_default(value: str) -> str:
+    """A value of the file where nothing is set."""
+    return re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", str(value))
+
+
+def settings_of(names: set[str]) -> set[str]:
+    ours = {name for name in names if name.startswith("LINGON_")} - {"LINGON_TAG"}
+    return {name.removeprefix("LINGON_").lower() for name in ours}
+
+
+def mentioned() -> dict[str, str]:
+    """The variables of .env.example with the values it shows."""
+    return dict(re.findall(r"^#([A-Z_]+)=(\S*)$", EXAMPLE, re.MULTILINE))
+
+
+def used() -> set[str]:
+    """The variables that the files read, by ${NAME} or by handing them on."""
+    texts = TEXT + (DEPLOY / "compose.secure.yaml").read_text(encoding="utf-8")
+    environments = [service["environment"] for service in SERVERS.values()]
+    handed_on = {name for environment in environments for name, value in environment.items() if value is None}
+    return set(re.findall(r"\$\{(\w+)", texts)) | handed_on
+
+
+def test_keys_are_those_of_the_compose_specification():
+    assert {key for key in COMPOSE if not key.startswith("x-")} <= TOP_KEYS
+    assert {key for service in SERVICES.values() for key in service} <= SERVICE_KEYS
+    for service in SERVICES.values():
+        check = service.get("healthcheck", {})
+        assert set(check) <= HEALTHCHECK_KEYS
+        assert all(seconds(check[key]) > 0 for key in DURATIONS if key in check)
+        assert set(service["deploy"]["resources"]) <= {"limits", "reservations"}
+        assert set(service.get("depends_on", [])) <= set(SERVICES)
+
+
+def test_volumes_are_declared_or_lie_in_the_repository():
+    for service in SERVICES.values():
+        for volume in service.get("volumes", []):
+            source = by_default(volume).split(":")[0]
+            assert (DEPLOY / source).resolve().is_relative_to(ROOT) if source.startswith(".") else True
+            assert (DEPLOY / source).exists() if source.startswith(".") else source in COMPOSE["volumes"]
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_a_service_can_do_no_more_than_it_must(name):
+    service = SERVICES[name]
+    assert service["read_only"] is True
+    assert service["cap_drop"] == ["ALL"]
+    assert service["security_opt"] == ["no-new-privileges:true"]
+    assert not re.match(r"(0|root)\b", service["user"])
+    assert {"memory", "pids"} <= set(service["deploy"]["resources"]["limits"])
+    assert service["restart"] == "unless-stopped"
+    assert service["logging"]["options"].keys() >= {"max-size", "max-file"}
+    assert all(by_default(port).startswith("127.0.0.1:") for port in service["ports"])
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_an_image_has_a_version_that_does_not_move(name):
+    image = by_default(SERVICES[name]["image"])
+    assert re.search(r":v?\d+\.\d+\.\d+[\w.-]*(@sha256:[0-9a-f]{64})?$", image), image
+
+
+@pytest.mark.parametrize("name", SERVERS)
+def test_only_what_docker_forgets_and_named_volumes_can_be_written(name):
+    service = SERVERS[name]
+    assert all(volume.endswith(":ro") for volume in service["volumes"])
+    assert [mount.split(":")[0] for mount in service["tmpfs"]] == ["/tmp"]
+
+
+@pytest.mark.parametrize("name", SERVERS)
+def test_docker_waits_until_a_server_has_drained(name):
+    service = SERVERS[name]
+    told = {key: float(by_default(service["environment"][f"LINGON_{key}_SECONDS"])) for key in ("PROPAGATION", "DRAIN")}
+    assert seconds(by_default(service["stop_grace_period"])) > sum(told.values()) + 5
+
+
+@pytest.mark.parametrize("name", SERVERS)
+def test_a_server_may_load_for_a_minute_and_is_asked_by_its_own_command(name):
+    check = SERVERS[name]["healthcheck"]
+    assert check["test"] == ["CMD", "lingon", "healthcheck"]
+    assert seconds(check["start_period"]) >= 60
+
+
+def test_each_profile_is_a_server_with_what_watches_it():
+    for profile in ("cpu", "gpu"):
+        chosen = {name for name, service in SERVICES.items() if profile in service["profiles"]}
+        assert chosen == {f"lingon-{profile}", "prometheus", "grafana"}
+        assert SERVERS[f"lingon-{profile}"]["build"]["target"] == profile
+        assert by_default(SERVERS[f"lingon-{profile}"]["image"]).endswith(f"-{profile}")
+    (device,) = SERVERS["lingon-gpu"]["deploy"]["resources"]["reservations"]["devices"]
+    assert (device["driver"], device["capabilities"]) == ("nvidia", ["gpu"])
+
+
+def test_prometheus_finds_servers_by_the_name_they_have_on_the_network():
+    scraped = {job["job_name"]: job for job in read(DEPLOY / "prometheus" / "prometheus.yml")["scrape_configs"]}
+    assert scraped["lingon"]["dns_sd_configs"][0]["names"] == ["lingon"]
+    assert all(service["networks"]["default"]["aliases"] == ["lingon"] for service in SERVERS.values())
+
+
+def test_servers_are_told_settings_that_there_are():
+    """An unknown LINGON_ variable is a failed start."""
+    for service in [*SERVERS.values(), *SECURE["services"].values()]:
+        assert settings_of(set(service["environment"])) <= set(Settings.model_fields)
+
+
+def test_every_setting_can_be_set_or_is_fixed_on_purpose():
+    inside = {"models", "host", "port", "metrics_host", "metrics_port", "device"}  # what the image says
+    secured = settings_of(set(SECURE["services"]["lingon-cpu"]["environment"]))
+    for_tests = {"failpoints", "testing"}
+    needs_a_collector = {"traces"}
+    rest = set(Settings.model_fields) - inside - secured - for_tests - needs_a_collector
+    assert rest == settings_of(set(SERVERS["lingon-cpu"]["environment"]))
+
+
+def test_the_example_explains_every_variable_and_shows_its_default():
+    shown = mentioned()
+    assert set(shown) == used() - NOT_OURS
+    paragraphs = re.split(r"\n\s*\n", EXAMPLE)
+    assert all(part.startswith("# ") for part in paragraphs)
+    defaults = dict(re.findall(r"\$\{(\w+):-([^}]*)\}", TEXT))
+    assert {name: shown[name] for name in defaults} == defaults
+    handed_on = {name: value for name, value in shown.items() if name.startswith("LINGON_") and name not in defaults}
+    values = {name.removeprefix("LINGON_").lower(): value for name, value in handed_on.items()}
+    settings = Settings.model_validate(values)
+    optional = {"precision", "engines", "threads", "shortlist", "log_format"}  # the image says json
+    assert {name for name in values if getattr(settings, name) != Settings.model_fields[name].default} <= optional
+
+
+def test_security_comes_with_everything_it_needs():
+    for name, service in SECURE["services"].items():
+        assert name in SERVERS
+        told = {key: value for key, value in service["environment"].items() if str(value).startswith("/")}
+        target = by_default(service["volumes"][0]).split(":")[1]
+        assert all(value.startswith(f"{target}/") for value in told.values())
+        assert service["volumes"][0].endswith(":ro")
+        fields = {name.removeprefix("LINGON_").lower(): value for name, value in service["environment"].items()}
+        assert Settings.model_validate(fields).admin_host == "127.0.0.1"
+
+
+def test_grafana_has_no_password_to_be_left_at_its_default():
+    environment = SERVICES["grafana"]["environment"]
+    assert environment["GF_SECURITY_DISABLE_INITIAL_ADMIN_CREATION"] == "true"
+    assert environment["GF_AUTH_ANONYMOUS_ORG_ROLE"] == "Viewer"
+    assert not any("PASSWORD" in name for name in environment)

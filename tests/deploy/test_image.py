@@ -1,0 +1,177 @@
+"""The image: pinned, small, without compilers and torch, run by nobody in particular."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tomllib
+
+import pytest
+from packaging.requirements import Requirement
+
+from serving.settings import Settings
+from tests.deploy.files import DEPLOY, ROOT
+
+DOCKERFILE = (DEPLOY / "Dockerfile").read_text(encoding="utf-8")
+PINS = dict(re.findall(r"^([\w.-]+)==([\w.]+)$", (ROOT / "constraints.txt").read_text(encoding="utf-8"), re.MULTILINE))
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+LOCKS = {path.stem: path.read_text(encoding="utf-8") for path in sorted((DEPLOY / "locks").glob("*.txt"))}
+
+
+def stages() -> dict[str, tuple[str, list[str]]]:
+    """Every stage: what it is made from, and its instructions, each on one line."""
+    found: dict[str, tuple[str, list[str]]] = {}
+    lines = [line for line in DOCKERFILE.splitlines() if line and not line.startswith("#")]
+    for line in "\n".join(lines).replace("\\\n", " ").splitlines():
+        if stage := re.fullmatch(r"FROM (\S+) AS (\S+)", line):
+            found[stage[2]] = (stage[1], [])
+        else:
+            next(reversed(found.values()))[1].append(line)
+    return found
+
+
+def instructions(stage: str) -> list[str]:
+    """All that makes a stage, from its first ancestor on."""
+    everything = stages()
+    parent, own = everything[stage]
+    return [*(instructions(parent) if parent in everything else []), *own]
+
+
+def environment(stage: str) -> dict[str, str]:
+    lines = [line for line in instructions(stage) if line.startswith("ENV ")]
+    return {name: value for line in lines for name, value in re.findall(r"(\w+)=(\S+)", line)}
+
+
+def locked(text: str) -> dict[str, str]:
+    """The names and versions of a lock."""
+    return dict(re.findall(r"^([\w.-]+)==(\S+)", text, re.MULTILINE))
+
+
+def normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def test_what_comes_from_outside_has_an_exact_version():
+    everything = stages()
+    outside = {parent for parent, _ in everything.values() if parent not in everything}
+    assert [image for image in outside if not re.search(r":\d+\.\d+\.\d+[\w.-]*(@sha256:[0-9a-f]{64})?$", image)] == []
+
+
+@pytest.mark.parametrize("stage", ["cpu", "gpu"])
+def test_an_image_only_runs(stage):
+    """Nothing is compiled or fetched in it, and what was built is copied."""
+    runs = [line for line in instructions(stage) if line.startswith("RUN ")]
+    assert not any(re.search(r"apt|gcc|g\+\+|make|curl|wget|pip3? install|torch", line) for line in runs)
+    assert f"COPY --from=build-{stage} /opt/lingon /opt/lingon" in instructions(stage)
+
+
+@pytest.mark.parametrize("stage", ["cpu", "gpu"])
+def test_an_image_runs_as_a_user_who_owns_nothing(stage):
+    lines = instructions(stage)
+    assert [line for line in lines if line.startswith("USER ")] == ["USER 10001:10001"]
+    assert not any("chown" in line for line in lines)
+
+
+@pytest.mark.parametrize("stage", ["cpu", "gpu"])
+def test_an_image_says_how_it_is_reached_asked_and_ended(stage):
+    lines = instructions(stage)
+    assert {"EXPOSE 50051 9464", "STOPSIGNAL SIGTERM", 'ENTRYPOINT ["lingon", "serve"]'} <= set(lines)
+    assert any(line.startswith("HEALTHCHECK ") and line.endswith('CMD ["lingon", "healthcheck"]') for line in lines)
+    own = {name: value for name, value in environment(stage).items() if name.startswith("LINGON_")}
+    assert (own["LINGON_HOST"], own["LINGON_METRICS_HOST"], own["LINGON_MODELS"]) == ("0.0.0.0", "0.0.0.0", "/models")
+    assert Settings.model_validate({name.removeprefix("LINGON_").lower(): value for name, value in own.items()})
+    assert own["LINGON_DEVICE"] == {"cpu": "cpu", "gpu": "cuda"}[stage]
+
+
+def test_without_a_target_the_image_for_cpus_is_built():
+    assert next(reversed(stages())) == "cpu"
+
+
+def test_only_what_the_build_copies_is_sent_to_it():
+    ignore = (DEPLOY / "Dockerfile.dockerignore").read_text(encoding="utf-8").splitlines()
+    rules = [line for line in ignore if line and not line.startswith("#")]
+    assert rules[0] == "*"
+    sent = {line.removeprefix("!") for line in rules if line.startswith("!")}
+    copied = {
+        source
+        for line in DOCKERFILE.splitlines()
+        if line.startswith("COPY ") and "--from" not in line
+        for source in line.split()[1:-1]
+    }
+    assert sent == copied
+    assert all((ROOT / source).exists() for source in sent)
+
+
+def test_the_wheel_finds_all_that_it_is_made_of():
+    copied = {line.split()[1] for line in stages()["source"][1] if line.startswith("COPY ")}
+    assert set(PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]) <= copied
+
+
+@pytest.mark.parametrize("name", ["build", "serve", "gpu"])
+def test_a_lock_holds_a_hash_for_every_file(name):
+    python = re.search(r"^FROM python:(\d+\.\d+)\.", DOCKERFILE, re.MULTILINE)
+    assert python
+    assert f"for Python {python[1]} on x86_64" in LOCKS[name].splitlines()[0]
+    blocks = re.split(r"\n(?=[\w.-]+==)", "\n" + LOCKS[name])[1:]
+    assert len(blocks) == len(locked(LOCKS[name]))
+    assert [block for block in blocks if not re.search(r"--hash=sha256:[0-9a-f]{64}", block)] == []
+
+
+@pytest.mark.parametrize("name", ["build", "serve", "gpu"])
+def test_a_lock_has_what_is_asked_for_at_the_versions_that_are_tested(name):
+    versions, pins = locked(LOCKS[name]), {normal(pin): version for pin, version in PINS.items()}
+    differing = {pin for pin in versions.keys() & pins.keys() if versions[pin] != pins[pin]}
+    extras = PROJECT["project"]["optional-dependencies"]
+    base = PROJECT["project"]["dependencies"]
+    asked = PROJECT["build-system"]["requires"] if name == "build" else base + extras[name]
+    missing = {normal(Requirement(line).name) for line in asked} - versions.keys()
+    assert (differing, missing) == (set(), set())
+    assert {"torch", "onnx", "safetensors", "tensorboard"} & versions.keys() == set()
+    if name == "serve":  # NVIDIA's libraries follow the ranges of the runtime, as constraints.txt says
+        assert versions.keys() <= pins.keys()
+
+
+def test_the_installer_takes_locked_wheels_only():
+    script = (DEPLOY / "install.sh").read_text(encoding="utf-8")
+    fetching = [line for line in script.splitlines() if re.search(r"pip. (install|wheel)", line)]
+    assert fetching
+    for line in fetching:
+        assert "--require-hashes --only-binary :all:" in line or "--no-index --no-deps" in line
+
+
+@pytest.mark.parametrize("arguments", [[], ["serve"], ["train", "folder"]])
+def test_the_installer_says_how_it_is_called(arguments):
+    ran = subprocess.run([DEPLOY / "install.sh", *arguments], capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stderr) == (2, "lingon: error: usage: deploy/install.sh serve|gpu FOLDER\n")
+
+
+def test_digests_are_not_invented_without_a_docker(tmp_path):
+    (tmp_path / "docker").write_text("#!/bin/sh\nexit 1\n")
+    (tmp_path / "docker").chmod(0o755)
+    path = f"{tmp_path}:/usr/bin:/bin"
+    ran = subprocess.run(
+        [DEPLOY / "pin_digests.sh", "--check"], env={"PATH": path}, capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 1
+    assert ran.stderr.startswith("lingon: error: digests are resolved by")
+
+
+def test_digests_are_written_to_every_image_from_outside(tmp_path):
+    """With a docker that knows a digest for all: the images, their places, and nothing else."""
+    digest = "sha256:" + "5" * 64
+    (tmp_path / "bin").mkdir()
+    docker = tmp_path / "bin" / "docker"
+    docker.write_text(f"#!/bin/sh\ncase $2 in version) ;; *) echo {digest} ;; esac\n")
+    docker.chmod(0o755)
+    for name in ("pin_digests.sh", "Dockerfile", "compose.yaml"):
+        (tmp_path / name).write_bytes((DEPLOY / name).read_bytes())
+    call = ["sh", tmp_path / "pin_digests.sh"]
+    env = {"PATH": f"{tmp_path / 'bin'}:/usr/bin:/bin"}
+    for _ in range(2):  # the second time changes nothing
+        subprocess.run(call, env=env, check=True, capture_output=True)
+        for name, count in (("Dockerfile", 1), ("compose.yaml", 2)):
+            text = (tmp_path / name).read_text()
+            assert text.count(f"@{digest}") == count
+            original = (DEPLOY / name).read_text()
+            assert re.sub(r"@sha256:[0-9a-f]{64}", "", text) == re.sub(r"@sha256:[0-9a-f]{64}", "", original)
+    assert subprocess.run([*call, "--check"], env=env, capture_output=True, check=False).returncode == 0

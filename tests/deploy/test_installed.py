@@ -1,0 +1,98 @@
+"""What deploy/install.sh makes serves as in the image: as nobody, from files that it cannot write, without torch."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.deploy.files import DEPLOY, ROOT
+from tests.deploy.test_image import environment
+
+pytestmark = [pytest.mark.ops, pytest.mark.timeout(600)]
+USER = 10001
+SYSTEM = "/usr/local/bin:/usr/bin:/bin"  # where a Python lies that others than root may run
+AS_NOBODY = f"setpriv --reuid {USER} --regid {USER} --clear-groups --no-new-privs --bounding-set -all --inh-caps -all"
+
+
+def missing() -> str | None:
+    """Why this cannot be tried here."""
+    if os.geteuid() != 0 or shutil.which("setpriv") is None:
+        return "another user can be become by root with setpriv alone"
+    wanted = re.search(r"^FROM python:(\d+\.\d+)", (DEPLOY / "Dockerfile").read_text(encoding="utf-8"), re.MULTILINE)
+    assert wanted
+    code = "import ensurepip, sys; print('%d.%d' % sys.version_info[:2])"
+    found = subprocess.run(["python3", "-c", code], env={"PATH": SYSTEM}, capture_output=True, text=True, check=False)
+    return None if found.stdout.strip() == wanted[1] else f"no Python {wanted[1]} with venv in {SYSTEM}"
+
+
+@pytest.fixture(scope="module")
+def image() -> Iterator[Path]:
+    """The folders of the image that matter: opt/lingon and models. Not under pytest's own folder, which is closed."""
+    if reason := missing():
+        pytest.skip(f"ops: {reason}")
+    folder = Path(tempfile.mkdtemp(prefix="lingon-image-"))
+    try:
+        env = {**os.environ, "PATH": SYSTEM}
+        subprocess.run([DEPLOY / "install.sh", "serve", folder / "opt" / "lingon"], env=env, check=True)
+        shutil.copytree(ROOT / "models", folder / "models")
+        subprocess.run(["chmod", "-R", "u+rwX,go+rX,go-w", folder], check=True)
+        yield folder
+    finally:
+        shutil.rmtree(folder)
+
+
+def variables(image: Path) -> dict[str, str]:
+    """The environment of the image, on ports of its own."""
+    told = {name: value.replace("/models", str(image / "models")) for name, value in environment("cpu").items()}
+    told["PATH"] = f"{image}/opt/lingon/bin:{SYSTEM}"
+    return {**told, "HOME": "/nonexistent", "LINGON_HOST": "127.0.0.1", "LINGON_PORT": "0", "LINGON_METRICS_PORT": "0"}
+
+
+def files(folder: Path) -> dict[Path, tuple[int, int]]:
+    return {path: (path.lstat().st_size, path.lstat().st_mtime_ns) for path in folder.rglob("*")}
+
+
+def run(image: Path, *command: str, text: str = "") -> subprocess.CompletedProcess[str]:
+    call = [*AS_NOBODY.split(), *command]
+    told = {name: value for name, value in variables(image).items() if not name.startswith("LINGON_")}
+    return subprocess.run(call, env=told, cwd="/", input=text, capture_output=True, text=True, check=False, timeout=60)
+
+
+def test_there_is_neither_torch_nor_what_installs_or_compiles(image):
+    code = "import sys, importlib.util as u; print(*(name for name in sys.argv[1:] if u.find_spec(name)))"
+    ran = run(image, "python", "-c", code, "torch", "onnx", "pip", "setuptools", "hatchling", "onnxruntime", "serving")
+    assert ran.stdout.split() == ["onnxruntime", "serving"]
+
+
+def test_it_serves_as_nobody_from_files_that_it_cannot_write(image):
+    before = files(image)
+    call = [*AS_NOBODY.split(), "lingon", "serve"]
+    with subprocess.Popen(
+        call, env=variables(image), cwd="/", stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as server:
+        try:
+            assert server.stdout is not None
+            ready = next(line for line in server.stdout if line.startswith("ready: "))
+            status = Path(f"/proc/{server.pid}/status").read_text()
+            assert f"Uid:\t{USER}\t{USER}\t{USER}\t{USER}" in status
+            assert "NoNewPrivs:\t1" in status
+            assert "CapEff:\t0000000000000000" in status
+            address = ready.split(" on ")[1].split(",")[0]
+            assert run(image, "lingon", "healthcheck", "--server", address).returncode == 0
+            answer = run(image, "lingon", "translate", "--server", address, text="Tom lives in Boston.\n")
+            assert "Boston" in answer.stdout
+            server.send_signal(signal.SIGTERM)
+            assert server.wait(timeout=20) == 0
+            assert run(image, "lingon", "healthcheck", "--server", address).returncode == 1
+        finally:
+            if server.poll() is None:
+                server.kill()
+    assert files(image) == before

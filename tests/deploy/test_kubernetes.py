@@ -1,0 +1,193 @@
+"""Kubernetes: labels meet selectors, probes fit what the server does, and a pod may do as little as in compose."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from serving.settings import Settings
+from tests.deploy.files import DEPLOY, documents, metrics_in, read
+
+FOLDER = DEPLOY / "kubernetes"
+BASE = {
+    document["kind"]: document
+    for path in sorted((FOLDER / "base").glob("*.yaml"))
+    if path.name != "kustomization.yaml"
+    for document in documents(path)
+}
+POD = BASE["Deployment"]["spec"]["template"]
+(SERVER,) = POD["spec"]["containers"]
+LABELS = POD["metadata"]["labels"]
+KUSTOMIZATIONS = sorted(FOLDER.rglob("kustomization.yaml"))
+
+
+def environment(container: dict[str, Any]) -> dict[str, str]:
+    return {entry["name"]: entry["value"] for entry in container["env"]}
+
+
+def patience(probe: dict[str, Any]) -> float:
+    """Seconds that something may be ill before a probe acts."""
+    return float(probe["periodSeconds"] * probe["failureThreshold"])
+
+
+def patch_of(folder: Path) -> dict[str, Any]:
+    """The one patch of a kustomization."""
+    (patch,) = read(folder / "kustomization.yaml")["patches"]
+    content: dict[str, Any] = yaml.safe_load(patch["patch"])
+    return content
+
+
+def project_version() -> str:
+    text = (DEPLOY.parent / "pyproject.toml").read_text(encoding="utf-8")
+    return str(tomllib.loads(text)["project"]["version"])
+
+
+@pytest.mark.parametrize("path", KUSTOMIZATIONS, ids=lambda path: path.parent.name)
+def test_what_is_gathered_is_there_and_nothing_is_left_out(path: Path):
+    content = read(path)
+    named = {(path.parent / name).resolve() for name in content.get("resources", [])}
+    assert all(name.exists() for name in named)
+    beside = {other.resolve() for other in path.parent.glob("*.yaml")} - {path.resolve()}
+    assert beside <= named
+
+
+def test_there_is_one_of_each():
+    kinds = {"Deployment", "Service", "PodDisruptionBudget", "HorizontalPodAutoscaler", "NetworkPolicy"}
+    assert set(BASE) == kinds
+    assert {document["metadata"]["name"] for document in BASE.values()} == {"lingon"}
+
+
+def test_every_selector_finds_the_pods():
+    selectors = [
+        BASE["Deployment"]["spec"]["selector"]["matchLabels"],
+        BASE["Service"]["spec"]["selector"],
+        BASE["PodDisruptionBudget"]["spec"]["selector"]["matchLabels"],
+        BASE["NetworkPolicy"]["spec"]["podSelector"]["matchLabels"],
+        *(each["labelSelector"]["matchLabels"] for each in POD["spec"]["topologySpreadConstraints"]),
+    ]
+    assert all(selector and selector.items() <= LABELS.items() for selector in selectors)
+    (monitor,) = documents(FOLDER / "components" / "service-monitor" / "service-monitor.yaml")
+    assert monitor["spec"]["selector"]["matchLabels"].items() <= BASE["Service"]["metadata"]["labels"].items()
+    target = BASE["HorizontalPodAutoscaler"]["spec"]["scaleTargetRef"]
+    assert (target["kind"], target["name"]) == ("Deployment", BASE["Deployment"]["metadata"]["name"])
+
+
+def test_ports_are_called_by_names_that_there_are():
+    ports = {port["name"]: port["containerPort"] for port in SERVER["ports"]}
+    assert ports == {"grpc": Settings().port, "metrics": Settings().metrics_port}
+    service = BASE["Service"]["spec"]
+    assert {port["targetPort"] for port in service["ports"]} <= set(ports)
+    assert {rule["port"] for entry in BASE["NetworkPolicy"]["spec"]["ingress"] for rule in entry["ports"]} == set(ports)
+    probes = [SERVER[f"{kind}Probe"] for kind in ("startup", "readiness", "liveness")]
+    assert all(probe["grpc"] == {"port": ports["grpc"]} for probe in probes)
+
+
+def test_calls_are_balanced_by_their_clients():
+    assert BASE["Service"]["spec"]["clusterIP"] == "None"
+    assert float(environment(SERVER)["LINGON_MAX_CONNECTION_AGE_SECONDS"]) > 0
+
+
+def test_a_model_may_load_for_a_minute_at_the_start_and_after_the_death_of_an_engine():
+    assert patience(SERVER["startupProbe"]) >= 60
+    assert patience(SERVER["livenessProbe"]) > 60
+
+
+def test_what_hangs_is_started_again_and_what_drains_is_left_alone():
+    told = {name.removeprefix("LINGON_").lower(): value for name, value in environment(SERVER).items()}
+    settings = Settings.model_validate(told)
+    assert patience(SERVER["livenessProbe"]) <= 120
+    assert patience(SERVER["livenessProbe"]) > settings.propagation_seconds + settings.drain_seconds
+    assert settings.hang_seconds < patience(SERVER["livenessProbe"])  # the server finds its own hung engines first
+    assert patience(SERVER["readinessProbe"]) <= settings.propagation_seconds
+
+
+def test_the_kubelet_waits_until_a_server_has_drained():
+    told = environment(SERVER)
+    drain = float(told["LINGON_PROPAGATION_SECONDS"]) + float(told["LINGON_DRAIN_SECONDS"])
+    assert POD["spec"]["terminationGracePeriodSeconds"] > drain + 5
+
+
+def test_a_rollout_and_an_emptied_node_leave_servers_standing():
+    assert BASE["Deployment"]["spec"]["strategy"]["rollingUpdate"] == {"maxSurge": 1, "maxUnavailable": 0}
+    assert BASE["PodDisruptionBudget"]["spec"]["maxUnavailable"] == 1
+    assert BASE["HorizontalPodAutoscaler"]["spec"]["minReplicas"] >= 2
+    assert "replicas" not in BASE["Deployment"]["spec"]  # the autoscaler's
+
+
+def test_a_pod_can_do_no_more_than_it_must():
+    pod, container = POD["spec"], SERVER["securityContext"]
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["securityContext"]["runAsUser"] == 10001
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert pod["automountServiceAccountToken"] is False
+    assert container == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert [mount["mountPath"] for mount in SERVER["volumeMounts"]] == ["/tmp"]
+    assert "memory" in SERVER["resources"]["limits"]
+    assert BASE["NetworkPolicy"]["spec"]["egress"] == []
+    assert set(BASE["NetworkPolicy"]["spec"]["policyTypes"]) == {"Ingress", "Egress"}
+
+
+def test_no_variable_of_a_service_is_taken_for_a_setting():
+    """A Service named lingon would set LINGON_PORT=tcp://..., and the server reads LINGON_PORT."""
+    assert POD["spec"]["enableServiceLinks"] is False
+
+
+def test_servers_are_told_settings_that_there_are():
+    names = set(environment(SERVER))
+    patch = patch_of(FOLDER / "components" / "tls")["spec"]["template"]["spec"]["containers"][0]
+    names |= set(environment(patch))
+    assert {name.removeprefix("LINGON_").lower() for name in names} <= set(Settings.model_fields)
+
+
+@pytest.mark.parametrize("name", ["cpu", "gpu"])
+def test_an_overlay_takes_the_image_of_its_kind_at_a_version(name):
+    content = read(FOLDER / "overlays" / name / "kustomization.yaml")
+    (image,) = content["images"]
+    assert image["name"] == SERVER["image"]
+    assert image["newTag"] == f"{project_version()}-{name}"
+
+
+def test_a_server_for_cards_has_one():
+    (server,) = patch_of(FOLDER / "overlays" / "gpu")["spec"]["template"]["spec"]["containers"]
+    assert server["resources"]["limits"]["nvidia.com/gpu"] == 1
+
+
+def test_the_autoscaler_and_its_adapter_speak_of_one_metric():
+    (metric,) = BASE["HorizontalPodAutoscaler"]["spec"]["metrics"]
+    (rule,) = read(FOLDER / "prometheus-adapter.yaml")["rules"]["custom"]
+    assert metric["pods"]["metric"]["name"] == rule["name"]["as"]
+    assert metrics_in(rule["seriesQuery"]) == {rule["name"]["as"]}
+    assert int(metric["pods"]["target"]["averageValue"]) < Settings().max_queue_texts / 2  # before the alert
+
+
+@pytest.mark.ops
+@pytest.mark.parametrize("overlay", ["cpu", "gpu"])
+@pytest.mark.parametrize("components", [[], ["service-monitor", "tls"]], ids=["plain", "secured"])
+def test_kustomize_builds_it(overlay, components, tmp_path):
+    if shutil.which("kubectl") is None:
+        pytest.skip("ops: no kubectl command")
+    shutil.copytree(FOLDER, tmp_path / "kubernetes")
+    folder = tmp_path / "kubernetes" / "overlays" / overlay
+    with (folder / "kustomization.yaml").open("a") as file:
+        file.write(f"components: {json.dumps([f'../../components/{name}' for name in components])}\n")
+    ran = subprocess.run(["kubectl", "kustomize", folder], capture_output=True, text=True, check=False, timeout=60)
+    assert ran.returncode == 0, ran.stderr
+    (tmp_path / "built.yaml").write_text(ran.stdout)
+    built = {document["kind"]: document for document in documents(tmp_path / "built.yaml")}
+    assert set(built) == set(BASE) | ({"ServiceMonitor"} if components else set())
+    (server,) = built["Deployment"]["spec"]["template"]["spec"]["containers"]
+    assert server["image"].endswith(f":{project_version()}-{overlay}")
+    assert ("grpc" in server["livenessProbe"]) == (not components)
+    assert ("httpGet" in server["livenessProbe"]) == bool(components)
+    assert len(server["volumeMounts"]) == (2 if components else 1)

@@ -1,0 +1,23 @@
+"""promtool itself on the files of Prometheus."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+
+import pytest
+
+from tests.deploy.files import ALERTS, DEPLOY
+
+pytestmark = pytest.mark.ops
+COMMANDS = ["check config prometheus.yml", "check rules alerts.yml", "test rules alerts_test.yml"]
+
+
+@pytest.mark.parametrize("arguments", COMMANDS)
+def test_promtool_has_nothing_to_say(arguments):
+    if shutil.which("promtool") is None:
+        pytest.skip("ops: no promtool command")
+    *command, file = arguments.split()
+    call = ["promtool", *command, DEPLOY / "prometheus" / file]
+    ran = subprocess.run(call, cwd=ALERTS.parent, capture_output=True, text=True, check=False, timeout=60)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
