@@ -77,6 +77,7 @@ Line = Annotated[str, Like(r"[^\x00-\x1f\x7f]{0,500}", "one line of text")]
 Language = Annotated[str, Like(r"[A-Za-z]{2,8}([-_][A-Za-z0-9]{1,8}){0,8}", "a BCP-47 language tag")]
 Sha256 = Annotated[str, Like(r"[0-9a-f]{64}", "a SHA-256 in hexadecimal")]
 Size = Annotated[int, Within(1, 2**20)]
+Varying = Annotated[str, Like("source_length|capacity", "a size, source_length or capacity")]
 Tokens = Annotated[int, Within(1, 2**15)]
 Beams = Annotated[int, Within(1, 128)]
 Place = Annotated[int, Within(0, 1023)]
@@ -107,7 +108,7 @@ class State:
 
     name: Word
     kind: StateKind
-    shape: Annotated[tuple[Literal["source_length", "capacity"] | Size, ...], Few(8)]
+    shape: Annotated[tuple[Varying | Size, ...], Few(8)]
 
     def sized(self, **sizes: int) -> tuple[int, ...]:
         """The shape with its names replaced by sizes."""

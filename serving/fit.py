@@ -64,9 +64,10 @@ def _check_tokenizer(bundle: Bundle) -> None:
 
 def _graphs(manifest: Manifest, runner: OnnxRunner) -> Iterator[Graph]:
     """The graphs of a runner."""
-    first = {state.name: list(state.shape) for state in manifest.states if state.kind != "cache"}
-    kept = {state.name: list(state.shape) for state in manifest.states_of("memory")}
-    changed = [(state.name, list(state.shape)) for state in manifest.states if state.kind != "memory"]
+    tails: dict[str, Shape] = {state.name: list(state.shape) for state in manifest.states}
+    first = {state.name: tails[state.name] for state in manifest.states if state.kind != "cache"}
+    kept = {state.name: tails[state.name] for state in manifest.states_of("memory")}
+    changed = [(state.name, tails[state.name]) for state in manifest.states if state.kind != "memory"]
     scalars: dict[str, Shape] = dict.fromkeys(
         (names.TOKEN_IDS, names.POSITIONS, names.MEMORY_LENGTHS, names.CANDIDATE_COUNT)
     )
@@ -75,12 +76,12 @@ def _graphs(manifest: Manifest, runner: OnnxRunner) -> Iterator[Graph]:
     found |= dict.fromkeys((names.CANDIDATE_IDS, names.CANDIDATE_LOG_PROBS))
     source: dict[str, Shape] = dict.fromkeys((names.SOURCE_IDS, names.SOURCE_LENGTHS))
     scored: dict[str, Shape] = dict.fromkeys((names.TOKEN_LOG_PROBS, names.CROSS_ATTENTION))
-    yield Graph(names.ENCODER, runner.encoder.alone, source, {**first})
+    yield Graph(names.ENCODER, runner.encoder.alone, source, first)
     yield Graph(names.DECODER, runner.decoder.alone, step, {**found, names.LOGITS: None})
     pair = {**source, **dict.fromkeys((names.TARGET_IDS, names.LABELS))}
     yield Graph(names.SCORER, runner.scorer, pair, scored)
     if runner.listed:
-        rows = {each.name: None for each in runner.listed.output_rows.get_outputs()}
+        rows: dict[str, Shape] = {each.name: None for each in runner.listed.output_rows.get_outputs()}
         yield Graph(names.OUTPUT_ROWS, runner.listed.output_rows, {names.PIECE_IDS: None}, {})
         listed = {**step, names.PIECE_IDS: None, names.ALLOWED: None, **rows}
         yield Graph(names.DECODER_SHORTLIST, runner.listed.decoder.alone, listed, found)

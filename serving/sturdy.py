@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import Any
 
 import grpc
-from grpc._cython import cygrpc
+from grpc._cython import cygrpc  # type: ignore[attr-defined]
 
 from lingon.errors import RequestError
 from serving.guard import abort, request_id_of

@@ -1,23 +1,15 @@
-"""The bundle that ships, on 500 sentence pairs that it was not trained on."""
+"""The bundle that ships, on 500 sentence pairs that it was not trained on; what company does to them: tests/company."""
 
 from __future__ import annotations
 
-import random
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from export.decode import decode_all
 from lingon.bundle import CARD, Bundle, open_bundle
 from lingon.scoring import score
-from lingon.text import Tokenizer, normalise
-from serving.engine import Engine
-from serving.job import Hypothesis, Options
 from serving.local import translate_lines
-from serving.onnx_runner import load_runner
-from serving.scheduler import EngineLimits
 
 ROOT = Path(__file__).parent.parent.parent
 DATA = ROOT / "tests" / "data"
@@ -28,25 +20,6 @@ REFERENCES = (DATA / "tatoeba.de").read_text(encoding="utf-8").splitlines()
 @pytest.fixture(scope="module")
 def bundle() -> Bundle:
     return open_bundle(ROOT / "models" / "en-de")
-
-
-@pytest.fixture(scope="module")
-def sources(bundle: Bundle) -> list[tuple[int, ...]]:
-    tokenizer = Tokenizer(*bundle.tokenizer_files())
-    return [tuple(tokenizer.encode_source(normalise(line))) for line in SOURCES]
-
-
-@pytest.fixture(params=["fp32", "int8"])
-def engine(bundle: Bundle, request: pytest.FixtureRequest) -> Iterator[Engine]:
-    engine = Engine(load_runner(bundle, request.param, threads=2), EngineLimits(max_rows=64), workers=2)
-    engine.start()
-    yield engine
-    engine.stop(timeout=0)
-
-
-def options(bundle: Bundle, source: tuple[int, ...], beam_size: int) -> Options:
-    bound = bundle.manifest.limits.max_output(len(source))
-    return Options(beam_size=beam_size, num_hypotheses=beam_size, length_penalty=1.0, max_output_tokens=bound)
 
 
 def test_it_is_whole_small_and_says_what_was_proven(bundle: Bundle) -> None:
@@ -77,23 +50,6 @@ def test_it_translates_as_well_as_it_is_said_to(bundle: Bundle) -> None:
     scores = score(found, REFERENCES)
     assert scores.bleu > 33
     assert scores.chrf > 53
-
-
-@pytest.mark.parametrize("beam_size", [1, 4])
-def test_a_sentence_means_the_same_alone_as_in_company(
-    bundle: Bundle, engine: Engine, sources: list[tuple[int, ...]], beam_size: int
-) -> None:
-    def decode(chosen: list[int]) -> dict[int, tuple[Hypothesis, ...]]:
-        wanted = [options(bundle, sources[index], beam_size) for index in chosen]
-        outcomes = decode_all(engine, [sources[index] for index in chosen], wanted)
-        assert all(isinstance(outcome, tuple) for outcome in outcomes)
-        return dict(zip(chosen, outcomes, strict=True))  # type: ignore[arg-type]
-
-    everything = list(range(len(sources)))
-    together = decode(everything)
-    assert decode(random.Random(beam_size).sample(everything, len(everything))) == together
-    for index in everything[:: beam_size * 2]:
-        assert decode([index])[index] == together[index]
 
 
 def test_every_file_of_it_is_in_the_repository(bundle: Bundle) -> None:

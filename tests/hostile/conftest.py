@@ -1,0 +1,15 @@
+"""One server for the tests of a file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.hostile.victim import Victim, victim
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Victim]:
+    with victim(tmp_path_factory.mktemp("victim")) as running:
+        yield running

@@ -1,0 +1,82 @@
+"""Requests to throw at a server: valid ones of every shape, the same with damage, and plain noise."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+
+from lingon.translation.v1 import translation_pb2 as pb
+
+METHODS = ["Translate", "TranslateStream", "Score", "ListModels", "Nothing"]
+TEXTS = st.one_of(
+    st.text(max_size=40),
+    st.text(alphabet="\0\t \u00ad\u200b\u200d\u202e\u2581\u0301\u0323e<s>/x0.!?😀漢\U0010ffff", max_size=60),
+    st.sampled_from(["Tom lives in Boston.", "", "<s>", "</s><pad><unk>", "<0xF0>", "\u2581", "a" * 3000]),
+)
+NUMBERS = st.one_of(st.integers(0, 9), st.sampled_from([2**31, 2**32 - 1]))
+FLOATS = st.floats(width=32)
+
+
+def options() -> st.SearchStrategy[pb.DecodingOptions]:
+    sampling = st.builds(pb.SamplingOptions, temperature=FLOATS, top_k=NUMBERS, top_p=FLOATS, seed=NUMBERS)
+    bare = st.fixed_dictionaries(
+        {},
+        optional={
+            "beam_size": NUMBERS,
+            "num_hypotheses": NUMBERS,
+            "length_penalty": FLOATS,
+            "max_output_tokens": NUMBERS,
+            "sampling": sampling,
+            "return_tokens": st.booleans(),
+            "return_alignment": st.booleans(),
+            "long_text": st.integers(0, 3),
+            "shortlist": st.booleans(),
+        },
+    )
+    return bare.map(lambda values: pb.DecodingOptions(**values))
+
+
+def translations() -> st.SearchStrategy[bytes]:
+    return st.builds(
+        lambda **values: pb.TranslateRequest(**values).SerializeToString(),
+        texts=st.lists(TEXTS, max_size=4),
+        model=st.one_of(st.just(""), st.text(max_size=20)),
+        source_language_code=st.one_of(st.just(""), st.text(max_size=12)),
+        options=options(),
+        target_prefixes=st.one_of(st.just([]), st.lists(TEXTS, max_size=4)),
+    )
+
+
+def scores() -> st.SearchStrategy[bytes]:
+    pairs = st.lists(st.builds(pb.ScorePair, source=TEXTS, target=TEXTS), max_size=4)
+    return st.builds(
+        lambda pairs, aligned: pb.ScoreRequest(pairs=pairs, return_alignment=aligned).SerializeToString(),
+        pairs,
+        st.booleans(),
+    )
+
+
+VALID = st.one_of(translations(), scores())
+
+
+@st.composite
+def damaged(draw: st.DrawFn) -> bytes:
+    """A valid request with bits flipped, parts cut out, doubled or put in."""
+    raw = bytearray(draw(VALID))
+    for _ in range(draw(st.integers(1, 6))):
+        begin = draw(st.integers(0, len(raw)))
+        end = min(begin + draw(st.integers(0, 9)), len(raw))
+        kind = draw(st.sampled_from(["flip", "cut", "double", "insert", "end"]))
+        if kind == "flip" and begin < len(raw):
+            raw[begin] ^= 1 << draw(st.integers(0, 7))
+        elif kind == "cut":
+            del raw[begin:end]
+        elif kind == "double":
+            raw[begin:begin] = raw[begin:end]
+        elif kind == "insert":
+            raw[begin:begin] = draw(st.binary(max_size=9))
+        else:
+            del raw[end:]
+    return bytes(raw)
+
+
+ANY = st.one_of(st.binary(max_size=300), VALID, damaged())

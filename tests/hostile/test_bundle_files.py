@@ -1,0 +1,175 @@
+"""A bundle whose files are not as they were published: refused at once, by name, and never served."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from lingon.bundle import MANIFEST, MOST_BYTES
+from tests.company.shipped import bundle
+from tests.hostile import forge
+from tests.serving.fakes import tokenizer_model
+
+FILES = sorted([*bundle().manifest.checksums, MANIFEST])
+FEW = [MANIFEST, "tokenizer.model", "int8/decoder.onnx", "weights/int8.bin", "fp16/encoder.onnx", "MODEL_CARD.md"]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return forge.copy(tmp_path / "models")
+
+
+def test_the_copy_itself_is_served(folder: Path):
+    with pytest.raises(AssertionError, match="Translator"):
+        forge.refusal(folder)
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("place", [0.0, 0.5, 1.0])
+def test_one_bit_of_a_file_is_flipped(folder: Path, name: str, place: float):
+    content = bytearray((folder / name).read_bytes())
+    content[int(place * (len(content) - 1))] ^= 1
+    (folder / name).write_bytes(content)
+    assert forge.refusal(folder).startswith(f"{folder / name}: ")
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def missing(path: Path) -> None:
+    path.unlink()
+
+
+def become_a_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def become_a_link(path: Path) -> None:
+    outside = next(folder for folder in path.parents if folder.name == "models").parent / path.name
+    outside.write_bytes(path.read_bytes())
+    path.unlink()
+    path.symlink_to(outside)
+
+
+def become_a_link_within(path: Path) -> None:
+    path.rename(path.with_name(f"real-{path.name}"))
+    path.symlink_to(f"real-{path.name}")
+
+
+def become_endless(path: Path) -> None:
+    path.unlink()
+    path.symlink_to("/dev/zero")
+
+
+def become_a_pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+def become_a_socket(path: Path) -> None:
+    path.unlink()
+    with socket.socket(socket.AF_UNIX) as listener:
+        here = Path.cwd()
+        os.chdir(path.parent)  # the path of a socket is short
+        try:
+            listener.bind(path.name)
+        finally:
+            os.chdir(here)
+
+
+def grow(path: Path) -> None:
+    with path.open("r+b") as file:
+        file.truncate(MOST_BYTES[MANIFEST] + 1 if path.name == MANIFEST else path.stat().st_size + 2**28)
+
+
+CHANGES = [
+    cut,
+    empty,
+    missing,
+    become_a_folder,
+    become_a_link,
+    become_a_link_within,
+    become_endless,
+    become_a_pipe,
+    become_a_socket,
+    grow,
+]
+
+
+@pytest.mark.parametrize("name", FEW)
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_file_is_something_else(folder: Path, name: str, change: Callable[[Path], None]):
+    change(folder / name)
+    line = forge.refusal(folder)
+    assert line.startswith(str(folder))
+    assert name in line or (name == MANIFEST and change is missing)
+
+
+def test_a_manifest_of_hundreds_of_megabytes_is_not_read(folder: Path):
+    with (folder / MANIFEST).open("r+b") as file:
+        file.truncate(300_000_000)
+    assert forge.refusal(folder) == f"{folder / MANIFEST}: has 300,000,000 bytes; 1,048,576 are the most"
+
+
+def test_the_tokenizer_of_another_model(folder: Path):
+    (folder / "tokenizer.model").write_bytes(tokenizer_model())
+    assert forge.refusal(folder).startswith(f"{folder / 'tokenizer.model'}: was altered")
+
+
+@pytest.mark.parametrize(("one", "other"), [("encoder", "decoder"), ("decoder", "decoder_shortlist")])
+def test_two_graphs_in_each_others_place(folder: Path, one: str, other: str):
+    first, second = folder / f"int8/{one}.onnx", folder / f"int8/{other}.onnx"
+    content = first.read_bytes()
+    first.write_bytes(second.read_bytes())
+    second.write_bytes(content)
+    assert "was altered" in forge.refusal(folder)
+
+
+@pytest.mark.parametrize("name", ["more", "int8/more.onnx", "fp32/.hidden", "weights/more.bin", "other/deep/more"])
+def test_a_file_that_nobody_listed(folder: Path, name: str):
+    (folder / name).parent.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_bytes(b"")
+    assert forge.refusal(folder) == f"{folder / name}: the manifest does not list it"
+
+
+@pytest.mark.parametrize("target", ["..", "/etc", "/dev/zero", "nowhere"])
+def test_a_link_that_nobody_listed(folder: Path, target: str):
+    (folder / "more").symlink_to(target)
+    assert forge.refusal(folder) == f"{folder / 'more'}: is a link; a bundle holds none"
+
+
+def test_a_folder_that_is_a_link(folder: Path, tmp_path: Path):
+    (folder / "weights").rename(tmp_path / "elsewhere")
+    (folder / "weights").symlink_to(tmp_path / "elsewhere")
+    assert forge.refusal(folder) == f"{folder / 'weights'}: is a link; a bundle holds none"
+
+
+def test_the_folder_of_a_bundle_may_be_reached_by_a_link(folder: Path, tmp_path: Path):
+    (tmp_path / "current").symlink_to(folder)
+    with pytest.raises(AssertionError, match="Translator"):
+        forge.refusal(tmp_path / "current")
+
+
+@pytest.mark.parametrize("change", [become_a_pipe, cut])
+@pytest.mark.parametrize("name", [MANIFEST, "weights/int8.bin"])
+def test_the_command_ends_with_one_line_and_never_serves(folder: Path, name: str, change: Callable[[Path], None]):
+    change(folder / name)
+    command = [sys.executable, "-m", "lingon", "serve", str(folder), "--port", "0", "--metrics-port", "0"]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (ran.returncode, ran.stdout) == (1, "")
+    last = ran.stderr.splitlines()[-1]
+    assert last.startswith(f"lingon: error: {folder}")
+    assert name in last
+    assert "Traceback" not in ran.stderr

@@ -1,0 +1,371 @@
+"""A bundle that was signed anew after it was tampered with: refused for what it says, naming file and field."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from lingon.bundle import MANIFEST, SHORTLIST
+from serving.shortlist import MOST_BYTES, Shortlist
+from tests.company.shipped import bundle
+from tests.hostile import forge
+from tests.serving.fakes import tokenizer_model
+
+VALUES = [
+    ("version", 0),
+    ("version", -1),
+    ("version", "2"),
+    ("version", 10**30),
+    ("name", ""),
+    ("name", "../en-de"),
+    ("name", "en/de"),
+    ("name", "en\nde"),
+    ("name", "x" * 1000),
+    ("name", None),
+    ("created", "x" * 10_000),
+    ("source_language", "English!"),
+    ("target_language", ""),
+    ("architecture", "a\x1b[31m"),
+    ("source_vocab", 10**12),
+    ("source_vocab", 0),
+    ("source_vocab", 6000.0),
+    ("target_vocab", -1),
+    ("target_vocab", True),
+    ("target_vocab", "6000"),
+    ("special_ids", {"pad": 0, "bos": 1, "eos": 3, "unk": 2}),
+    ("special_ids", {}),
+    ("special_ids.pad", -1),
+    ("limits.max_source_tokens", 0),
+    ("limits.max_source_tokens", -5),
+    ("limits.max_source_tokens", 10**12),
+    ("limits.max_target_tokens", 0),
+    ("limits.max_target_tokens", 2**31),
+    ("limits.output_factor", -1.0),
+    ("limits.output_factor", 1e300),
+    ("limits.output_factor", math.nan),
+    ("limits.output_factor", math.inf),
+    ("limits.output_factor", None),
+    ("limits.output_extra", -1),
+    ("limits.output_extra", 10**9),
+    ("limits.max_beam_size", 0),
+    ("limits.max_beam_size", 10**9),
+    ("defaults.beam_size", 0),
+    ("defaults.beam_size", 9),
+    ("defaults.num_hypotheses", 5),
+    ("defaults.length_penalty", -0.5),
+    ("defaults.length_penalty", 1e308),
+    ("defaults.length_penalty", math.nan),
+    ("defaults.shortlist", 1),
+    ("candidates", 0),
+    ("candidates", 15),
+    ("candidates", 10**9),
+    ("states", {}),
+    ("states", [{}] * 5000),
+    ("states.0", None),
+    ("states.0.name", "../../key"),
+    ("states.0.kind", "remembered"),
+    ("states.0.kind", "cache"),
+    ("states.0.shape", [4, 64, 10**12]),
+    ("states.0.shape", [4, -64, "source_length"]),
+    ("states.0.shape", [4, 0, "source_length"]),
+    ("states.0.shape", [4, 64, "capacity"]),
+    ("states.0.shape", ["source_length"] * 3),
+    ("states.0.shape", [4, 64, "sauce_length"]),
+    ("states.0.shape", [2**20, 2**20, "source_length"]),
+    ("states.0.shape", [1] * 100),
+    ("states.2.shape", [4, 64, 64]),
+    ("states.1.name", "memory.0.key"),
+    ("precisions", []),
+    ("precisions.int8", None),
+    ("precisions.int8.provider", ""),
+    ("precisions.int8.gate", 7),
+    ("precisions.int8.weights", "int8.bin"),
+    ("precisions.int8.weights", ["../weights/int8.bin"]),
+    ("precisions.int8.weights", ["/etc/passwd"]),
+    ("precisions.../int8", {}),
+    ("alignment.layer", -1),
+    ("alignment.layer", 10**9),
+    ("alignment.heads", [10**9]),
+    ("alignment.heads", [0] * 10_000),
+    ("shortlist", []),
+    ("checksums", []),
+    ("checksums.curve.svg", "00"),
+    ("checksums.curve.svg", None),
+    ("format", 1),
+    ("format", 3),
+    ("format", "2"),
+    ("format", 10**1000),
+]
+NAMES = [
+    "../manifest.json",
+    "/etc/passwd",
+    "a//b",
+    "a/../b",
+    "./a",
+    "",
+    ".",
+    "..",
+    "a/",
+    "a\0b",
+    "a\nb",
+    "x" * 300,
+    "a\\b",
+]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return forge.copy(tmp_path / "models")
+
+
+@pytest.fixture
+def alone(tmp_path: Path) -> Path:
+    """A manifest by itself: it is refused before anything else is looked at."""
+    (tmp_path / MANIFEST).write_bytes((bundle().folder / MANIFEST).read_bytes())
+    return tmp_path
+
+
+def test_what_is_signed_anew_unchanged_is_served(folder: Path):
+    forge.sign(folder)
+    with pytest.raises(AssertionError, match="Translator"):
+        forge.refusal(folder)
+
+
+@pytest.mark.parametrize(("path", "value"), VALUES, ids=[f"{path}={value!r:.30}" for path, value in VALUES])
+def test_a_value_that_cannot_be(alone: Path, path: str, value: object):
+    forge.edit(alone, lambda values: set_at(values, path, value))
+    line = forge.refusal(alone)
+    assert line.startswith(f"{alone / MANIFEST}: ")
+    finite = not isinstance(value, float) or math.isfinite(value)
+    field = path.split(".")[0] if finite else "not a manifest"
+    assert field in line, line
+    assert "altered" not in line
+
+
+def set_at(values: dict[str, Any], path: str, value: object) -> None:
+    if path.startswith("checksums."):
+        values["checksums"][path.removeprefix("checksums.")] = value
+    elif path == "precisions.../int8":
+        values["precisions"]["../int8"] = values["precisions"]["int8"]
+    else:
+        forge.put(values, path, value)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_file_name_that_leads_elsewhere(alone: Path, name: str):
+    forge.edit(alone, lambda values: values["checksums"].update({name: "0" * 64}))
+    line = forge.refusal(alone)
+    assert line.startswith(f"{alone / MANIFEST}: ")
+    assert "checksums" in line
+
+
+@pytest.mark.parametrize("name", [*json.loads(bundle().manifest.to_bytes())])
+def test_a_field_that_is_missing(alone: Path, name: str):
+    values = json.loads((alone / MANIFEST).read_bytes())
+    del values[name]
+    content = json.dumps(values) if name == "digest" else None
+    if content is None:
+        forge.write_manifest(alone, values)
+    else:
+        (alone / MANIFEST).write_text(content)
+    assert forge.refusal(alone).startswith(f"{alone / MANIFEST}: ")
+
+
+@pytest.mark.parametrize("path", ["more", "limits.more", "defaults.more", "states.0.more", "precisions.int8.more"])
+def test_a_field_that_nobody_knows(alone: Path, path: str):
+    forge.edit(alone, lambda values: forge.put(values, path, 1))
+    assert "more is not a field" in forge.refusal(alone)
+
+
+@pytest.mark.parametrize("depth", [100, 900, 5_000, 200_000])
+def test_json_that_is_nested_deeply(alone: Path, depth: int):
+    text = (alone / MANIFEST).read_text()
+    nest = "[" * depth + "]" * depth
+    (alone / MANIFEST).write_text(text.replace('"report": {', f'"report": {{"x": {nest},', 1))
+    assert forge.refusal(alone).startswith(f"{alone / MANIFEST}: ")
+
+
+@pytest.mark.parametrize("depth", [100, 900])
+def test_a_report_that_is_nested_deeply_and_signed(alone: Path, depth: int):
+    nest: list[Any] = []
+    for _ in range(depth):
+        nest = [nest]
+    forge.edit(alone, lambda values: forge.put(values, "precisions.int8.report", {"x": nest}))
+    assert forge.refusal(alone).startswith(str(alone))
+
+
+def test_a_key_that_is_there_twice(alone: Path):
+    text = (alone / MANIFEST).read_text().replace('"version": 2,', '"version": 1,\n "version": 2,')
+    (alone / MANIFEST).write_text(text)
+    assert forge.refusal(alone) == f"{alone / MANIFEST}: was altered (its digest does not fit)"
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-32", "utf-8-sig", "cp037"])
+def test_another_encoding(alone: Path, encoding: str):
+    (alone / MANIFEST).write_bytes((alone / MANIFEST).read_text().encode(encoding))
+    assert forge.refusal(alone).startswith(f"{alone / MANIFEST}: ")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"\xff\xfe",
+        b"",
+        b"0",
+        b"null",
+        b'"x"',
+        b"[{}]",
+        b"{" * 10**6,
+        b'{"format":2}',
+        b"9" * 10**6,
+        b'{"\\ud800":1}',
+        b"1e400",
+    ],
+    ids=range(11),
+)
+def test_what_is_no_manifest_at_all(alone: Path, content: bytes):
+    (alone / MANIFEST).write_bytes(content)
+    assert forge.refusal(alone).startswith(f"{alone / MANIFEST}: ")
+
+
+def other_vocabulary(folder: Path) -> str:
+    forge.edit(folder, lambda values: values.update(source_vocab=6001))
+    return "6001"
+
+
+def other_tokenizer(folder: Path) -> str:
+    (folder / "tokenizer.model").write_bytes(tokenizer_model())
+    return "tokenizer.model"
+
+
+def no_tokenizer(folder: Path) -> str:
+    (folder / "tokenizer.model").unlink()
+    forge.edit(folder, lambda values: values["checksums"].pop("tokenizer.model"))
+    return "tokenizer"
+
+
+def two_tokenizers(folder: Path) -> str:
+    (folder / "more.model").write_bytes(b"")
+    forge.edit(folder, lambda values: values["checksums"].update({"more.model": ""}))
+    return "more.model"
+
+
+def noise_for_a_tokenizer(folder: Path) -> str:
+    (folder / "tokenizer.model").write_bytes(b"pieces")
+    return "tokenizer"
+
+
+def noise_for_a_graph(folder: Path) -> str:
+    (folder / "int8/decoder.onnx").write_bytes(b"\x08\x07 a graph")
+    return "int8/decoder.onnx"
+
+
+def noise_for_a_shortlist(folder: Path) -> str:
+    (folder / SHORTLIST).write_bytes(b"PK\3\4 pieces")
+    return SHORTLIST
+
+
+def a_shortlist_of_another_vocabulary(folder: Path) -> str:
+    none = np.zeros(0, np.int32)
+    (folder / SHORTLIST).write_bytes(Shortlist(np.array([2], np.int32), np.zeros(41, np.int32), none).to_bytes())
+    return SHORTLIST
+
+
+def a_shortlist_that_unpacks_to_too_much(folder: Path) -> str:
+    many = np.zeros(MOST_BYTES // 4 + 1, np.int32)
+    (folder / SHORTLIST).write_bytes(Shortlist(np.array([2], np.int32), np.zeros(6001, np.int32), many).to_bytes())
+    return f"{SHORTLIST}: unpacks to"
+
+
+def swapped_graphs(folder: Path) -> str:
+    first, second = folder / "int8/encoder.onnx", folder / "int8/decoder.onnx"
+    content = first.read_bytes()
+    first.write_bytes(second.read_bytes())
+    second.write_bytes(content)
+    return "int8/"
+
+
+def half_the_weights(folder: Path) -> str:
+    content = (folder / "weights/int8.bin").read_bytes()
+    (folder / "weights/int8.bin").write_bytes(content[: len(content) // 2])
+    return "int8"
+
+
+def a_state_of_another_shape(folder: Path) -> str:
+    forge.edit(folder, lambda values: forge.put(values, "states.0.shape", [8, 32, "source_length"]))
+    return "memory.0.key"
+
+
+def a_state_more(folder: Path) -> str:
+    state = {"name": "memory.9.key", "kind": "memory", "shape": [4, 64, "source_length"]}
+    forge.edit(folder, lambda values: values["states"].append(state))
+    return "memory.9.key"
+
+
+def a_state_less(folder: Path) -> str:
+    forge.edit(folder, lambda values: values["states"].pop())
+    return "self.1.value"
+
+
+def longer_than_the_model_reads(folder: Path) -> str:
+    forge.edit(folder, lambda values: forge.put(values, "limits.max_source_tokens", 5000))
+    return "max_source_tokens"
+
+
+def longer_than_the_model_writes(folder: Path) -> str:
+    forge.edit(folder, lambda values: forge.put(values, "limits.max_target_tokens", 5000))
+    return "max_target_tokens"
+
+
+def a_head_that_is_not_there(folder: Path) -> str:
+    forge.edit(folder, lambda values: forge.put(values, "alignment.heads", [0, 99]))
+    return "alignment"
+
+
+FORGERIES = [
+    other_vocabulary,
+    other_tokenizer,
+    no_tokenizer,
+    two_tokenizers,
+    noise_for_a_tokenizer,
+    noise_for_a_graph,
+    noise_for_a_shortlist,
+    a_shortlist_of_another_vocabulary,
+    a_shortlist_that_unpacks_to_too_much,
+    swapped_graphs,
+    half_the_weights,
+    a_state_of_another_shape,
+    a_state_more,
+    a_state_less,
+    longer_than_the_model_reads,
+    longer_than_the_model_writes,
+    a_head_that_is_not_there,
+]
+
+
+@pytest.mark.parametrize("forgery", FORGERIES)
+def test_files_that_do_not_fit_each_other(folder: Path, forgery: Callable[[Path], str]):
+    named = forgery(folder)
+    forge.sign(folder)
+    line = forge.refusal(folder)
+    assert line.startswith(str(folder))
+    assert named in line
+
+
+@pytest.mark.parametrize("where", ["../../secret", "/etc/passwd", "../weights/int8.bin", "int8.bin/../int8.bin"])
+def test_weights_that_lie_elsewhere(folder: Path, tmp_path: Path, where: str):
+    (tmp_path / "secret").write_bytes(bytes(2**20))
+    path = folder / "int8/decoder.onnx"
+    graph = onnx.load(path, load_external_data=False)
+    (tensor, *_) = [each for each in graph.graph.initializer if each.external_data]
+    next(entry for entry in tensor.external_data if entry.key == "location").value = where
+    path.write_bytes(graph.SerializeToString())
+    forge.sign(folder)
+    assert forge.refusal(folder).startswith(f"{path}: ")

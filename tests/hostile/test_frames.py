@@ -1,0 +1,166 @@
+"""Bytes on the port that are no HTTP/2, frames that break its rules, calls that break those of gRPC, and floods."""
+
+from __future__ import annotations
+
+import random
+import socket
+from collections.abc import Callable
+
+import grpc
+import pytest
+
+from lingon.translation.v1 import translation_pb2 as pb
+from tests.hostile import http2
+from tests.hostile.victim import ALIVE, CONTRACT, MEBIBYTE, SERVICE, Victim, unharmed
+from tests.scale import scaled
+
+REQUEST = pb.TranslateRequest(texts=["Tom"]).SerializeToString()
+USUAL = http2.call_headers(SERVICE + "Translate")
+GOOD = http2.opening() + http2.call(USUAL, http2.message(REQUEST))
+CODES = {code.value[0]: code for code in grpc.StatusCode}
+BROKEN_CALLS = {
+    "another content type": http2.call(http2.call_headers(SERVICE + "Translate", content_type="text/html"), b""),
+    "GET": http2.call(http2.call_headers(SERVICE + "Translate", **{":method": "GET"}), http2.message(REQUEST)),
+    "no path": http2.call(http2.call_headers(""), http2.message(REQUEST)),
+    "no message": http2.call(USUAL, b""),
+    "half a length": http2.call(USUAL, b"\0\0\0"),
+    "less than its length": http2.call(USUAL, http2.message(REQUEST, length=len(REQUEST) + 50)),
+    "more than its length": http2.call(USUAL, http2.message(REQUEST, length=2)),
+    "a length of four gigabytes": http2.call(USUAL, http2.message(REQUEST, length=2**32 - 1)),
+    "two messages": http2.call(USUAL, http2.message(REQUEST) * 2),
+    "compressed, but how": http2.call(USUAL, http2.message(REQUEST, compressed=1)),
+    "compressed in no way": http2.call(
+        http2.call_headers(SERVICE + "Translate", grpc_encoding="gzip"), http2.message(REQUEST, compressed=1)
+    ),
+    "compressed by nobody knows what": http2.call(
+        http2.call_headers(SERVICE + "Translate", grpc_encoding="zopfli"), http2.message(REQUEST, compressed=1)
+    ),
+    "a flag that is none": http2.call(USUAL, http2.message(REQUEST, compressed=77)),
+    "a deadline that is none": http2.call(
+        http2.call_headers(SERVICE + "Translate", grpc_timeout="soon"), http2.message(REQUEST)
+    ),
+}
+
+HALF = {"no message", "half a length", "less than its length", "another content type"}
+"""Calls of which gRPC waits for the rest, until their connection is gone."""
+
+
+def test_a_call_by_hand_is_answered(server: Victim):
+    heard, ended = http2.converse(server.port, GOOD, 10 * ALIVE)
+    assert ended
+    assert http2.status(heard) == 0
+    assert pb.TranslateResponse(model="en-de").SerializeToString() in heard
+
+
+@pytest.mark.parametrize("name", BROKEN_CALLS)
+def test_a_call_that_is_broken_ends_at_once_and_not_as_unknown(server: Victim, name: str):
+    heard, ended = http2.converse(server.port, http2.opening() + BROKEN_CALLS[name], ALIVE)
+    assert ended or name in HALF, "neither a status nor an end"
+    code = http2.status(heard)
+    allowed = CONTRACT | {grpc.StatusCode.INTERNAL, grpc.StatusCode.CANCELLED}  # of a transport that is broken
+    assert code is None or CODES[code] in allowed, CODES[code]
+    assert server.is_well()
+
+
+def throw(server: Victim, raw: bytes) -> None:
+    """Send bytes, and go; a server that has hung up already is fine, and so is one whose port opens again soon."""
+    try:
+        with socket.create_connection(("127.0.0.1", server.port), timeout=10) as connection:
+            connection.sendall(raw)
+    except (BrokenPipeError, ConnectionResetError, ConnectionRefusedError):
+        return
+
+
+def noise(draw: random.Random) -> bytes:
+    return draw.randbytes(draw.randrange(2000))
+
+
+def noise_after_the_opening(draw: random.Random) -> bytes:
+    return http2.opening() + noise(draw)
+
+
+def random_frames(draw: random.Random) -> bytes:
+    frames = (
+        http2.frame(
+            draw.randrange(12),
+            draw.randrange(256),
+            draw.choice([0, 1, 3, 2**31 - 1]),
+            draw.randbytes(draw.randrange(60)),
+        )
+        for _ in range(draw.randrange(20))
+    )
+    return http2.opening() + b"".join(frames)
+
+
+def damaged_call(draw: random.Random) -> bytes:
+    raw = bytearray(GOOD)
+    for _ in range(draw.randint(1, 5)):
+        raw[draw.randrange(len(raw))] = draw.randrange(256)
+    return bytes(raw[: draw.randint(1, len(raw))])
+
+
+@pytest.mark.parametrize("kind", [noise, noise_after_the_opening, random_frames, damaged_call])
+def test_noise_on_the_port_harms_nobody(server: Victim, kind: Callable[[random.Random], bytes]):
+    draw = random.Random(kind.__name__)
+    with unharmed(server):
+        for _ in range(scaled(150, 25_000)):
+            throw(server, kind(draw))
+
+
+HEADERS = http2.fields(USUAL)
+OPEN = http2.frame(http2.HEADERS, http2.END_HEADERS, 1, HEADERS)
+PENDING = 800
+"""Calls that are reset at once. From 1,000 that wait to be taken, gRPC itself drops some of everybody's: CANCELLED."""
+
+FLOODS = {
+    "rapid reset": lambda: b"".join(
+        http2.frame(http2.HEADERS, http2.END_HEADERS, stream, HEADERS)
+        + http2.frame(http2.RST_STREAM, 0, stream, bytes(4))
+        for stream in range(1, 2 * PENDING, 2)
+    ),
+    "pings": lambda: http2.frame(http2.PING, 0, 0, bytes(8)) * 50_000,
+    "settings": lambda: http2.frame(http2.SETTINGS, 0, 0, b"\0\4\0\1\0\0") * 50_000,
+    "a continuation without end": lambda: (
+        http2.frame(http2.HEADERS, 0, 1, HEADERS)
+        + http2.frame(http2.CONTINUATION, 0, 1, http2.fields([("x", "y" * 1000)])) * 3000
+    ),
+    "an index of headers again and again": lambda: http2.frame(
+        http2.HEADERS, http2.END_HEADERS, 1, b"\x40\x01x\x7f\x81\x1e" + b"y" * 4000 + b"\xbe" * 12_000
+    ),
+    "empty data": lambda: OPEN + http2.frame(http2.DATA, 0, 1) * 100_000,
+    "a window beyond all bounds": lambda: http2.frame(http2.WINDOW_UPDATE, 0, 0, b"\x7f\xff\xff\xff") * 2,
+    "data that nobody asked for": lambda: http2.frame(http2.DATA, 0, 7, bytes(16_000)) * 500,
+    "a frame larger than agreed": lambda: b"\xff\xff\xff\0\0\0\0\0\1" + bytes(2 * MEBIBYTE),
+    "a message that never ends": lambda: OPEN + http2.frame(http2.DATA, 0, 1, b"\0\0\x3f\xff\xff" + bytes(10_000)),
+}
+
+
+@pytest.mark.parametrize("name", FLOODS)
+def test_a_flood_harms_nobody_and_takes_no_memory(server: Victim, name: str):
+    flood = http2.opening() + FLOODS[name]()
+    throw(server, flood)
+    with unharmed(server), server.watched() as growth:
+        for _ in range(scaled(3, 100)):
+            throw(server, flood)
+    assert growth[0] < 20 * MEBIBYTE, f"{growth[0] / MEBIBYTE:.1f} MiB"
+
+
+@pytest.mark.parametrize("name", sorted(HALF))
+def test_half_a_call_is_forgotten_with_its_connection(server: Victim, name: str):
+    half = http2.opening() + BROKEN_CALLS[name]
+    for _ in range(200):
+        throw(server, half)
+    with unharmed(server), server.watched() as growth:
+        for _ in range(scaled(400, 10_000)):
+            throw(server, half)
+    assert growth[0] < 4 * MEBIBYTE, f"{growth[0] / MEBIBYTE:.1f} MiB"
+
+
+def test_connections_that_say_nothing_keep_nobody_out(server: Victim):
+    with unharmed(server):
+        idle = [socket.create_connection(("127.0.0.1", server.port), timeout=10) for _ in range(scaled(300, 1000))]
+        for place, connection in enumerate(idle):
+            connection.sendall([b"", http2.PREFACE[:10], http2.opening(), http2.opening() + OPEN][place % 4])
+        assert server.is_well()
+        for connection in idle:
+            connection.close()

@@ -1,0 +1,127 @@
+"""The edges of length: one token, exactly the most, one more, a word of a megabyte, nothing at all.
+
+Whatever comes back is whole or is refused with the code that the README names; nothing is cut in silence.
+"""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from google.rpc import code_pb2, error_details_pb2
+
+from lingon.text import normalise
+from lingon.translation.v1 import translation_pb2 as pb
+from tests.company import shipped
+from tests.hostile.victim import ALIVE, MEBIBYTE, Victim
+from tests.serving import fakes
+
+SPLIT = pb.DecodingOptions(long_text=pb.LONG_TEXT_POLICY_SPLIT, beam_size=1)
+MOST = shipped.bundle().manifest.limits.max_source_tokens
+MOST_TARGET = shipped.bundle().manifest.limits.max_target_tokens
+NOTHING = [
+    "",
+    " ",
+    " " * 4000,
+    "\t\r\n\x0b\x0c",
+    "\u00a0\u2003\u3000\u2028",
+    "\u200b\u2060\ufeff\u00ad",
+    "\x00\x01\x7f",
+]
+
+
+def words(tokens: int) -> str:
+    """A text of so many tokens, the end token counted."""
+    text = " ".join(["house"] * (tokens - 1))
+    assert len(shipped.tokenizer().encode_source(normalise(text))) == tokens
+    return text
+
+
+def refusals(reply: pb.TranslateResponse | pb.ScoreResponse) -> list[tuple[int, str]]:
+    """Code and reason of every result."""
+    found = []
+    for result in reply.results:
+        info = error_details_pb2.ErrorInfo()
+        if result.status.details:
+            assert result.status.details[0].Unpack(info)
+        found.append((result.status.code, info.reason))
+    return found
+
+
+OK = (code_pb2.OK, "")
+TOO_LONG, EMPTY = (code_pb2.INVALID_ARGUMENT, "TEXT_TOO_LONG"), (code_pb2.INVALID_ARGUMENT, "EMPTY_TEXT")
+
+
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_the_most_that_the_model_reads_is_read_whole_and_one_token_more_is_refused(server: Victim, beam_size: int):
+    texts = [words(2), words(MOST - 1), words(MOST), words(MOST + 1)]
+    reply = server.translate(*texts, options=pb.DecodingOptions(beam_size=beam_size))
+    assert refusals(reply) == [OK, OK, OK, TOO_LONG]
+    assert [result.usage.source_tokens for result in reply.results] == [2, MOST - 1, MOST, 0]
+    assert not [result for result in reply.results if pb.WARNING_CODE_SPLIT in [each.code for each in result.warnings]]
+    assert [len(result.hypotheses) for result in reply.results] == [1, 1, 1, 0]
+
+
+def test_one_token_more_is_split_where_that_is_asked_for_and_said(server: Victim):
+    reply = server.translate(words(MOST), words(MOST + 1), words(5 * MOST), options=SPLIT)
+    assert refusals(reply) == [OK] * 3
+    split = [pb.WARNING_CODE_SPLIT in [each.code for each in result.warnings] for result in reply.results]
+    assert split == [False, True, True]
+    for result, tokens in zip(reply.results, (MOST, MOST + 1, 5 * MOST), strict=True):
+        parts = [each.message for each in result.warnings if each.code == pb.WARNING_CODE_SPLIT] or ["in 1 part"]
+        assert result.usage.source_tokens == tokens - 1 + int(parts[0].split()[-2])
+
+
+@pytest.mark.parametrize("options", [pb.DecodingOptions(), SPLIT], ids=["refuse", "split"])
+def test_a_word_of_a_megabyte_is_refused_and_holds_nobody_up(server: Victim, options: pb.DecodingOptions):
+    start = time.monotonic()
+    reply = server.translate("x" * MEBIBYTE, "Tom", "ü" * (MEBIBYTE // 2), options=options)
+    assert refusals(reply) == [TOO_LONG, OK, TOO_LONG]
+    assert time.monotonic() - start < ALIVE
+
+
+@pytest.mark.parametrize("options", [pb.DecodingOptions(), SPLIT], ids=["refuse", "split"])
+def test_nothing_is_empty_however_long_it_is(server: Victim, options: pb.DecodingOptions):
+    reply = server.translate(*NOTHING, options=options)
+    assert [reason for _, reason in refusals(reply)].count("EMPTY_TEXT") >= len(NOTHING) - 1
+    assert {code for code, _ in refusals(reply)} == {code_pb2.INVALID_ARGUMENT}
+    (long,) = server.translate(" " * MEBIBYTE, options=options).results
+    assert long.status.code == code_pb2.INVALID_ARGUMENT
+
+
+def test_the_edges_of_a_pair_to_score(server: Victim):
+    edges = [
+        (words(MOST), words(MOST_TARGET)),
+        (words(MOST + 1), "Haus"),
+        ("house", words(MOST_TARGET + 1)),
+        ("", "Haus"),
+        ("house", " \u200b "),
+        ("house", "x" * MEBIBYTE),
+    ]
+    pairs = [pb.ScorePair(source=source, target=target) for source, target in edges]
+    answer = server.send("Score", pb.ScoreRequest(pairs=pairs).SerializeToString())
+    reply = pb.ScoreResponse.FromString(answer.reply)
+    assert refusals(reply) == [OK, TOO_LONG, TOO_LONG, EMPTY, EMPTY, TOO_LONG]
+    assert len(reply.results[0].tokens) == MOST_TARGET
+
+
+def test_a_prefix_that_leaves_no_room_is_refused(server: Victim):
+    bound = shipped.bundle().manifest.limits.max_output(2)
+    fits, full, long = words(bound), words(bound + 1), "x" * MEBIBYTE
+    reply = server.translate("house", "house", "house", target_prefixes=[fits, full, long])
+    assert [code for code, _ in refusals(reply)] == [code_pb2.OK, *[code_pb2.INVALID_ARGUMENT] * 2]
+    assert reply.results[0].hypotheses[0].text.startswith(fits)
+
+
+async def test_a_text_of_every_length_comes_back_whole_or_not_at_all():
+    most = fakes.LIMITS.max_source_tokens
+    texts = [" ".join(["Tom"] * count) + end for count in range(1, 2 * most) for end in ("", ".")]
+    lengths = [len(fakes.tokenizer().encode_source(text)) for text in texts]
+    assert {most, most + 1} <= set(lengths)
+    async with fakes.running(max_texts=len(texts)) as server:
+        refused = await server.translate(*texts)
+        split = await server.translate(*texts, options=SPLIT)
+    whole = [result.hypotheses[0].text if result.hypotheses else None for result in refused.results]
+    assert whole == [text if length <= most else None for text, length in zip(texts, lengths, strict=True)]
+    assert {code for code, _ in refusals(refused)} == {code_pb2.OK, code_pb2.INVALID_ARGUMENT}
+    assert [result.hypotheses[0].text for result in split.results] == texts

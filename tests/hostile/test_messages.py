@@ -1,0 +1,69 @@
+"""Messages that are too large, whole or once unpacked, and headers that are: refused, and the server hardly notices."""
+
+from __future__ import annotations
+
+import grpc
+import pytest
+
+from lingon.translation.v1 import translation_pb2 as pb
+from tests.hostile.victim import MEBIBYTE, Answer, Victim
+
+LIMIT = 4 * MEBIBYTE  # max_message_bytes, as it is unless it is set
+MOST_GROWTH = 10 * MEBIBYTE
+MOST_AT_ONCE = 32 * MEBIBYTE  # what a connection has on its way, some times over; a bomb would be 200
+
+
+def message(size: int) -> bytes:
+    """A request of exactly so many bytes: one short text, and as much again and again of a field that nobody knows."""
+    request = pb.TranslateRequest(texts=["Tom lives in Boston."]).SerializeToString()
+    entry = b"\xba\x3e\x01x"  # field 999, one byte long
+    padding, rest = divmod(size - len(request), len(entry))
+    longer = {0: b"", 1: b"\xba\x3e\x02xx", 2: b"\xba\x3e\x03xxx", 3: b"\xba\x3e\x04xxxx"}[rest]
+    return request + entry * (padding - bool(rest)) + longer
+
+
+@pytest.mark.parametrize("size", [LIMIT - 1, LIMIT])
+def test_a_message_up_to_the_limit_is_read(server: Victim, size: int):
+    raw = message(size)
+    assert len(raw) == size
+    answer = server.send("Translate", raw)
+    assert answer.code == grpc.StatusCode.OK
+    assert pb.TranslateResponse.FromString(answer.reply).results[0].hypotheses[0].text
+
+
+def one_more(server: Victim) -> Answer:
+    return server.send("Translate", message(LIMIT + 1))
+
+
+def five_megabytes(server: Victim) -> Answer:
+    return server.send("Translate", pb.TranslateRequest(texts=["x" * 5_000_000]).SerializeToString())
+
+
+def bomb(server: Victim) -> Answer:
+    """200 KB that unpack to 200 MB."""
+    return server.send("Translate", bytes(200 * MEBIBYTE), 60, compression=grpc.Compression.Gzip)
+
+
+def headers(server: Victim) -> Answer:
+    request = pb.TranslateRequest(texts=["Tom"]).SerializeToString()
+    return server.send("Translate", request, metadata=[(f"x-{place}", "y" * 1000) for place in range(20)])
+
+
+@pytest.mark.parametrize("attack", [one_more, five_megabytes, bomb, headers])
+def test_what_is_too_large_is_refused_and_takes_no_memory(server: Victim, attack: object):
+    for _ in range(3):
+        attack(server)  # type: ignore[operator]
+    before = server.resident()
+    with server.watched() as peak:
+        answers = [attack(server) for _ in range(3)]  # type: ignore[operator]
+    assert {answer.code for answer in answers} == {grpc.StatusCode.RESOURCE_EXHAUSTED}
+    growth = server.resident() - before
+    assert growth <= MOST_GROWTH, f"{growth / MEBIBYTE:.1f} MiB"
+    assert peak[0] <= MOST_AT_ONCE, f"{peak[0] / MEBIBYTE:.1f} MiB"
+    assert server.is_well()
+
+
+def test_an_unpacked_message_up_to_the_limit_is_read(server: Victim):
+    for size, code in ((LIMIT, grpc.StatusCode.OK), (LIMIT + 1, grpc.StatusCode.RESOURCE_EXHAUSTED)):
+        assert server.send("Translate", message(size), compression=grpc.Compression.Gzip).code == code
+    assert server.send("Translate", message(100), compression=grpc.Compression.Deflate).code == grpc.StatusCode.OK

@@ -1,0 +1,77 @@
+"""Calls of methods that nobody knows are told so, whatever they are called; in grpc.aio a name could end the server."""
+
+from __future__ import annotations
+
+import asyncio
+
+import grpc
+import pytest
+from google.rpc import code_pb2
+
+from tests.hostile import http2
+from tests.hostile.victim import ALIVE, MEBIBYTE, SERVICE, Victim, unharmed
+from tests.scale import scaled
+from tests.serving.fakes import EchoRunner, running
+
+UNIMPLEMENTED = grpc.StatusCode.UNIMPLEMENTED.value[0]
+PATHS = {
+    "no UTF-8": "/\xce",
+    "half a character": SERVICE + "\xf0\x9f",
+    "a lone surrogate": "/\xed\xa0\x80",
+    "two bytes for NUL": "/a/\xc0\x80",
+    "UTF-8": "/Übersetzer/Übersetze".encode().decode("latin-1"),
+    "a method of ours with more behind": SERVICE + "Translate\xff",
+    "another service": "/other.Service/Translate",
+    "no service": "/Translate",
+    "a path of 4 kB": "/" + "x" * 4000,
+}
+
+
+async def ask(port: int, path: str) -> int | None:
+    """The status of a call of this path."""
+    raw = http2.opening() + http2.call(http2.call_headers(path), http2.message(b""))
+    heard, ended = await asyncio.to_thread(http2.converse, port, raw, 10 * ALIVE)
+    assert ended
+    return http2.status(heard)
+
+
+@pytest.mark.parametrize("name", PATHS)
+async def test_a_stranger_is_turned_away_and_calls_that_are_inside_end_well(name: str):
+    async with running(EchoRunner()) as server:
+        server.runner.gate.clear()
+        inside = [server.call("Tom lives in Boston.") for _ in range(3)]
+        await server.until(lambda: server.metric("lingon_requests_in_flight") == 3)
+        for _ in range(3):
+            assert await ask(server.server.port, PATHS[name]) == UNIMPLEMENTED
+        server.runner.gate.set()
+        replies = [await call for call in inside]
+        assert {reply.results[0].status.code for reply in replies} == {code_pb2.OK}
+        assert (await server.translate("Tom")).results[0].hypotheses[0].text == "Tom"
+
+
+async def test_on_the_admin_port_too():
+    async with running(admin_port=0) as server:
+        for _ in range(3):
+            assert await ask(server.server.admin_port, PATHS["no UTF-8"]) == UNIMPLEMENTED
+
+
+async def test_a_server_that_saw_strangers_ends_in_order():
+    async with running() as server:
+        assert await ask(server.server.port, PATHS["no UTF-8"]) == UNIMPLEMENTED
+        server.server.stop()
+        assert await asyncio.wait_for(server.task, 20) == 0
+
+
+def test_strangers_leave_nothing_behind(server: Victim):
+    """A mebibyte for a hundred calls at most, as for any that is wrong."""
+    together, rounds = 100, scaled(20, 1000)
+    calls = (http2.call(http2.call_headers("/\xce"), http2.message(b""), 2 * place + 1) for place in range(together))
+    raw = http2.opening() + b"".join(calls)
+    for _ in range(5):
+        http2.converse(server.port, raw, 10 * ALIVE)
+    before = server.resident()
+    with unharmed(server):
+        for _ in range(rounds):
+            assert http2.converse(server.port, raw, 10 * ALIVE)[1]
+    assert server.resident() - before < rounds * together / 100 * MEBIBYTE
+    assert '"level": "error"' not in server.logged()

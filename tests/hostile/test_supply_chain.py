@@ -1,0 +1,163 @@
+"""Nothing that is loaded brings code along, the server has no torch, and every package that it takes is pinned."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+from lingon.bundle import SHORTLIST, WEIGHTS
+from lingon.extras import ROOMS
+from serving.shortlist import Shortlist
+from tests.company.shipped import bundle
+
+ROOT = Path(__file__).parent.parent.parent
+LOADS_CODE = {
+    "pickle",
+    "_pickle",
+    "cPickle",
+    "cloudpickle",
+    "dill",
+    "jsonpickle",
+    "joblib",
+    "marshal",
+    "shelve",
+    "yaml",
+}
+RUNS_CODE = {"eval", "exec", "compile", "__import__", "execfile"}
+DANGEROUS = {
+    ("torch", "load"),
+    ("torch", "jit"),
+    ("torch", "package"),
+    ("os", "system"),
+    ("os", "popen"),
+    ("runpy", "run_path"),
+}
+
+
+def found_in(source: str) -> Iterator[str]:
+    """What could run code that was loaded, or given, by name."""
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Import(names):
+                yield from LOADS_CODE.intersection(name.name.partition(".")[0] for name in names)
+            case ast.ImportFrom(module=str(module), names=names):
+                yield from LOADS_CODE.intersection({module.partition(".")[0]})
+                yield from (f"{module}.{name.name}" for name in names if (module, name.name) in DANGEROUS)
+            case ast.Call(func=ast.Name(id)) if id in RUNS_CODE:
+                yield id
+            case ast.Attribute(value=ast.Name(owner), attr=attr) if (owner, attr) in DANGEROUS:
+                yield f"{owner}.{attr}"
+            case ast.Attribute(attr="register_custom_ops_library"):
+                yield "register_custom_ops_library"
+            case ast.keyword(arg="allow_pickle" | "weights_only" | "trust_remote_code" as name):
+                yield name
+            case ast.keyword(arg="shell", value=ast.Constant(value=True)):
+                yield "shell=True"
+
+
+BAD = [
+    "import pickle",
+    "import a, dill.source",
+    "from marshal import loads",
+    "import yaml",
+    "torch.load(path)",
+    "torch.load(path, weights_only=True)",
+    "from torch import load",
+    "np.load(path, allow_pickle=True)",
+    "def f():\n    return eval('1')",
+    "exec(text)",
+    "compile(text, '', 'exec')",
+    "__import__(name)",
+    "os.system('ls')",
+    "subprocess.run('ls', shell=True)",
+    "AutoModel.from_pretrained(name, trust_remote_code=True)",
+    "options.register_custom_ops_library(path)",
+]
+
+
+@pytest.mark.parametrize("source", BAD)
+def test_what_could_run_code_is_found(source: str):
+    assert list(found_in(source))
+
+
+def test_what_is_harmless_is_not():
+    assert (
+        list(
+            found_in(
+                "import json, re\nnp.load(path)\nre.compile('x')\nmodel.eval()\nmodel.compile()\nsubprocess.run(['ls'])"
+            )
+        )
+        == []
+    )
+
+
+@pytest.mark.parametrize("room", [*ROOMS, "scripts", "deploy"])
+def test_no_code_of_ours_loads_code(room: str):
+    wrong = []
+    for path in sorted((ROOT / room).rglob("*.py")):
+        wrong += [f"{path.relative_to(ROOT)}: {each}" for each in found_in(path.read_text(encoding="utf-8"))]
+    assert wrong == []
+
+
+def test_a_bundle_holds_no_pickle():
+    for name in bundle().manifest.checksums:
+        content = bundle().read(name)
+        if not name.startswith(f"{WEIGHTS}/"):  # bare numbers may begin with any byte
+            assert not re.match(rb"\x80[\x02-\x05]", content), name
+        assert b"__reduce__" not in content, name
+    vocabularies = bundle().manifest.source_vocab, bundle().manifest.target_vocab
+    read = Shortlist.from_bytes(bundle().read(SHORTLIST), bundle().folder / SHORTLIST, *vocabularies)
+    assert {array.dtype.kind for array in (read.always, read.offsets, read.pieces)} == {"i"}
+
+
+HEAVY = ["torch", "onnx", "onnxscript", "safetensors", "pickletools", "training", "export"]
+SERVING = f"""
+import sys
+import serving.cli, serving.server, serving.local, serving.doctor
+print([name for name in {HEAVY} if name in sys.modules])
+"""
+
+
+def test_the_server_runs_without_torch():
+    ran = subprocess.run([sys.executable, "-c", SERVING], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "[]"
+
+
+def needed(name: str, extras: frozenset[str], seen: set[tuple[str, str]]) -> Iterator[str]:
+    """The packages that a package asks for, and those that these ask for, of what is installed here."""
+    try:
+        wanted = metadata.requires(name) or []
+    except metadata.PackageNotFoundError:
+        return
+    for text in wanted:
+        requirement = Requirement(text)
+        for extra in ("", *sorted(extras)):
+            if requirement.marker is None or requirement.marker.evaluate({"extra": extra}):
+                key = (requirement.name.lower().replace("_", "-"), ",".join(sorted(requirement.extras)))
+                if key not in seen:
+                    seen.add(key)
+                    yield key[0]
+                    yield from needed(requirement.name, frozenset(requirement.extras), seen)
+
+
+@pytest.mark.parametrize("extra", ["serve", "export", "dev"])
+def test_whatever_an_extra_brings_in_is_pinned_to_one_version(extra: str):
+    text = (ROOT / "constraints.txt").read_text(encoding="utf-8")
+    pins = {name.lower().replace("_", "-") for name in re.findall(r"^([\w.-]+)==[\w.]+$", text, re.MULTILINE)}
+    brought = set(needed("lingon", frozenset({extra}), set())) - {"lingon"}
+    assert len(brought) > 5
+    assert brought - pins == set()
+
+
+def test_what_builds_the_package_is_pinned():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    assert all("==" in each for each in project["build-system"]["requires"])

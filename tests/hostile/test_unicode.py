@@ -1,0 +1,126 @@
+"""Text at the edges of Unicode: taken or refused, never misread, and in time that grows with its length alone."""
+
+from __future__ import annotations
+
+import time
+import unicodedata
+from collections.abc import Callable
+
+import grpc
+import pytest
+from google.rpc import code_pb2
+
+from lingon.errors import EmptyText, TextTooLong
+from lingon.text import normalise
+from lingon.translation.v1 import translation_pb2 as pb
+from serving.planning import blocks, most_characters, parts_of
+from tests.company import shipped
+from tests.hostile.victim import MEBIBYTE, Victim, unharmed
+
+SPLIT = pb.DecodingOptions(long_text=pb.LONG_TEXT_POLICY_SPLIT, beam_size=1)
+LIMITS = shipped.bundle().manifest.limits
+TOKENIZER = shipped.tokenizer()
+TORTURE: dict[str, str] = {
+    "NUL": "a\0",
+    "one word": "x",
+    "words": "house ",
+    "spaces": " ",
+    "other spaces": "\u3000\u00a0\u2028 ",
+    "right to left": "שלום עולם ",
+    "turned around": "a\u202eb\u202c\u2067c\u2069 ",
+    "joined": "👩\u200d👩\u200d👧\u200d",
+    "marks": "\u0301",
+    "marks in disorder": "\u0301\u0323",
+    "marks that are two": "\u0f73",
+    "marks that are two, in disorder": "\u0344\u0323",
+    "composed": "é",
+    "decomposed": "e\u0301",
+    "Hangul": "\u1112\u1161\u11ab",
+    "Han": "漢字",
+    "beyond the vocabulary": "\U0001f980\U0010fffe",
+    "the sign of a space": "\u2581",
+    "special pieces": "<s></s><pad><0x41>",
+    "full stops": ".",
+    "full stops and quotes": '."',
+    "words of full stops": "..............................x ",
+    "words of commas": ",,,,,,,,,,,,,,,,,,,,,,,,,,,,,,x ",
+    "abbreviations": "mr. ",
+    "sentences": "A b. ",
+    "clauses": "a, ",
+}
+"""What texts are made of, over and over."""
+
+kinds = pytest.mark.parametrize("kind", TORTURE)
+
+
+def text(kind: str, characters: int) -> str:
+    piece = TORTURE[kind]
+    return "e" + (piece * (characters // len(piece) + 1))[:characters]
+
+
+def best(work: Callable[[str], object], argument: str, times: int = 5) -> float:
+    """Seconds of the fastest of some runs."""
+    found = []
+    for _ in range(times):
+        start = time.thread_time()
+        work(argument)
+        found.append(time.thread_time() - start)
+    return min(found)
+
+
+def tokenise(text: str) -> None:
+    TOKENIZER.encode_source(normalise(text))
+
+
+def plan(text: str) -> None:
+    """What the server does with a text that may be split."""
+    done = [normalise(block) for block in blocks(text, most_characters(LIMITS.max_source_tokens))]
+    try:
+        for _ in parts_of(" ".join(filter(None, done)), "text", TOKENIZER, LIMITS, splits=True):
+            pass
+    except (EmptyText, TextTooLong):
+        return
+
+
+@kinds
+@pytest.mark.parametrize("work", [tokenise, plan])
+def test_time_grows_with_length_alone(work: Callable[[str], object], kind: str):
+    """5 ms a kilobyte at most; twice as much text takes at most two and a half times as long."""
+    some, twice = text(kind, 10_000), text(kind, 20_000)
+    first, second = best(work, some), best(work, twice)
+    if second > 2.5 * first:  # once more: the machine may have been busy
+        first, second = best(work, some, 9), best(work, twice, 9)
+    assert second <= 0.005 * len(twice.encode()) / 1000
+    assert second <= 2.5 * first + 0.001, f"{first * 1000:.1f} ms, then {second * 1000:.1f} ms"
+
+
+@kinds
+def test_a_text_is_translated_or_refused(server: Victim, kind: str):
+    texts = [text(kind, length) for length in (1, 30, 300)]
+    for options, more in ((pb.DecodingOptions(beam_size=1), [text(kind, 10_000)]), (SPLIT, [])):
+        reply = server.translate(*texts, *more, options=options)
+        assert {result.status.code for result in reply.results} <= {code_pb2.OK, code_pb2.INVALID_ARGUMENT}
+        assert all(len(result.hypotheses) == (result.status.code == code_pb2.OK) for result in reply.results)
+
+
+def test_two_ways_to_write_the_same_are_translated_alike(server: Victim):
+    lines = ["Café Zoë naïve Übergrößen", "한국어 house", "Å is the Ångström", "ệ Việt Nam"]
+    composed, decomposed = ([unicodedata.normalize(form, line) for line in lines] for form in ("NFC", "NFD"))
+    assert composed != decomposed
+    first, second = server.translate(*composed), server.translate(*decomposed)
+    assert list(first.results) == list(second.results)
+
+
+@kinds
+def test_a_megabyte_of_it_holds_nobody_up(server: Victim, kind: str):
+    piece = text(kind, MEBIBYTE // 4)
+    while len(piece.encode()) < MEBIBYTE - 1000:
+        piece += piece[: (MEBIBYTE - len(piece.encode())) // 4]
+    with unharmed(server):
+        for options in (pb.DecodingOptions(), SPLIT):
+            answer = server.send("Translate", pb.TranslateRequest(texts=[piece], options=options).SerializeToString())
+            if answer.code == grpc.StatusCode.OK:
+                (result,) = pb.TranslateResponse.FromString(answer.reply).results
+                assert result.status.code in (code_pb2.OK, code_pb2.INVALID_ARGUMENT)
+            else:  # more sentences than a request may have
+                assert answer.code == grpc.StatusCode.INVALID_ARGUMENT
