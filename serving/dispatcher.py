@@ -75,10 +75,7 @@ class Dispatcher:
         """Take all of these jobs or none; see `serving.engine.Engine.submit`."""
         now = time.monotonic()
         with self._change:
-            if self._failed:
-                raise EngineLost("the engine is started anew; try again")
-            if self._stopping:
-                raise Draining("the server is shutting down")
+            self._check_open()
             displaced = self._queue.check(jobs)
             self._check_time(jobs, now)
             for job in displaced:
@@ -89,6 +86,18 @@ class Dispatcher:
             self._earliest = min([self._earliest, *(job.deadline for job in jobs if job.deadline is not None)])
             self._tell()
             self._change.notify_all()
+
+    def check_texts(self, caller: str, texts: int) -> None:
+        """Raise what `submit` would raise for so many texts of a caller, whatever they are."""
+        with self._change:
+            self._check_open()
+            self._queue.check_texts(caller, texts)
+
+    def _check_open(self) -> None:
+        if self._failed:
+            raise EngineLost("the engine is started anew; try again")
+        if self._stopping:
+            raise Draining("the server is shutting down")
 
     def _check_time(self, jobs: Sequence[Job], now: float) -> None:
         """Refuse what would not be done in time, as things stand: others may still be. Where nobody waits, all try."""

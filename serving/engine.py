@@ -91,6 +91,10 @@ class Engine:
         """
         self._dispatcher.submit(jobs)
 
+    def check_texts(self, caller: str, texts: int) -> None:
+        """Raise what `submit` would raise for so many texts of a caller, before work is spent on them."""
+        self._dispatcher.check_texts(caller, texts)
+
     def cancel(self, jobs: Sequence[Job]) -> None:
         """End these jobs at the next step, with Cancelled; those that have ended are left alone."""
         self._dispatcher.cancel(jobs)

@@ -147,16 +147,22 @@ class Queue:
             texts -= len(displaced)
             tokens -= sum(len(job.source_ids) for job in displaced)
         if texts > self._limits.max_queue_texts:
-            raise QueueFull(
-                f"{len(self._jobs)} texts wait, {len(jobs)} more would exceed the limit of "
-                f"{self._limits.max_queue_texts}"
-            )
+            raise self._no_room_for(len(jobs))
         if tokens > self._limits.max_queue_tokens:
             raise QueueFull(
                 f"{self._tokens} source tokens wait, {tokens - self._tokens} more would exceed the limit of "
                 f"{self._limits.max_queue_tokens}"
             )
         return displaced
+
+    def check_texts(self, caller: str, texts: int) -> None:
+        """Raise QueueFull where `check` would for any texts: before work is spent on finding out what they are."""
+        most = self._limits.max_queue_texts
+        if texts > most or len(self._jobs) + texts <= most:  # more than ever find room are another error
+            return
+        heaviest = max(self._lines, key=lambda each: self._lines[each].tokens, default=caller)
+        if heaviest == caller:
+            raise self._no_room_for(texts)
 
     def ahead(self, jobs: Sequence[Job]) -> int:
         """The cost of what is done before these jobs of one call are, themselves counted."""
@@ -206,6 +212,10 @@ class Queue:
             self.remove(job.number)
             admitted.append(job)
         return admitted
+
+    def _no_room_for(self, texts: int) -> QueueFull:
+        most = self._limits.max_queue_texts
+        return QueueFull(f"{len(self._jobs)} texts wait, {texts} more would exceed the limit of {most}")
 
     def _full(self, texts: int, tokens: int) -> bool:
         return texts > self._limits.max_queue_texts or tokens > self._limits.max_queue_tokens

@@ -117,6 +117,7 @@ class Translator:
 
         However this generator ends, the engine lets go of the request's texts: use it within `aclosing`.
         """
+        self.engine.check_texts(caller, len(request.texts))
         plans = await self.plan(request, options)
         runs = [
             TextRun(index, plan, options, self.manifest.limits, self._tokenizer)
@@ -163,6 +164,7 @@ class Translator:
         """The model's probability of given translations."""
         if request.return_alignment:
             check_alignment(self.manifest, "return_alignment")
+        self.engine.check_texts(caller, len(request.pairs))
         plans = await self._plan_pairs(request)
         flight = Flight(self.engine, deadline, caller)
         runs = [

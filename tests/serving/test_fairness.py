@@ -116,6 +116,15 @@ def test_who_has_the_most_himself_is_refused_and_displaces_nobody() -> None:
         queue.check([job("other", 3) for _ in range(4)])
 
 
+def test_a_full_queue_is_known_before_the_texts_are() -> None:
+    queue = Queue(EngineLimits(max_queue_texts=4))
+    queue.check_texts("flood", 4)
+    queue.add([job("flood", 1), job("flood", 1), job("flood", 1), job("other", 2)])
+    with pytest.raises(QueueFull, match="4 texts wait, 1 more would exceed the limit of 4"):
+        queue.check_texts("flood", 1)
+    queue.check_texts("other", 1)  # it may yet find room
+
+
 def test_a_call_that_has_begun_is_not_displaced() -> None:
     queue = Queue(EngineLimits(max_queue_texts=3))
     queue.add([job("flood", 1) for _ in range(4)][:3])
