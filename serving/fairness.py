@@ -1,7 +1,9 @@
 """Whose turn it is among those that wait, by what each has had so far. Pure.
 
 Goyal, Vin, Cheng: Start-Time Fair Queuing (1996): everybody has a tag that grows by the cost of what he gets; the
-lowest tag is next, and who comes anew begins where the one who was served last stood.
+lowest tag is next, and who comes anew begins where the clock stands. The clock also goes on with what all get (as in
+Demers, Keshav, Shenker: Analysis and Simulation of a Fair Queueing Algorithm, 1989): where new ones come without end,
+those who had something already would else never have their second turn.
 """
 
 from __future__ import annotations
@@ -42,8 +44,9 @@ class Turns(Generic[Key]):
 
     def charge(self, key: Key, cost: float) -> None:
         """Say that somebody who waits got something, and goes on waiting."""
-        self._clock = self._places[key][0]
-        self._place(key, self._clock + cost)
+        tag = self._places[key][0]
+        self._clock = max(tag, self._clock + cost / len(self._places))
+        self._place(key, tag + cost)
 
     def leave(self, key: Key) -> None:
         """Wait no more."""

@@ -48,6 +48,20 @@ def test_who_comes_late_is_next_and_has_no_claim_to_what_he_missed() -> None:
     assert order.count("late") == 3
 
 
+def test_who_had_something_is_not_kept_waiting_by_newcomers_without_end() -> None:
+    turns: Turns[int] = Turns()
+    turns.join(-1)
+    turns.charge(-1, 100)
+    for newcomer in range(2000):  # two come for each that is served
+        turns.join(2 * newcomer)
+        turns.join(2 * newcomer + 1)
+        if (key := turns.next()) == -1:
+            break
+        turns.charge(key, 10)
+        turns.leave(key)
+    assert key == -1
+
+
 def test_turns_forget_who_left() -> None:
     turns: Turns[int] = Turns()
     for key in range(1000):
