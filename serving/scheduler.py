@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from lingon.errors import QueueFull, SettingsError
 from serving.fairness import Turns
@@ -76,39 +76,61 @@ def cost_of(job: Job) -> int:
     return len(job.source_ids) * rows_of(job)
 
 
+@dataclass(slots=True)
+class _Call:
+    """What of one call waits, the longest first; begun: whether a part of it is let in already."""
+
+    jobs: dict[int, Job] = field(default_factory=dict)
+    cost: int = 0
+    begun: bool = False
+
+
 class _Line:
-    """What one caller has waiting: his calls take turns; of one call the longest sentence goes first."""
+    """What one caller has waiting: his calls take turns."""
 
     def __init__(self) -> None:
-        self.calls: dict[int, dict[int, Job]] = {}
-        self.begun: set[int] = set()  # calls of which something is let in already
-        self.turns: Turns[int] = Turns()
-        self.tokens = 0
+        self.calls: dict[int, _Call] = {}
+        self.tokens = self.cost = 0
+        self._turns: Turns[int] = Turns()
 
-    def add(self, jobs: Iterable[Job]) -> None:
-        """Let these wait."""
-        for job in jobs:
-            self.calls.setdefault(job.call, {})[job.number] = job
-            self.turns.join(job.call)
-            self.tokens += len(job.source_ids)
+    def add(self, job: Job) -> None:
+        """Let a job wait."""
+        if job.call not in self.calls:
+            self.calls[job.call] = _Call()
+            self._turns.join(job.call)
+        self.calls[job.call].jobs[job.number] = job
+        self._count(job, 1)
 
     def remove(self, job: Job) -> None:
         """Let a job wait no more."""
+        self._count(job, -1)
         call = self.calls[job.call]
-        del call[job.number]
-        self.tokens -= len(job.source_ids)
-        if not call:
+        del call.jobs[job.number]
+        if not call.jobs:
             del self.calls[job.call]
-            self.begun.discard(job.call)
-            self.turns.leave(job.call)
+            self._turns.leave(job.call)
+
+    def next(self) -> Job:
+        """Whose turn it is."""
+        return next(iter(self.calls[self._turns.next()].jobs.values()))
+
+    def begin(self, job: Job) -> None:
+        """A job is let in, and counts as its call's turn."""
+        self._turns.charge(job.call, cost_of(job))
+        self.calls[job.call].begun = True
 
     def latest(self) -> list[Job]:
         """The last call of which nothing has begun."""
-        return next((list(jobs.values()) for call, jobs in reversed(self.calls.items()) if call not in self.begun), [])
+        return next((list(call.jobs.values()) for call in reversed(self.calls.values()) if not call.begun), [])
 
     def ahead(self, cost: int) -> int:
         """The cost of what comes before a new call of this cost is done."""
-        return sum(min(sum(map(cost_of, jobs.values())), cost) for jobs in self.calls.values())
+        return sum(min(call.cost, cost) for call in self.calls.values())
+
+    def _count(self, job: Job, sign: int) -> None:
+        self.tokens += sign * len(job.source_ids)
+        self.cost += sign * cost_of(job)
+        self.calls[job.call].cost += sign * cost_of(job)
 
 
 class Queue:
@@ -169,14 +191,16 @@ class Queue:
         own = sum(map(cost_of, jobs))
         line = self._lines.get(jobs[0].caller)
         total = own + (line.ahead(own) if line else 0)
-        others = (line.tokens for caller, line in self._lines.items() if caller != jobs[0].caller)
-        return total + sum(min(tokens, total) for tokens in others)
+        others = (line.cost for caller, line in self._lines.items() if caller != jobs[0].caller)
+        return total + sum(min(cost, total) for cost in others)
 
     def add(self, jobs: Sequence[Job]) -> None:
-        """Let these jobs of one call wait."""
+        """Let these jobs of one call wait: the longest first, which decides when the call is answered."""
         for job in sorted(jobs, key=lambda job: len(job.source_ids), reverse=True):
-            self._lines.setdefault(job.caller, _Line()).add([job])
-            self._turns.join(job.caller)
+            if job.caller not in self._lines:
+                self._lines[job.caller] = _Line()
+                self._turns.join(job.caller)
+            self._lines[job.caller].add(job)
             self._jobs[job.number] = job
             self._tokens += len(job.source_ids)
             self._rows += rows_of(job)
@@ -202,13 +226,12 @@ class Queue:
         admitted: list[Job] = []
         while self._jobs and running_rows < share:
             line = self._lines[self._turns.next()]
-            job = next(iter(line.calls[line.turns.next()].values()))
+            job = line.next()
             if running_rows + rows_of(job) > max(most_rows, rows_of(job)):
                 break
             running_rows += rows_of(job)
             self._turns.charge(job.caller, cost_of(job))
-            line.turns.charge(job.call, cost_of(job))
-            line.begun.add(job.call)
+            line.begin(job)
             self.remove(job.number)
             admitted.append(job)
         return admitted

@@ -156,6 +156,15 @@ def test_what_comes_first_is_counted_as_turns_will_have_it() -> None:
     assert queue.ahead([job("flood", 99, length=4)]) == 44  # of each of its calls as much
 
 
+def test_what_comes_first_is_counted_with_its_beams() -> None:
+    queue, beams = Queue(EngineLimits()), job("flood", 1)
+    beams.options = Options(beam_size=4)
+    queue.add([beams])
+    assert queue.ahead([job("other", 99, length=30)]) == 30 + 5 * 4
+    queue.remove(beams.number)
+    assert queue.ahead([job("other", 99, length=30)]) == 30
+
+
 def test_a_pace_is_learned_only_while_there_is_enough_to_do() -> None:
     pace, now = Pace(), 0.0
     assert pace.seconds_to(1000, 10) == 0
