@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from lingon.credentials import Credentials
+from lingon.reaching import reaching
 
 ServerOption = Annotated[
     str | None, typer.Option(metavar="HOST:PORT", help="[default: $LINGON_SERVER, or 127.0.0.1:50051]")
@@ -20,23 +24,10 @@ TimeoutOption = Annotated[float, typer.Option(min=0.001, help="Seconds for each 
 BatchOption = Annotated[int, typer.Option(min=1, max=1024, help="Lines of one request, at most.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object a line.")]
 TokensOption = Annotated[bool, typer.Option("--tokens", help="Show the tokens.")]
-TlsOption = Annotated[bool, typer.Option("--tls", envvar="LINGON_TLS", help="With the system's roots of trust.")]
-TlsCaOption = Annotated[
-    Path | None, typer.Option(envvar="LINGON_TLS_CA", help="TLS, trusting the authorities of this PEM file.")
-]
-TlsClientCertificateOption = Annotated[
-    Path | None, typer.Option(envvar="LINGON_TLS_CLIENT_CERTIFICATE", help="PEM file: what this client shows.")
-]
-TlsClientKeyOption = Annotated[Path | None, typer.Option(envvar="LINGON_TLS_CLIENT_KEY", help="PEM file: its key.")]
-TlsServerNameOption = Annotated[
-    str | None, typer.Option(envvar="LINGON_TLS_SERVER_NAME", help="In the server's certificate, where it is another.")
-]
-ApiKeyFileOption = Annotated[
-    Path | None, typer.Option(envvar="LINGON_API_KEY_FILE", help="The API key is here; or it is $LINGON_API_KEY.")
-]
 AlignmentOption = Annotated[bool, typer.Option("--alignment", help="Show which word came from which: i-j, from 0.")]
 
 
+@reaching
 def translate(
     texts: Annotated[list[str] | None, typer.Argument(help="Texts; without them, the lines of standard input.")] = None,
     server: ServerOption = None,
@@ -73,23 +64,19 @@ def translate(
     timeout: TimeoutOption = 60.0,
     device: DeviceOption = None,
     precision: PrecisionOption = None,
-    tls: TlsOption = False,
-    tls_ca: TlsCaOption = None,
-    tls_client_certificate: TlsClientCertificateOption = None,
-    tls_client_key: TlsClientKeyOption = None,
-    tls_server_name: TlsServerNameOption = None,
-    api_key_file: ApiKeyFileOption = None,
+    *,
+    credentials: Credentials,
 ) -> None:
     """Translate texts, or standard input to standard output line by line: an empty line for an empty line."""
-    from lingon.credentials import Credentials
     from lingon.linewise import input_lines, run
     from lingon.reach import Where
     from lingon.render import Show
     from lingon.wire import Sampling
     from lingon.work import Translating
 
-    shown = Credentials(tls, tls_ca, tls_client_certificate, tls_client_key, tls_server_name, api_key_file)
-    where = Where(server=server, model=model, device=device, precision=precision, timeout=timeout, credentials=shown)
+    where = Where(
+        server=server, model=model, device=device, precision=precision, timeout=timeout, credentials=credentials
+    )
     drawn = any(value is not None for value in (temperature, top_k, top_p, seed))
     sampling = Sampling(temperature=temperature, top_k=top_k, top_p=top_p, seed=seed) if drawn else None
     work = Translating(
@@ -116,6 +103,7 @@ def translate(
         raise typer.Exit(1)
 
 
+@reaching
 def score(
     source: Annotated[Path | None, typer.Option(help="Source texts, one a line.")] = None,
     target: Annotated[Path | None, typer.Option(help="Their translations, line by line.")] = None,
@@ -128,46 +116,38 @@ def score(
     timeout: TimeoutOption = 60.0,
     device: DeviceOption = None,
     precision: PrecisionOption = None,
-    tls: TlsOption = False,
-    tls_ca: TlsCaOption = None,
-    tls_client_certificate: TlsClientCertificateOption = None,
-    tls_client_key: TlsClientKeyOption = None,
-    tls_server_name: TlsServerNameOption = None,
-    api_key_file: ApiKeyFileOption = None,
+    *,
+    credentials: Credentials,
 ) -> None:
     """Score given translations: two files, or SOURCE<tab>TARGET lines on standard input; prints log-probabilities."""
-    from lingon.credentials import Credentials
     from lingon.linewise import input_pairs, run
     from lingon.reach import Where
     from lingon.render import Show
     from lingon.work import Scoring
 
-    shown = Credentials(tls, tls_ca, tls_client_certificate, tls_client_key, tls_server_name, api_key_file)
-    where = Where(server=server, model=model, device=device, precision=precision, timeout=timeout, credentials=shown)
+    where = Where(
+        server=server, model=model, device=device, precision=precision, timeout=timeout, credentials=credentials
+    )
     show = Show(tokens=tokens, alignment=alignment)
     work = Scoring({"model": None if where.here else model, "return_alignment": alignment}, show, as_json)
     if not run(where, input_pairs(source, target), work, None, batch_size, whole=False):
         raise typer.Exit(1)
 
 
+@partial(reaching, keys=False)
 def healthcheck(
     server: ServerOption = None,
     service: Annotated[str, typer.Option(help="A service's or a model's name; without it, the whole server.")] = "",
     timeout: Annotated[float, typer.Option(min=0.001, help="Seconds.")] = 5.0,
-    tls: TlsOption = False,
-    tls_ca: TlsCaOption = None,
-    tls_client_certificate: TlsClientCertificateOption = None,
-    tls_client_key: TlsClientKeyOption = None,
-    tls_server_name: TlsServerNameOption = None,
+    *,
+    credentials: Credentials,
 ) -> None:
     """Ask a server whether it serves: exit code 0 if it does, 1 if not."""
     from lingon.client import Client
-    from lingon.credentials import Credentials
     from lingon.reach import server_address
 
     address = server_address(server)
-    trust = Credentials(tls, tls_ca, tls_client_certificate, tls_client_key, tls_server_name).trust()
-    with Client(address, timeout=timeout, retries=0, tls=trust) as client:
+    with Client(address, timeout=timeout, retries=0, tls=credentials.trust()) as client:
         state = client.health(service)
     typer.echo(f"{address}{f' {service}' if service else ''}: {state}")
     raise typer.Exit(0 if state == "SERVING" else 1)

@@ -50,7 +50,7 @@ class Tls:
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """What a person gave on the command line or in the environment; see the options in lingon/cli.py."""
+    """What a person gave on the command line or in the environment; see lingon/reaching.py."""
 
     tls: bool = False
     ca: Path | None = None

@@ -6,18 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lingon.cli import (
-    ApiKeyFileOption,
-    TlsCaOption,
-    TlsClientCertificateOption,
-    TlsClientKeyOption,
-    TlsOption,
-    TlsServerNameOption,
-)
+from lingon.credentials import Credentials
+from lingon.reaching import reaching
 
 if TYPE_CHECKING:
     from lingon.admin.v1 import admin_pb2 as pb
-    from lingon.credentials import Credentials
     from lingon.models import ModelsClient
 
 ADMIN = "LINGON_ADMIN"
@@ -29,85 +22,61 @@ PathArgument = Annotated[str, typer.Argument(help="On the server's machine: mode
 TimeoutOption = Annotated[float, typer.Option(min=0.001, help="Seconds to wait; the change goes on all the same.")]
 
 
+@reaching
 def list_models(
     server: ServerOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
     timeout: TimeoutOption = 10.0,
-    tls: TlsOption = False,
-    tls_ca: TlsCaOption = None,
-    tls_client_certificate: TlsClientCertificateOption = None,
-    tls_client_key: TlsClientKeyOption = None,
-    tls_server_name: TlsServerNameOption = None,
-    api_key_file: ApiKeyFileOption = None,
+    *,
+    credentials: Credentials,
 ) -> None:
     """List the models of a server: name, state, languages, precision, provider, size, requests inside."""
-    from lingon.credentials import Credentials
-
-    shown = Credentials(tls, tls_ca, tls_client_certificate, tls_client_key, tls_server_name, api_key_file)
-    with _client(server, timeout, shown) as client:
+    with _client(server, timeout, credentials) as client:
         models = client.models()
     for model in models:
         typer.echo(_json(model) if as_json else _line(model))
 
 
+@reaching
 def load(
     path: PathArgument,
     server: ServerOption = None,
     timeout: TimeoutOption = 600.0,
-    tls: TlsOption = False,
-    tls_ca: TlsCaOption = None,
-    tls_client_certificate: TlsClientCertificateOption = None,
-    tls_client_key: TlsClientKeyOption = None,
-    tls_server_name: TlsServerNameOption = None,
-    api_key_file: ApiKeyFileOption = None,
+    *,
+    credentials: Credentials,
 ) -> None:
     """Serve a bundle beside those that are served."""
-    from lingon.credentials import Credentials
-
-    shown = Credentials(tls, tls_ca, tls_client_certificate, tls_client_key, tls_server_name, api_key_file)
-    with _client(server, timeout, shown) as client:
+    with _client(server, timeout, credentials) as client:
         typer.echo(_line(client.load(path)))
 
 
+@reaching
 def swap(
     path: PathArgument,
     server: ServerOption = None,
     timeout: TimeoutOption = 600.0,
-    tls: TlsOption = False,
-    tls_ca: TlsCaOption = None,
-    tls_client_certificate: TlsClientCertificateOption = None,
-    tls_client_key: TlsClientKeyOption = None,
-    tls_server_name: TlsServerNameOption = None,
-    api_key_file: ApiKeyFileOption = None,
+    *,
+    credentials: Credentials,
 ) -> None:
     """Serve a bundle in the place of all other versions of its name, once it is proven; no request is lost."""
-    from lingon.credentials import Credentials
-
-    shown = Credentials(tls, tls_ca, tls_client_certificate, tls_client_key, tls_server_name, api_key_file)
-    with _client(server, timeout, shown) as client:
+    with _client(server, timeout, credentials) as client:
         model, unloaded = client.swap(path)
     typer.echo(f"{_line(model)}, in the place of {', '.join(unloaded)}")
 
 
+@reaching
 def unload(
     model: Annotated[str, typer.Argument(metavar="NAME/VERSION", help="As `lingon models list` names it.")],
     server: ServerOption = None,
     timeout: TimeoutOption = 600.0,
-    tls: TlsOption = False,
-    tls_ca: TlsCaOption = None,
-    tls_client_certificate: TlsClientCertificateOption = None,
-    tls_client_key: TlsClientKeyOption = None,
-    tls_server_name: TlsServerNameOption = None,
-    api_key_file: ApiKeyFileOption = None,
+    *,
+    credentials: Credentials,
 ) -> None:
     """Serve a version no more, once the requests inside it are done."""
-    from lingon.credentials import Credentials
-
     name, slash, version = model.rpartition("/")
     if not (slash and name and version):
         raise typer.BadParameter(f"NAME/VERSION is wanted, got {model!r}")
-    shown = Credentials(tls, tls_ca, tls_client_certificate, tls_client_key, tls_server_name, api_key_file)
-    with _client(server, timeout, shown) as client:
+    with _client(server, timeout, credentials) as client:
         client.unload(name, version)
     typer.echo(f"{model} is unloaded")
 
@@ -119,13 +88,13 @@ models.command("swap")(swap)
 models.command("unload")(unload)
 
 
-def _client(server: str | None, timeout: float, shown: Credentials) -> ModelsClient:
+def _client(server: str | None, timeout: float, credentials: Credentials) -> ModelsClient:
     import os
 
     from lingon.models import DEFAULT_ADMIN, ModelsClient
 
     address = server or os.environ.get(ADMIN) or DEFAULT_ADMIN
-    return ModelsClient(address, timeout=timeout, tls=shown.trust(), api_key=shown.shown_key())
+    return ModelsClient(address, timeout=timeout, **credentials.arguments())
 
 
 def _line(model: pb.Model) -> str:
