@@ -58,14 +58,15 @@ def text(kind: str, characters: int) -> str:
     return "e" + (piece * (characters // len(piece) + 1))[:characters]
 
 
-def best(work: Callable[[str], object], argument: str, times: int = 5) -> float:
-    """Seconds of the fastest of some runs."""
-    found = []
-    for _ in range(times):
-        start = time.thread_time()
-        work(argument)
-        found.append(time.thread_time() - start)
-    return min(found)
+def fastest(work: Callable[[str], object], texts: list[str], rounds: int) -> list[float]:
+    """Seconds of the fastest run on each text; by turns, so that a busy minute of the machine hits all alike."""
+    found: list[list[float]] = [[] for _ in texts]
+    for _ in range(rounds):
+        for argument, seconds in zip(texts, found, strict=True):
+            start = time.thread_time()
+            work(argument)
+            seconds.append(time.thread_time() - start)
+    return [min(seconds) for seconds in found]
 
 
 def tokenise(text: str) -> None:
@@ -85,13 +86,17 @@ def plan(text: str) -> None:
 @kinds
 @pytest.mark.parametrize("work", [tokenise, plan])
 def test_time_grows_with_length_alone(work: Callable[[str], object], kind: str):
-    """5 ms a kilobyte at most; twice as much text takes at most two and a half times as long."""
-    some, twice = text(kind, 10_000), text(kind, 20_000)
-    first, second = best(work, some), best(work, twice)
-    if second > 2.5 * first:  # once more: the machine may have been busy
-        first, second = best(work, some, 9), best(work, twice, 9)
-    assert second <= 0.005 * len(twice.encode()) / 1000
-    assert second <= 2.5 * first + 0.001, f"{first * 1000:.1f} ms, then {second * 1000:.1f} ms"
+    """5 ms a kilobyte at most; twice as much text takes at most two and a half times as long.
+
+    Judged on four times as much: a square's 16 is far from the bound, and a slow spell of the machine is not.
+    """
+    texts = [text(kind, 5_000), text(kind, 20_000)]
+    for rounds in (3, 9):  # more of them, where other work made the machine slow
+        some, more = fastest(work, texts, rounds)
+        if more <= 2.5**2 * some + 0.001:
+            break
+    assert more <= 0.005 * len(texts[1].encode()) / 1000
+    assert more <= 2.5**2 * some + 0.001, f"{some * 1000:.1f} ms, then {more * 1000:.1f} ms"
 
 
 @kinds
