@@ -1,14 +1,18 @@
-"""Work that nobody has to wait for: on a thread that holds up neither the event loop nor the end of the process."""
+"""Work beside what is served: on threads that hold up neither the event loop, nor the end, nor other threads."""
 
 from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import os
+import sys
 import threading
 from collections.abc import Callable
 from typing import TypeVar
 
 Result = TypeVar("Result")
+
+NICE = 10  # of 19: about a tenth of a core that others want too, so that the work ends all the same
 
 
 def aside(work: Callable[[], Result], name: str) -> asyncio.Future[Result]:
@@ -24,3 +28,17 @@ def aside(work: Callable[[], Result], name: str) -> asyncio.Future[Result]:
 
     threading.Thread(target=run, name=name, daemon=True).start()
     return asyncio.wrap_future(future)
+
+
+def gently(work: Callable[[], Result]) -> Result:
+    """The outcome of work, done on a thread that leaves the cores to all others of this process.
+
+    Threads that the work starts have its low priority too, and keep it: nobody but root may raise one again.
+    """
+    with concurrent.futures.ThreadPoolExecutor(1, "gently", _step_back) as apart:
+        return apart.submit(work).result()
+
+
+def _step_back() -> None:
+    if sys.platform == "linux":  # elsewhere it is the priority of the process
+        os.setpriority(os.PRIO_PROCESS, 0, max(os.getpriority(os.PRIO_PROCESS, 0), NICE))

@@ -57,6 +57,7 @@ class Fleet:
             observer=metrics,
             faults=self._faults,
             golden=True,
+            beside=bool(self.catalog.entries),
         )
         seconds = time.perf_counter() - start
         metrics.fallback.set(settings.device == "auto" and _has_fallen_back(bundle, translator.provider))

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 
 from lingon.bundle import Bundle, is_bundle, open_bundle
 from lingon.errors import BundleError, SettingsError
 from serving import fit
+from serving.aside import gently
 from serving.cores import engines_by_default, threads_for
 from serving.device import choose
 from serving.engine import Engine
@@ -36,6 +39,7 @@ def load_translator(
     observer: Observer | None = None,
     faults: Faults | None = None,
     golden: bool = False,
+    beside: bool = False,
 ) -> Translator:
     """The model of a bundle, every byte of it verified, warmed up and ready.
 
@@ -44,19 +48,22 @@ def load_translator(
     shortlist: whether one is used where a request does not say; None is as the bundle says
     faults: what goes wrong on purpose
     golden: whether it is proven first that it translates here as at its export
+    beside: whether others are served meanwhile, who come first
     Raises SettingsError where one is to be used and there is none.
     """
     choice = choose(bundle, device, precision)
-    bundle.verify()
+    do = gently if beside else operator.call
+    do(bundle.verify)
     if engines is None:
         engines = engines_by_default() if choice.provider == CPU else 1
     if threads is None:
         threads = threads_for(engines)
     # A session's threads are those of its pool and the one that calls: every engine's own.
-    runner = load_runner(bundle, choice.precision, threads=engines * threads, apart=1 + engines * (threads - 1))
+    alone, apart = engines * threads, 1 + engines * (threads - 1)
+    runner = load_runner(bundle, choice.precision, threads=alone, apart=apart, beside=beside)
     fit.check(bundle, choice.precision, runner)
     if golden:
-        prove(bundle, runner, choice.precision, workers=engines)
+        do(partial(prove, bundle, runner, choice.precision, workers=engines))
     engine = Engine(FaultyRunner(runner, faults) if faults else runner, limits, observer, workers=engines)
     if shortlist and runner.shortlist is None:
         raise SettingsError(f"shortlist: {bundle.label} has none for {choice.precision}")

@@ -1,8 +1,9 @@
-"""Memory of models that are gone, given back to the system."""
+"""What the C library keeps for itself of the memory of models that are gone."""
 
 from __future__ import annotations
 
 import ctypes
+import os
 
 
 def free(things: list[object]) -> None:
@@ -15,3 +16,14 @@ def free(things: list[object]) -> None:
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:  # other C libraries keep little
         trim(0)
+
+
+def few_arenas() -> None:
+    """Have the threads that are started from now on share two places to take memory from; an environment may differ.
+
+    glibc gives every thread its own, eight a core, and each keeps holes. After eight swaps of the shipped model under
+    load a server had 250 MB, with two it has 215.
+    """
+    mallopt, arena_max = getattr(ctypes.CDLL(None), "mallopt", None), -8
+    if mallopt is not None and "MALLOC_ARENA_MAX" not in os.environ:
+        mallopt(arena_max, 2)

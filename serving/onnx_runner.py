@@ -6,8 +6,10 @@ Gemm whose rows are independent, self-attention reads each row's own length, and
 
 from __future__ import annotations
 
+import operator
 import os
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import onnxruntime as ort
@@ -17,6 +19,7 @@ from lingon.bundle import Bundle, Limits, Manifest
 from lingon.errors import BundleError, DeviceError
 from lingon.text import BOS, EOS, PAD
 from serving import cuda
+from serving.aside import gently
 from serving.company import Company, Shared
 from serving.job import Scored
 from serving.onnx_buffers import OnnxBuffers
@@ -38,20 +41,25 @@ class NotLoaded(BundleError):
         self.ours = ours
 
 
-def load_runner(bundle: Bundle, precision: str, threads: int, apart: int | None = None) -> OnnxRunner:
+def load_runner(
+    bundle: Bundle, precision: str, threads: int, apart: int | None = None, *, beside: bool = False
+) -> OnnxRunner:
     """The graphs of one precision, on the provider that they are built for, every byte checked.
 
     threads: cores that one run may use; apart: where several threads compute at a time, cores that each may use
+    beside: whether others are served meanwhile, who come first
     """
+    do = gently if beside else operator.call
     provider = bundle.manifest.precisions[precision].provider
     wanted = [names.ENCODER, names.DECODER, names.SCORER]
     if f"{precision}/{names.OUTPUT_ROWS}" in bundle.manifest.checksums:
         wanted += [names.OUTPUT_ROWS, names.DECODER_SHORTLIST]
-    graphs, weights = bundle.graphs(precision, *wanted)
+    graphs, weights = do(partial(bundle.graphs, precision, *wanted))
     company = Company()
 
     def session(name: str, count: int) -> ort.InferenceSession:
-        return _session(graphs[name], weights, provider, count, bundle.folder / precision / name)
+        make = partial(_session, graphs[name], weights, provider, count, bundle.folder / precision / name)
+        return do(make) if count == 1 else make()  # a pool would keep a low priority
 
     def shared(name: str) -> Shared[ort.InferenceSession]:
         alone = session(name, threads)

@@ -32,6 +32,7 @@ from serving.guard import Guard
 from serving.health import Health
 from serving.loading import bundles, load_translator
 from serving.logs import event, unexpected
+from serving.memory import few_arenas
 from serving.metrics import Metrics
 from serving.pulse import measure_lag
 from serving.service import Served, TranslationService
@@ -223,6 +224,7 @@ def serve(settings: Settings, announce: Callable[[str], None]) -> int:
             os._exit(code)  # an orderly end would wait for the thread
         return code
 
+    few_arenas()
     return asyncio.run(live())
 
 

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
 from pathlib import Path
+
+import pytest
 
 from serving.memory import free
 
@@ -28,3 +33,36 @@ def test_memory_that_a_thread_freed_but_for_a_little_is_given_back():
     free([])
     assert kept - before > 50e6
     assert resident() - before < 20e6
+
+
+ARENAS = """
+import ctypes, threading
+from serving.memory import few_arenas
+
+few_arenas()
+together = threading.Barrier(8)
+
+def work():
+    together.wait()
+    ctypes.CDLL(None).malloc(100)
+    together.wait()
+
+threads = [threading.Thread(target=work) for _ in range(8)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+libc = ctypes.CDLL(None)
+libc.malloc_info(0, ctypes.c_void_p.in_dll(libc, "stdout"))
+libc.fflush(None)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="glibc's own")
+@pytest.mark.parametrize(("asked", "arenas"), [(None, 2), ("4", 4)])
+def test_threads_share_the_places_they_take_memory_from(asked: str | None, arenas: int) -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "MALLOC_ARENA_MAX"}
+    if asked:
+        environment["MALLOC_ARENA_MAX"] = asked
+    told = subprocess.run(
+        [sys.executable, "-c", ARENAS], env=environment, capture_output=True, text=True, check=True, timeout=60
+    )
+    assert told.stdout.count("<heap nr=") == arenas
