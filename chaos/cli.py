@@ -42,6 +42,19 @@ def cases(
 
 
 @app.command()
+def table(
+    results: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="A file that was written by a run.")],
+    most: Annotated[int, typer.Option(min=1, help="Characters of a figure.")] = 130,
+) -> None:
+    """Print results as README has them: how many of each verdict, and the table."""
+    from chaos.report import read, summary
+    from chaos.report import table as as_table
+
+    rows = read(results)
+    typer.echo(f"{summary(rows)}\n\n{as_table(rows, most)}")
+
+
+@app.command()
 def soak(
     minutes: Annotated[float, typer.Option(min=0.1, help="Of mixed traffic.")] = 30.0,
     control_minutes: Annotated[

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.record import commit, machine
+from chaos.findings import FAIL, PARTIAL, PASS, SKIP
 from lingon.errors import LingonError
 from lingon.files import write_json
 
@@ -48,6 +50,12 @@ def save(rows: Sequence[Row], folder: Path, arguments: Sequence[str], now: datet
     return path
 
 
+def read(path: Path) -> list[Row]:
+    """The rows of a file of results."""
+    fields = Row.__dataclass_fields__
+    return [Row(**{name: value for name, value in row.items() if name in fields}) for row in _rows(path)]
+
+
 def _rows(path: Path) -> list[dict[str, Any]]:
     if not path.exists():
         return []
@@ -58,11 +66,29 @@ def _rows(path: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def table(rows: Sequence[Row]) -> str:
-    """The rows as a Markdown table."""
-    lines = ["| test | figure | bound | verdict |", "|---|---|---|---|"]
-    lines += [f"| {_cell(row.test)} | {_cell(row.figure)} | {_cell(row.bound)} | {row.verdict} |" for row in rows]
+def table(rows: Sequence[Row], most: int | None = None) -> str:
+    """The rows as a Markdown table; most: characters of a figure, cut where a finding ends."""
+    lines = ["| test | found | bound | verdict |", "|---|---|---|---|"]
+    for row in rows:
+        figure = row.figure if most is None else _short(row.figure, most)
+        lines.append(f"| {_cell(row.test)} | {_cell(figure)} | {_cell(row.bound)} | {row.verdict} |")
     return "\n".join(lines)
+
+
+def summary(rows: Sequence[Row]) -> str:
+    """How many rows there are of each verdict."""
+    counts = Counter(row.verdict for row in rows)
+    told = [f"{counts[verdict]} {verdict}" for verdict in (PASS, PARTIAL, SKIP, FAIL) if counts[verdict]]
+    return f"{len(rows)} run: {', '.join(told)}"
+
+
+def _short(figure: str, most: int) -> str:
+    first, *others = figure.split("; ")
+    for finding in others:
+        if len(first) + len(finding) > most:
+            break
+        first += f"; {finding}"
+    return first
 
 
 def _cell(text: str) -> str:

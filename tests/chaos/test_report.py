@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
-from chaos.report import Row, save, table
+from chaos.report import Row, read, save, summary, table
 from lingon.errors import LingonError
 
 DAY = datetime(2026, 1, 2, 3, 4, tzinfo=UTC)
@@ -38,3 +40,18 @@ def test_a_file_that_is_none_of_results_is_left_alone(tmp_path):
 
 def test_the_table_is_markdown():
     assert table([row(1)]).splitlines()[-1] == "| 1 some\\|thing | figure | bound | pass |"
+
+
+def test_a_long_figure_is_cut_where_a_finding_ends():
+    found = replace(row(1), figure="first: 1; second: 2; third: 3")
+    assert [table([found], most).splitlines()[-1].split(" | ")[1] for most in (1, 19, 99)] == [
+        "first: 1",
+        "first: 1; second: 2",
+        found.figure,
+    ]
+
+
+def test_rows_are_read_as_they_were_saved_and_counted(tmp_path: Path):
+    rows = [row(1), row(2, "skip"), row(3)]
+    assert read(save(rows, tmp_path, [])) == rows
+    assert summary(rows) == "3 run: 2 pass, 1 skip"
