@@ -6,10 +6,10 @@ Gemm whose rows are independent, self-attention reads each row's own length, and
 
 from __future__ import annotations
 
+import functools
 import operator
 import os
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 import onnxruntime as ort
@@ -54,11 +54,11 @@ def load_runner(
     wanted = [names.ENCODER, names.DECODER, names.SCORER]
     if f"{precision}/{names.OUTPUT_ROWS}" in bundle.manifest.checksums:
         wanted += [names.OUTPUT_ROWS, names.DECODER_SHORTLIST]
-    graphs, weights = do(partial(bundle.graphs, precision, *wanted))
+    graphs, weights = do(functools.partial(bundle.graphs, precision, *wanted))
     company = Company()
 
     def session(name: str, count: int) -> ort.InferenceSession:
-        make = partial(_session, graphs[name], weights, provider, count, bundle.folder / precision / name)
+        make = functools.partial(_session, graphs[name], weights, provider, count, bundle.folder / precision / name)
         return do(make) if count == 1 else make()  # a pool would keep a low priority
 
     def shared(name: str) -> Shared[ort.InferenceSession]:
@@ -144,6 +144,10 @@ def _session(
     options.intra_op_num_threads = threads
     options.log_severity_level = 3
     options.enable_mem_pattern = False  # shapes change with every batch
+    if provider == CPU:
+        _share_arena()
+        options.add_session_config_entry("session.use_env_allocators", "1")
+        options.add_session_config_entry("session.use_device_allocator_for_initializers", "1")  # weights go with theirs
     # The encoder's threads must not spin on the cores that the decoder's need.
     options.add_session_config_entry("session.force_spinning_stop", "1")
     files = list(weights), list(weights.values()), [len(content) for content in weights.values()]
@@ -158,6 +162,25 @@ def _session(
     if provider not in session.get_providers():
         raise DeviceError(f"{origin}: {provider} was asked for and is not there; see `lingon doctor`")
     return session
+
+
+@functools.cache
+def _share_arena() -> None:
+    """Have all sessions compute in one arena, which grows by what is asked for.
+
+    With one of its own for each, that grows by powers of two, a server whose model is swapped under load had 170 to
+    250 MB by chance; with this one 170 to 215. Without any, a base model with a shortlist was a fifth slower.
+    """
+    info = ort.OrtMemoryInfo("Cpu", ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, ort.OrtMemType.DEFAULT)
+    same_as_requested, default = 1, -1
+    arena = {
+        "max_mem": 0,
+        "arena_extend_strategy": same_as_requested,
+        "initial_chunk_size_bytes": default,
+        "max_dead_bytes_per_chunk": default,
+        "initial_growth_chunk_size_bytes": default,
+    }
+    ort.create_and_register_allocator(info, ort.OrtArenaCfg(arena))
 
 
 def _shortlist(bundle: Bundle) -> Shortlist:
