@@ -191,7 +191,7 @@ class Cancelled(RequestError):
 
 
 class Draining(RequestError):
-    """The server is starting or shutting down; the same call is safe to retry."""
+    """The server is starting or shutting down, or the model is being replaced; the same call is safe to retry."""
 
     code = code_pb2.UNAVAILABLE
     reason = "DRAINING"

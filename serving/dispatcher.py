@@ -97,7 +97,7 @@ class Dispatcher:
         if self._failed:
             raise EngineLost("the engine is started anew; try again")
         if self._stopping:
-            raise Draining("the server is shutting down")
+            raise Draining("the model is going out of service; try again")
 
     def _check_time(self, jobs: Sequence[Job], now: float) -> None:
         """Refuse what would not be done in time, as things stand: others may still be. Where nobody waits, all try."""

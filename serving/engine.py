@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from lingon.errors import EngineLost
+from lingon.errors import Cancelled, EngineLost, RequestError
 from lingon.text import EOS
 from serving.dispatcher import Dispatcher
 from serving.job import Job
@@ -101,9 +101,7 @@ class Engine:
 
     def abandon(self) -> None:
         """Answer everybody with EngineLost, whatever the workers still do; nobody is taken any more."""
-        for job in self._dispatcher.abandon():
-            self._observer.ended(EngineLost.reason, 0)
-            job.on_done(EngineLost(LOST))
+        self._end_all(EngineLost(LOST))
 
     def successor(self) -> Engine:
         """A new engine of the same model, warm and started."""
@@ -121,5 +119,10 @@ class Engine:
             if thread.is_alive():
                 thread.join(max(end - time.monotonic(), 0.0))
         if any(thread.is_alive() for thread in self._threads):
-            self.abandon()
+            self._end_all(Cancelled("the engine was stopped"))
         return finished
+
+    def _end_all(self, error: RequestError) -> None:
+        for job in self._dispatcher.abandon():
+            self._observer.ended(error.reason, 0)
+            job.on_done(error)

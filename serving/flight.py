@@ -30,7 +30,7 @@ class Asked(Generic[Answer]):
         """The outcome; raises the error that the job ended with."""
         outcome = await self.outcome
         if isinstance(outcome, Cancelled):  # not by us: whoever cancels a request does not read its answers
-            raise Draining("the server is shutting down; try again")
+            raise Draining("the model went out of service before this was done; try again")
         if isinstance(outcome, RequestError):
             raise outcome
         return outcome
