@@ -17,6 +17,23 @@ NICE = 10  # of 19: about a tenth of a core that others want too, so that the wo
 
 def aside(work: Callable[[], Result], name: str) -> asyncio.Future[Result]:
     """The outcome of work, which is done on a thread of this name; it goes on though the outcome is not awaited."""
+    return asyncio.wrap_future(_begun(work, name))
+
+
+def gently(work: Callable[[], Result]) -> Result:
+    """The outcome of work, done on a thread that leaves the cores to all others of this process.
+
+    Threads that the work starts have its low priority too, and keep it: nobody but root may raise one again.
+    """
+
+    def stepped_back() -> Result:
+        _step_back()
+        return work()
+
+    return _begun(stepped_back, "gently").result()
+
+
+def _begun(work: Callable[[], Result], name: str) -> concurrent.futures.Future[Result]:
     future: concurrent.futures.Future[Result] = concurrent.futures.Future()
     future.set_running_or_notify_cancel()
 
@@ -27,16 +44,7 @@ def aside(work: Callable[[], Result], name: str) -> asyncio.Future[Result]:
             future.set_exception(error)
 
     threading.Thread(target=run, name=name, daemon=True).start()
-    return asyncio.wrap_future(future)
-
-
-def gently(work: Callable[[], Result]) -> Result:
-    """The outcome of work, done on a thread that leaves the cores to all others of this process.
-
-    Threads that the work starts have its low priority too, and keep it: nobody but root may raise one again.
-    """
-    with concurrent.futures.ThreadPoolExecutor(1, "gently", _step_back) as apart:
-        return apart.submit(work).result()
+    return future
 
 
 def _step_back() -> None:
