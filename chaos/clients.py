@@ -20,7 +20,7 @@ from bench.serve.arrivals import arrivals
 from chaos.history import CANCELLED, DEADLINE_EXCEEDED, OK, Fate, History, TextFate
 from lingon.translation.v1 import translation_pb2 as pb
 from lingon.translation.v1 import translation_pb2_grpc as pb_grpc
-from serving.pulse import measure_lag
+from serving.pulse import Pulse
 
 REQUEST_ID = "x-request-id"
 PATIENCE = 60.0  # seconds that a request has where nothing else is said: a server that hangs must not hang us
@@ -254,7 +254,7 @@ class no_collection:
 @asynccontextmanager
 async def lag_measured(into: list[float]) -> AsyncIterator[None]:
     """Write down, in seconds, how late this process's own event loop is, again and again."""
-    pulse = asyncio.create_task(measure_lag(into.append))
+    pulse = asyncio.create_task(Pulse().measure(into.append))
     try:
         yield
     finally:

@@ -14,7 +14,6 @@ from serving.changes import Changes
 from serving.doors import bind, grpc_server
 from serving.fleet import Fleet
 from serving.gate import Gate
-from serving.guard import Shield
 from serving.service import Served
 from serving.settings import Settings
 
@@ -29,15 +28,15 @@ async def open_admin(
     fleet: Fleet,
     changes: Changes,
     gate: Gate,
-    interceptors: Sequence[grpc.aio.ServerInterceptor] = (),
+    interceptors: Sequence[grpc.aio.ServerInterceptor],
     credentials: grpc.ServerCredentials | None = None,
 ) -> tuple[grpc.aio.Server, int]:
     """The server of the admin port, started, and its port.
 
-    interceptors: what a call passes before it is answered; the errors that they raise become statuses too
+    interceptors: what a call passes before it is answered; the first makes the errors of the others statuses
     """
     assert settings.admin_port is not None
-    server = grpc_server(settings, [Shield(), *interceptors])
+    server = grpc_server(settings, interceptors)
     pb_grpc.add_ModelServiceServicer_to_server(ModelService(fleet, changes, gate), server)
     port = bind(server, settings.admin_host, settings.admin_port, credentials, flag="admin-port")
     await server.start()

@@ -32,7 +32,10 @@ class Locks:
         """Read what is needed; raises SettingsError."""
         self._settings = settings
         self._keyring = Keyring(settings.api_keys) if settings.api_keys is not None else None
-        if settings.api_keys is not None and settings.tls_certificate is None and settings.host not in LOOPBACK:
+        open_to_all = settings.host not in LOOPBACK or (
+            settings.admin_port is not None and settings.admin_host not in LOOPBACK
+        )
+        if settings.api_keys is not None and settings.tls_certificate is None and open_to_all:
             event(logger, logging.WARNING, "API keys travel in the clear: without TLS here, there must be some before")
 
     def credentials(self) -> grpc.ServerCredentials | None:

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import logging
+import sys
 import threading
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
+from typing import Any
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from lingon.errors import LingonError
+from serving.logs import fault
+
+logger = logging.getLogger(__name__)
 
 
 class Endpoint:
@@ -39,6 +45,12 @@ class Endpoint:
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Of a peer that went there is nothing to say; of others one line, where the standard library prints many."""
+        error = sys.exc_info()[1]
+        if error is not None and not isinstance(error, OSError):
+            fault(logger, "the metrics port failed to answer", error)
 
 
 def _handler(registry: CollectorRegistry, ready: Callable[[], bool]) -> type[BaseHTTPRequestHandler]:

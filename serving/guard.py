@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 import grpc
 from google.protobuf.message import DecodeError
 from google.rpc import code_pb2, error_details_pb2, status_pb2
+from prometheus_client import Counter
 
 from lingon.errors import InvalidRequest, RequestError
 from lingon.translation.v1 import translation_pb2 as pb
@@ -43,8 +44,9 @@ class Shield(grpc.aio.ServerInterceptor):
     gRPC would send the text of an error to the client, under the status UNKNOWN.
     """
 
-    def __init__(self) -> None:
-        self._log = CallLog(logger)
+    def __init__(self, rejected: Counter | None = None) -> None:
+        """rejected: counts calls that end with an error of ours, by its reason."""
+        self._log, self._rejected = CallLog(logger), rejected
 
     async def intercept_service(
         self,
@@ -72,18 +74,24 @@ class Shield(grpc.aio.ServerInterceptor):
         except (asyncio.CancelledError, grpc.aio.AbortError):
             raise
         except Exception as error:
-            failure = _failure(error, {"method": method, "request_id": request_id})
+            failure = self._refused(error, {"method": method, "request_id": request_id})
         else:
             return
         self._log.tell(code_pb2.Code.Name(failure.code), request_id=request_id)
         await abort(context, failure, request_id)
+
+    def _refused(self, error: Exception, ids: dict[str, str]) -> status_pb2.Status:
+        """The status of a call that ends with an error, which is counted."""
+        if self._rejected is not None and isinstance(error, RequestError):
+            self._rejected.labels(error.reason).inc()
+        return _failure(error, ids)
 
 
 class Guard(Shield):
     """Counts, times and follows the calls of TranslationService as well."""
 
     def __init__(self, metrics: Metrics, tracer: Tracer | None = None) -> None:
-        super().__init__()
+        super().__init__(metrics.rejected)
         self._metrics, self._tracer = metrics, tracer or Silent()
 
     def _watched(self, method: str, context: Context) -> AbstractAsyncContextManager[None]:
@@ -107,10 +115,8 @@ class Guard(Shield):
             code = code_pb2.DEADLINE_EXCEEDED if is_late(context) else code_pb2.CANCELLED
             raise
         except Exception as error:
-            failure = _failure(error, {"method": method, **ids})
+            failure = self._refused(error, {"method": method, **ids})
             code = failure.code
-            if isinstance(error, RequestError):
-                self._metrics.rejected.labels(error.reason).inc()
         finally:
             seconds, name = time.perf_counter() - start, code_pb2.Code.Name(code)
             self._metrics.in_flight.dec()

@@ -38,7 +38,13 @@ def configure(form: str, level: str) -> None:
     """Log to standard error: form is console or json, level as in `logging`."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter() if form == "json" else ConsoleFormatter())
+    handler.addFilter(_is_ours)
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+
+
+def _is_ours(record: logging.LogRecord) -> bool:
+    """Whether a line quotes no caller: gRPC shows metadata that it cannot decode, keys among it."""
+    return not (record.name.startswith("grpc.") and "Invalid encoding" in str(record.msg))
 
 
 def event(logger: logging.Logger, level: int, message: str, **fields: Any) -> None:

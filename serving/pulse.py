@@ -9,9 +9,19 @@ from collections.abc import Callable
 BEAT = 0.05  # seconds between two measurements
 
 
-async def measure_lag(observe: Callable[[float], None]) -> None:
-    """Tell by how many seconds the loop is late, again and again until cancelled."""
-    while True:
-        due = time.monotonic() + BEAT
-        await asyncio.sleep(BEAT)
-        observe(max(time.monotonic() - due, 0.0))
+class Pulse:
+    """Of one event loop; whether it still beats can be asked from any thread."""
+
+    def __init__(self) -> None:
+        self._last = time.monotonic()
+
+    async def measure(self, observe: Callable[[float], None]) -> None:
+        """Tell by how many seconds the loop is late, again and again until cancelled."""
+        while True:
+            self._last = time.monotonic()
+            await asyncio.sleep(BEAT)
+            observe(max(time.monotonic() - self._last - BEAT, 0.0))
+
+    def silent(self) -> float:
+        """Seconds since the loop was last seen running."""
+        return time.monotonic() - self._last

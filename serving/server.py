@@ -28,13 +28,13 @@ from serving.doors import Locks, bind, grpc_server
 from serving.endpoint import Endpoint
 from serving.fleet import Fleet
 from serving.gate import Gate
-from serving.guard import Guard
+from serving.guard import Guard, Shield
 from serving.health import Health
 from serving.loading import bundles, load_translator
 from serving.logs import event, unexpected
 from serving.memory import few_arenas
 from serving.metrics import Metrics
-from serving.pulse import measure_lag
+from serving.pulse import Pulse
 from serving.service import Served, TranslationService
 from serving.settings import Settings
 from serving.supervisor import Supervisor
@@ -68,7 +68,7 @@ class Server:
         self._supervisor = Supervisor(settings.hang_seconds, settings.max_restarts)
         self._service = TranslationService(self._gate, self.metrics, settings.max_texts, lambda: self._fleet.catalog)
         self._health = Health()
-        self._serving = False
+        self._serving, self._pulse = False, Pulse()
         self._names = ["", SERVICE]  # of which health tells the same
         self._admin: grpc.aio.Server | None = None
 
@@ -78,7 +78,7 @@ class Server:
         self._names += sorted({f"model/{bundle.manifest.name}" for bundle in found})
         self._listen_to_signals(on=True)
         asyncio.get_running_loop().set_exception_handler(unexpected)
-        pulse = asyncio.create_task(measure_lag(self.metrics.loop_lag.observe))
+        pulse = asyncio.create_task(self._pulse.measure(self.metrics.loop_lag.observe))
         with Endpoint(
             settings.metrics_host, settings.metrics_port, self.metrics.registry, self._is_serving
         ) as endpoint:
@@ -91,7 +91,7 @@ class Server:
                     self._fleet,
                     self._changes,
                     self._gate,
-                    self._locks.interceptors(admin=True),
+                    [Shield(self.metrics.rejected), *self._locks.interceptors(admin=True)],
                     self._locks.credentials(),
                 )
             await self._tell(NOT_SERVING)
@@ -211,7 +211,8 @@ class Server:
             await self._health.set(name, status)
 
     def _is_serving(self) -> bool:
-        return self._serving
+        """For other threads: a loop that hangs cannot say so itself."""
+        return self._serving and self._pulse.silent() < self._settings.hang_seconds
 
 
 def serve(settings: Settings, announce: Callable[[str], None]) -> int:

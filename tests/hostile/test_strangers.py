@@ -75,3 +75,13 @@ def test_strangers_leave_nothing_behind(server: Victim):
             assert http2.converse(server.port, raw, 10 * ALIVE)[1]
     assert server.resident() - before < rounds * together / 100 * MEBIBYTE
     assert '"level": "error"' not in server.logged()
+
+
+def test_what_a_caller_writes_beside_his_call_is_not_logged(server: Victim):
+    """Headers that are no UTF-8 are shown by gRPC itself, in its own log lines."""
+    headers = http2.call_headers(SERVICE + "Translate", authorization="Bearer confidential\xff", x_note="secretly \xfc")
+    heard, ended = http2.converse(server.port, http2.opening() + http2.call(headers, http2.message(b"")), 10 * ALIVE)
+    assert ended
+    assert http2.status(heard) is not None
+    assert "confidential" not in server.logged()
+    assert "secretly" not in server.logged()

@@ -127,6 +127,8 @@ async def test_the_admin_port_opens_to_admin_keys_alone(tmp_path: Path):
             assert await end_of(channel, "/lingon.admin.v1.ModelService/ListModels", bearer(OPS)) == grpc.StatusCode.OK
             call = channel.unary_unary("/lingon.admin.v1.ModelService/ListModels")
             status, trailers = await failure(call(b"", metadata=bearer(SHOP)))
+        assert server.metric("lingon_rejected_total", reason="PERMISSION_DENIED") > 1
+        assert server.metric("lingon_rejected_total", reason="UNAUTHENTICATED") > 1
     assert details(status)["ErrorInfo"].reason == "PERMISSION_DENIED"
     assert trailers["x-request-id"]
 
@@ -307,7 +309,9 @@ async def test_a_certificate_says_who_calls(common_name: str, names: tuple[str, 
 async def test_keys_that_travel_in_the_clear_are_told_at_the_start(tmp_path: Path, caplog: pytest.LogCaptureFixture):
     keys = {"api_keys": keyfile(tmp_path, {"shop": SHOP})}
     tls = Authority().sign().write(tmp_path)
-    for settings, told in (({"host": "0.0.0.0"}, 1), ({}, 0), ({"host": "0.0.0.0", **tls}, 0)):
+    everywhere, admin_everywhere = {"host": "0.0.0.0"}, {"admin_host": "0.0.0.0", "admin_port": 0}
+    expected = ((everywhere, 1), (admin_everywhere, 1), ({}, 0), ({**everywhere, **admin_everywhere, **tls}, 0))
+    for settings, told in expected:
         caplog.clear()
         Locks(Settings.model_validate({**keys, **settings}))
         assert sum("API keys travel in the clear" in record.getMessage() for record in caplog.records) == told

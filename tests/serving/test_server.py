@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+import socket
+import struct
 import subprocess
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -115,6 +118,28 @@ async def test_between_not_serving_and_refusing_calls_are_still_answered():
         await asyncio.sleep(0.1)
         assert await server.health() == NOT_SERVING
         assert (await server.translate("Tom")).results[0].status.code == code_pb2.OK
+
+
+async def test_a_server_whose_event_loop_hangs_is_not_well():
+    async with running(hang_seconds=0.3) as server:
+        port, said = server.server.metrics_port, list[tuple[int, str]]()
+        assert await asyncio.to_thread(get, port, "/healthz") == (200, "SERVING\n")
+        asking = threading.Timer(0.5, lambda: said.append(get(port, "/healthz")))
+        asking.start()
+        asking.join()  # which holds up the loop
+        assert said == [(503, "NOT_SERVING\n")]
+        await asyncio.sleep(0.1)
+        assert await asyncio.to_thread(get, port, "/healthz") == (200, "SERVING\n")
+
+
+async def test_the_metrics_port_says_nothing_of_peers_that_went(capfd: pytest.CaptureFixture[str]):
+    async with running() as server:
+        for _ in range(20):
+            with socket.create_connection(("127.0.0.1", server.server.metrics_port)) as peer:
+                peer.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
+                peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # a reset when it closes
+        assert (await asyncio.to_thread(get, server.server.metrics_port, "/healthz"))[0] == 200
+    assert capfd.readouterr().err == ""
 
 
 async def test_what_is_not_done_when_the_drain_ends_is_unavailable():
