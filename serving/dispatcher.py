@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from lingon.errors import Cancelled, Draining, EngineLost, Expired, QueueFull, RequestError, WontFinish
-from serving.job import Job
+from serving.job import DecodeJob, Job
 from serving.observer import Observer
 from serving.pace import Pace
 from serving.scheduler import EngineLimits, Queue, cost_of, fair_share, joins, rows_of
@@ -136,7 +136,8 @@ class Dispatcher:
                 return
             assert ticket.worker is not None
             self._rows[ticket.worker] -= rows_of(job)
-            if self._leaving.pop(job.number, None) is None and ticket.began < math.inf:
+            self._leaving.pop(job.number, None)
+            if ticket.began < math.inf and isinstance(job, DecodeJob):
                 self._pace.ran(len(job.source_ids), time.monotonic() - ticket.began)
             self._tell()
             if not self._unfinished:
@@ -192,6 +193,7 @@ class Dispatcher:
         tickets = [self._unfinished[number] for number in self._leaving]
         found = [ticket for ticket in tickets if ticket.worker in (None, worker)]
         for ticket in found:
+            ticket.began = math.inf  # cut short, it tells nothing of how long the others take
             if ticket.worker is None:
                 self._assign(ticket, worker)
         return [(ticket.job, self._leaving.pop(ticket.job.number)) for ticket in found]

@@ -45,6 +45,25 @@ class Endpoint:
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
+    most = 128  # connections, each of which has a thread: others are hung up on, lest the engine find none
+
+    def __init__(self, *arguments: Any) -> None:
+        self._places = threading.BoundedSemaphore(self.most)
+        super().__init__(*arguments)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer on a thread, where there is room for one."""
+        if self._places.acquire(blocking=False):
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """What that thread does."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._places.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Of a peer that went there is nothing to say; of others one line, where the standard library prints many."""

@@ -69,13 +69,16 @@ class Flight:
         )
         return Asked(job, outcome)
 
-    def score(self, source_ids: tuple[int, ...], target_ids: tuple[int, ...]) -> Asked[Scored]:
-        """A translation to score."""
+    def score(
+        self, source_ids: tuple[int, ...], target_ids: tuple[int, ...], *, follows: bool = False
+    ) -> Asked[Scored]:
+        """A translation to score; follows: of a text that was translated already."""
         outcome, on_done = self._outcome()
         job = ScoreJob(
             source_ids=source_ids,
             target_ids=target_ids,
             on_done=on_done,
+            follows=follows,
             deadline=self._deadline,
             caller=self._caller,
             call=self._call,

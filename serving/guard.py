@@ -71,6 +71,8 @@ class Shield(grpc.aio.ServerInterceptor):
         context.set_trailing_metadata(((REQUEST_ID, request_id),))
         try:
             yield
+        except grpc.aio.InternalError:  # of gRPC itself: who should have the reply has gone
+            raise asyncio.CancelledError from None
         except (asyncio.CancelledError, grpc.aio.AbortError):
             raise
         except Exception as error:
@@ -111,9 +113,9 @@ class Guard(Shield):
         context.set_trailing_metadata(((REQUEST_ID, request_id),))
         try:
             yield
-        except asyncio.CancelledError:
+        except (asyncio.CancelledError, grpc.aio.InternalError):
             code = code_pb2.DEADLINE_EXCEEDED if is_late(context) else code_pb2.CANCELLED
-            raise
+            raise asyncio.CancelledError from None  # also where gRPC's own says that who should have the reply has gone
         except Exception as error:
             failure = self._refused(error, {"method": method, **ids})
             code = failure.code

@@ -111,12 +111,14 @@ class ScoreJob:
 
     source_ids: ends with EOS
     target_ids: without begin and end token
+    follows: whether it belongs to a text that was translated already, and gives way to nobody
     stamps: as of a DecodeJob
     """
 
     source_ids: tuple[int, ...]
     target_ids: tuple[int, ...]
     on_done: Callable[[Scored | RequestError], None]
+    follows: bool = False
     deadline: float | None = None
     caller: str = ""
     call: int = 0

@@ -92,7 +92,7 @@ class TextRun:
     async def _aligned(self, found: list[list[PartFound]], flight: Flight) -> list[list[PartFound]]:
         """The same with attention, by one run of the scorer for each hypothesis."""
         asked: list[list[Asked[Scored]]] = [
-            [flight.score(part.source_ids, one.hypothesis.tokens) for one in hypotheses]
+            [flight.score(part.source_ids, one.hypothesis.tokens, follows=True) for one in hypotheses]
             for part, hypotheses in zip(self._plan.parts, found, strict=True)
         ]
         flat = [one for part in asked for one in part]

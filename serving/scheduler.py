@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from lingon.errors import QueueFull, SettingsError
 from serving.fairness import Turns
-from serving.job import DecodeJob, Job
+from serving.job import DecodeJob, Job, ScoreJob
 
 ROUND = 4  # turns from one admission to the next while a batch runs, see `joins`
 SMALL = 8  # rows of a batch that everybody joins at once
@@ -96,7 +96,7 @@ class _Line:
     def add(self, job: Job) -> None:
         """Let a job wait."""
         if job.call not in self.calls:
-            self.calls[job.call] = _Call()
+            self.calls[job.call] = _Call(begun=isinstance(job, ScoreJob) and job.follows)
             self._turns.join(job.call)
         self.calls[job.call].jobs[job.number] = job
         self._count(job, 1)

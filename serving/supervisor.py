@@ -7,11 +7,14 @@ import logging
 import time
 from collections import deque
 
+from serving.aside import aside
 from serving.catalog import Entry
+from serving.engine import Engine
 from serving.logs import event, fault
 from serving.service import Served
 
 MINUTE = 60.0
+LOOK = 0.1  # seconds between two looks at an engine that ends
 logger = logging.getLogger(__name__)
 
 
@@ -22,6 +25,7 @@ class Supervisor:
         """hang_seconds: of one turn; max_restarts: of a model's engine within a minute."""
         self._hang_seconds, self._max_restarts = hang_seconds, max_restarts
         self._restarts: dict[str, deque[float]] = {}
+        self._farewells: set[asyncio.Task[None]] = set()
 
     def sick(self, entry: Entry[Served]) -> bool:
         """Whether the engine of a model is dead or hangs."""
@@ -48,9 +52,20 @@ class Supervisor:
             return False
         lately.append(time.monotonic())
         try:
-            await asyncio.to_thread(entry.model.translator.restart)
+            async with asyncio.timeout(self._hang_seconds):
+                await aside(entry.model.translator.restart, "restart")
         except Exception as error:
             fault(logger, "an engine does not start again", error, model=entry.label)
             return False
         event(logger, logging.WARNING, "an engine was started anew", model=entry.label)
+        farewell = asyncio.create_task(self._see_off(engine))
+        self._farewells.add(farewell)
+        farewell.add_done_callback(self._farewells.discard)
         return True
+
+    async def _see_off(self, engine: Engine) -> None:
+        """Of several workers those that live finish what they have, or their callers are told that they will not."""
+        end = time.monotonic() + self._hang_seconds
+        while not engine.idle and time.monotonic() < end:  # noqa: ASYNC110
+            await asyncio.sleep(LOOK)
+        engine.abandon()

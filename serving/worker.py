@@ -40,6 +40,7 @@ class Worker:
         self._number, self._runner, self._dispatcher = number, runner, dispatcher
         self._max_batch_tokens, self._observer = limits.max_batch_tokens, observer
         self._lanes: dict[LaneKey, Lane[Any]] = {}
+        self._bytes: dict[LaneKey, int] = {}  # of its lanes, as the observer was told: some grow
         self._silent: dict[LaneKey, list[float]] = {}  # when those came that have no token yet
         self.since: float | None = None  # when the turn began that it is in, as time.monotonic tells it
 
@@ -56,7 +57,7 @@ class Worker:
                 self._end(job, EngineLost(LOST))
         finally:
             self.since = None
-            self._observer.states_changed(-sum(lane.nbytes for lane in self._lanes.values()))
+            self._observer.states_changed(-sum(self._bytes.values()))
 
     def turn(self, orders: Orders) -> None:
         """Do as told, then one step of every lane that is not empty."""
@@ -77,7 +78,7 @@ class Worker:
 
     def _admit(self, joining: Sequence[tuple[Job, float]]) -> None:
         """Encode those that join and give them places; score jobs are done at once."""
-        for batch in encoder_batches([len(job.source_ids) for job, _ in joining], self._max_batch_tokens):
+        for batch in encoder_batches([_width(job) for job, _ in joining], self._max_batch_tokens):
             self._encode(
                 [(job, joining[place][1]) for place in batch if isinstance(job := joining[place][0], DecodeJob)]
             )
@@ -111,7 +112,8 @@ class Worker:
             capacity = self._runner.limits.max_output(width)
             self._close_lanes()
             buffers = self._runner.open(slots, beam_size, width, capacity, shortlist=shortlist)
-            self._observer.states_changed(buffers.nbytes)
+            self._bytes[key] = buffers.nbytes
+            self._observer.states_changed(self._bytes[key])
             if beam_size == 1:
                 self._lanes[key] = GreedyLane(buffers, slots, capacity)
             else:
@@ -121,7 +123,8 @@ class Worker:
     def _close_lanes(self) -> None:
         """Give back the room of empty lanes but the last few: there are as many kinds as clients have wishes."""
         for key in [key for key, lane in self._lanes.items() if not len(lane)][:-SPARE_LANES]:
-            self._observer.states_changed(-self._lanes.pop(key).nbytes)
+            del self._lanes[key]
+            self._observer.states_changed(-self._bytes.pop(key))
 
     def _score(self, jobs: Sequence[ScoreJob]) -> None:
         if not jobs:
@@ -167,6 +170,11 @@ class Worker:
         except Exception:
             logger.exception("a job's on_done failed")
         self._dispatcher.close(job)
+
+
+def _width(job: Job) -> int:
+    """Tokens of a job's row in a run of the encoder or of the scorer, which computes logits for each target token."""
+    return max(len(job.source_ids), len(job.target_ids) + 1) if isinstance(job, ScoreJob) else len(job.source_ids)
 
 
 def _begin(jobs: Sequence[Job]) -> float:

@@ -41,7 +41,9 @@ ROWS: dict[str, list[Json]] = {
         ],
         stat(
             "Fullest queue",
-            f"max(lingon_queue_depth{{{MODEL}}} / lingon_queue_limit{{{MODEL}}})",
+            f"max(lingon_queue_depth{{{MODEL}}} / lingon_queue_limit{{{MODEL}}}) > "
+            f"max(lingon_queue_tokens{{{MODEL}}} / lingon_queue_tokens_limit{{{MODEL}}}) or "
+            f"max(lingon_queue_tokens{{{MODEL}}} / lingon_queue_tokens_limit{{{MODEL}}})",
             unit="percentunit",
             steps=[(None, GREEN), (0.5, ORANGE), (0.9, RED)],
         ),

@@ -37,11 +37,11 @@ def patience(probe: dict[str, Any]) -> float:
     return float(probe["periodSeconds"] * probe["failureThreshold"])
 
 
-def patch_of(folder: Path) -> dict[str, Any]:
-    """The one patch of a kustomization."""
-    (patch,) = read(folder / "kustomization.yaml")["patches"]
-    content: dict[str, Any] = yaml.safe_load(patch["patch"])
-    return content
+def patch_of(folder: Path, kind: str = "Deployment") -> dict[str, Any]:
+    """The one patch of a kustomization for something of this kind."""
+    contents = [yaml.safe_load(patch["patch"]) for patch in read(folder / "kustomization.yaml")["patches"]]
+    (content,) = [content for content in contents if content["kind"] == kind]
+    return dict(content)
 
 
 def project_version() -> str:

@@ -168,6 +168,7 @@ class EchoBuffers:
         runner.gate.wait()
         time.sleep(runner.delay)
         runner.steps += 1
+        self.nbytes += 1  # as real ones grow, by logits or a shortlist
         if runner.steps == runner.dies_at:
             raise RuntimeError("planted: canary text in a message")
         table = np.full((rows, runner.vocab), -20.0, np.float32)

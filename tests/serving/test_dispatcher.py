@@ -9,7 +9,7 @@ import pytest
 
 from lingon.errors import Cancelled, Draining, EngineLost, Expired, QueueFull, WontFinish
 from serving.dispatcher import Dispatcher, Orders
-from serving.job import DecodeJob, Job, Options
+from serving.job import DecodeJob, Job, Options, ScoreJob
 from serving.observer import Silent
 from serving.scheduler import ROUND, EngineLimits
 
@@ -150,3 +150,44 @@ def test_what_would_not_be_done_in_time_is_refused_where_others_wait() -> None:
     with pytest.raises(WontFinish, match=r"the deadline is in 0.\d\d s, and the work would take about \d.\d\d s"):
         shared.submit([job(deadline=time.monotonic() + 0.3)])
     shared.submit([job(deadline=time.monotonic() + 5)])
+
+
+def test_who_is_cut_short_says_nothing_of_how_long_the_others_take() -> None:
+    shared = dispatcher(1, max_rows=1)
+    shared.submit([job()])
+    ((slow,), _) = ask(shared, 0)
+    time.sleep(0.2)
+    shared.close(slow)
+    for _ in range(100):
+        shared.submit([job()])
+        ((cut,), _) = ask(shared, 0)
+        shared.cancel([cut])
+        assert ask(shared, 0) == ([], [(cut, Cancelled)])
+        shared.close(cut)
+    shared.submit([job()])
+    with pytest.raises(WontFinish):
+        shared.submit([job(deadline=time.monotonic() + 0.1)])
+
+
+def test_what_follows_a_translation_that_is_done_gives_way_to_nobody() -> None:
+    def scored(*, follows: bool) -> ScoreJob:
+        return ScoreJob(
+            source_ids=(5, 2), target_ids=(7,), on_done=print, follows=follows, caller="flood", call=next(calls)
+        )
+
+    for follows in (False, True):
+        shared = dispatcher(1, max_rows=1, max_queue_texts=2)
+        shared.submit([job()])
+        ask(shared, 0)
+        waiting = [scored(follows=follows) for _ in range(2)]
+        for one in waiting:
+            shared.submit([one])
+        other = job()
+        other.caller = "other"
+        if follows:
+            with pytest.raises(QueueFull):
+                shared.submit([other])
+            assert shared.next(0) == ([], [])
+        else:
+            shared.submit([other])
+            assert ask(shared, 0) == ([], [(waiting[-1], QueueFull)])

@@ -8,6 +8,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -200,3 +201,20 @@ def test_scoring_gives_what_decoding_gave() -> None:
         assert answer.log_probs[: len(best.log_probs)] == pytest.approx(best.log_probs, abs=1e-4)
         assert answer.attention.shape == (len(best.tokens) + 1, len(sources[index]))
         assert answer.attention.sum(axis=1) == pytest.approx(1, abs=1e-4)
+
+
+def test_a_run_of_the_scorer_has_as_many_tokens_as_one_of_the_encoder_may_have() -> None:
+    shapes: list[tuple[int, ...]] = []
+
+    class Noting(EchoRunner):
+        def score(self, source_ids: np.ndarray, source_lengths: np.ndarray, *targets: np.ndarray) -> list[Scored]:
+            shapes.append(targets[0].shape)
+            return super().score(source_ids, source_lengths, *targets)
+
+    scored: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    with running(Noting(), max_batch_tokens=400) as desk:
+        shapes.clear()  # that of warming up
+        desk.engine.submit([ScoreJob(source_ids=(5, EOS), target_ids=(7,) * 99, on_done=scored.put) for _ in range(20)])
+        assert all(isinstance(scored.get(timeout=30), Scored) for _ in range(20))
+    assert sum(rows for rows, _ in shapes) == 20
+    assert max(rows * (width + 1) for rows, width in shapes) <= 400

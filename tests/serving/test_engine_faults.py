@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from lingon.errors import Cancelled, Draining, EngineFault, EngineLost, Expired, QueueFull
 from lingon.text import EOS
 from serving.job import Options
+from serving.supervisor import Supervisor
 from tests.serving.desk import Recorder, eventually, running
 from tests.serving.fakes import EchoRunner
 
@@ -152,3 +156,25 @@ def test_stopping_cancels_what_does_not_finish_in_time() -> None:
         threading.Timer(0.2, runner.gate.set).start()
         assert desk.engine.stop(timeout=0.05) is False
         assert isinstance(desk.collect(1)[0], Cancelled)
+
+
+async def test_who_is_with_another_worker_of_a_dead_engine_gets_an_answer_too() -> None:
+    runner = EchoRunner(endless=True, delay=0.05)
+    with running(runner, workers=2, max_rows=4) as desk:
+        runner.gate.clear()
+        before = runner.encoded
+        desk.engine.submit(
+            [desk.job((5, 6, 7, EOS), index, options=Options(max_output_tokens=400)) for index in (0, 1)]
+        )
+        assert eventually(lambda: runner.encoded == before + 2)
+        runner.dies_at = runner.steps + 1
+        runner.gate.set()
+        assert isinstance(desk.done.get(timeout=10)[1], EngineLost)
+        translator = SimpleNamespace(engine=desk.engine, restart=lambda: None)
+        model = SimpleNamespace(translator=translator, metrics=SimpleNamespace(restarted=lambda cause: None))
+        entry: Any = SimpleNamespace(label="en-de/1", model=model)
+        start = time.monotonic()
+        assert await Supervisor(hang_seconds=0.3, max_restarts=3).heal(entry)
+        _, outcome = await asyncio.to_thread(desk.done.get, timeout=10)
+        assert isinstance(outcome, EngineLost)
+        assert time.monotonic() - start < 2

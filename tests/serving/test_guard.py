@@ -16,8 +16,10 @@ from prometheus_client.exposition import generate_latest
 
 from lingon.errors import QuotaExceeded
 from lingon.translation.v1 import translation_pb2 as pb
-from serving.guard import Shield
+from lingon.translation.v1 import translation_pb2_grpc as pb_grpc
+from serving.guard import Guard, Shield
 from serving.keyring import new_key
+from serving.metrics import Metrics
 from serving.status import to_status
 from tests.serving.fakes import EchoRunner, running
 from tests.serving.keyfile import bearer, keyfile
@@ -143,6 +145,33 @@ async def test_a_call_that_is_cancelled_in_any_service_leaves_nothing_behind(cap
             with pytest.raises(asyncio.CancelledError):
                 await call.read()
         assert (await server.translate("Tom")).results[0].status.code == code_pb2.OK
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+class Endless(pb_grpc.TranslationServiceServicer):
+    """Replies that fill whatever lies between it and a client who does not read."""
+
+    async def TranslateStream(self, request: Any, context: Any) -> AsyncIterator[pb.TranslateStreamResponse]:
+        while True:
+            yield pb.TranslateStreamResponse(delta=pb.TextDelta(text="x" * 100_000))
+
+
+async def test_who_goes_while_a_reply_is_on_its_way_to_him_is_no_fault_of_ours(caplog: pytest.LogCaptureFixture):
+    """What gRPC raises then is an error of its own, more often than a cancelled task."""
+    metrics = Metrics()
+    server = grpc.aio.server(interceptors=[Guard(metrics)])
+    pb_grpc.add_TranslationServiceServicer_to_server(Endless(), server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        for _ in range(20):
+            call = pb_grpc.TranslationServiceStub(channel).TranslateStream(pb.TranslateStreamRequest())
+            await call.read()
+            await asyncio.sleep(0.02)
+            call.cancel()
+    await server.stop(1)
+    told = metrics.registry.get_sample_value
+    assert told("lingon_requests_total", {"method": "TranslateStream", "code": "CANCELLED"}) == 20
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import signal
 import socket
@@ -24,6 +25,7 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from lingon.errors import BundleError, LingonError
 from lingon.translation.v1 import translation_pb2 as pb
+from serving.engine import Engine
 from serving.server import SERVICE
 from tests.serving.fakes import EchoRunner, bundle, running
 
@@ -142,6 +144,17 @@ async def test_the_metrics_port_says_nothing_of_peers_that_went(capfd: pytest.Ca
     assert capfd.readouterr().err == ""
 
 
+async def test_silent_connections_to_the_metrics_port_take_no_more_threads_than_there_is_room_for():
+    async with running() as server:
+        address, before = ("127.0.0.1", server.server.metrics_port), threading.active_count()
+        with contextlib.ExitStack() as stack:
+            peers = [stack.enter_context(socket.create_connection(address)) for _ in range(150)]
+            assert await asyncio.to_thread(peers[-1].recv, 1) == b""  # hung up on
+            assert threading.active_count() - before <= 128 + 1
+        await server.until(lambda: threading.active_count() <= before + 2)
+        assert (await asyncio.to_thread(get, address[1], "/healthz"))[0] == 200
+
+
 async def test_what_is_not_done_when_the_drain_ends_is_unavailable():
     async with running(EchoRunner(delay=0.05, endless=True), drain_seconds=0.1) as server:
         inside = server.call("Tom lives in Boston", "The old man and the sea")
@@ -174,6 +187,21 @@ async def test_an_engine_that_dies_too_often_ends_the_server_with_a_failure():
         with pytest.raises(grpc.aio.AioRpcError):
             await server.translate("Tom lives in Boston.")
         assert await asyncio.wait_for(server.task, 10) == 1
+
+
+class HangingHeir(Engine):
+    """An engine that is not started anew."""
+
+    def successor(self) -> Engine:
+        threading.Event().wait()
+        return super().successor()
+
+
+async def test_an_engine_that_hangs_as_it_is_started_anew_ends_the_server_with_a_failure():
+    async with running(EchoRunner(dies_at=3), engine=HangingHeir, hang_seconds=0.3) as server:
+        with pytest.raises(grpc.aio.AioRpcError):
+            await server.translate("Tom lives in Boston.")
+        assert await asyncio.wait_for(server.task, 5) == 1
 
 
 async def test_an_engine_that_hangs_lets_nobody_wait_and_ends_the_server_with_a_failure():
