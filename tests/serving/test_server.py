@@ -148,7 +148,7 @@ async def test_silent_connections_to_the_metrics_port_take_no_more_threads_than_
     async with running() as server:
         address, before = ("127.0.0.1", server.server.metrics_port), threading.active_count()
         with contextlib.ExitStack() as stack:
-            peers = [stack.enter_context(socket.create_connection(address)) for _ in range(150)]
+            peers = [stack.enter_context(socket.create_connection(address, timeout=3)) for _ in range(150)]
             assert await asyncio.to_thread(peers[-1].recv, 1) == b""  # hung up on
             assert threading.active_count() - before <= 128 + 1
         await server.until(lambda: threading.active_count() <= before + 2)
