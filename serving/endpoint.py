@@ -45,6 +45,7 @@ class Endpoint:
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
+    request_queue_size = 128
     most = 128  # connections, each of which has a thread: others are hung up on, lest the engine find none
 
     def __init__(self, *arguments: Any) -> None:
