@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
 import threading
+import weakref
 from pathlib import Path
 
 import pytest
@@ -33,6 +35,22 @@ def test_memory_that_a_thread_freed_but_for_a_little_is_given_back():
     free([])
     assert kept - before > 50e6
     assert resident() - before < 20e6
+
+
+def test_what_is_held_in_a_cycle_is_freed_before_memory_is_given_back():
+    class Model:
+        itself: Model
+
+    model = Model()
+    model.itself = model
+    gone, things = weakref.ref(model), list[object]([model])
+    del model
+    gc.disable()
+    try:
+        free(things)
+        assert gone() is None
+    finally:
+        gc.enable()
 
 
 ARENAS = """
