@@ -20,11 +20,14 @@ def aside(work: Callable[[], Result], name: str) -> asyncio.Future[Result]:
     return asyncio.wrap_future(_begun(work, name))
 
 
-def gently(work: Callable[[], Result]) -> Result:
+def gently(work: Callable[[], Result], wanted: bool = True) -> Result:
     """The outcome of work, done on a thread that leaves the cores to all others of this process.
 
     Threads that the work starts have its low priority too, and keep it: nobody but root may raise one again.
+    wanted: whether there are others; else the work is done here
     """
+    if not wanted:
+        return work()
 
     def stepped_back() -> Result:
         _step_back()

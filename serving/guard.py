@@ -7,8 +7,8 @@ import logging
 import re
 import time
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, contextmanager
 from functools import partial
 from inspect import isawaitable
 from typing import Any, TypeAlias
@@ -71,8 +71,6 @@ class Shield(grpc.aio.ServerInterceptor):
         context.set_trailing_metadata(((REQUEST_ID, request_id),))
         try:
             yield
-        except grpc.aio.InternalError:  # of gRPC itself: who should have the reply has gone
-            raise asyncio.CancelledError from None
         except (asyncio.CancelledError, grpc.aio.AbortError):
             raise
         except Exception as error:
@@ -113,9 +111,9 @@ class Guard(Shield):
         context.set_trailing_metadata(((REQUEST_ID, request_id),))
         try:
             yield
-        except (asyncio.CancelledError, grpc.aio.InternalError):
+        except asyncio.CancelledError:
             code = code_pb2.DEADLINE_EXCEEDED if is_late(context) else code_pb2.CANCELLED
-            raise asyncio.CancelledError from None  # also where gRPC's own says that who should have the reply has gone
+            raise
         except Exception as error:
             failure = self._refused(error, {"method": method, **ids})
             code = failure.code
@@ -139,13 +137,13 @@ def _guarded(handler: Handler, watched: Callable[[Context], AbstractAsyncContext
     async def unary(raw: Any, context: Context) -> Any:
         async with watched(context):
             request = read(raw)
-            with charged(request):
+            with charged(request), _cancelled_with_its_caller():
                 return await behaviour(request, context)
 
     async def stream(raw: Any, context: Context) -> None:
         async with watched(context):
             request = read(raw)
-            with charged(request):
+            with charged(request), _cancelled_with_its_caller():
                 replies = behaviour(request, context)
                 if isawaitable(replies):  # it writes them itself
                     await replies
@@ -157,6 +155,15 @@ def _guarded(handler: Handler, watched: Callable[[Context], AbstractAsyncContext
 
     made = stream if handler.response_streaming else unary
     return _MAKERS[handler.request_streaming, handler.response_streaming](made, None, handler.response_serializer)
+
+
+@contextmanager
+def _cancelled_with_its_caller() -> Iterator[None]:
+    """Whoever should have a reply that cannot be sent has gone: gRPC has an error of its own for that."""
+    try:
+        yield
+    except grpc.aio.InternalError:
+        raise asyncio.CancelledError from None
 
 
 _MAKERS: dict[tuple[bool, bool], Callable[..., Handler]] = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
@@ -52,8 +51,7 @@ def load_translator(
     Raises SettingsError where one is to be used and there is none.
     """
     choice = choose(bundle, device, precision)
-    do = gently if beside else operator.call
-    do(bundle.verify)
+    gently(bundle.verify, beside)
     if engines is None:
         engines = engines_by_default() if choice.provider == CPU else 1
     if threads is None:
@@ -63,7 +61,7 @@ def load_translator(
     runner = load_runner(bundle, choice.precision, threads=alone, apart=apart, beside=beside)
     fit.check(bundle, choice.precision, runner)
     if golden:
-        do(partial(prove, bundle, runner, choice.precision, workers=engines))
+        gently(partial(prove, bundle, runner, choice.precision, workers=engines), beside)
     engine = Engine(FaultyRunner(runner, faults) if faults else runner, limits, observer, workers=engines)
     if shortlist and runner.shortlist is None:
         raise SettingsError(f"shortlist: {bundle.label} has none for {choice.precision}")

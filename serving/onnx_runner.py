@@ -7,7 +7,6 @@ Gemm whose rows are independent, self-attention reads each row's own length, and
 from __future__ import annotations
 
 import functools
-import operator
 import os
 from dataclasses import dataclass
 
@@ -49,17 +48,16 @@ def load_runner(
     threads: cores that one run may use; apart: where several threads compute at a time, cores that each may use
     beside: whether others are served meanwhile, who come first
     """
-    do = gently if beside else operator.call
     provider = bundle.manifest.precisions[precision].provider
     wanted = [names.ENCODER, names.DECODER, names.SCORER]
     if f"{precision}/{names.OUTPUT_ROWS}" in bundle.manifest.checksums:
         wanted += [names.OUTPUT_ROWS, names.DECODER_SHORTLIST]
-    graphs, weights = do(functools.partial(bundle.graphs, precision, *wanted))
+    graphs, weights = gently(functools.partial(bundle.graphs, precision, *wanted), beside)
     company = Company()
 
     def session(name: str, count: int) -> ort.InferenceSession:
         make = functools.partial(_session, graphs[name], weights, provider, count, bundle.folder / precision / name)
-        return do(make) if count == 1 else make()  # a pool would keep a low priority
+        return gently(make, beside and count == 1)  # a pool would keep a low priority
 
     def shared(name: str) -> Shared[ort.InferenceSession]:
         alone = session(name, threads)

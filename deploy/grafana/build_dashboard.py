@@ -17,6 +17,8 @@ PER_MODEL = "{{model}}/{{version}} {{instance}}"
 FAILED = f'{HERE}, code=~"INTERNAL|UNKNOWN|UNAVAILABLE|DATA_LOSS"'
 OVERLOAD = f'{HERE}, reason=~"QUEUE_FULL|WONT_FINISH|QUOTA_EXCEEDED"'
 TRANSLATE = f'{HERE}, method="Translate"'
+TEXTS_FULL = f"max(lingon_queue_depth{{{MODEL}}} / lingon_queue_limit{{{MODEL}}})"
+TOKENS_FULL = f"max(lingon_queue_tokens{{{MODEL}}} / lingon_queue_tokens_limit{{{MODEL}}})"
 LATENCY_STEPS = [(None, GREEN), (0.5, ORANGE), (2, RED)]
 ROWS: dict[str, list[Json]] = {
     "Overview": [
@@ -41,9 +43,7 @@ ROWS: dict[str, list[Json]] = {
         ],
         stat(
             "Fullest queue",
-            f"max(lingon_queue_depth{{{MODEL}}} / lingon_queue_limit{{{MODEL}}}) > "
-            f"max(lingon_queue_tokens{{{MODEL}}} / lingon_queue_tokens_limit{{{MODEL}}}) or "
-            f"max(lingon_queue_tokens{{{MODEL}}} / lingon_queue_tokens_limit{{{MODEL}}})",
+            f"{TEXTS_FULL} > {TOKENS_FULL} or {TOKENS_FULL}",
             unit="percentunit",
             steps=[(None, GREEN), (0.5, ORANGE), (0.9, RED)],
         ),

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from serving import aside
 from serving.aside import NICE, gently
 from serving.loading import load_translator
 from serving.scheduler import EngineLimits
@@ -39,13 +40,13 @@ def test_a_model_loaded_beside_others_serves_at_the_usual_priority(
 ) -> None:
     """Though most of the work of loading it is done at a low one."""
     lowered = list[int]()
-    step_back = gently.__globals__["_step_back"]
+    step_back = aside._step_back
 
     def noted() -> None:
         step_back()
         lowered.append(threading.get_native_id())
 
-    monkeypatch.setitem(gently.__globals__, "_step_back", noted)
+    monkeypatch.setattr(aside, "_step_back", noted)
     before = {int(task.name) for task in Path("/proc/self/task").iterdir()}
     limits = EngineLimits()
     translator = load_translator(
