@@ -14,6 +14,7 @@ from serving.aside import NICE, gently
 from serving.loading import load_translator
 from serving.scheduler import EngineLimits
 from tests.company.shipped import bundle
+from tests.serving.desk import eventually
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="threads have priorities of their own on Linux alone")
 
@@ -21,6 +22,11 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="threads have pr
 def priority(thread: int = 0) -> int:
     """The nice value of a thread; 0 is this one."""
     return os.getpriority(os.PRIO_PROCESS, thread)
+
+
+def alive() -> set[int]:
+    """The threads of this process."""
+    return {int(task.name) for task in Path("/proc/self/task").iterdir()}
 
 
 def test_work_done_gently_has_a_low_priority_and_who_waits_for_it_keeps_his_own():
@@ -47,14 +53,15 @@ def test_a_model_loaded_beside_others_serves_at_the_usual_priority(
         lowered.append(threading.get_native_id())
 
     monkeypatch.setattr(aside, "_step_back", noted)
-    before = {int(task.name) for task in Path("/proc/self/task").iterdir()}
+    before = alive()
     limits = EngineLimits()
     translator = load_translator(
         bundle(), device="cpu", precision=None, engines=2, threads=threads, limits=limits, golden=True, beside=True
     )
     try:
-        started = {int(task.name) for task in Path("/proc/self/task").iterdir()} - before
         assert len(lowered) >= 3
+        assert eventually(lambda: not alive() & set(lowered)), "who has given his outcome ends a moment later"
+        started = alive() - before
         assert len(started) >= 2 + threads  # the engines', and those of their sessions
         assert {priority(thread) for thread in started} == {priority()}
     finally:
