@@ -13,15 +13,16 @@ import grpc
 from google.rpc import code_pb2
 from grpc_health.v1 import health
 
-from lingon.errors import Forbidden, RequestError, Unauthenticated
+from lingon.errors import Forbidden, RequestError, Unauthenticated, WontFinish
 from lingon.translation.v1 import translation_pb2 as pb
 from serving.keyring import Key, Keyring
 from serving.quota import Quota
 
 AUTHORIZATION = "authorization"
 _OPEN = f"/{health.SERVICE_NAME}/"
-_CHARGED = (pb.TranslateRequest, pb.TranslateStreamRequest, pb.ScoreRequest, pb.ListModelsRequest)
+_CHARGED = (pb.TranslateRequest, pb.TranslateStreamRequest, pb.ScoreRequest)
 _NOT_SERVED = (code_pb2.UNAVAILABLE, code_pb2.RESOURCE_EXHAUSTED)
+MOST_LOOKED_AT = 10_000  # texts
 
 Context = grpc.aio.ServicerContext[Any, Any]
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
@@ -83,7 +84,10 @@ def caller_of(context: Context) -> str:
 
 @contextmanager
 def charged(request: Any) -> Iterator[None]:
-    """Take a request out of the quota of its caller's key, before work is done; what is not served is given back."""
+    """Take a request out of the quota of its caller's key, before work is done; what is not served is given back.
+
+    To ask which models there are costs nothing: clients do it by themselves.
+    """
     shown = _shown.get()
     if shown is None or not isinstance(request, _CHARGED):
         yield
@@ -94,17 +98,22 @@ def charged(request: Any) -> Iterator[None]:
     try:
         yield
     except RequestError as error:
-        if error.code in _NOT_SERVED:
+        if error.code in _NOT_SERVED or isinstance(error, WontFinish):
             quota.give_back(characters, taken, time.monotonic_ns())
         raise
 
 
 def _characters(request: Any) -> int:
-    """Code points of what is to be read by a model."""
-    if isinstance(request, pb.ScoreRequest):
+    """Code points of what is to be read by a model.
+
+    Of a request with very many texts it is the bytes, which are no fewer: a message of 4 MB has room for two million
+    texts, and nobody else is served while they are looked at one by one.
+    """
+    scores = isinstance(request, pb.ScoreRequest)
+    if len(request.pairs if scores else request.texts) > MOST_LOOKED_AT:
+        return int(request.ByteSize())
+    if scores:
         return sum(len(pair.source) + len(pair.target) for pair in request.pairs)
-    if isinstance(request, pb.ListModelsRequest):
-        return 0
     return sum(map(len, request.texts))
 
 

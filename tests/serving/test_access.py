@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import grpc
@@ -17,9 +19,10 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from lingon import Client, ServerError
 from lingon.admin.v1 import admin_pb2
+from lingon.errors import QuotaExceeded, WontFinish
 from lingon.retry import Retry
 from lingon.translation.v1 import translation_pb2 as pb
-from serving.access import Access, caller_of
+from serving.access import Access, caller_of, charged
 from serving.doors import Locks
 from serving.guard import Shield
 from serving.keyring import Keyring, new_key
@@ -214,20 +217,20 @@ async def test_who_sends_in_bulk_waits_for_the_quota(tmp_path: Path):
         assert await asyncio.to_thread(translate, True) == "Tom lives"
 
 
-async def test_requests_are_counted_of_every_method(tmp_path: Path):
-    async with guarded(tmp_path, shop={"requests_per_minute": 4}) as server:
+async def test_requests_are_counted_of_every_method_that_has_a_model_work(tmp_path: Path):
+    async with guarded(tmp_path, shop={"requests_per_minute": 3}) as server:
         shown = {"metadata": bearer(SHOP)}
         texts = {"texts": ["Tom"]}
         await server.stub.Translate(pb.TranslateRequest(**texts), **shown)
         assert [event async for event in server.stub.TranslateStream(pb.TranslateStreamRequest(**texts), **shown)]
         await server.stub.Score(pb.ScoreRequest(pairs=[pb.ScorePair(source="a", target="b")]), **shown)
-        await server.stub.ListModels(pb.ListModelsRequest(), **shown)
         for call in (
-            server.stub.ListModels(pb.ListModelsRequest(), **shown),
+            server.stub.Translate(pb.TranslateRequest(**texts), **shown),
             server.stub.TranslateStream(pb.TranslateStreamRequest(**texts), **shown).read(),
         ):
             status, _ = await failure(call)
             assert details(status)["ErrorInfo"].reason == "QUOTA_EXCEEDED"
+        await server.stub.ListModels(pb.ListModelsRequest(), **shown)
 
 
 async def test_a_request_over_a_minutes_worth_is_not_told_to_come_back(tmp_path: Path):
@@ -249,6 +252,38 @@ async def test_what_was_not_served_for_want_of_a_server_costs_nothing(tmp_path: 
         server.loader.gate.set()
         await server.until(lambda: server.metric("lingon_ready") == 1)
         await server.stub.Translate(pb.TranslateRequest(texts=["Tom"]), metadata=bearer(SHOP))
+
+
+async def came_in(keyring: Keyring) -> None:
+    """From now on this task serves a call that has shown the key of the shop."""
+
+    async def handler(_: Any) -> None:
+        return None
+
+    call: Any = SimpleNamespace(method="/a/b", invocation_metadata=bearer(SHOP))
+    await Access(keyring).intercept_service(handler, call)
+
+
+async def test_what_would_not_be_done_in_time_costs_nothing(tmp_path: Path):
+    await came_in(Keyring(keyfile(tmp_path, {"shop": SHOP}, shop={"requests_per_minute": 1})))
+    request = pb.TranslateRequest(texts=["Tom"])
+    for _ in range(3):
+        with pytest.raises(WontFinish), charged(request):
+            raise WontFinish("the deadline is nearer than the work's end")
+    with charged(request):
+        pass
+    with pytest.raises(QuotaExceeded), charged(request):
+        pass
+
+
+async def test_a_request_of_very_many_texts_is_charged_without_a_look_at_each(tmp_path: Path):
+    await came_in(Keyring(keyfile(tmp_path, {"shop": SHOP}, shop={"characters_per_minute": 3_000_000})))
+    request = pb.TranslateRequest(texts=[""] * 1_500_000)  # in 3 MB
+    start = time.perf_counter()
+    with charged(request):
+        assert time.perf_counter() - start < 0.02
+    with pytest.raises(QuotaExceeded), charged(request):
+        pass
 
 
 class Whoami(grpc.GenericRpcHandler):
