@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import traceback
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -45,9 +45,7 @@ class Changes:
     asked for it has gone.
     """
 
-    def __init__(
-        self, fleet: Fleet, metrics: Metrics, roots: Sequence[Path], published: Callable[[], Awaitable[None]]
-    ) -> None:
+    def __init__(self, fleet: Fleet, metrics: Metrics, roots: Sequence[Path], published: Callable[[], None]) -> None:
         """roots: below them lies whatever may be loaded; published: is told when other models are served."""
         self.loading: Manifest | None = None  # of the bundle that is being loaded
         self._fleet, self._metrics, self._roots, self._published = fleet, metrics, tuple(roots), published
@@ -113,13 +111,13 @@ class Changes:
 
     async def _load(self, path: str) -> Entry[Served]:
         entry = await self._loaded(path, swaps=False)
-        await self._publish(entry, ())
+        self._publish(entry, ())
         return entry
 
     async def _swap(self, path: str) -> Swapped:
         entry = await self._loaded(path, swaps=True)
         old = [each for each in self._fleet.catalog.entries if each.name == entry.name]
-        await self._publish(entry, old)
+        self._publish(entry, old)
         await asyncio.gather(*map(self._retire, old))
         return Swapped(entry, tuple(each.label for each in old))
 
@@ -132,7 +130,7 @@ class Changes:
         if len(catalog.entries) == 1:
             raise ChangeRefused(f"{found[0].label} is the only model; swap it for another, or stop the server")
         self._fleet.publish([], instead_of=found)
-        await self._published()
+        self._published()
         await self._retire(found[0])
 
     async def _loaded(self, path: str, *, swaps: bool) -> Entry[Served]:
@@ -155,10 +153,10 @@ class Changes:
         except RequestError as error:  # of the golden sentences: to the caller it is no status of their own
             raise ChangeRefused(str(error)) from None
 
-    async def _publish(self, entry: Entry[Served], instead_of: Sequence[Entry[Served]]) -> None:
+    def _publish(self, entry: Entry[Served], instead_of: Sequence[Entry[Served]]) -> None:
         self._fleet.publish([entry], instead_of)
         self._metrics.changes.labels("loaded").inc()
-        await self._published()
+        self._published()
 
     async def _retire(self, entry: Entry[Served]) -> None:
         await self._fleet.retire(entry)

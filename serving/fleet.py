@@ -18,6 +18,7 @@ from serving.service import Served
 from serving.settings import Settings
 from serving.translator import Translator
 
+LAST_WORDS = 1.0  # seconds for calls that were cut off to tell their clients
 logger = logging.getLogger(__name__)
 
 
@@ -91,6 +92,9 @@ class Fleet:
         if not await served.visitors.empty(patience):
             event(logger, logging.WARNING, "calls are cut off", model=entry.label, after_seconds=patience)
         await self._end(served)
+        if not await served.visitors.empty(LAST_WORDS):
+            served.visitors.dismiss()  # they write to clients who do not read, and would keep the model for ever
+            await served.visitors.empty(LAST_WORDS)
         self.leaving.remove(entry)
         self._metrics.gone(served.metrics)
         event(logger, logging.INFO, "unloaded", model=entry.label)

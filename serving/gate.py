@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from lingon.errors import Draining
 
@@ -14,20 +15,27 @@ QUIET_ROUNDS = 10
 
 
 class Visitors:
-    """Counts who is inside; on the event loop only."""
+    """The requests that are inside, each a task; on the event loop only."""
 
     def __init__(self) -> None:
-        self.inside = 0
+        self._inside: set[asyncio.Task[Any]] = set()
         self._left = asyncio.Event()
+
+    @property
+    def inside(self) -> int:
+        """How many there are."""
+        return len(self._inside)
 
     @contextmanager
     def passing(self) -> Iterator[None]:
         """A request on its way through."""
-        self.inside += 1
+        visitor = asyncio.current_task()
+        assert visitor is not None, "a request is served by a task of its own"
+        self._inside.add(visitor)
         try:
             yield
         finally:
-            self.inside -= 1
+            self._inside.discard(visitor)
             self._left.set()
 
     async def empty(self, seconds: float) -> bool:
@@ -40,6 +48,11 @@ class Visitors:
         except TimeoutError:
             return False
         return True
+
+    def dismiss(self) -> None:
+        """Cancel whoever is inside."""
+        for visitor in self._inside:
+            visitor.cancel()
 
 
 class Gate(Visitors):

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import re
 import time
+import traceback
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, contextmanager
@@ -84,7 +85,10 @@ class Shield(grpc.aio.ServerInterceptor):
         """The status of a call that ends with an error, which is counted."""
         if self._rejected is not None and isinstance(error, RequestError):
             self._rejected.labels(error.reason).inc()
-        return _failure(error, ids)
+        status = _failure(error, ids)
+        # gRPC keeps the error with its call, in a cycle: with it went the request, and a model that was swapped out.
+        traceback.clear_frames(error.__traceback__)
+        return status
 
 
 class Guard(Shield):

@@ -27,7 +27,7 @@ from serving.catalog import Catalog, Entry
 from serving.changes import Changes
 from serving.doors import Locks, bind, grpc_server
 from serving.endpoint import Endpoint
-from serving.fleet import Fleet
+from serving.fleet import LAST_WORDS, Fleet
 from serving.gate import Gate
 from serving.guard import Guard, Shield
 from serving.health import Health
@@ -45,7 +45,6 @@ from serving.translator import Translator
 SERVICE = pb.DESCRIPTOR.services_by_name["TranslationService"].full_name
 SERVING, NOT_SERVING = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
 HEARTBEAT = 0.25  # seconds between two looks at the engines
-LAST_WORDS = 1.0  # seconds for calls that were cut off to tell their clients
 
 logger = logging.getLogger(__name__)
 
@@ -95,13 +94,13 @@ class Server:
                     [Shield(self.metrics.rejected), *self._locks.interceptors(admin=True)],
                     self._locks.credentials(),
                 )
-            await self._tell(NOT_SERVING)
+            self._tell()
             await server.start()
             self.bound.set()
             try:
                 if not await self._load(found):
                     return 0
-                await self._open()
+                self._open()
                 return await self._serve()
             finally:
                 await self._close(server)
@@ -145,20 +144,20 @@ class Server:
             self._fleet.publish(loading.result())
         return not self._stopping.is_set()
 
-    async def _open(self) -> None:
+    def _open(self) -> None:
         self._gate.open()
-        await self._set_serving(True)
+        self._set_serving(True)
         self._announce(_ready_line(self._fleet.catalog, self._settings, self.port, self.metrics_port))
 
     async def _serve(self) -> int:
         """Serve; then drain. The exit code tells whether it was by intent."""
         while not self._stopping.is_set():
             if sick := [entry for entry in self._fleet.watched if self._supervisor.sick(entry)]:
-                await self._set_serving(False)
+                self._set_serving(False)
                 if not all([await self._heal(entry) for entry in sick]):
                     self.abandoned = True  # a thread that hangs would hold up an orderly end
                     return 1
-                await self._set_serving(True)
+                self._set_serving(True)
             try:
                 async with asyncio.timeout(HEARTBEAT):
                     await self._stopping.wait()
@@ -172,18 +171,14 @@ class Server:
         async with entry.model.care:
             return entry.model.gone or await self._supervisor.heal(entry)
 
-    async def _published(self) -> None:
+    def _published(self) -> None:
         """Other models are served: health has their names."""
-        before, self._names = self._names, ["", SERVICE, *self._fleet.names]
-        for name in set(before).difference(self._names):
-            await self._health.forget(name)
-        await self._tell(SERVING if self._serving else NOT_SERVING)
+        self._names = ["", SERVICE, *self._fleet.names]
+        self._tell()
 
     async def _drain(self) -> None:
         """Say NOT_SERVING, let load balancers notice, refuse what is new, wait for what is inside."""
-        self._serving = False
-        self.metrics.ready.set(False)
-        await self._health.enter_graceful_shutdown()
+        self._set_serving(False)
         await asyncio.sleep(self._settings.propagation_seconds)
         self._gate.close()
         event(logger, logging.INFO, "draining")
@@ -202,14 +197,13 @@ class Server:
         await self._tracer.close()
         event(logger, logging.INFO, "stopped")
 
-    async def _set_serving(self, serving: bool) -> None:
+    def _set_serving(self, serving: bool) -> None:
         self._serving = serving
         self.metrics.ready.set(serving)
-        await self._tell(SERVING if serving else NOT_SERVING)
+        self._tell()
 
-    async def _tell(self, status: int) -> None:
-        for name in self._names:
-            await self._health.set(name, status)
+    def _tell(self) -> None:
+        self._health.tell(self._names, SERVING if self._serving else NOT_SERVING)
 
     def _is_serving(self) -> bool:
         """For other threads: a loop that hangs cannot say so itself."""

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 DATA, HEADERS, PRIORITY, RST_STREAM, SETTINGS, PUSH_PROMISE, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = range(10)
 END_STREAM, ACK, END_HEADERS = 1, 1, 4
+INITIAL_WINDOW_SIZE = 4
 RESET = bytes([0, 0, 4, RST_STREAM, 0, 0, 0, 0, 1])  # the first call of a connection is ended without a status
 _STATUS = re.compile(rb"grpc-status(?:\x01(\d)|\x02(\d\d))")
 
@@ -30,8 +31,10 @@ def call_headers(path: str, **others: str) -> list[tuple[str, str]]:
     return [(name, value) for name, value in usual.items() if value]
 
 
-def opening() -> bytes:
-    return PREFACE + frame(SETTINGS, 0, 0)
+def opening(window: int | None = None) -> bytes:
+    """window: bytes that we take of each call; without it, what HTTP/2 says."""
+    ours = b"" if window is None else INITIAL_WINDOW_SIZE.to_bytes(2, "big") + window.to_bytes(4, "big")
+    return PREFACE + frame(SETTINGS, 0, 0, ours)
 
 
 def message(body: bytes, compressed: int = 0, length: int | None = None) -> bytes:
@@ -61,6 +64,13 @@ def converse(port: int, sent: bytes, seconds: float) -> tuple[bytes, bool]:
         except TimeoutError:
             pass
     return heard, False
+
+
+def stand_still(port: int, path: str, body: bytes) -> socket.socket:
+    """A call whose caller has no room for a single byte of an answer."""
+    connection = socket.create_connection(("127.0.0.1", port), timeout=10)
+    connection.sendall(opening(window=0) + call(call_headers(path), message(body)))
+    return connection
 
 
 def status(heard: bytes) -> int | None:

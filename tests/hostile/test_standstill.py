@@ -1,0 +1,95 @@
+"""A caller who takes no byte of what we write to him holds up himself, and nothing that the server has to do."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import time
+import weakref
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from lingon.translation.v1 import translation_pb2 as pb
+from tests.hostile import http2
+from tests.hostile.victim import SERVICE
+from tests.serving.fakes import Running, running
+from tests.serving.versions import Administered, administered, refused
+
+TEXT = "Tom lives in Boston."
+WATCH = ("/grpc.health.v1.Health/Watch", b"")
+STREAM = (f"{SERVICE}TranslateStream", pb.TranslateStreamRequest(texts=[TEXT]).SerializeToString())
+
+
+@asynccontextmanager
+async def standing_still(server: Running, path: str, body: bytes) -> AsyncIterator[None]:
+    """A call that is answered and not read."""
+    before = server.metric("lingon_requests_total", method="TranslateStream", code="OK")
+    connection = await asyncio.to_thread(http2.stand_still, server.server.port, path, body)
+    try:
+        await asyncio.sleep(0.2)  # in which the first message is under way, and stays so
+        assert server.metric("lingon_requests_total", method="TranslateStream", code="OK") == before
+        yield
+    finally:
+        connection.close()
+
+
+@pytest.mark.parametrize("call", [WATCH, STREAM])
+async def test_a_drain_ends(call: tuple[str, bytes]):
+    async with running(drain_seconds=0.3) as server, standing_still(server, *call):
+        server.server.stop()
+        await asyncio.wait_for(asyncio.shield(server.task), timeout=5)
+
+
+async def test_an_engine_that_died_is_started_anew():
+    async with running() as server, standing_still(server, *WATCH):
+        server.runner.dies_at = server.runner.steps + 1
+        assert (await refused(server.translate(TEXT)))[0] == "UNAVAILABLE"
+        restarts = {"model": "en-de", "version": "1", "cause": "death"}
+        await server.until(lambda: server.metric("lingon_engine_restarts_total", **restarts) == 1)
+        await server.until(lambda: server.metric("lingon_ready") == 1)
+        assert (await server.translate("Tom")).results[0].hypotheses[0].text == "Tom"
+
+
+async def test_models_are_swapped():
+    async with administered() as admin, standing_still(admin.server, *WATCH):
+        await asyncio.wait_for(admin.swap(admin.publish(2)), timeout=5)
+        assert await admin.version() == "2"
+
+
+def _model(admin: Administered) -> Callable[[], Any]:
+    """A weak reference to the model that is served."""
+    fleet: Any = admin.server.server._fleet
+    return weakref.ref(fleet.catalog.entries[0].model.translator)
+
+
+async def test_a_model_that_was_swapped_out_is_gone_though_its_stream_is_not_read():
+    async with administered(drain_seconds=0.2) as admin:
+        model = _model(admin)
+        async with standing_still(admin.server, *STREAM):
+            await admin.swap(admin.publish(2))
+            await admin.server.until(lambda: admin.changes("unloaded") == 1)
+            await admin.server.until(lambda: model() is None)
+            assert admin.server.metric("lingon_requests_in_flight") == 0
+
+
+async def test_a_model_whose_calls_are_cut_off_is_gone_at_once():
+    gc.collect()
+    gc.disable()  # only what swaps models collects
+    try:
+        async with administered(drain_seconds=0.1) as admin:
+            model = _model(admin)
+            admin.versions.runners[1].gate.clear()
+            inside = [asyncio.create_task(refused(admin.server.call(TEXT))) for _ in range(5)]
+            await admin.server.until(lambda: admin.server.metric("lingon_requests_in_flight") == 5)
+            await admin.swap(admin.publish(2))
+            assert {status for status, _ in await asyncio.gather(*inside)} == {"UNAVAILABLE"}
+            admin.versions.runners[1].gate.set()
+            start = time.monotonic()
+            while model() is not None and time.monotonic() < start + 1:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            assert model() is None
+    finally:
+        gc.enable()
