@@ -6,6 +6,9 @@ import ctypes
 import gc
 import os
 
+_GLIBC = {"MALLOC_ARENA_MAX": (-8, 2), "MALLOC_MMAP_THRESHOLD_": (-3, 256 * 1024)}
+"""What is set by which variable: mallopt's parameter, and our value."""
+
 
 def free(things: list[object]) -> None:
     """Empty the list, of whose things nobody else may know, and have the C library let go of their memory.
@@ -20,12 +23,17 @@ def free(things: list[object]) -> None:
         trim(0)
 
 
-def few_arenas() -> None:
-    """Have the threads that are started from now on share two places to take memory from; an environment may differ.
+def keep_little() -> None:
+    """Have the C library give back what is freed; what the environment says of it stays. Before there are threads.
 
-    glibc gives every thread its own, eight a core, and each keeps holes. After eight swaps of the shipped model under
-    load a server had 250 MB, with two it has 215.
+    glibc has large blocks from the system, and they go back to it, until the first is freed: then it takes all up to
+    that size out of a heap, where they leave holes, and where rooms for states are written full of zeros rather than
+    being pages that nobody has touched. And it gives every thread a heap of its own, eight a core. In four minutes of
+    mixed traffic with six swaps of the shipped model a server went from 304 to 428 MB; so it stays at 270.
     """
-    mallopt, arena_max = getattr(ctypes.CDLL(None), "mallopt", None), -8
-    if mallopt is not None and "MALLOC_ARENA_MAX" not in os.environ:
-        mallopt(arena_max, 2)
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is None:
+        return
+    for variable, (parameter, value) in _GLIBC.items():
+        if variable not in os.environ:
+            mallopt(parameter, value)

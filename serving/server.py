@@ -33,7 +33,7 @@ from serving.guard import Guard, Shield
 from serving.health import Health
 from serving.loading import bundles, load_translator
 from serving.logs import event, unexpected
-from serving.memory import few_arenas
+from serving.memory import keep_little
 from serving.metrics import Metrics
 from serving.pulse import Pulse
 from serving.service import Served, TranslationService
@@ -220,7 +220,7 @@ def serve(settings: Settings, announce: Callable[[str], None]) -> int:
             os._exit(code)  # an orderly end would wait for the thread
         return code
 
-    few_arenas()
+    keep_little()
     gc.freeze()  # what is imported stays; to look through it took each full collection 25 ms of the event loop
     return asyncio.run(live())
 

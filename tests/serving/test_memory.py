@@ -55,9 +55,9 @@ def test_what_is_held_in_a_cycle_is_freed_before_memory_is_given_back():
 
 ARENAS = """
 import ctypes, threading
-from serving.memory import few_arenas
+from serving.memory import keep_little
 
-few_arenas()
+keep_little()
 together = threading.Barrier(8)
 
 def work():
@@ -84,3 +84,39 @@ def test_threads_share_the_places_they_take_memory_from(asked: str | None, arena
         [sys.executable, "-c", ARENAS], env=environment, capture_output=True, text=True, check=True, timeout=60
     )
     assert told.stdout.count("<heap nr=") == arenas
+
+
+ROOMS = """
+import numpy
+from pathlib import Path
+from serving.memory import keep_little
+
+def resident():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+keep_little()
+before, kept = resident(), []
+for _ in range(3):
+    rooms = [numpy.zeros(2**20) for _ in range(8)]  # of which nothing is written
+    kept.append(bytes(200_000))  # behind them, so that a heap does not end where they were
+    del rooms
+rooms = [numpy.zeros(2**20) for _ in range(8)]
+print(resident() - before)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="glibc's own")
+@pytest.mark.parametrize(("asked", "most"), [(None, 4e6), (str(2**25), None)])
+def test_rooms_that_nobody_writes_to_take_no_memory_though_others_were_there_before(
+    asked: str | None, most: float | None
+) -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "MALLOC_MMAP_THRESHOLD_"}
+    if asked:
+        environment["MALLOC_MMAP_THRESHOLD_"] = asked
+    told = subprocess.run(
+        [sys.executable, "-c", ROOMS], env=environment, capture_output=True, text=True, check=True, timeout=60
+    )
+    if most is None:
+        assert float(told.stdout) > 32e6  # an environment that says otherwise is heard
+    else:
+        assert float(told.stdout) < most
