@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable
 from typing import Any
+
+from serving.logs import fault
+
+logger = logging.getLogger(__name__)
 
 
 class Bridge:
@@ -30,4 +35,7 @@ class Bridge:
         self._woken = False  # before looking: what is posted from here on wakes the loop again
         while self._posted:
             handler, value = self._posted.popleft()
-            handler(value)
+            try:
+                handler(value)
+            except Exception as error:
+                fault(logger, "what an engine posted failed", error)

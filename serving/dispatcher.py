@@ -216,7 +216,7 @@ class Dispatcher:
             return []
         few = len(self._unfinished) < self._spread
         share = fair_share(worker, self._rows, joining, few=few)
-        jobs = self._queue.admit(self._rows[worker], self._rows[worker] + free, share)
+        jobs = self._queue.admit(self._rows[worker], self._rows[worker] + free, share, alone=not any(self._rows))
         now = time.monotonic()
         for job in jobs:
             ticket = self._unfinished[job.number]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import socket
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any
@@ -46,25 +48,30 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
     request_queue_size = 128
-    most = 128  # connections, each of which has a thread: others are hung up on, lest the engine find none
+    most = 128  # connections, each of which has a thread: of more the engine might find none
 
     def __init__(self, *arguments: Any) -> None:
-        self._places = threading.BoundedSemaphore(self.most)
+        self._open: dict[socket.socket, None] = {}  # oldest first
+        self._changing = threading.Lock()
         super().__init__(*arguments)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer on a thread, where there is room for one."""
-        if self._places.acquire(blocking=False):
-            super().process_request(request, client_address)
-        else:
-            self.shutdown_request(request)
+        """Answer on a thread; who has been here longest gives his place to who comes, for a probe takes no time."""
+        with self._changing:
+            oldest = next(iter(self._open)) if len(self._open) >= self.most else None
+            if oldest is not None:
+                del self._open[oldest]
+            self._open[request] = None
+        if oldest is not None:
+            with suppress(OSError):  # it has just gone by itself
+                oldest.shutdown(socket.SHUT_RDWR)  # which ends its thread
+        super().process_request(request, client_address)
 
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """What that thread does."""
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            self._places.release()
+    def shutdown_request(self, request: Any) -> None:
+        """It was answered, or cannot be."""
+        with self._changing:
+            self._open.pop(request, None)
+        super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Of a peer that went there is nothing to say; of others one line, where the standard library prints many."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -101,7 +101,7 @@ class Engine:
 
     def abandon(self) -> None:
         """Answer everybody with EngineLost, whatever the workers still do; nobody is taken any more."""
-        self._end_all(EngineLost(LOST))
+        self._end_all(lambda: EngineLost(LOST))
 
     def successor(self) -> Engine:
         """A new engine of the same model, warm and started."""
@@ -119,10 +119,12 @@ class Engine:
             if thread.is_alive():
                 thread.join(max(end - time.monotonic(), 0.0))
         if any(thread.is_alive() for thread in self._threads):
-            self._end_all(Cancelled("the engine was stopped"))
+            self._end_all(lambda: Cancelled("the engine was stopped"))
         return finished
 
-    def _end_all(self, error: RequestError) -> None:
+    def _end_all(self, make: Callable[[], RequestError]) -> None:
+        """make: an error for each job, which is raised to its caller and keeps what it came through."""
         for job in self._dispatcher.abandon():
+            error = make()
             self._observer.ended(error.reason, 0)
             job.on_done(error)

@@ -98,6 +98,8 @@ def parse(raw: bytes, where: str) -> tuple[Key, ...]:
         content = tomllib.loads(raw.decode("utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SettingsError(f"{where}: not TOML ({error})") from None
+    except RecursionError:
+        raise SettingsError(f"{where}: not TOML (nested too deeply)") from None
     tables = content.pop("key", [])
     if content or not isinstance(tables, list):
         raise SettingsError(f"{where}: must hold [[key]] tables and nothing else")

@@ -218,16 +218,18 @@ class Queue:
                 self._turns.leave(job.caller)
         return job
 
-    def admit(self, running_rows: int, most_rows: int, share: int) -> list[Job]:
+    def admit(self, running_rows: int, most_rows: int, share: int, *, alone: bool = True) -> list[Job]:
         """Take out who may join a batch of running_rows, in turn; nobody whose turn it is not overtakes.
 
-        most_rows: of the batch; a job wider than that runs alone. share: rows at which the rest is left to others.
+        most_rows: of the batch; a job wider than that runs alone
+        share: rows at which the rest is left to others
+        alone: whether an empty batch would be, others having none either
         """
         admitted: list[Job] = []
         while self._jobs and running_rows < share:
             line = self._lines[self._turns.next()]
             job = line.next()
-            if running_rows + rows_of(job) > max(most_rows, rows_of(job)):
+            if running_rows + rows_of(job) > most_rows and (running_rows or not alone):
                 break
             running_rows += rows_of(job)
             self._turns.charge(job.caller, cost_of(job))

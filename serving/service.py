@@ -54,8 +54,8 @@ class TranslationService(pb_grpc.TranslationServiceServicer):
     async def Translate(self, request: pb.TranslateRequest, context: Context) -> pb.TranslateResponse:
         """See the proto file."""
         with (
-            self._gate.passing(),
             self._metrics.count_texts(len(request.texts), partial(is_late, context)) as texts,
+            self._gate.passing(),
             self._served(request, "texts", len(request.texts)) as served,
         ):
             response = await served.translator.translate(request, _deadline(context), caller_of(context))
@@ -69,8 +69,8 @@ class TranslationService(pb_grpc.TranslationServiceServicer):
     ) -> AsyncIterator[pb.TranslateStreamResponse]:
         """See the proto file."""
         with (
-            self._gate.passing(),
             self._metrics.count_texts(len(request.texts), partial(is_late, context)) as texts,
+            self._gate.passing(),
             self._served(request, "texts", len(request.texts)) as served,
         ):
             translator = served.translator
@@ -90,8 +90,8 @@ class TranslationService(pb_grpc.TranslationServiceServicer):
     async def Score(self, request: pb.ScoreRequest, context: Context) -> pb.ScoreResponse:
         """See the proto file."""
         with (
-            self._gate.passing(),
             self._metrics.count_texts(len(request.pairs), partial(is_late, context)) as texts,
+            self._gate.passing(),
             self._served(request, "pairs", len(request.pairs)) as served,
         ):
             response = await served.translator.score(request, _deadline(context), caller_of(context))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -31,6 +32,30 @@ def ask(asked: Dispatcher, worker: int) -> tuple[list[Job], list[tuple[Job, type
     orders = asked.next(worker)
     assert orders is not None
     return [job for job, _ in orders.joining], [(job, type(error)) for job, error in orders.leaving]
+
+
+def test_a_worker_that_has_nothing_takes_nothing_while_others_have_all_rows() -> None:
+    shared, running, waiting = dispatcher(4, max_rows=8), [job(4), job(4)], [job(4), job(4)]
+    shared.submit(running)
+    assert [ask(shared, worker)[0] for worker in (0, 1)] == [running[:1], running[1:]]
+    shared.submit(waiting[:1])
+    with ThreadPoolExecutor(1) as thread:
+        asked = thread.submit(ask, shared, 2)
+        time.sleep(0.05)
+        assert not asked.done()
+        shared.close(running[0])
+        shared.submit(waiting[1:])  # which wakes whoever sleeps
+        assert asked.result(timeout=5) == (waiting[:1], [])
+
+
+def test_a_job_wider_than_all_rows_runs_alone() -> None:
+    shared, narrow, wide = dispatcher(max_rows=2), job(), job(beam_size=4)
+    shared.submit([narrow])
+    assert ask(shared, 0)[0] == [narrow]
+    shared.submit([wide])
+    assert ask(shared, 0)[0] == []
+    shared.close(narrow)
+    assert ask(shared, 0)[0] == [wide]
 
 
 def test_a_job_leaves_by_the_worker_that_has_it() -> None:

@@ -105,6 +105,7 @@ GOOD = table("shop", SHOP)
     ("text", "why"),
     [
         ("[[key]\n", "not TOML"),
+        (f"key = {'[' * 10_000}", "not TOML"),
         (f"{GOOD}{GOOD}", "key 2: has the name of an earlier one"),
         (GOOD + table("other", SHOP), "key 2: has the hash of an earlier one"),
         (f"limit = 3\n{GOOD}", r"must hold \[\[key\]\] tables and nothing else"),

@@ -1,0 +1,53 @@
+"""The HTTP port for operators answers whatever others do to it."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import urllib.request
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from serving.endpoint import Endpoint
+
+MOST = 128  # connections that it has room for
+
+
+@pytest.fixture
+def endpoint() -> Iterator[Endpoint]:
+    with Endpoint("127.0.0.1", 0, CollectorRegistry(), lambda: True) as opened:
+        yield opened
+
+
+def is_well(endpoint: Endpoint) -> bool:
+    with urllib.request.urlopen(f"http://127.0.0.1:{endpoint.port}/healthz", timeout=5) as reply:
+        return bool(reply.read() == b"SERVING\n")
+
+
+def test_who_sends_a_byte_now_and_then_takes_nobodys_place(endpoint: Endpoint) -> None:
+    with ExitStack() as idle:
+        for _ in range(MOST + 20):
+            connection = idle.enter_context(socket.create_connection(("127.0.0.1", endpoint.port), timeout=5))
+            connection.sendall(b"G")
+        assert is_well(endpoint)
+
+
+def test_connections_for_which_there_was_no_thread_take_no_places(endpoint: Endpoint, monkeypatch: Any) -> None:
+    start, failed = threading.Thread.start, threading.Semaphore(0)
+
+    def start_nothing(thread: threading.Thread) -> None:
+        if "process_request_thread" in thread.name:
+            failed.release()
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", start_nothing)
+        for _ in range(MOST + 20):
+            with socket.create_connection(("127.0.0.1", endpoint.port), timeout=5):
+                assert failed.acquire(timeout=5)
+    assert is_well(endpoint)
