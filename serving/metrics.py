@@ -160,6 +160,7 @@ class _ModelFamilies:
         self.target_tokens = counter("target_tokens", "Tokens of finished translations")
         self.past_copied = counter("past_copied_bytes", "Cached keys and values copied between rows")
         self.sentences = counter("sentences", "Sentences, parts and scored pairs ended", "outcome")
+        self.translated = counter("translated_texts", "Texts with a translation")
         self.truncated = counter("truncated", "Texts with a translation that hit the bound on its length")
         self.split = counter("split", "Texts that were translated in parts")
         self.queue_depth = gauge("queue_depth", "Sentences that wait")
@@ -201,6 +202,7 @@ class ModelMetrics:
         self.padded_tokens = self._child(families.padded_tokens)
         self.target_tokens = self._child(families.target_tokens)
         self.past_copied = self._child(families.past_copied)
+        self.translated = self._child(families.translated)
         self.truncated = self._child(families.truncated)
         self.split = self._child(families.split)
         self.queue_depth = self._child(families.queue_depth)
@@ -244,6 +246,7 @@ class ModelMetrics:
     def answered(self, result: pb.TextResult) -> None:
         """A text has its result."""
         codes = [warning.code for warning in result.warnings]
+        self.translated.inc(result.status.code == code_pb2.OK)
         self.truncated.inc(codes.count(pb.WARNING_CODE_LENGTH))
         self.split.inc(codes.count(pb.WARNING_CODE_SPLIT))
 

@@ -118,10 +118,11 @@ class Worker:
                 self._lanes[key] = GreedyLane(buffers, slots, capacity)
             else:
                 self._lanes[key] = BeamLane(buffers, slots, beam_size, capacity)
+        self._lanes[key] = self._lanes.pop(key)  # the one used last is the last
         return self._lanes[key]
 
     def _close_lanes(self) -> None:
-        """Give back the room of empty lanes but the last few: there are as many kinds as clients have wishes."""
+        """Give back the room of empty lanes but those used last: there are as many kinds as clients have wishes."""
         for key in [key for key, lane in self._lanes.items() if not len(lane)][:-SPARE_LANES]:
             del self._lanes[key]
             self._observer.states_changed(-self._bytes.pop(key))

@@ -155,9 +155,16 @@ ROWS: dict[str, list[Json]] = {
         ),
         graph(
             "Translations that are cut, texts that are split",
-            (f"sum by (model, version) ({rate('lingon_truncated_total', MODEL)})", "cut {{model}}/{{version}}"),
-            (f"sum by (model, version) ({rate('lingon_split_total', MODEL)})", "split {{model}}/{{version}}"),
-            unit="cps",
+            *(
+                (
+                    f"sum by (model, version) ({rate(name, MODEL)})"
+                    f" / sum by (model, version) ({rate('lingon_translated_texts_total', MODEL)})",
+                    f"{what} {{{{model}}}}/{{{{version}}}}",
+                )
+                for what, name in (("cut", "lingon_truncated_total"), ("split", "lingon_split_total"))
+            ),
+            unit="percentunit",
+            about="Of the texts that were translated.",
         ),
         graph(
             "Past copied between rows",
