@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -78,15 +79,20 @@ def pad(rows: Sequence[Sequence[int]]) -> Tensor:
 class EpochEncoder:
     """Token ids of the same pairs, epoch by epoch."""
 
-    def __init__(self, pairs: Sequence[Pair], tokenizer: Tokenizer, alpha: float = 0.0) -> None:
-        """alpha: 0, or the sharpness of the segmentations that every epoch draws anew."""
+    def __init__(
+        self, pairs: Sequence[Pair], tokenizer: Tokenizer, alpha: float = 0.0, max_tokens: int = sys.maxsize
+    ) -> None:
+        """pairs: of at most max_tokens pieces on either side, the end token counted; no epoch has a longer one.
+
+        alpha: 0, or the sharpness of the segmentations that every epoch draws anew
+        """
         self._encoded: EncodedPairs | None = None
         if alpha == 0:
             self._encoded = encode_pairs(pairs, tokenizer)
             return
         sources, targets = sides(pairs)
-        self._sources = SampledSegmentations(tokenizer.source, sources, alpha)
-        self._targets = SampledSegmentations(tokenizer.target, targets, alpha)
+        self._sources = SampledSegmentations(tokenizer.source, sources, alpha, max_tokens - 1)
+        self._targets = SampledSegmentations(tokenizer.target, targets, alpha, max_tokens - 1)
 
     def encode(self, seed: Sequence[int]) -> EncodedPairs:
         """The pairs of one epoch, a function of its seed."""

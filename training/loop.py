@@ -109,7 +109,8 @@ class Trainer:
     def _groups(self) -> Iterator[Group]:
         """Micro-batches of one update each, from where the run stands, epoch after epoch."""
         settings, progress = self.config.training, self.progress
-        encoder = EpochEncoder(self.pairs, self.tokenizer, self.config.tokenizer.sampling_alpha)
+        alpha, max_tokens = self.config.tokenizer.sampling_alpha, self.config.data.max_tokens
+        encoder = EpochEncoder(self.pairs, self.tokenizer, alpha, max_tokens)
         while True:
             seed = (settings.seed, progress.epoch)
             encoded = encoder.encode(seed)

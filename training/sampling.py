@@ -7,6 +7,7 @@ and costs less: the segmentations of a word are found once and drawn from in eve
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 
 import numpy as np
@@ -25,8 +26,18 @@ class SampledSegmentations:
     A segmentation of a word is drawn with the probability P(segmentation) ** alpha, normalised over the BEST ones.
     """
 
-    def __init__(self, processor: sentencepiece.SentencePieceProcessor, lines: Sequence[str], alpha: float) -> None:
-        """lines: normalised text; alpha: 1 draws as the unigram model has it, less draws more evenly."""
+    def __init__(
+        self,
+        processor: sentencepiece.SentencePieceProcessor,
+        lines: Sequence[str],
+        alpha: float,
+        longest: int = sys.maxsize,
+    ) -> None:
+        """lines: normalised text; alpha: 1 draws as the unigram model has it, less draws more evenly.
+
+        longest: the most tokens of a line; where more are drawn, the line is cut as it would be without sampling
+        """
+        self._processor, self._lines, self._longest = processor, lines, longest
         index: dict[str, int] = {}
         self._words = [[index.setdefault(word, len(index)) for word in line.split(" ")] for line in lines]
         found = _segmentations(processor, list(index))
@@ -39,9 +50,11 @@ class SampledSegmentations:
         drawn = words + np.random.default_rng(list(seed)).random(len(words))
         chosen = np.searchsorted(self._cumulative, drawn, side="right").tolist()
         encoded, first = [], 0
-        for line in self._words:
+        for text, line in zip(self._lines, self._words, strict=True):
             parts = chosen[first : first + len(line)]
-            encoded.append([token for part in parts for token in self._segmentations[part]])
+            tokens = [token for part in parts for token in self._segmentations[part]]
+            # The pairs were kept for their unsampled segmentation; a draw may be half as long again.
+            encoded.append(tokens if len(tokens) <= self._longest else list(self._processor.encode(text)))
             first += len(line)
         return encoded
 

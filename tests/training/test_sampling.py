@@ -77,6 +77,18 @@ def test_every_epoch_draws_anew_and_without_sampling_none_differs(pairs: list[Pa
     assert EpochEncoder(pairs, tokenizer).encode((1, 7)) == encode_pairs(pairs, tokenizer)
 
 
+def test_no_draw_is_longer_than_the_pairs_that_were_kept(words: SentencePieceProcessor) -> None:
+    tokenizer = Tokenizer(words.serialized_model_proto())
+    pairs = [Pair(text, text) for text in TEXTS]
+    uncut = encode_pairs(pairs, tokenizer)
+    most = int(uncut.lengths().max())
+    free, bound = (EpochEncoder(pairs, tokenizer, 0.1, limit).encode((1, 0)) for limit in (10 * most, most))
+    assert free.lengths().max() > most
+    assert bound.lengths().max() <= most
+    for drawn, kept, plain in zip(free.sources, bound.sources, uncut.sources, strict=True):
+        assert kept == (drawn if len(drawn) < most else plain)
+
+
 def test_a_bpe_tokenizer_is_refused() -> None:
     tokenizer = train_tokenizer([Pair(text, text) for text in TEXTS], TokenizerSettings(kind="bpe", vocab_size=400))
     with pytest.raises(SettingsError, match=r"tokenizer\.sampling_alpha needs tokenizer\.kind = 'unigram'"):
