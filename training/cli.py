@@ -33,22 +33,16 @@ def train(
         print(settings.model_dump_json(indent=2))
         return
     from lingon.errors import LingonError
-    from training.cpu import fast_kernels
-    from training.distributed import processes
     from training.loop import Interrupt
-    from training.report import Report
-    from training.start import make_folder, prepare
+    from training.start import ready
 
     run = output or Path("runs") / config.stem
     interrupt = Interrupt()
     interrupt.listen()
-    with processes(settings.training.device) as group:
-        make_folder(run, settings, group)
-        with Report(run, settings.training.max_steps, speaks=group.leads) as report:
-            trainer = prepare(settings, run, group, report, interrupt, init_from)
-            with fast_kernels(group.device):
-                progress = trainer.run()
-            report.say(f"ended after step {progress.step}; best BLEU {progress.best_bleu:.2f} at {progress.best_step}")
+    with ready(settings, run, interrupt, init_from) as trainer:
+        progress = trainer.run()
+        best = f"best BLEU {progress.best_bleu:.2f} at {progress.best_step}"
+        trainer.report.say(f"ended after step {progress.step}; {best}")
     if trainer.interrupted and progress.step < settings.training.max_steps:
         raise LingonError(f"stopped by a signal after step {progress.step}; the same command goes on from there")
 

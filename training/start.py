@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,31 @@ from training import checkpoint as checkpoints
 from training.batches import drop_long, fitting
 from training.config import Config, TrainingSettings
 from training.corpus import Pair, TrainingText, read_pairs, read_training_text
-from training.distributed import Processes
+from training.cpu import fast_kernels
+from training.distributed import Processes, processes
 from training.loop import Interrupt, Trainer
 from training.model import Transformer
 from training.report import Report
 from training.vocabulary import train_tokenizer
+
+
+@contextmanager
+def ready(
+    config: Config,
+    folder: Path,
+    interrupt: Interrupt,
+    start: Path | None = None,
+    report: Callable[..., Report] = Report,
+) -> Iterator[Trainer]:
+    """A run among its processes, with its folder, report and kernels; `run` of it trains.
+
+    start: a checkpoint whose weights and tokenizer a new run begins with (fine-tuning)
+    report: makes what tells of the run, as `Report` does
+    """
+    with processes(config.training.device) as group:
+        make_folder(folder, config, group)
+        with report(folder, config.training.max_steps, speaks=group.leads) as told, fast_kernels(group.device):
+            yield prepare(config, folder, group, told, interrupt, start)
 
 
 def make_folder(folder: Path, config: Config, processes: Processes) -> None:
@@ -37,10 +58,7 @@ def make_folder(folder: Path, config: Config, processes: Processes) -> None:
 def prepare(
     config: Config, folder: Path, processes: Processes, report: Report, interrupt: Interrupt, start: Path | None = None
 ) -> Trainer:
-    """A run ready to go on: from its last checkpoint where it has one, else from its beginning.
-
-    start: a checkpoint whose weights and tokenizer a new run begins with (fine-tuning)
-    """
+    """A run ready to go on: from its last checkpoint where it has one, else from its beginning."""
     last = next(reversed(checkpoints.saved_steps(folder)), None)
     text, valid = read_training_text(config.data), list(read_pairs(config.data.valid))
     tokenizer = _tokenizer(config, text, last or start, folder, processes)

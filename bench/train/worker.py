@@ -5,10 +5,12 @@ First the run: which loop, its settings, its scratch folder. Then every line ask
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +20,9 @@ from lingon.text import Tokenizer
 from training.batches import drop_long, encode_pairs
 from training.config import Config, parse_config
 from training.corpus import read_training_text
-from training.cpu import fast_kernels
-from training.distributed import processes
 from training.loop import Interrupt
 from training.report import Report
-from training.start import make_folder, prepare
+from training.start import ready
 
 Figures = dict[str, float]
 
@@ -33,9 +33,11 @@ class Paced(Report):
     The loop's own clock starts anew after each line, so that what waits here is in nobody's time.
     """
 
-    def __init__(self, run: Path, tell: Callable[[Figures], None], go_on: Callable[[], bool]) -> None:
-        """go_on: waits until the next updates are wanted; False where none are."""
-        super().__init__(run, 1, speaks=False)
+    def __init__(
+        self, tell: Callable[[Figures], None], go_on: Callable[[], bool], run: Path, max_steps: int, *, speaks: bool
+    ) -> None:
+        """go_on: waits until the next updates are wanted; False where none are. It speaks to nobody but tell."""
+        super().__init__(run, max_steps, speaks=False)
         self._tell, self._go_on = tell, go_on
 
     def training(self, step: int, figures: Mapping[str, float]) -> None:
@@ -51,17 +53,10 @@ class Ended(Exception):
 
 def ours(config: Config, folder: Path, tell: Callable[[Figures], None], go_on: Callable[[], bool]) -> None:
     """`lingon train` itself, which logs after every log_every updates."""
-    with processes("cpu") as group, Paced(folder, tell, go_on) as report:
-        make_folder(folder, config, group)
-        trainer = prepare(config, folder, group, report, Interrupt())
-        weights = sum(parameter.numel() for parameter in trainer.model.parameters())
-        tell({"weights": weights})
-        try:
-            if go_on():
-                with fast_kernels(group.device):
-                    trainer.run()
-        except Ended:
-            return
+    with contextlib.suppress(Ended), ready(config, folder, Interrupt(), report=partial(Paced, tell, go_on)) as trainer:
+        tell({"weights": sum(parameter.numel() for parameter in trainer.model.parameters())})
+        if go_on():
+            trainer.run()
 
 
 def plain(config: Config, folder: Path, tell: Callable[[Figures], None], go_on: Callable[[], bool]) -> None:

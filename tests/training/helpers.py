@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,10 @@ from torch import Tensor
 from tests.tiny import tiny_config_text
 from training.checkpoint import Progress
 from training.config import Config, ModelSettings, load_config
-from training.cpu import fast_kernels
-from training.distributed import processes
 from training.loop import Interrupt, Trainer
 from training.model import Transformer
 from training.report import Report
-from training.start import make_folder, prepare
+from training.start import ready
 
 VOCAB = 20
 
@@ -35,13 +34,13 @@ def tiny_model(seed: int = 0, vocab: int = VOCAB, **settings: Any) -> Transforme
 class CutAt(Report):
     """A report that asks the run to stop once it has told of a step."""
 
-    def __init__(self, run: Path, interrupt: Interrupt, step: int) -> None:
-        super().__init__(run, 1, speaks=True)
+    def __init__(self, interrupt: Interrupt, step: int, run: Path, max_steps: int, *, speaks: bool) -> None:
+        super().__init__(run, max_steps, speaks=speaks)
         self.interrupt, self.step = interrupt, step
 
     def training(self, step: int, figures: Mapping[str, float]) -> None:
         super().training(step, figures)
-        self.interrupt.asked = step == self.step
+        self.interrupt.asked |= step == self.step
 
 
 def write_config(folder: Path, name: str = "config.toml", **blocks: dict[str, Any]) -> Config:
@@ -50,14 +49,18 @@ def write_config(folder: Path, name: str = "config.toml", **blocks: dict[str, An
     return load_config(folder / name)
 
 
-def train(config: Config, run: Path, cut: int = -1, start: Path | None = None) -> Trainer:
-    """A run in this process, to its end or until the step after `cut`."""
+def train(
+    config: Config,
+    run: Path,
+    cut: int = -1,
+    start: Path | None = None,
+    before: Callable[[Trainer], object] = lambda trainer: None,
+) -> Trainer:
+    """A run in this process, to its end or until the step after `cut`; `before` sees it before it begins."""
     interrupt = Interrupt()
-    with processes(config.training.device) as group:
-        make_folder(run, config, group)
-        with CutAt(run, interrupt, cut) as report, fast_kernels(group.device):
-            trainer = prepare(config, run, group, report, interrupt, start)
-            trainer.run()
+    with ready(config, run, interrupt, start, partial(CutAt, interrupt, cut)) as trainer:
+        before(trainer)
+        trainer.run()
     return trainer
 
 
