@@ -147,9 +147,14 @@ def forget_old(run: Path, keep: int) -> None:
     best = resolve(run)
     for folder in saved_steps(run)[:-keep]:
         if folder != best:
-            # Renamed first: a kill in the middle leaves no half checkpoint by a name that is looked for.
-            folder.rename(folder.with_name(f".{folder.name}.old"))
-    for old in (run / "checkpoints").glob(".step-*.old"):
+            forget(folder)
+
+
+def forget(folder: Path) -> None:
+    """Remove a checkpoint, and what a kill left of one that was being removed."""
+    # Renamed first: a kill in the middle leaves no half checkpoint by a name that is looked for.
+    folder.rename(folder.with_name(f".{folder.name}.old"))
+    for old in folder.parent.glob(".step-*.old"):
         shutil.rmtree(old)
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
+from torch import Tensor
 
 from lingon.errors import DeviceError
 
@@ -37,12 +38,11 @@ class Processes:
             dist.all_reduce(flags, op=dist.ReduceOp.MAX)
         return bool(flags)
 
-    def total(self, value: float) -> float:
-        """The sum of a number over all processes."""
-        values = torch.tensor(value, dtype=torch.float64)
+    def total(self, values: Tensor) -> Tensor:
+        """The sums of numbers on the CPU over all processes, of the shape of values."""
         if self.world > 1:
             dist.all_reduce(values)
-        return float(values)
+        return values
 
     def from_leader(self, value: float) -> float:
         """The number that the leading process has."""

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NoReturn
 
 import torch
 from torch import Tensor, nn
@@ -158,10 +159,12 @@ class Trainer:
         return norm
 
     def _tell(self, meter: Meter, group: Group) -> None:
-        """Log the updates since the last time; a loss that is no number ends the run before it is saved."""
-        step, figures = self.progress.step, meter.figures(self.processes)
-        if not math.isfinite(figures["loss"]):
-            raise LingonError(f"the loss at step {step} is {figures['loss']}; lower training.learning_rate")
+        """Log the updates since the last time; a figure that is no number ends the run before it is saved."""
+        step, losses = self.progress.step, meter.losses(self.processes)
+        # Under the loss scale of fp16 a norm may be infinite: that update is left out and the scale lowered.
+        if harm := meter.harm(losses, step, norms=self.config.training.precision != "fp16"):
+            self._stop(harm)
+        figures = meter.figures(losses)
         self.progress.seconds += meter.seconds()
         self.progress.target_tokens += meter.tokens
         rate = learning_rate(step, self.config.training)
@@ -185,6 +188,9 @@ class Trainer:
 
     def _save(self, scaler: torch.amp.GradScaler) -> None:
         """Write the checkpoint, then score it: a kill during the validation loses none of the training."""
+        for name, weight in self.model.named_parameters():
+            if not weight.isfinite().all():
+                self._stop(f"{name} after step {self.progress.step} holds what is no number")
         if scaler.is_enabled():
             state = scaler.state_dict()
             self.progress.loss_scale, self.progress.scale_growth = state["scale"], state["_growth_tracker"]
@@ -197,12 +203,26 @@ class Trainer:
             checkpoints.forget_old(self.folder, self.config.training.keep_checkpoints)
         self.processes.wait()
 
+    def _stop(self, harm: str) -> NoReturn:
+        """End the run for what has become of the model, before more of it is saved."""
+        saved = checkpoints.saved_steps(self.folder)
+        back = f"the run goes on from {saved[-1]}; remove it if it is harmed too" if saved else "nothing was saved"
+        raise LingonError(f"{harm}; lower training.learning_rate; {back}")
+
     def _validate(self) -> None:
-        """Score the last checkpoint; one process does the work, and all learn what decides when to stop."""
-        progress, figures = self.progress, {"bleu": 0.0}
+        """Score the last checkpoint; one process does the work, and all learn what decides when to stop.
+
+        A checkpoint whose loss is no number is removed.
+        """
+        progress, figures = self.progress, {"bleu": 0.0, "loss": 0.0}
         if self.processes.leads:
             figures = self._figures()
-        bleu = self.processes.from_leader(figures["bleu"])
+        bleu, loss = self.processes.from_leader(figures["bleu"]), self.processes.from_leader(figures["loss"])
+        if not math.isfinite(loss):
+            if self.processes.leads:
+                checkpoints.forget(checkpoints.step_folder(self.folder, progress.step))
+            self.processes.wait()
+            self._stop(f"the validation loss at step {progress.step} is {loss}")
         progress.validated, progress.stale = progress.step, progress.stale + 1
         if bleu > progress.best_bleu:
             progress.best_bleu, progress.best_step, progress.stale = bleu, progress.step, 0
@@ -255,25 +275,43 @@ class Meter:
     def __init__(self) -> None:
         self._start = time.perf_counter()
         self._losses: list[Tensor] = []
-        self._norm = torch.zeros(())
+        self._norms: list[Tensor] = []
         self.tokens = 0
 
     def add(self, loss: Tensor, norm: Tensor, tokens: int) -> None:
         """Count an update: this process' loss, the gradient's norm, the target tokens of all processes."""
         self._losses.append(loss)
-        self._norm, self.tokens = norm, self.tokens + tokens
+        self._norms.append(norm)
+        self.tokens += tokens
 
     def seconds(self) -> float:
         """Since the meter was made."""
         return time.perf_counter() - self._start
 
-    def figures(self, processes: Processes) -> dict[str, float]:
+    def losses(self, processes: Processes) -> Tensor:
+        """The loss of every update (updates), summed over all processes."""
+        return processes.total(torch.stack(self._losses).double().cpu())
+
+    def harm(self, losses: Tensor, last: int, *, norms: bool) -> str:
+        """What of the updates up to step `last` was the first that is no finite number; empty where all are.
+
+        norms: whether the norm of a gradient has to be finite too
+        """
+        watched = {"loss": losses.tolist()}
+        if norms:
+            watched["gradient's norm"] = torch.stack(self._norms).tolist()
+        for index in range(len(losses)):
+            for name, values in watched.items():
+                if not math.isfinite(values[index]):
+                    return f"the {name} at step {last + 1 - len(losses) + index} is {values[index]}"
+        return ""
+
+    def figures(self, losses: Tensor) -> dict[str, float]:
         """Smoothed loss per target token, speed, and the norm of the last gradient."""
-        loss = processes.total(float(torch.stack(self._losses).double().sum())) / self.tokens
         return {
-            "loss": loss,
+            "loss": float(losses.sum()) / self.tokens,
             "tokens_per_second": self.tokens / self.seconds(),
-            "gradient_norm": float(self._norm),
+            "gradient_norm": float(self._norms[-1]),
         }
 
 

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 from lingon.errors import CheckpointError, CorpusError, LingonError, SettingsError
 from lingon.text import Tokenizer
@@ -180,11 +182,50 @@ def test_a_missing_corpus_ends_the_run_before_it_begins(corpus: Path) -> None:
     assert list((corpus / "run").iterdir()) == []
 
 
-def test_a_loss_that_is_no_number_ends_the_run_and_is_not_saved(corpus: Path) -> None:
-    config = write_config(corpus, **short(learning_rate=1e30, warmup_steps=1, max_steps=20, valid_every=20))
-    with pytest.raises(LingonError, match=r"the loss at step \d+ is nan; lower training\.learning_rate"):
-        train(config, corpus / "run")
+@pytest.mark.parametrize("valid_every", [1, 20])
+def test_a_loss_that_is_no_number_ends_the_run_and_no_model_of_it_is_saved(corpus: Path, valid_every: int) -> None:
+    rate = {"learning_rate": 1e30, "warmup_steps": 1, "max_steps": 20, "valid_every": valid_every, "log_every": 5}
+    harm = {1: r"the validation loss at step 1 is", 20: r"the loss at step 2 is"}[valid_every]
+    with pytest.raises(LingonError, match=rf"{harm} nan; lower training\.learning_rate; nothing was saved"):
+        train(write_config(corpus, **short(**rate)), corpus / "run")
     assert files.saved_steps(corpus / "run") == []
+
+
+def harmed_by(corpus: Path, step: int, harm: Callable[[Tensor], None]) -> str:
+    """What ends a run of six updates with a checkpoint at 3, whose first weights' gradient is harmed at a step."""
+    seen: list[int] = []
+
+    def count(weight: Tensor) -> None:
+        seen.append(1)
+        if len(seen) == step:
+            harm(weight)
+
+    with pytest.raises(LingonError) as caught:
+        train(
+            write_config(corpus, **short()),
+            corpus / "run",
+            before=lambda trainer: trainer.model.output.weight.register_post_accumulate_grad_hook(count),
+        )
+    return str(caught.value)
+
+
+def test_a_gradient_that_is_no_number_ends_the_run_before_a_harmed_model_is_saved(corpus: Path) -> None:
+    def harm(weight: Tensor) -> None:
+        weight.grad = torch.full_like(weight, math.inf)
+
+    message = harmed_by(corpus, 6, harm)
+    assert "the gradient's norm at step 6 is inf; lower training.learning_rate" in message
+    assert f"goes on from {files.step_folder(corpus / 'run', 3)}; remove it if it is harmed too" in message
+    assert [path.name for path in files.saved_steps(corpus / "run")] == ["step-00000003"]
+
+
+def test_weights_that_are_no_numbers_are_not_saved(corpus: Path) -> None:
+    def harm(weight: Tensor) -> None:
+        weight.data[0, 0] = math.nan
+
+    message = harmed_by(corpus, 6, harm)
+    assert "embedding.pieces.weight after step 6 holds what is no number" in message
+    assert [path.name for path in files.saved_steps(corpus / "run")] == ["step-00000003"]
 
 
 def test_lines_for_people_are_not_wrapped(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
