@@ -5,10 +5,12 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
+import secrets
 import shutil
 import stat
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +19,13 @@ from typing import Any
 def published(folder: Path) -> Iterator[Path]:
     """A new folder to fill; on leaving without an error it appears as `folder`, complete and on disk.
 
-    A kill at any moment leaves at most a hidden `.NAME.part` beside it, which the next attempt removes.
+    A kill at any moment leaves at most a hidden `.NAME.part-...` beside it, which the next attempt removes.
     Raises FileExistsError where folder is there already: what was published never changes.
     """
     if folder.exists():
         raise FileExistsError(f"{folder} exists already")
-    part = folder.with_name(f".{folder.name}.part")
-    shutil.rmtree(part, ignore_errors=True)
-    part.mkdir(parents=True)
-    try:
+    make_folders(folder.parent)
+    with _aside(folder, Path.mkdir) as part:
         yield part
         for path in [*part.rglob("*"), part]:
             _sync(path)
@@ -36,21 +36,88 @@ def published(folder: Path) -> Iterator[Path]:
                 raise FileExistsError(f"{folder} exists already") from None
             raise
         _sync(folder.parent)
-    finally:
-        shutil.rmtree(part, ignore_errors=True)
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Replace a small file in one move."""
+    with _aside(path, Path.touch) as part:
+        part.write_bytes(content)
+        _sync(part)
+        os.replace(part, path)
 
 
 def write_text(path: Path, text: str) -> None:
     """Replace a small text file in one move."""
-    part = path.with_name(f".{path.name}.part")
-    part.write_text(text, encoding="utf-8")
-    _sync(part)
-    os.replace(part, path)
+    write_bytes(path, text.encode("utf-8"))
 
 
 def write_json(path: Path, value: Any) -> None:
     """Replace a small JSON file in one move."""
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+def make_folders(folder: Path) -> None:
+    """Make a folder and those above it that are not there yet, on disk when this returns."""
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]
+    for path in reversed(missing):
+        path.mkdir(exist_ok=True)
+        _sync(path.parent)
+
+
+@contextmanager
+def held(folder: Path) -> Iterator[bool]:
+    """Keep other processes that ask for the same out of a folder or file, however this process ends.
+
+    False where the file system knows no locks: then nobody is kept out. Raises BlockingIOError where another has it.
+    """
+    import fcntl  # not on every system that a client runs on
+
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            locked = True
+        except OSError as error:
+            if isinstance(error, BlockingIOError):
+                raise
+            locked = False
+        yield locked
+    finally:
+        os.close(handle)
+
+
+def sweep(folder: Path, name: str | None = None) -> None:
+    """Remove from a folder what killed processes left half-written: all, or what was to be of that name."""
+    left_over = re.compile(rf"\.{'.+' if name is None else re.escape(name)}\.part-[0-9a-f]{{16}}")
+    for part in [path for path in folder.iterdir() if left_over.fullmatch(path.name)]:
+        # What a process still fills is held by it; what cannot be removed harms nobody.
+        with suppress(OSError), held(part) as locked:
+            if locked:
+                _remove(part)
+
+
+@contextmanager
+def _aside(path: Path, make: Callable[[Path], None]) -> Iterator[Path]:
+    """A hidden file or folder beside path, of this attempt alone; what is left of it in the end is removed."""
+    sweep(path.parent, path.name)
+    with ExitStack() as stack:
+        while True:
+            part = path.with_name(f".{path.name}.part-{secrets.token_hex(8)}")
+            make(part)
+            with suppress(FileNotFoundError, BlockingIOError):
+                stack.enter_context(held(part))
+                if part.exists():
+                    break
+            # Another attempt swept it away before it was held.
+        stack.callback(_remove, part)
+        yield part
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def read_plainly(folder: Path, name: str, most: int) -> bytes:

@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from lingon.errors import BundleError, CheckpointError, SettingsError
-from lingon.files import published, write_json, write_text
+from lingon.files import published, sweep, write_json, write_text
 from lingon.text import Tokenizer
 from training.config import Config, load_config
 from training.model import Transformer
@@ -151,11 +151,19 @@ def forget_old(run: Path, keep: int) -> None:
 
 
 def forget(folder: Path) -> None:
-    """Remove a checkpoint, and what a kill left of one that was being removed."""
+    """Remove a checkpoint of a run."""
     # Renamed first: a kill in the middle leaves no half checkpoint by a name that is looked for.
     folder.rename(folder.with_name(f".{folder.name}.old"))
-    for old in folder.parent.glob(".step-*.old"):
+    clear_up(folder.parent.parent)
+
+
+def clear_up(run: Path) -> None:
+    """Remove what a kill left of checkpoints that were being written or removed."""
+    for old in (run / "checkpoints").glob(".step-*.old"):
         shutil.rmtree(old)
+    for folder in (run, run / "checkpoints"):
+        if folder.is_dir():
+            sweep(folder)
 
 
 def average(folders: list[Path]) -> Checkpoint:

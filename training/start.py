@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from lingon.errors import CheckpointError, CorpusError, SettingsError
-from lingon.files import write_text
+from lingon.files import held, make_folders, write_text
 from lingon.text import Tokenizer
 from training import checkpoint as checkpoints
 from training.batches import drop_long, fitting
@@ -38,21 +38,34 @@ def ready(
     start: a checkpoint whose weights and tokenizer a new run begins with (fine-tuning)
     report: makes what tells of the run, as `Report` does
     """
-    with processes(config.training.device) as group:
-        make_folder(folder, config, group)
-        with report(folder, config.training.max_steps, speaks=group.leads) as told, fast_kernels(group.device):
-            yield prepare(config, folder, group, told, interrupt, start)
+    with processes(config.training.device) as group, ExitStack() as stack:
+        shared_out(config.training.accumulate, group.world)
+        if group.leads:
+            stack.enter_context(opened(folder))
+        told = stack.enter_context(report(folder, config.training.max_steps, speaks=group.leads))
+        stack.enter_context(fast_kernels(group.device))
+        yield prepare(config, folder, group, told, interrupt, start)
 
 
-def make_folder(folder: Path, config: Config, processes: Processes) -> None:
-    """Make the run's folder, once it is clear that these processes can train."""
-    accumulate, world = config.training.accumulate, processes.world
+def shared_out(accumulate: int, world: int) -> None:
+    """Refuse batches that do not divide among the processes."""
     if accumulate % world:
         raise SettingsError(f"training.accumulate must be a multiple of the {world} processes, got {accumulate}")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise SettingsError(f"--output {folder}: {error.strerror}") from None
+
+
+@contextmanager
+def opened(folder: Path) -> Iterator[None]:
+    """The folder of a run, made where it is not there, kept from other runs, without what a killed one left half."""
+    with ExitStack() as stack:
+        try:
+            make_folders(folder)
+            stack.enter_context(held(folder))
+        except BlockingIOError:
+            raise SettingsError(f"--output {folder}: another run is at work there") from None
+        except OSError as error:
+            raise SettingsError(f"--output {folder}: {error.strerror}") from None
+        checkpoints.clear_up(folder)
+        yield
 
 
 def prepare(

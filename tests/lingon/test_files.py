@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from lingon.files import published, write_json, write_text
+from lingon.files import held, published, sweep, write_json, write_text
 
 KILLED_IN_THE_MIDDLE = """
 import os, signal, sys
@@ -68,6 +68,41 @@ def test_a_kill_in_the_middle_leaves_nothing_that_has_the_name_and_the_next_atte
     publish(folder)
     assert names(tmp_path) == ["folder"]
     assert names(folder) == ["below"]
+
+
+def test_of_two_that_publish_at_once_one_is_whole_and_the_other_is_told(tmp_path: Path) -> None:
+    def overtaken(part: Path) -> None:
+        (part / "first").write_text("1")
+        publish(tmp_path / "folder")
+        (part / "second").write_text("2")
+
+    with pytest.raises(FileExistsError, match="exists already"), published(tmp_path / "folder") as part:
+        overtaken(part)
+    assert names(tmp_path) == ["folder"]
+    assert names(tmp_path / "folder") == ["below"]
+
+
+def test_a_sweep_takes_what_the_dead_left_and_nothing_of_the_living(tmp_path: Path) -> None:
+    for killed in ("one", "two"):
+        subprocess.run([sys.executable, "-c", KILLED_IN_THE_MIDDLE, str(tmp_path / killed)], check=False, timeout=60)
+    (tmp_path / ".hidden").touch()
+    with published(tmp_path / "three") as living:
+        left = set(names(tmp_path)) - {living.name, ".hidden"}
+        assert {name.rpartition("-")[0] for name in left} == {".one.part", ".two.part"}
+        sweep(tmp_path, "one")
+        assert {name.rpartition("-")[0] for name in names(tmp_path)} >= {".two.part", ".three.part"}
+        sweep(tmp_path)
+        assert set(names(tmp_path)) == {living.name, ".hidden"}
+
+
+def test_a_folder_is_held_by_one_process_at_a_time(tmp_path: Path) -> None:
+    program = "import sys; from pathlib import Path; from lingon.files import held; held(Path(sys.argv[1])).__enter__()"
+    other = [sys.executable, "-c", program, str(tmp_path)]
+    with held(tmp_path) as locked:
+        assert locked
+        refused = subprocess.run(other, capture_output=True, text=True, check=False, timeout=60)
+        assert "BlockingIOError" in refused.stderr
+    assert subprocess.run(other, check=False, timeout=60).returncode == 0
 
 
 def test_what_was_published_never_changes(tmp_path: Path) -> None:

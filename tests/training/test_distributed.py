@@ -17,8 +17,7 @@ from tests.tiny import ROOT, one_thread, train_command
 from tests.training.helpers import log_of, train, weights_of, write_config
 from training import checkpoint as files
 from training.checkpoint import load_checkpoint
-from training.distributed import Processes
-from training.start import make_folder
+from training.start import shared_out
 
 SETTINGS: dict[str, Any] = {
     "model": {"dropout": 0.2},
@@ -82,7 +81,6 @@ def test_a_signal_stops_all_processes_at_one_step_and_one_process_may_go_on(corp
     assert train(write_config(corpus, **settings), corpus / "run").progress.step == step + 2
 
 
-def test_batches_that_do_not_divide_among_the_processes_are_refused(corpus: Path) -> None:
-    config = write_config(corpus, training={"accumulate": 3})
+def test_batches_that_do_not_divide_among_the_processes_are_refused() -> None:
     with pytest.raises(SettingsError, match=r"training\.accumulate must be a multiple of the 2 processes, got 3"):
-        make_folder(corpus / "run", config, Processes(0, 2, None))  # type: ignore[arg-type]
+        shared_out(3, 2)

@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 
-from lingon.errors import CheckpointError
+from lingon.errors import CheckpointError, SettingsError
 from tests.tiny import ROOT, one_thread, tiny_config_text, train_command
 from tests.training.helpers import counted, log_of, same, train, weights_of, write_config
 from training import checkpoint as files
 from training.checkpoint import Progress, load_checkpoint
+from training.loop import Interrupt
+from training.start import ready
 
 ALL_THAT_DRAWS: dict[str, Any] = {
     "model": {"dropout": 0.2},
@@ -136,6 +138,19 @@ def test_a_kill_loses_no_more_than_the_updates_since_the_last_checkpoint(corpus:
     process.wait()
     for folder in files.saved_steps(corpus / "run"):
         load_checkpoint(folder)
+    left_over = corpus / "run" / "checkpoints" / ".step-00000007.part-0123456789abcdef"
+    left_over.mkdir()
     last = files.saved_steps(corpus / "run")[-1]
     config = write_config(corpus, **with_training(max_steps=int(last.name[5:]) + 3, valid_every=20))
     assert train(config, corpus / "run").progress.step == config.training.max_steps
+    assert not left_over.exists()
+
+
+def test_two_runs_do_not_share_a_folder(corpus: Path) -> None:
+    config = write_config(corpus, **with_training(max_steps=1, cooldown_steps=0))
+    with ready(config, corpus / "run", Interrupt()) as first:
+        before = sorted(path.name for path in (corpus / "run").iterdir())
+        with pytest.raises(SettingsError, match=r"--output .*run: another run is at work there"):
+            train(config, corpus / "run")
+        assert sorted(path.name for path in (corpus / "run").iterdir()) == before
+        assert first.run().step == 1
