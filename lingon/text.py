@@ -72,8 +72,15 @@ class Tokenizer:
         """The tokenizer whose files lie in folder."""
         for names in (cls.JOINT, cls.SEPARATE):
             if all((folder / name).is_file() for name in names):
-                return cls(*((folder / name).read_bytes() for name in names))
+                return cls._read(folder, names)
         raise BundleError(f"{folder}: holds neither {cls.JOINT[0]} nor {' and '.join(cls.SEPARATE)}")
+
+    @classmethod
+    def _read(cls, folder: Path, names: Sequence[str]) -> Tokenizer:
+        try:
+            return cls(*((folder / name).read_bytes() for name in names))
+        except BundleError as error:
+            raise BundleError(f"{folder}/{error}") from None
 
     def files(self) -> dict[str, bytes]:
         """The files that `read` finds again, by name."""
@@ -123,10 +130,21 @@ class Tokenizer:
 def _load(model: bytes, name: str) -> sentencepiece.SentencePieceProcessor:
     import sentencepiece
 
+    if not model:  # sentencepiece would take it for a model of no pieces
+        raise BundleError(f"{name}: not a sentencepiece model (it is empty)")
     try:
-        return sentencepiece.SentencePieceProcessor(model_proto=model)
+        loaded = sentencepiece.SentencePieceProcessor(model_proto=model)
     except RuntimeError as error:
         raise BundleError(f"{name}: not a sentencepiece model ({error})") from None
+    wanted = {"pad": PAD, "bos": BOS, "eos": EOS, "unk": UNK}
+    found = {"pad": loaded.pad_id(), "bos": loaded.bos_id(), "eos": loaded.eos_id(), "unk": loaded.unk_id()}
+    if found != wanted:
+        raise BundleError(f"{name}: its special ids must be {_listed(wanted)}, got {_listed(found)}")
+    return loaded
+
+
+def _listed(ids: dict[str, int]) -> str:
+    return ", ".join(f"{name} {number}" for name, number in ids.items())
 
 
 def _spans(processor: sentencepiece.SentencePieceProcessor, text: str) -> list[Piece]:

@@ -20,8 +20,9 @@ ANY_TEXT = st.one_of(st.text(), st.text(alphabet=SPECIALS + "abü漢😀"))
 WITHOUT_SPACE_SIGN = ANY_TEXT.map(lambda text: normalise(text.replace("\u2581", "")))  # it is sentencepiece's space
 
 
-def train(lines: list[str], kind: str) -> bytes:
+def train(lines: list[str], kind: str, **ids: int) -> bytes:
     model = io.BytesIO()
+    special = {"pad_id": PAD, "bos_id": BOS, "eos_id": EOS, "unk_id": UNK, **ids}
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(lines),
         model_writer=model,
@@ -29,10 +30,7 @@ def train(lines: list[str], kind: str) -> bytes:
         vocab_size=310,
         hard_vocab_limit=False,
         byte_fallback=True,
-        pad_id=PAD,
-        bos_id=BOS,
-        eos_id=EOS,
-        unk_id=UNK,
+        **special,
         normalization_rule_name="identity",
         minloglevel=2,
     )
@@ -114,6 +112,18 @@ def test_a_tokenizer_is_read_back_from_its_files(tmp_path: Path) -> None:
 def test_what_is_no_tokenizer_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BundleError, match=r"tokenizer\.model"):
         Tokenizer.read(tmp_path)
-    (tmp_path / "tokenizer.model").write_bytes(b"not a model")
-    with pytest.raises(BundleError, match="not a sentencepiece model"):
+    for content in (b"not a model", b""):
+        (tmp_path / "tokenizer.model").write_bytes(content)
+        with pytest.raises(BundleError, match=r"tokenizer\.model: not a sentencepiece model") as caught:
+            Tokenizer.read(tmp_path)
+        assert str(tmp_path) in str(caught.value)
+
+
+def test_a_model_with_other_special_ids_is_refused(tmp_path: Path) -> None:
+    """As `spm_train` makes it where it is told nothing else."""
+    (tmp_path / "source.model").write_bytes(train(LINES * 5, "unigram"))
+    (tmp_path / "target.model").write_bytes(train(LINES * 5, "unigram", pad_id=-1, bos_id=1, eos_id=2, unk_id=0))
+    with pytest.raises(BundleError) as caught:
         Tokenizer.read(tmp_path)
+    wanted = "its special ids must be pad 0, bos 1, eos 2, unk 3, got pad -1, bos 1, eos 2, unk 0"
+    assert str(caught.value) == f"{tmp_path}/target.model: {wanted}"
