@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from lingon.errors import CheckpointError, CorpusError, SettingsError
-from lingon.files import held, make_folders, write_text
+from lingon.files import held, make_folders, write_bytes, write_text
 from lingon.text import Tokenizer
 from training import checkpoint as checkpoints
 from training.batches import drop_long, fitting
@@ -101,13 +101,21 @@ def _tokenizer(config: Config, text: TrainingText, origin: Path | None, run: Pat
     if folder is None:
         folder = run
         if processes.leads:
-            for name, content in train_tokenizer(text.epoch(), config.tokenizer).files().items():
-                (run / name).write_bytes(content)
+            _keep(train_tokenizer(text.epoch(), config.tokenizer), run)
         processes.wait()
     tokenizer = Tokenizer.read(folder)
-    if config.model.tie == "all" and not tokenizer.joint:
-        raise SettingsError(f"model.tie = 'all' needs a joint vocabulary, but {folder} has one for each language")
+    if config.tokenizer.joint != tokenizer.joint:
+        has = "one vocabulary for both languages" if tokenizer.joint else "one for each language"
+        raise SettingsError(f"tokenizer.joint = {str(config.tokenizer.joint).lower()}, but {folder} has {has}")
     return tokenizer
+
+
+def _keep(tokenizer: Tokenizer, run: Path) -> None:
+    """Write the tokenizer into the run's folder, in the place of one that was trained there before."""
+    for name in (*Tokenizer.JOINT, *Tokenizer.SEPARATE):
+        (run / name).unlink(missing_ok=True)
+    for name, content in tokenizer.files().items():
+        write_bytes(run / name, content)
 
 
 def _usable(pairs: list[Pair], config: Config, tokenizer: Tokenizer, report: Report) -> list[Pair]:

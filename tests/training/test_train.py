@@ -147,12 +147,22 @@ def test_separate_vocabularies_are_trained_and_kept(corpus: Path) -> None:
     assert load_checkpoint(corpus / "run").tokenizer.files().keys() == {"source.model", "target.model"}
 
 
-def test_one_matrix_for_two_vocabularies_is_refused(corpus: Path) -> None:
+def test_a_run_begun_anew_has_no_tokenizer_of_before(corpus: Path) -> None:
+    with pytest.raises(SettingsError, match=r"training\.accumulate"):
+        train(write_config(corpus, **short(accumulate=50)), corpus / "run")
+    assert (corpus / "run" / "tokenizer.model").exists()
+    settings = {**short(), "tokenizer": {"joint": False, "vocab_size": 275}, "model": {"tie": "decoder"}}
+    trained = train(write_config(corpus, **settings), corpus / "run").tokenizer
+    assert trained.files().keys() == {"source.model", "target.model"}
+    assert not (corpus / "run" / "tokenizer.model").exists()
+
+
+def test_another_form_of_tokenizer_than_the_settings_say_is_refused(corpus: Path) -> None:
     separate = train_tokenizer([Pair("a b c", "c b a")] * 9, TokenizerSettings(joint=False, vocab_size=264))
     for name, content in separate.files().items():
         (corpus / name).write_bytes(content)
     config = write_config(corpus, **{**short(), "tokenizer": {"path": "."}})
-    with pytest.raises(SettingsError, match=r"model\.tie = 'all' needs a joint vocabulary, but .* has one for each"):
+    with pytest.raises(SettingsError, match=r"tokenizer\.joint = true, but .* has one for each language"):
         train(config, corpus / "run")
 
 
