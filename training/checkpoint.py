@@ -15,9 +15,9 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from lingon.errors import BundleError, CheckpointError, SettingsError
-from lingon.files import published, sweep, write_json, write_text
+from lingon.files import published, sweep, write_json
 from lingon.text import Tokenizer
-from training.config import Config, load_config
+from training.config import Config, load_config, model_changes
 from training.model import Transformer
 
 CONFIG, MODEL, OPTIMIZER, STATE, BEST = (
@@ -69,31 +69,34 @@ def save_checkpoint(
     optimizer: torch.optim.Optimizer | None = None,
 ) -> None:
     """Write a checkpoint whole or not at all; without an optimizer it cannot be resumed from."""
-    with published(folder) as part:
-        write_text(part / CONFIG, config.model_dump_json(indent=2) + "\n")
-        for name, content in tokenizer.files().items():
-            (part / name).write_bytes(content)
-        save_file(_weights(model), part / MODEL)
-        if optimizer is not None:
-            save_file(_optimizer_tensors(model, optimizer), part / OPTIMIZER)
-        write_json(part / STATE, asdict(progress))
+    try:
+        with published(folder) as part:
+            (part / CONFIG).write_text(config.model_dump_json(indent=2) + "\n", encoding="utf-8")
+            for name, content in tokenizer.files().items():
+                (part / name).write_bytes(content)
+            save_file(_weights(model), part / MODEL)
+            if optimizer is not None:
+                save_file(_optimizer_tensors(model, optimizer), part / OPTIMIZER)
+            write_json(part / STATE, asdict(progress))
+    except (OSError, SafetensorError) as error:
+        raise CheckpointError(f"{folder} was not written: {getattr(error, 'strerror', None) or error}") from None
 
 
 def load_checkpoint(path: Path) -> Checkpoint:
     """The checkpoint at path; of a run's folder, its best one, or its last where none was validated."""
     folder = resolve(path)
-    try:
-        config, tokenizer = load_config(folder / CONFIG), Tokenizer.read(folder)
-    except (SettingsError, BundleError) as error:
-        raise CheckpointError(f"{folder} is not a whole checkpoint: {error}") from None
+    config, tokenizer = _read_settings(folder)
     model = Transformer(config.model, tokenizer.source_vocab, tokenizer.target_vocab)
-    load_weights(model, folder)
+    model.load_state_dict(_fitting_weights(model, folder), strict=False)  # strict: tied weights are there once
     return Checkpoint(config, tokenizer, model.eval(), _read_progress(folder), folder)
 
 
 def load_weights(model: Transformer, folder: Path) -> None:
-    """Put the weights of a checkpoint into a model of the same shape."""
-    model.load_state_dict(_fitting_weights(model, folder), strict=False)  # strict: tied weights are there once
+    """Put the weights of a checkpoint into a model of the same settings."""
+    config, _ = _read_settings(folder)
+    if other := model_changes(config.model, model.settings):
+        raise CheckpointError(f"{folder} was trained with another model ({other[0]})")
+    model.load_state_dict(_fitting_weights(model, folder), strict=False)
 
 
 def load_optimizer(model: nn.Module, optimizer: torch.optim.Optimizer, folder: Path) -> None:
@@ -172,7 +175,12 @@ def average(folders: list[Path]) -> Checkpoint:
         raise CheckpointError("nothing to average")
     last = load_checkpoint(folders[-1])
     total = {name: weight.double() for name, weight in _weights(last.model).items()}
-    for folder in folders[:-1]:
+    for folder in map(resolve, folders[:-1]):
+        config, tokenizer = _read_settings(folder)
+        if other := model_changes(config.model, last.config.model):
+            raise CheckpointError(f"{folder} and {last.folder} are of different models ({other[0]})")
+        if tokenizer.files() != last.tokenizer.files():
+            raise CheckpointError(f"{folder} and {last.folder} have different tokenizers: their pieces do not match")
         for name, weight in _fitting_weights(last.model, folder).items():
             total[name] += weight
     mean = {name: (weight / len(folders)).float() for name, weight in total.items()}
@@ -188,6 +196,13 @@ def round_to_half(model: Transformer) -> None:
         if not rounded.isfinite().all():
             raise CheckpointError(f"{name} holds a weight beyond fp16 (65504)")
         weight.copy_(rounded)
+
+
+def _read_settings(folder: Path) -> tuple[Config, Tokenizer]:
+    try:
+        return load_config(folder / CONFIG), Tokenizer.read(folder)
+    except (SettingsError, BundleError) as error:
+        raise CheckpointError(f"{folder} is not a whole checkpoint: {error}") from None
 
 
 def _weights(model: nn.Module) -> dict[str, Tensor]:

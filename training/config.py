@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -195,6 +195,28 @@ def parse_config(values: Any, origin: str) -> Config:
         # A misspelt key also makes the right one missing: the misspelling is the better message.
         first = min(error.errors(), key=lambda details: details["type"] != "extra_forbidden")
         raise SettingsError(f"{origin}: {_explain(first)}") from None
+
+
+def changes(old: Settings, new: Settings) -> Iterator[str]:
+    """Every setting that differs, as `block.key: old -> new`."""
+    return _changes(old.model_dump(mode="json"), new.model_dump(mode="json"))
+
+
+def model_changes(old: ModelSettings, new: ModelSettings) -> list[str]:
+    """Every setting that differs and makes of the same weights another model, or has no place for them."""
+    weightless = {"preset", "dropout"}
+    if old.positions == new.positions == "sinusoidal":  # computed, as far as they are wanted
+        weightless.add("max_positions")
+    before, now = (settings.model_dump(mode="json", exclude=weightless) for settings in (old, new))
+    return list(_changes(before, now, "model."))
+
+
+def _changes(old: dict[str, Any], new: dict[str, Any], block: str = "") -> Iterator[str]:
+    for key, value in new.items():
+        if isinstance(value, dict) and isinstance(old[key], dict):
+            yield from _changes(old[key], value, f"{block}{key}.")
+        elif value != old[key]:
+            yield f"{block}{key}: {old[key]} -> {value}"
 
 
 def _apply(values: dict[str, Any], override: str) -> None:

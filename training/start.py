@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import nn
@@ -15,7 +14,7 @@ from lingon.files import held, make_folders, write_bytes, write_text
 from lingon.text import Tokenizer
 from training import checkpoint as checkpoints
 from training.batches import drop_long, fitting
-from training.config import Config, TrainingSettings
+from training.config import Config, TrainingSettings, changes, model_changes
 from training.corpus import Pair, TrainingText, read_pairs, read_training_text
 from training.cpu import fast_kernels
 from training.distributed import Processes, processes
@@ -133,25 +132,15 @@ def _usable(pairs: list[Pair], config: Config, tokenizer: Tokenizer, report: Rep
 def _resume(trainer: Trainer, folder: Path) -> None:
     """Put a trainer where the run stood; what the settings say otherwise now is told, or refused."""
     saved = checkpoints.load_checkpoint(folder)
-    changed = list(_changes(saved.config.model_dump(mode="json"), trainer.config.model_dump(mode="json")))
-    for change in changed:
-        if change.startswith("model."):
-            raise CheckpointError(f"{folder} was trained with another model ({change}); choose another --output")
+    if other := model_changes(saved.config.model, trainer.config.model):
+        raise CheckpointError(f"{folder} was trained with another model ({other[0]}); choose another --output")
+    changed = list(changes(saved.config, trainer.config))
     trainer.model.load_state_dict(saved.model.state_dict())
     checkpoints.load_optimizer(trainer.model, trainer.optimizer, folder)
     trainer.progress = saved.progress
     trainer.report.say(f"resumes after step {saved.progress.step}")
     if changed:
         trainer.report.say(f"changed since then: {'; '.join(changed)}")
-
-
-def _changes(old: dict[str, Any], new: dict[str, Any], block: str = "") -> Iterator[str]:
-    """Every setting that differs, as `block.key: old -> new`."""
-    for key, value in new.items():
-        if isinstance(value, dict) and isinstance(old[key], dict):
-            yield from _changes(old[key], value, f"{block}{key}.")
-        elif value != old[key]:
-            yield f"{block}{key}: {old[key]} -> {value}"
 
 
 def _optimizer(model: nn.Module, settings: TrainingSettings) -> torch.optim.Optimizer:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import resource
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,18 +13,27 @@ from lingon.text import Tokenizer
 from tests.training.helpers import same, write_config
 from training import checkpoint as files
 from training.checkpoint import Progress, average, load_checkpoint, load_weights, round_to_half, save_checkpoint
+from training.config import TokenizerSettings
+from training.corpus import Pair
 from training.model import Transformer
+from training.vocabulary import train_tokenizer
 
 
 @pytest.fixture
 def save(corpus: Path, tokenizer: Tokenizer) -> Callable[..., Transformer]:
     config = write_config(corpus)
 
-    def save(folder: Path, seed: int = 0, progress: Progress | None = None, dim: int = 32) -> Transformer:
+    def save(
+        folder: Path,
+        seed: int = 0,
+        progress: Progress | None = None,
+        words: Tokenizer = tokenizer,
+        **settings: object,
+    ) -> Transformer:
         torch.manual_seed(seed)
-        shaped = config.model_copy(update={"model": config.model.model_copy(update={"dim": dim})})
-        model = Transformer(shaped.model, tokenizer.source_vocab, tokenizer.target_vocab)
-        save_checkpoint(folder, shaped, tokenizer, model, progress or Progress(step=seed))
+        shaped = config.model_copy(update={"model": config.model.model_copy(update=settings)})
+        model = Transformer(shaped.model, words.source_vocab, words.target_vocab)
+        save_checkpoint(folder, shaped, words, model, progress or Progress(step=seed))
         return model
 
     return save
@@ -70,9 +80,22 @@ def test_old_checkpoints_are_forgotten_but_the_best(tmp_path: Path, save: Callab
 
 def test_a_checkpoint_is_never_written_over(tmp_path: Path, save: Callable[..., Transformer]) -> None:
     save(tmp_path / "c", 1)
-    with pytest.raises(FileExistsError):
+    with pytest.raises(CheckpointError, match=r"c was not written: .* exists already"):
         save(tmp_path / "c", 2)
     assert load_checkpoint(tmp_path / "c").progress.step == 1
+
+
+def test_a_full_disk_is_one_line_and_leaves_nothing(tmp_path: Path, save: Callable[..., Transformer]) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limits[1]))
+    try:
+        with pytest.raises(CheckpointError) as caught:
+            save(tmp_path / "run" / "c")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert str(caught.value).startswith(f"{tmp_path / 'run' / 'c'} was not written: ")
+    assert "\n" not in str(caught.value)
+    assert list((tmp_path / "run").iterdir()) == []
 
 
 def test_a_failure_half_way_leaves_nothing(tmp_path: Path, save: Callable[..., Transformer]) -> None:
@@ -104,21 +127,49 @@ def test_no_checkpoint_at_all_is_an_error(tmp_path: Path) -> None:
         load_checkpoint(tmp_path)
 
 
-def test_weights_of_another_shape_are_refused(tmp_path: Path, save: Callable[..., Transformer]) -> None:
+@pytest.mark.parametrize(
+    ("settings", "change"),
+    [
+        ({"heads": 4}, "model.heads: 2 -> 4"),
+        ({"activation": "gelu"}, "model.activation: relu -> gelu"),
+        ({"norm": "post"}, "model.norm: pre -> post"),
+        ({"dim": 64}, "model.dim: 32 -> 64"),
+        ({"tie": "decoder"}, "model.tie: all -> decoder"),
+        ({"positions": "learned", "max_positions": 40}, "model.positions: sinusoidal -> learned"),
+    ],
+)
+def test_weights_of_another_model_are_neither_taken_nor_averaged(
+    tmp_path: Path, save: Callable[..., Transformer], settings: dict[str, object], change: str
+) -> None:
+    """Heads, activation and norm are not seen in the shapes of weights."""
     save(tmp_path / "c")
-    other = save(tmp_path / "d", dim=64)
-    with pytest.raises(CheckpointError, match=r"source_embedding.* is \(280, 32\), the model wants \(280, 64\)"):
+    other = save(tmp_path / "d", **settings)
+    with pytest.raises(CheckpointError, match=rf"c was trained with another model \({change}\)"):
         load_weights(other, tmp_path / "c")
+    with pytest.raises(CheckpointError, match=rf"c and .*d are of different models \({change}\)"):
+        average([tmp_path / "c", tmp_path / "d"])
 
 
-def test_weights_of_another_depth_or_tying_are_refused(tmp_path: Path, save: Callable[..., Transformer]) -> None:
-    model = save(tmp_path / "c")
-    untied = Transformer(model.settings.model_copy(update={"tie": "decoder"}), 280, 280)
-    with pytest.raises(CheckpointError, match=r"lacks target_embedding\.pieces\.weight, has besides nothing"):
-        load_weights(untied, tmp_path / "c")
-    shallow = Transformer(model.settings.model_copy(update={"encoder_layers": 1}), 280, 280)
-    with pytest.raises(CheckpointError, match=r"lacks nothing, has besides encoder\.1\..* and 9 more"):
-        load_weights(shallow, tmp_path / "c")
+def test_what_shapes_no_weight_may_differ(tmp_path: Path, save: Callable[..., Transformer]) -> None:
+    first = save(tmp_path / "c")
+    second = save(tmp_path / "d", 1, preset="small", dropout=0.5, max_positions=100)
+    average([tmp_path / "c", tmp_path / "d"])
+    load_weights(second, tmp_path / "c")
+    assert torch.equal(first.output.weight, second.output.weight)
+
+
+def test_weights_that_do_not_fit_their_own_settings_are_refused(
+    tmp_path: Path, save: Callable[..., Transformer]
+) -> None:
+    for folder, settings in (("c", {}), ("wide", {"dim": 64}), ("flat", {"encoder_layers": 1})):
+        save(tmp_path / folder, **settings)
+    for folder, message in (
+        ("wide", r"source_embedding.* is \(280, 64\), the model wants \(280, 32\)"),
+        ("flat", r"lacks encoder\.1\..* and 9 more, has besides nothing"),
+    ):
+        (tmp_path / "c" / files.MODEL).write_bytes((tmp_path / folder / files.MODEL).read_bytes())
+        with pytest.raises(CheckpointError, match=message):
+            load_checkpoint(tmp_path / "c")
 
 
 def test_an_average_is_the_mean_of_every_weight(tmp_path: Path, save: Callable[..., Transformer]) -> None:
@@ -130,13 +181,17 @@ def test_an_average_is_the_mean_of_every_weight(tmp_path: Path, save: Callable[.
     assert averaged.progress.step == 2
 
 
-def test_an_average_of_nothing_or_of_other_shapes_is_refused(tmp_path: Path, save: Callable[..., Transformer]) -> None:
-    save(tmp_path / "c")
-    save(tmp_path / "d", dim=64)
+def test_an_average_of_nothing_or_of_other_tokenizers_is_refused(
+    tmp_path: Path, save: Callable[..., Transformer]
+) -> None:
+    texts = ("a b c", "x y z")
+    for text in texts:
+        words = train_tokenizer([Pair(text, text[::-1])] * 9, TokenizerSettings(vocab_size=264))
+        save(tmp_path / text[0], words=words)
     with pytest.raises(CheckpointError, match="nothing to average"):
         average([])
-    with pytest.raises(CheckpointError, match="the model wants"):
-        average([tmp_path / "c", tmp_path / "d"])
+    with pytest.raises(CheckpointError, match=r"a and .*x have different tokenizers"):
+        average([tmp_path / text[0] for text in texts])
 
 
 def test_weights_rounded_to_half_lose_nothing_in_two_bytes(tmp_path: Path, save: Callable[..., Transformer]) -> None:

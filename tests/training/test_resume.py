@@ -99,6 +99,16 @@ def test_a_run_is_not_resumed_with_another_model(corpus: Path) -> None:
     assert (corpus / "run" / files.CONFIG).read_bytes() == before
 
 
+def test_what_shapes_no_weight_may_change_on_the_way_and_is_told(
+    corpus: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train(write_config(corpus, **with_training(max_steps=6)), corpus / "run")
+    other = write_config(corpus, **{**with_training(max_steps=8), "model": {"dropout": 0.1, "max_positions": 40}})
+    assert train(other, corpus / "run").progress.step == 8
+    told = "changed since then: model.max_positions: 32 -> 40; model.dropout: 0.2 -> 0.1; training.max_steps: 6 -> 8"
+    assert told in capsys.readouterr().err
+
+
 def test_a_state_written_by_an_older_version_is_read(corpus: Path) -> None:
     config = write_config(corpus, **with_training(max_steps=6))
     train(config, corpus / "run")

@@ -129,7 +129,7 @@ def test_fine_tuning_begins_with_the_weights_and_the_tokenizer_of_a_checkpoint(c
 def test_fine_tuning_with_another_shape_is_refused(corpus: Path) -> None:
     train(write_config(corpus, **short()), corpus / "first")
     other = write_config(corpus, **{**short(), "model": {"ffn": 128}})
-    with pytest.raises(CheckpointError, match=r"feed_forward.* is \(64.*, the model wants \(128"):
+    with pytest.raises(CheckpointError, match=r"first.* was trained with another model \(model\.ffn: 64 -> 128\)"):
         train(other, corpus / "tuned", start=corpus / "first")
 
 
