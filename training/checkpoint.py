@@ -14,6 +14,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from lingon.declared import Misfit, declared
 from lingon.errors import BundleError, CheckpointError, SettingsError
 from lingon.files import published, sweep, write_json
 from lingon.text import Tokenizer
@@ -31,7 +32,7 @@ CONFIG, MODEL, OPTIMIZER, STATE, BEST = (
 
 @dataclass(slots=True)
 class Progress:
-    """Where a run stands; with the weights and the optimizer, all that a resumed run needs.
+    """Where a run stands; with the weights, the optimizer and the same text, all that a resumed run needs.
 
     Dropout draws from (seed, step, micro-batch) and the data order from (seed, epoch), so there is no other state.
     """
@@ -47,6 +48,7 @@ class Progress:
     validated: int = 0  # the step of the last validation
     loss_scale: float = 65536.0  # of fp16 autocast
     scale_growth: int = 0  # updates since loss_scale last changed
+    text: str = ""  # digest of the pairs of an epoch; empty where none was kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,13 +118,19 @@ def resolve(path: Path) -> Path:
     """The folder of the checkpoint that path means."""
     if (path / MODEL).is_file():
         return path
-    best = path / BEST
-    if best.is_file():
-        return path / "checkpoints" / str(_read_json(best).get("checkpoint"))
+    if (path / BEST).is_file():
+        return _best(path)
     steps = saved_steps(path)
     if not steps:
         raise CheckpointError(f"{path}: neither a checkpoint (no {MODEL}) nor a run that has one")
     return steps[-1]
+
+
+def _best(run: Path) -> Path:
+    name = _read_json(run / BEST).get("checkpoint")
+    if not isinstance(name, str) or not (run / "checkpoints" / name / MODEL).is_file():
+        raise CheckpointError(f"{run / BEST}: names no checkpoint of this run, but {name!r}")
+    return run / "checkpoints" / name
 
 
 def save_progress(folder: Path, progress: Progress) -> None:
@@ -161,7 +169,15 @@ def forget(folder: Path) -> None:
 
 
 def clear_up(run: Path) -> None:
-    """Remove what a kill left of checkpoints that were being written or removed."""
+    """Remove what a kill left of checkpoints that were being written or removed, and the name of a best that is gone.
+
+    A person may have removed it: a checkpoint whose model was harmed.
+    """
+    if (run / BEST).is_file():
+        try:
+            _best(run)
+        except CheckpointError:
+            (run / BEST).unlink()
     for old in (run / "checkpoints").glob(".step-*.old"):
         shutil.rmtree(old)
     for folder in (run, run / "checkpoints"):
@@ -240,8 +256,8 @@ def _few(names: list[str]) -> str:
 
 def _read_progress(folder: Path) -> Progress:
     try:
-        return Progress(**_read_json(folder / STATE))
-    except TypeError as error:
+        return declared(Progress, {"text": "", **_read_json(folder / STATE)})
+    except Misfit as error:
         raise CheckpointError(f"{folder / STATE}: {error}") from None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -49,6 +50,13 @@ class TrainingText:
         """The pairs of one epoch."""
         shown = zip(self.corpora, self.repeats, strict=True)
         return [pair for pairs, repeat in shown for _ in range(repeat) for pair in pairs]
+
+    def digest(self) -> str:
+        """What tells one epoch's pairs, and their order, from any others: SHA-256 in hexadecimal."""
+        found = hashlib.sha256()
+        for pair in self.epoch():
+            found.update(f"{pair.source}\n{pair.target}\n".encode())
+        return found.hexdigest()
 
 
 def read_pairs(corpus: Corpus) -> Iterator[Pair]:

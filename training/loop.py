@@ -1,4 +1,8 @@
-"""The training loop: one update after another, exactly resumable, the same on one process or several."""
+"""The training loop: one update after another, exactly resumable, the same on one process or several.
+
+Cut at any step and resumed, a run has the bits of one never cut where one process computes on a CPU, with as many
+threads as before. On CUDA, or among other processes or threads, sums are taken in another order: the last bits differ.
+"""
 
 from __future__ import annotations
 
@@ -183,8 +187,7 @@ class Trainer:
 
     def _unvalidated(self) -> bool:
         """Whether the run was cut between a checkpoint and the validation that belonged to it."""
-        seen = max(self.progress.validated, self.progress.best_step)
-        return 0 < self.progress.step != seen and self._scheduled()
+        return 0 < self.progress.step != self.progress.validated and self._scheduled()
 
     def _save(self, scaler: torch.amp.GradScaler) -> None:
         """Write the checkpoint, then score it: a kill during the validation loses none of the training."""

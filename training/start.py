@@ -83,11 +83,13 @@ def prepare(
     report.say(f"model: {weights:,} weights on {processes.device}, {processes.world} process(es)")
     optimizer = _optimizer(model, config.training)
     trainer = Trainer(config, folder, processes, report, tokenizer, text.epoch(), valid, model, optimizer, interrupt)
+    digest = text.digest()
     if last is not None:
-        _resume(trainer, last)
+        _resume(trainer, last, digest)
     elif start is not None:
         checkpoints.load_weights(model, checkpoints.resolve(start))
         report.say(f"starts from the weights of {start}")
+    trainer.progress.text = digest
     if processes.leads:
         write_text(folder / checkpoints.CONFIG, config.model_dump_json(indent=2) + "\n")
     model.train()
@@ -129,12 +131,17 @@ def _usable(pairs: list[Pair], config: Config, tokenizer: Tokenizer, report: Rep
     return usable
 
 
-def _resume(trainer: Trainer, folder: Path) -> None:
-    """Put a trainer where the run stood; what the settings say otherwise now is told, or refused."""
+def _resume(trainer: Trainer, folder: Path, digest: str) -> None:
+    """Put a trainer where the run stood; what the settings or the text say otherwise now is told, or refused.
+
+    digest: of the training text
+    """
     saved = checkpoints.load_checkpoint(folder)
     if other := model_changes(saved.config.model, trainer.config.model):
         raise CheckpointError(f"{folder} was trained with another model ({other[0]}); choose another --output")
     changed = list(changes(saved.config, trainer.config))
+    if saved.progress.text not in ("", digest):
+        changed.append("the pairs of the training text")
     trainer.model.load_state_dict(saved.model.state_dict())
     checkpoints.load_optimizer(trainer.model, trainer.optimizer, folder)
     trainer.progress = saved.progress

@@ -122,6 +122,35 @@ def test_a_harmed_checkpoint_is_one_line_naming_the_folder(
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("state", "message"),
+    [
+        ({"step": "1"}, "step must be of type int, got '1'"),
+        ({"seconds": None}, "seconds must be a finite number, got None"),
+        ({"nonsense": 1}, "nonsense is not a field"),
+    ],
+)
+def test_a_state_of_another_kind_is_one_line_naming_the_field(
+    tmp_path: Path, save: Callable[..., Transformer], state: dict[str, object], message: str
+) -> None:
+    save(tmp_path / "c")
+    path = tmp_path / "c" / files.STATE
+    path.write_text(json.dumps({**json.loads(path.read_text()), **state}))
+    with pytest.raises(CheckpointError) as caught:
+        load_checkpoint(tmp_path / "c")
+    assert str(caught.value) == f"{path}: {message}"
+
+
+@pytest.mark.parametrize("best", ["{}", '{"checkpoint": 7}', '{"checkpoint": "step-00000009"}'])
+def test_a_best_checkpoint_that_is_none_is_one_line(
+    tmp_path: Path, save: Callable[..., Transformer], best: str
+) -> None:
+    save(files.step_folder(tmp_path, 5))
+    (tmp_path / files.BEST).write_text(best)
+    with pytest.raises(CheckpointError, match=r"best\.json: names no checkpoint of this run, but "):
+        load_checkpoint(tmp_path)
+
+
 def test_no_checkpoint_at_all_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="neither a checkpoint"):
         load_checkpoint(tmp_path)

@@ -12,7 +12,7 @@ from lingon.errors import CheckpointError, SettingsError
 from tests.tiny import ROOT, one_thread, tiny_config_text, train_command
 from tests.training.helpers import counted, log_of, same, train, weights_of, write_config
 from training import checkpoint as files
-from training.checkpoint import Progress, load_checkpoint
+from training.checkpoint import load_checkpoint
 from training.loop import Interrupt
 from training.start import ready
 
@@ -99,6 +99,16 @@ def test_a_run_is_not_resumed_with_another_model(corpus: Path) -> None:
     assert (corpus / "run" / files.CONFIG).read_bytes() == before
 
 
+def test_a_run_goes_on_from_an_older_checkpoint_where_the_last_was_removed(corpus: Path) -> None:
+    config = write_config(corpus, **with_training(max_steps=6, valid_every=2, learning_rate=1e-9))
+    train(config, corpus / "run")
+    files.mark_best(corpus / "run", files.step_folder(corpus / "run", 6), {})
+    files.forget(files.step_folder(corpus / "run", 6))
+    train(config, corpus / "run")
+    assert [int(folder.name[5:]) for folder in files.saved_steps(corpus / "run")] == [2, 4, 6]
+    assert load_checkpoint(corpus / "run").progress.step == 6
+
+
 def test_what_shapes_no_weight_may_change_on_the_way_and_is_told(
     corpus: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -109,12 +119,20 @@ def test_what_shapes_no_weight_may_change_on_the_way_and_is_told(
     assert told in capsys.readouterr().err
 
 
-def test_a_state_written_by_an_older_version_is_read(corpus: Path) -> None:
-    config = write_config(corpus, **with_training(max_steps=6))
-    train(config, corpus / "run")
-    state = files.step_folder(corpus / "run", 6) / files.STATE
-    state.write_text('{"step": 6, "epoch": 1, "batch": 2, "best_bleu": 0.5, "best_step": 6, "stale": 0}')
-    assert train(config, corpus / "run").progress == Progress(6, 1, 2, best_bleu=0.5, best_step=6)
+def test_a_run_that_goes_on_with_other_text_says_so(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for steps, told in (
+        (6, ""),
+        (7, "max_steps: 6 -> 7\n"),
+        (8, "max_steps: 7 -> 8; the pairs of the training text\n"),
+    ):
+        if steps == 8:
+            for side in ("source", "target"):
+                path = corpus / f"train.{side}"
+                first, second, *others = path.read_text().splitlines()
+                path.write_text("\n".join([second, first, *others]))
+        train(write_config(corpus, **with_training(max_steps=steps)), corpus / "run")
+        _, _, changed = capsys.readouterr().err.partition("changed since then: training.")
+        assert changed.startswith(told)
 
 
 def test_a_run_stopped_by_a_real_sigterm_resumes_exactly(corpus: Path) -> None:
