@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -12,11 +13,12 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
-from lingon.errors import SettingsError
+from lingon.errors import DeviceError, SettingsError
 from tests.tiny import ROOT, one_thread, train_command
 from tests.training.helpers import log_of, train, weights_of, write_config
 from training import checkpoint as files
 from training.checkpoint import load_checkpoint
+from training.distributed import own_device, processes
 from training.start import shared_out
 
 SETTINGS: dict[str, Any] = {
@@ -79,6 +81,56 @@ def test_a_signal_stops_all_processes_at_one_step_and_one_process_may_go_on(corp
     assert f"stopped by a signal after step {step}" in errors
     settings["training"]["max_steps"] = step + 2
     assert train(write_config(corpus, **settings), corpus / "run").progress.step == step + 2
+
+
+@pytest.mark.parametrize(
+    ("name", "devices", "process", "expected"),
+    [("auto", 0, 3, "cpu"), ("cpu", 2, 1, "cpu"), ("auto", 2, 1, "cuda:1"), ("cuda", 1, 0, "cuda:0")],
+)
+def test_every_process_has_a_device_of_its_own(name: str, devices: int, process: int, expected: str) -> None:
+    assert own_device(name, devices, process) == torch.device(expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "devices", "process", "message"),
+    [
+        ("tpu", 1, 0, "the device must be auto, cpu or cuda, got 'tpu'"),
+        ("cuda:1", 2, 0, "the device must be auto, cpu or cuda, got 'cuda:1'; CUDA_VISIBLE_DEVICES says which"),
+        ("cuda", 0, 0, "asked for cuda, but torch sees no CUDA device"),
+        ("auto", 2, 2, "process 2 of this machine needs one of its own, but torch sees 2 CUDA device(s)"),
+    ],
+)
+def test_a_device_that_is_not_there_is_one_line(name: str, devices: int, process: int, message: str) -> None:
+    with pytest.raises(DeviceError) as caught:
+        own_device(name, devices, process)
+    assert message in str(caught.value)
+
+
+JOINED = """
+from torch import distributed
+from training.distributed import processes
+with processes("cpu") as group:
+    print(distributed.group.WORLD._get_backend(group.device).options._timeout)
+"""
+
+
+def test_processes_wait_for_one_that_is_busy_for_hours() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    place = {**one_thread(), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    both = [
+        subprocess.Popen(
+            [sys.executable, "-c", JOINED], cwd=ROOT, env={**place, "RANK": str(rank)}, stdout=subprocess.PIPE
+        )
+        for rank in (0, 1)
+    ]
+    assert [process.communicate(timeout=60)[0] for process in both] == [b"7 days, 0:00:00\n"] * 2
+
+
+def test_an_environment_without_a_number_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "two")
+    with pytest.raises(SettingsError, match="WORLD_SIZE in the environment must be a number, got 'two'"):
+        processes("cpu").__enter__()
 
 
 def test_batches_that_do_not_divide_among_the_processes_are_refused() -> None:
