@@ -32,19 +32,15 @@ def train(
     if print_config:
         print(settings.model_dump_json(indent=2))
         return
-    from lingon.errors import LingonError
-    from training.loop import Interrupt
+    from training.loop import Interrupt, ending
     from training.start import ready
 
     run = output or Path("runs") / config.stem
     interrupt = Interrupt()
     interrupt.listen()
     with ready(settings, run, interrupt, init_from) as trainer:
-        progress = trainer.run()
-        best = f"best BLEU {progress.best_bleu:.2f} at {progress.best_step}"
-        trainer.report.say(f"ended after step {progress.step}; {best}")
-    if trainer.interrupted and progress.step < settings.training.max_steps:
-        raise LingonError(f"stopped by a signal after step {progress.step}; the same command goes on from there")
+        trainer.run()
+        trainer.report.say(ending(trainer))
 
 
 def tokenizer(

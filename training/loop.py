@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 import signal
 import time
 from collections.abc import Iterator
@@ -41,13 +42,16 @@ class Interrupt:
     asked: bool = False
 
     def listen(self) -> None:
-        """Ask on SIGINT and SIGTERM; a second signal ends the process at once."""
+        """Ask on SIGINT and SIGTERM; a second signal, of either kind, ends the process at once."""
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self._ask)
 
     def _ask(self, number: int, frame: object) -> None:
         self.asked = True
-        signal.signal(number, signal.SIG_DFL)
+        for other in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(other, signal.SIG_DFL)
+        # Reading text may go on for minutes. Not by print, which the signal may have cut short in the middle.
+        os.write(2, b"stops and saves after the next update; a second signal ends it at once\n")
 
 
 def learning_rate(step: int, settings: TrainingSettings) -> float:
@@ -248,6 +252,14 @@ class Trainer:
         figures = {"loss": loss, "perplexity": perplexity, "bleu": scores.bleu, "chrf": scores.chrf}
         self.report.validation(self.progress.step, figures, scores)
         return figures
+
+
+def ending(trainer: Trainer) -> str:
+    """What a run says of itself in the end. Raises LingonError where a signal stopped it."""
+    progress = trainer.progress
+    if trainer.interrupted:  # after its last update too: the validation is still to come
+        raise LingonError(f"stopped by a signal after step {progress.step}; the same command goes on from there")
+    return f"ended after step {progress.step}; best BLEU {progress.best_bleu:.2f} at {progress.best_step}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from lingon.errors import CheckpointError, SettingsError
+from lingon.errors import CheckpointError, LingonError, SettingsError
 from tests.tiny import ROOT, one_thread, tiny_config_text, train_command
 from tests.training.helpers import counted, log_of, same, train, weights_of, write_config
 from training import checkpoint as files
 from training.checkpoint import load_checkpoint
-from training.loop import Interrupt
+from training.loop import Interrupt, ending
 from training.start import ready
 
 ALL_THAT_DRAWS: dict[str, Any] = {
@@ -73,6 +73,34 @@ def test_a_validation_missed_by_an_interrupt_is_made_up_for(corpus: Path) -> Non
     assert load_checkpoint(corpus / "run").progress.step == 10
     train(config, corpus / "run")
     assert [line["step"] for line in log_of(corpus / "run", "valid")] == [10, 20, 24]
+
+
+def test_a_run_stopped_at_its_last_update_has_not_ended_before_its_validation(corpus: Path) -> None:
+    config = write_config(corpus, **with_training(max_steps=6))
+    stopped = train(config, corpus / "run", cut=5)
+    assert stopped.progress.step == 6
+    with pytest.raises(LingonError, match="stopped by a signal after step 6; the same command goes on from there"):
+        ending(stopped)
+    again = train(config, corpus / "run")
+    assert ending(again).startswith("ended after step 6; best BLEU ")
+    assert (again.progress.best_step, load_checkpoint(corpus / "run").progress.validated) == (6, 6)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_first_signal_is_answered_and_a_second_of_either_kind_ends_the_process(
+    number: signal.Signals, capfd: pytest.CaptureFixture[str]
+) -> None:
+    kinds = (signal.SIGINT, signal.SIGTERM)
+    before, interrupt = [signal.getsignal(kind) for kind in kinds], Interrupt()
+    try:
+        interrupt.listen()
+        signal.raise_signal(number)
+        assert interrupt.asked
+        assert [signal.getsignal(kind) for kind in kinds] == [signal.SIG_DFL] * 2
+    finally:
+        for kind, handler in zip(kinds, before, strict=True):
+            signal.signal(kind, handler)
+    assert "stops and saves after the next update; a second signal ends it at once" in capfd.readouterr().err
 
 
 def test_a_finished_run_is_left_as_it_is(corpus: Path) -> None:
