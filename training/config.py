@@ -7,11 +7,12 @@ import json
 import tomllib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
-from pydantic_core import ErrorDetails
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic_core import ErrorDetails, PydanticCustomError
 
+from lingon.bundle import Beams, Language, Size, Tokens
 from lingon.errors import SettingsError
 
 
@@ -19,6 +20,18 @@ class Settings(BaseModel):
     """A frozen block of settings that refuses unknown keys."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+def as_in_bundles(kind: Any) -> AfterValidator:
+    """The rules that an Annotated of lingon.bundle has: what an export would refuse is refused before the training."""
+
+    def check(value: Any) -> Any:
+        for rule in get_args(kind)[1:]:
+            if wanted := rule.demands(value):
+                raise PydanticCustomError("bundle", "must be {wanted}", {"wanted": wanted})
+        return value
+
+    return AfterValidator(check)
 
 
 class Corpus(Settings):
@@ -43,23 +56,29 @@ class Corpus(Settings):
 class DataSettings(Settings):
     """Which text, and which pairs of it are left out."""
 
-    source_language: str = "en"
-    target_language: str = "de"
+    source_language: Annotated[str, as_in_bundles(Language)] = "en"
+    target_language: Annotated[str, as_in_bundles(Language)] = "de"
     train: Annotated[tuple[Corpus, ...], Field(min_length=1)]
     valid: Corpus
     max_tokens: Annotated[int, Field(ge=2)] = 128  # pieces on either side; a longer pair is dropped
     max_ratio: Annotated[float, Field(ge=1)] = 3.0  # characters of one side to the other, plus 25
     drop_duplicates: bool = True
 
+    @model_validator(mode="after")
+    def _valid_once(self) -> Self:
+        if self.valid.repeat != 1:
+            raise ValueError(f"valid.repeat must be 1, for it is scored once, got {self.valid.repeat}")
+        return self
+
 
 class TokenizerSettings(Settings):
     """How sentencepiece cuts text."""
 
     kind: Literal["unigram", "bpe"] = "unigram"
-    vocab_size: Annotated[int, Field(ge=16)] = 8000
+    vocab_size: Annotated[int, Field(ge=16), as_in_bundles(Size)] = 8000
     joint: bool = True
     byte_fallback: bool = True
-    character_coverage: Annotated[float, Field(gt=0, le=1)] = 0.9999
+    character_coverage: Annotated[float, Field(ge=0.98, le=1)] = 0.9999  # the bounds of sentencepiece
     path: Path | None = None  # a folder with a trained tokenizer; without it, one is trained first
     sampling_alpha: Annotated[float, Field(ge=0, le=1)] = 0.0  # subword regularisation, of unigram; 0 is none
 
@@ -82,7 +101,7 @@ class ModelSettings(Settings):
     norm: Literal["post", "pre"] = "post"
     activation: Literal["relu", "gelu", "silu"] = "relu"
     positions: Literal["sinusoidal", "learned"] = "sinusoidal"
-    max_positions: Annotated[int, Field(ge=2)] = 256
+    max_positions: Annotated[int, Field(ge=2), as_in_bundles(Tokens)] = 256
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.1
     tie: Literal["all", "decoder", "none"] = "all"
 
@@ -104,6 +123,10 @@ class ModelSettings(Settings):
             raise ValueError(f"heads must divide dim ({self.dim}), got {self.heads}")
         if self.dim % 2:
             raise ValueError(f"dim must be even, got {self.dim}")
+        if self.dropout and not 1 <= 256 * self.dropout <= 255:
+            raise ValueError(
+                f"dropout must be 0 or from 1/256 to 255/256, as it is drawn in 256ths, got {self.dropout}"
+            )
         return self
 
 
@@ -123,7 +146,7 @@ PRESETS = {  # a head is 64 wide in all but tiny: what the fast attention kernel
 class TrainingSettings(Settings):
     """The loop: how much is learned from at once, how fast, for how long, and what is kept."""
 
-    batch_tokens: Annotated[int, Field(ge=1)] = 4096  # target tokens, padding counted, of one forward pass
+    batch_tokens: Annotated[int, Field(ge=1)] = 4096  # of one forward pass, on each side: pairs times the longest side
     accumulate: Annotated[int, Field(ge=1)] = 1  # forward passes to an update, over all processes
     max_steps: Annotated[int, Field(ge=1)] = 20_000  # updates
     learning_rate: Annotated[float, Field(gt=0)] = 1e-3  # at its peak, when warm-up ends
@@ -135,11 +158,11 @@ class TrainingSettings(Settings):
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"  # of the products; weights and sums stay fp32
     compile: bool = False
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    seed: Annotated[int, Field(ge=0)] = 1
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 1
     log_every: Annotated[int, Field(ge=1)] = 50  # updates
     valid_every: Annotated[int, Field(ge=1)] = 1000  # updates; a checkpoint is written as often
     valid_sentences: Annotated[int, Field(ge=1)] = 500  # of the validation set, translated for BLEU and chrF
-    valid_beam_size: Annotated[int, Field(ge=1)] = 1
+    valid_beam_size: Annotated[int, as_in_bundles(Beams)] = 1
     patience: Annotated[int, Field(ge=0)] = 0  # validations without a better BLEU before stopping; 0 never stops
     keep_checkpoints: Annotated[int, Field(ge=1)] = 5
 

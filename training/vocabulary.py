@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Sequence
 
 import sentencepiece
 
-from lingon.errors import SettingsError
+from lingon.errors import CorpusError, SettingsError
 from lingon.text import BOS, EOS, PAD, UNK, Tokenizer
 from training.config import TokenizerSettings
 from training.corpus import Pair, sides
@@ -42,5 +43,11 @@ def _train(lines: Sequence[str], settings: TokenizerSettings) -> bytes:
             minloglevel=2,
         )
     except RuntimeError as error:
-        raise SettingsError(f"tokenizer.vocab_size = {settings.vocab_size} does not fit this text: {error}") from None
+        reason = re.sub(r"^\w+: \S+\.cc\(\d+\) (\[.*\] (?=\S))?", "", str(error)).strip()  # its place in their code
+        if "ocabulary" in reason:
+            bad = f"tokenizer.vocab_size = {settings.vocab_size}"
+            raise SettingsError(f"{bad} does not fit this text: {reason}") from None
+        if "sentences_.empty()" in reason:
+            reason = "no line has from 1 to 4,192 bytes"  # it passes over longer ones
+        raise CorpusError(f"no tokenizer is learned from this text: {reason}") from None
     return model.getvalue()

@@ -20,7 +20,8 @@ def files(folder: Path, source: bytes, target: bytes, suffix: str = "") -> Corpu
 
 
 def settings(*corpora: Corpus, **values: object) -> DataSettings:
-    return DataSettings.model_validate({"train": corpora, "valid": corpora[0], **values})
+    valid = corpora[0].model_copy(update={"repeat": 1})
+    return DataSettings.model_validate({"train": corpora, "valid": valid, **values})
 
 
 @pytest.mark.parametrize("suffix", ["", ".gz"])
@@ -117,8 +118,17 @@ def test_no_pair_left_is_an_error_with_the_counts(tmp_path: Path) -> None:
 
 
 def test_a_vocabulary_too_great_for_the_text_is_a_settings_error() -> None:
-    with pytest.raises(SettingsError, match=r"tokenizer\.vocab_size = 5000 does not fit this text"):
+    with pytest.raises(
+        SettingsError, match=r"^tokenizer\.vocab_size = 5000 does not fit this text: Vocabulary size too"
+    ):
         train_tokenizer([Pair("a b", "b a")], TokenizerSettings(vocab_size=5000))
+
+
+def test_a_text_that_no_tokenizer_is_learned_from_is_not_blamed_on_the_vocabulary() -> None:
+    longer_than_they_read = Pair("a b " * 2000, "a b " * 2000)
+    with pytest.raises(CorpusError) as caught:
+        train_tokenizer([longer_than_they_read], TokenizerSettings(vocab_size=270))
+    assert str(caught.value) == "no tokenizer is learned from this text: no line has from 1 to 4,192 bytes"
 
 
 @pytest.mark.parametrize("kind", ["unigram", "bpe"])
