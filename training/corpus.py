@@ -101,6 +101,8 @@ def sides(pairs: Iterable[Pair]) -> tuple[list[str], list[str]]:
 def _read_tsv(path: Path) -> Iterator[tuple[str, str]]:
     for number, line in enumerate(read_lines(path), start=1):
         columns = line.split("\t")
+        if not line.strip():
+            columns = ["", ""]  # counted among the empty pairs, as in parallel files
         if len(columns) < 2:
             raise CorpusError(f"{path}:{number}: needs two columns separated by a tab, has {len(columns)}")
         yield columns[0], columns[1]

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from lingon.errors import SettingsError
+from lingon.errors import CorpusError, SettingsError
 from lingon.text import PAD, Tokenizer, normalise
 from training.batches import EncodedPairs, plan_batches
 from training.checkpoint import load_checkpoint
@@ -36,7 +36,7 @@ def translate_lines(
     most = loaded.config.model.max_positions
     for number, text in enumerate(texts, start=1):
         if (length := len(loaded.tokenizer.encode_source(text))) > most:
-            raise SettingsError(f"line {number} has {length} tokens, the model reads at most {most}")
+            raise CorpusError(f"line {number} has {length} tokens, the model reads at most {most}")
     settings = SearchSettings(beam_size=beam_size, length_penalty=length_penalty)
     model = loaded.model.to(choose_device(device))
     full = [text for text in texts if text]

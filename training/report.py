@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -76,7 +77,7 @@ class Report:
         if not self._speaks:
             return
         if self._log is None or self._board is None:
-            self._log = (self._run / LOG).open("a", encoding="utf-8")
+            self._log = _opened(self._run / LOG)
             self._board = SummaryWriter(str(self._run / "tensorboard"))
         line = {"kind": kind, "step": step, "time": round(time.time(), 1)}
         self._log.write(json.dumps({**line, **{name: _shown(value) for name, value in figures.items()}}) + "\n")
@@ -84,6 +85,15 @@ class Report:
         for name, value in figures.items():
             if isinstance(value, float):
                 self._board.add_scalar(f"{kind}/{name}", value, step)
+
+
+def _opened(path: Path) -> IO[str]:
+    """A log to write on, without the piece of a line that a kill may have left at its end."""
+    written = path.read_bytes() if path.exists() else b""
+    whole = written.rfind(b"\n") + 1
+    if whole < len(written):
+        os.truncate(path, whole)
+    return path.open("a", encoding="utf-8")
 
 
 def _shown(value: float | str) -> float | str | None:

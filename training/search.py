@@ -43,6 +43,8 @@ class SearchSettings:
             raise SettingsError(
                 f"num_hypotheses must be from 1 to beam_size ({self.beam_size}), got {self.num_hypotheses}"
             )
+        if not 0 <= self.length_penalty <= 10:  # as in bundles
+            raise SettingsError(f"length_penalty must be from 0 to 10, got {self.length_penalty}")
 
     def max_length(self, source_length: int, positions: int) -> int:
         """The most target tokens for a source of source_length tokens, the end tokens counted."""

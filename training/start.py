@@ -72,6 +72,10 @@ def prepare(
 ) -> Trainer:
     """A run ready to go on: from its last checkpoint where it has one, else from its beginning."""
     last = next(reversed(checkpoints.saved_steps(folder)), None)
+    if last is None and start is not None:
+        start = checkpoints.resolve(start)  # before text is read for minutes
+    elif start is not None:
+        report.say(f"--init-from {start} is passed over: the run goes on from {last}")
     text, valid = read_training_text(config.data), list(read_pairs(config.data.valid))
     tokenizer = _tokenizer(config, text, last or start, folder, processes)
     text = drop_long(text, tokenizer, config.data.max_tokens)
@@ -87,7 +91,7 @@ def prepare(
     if last is not None:
         _resume(trainer, last, digest)
     elif start is not None:
-        checkpoints.load_weights(model, checkpoints.resolve(start))
+        checkpoints.load_weights(model, start)
         report.say(f"starts from the weights of {start}")
     trainer.progress.text = digest
     if processes.leads:

@@ -32,8 +32,9 @@ def test_lines_are_paired_and_normalised(tmp_path: Path, suffix: str) -> None:
 
 def test_a_tsv_has_its_source_in_column_1_and_its_target_in_2(tmp_path: Path) -> None:
     path = tmp_path / "pairs.tsv"
-    path.write_text("one\teins\tCC-BY\ntwo\tzwei\n")
-    assert list(read_pairs(Corpus(tsv=path))) == [Pair("one", "eins"), Pair("two", "zwei")]
+    path.write_text("one\teins\tCC-BY\ntwo\tzwei\n\n \t\n")
+    assert list(read_pairs(Corpus(tsv=path))) == [Pair("one", "eins"), Pair("two", "zwei"), *[Pair("", "")] * 2]
+    assert read_training_text(settings(Corpus(tsv=path))).counts.dropped["empty"] == 2
 
 
 def test_a_tsv_line_of_one_column_is_an_error_with_file_and_line(tmp_path: Path) -> None:

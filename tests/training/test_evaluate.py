@@ -67,7 +67,7 @@ def test_lines_are_translated_in_order_and_blank_ones_stay_blank(run: Path) -> N
 
 
 def test_a_line_longer_than_the_model_reads_is_named(run: Path) -> None:
-    with pytest.raises(SettingsError, match=r"line 2 has \d+ tokens, the model reads at most 32"):
+    with pytest.raises(CorpusError, match=r"line 2 has \d+ tokens, the model reads at most 32"):
         translate_lines(run, ["1", "1 " * 60], beam_size=1, length_penalty=0.0, device="cpu")
 
 

@@ -133,6 +133,12 @@ def test_nothing_to_translate_gives_nothing() -> None:
     assert translate(small_vocab_model(0), [], SearchSettings()) == []
 
 
+@pytest.mark.parametrize("length_penalty", [-0.1, 10.1, 1000.0, float("nan"), float("inf")])
+def test_a_length_penalty_that_no_bundle_takes_is_refused(length_penalty: float) -> None:
+    with pytest.raises(SettingsError, match=rf"length_penalty must be from 0 to 10, got {length_penalty}"):
+        SearchSettings(length_penalty=length_penalty)
+
+
 @pytest.mark.parametrize(("beam_size", "num_hypotheses"), [(0, 1), (2, 3), (2, 0)])
 def test_more_hypotheses_than_beams_are_refused(beam_size: int, num_hypotheses: int) -> None:
     with pytest.raises(SettingsError, match=r"num_hypotheses must be from 1 to beam_size \("):

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from training.checkpoint import load_checkpoint
 from training.config import TokenizerSettings, TrainingSettings
 from training.corpus import Pair
 from training.loop import learning_rate
+from training.report import Report
 from training.vocabulary import train_tokenizer
 
 
@@ -58,6 +60,15 @@ def test_every_figure_is_logged_at_its_step(corpus: Path) -> None:
     assert last["bleu_signature"].startswith("nrefs:1|case:mixed")
     assert "nc:6" in last["chrf_signature"]
     assert list((corpus / "run" / "tensorboard").iterdir())
+
+
+def test_a_line_that_a_kill_tore_is_cut_off_the_log(corpus: Path) -> None:
+    (corpus / "run").mkdir()
+    for torn in ('{"kind": "train", "st', '{"kind": "train", "step": 7}\n{"ki'):
+        (corpus / "run" / "log.jsonl").write_text(torn)
+        with Report(corpus / "run", 9, speaks=True) as report:
+            report.training(8, dict.fromkeys(("loss", "tokens_per_second", "epoch"), 1.0))
+        assert [line["step"] for line in log_of(corpus / "run", "train")] == ([7, 8] if "7" in torn else [8])
 
 
 def test_a_run_learns(corpus: Path) -> None:
@@ -124,6 +135,19 @@ def test_fine_tuning_begins_with_the_weights_and_the_tokenizer_of_a_checkpoint(c
     best = load_checkpoint(corpus / "first").model.state_dict()
     for name, weight in weights_of(tuned).items():
         torch.testing.assert_close(weight, best[name], atol=1e-9, rtol=0)
+
+
+def test_a_start_that_is_not_there_is_told_before_any_text_is_read_and_once_a_run_has_begun_it_is_not_needed(
+    corpus: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = write_config(corpus, **short(max_steps=1))
+    with pytest.raises(CheckpointError, match="absent: neither a checkpoint"):
+        train(config, corpus / "run", start=corpus / "absent")
+    assert "training text" not in capsys.readouterr().err
+    train(config, corpus / "run")
+    train(config, corpus / "run", start=corpus / "absent")
+    told = r"--init-from .*absent is passed over: the run goes on from .*step-00000001"
+    assert re.search(told, capsys.readouterr().err)
 
 
 def test_fine_tuning_with_another_shape_is_refused(corpus: Path) -> None:
