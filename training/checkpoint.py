@@ -185,35 +185,6 @@ def clear_up(run: Path) -> None:
             sweep(folder)
 
 
-def average(folders: list[Path]) -> Checkpoint:
-    """The checkpoint whose weights are the mean of those of folders; all else is the last one's."""
-    if not folders:
-        raise CheckpointError("nothing to average")
-    last = load_checkpoint(folders[-1])
-    total = {name: weight.double() for name, weight in _weights(last.model).items()}
-    for folder in map(resolve, folders[:-1]):
-        config, tokenizer = _read_settings(folder)
-        if other := model_changes(config.model, last.config.model):
-            raise CheckpointError(f"{folder} and {last.folder} are of different models ({other[0]})")
-        if tokenizer.files() != last.tokenizer.files():
-            raise CheckpointError(f"{folder} and {last.folder} have different tokenizers: their pieces do not match")
-        for name, weight in _fitting_weights(last.model, folder).items():
-            total[name] += weight
-    mean = {name: (weight / len(folders)).float() for name, weight in total.items()}
-    last.model.load_state_dict(mean, strict=False)
-    return last
-
-
-@torch.no_grad()
-def round_to_half(model: Transformer) -> None:
-    """Move every weight to the nearest number that fp16 can hold, so that 2 bytes store it without loss."""
-    for name, weight in model.named_parameters():
-        rounded = weight.half()
-        if not rounded.isfinite().all():
-            raise CheckpointError(f"{name} holds a weight beyond fp16 (65504)")
-        weight.copy_(rounded)
-
-
 def _read_settings(folder: Path) -> tuple[Config, Tokenizer]:
     try:
         return load_config(folder / CONFIG), Tokenizer.read(folder)

@@ -84,13 +84,14 @@ def average(
 ) -> None:
     """Average the weights of checkpoints of one model into a new checkpoint, which often translates better."""
     from lingon.errors import SettingsError
+    from training import averaging
     from training import checkpoint as files
 
     if output.exists():
         raise SettingsError(f"--output {output} exists already")
     chosen = [folder for path in checkpoints for folder in files.saved_steps(path)[-(last or 0) :] or [path]]
-    averaged = files.average(chosen)
+    averaged = averaging.average(chosen)
     if half:
-        files.round_to_half(averaged.model)
+        averaging.round_to_half(averaged.model)
     files.save_checkpoint(output, averaged.config, averaged.tokenizer, averaged.model, averaged.progress)
     print(f"{output}: the mean of {', '.join(folder.name for folder in chosen)}{', in fp16 values' if half else ''}")

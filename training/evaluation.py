@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-from torch import Tensor
-from torch.nn import functional
 
 from lingon.errors import CorpusError, SettingsError
-from lingon.text import PAD, Tokenizer, normalise
+from lingon.text import Tokenizer, normalise
 from training.batches import EncodedPairs, plan_batches
 from training.checkpoint import load_checkpoint
 from training.distributed import choose_device
+from training.loss import smoothed_loss
 from training.model import Transformer
 from training.search import SearchSettings, translate
 
@@ -50,16 +49,6 @@ def translate_texts(
     """The best translation of each normalised text, by the reference search."""
     found = translate(model, [tokenizer.encode_source(text) for text in texts], settings, batch_size)
     return [tokenizer.decode(hypotheses[0].tokens) for hypotheses in found]
-
-
-def smoothed_loss(logits: Tensor, labels: Tensor, smoothing: float) -> Tensor:
-    """The sum over tokens of the cross-entropy with label smoothing (section 5.4); PAD is not counted.
-
-    logits: (batch, target_length, vocab), labels: (batch, target_length)
-    """
-    return functional.cross_entropy(
-        logits.float().flatten(0, 1), labels.flatten(), ignore_index=PAD, label_smoothing=smoothing, reduction="sum"
-    )
 
 
 @torch.inference_mode()

@@ -29,7 +29,8 @@ from training.checkpoint import Progress
 from training.config import Config, TrainingSettings
 from training.corpus import Pair, sides
 from training.distributed import Processes
-from training.evaluation import held_out_loss, smoothed_loss, translate_texts
+from training.evaluation import held_out_loss, translate_texts
+from training.loss import smoothed_loss
 from training.model import Transformer
 from training.report import Report
 from training.search import SearchSettings

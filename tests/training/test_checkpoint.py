@@ -12,7 +12,8 @@ from lingon.errors import CheckpointError
 from lingon.text import Tokenizer
 from tests.training.helpers import same, write_config
 from training import checkpoint as files
-from training.checkpoint import Progress, average, load_checkpoint, load_weights, round_to_half, save_checkpoint
+from training.averaging import average, round_to_half
+from training.checkpoint import Progress, load_checkpoint, load_weights, save_checkpoint
 from training.config import TokenizerSettings
 from training.corpus import Pair
 from training.model import Transformer

@@ -1,0 +1,47 @@
+"""Checkpoints made of others: the mean of their weights, and weights rounded to what fp16 holds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from lingon.errors import CheckpointError
+from training.checkpoint import Checkpoint, load_checkpoint
+from training.config import model_changes
+from training.model import Transformer
+
+
+@torch.no_grad()
+def average(folders: list[Path]) -> Checkpoint:
+    """The checkpoint whose weights are the mean of those of folders; all else is the last one's."""
+    if not folders:
+        raise CheckpointError("nothing to average")
+    last = load_checkpoint(folders[-1])
+    total = {name: weight.double() for name, weight in last.model.named_parameters()}
+    for folder in folders[:-1]:
+        other = load_checkpoint(folder)
+        _same_kind(other, last)
+        for name, weight in other.model.named_parameters():
+            total[name] += weight
+    for name, weight in last.model.named_parameters():
+        weight.copy_(total[name] / len(folders))
+    return last
+
+
+@torch.no_grad()
+def round_to_half(model: Transformer) -> None:
+    """Move every weight to the nearest number that fp16 can hold, so that 2 bytes store it without loss."""
+    for name, weight in model.named_parameters():
+        rounded = weight.half()
+        if not rounded.isfinite().all():
+            raise CheckpointError(f"{name} holds a weight beyond fp16 (65504)")
+        weight.copy_(rounded)
+
+
+def _same_kind(one: Checkpoint, other: Checkpoint) -> None:
+    """Refuse checkpoints whose weights do not mean the same."""
+    if found := model_changes(one.config.model, other.config.model):
+        raise CheckpointError(f"{one.folder} and {other.folder} are of different models ({found[0]})")
+    if one.tokenizer.files() != other.tokenizer.files():
+        raise CheckpointError(f"{one.folder} and {other.folder} have different tokenizers: their pieces do not match")
