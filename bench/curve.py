@@ -23,9 +23,11 @@ def read_log(run: Path, kind: str) -> list[dict[str, Any]]:
     """The lines of one kind in a run's log by step; of steps done again after a kill, the last."""
     path = run / "log.jsonl"
     try:
-        lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise SettingsError(f"{path}: {error.strerror}") from None
+    whole = text[: text.rfind("\n") + 1]  # a kill may have torn the last line
+    lines = [json.loads(line) for line in whole.splitlines()]
     latest = {line["step"]: line for line in lines if line["kind"] == kind}
     return [latest[step] for step in sorted(latest)]
 

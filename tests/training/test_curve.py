@@ -24,6 +24,13 @@ def test_of_steps_done_twice_the_last_is_shown(run: Path) -> None:
     assert [line["bleu"] for line in read_log(run, "valid")] == [10, 30]
 
 
+def test_a_last_line_torn_by_a_kill_is_passed_over(run: Path) -> None:
+    whole = read_log(run, "train")
+    with (run / "log.jsonl").open("a") as file:
+        file.write('{"kind": "train", "st')
+    assert read_log(run, "train") == whole
+
+
 def test_a_curve_is_drawn_as_its_name_says(run: Path) -> None:
     draw(run, run / "curve.svg")
     draw(run, run / "curve.png")
