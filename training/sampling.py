@@ -53,7 +53,7 @@ class SampledSegmentations:
         for text, line in zip(self._lines, self._words, strict=True):
             parts = chosen[first : first + len(line)]
             tokens = [token for part in parts for token in self._segmentations[part]]
-            # The pairs were kept for their unsampled segmentation; a draw may be half as long again.
+            # The pairs were kept for their unsampled segmentation; a draw may be twice as long.
             encoded.append(tokens if len(tokens) <= self._longest else list(self._processor.encode(text)))
             first += len(line)
         return encoded
