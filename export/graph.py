@@ -112,7 +112,8 @@ class Graph:
         return name
 
     def _narrowed(self, values: np.ndarray) -> np.ndarray:
-        half = values.astype(np.float16)
+        with np.errstate(over="ignore"):  # what 16 bits do not hold is not exact
+            half = values.astype(np.float16)
         exact = np.array_equal(half.astype(np.float32), values.astype(np.float32))
         return half if exact or self.dtype == np.float16 else values.astype(np.float32)
 

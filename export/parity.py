@@ -50,22 +50,22 @@ class TokenReport:
 
 
 def check_tensors(model: Transformer, runner: Runner, dtype: str) -> TensorReport:
-    """Compare steps and scores over a grid of (rows, source_length, past), ragged lengths and pasts among them."""
-    steps, scores, shapes = [0.0], [0.0], 0
+    """Compare steps and scores over a grid of (rows, source_length, past), ragged lengths and pasts among them.
+
+    dtype: of the graphs' arithmetic. Raises ParityError where values are too far apart, or where any is not finite.
+    """
+    steps, scores = [], []
     random = np.random.default_rng(0)
     for rows in ROWS:
         for longest in sorted({min(length, runner.limits.max_source_tokens) for length in SOURCES}):
             for past in PASTS:
                 case = _Case.draw(random, model, rows, longest, past)
-                steps.append(_step_difference(model, runner, case))
-                scores.append(_score_difference(model, runner, case))
-                shapes += 1
-    report = TensorReport(shapes, max(steps), max(scores), TOLERANCE[dtype])
-    if not max(report.step_difference, report.scorer_difference) <= report.tolerance:
-        raise ParityError(
-            f"log-probabilities differ by {max(report.step_difference, report.scorer_difference):.2e}, "
-            f"more than {report.tolerance:.0e}"
-        )
+                steps.append(_step_difference(model, runner, case, dtype))
+                scores.append(_score_difference(model, runner, case, dtype))
+    report = TensorReport(len(steps), max(steps), max(scores), TOLERANCE[dtype])
+    largest = max(report.step_difference, report.scorer_difference)
+    if largest > report.tolerance:
+        raise ParityError(f"{dtype}: log-probabilities differ by {largest:.2e}, more than {report.tolerance:.0e}")
     return report
 
 
@@ -175,37 +175,47 @@ def _expected(model: Transformer, case: _Case) -> list[np.ndarray]:
     rows = []
     for source, target in zip(case.sources, case.targets, strict=True):
         logits = model(torch.tensor([source]), torch.tensor([len(source)]), torch.tensor([[BOS, *target]]))
-        rows.append(model.log_probs(logits)[0].numpy())
+        rows.append(_finite(model.log_probs(logits)[0].numpy(), "the checkpoint's log-probabilities"))
     return rows
 
 
-def _step_difference(model: Transformer, runner: Runner, case: _Case) -> float:
+def _step_difference(model: Transformer, runner: Runner, case: _Case, dtype: str) -> float:
     """Feed all rows in one batch, each from its own step on, so that their pasts differ in length."""
     rows, longest = len(case.sources), int(case.target_lengths.max())
     encoded = runner.encode(pad(case.sources).numpy(), case.source_lengths)
     buffers = runner.open(rows, 1, width_for(int(case.source_lengths.max())), longest + 1)
     for row in range(rows):
         buffers.place(row, encoded, row)
-    expected, difference = _expected(model, case), 0.0
+    expected, differences = _expected(model, case), []
     for step in range(longest + 1):
         positions = np.maximum(step - (longest - case.target_lengths), 0)
         buffers.positions[:] = positions
         buffers.token_ids[:] = [[BOS, *target][place] for target, place in zip(case.targets, positions, strict=True)]
         found = buffers.step(rows, logits=False)
+        log_probs = _finite(found.candidate_log_probs, f"a step's log-probabilities in {dtype}")  # else ids are none
         for row, place in enumerate(positions):
             likely = expected[row][place][found.candidate_ids[row]]
-            difference = max(difference, float(np.abs(likely - found.candidate_log_probs[row]).max()))
-    return difference
+            differences.append(float(np.abs(likely - log_probs[row]).max()))
+    return max(differences)
 
 
-def _score_difference(model: Transformer, runner: Runner, case: _Case) -> float:
+def _score_difference(model: Transformer, runner: Runner, case: _Case, dtype: str) -> float:
     targets = pad([target or [EOS] for target in case.targets]).numpy()
     scored = runner.score(pad(case.sources).numpy(), case.source_lengths, targets, case.target_lengths)
-    difference = 0.0
+    differences = []
     for target, row, log_probs in zip(case.targets, scored, _expected(model, case), strict=True):
         likely = log_probs[np.arange(len(target) + 1), [*target, EOS]]
-        difference = max(difference, float(np.abs(likely - row.log_probs).max()))
-    return difference
+        found = _finite(row.log_probs, f"the scorer's log-probabilities in {dtype}")
+        differences.append(float(np.abs(likely - found).max()))
+    return max(differences)
+
+
+def _finite(values: np.ndarray, what: str) -> np.ndarray:
+    """The values; raises ParityError where one is NaN or infinite, which no comparison would tell from a good one."""
+    strange = values[~np.isfinite(values)]
+    if strange.size:
+        raise ParityError(f"{what} are not all finite: {strange.flat[0]} is among them")
+    return values
 
 
 def _is_toss_up(

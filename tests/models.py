@@ -62,7 +62,12 @@ def manifest_of(model: Transformer, precision: str = "fp32", reads: tuple[str, .
 @functools.cache
 def random_runner(seed: int = 0, precision: str = "fp32", threads: int = 1, **settings: Any) -> OnnxRunner:
     """The graphs of random_model, on one core unless told otherwise."""
-    model, weights = random_model(seed, **settings), WeightFiles()
+    return runner_of(random_model(seed, **settings), precision, threads)
+
+
+def runner_of(model: Transformer, precision: str = "fp32", threads: int = 1) -> OnnxRunner:
+    """The graphs of a model."""
+    weights = WeightFiles()
     built = build(model, precision, weights, random_pairs(8), shortlist=False)
     files = {**built.graphs, **weight_files(weights)}
     with tempfile.TemporaryDirectory() as folder:

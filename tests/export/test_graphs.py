@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,7 +19,7 @@ from export.transformer import states
 from lingon import bundle
 from lingon.bundle import past_name, present_name
 from lingon.errors import ParityError
-from tests.models import random_model, random_pairs, random_runner
+from tests.models import random_model, random_pairs, random_runner, runner_of
 from training.model import Transformer
 
 OPTIONS = [
@@ -66,6 +69,37 @@ def test_half_precision_graphs_answer_nearly_so_on_the_cpu(options: dict[str, An
 def test_another_models_graphs_do_not_pass() -> None:
     with pytest.raises(ParityError, match="log-probabilities differ by"):
         check_tensors(random_model(1), random_runner(0), "float32")
+
+
+def overflowing(model: Transformer) -> Transformer:
+    """The same function with a memory beyond what float16 holds; its weights are not."""
+    model = copy.deepcopy(model)
+    with torch.no_grad():
+        for layer in model.decoder:
+            for large in (layer.cross.key_value.weight, layer.cross.key_value.bias):
+                large *= 1e5
+            for small in (layer.cross.query.weight, layer.cross.query.bias, layer.cross.output.weight):
+                small *= 1e-5
+    return model
+
+
+def with_nan(model: Transformer) -> Transformer:
+    model = copy.deepcopy(model)
+    with torch.no_grad():
+        model.decoder[0].feed_forward.inner.bias[0] = math.nan
+    return model
+
+
+@pytest.mark.parametrize("change", [overflowing, with_nan])
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+def test_what_is_not_finite_never_passes(change: Callable[[Transformer], Transformer], precision: str) -> None:
+    model = change(random_model())
+    runner, dtype = runner_of(model, precision), {"fp32": "float32", "fp16": "float16"}[precision]
+    if change is overflowing and precision == "fp32":
+        assert check_tensors(model, runner, dtype).step_difference < 1e-4
+    else:
+        with pytest.raises(ParityError, match=r"log-probabilities.* are not all finite: nan is among them"):
+            check_tensors(model, runner, dtype)
 
 
 def test_the_scorer_hands_out_every_attention_matrix() -> None:
