@@ -30,6 +30,7 @@ import math
 import os
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal, Never
@@ -315,31 +316,68 @@ def versions(path: Path) -> list[int]:
 
 
 def open_bundle(path: Path) -> Bundle:
-    """The bundle at path, or the highest version below it; only its manifest is read yet."""
-    folder = path
+    """The bundle at path, or the highest version below it; only its manifest is read yet.
+
+    Raises BundleError where the highest declares another version than its folder: a copy is no later version.
+    """
+    folder, found = path, list[int]()
     if not _declares(path):
         found = versions(path)
         if not found:
             raise BundleError(f"{path}: no bundle (no {MANIFEST}) and no version of one")
         folder = path / str(found[-1])
-    return Bundle(folder, Manifest.from_bytes(_read(folder, MANIFEST), folder / MANIFEST))
+    bundle = Bundle(folder, Manifest.from_bytes(_read(folder, MANIFEST), folder / MANIFEST))
+    if folder != path and bundle.manifest.version != found[-1]:
+        raise BundleError(
+            f"{folder / MANIFEST}: declares version {bundle.manifest.version} in the folder of version {found[-1]}"
+        )
+    return bundle
 
 
 def write_bundle(folder: Path, manifest: Manifest, files: dict[str, bytes]) -> Bundle:
     """Publish a bundle whole or not at all; the checksums of files are put into the manifest."""
+    complete = sealed(folder, manifest, files)
+    with publishing(folder) as part:
+        lay_down(part, files | {MANIFEST: complete.to_bytes()})
+    return Bundle(folder, complete)
+
+
+def sealed(folder: Path, manifest: Manifest, files: dict[str, bytes]) -> Manifest:
+    """The manifest with the checksums of files; raises BundleError where it would be refused once it lies in folder."""
     sums = {name: hashlib.sha256(content).hexdigest() for name, content in sorted(files.items())}
     values = {entry.name: getattr(manifest, entry.name) for entry in fields(manifest)}
     complete = Manifest(**{**values, "checksums": sums})
-    Manifest.from_bytes(complete.to_bytes(), folder / MANIFEST)  # what would be refused is not published
+    Manifest.from_bytes(complete.to_bytes(), folder / MANIFEST)
+    return complete
+
+
+@contextmanager
+def publishing(folder: Path) -> Iterator[Path]:
+    """A folder to lay files down in; on leaving without an error it is the one of a bundle.
+
+    Otherwise nothing stays, of the folders above it neither that were not there. Raises BundleError where there is a
+    bundle already, or where files cannot be written.
+    """
+    missing = [above for above in folder.parents if not above.exists()]  # the innermost first
     try:
         with published(folder) as part:
-            for name, content in files.items():
-                (part / name).parent.mkdir(parents=True, exist_ok=True)
-                (part / name).write_bytes(content)
-            (part / MANIFEST).write_bytes(complete.to_bytes())
-    except FileExistsError:
-        raise BundleError(f"{folder}: is there already; a published version never changes") from None
-    return Bundle(folder, complete)
+            yield part
+    except BaseException as error:
+        for above in missing:
+            with suppress(OSError):  # it is not empty, or was never made
+                above.rmdir()
+        if isinstance(error, FileExistsError) and folder.exists():
+            raise BundleError(f"{folder}: is there already; a published version never changes") from None
+        if isinstance(error, OSError):
+            raise BundleError(f"{folder}: cannot be written ({error.strerror})") from None
+        raise
+
+
+def lay_down(folder: Path, files: dict[str, bytes]) -> None:
+    """Write files by their paths within folder."""
+    for name, content in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content)
 
 
 def _declares(folder: Path) -> bool:

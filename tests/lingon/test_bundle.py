@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -195,9 +197,30 @@ def test_an_error_while_writing_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(TypeError):
         write_bundle(tmp_path / "1", replace(MANIFEST, architecture=object()), FILES)  # type: ignore[arg-type]
     (tmp_path / "file").write_bytes(b"")
-    with pytest.raises(OSError, match="file"):
+    with pytest.raises(BundleError, match=f"^{tmp_path}/file/1: cannot be written .Not a directory."):
         write_bundle(tmp_path / "file" / "1", MANIFEST, FILES)
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_full_disk_is_named_and_nothing_is_left(tmp_path: Path) -> None:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
+    try:
+        with pytest.raises(BundleError, match=f"^{tmp_path}/new/models/1: cannot be written .File too large.$"):
+            write_bundle(tmp_path / "new" / "models" / "1", MANIFEST, FILES)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_copy_of_an_earlier_version_is_not_the_highest(bundle: Bundle) -> None:
+    model = bundle.folder.parent
+    shutil.copytree(bundle.folder, model / "3")
+    with pytest.raises(BundleError, match=r"^.*/3/manifest\.json: declares version 1 in the folder of version 3$"):
+        open_bundle(model)
+    assert open_bundle(model / "3").label == "en-de/1"  # who names it has asked for it
 
 
 WRITER = """
