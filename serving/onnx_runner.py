@@ -28,6 +28,9 @@ from serving.shortlist import Shortlist
 
 CPU, CUDA = "CPUExecutionProvider", cuda.PROVIDER
 
+NOWHERE = "/dev/null"
+"""Where a graph finds the weights that it was not given: a folder that cannot be, not the one the server runs in."""
+
 
 class NotLoaded(BundleError):
     """A graph that the runtime does not take.
@@ -148,6 +151,7 @@ def _session(
         options.add_session_config_entry("session.use_device_allocator_for_initializers", "1")  # weights go with theirs
     # The encoder's threads must not spin on the cores that the decoder's need.
     options.add_session_config_entry("session.force_spinning_stop", "1")
+    options.add_session_config_entry("session.model_external_initializers_file_folder_path", NOWHERE)
     files = list(weights), list(weights.values()), [len(content) for content in weights.values()]
     options.add_external_initializers_from_files_in_memory(*files)
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -369,3 +370,20 @@ def test_weights_that_lie_elsewhere(folder: Path, tmp_path: Path, where: str):
     path.write_bytes(graph.SerializeToString())
     forge.sign(folder)
     assert forge.refusal(folder).startswith(f"{path}: ")
+
+
+@pytest.mark.parametrize("listed", [[], ["fp32.bin"]])
+def test_weights_of_the_folder_that_the_server_runs_in(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, listed: list[str]
+):
+    """Bytes that no checksum covers, under the names that the graphs know."""
+    shutil.copytree(folder / "weights", tmp_path / "here")
+    (folder / "weights/int8.bin").unlink()
+
+    def strip(values: dict[str, Any]) -> None:
+        forge.put(values, "precisions.int8.weights", listed)
+        del values["checksums"]["weights/int8.bin"]
+
+    forge.edit(folder, strip)
+    monkeypatch.chdir(tmp_path / "here")
+    assert forge.refusal(folder).startswith(f"{folder}/int8/encoder.onnx: onnxruntime does not load it")
