@@ -316,20 +316,21 @@ def versions(path: Path) -> list[int]:
 
 
 def open_bundle(path: Path) -> Bundle:
-    """The bundle at path, or the highest version below it; only its manifest is read yet.
+    """The bundle at path, or the highest version below it; only its manifest is read yet."""
+    if _declares(path):
+        return Bundle(path, Manifest.from_bytes(_read(path, MANIFEST), path / MANIFEST))
+    found = versions(path)
+    if not found:
+        raise BundleError(f"{path}: no bundle (no {MANIFEST}) and no version of one")
+    return open_version(path / str(found[-1]), found[-1])
 
-    Raises BundleError where the highest declares another version than its folder: a copy is no later version.
-    """
-    folder, found = path, list[int]()
-    if not _declares(path):
-        found = versions(path)
-        if not found:
-            raise BundleError(f"{path}: no bundle (no {MANIFEST}) and no version of one")
-        folder = path / str(found[-1])
-    bundle = Bundle(folder, Manifest.from_bytes(_read(folder, MANIFEST), folder / MANIFEST))
-    if folder != path and bundle.manifest.version != found[-1]:
+
+def open_version(folder: Path, version: int) -> Bundle:
+    """The bundle in the folder of a version; raises BundleError where it declares another: a copy is no later one."""
+    bundle = open_bundle(folder)
+    if bundle.manifest.version != version:
         raise BundleError(
-            f"{folder / MANIFEST}: declares version {bundle.manifest.version} in the folder of version {found[-1]}"
+            f"{folder / MANIFEST}: declares version {bundle.manifest.version} in the folder of version {version}"
         )
     return bundle
 

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from lingon.bundle import MANIFEST, Bundle, Manifest, open_bundle, versions
+from lingon.bundle import MANIFEST, Bundle, Manifest, open_bundle, open_version, versions
 from lingon.errors import ChangeRefused, ChangeUnderWay, Draining, InvalidRequest, LingonError, RequestError
 from serving.aside import aside
 from serving.catalog import Catalog, Entry
@@ -172,12 +172,12 @@ def open_below(path: str, roots: Sequence[Path]) -> Bundle:
     if not 0 < len(path) <= MOST_PATH or "\0" in path:
         raise InvalidRequest("path", f"path must be 1 to {MOST_PATH} characters, none of them NUL")
     folder = _inside(Path(path), roots)
-    if not (folder / MANIFEST).is_file():
-        found = versions(folder)
-        if not found:
-            raise NotServed(path[:128], f"{path[:128]!r}: no bundle and no version of one is there")
-        folder = _inside(folder / str(found[-1]), roots)
-    return open_bundle(folder)
+    if (folder / MANIFEST).is_file():
+        return open_bundle(folder)
+    found = versions(folder)
+    if not found:
+        raise NotServed(path[:128], f"{path[:128]!r}: no bundle and no version of one is there")
+    return open_version(_inside(folder / str(found[-1]), roots), found[-1])
 
 
 def check_fits(manifest: Manifest, catalog: Catalog[Any], *, swaps: bool) -> None:

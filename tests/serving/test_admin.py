@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 import socket
 import subprocess
 import sys
@@ -101,6 +102,15 @@ def _through_a_link(admin: Administered, outside: Path) -> Path:
 def _through_a_version_that_is_a_link(admin: Administered, outside: Path) -> Path:
     (admin.server.folder / "en-de" / "7").symlink_to(outside / "en-de" / "2")
     return admin.server.folder / "en-de"
+
+
+async def test_a_copy_of_an_earlier_version_is_not_the_highest():
+    async with administered() as admin:
+        copied = shutil.copytree(admin.publish(2), admin.server.folder / "en-de" / "7")
+        code, message = await refused(admin.swap(copied.parent))
+        assert code == "FAILED_PRECONDITION"
+        assert message.endswith("/en-de/7/manifest.json: declares version 2 in the folder of version 7")
+        assert await admin.models() == [("en-de", "1", "SERVING")]
 
 
 def _round_in_circles(admin: Administered, outside: Path) -> Path:
