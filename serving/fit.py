@@ -7,6 +7,7 @@ one line that names file and field; found by the first request that meets it, it
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +19,8 @@ from lingon.bundle import MANIFEST, Bundle, Manifest
 from lingon.errors import BundleError
 from lingon.text import BOS, EOS, PAD, UNK, Tokenizer
 from serving.onnx_runner import OnnxRunner
+from serving.onnx_shortlist import ShortlistGraphs
+from serving.runner import Encoded
 from serving.scheduler import width_for
 
 Shape = list[int | str] | None
@@ -43,7 +46,9 @@ def check(bundle: Bundle, precision: str, runner: OnnxRunner) -> None:
         found = {each.name: each.shape for each in graph.session.get_outputs()}
         _check_values(path, "output", graph.outputs, {name: found[name] for name in graph.outputs if name in found})
     _check_sizes(bundle, precision, runner)
-    _rehearse(bundle.folder / MANIFEST, bundle.manifest, runner)
+    if runner.listed:
+        _check_rows(bundle.folder / precision / names.OUTPUT_ROWS, runner.listed)
+    _rehearse(bundle, precision, runner)
 
 
 def _check_tokenizer(bundle: Bundle) -> None:
@@ -87,24 +92,25 @@ def _graphs(manifest: Manifest, runner: OnnxRunner) -> Iterator[Graph]:
         yield Graph(names.DECODER_SHORTLIST, runner.listed.decoder.alone, listed, found)
 
 
-def _check_values(path: Path, kind: str, wanted: dict[str, Shape], found: dict[str, list[int | str]]) -> None:
+def _check_values(path: Path, kind: str, wanted: dict[str, Shape], found: dict[str, Shape]) -> None:
     for name in sorted(wanted.keys() ^ found.keys()):
         has = "has an" if name in found else "has no"
         raise BundleError(f"{path}: {has} {kind} {name}, unlike the states of {MANIFEST}")
     for name, shape in wanted.items():
-        if shape is not None and found[name][1:] != shape:
-            raise BundleError(f"{path}: {kind} {name} is {found[name][1:]}, {MANIFEST} says {shape}")
+        tail = (found[name] or [])[1:]
+        if shape is not None and tail != shape:
+            raise BundleError(f"{path}: {kind} {name} is {tail}, {MANIFEST} says {shape}")
 
 
 def _check_sizes(bundle: Bundle, precision: str, runner: OnnxRunner) -> None:
     """What the sizes of two outputs say of vocabulary and alignment."""
     manifest, folder = bundle.manifest, bundle.folder / precision
-    logits = {each.name: each.shape for each in runner.decoder.alone.get_outputs()}[names.LOGITS]
-    if isinstance(logits[1], int) and logits[1] < manifest.target_vocab:
+    (logits,) = _sizes(folder / names.DECODER, runner.decoder.alone, names.LOGITS, 1)
+    if logits < manifest.target_vocab:
         raise BundleError(
-            f"{folder / names.DECODER}: has {logits[1]} logits, {MANIFEST} says target_vocab {manifest.target_vocab}"
+            f"{folder / names.DECODER}: has {logits} logits, {MANIFEST} says target_vocab {manifest.target_vocab}"
         )
-    _, layers, heads, *_ = {each.name: each.shape for each in runner.scorer.get_outputs()}[names.CROSS_ATTENTION]
+    layers, heads = _sizes(folder / names.SCORER, runner.scorer, names.CROSS_ATTENTION, 2)
     wanted = manifest.alignment
     if wanted.heads and not (wanted.layer < layers and max(wanted.heads) < heads):
         raise BundleError(
@@ -113,18 +119,57 @@ def _check_sizes(bundle: Bundle, precision: str, runner: OnnxRunner) -> None:
         )
 
 
-def _rehearse(path: Path, manifest: Manifest, runner: OnnxRunner) -> None:
-    """Read the longest source, and write the last token of the longest translation: tables may be shorter than said."""
-    limits = manifest.limits
+def _sizes(path: Path, session: ort.InferenceSession, output: str, count: int) -> list[int]:
+    """The first sizes of an output after that of the batch, which have to be numbers."""
+    shape: Shape = {each.name: each.shape for each in session.get_outputs()}[output]
+    sizes = [size for size in (shape or [])[1 : 1 + count] if isinstance(size, int)]
+    if len(sizes) < count:
+        raise BundleError(f"{path}: output {output} is {shape}, its first {count + 1} sizes have to be declared")
+    return sizes
+
+
+def _check_rows(path: Path, listed: ShortlistGraphs) -> None:
+    """What the output layer hands out of some pieces is what a step with a shortlist reads; path: of the former."""
+    read = {each.name: (each.type, each.shape) for each in listed.decoder.alone.get_inputs()}
+    for each in listed.output_rows.get_outputs():
+        kind, shape = read[each.name]
+        if (each.type, each.shape) != (kind, shape):
+            raise BundleError(
+                f"{path}: hands out {each.name} as {each.type} {each.shape}, {names.DECODER_SHORTLIST} reads "
+                f"{kind} {shape}"
+            )
+
+
+def _rehearse(bundle: Bundle, precision: str, runner: OnnxRunner) -> None:
+    """Run every graph, as far as it may have to go: tables may be shorter than said, and nodes other than declared."""
+    path, folder, limits = bundle.folder / MANIFEST, bundle.folder / precision, bundle.manifest.limits
     source, target = limits.max_source_tokens, limits.max_target_tokens
+    ids, lengths = np.full((1, source), bundle.manifest.source_vocab - 1), np.array([source])
+    with _refused(f"{path}: the encoder cannot read limits.max_source_tokens, {source}"):
+        encoded = runner.encode(ids, lengths)
+    with _refused(f"{path}: the decoder cannot write limits.max_target_tokens, {target}"):
+        _write(runner, encoded, bundle.manifest, None)
+    if runner.shortlist:
+        with _refused(f"{folder / names.OUTPUT_ROWS}: {names.DECODER_SHORTLIST} cannot choose among what it hands out"):
+            _write(runner, encoded, bundle.manifest, runner.shortlist.select(ids[0]))
+    with _refused(f"{folder / names.SCORER}: cannot score a translation"):
+        runner.score(ids[:, :1], np.array([1]), np.array([[EOS]]), np.array([1]))
+
+
+def _write(runner: OnnxRunner, encoded: Encoded, manifest: Manifest, piece_ids: np.ndarray | None) -> None:
+    """The last token of the longest translation; piece_ids: what it may be, where there is a shortlist."""
+    source, target = manifest.limits.max_source_tokens, manifest.limits.max_target_tokens
+    listed = piece_ids is not None
+    buffers = runner.open(1, 1, width_for(source), target, shortlist=listed)
+    buffers.place(0, encoded, 0, piece_ids)
+    buffers.token_ids[:], buffers.positions[:] = manifest.target_vocab - 1, target - 1
+    buffers.step(1, logits=not listed)
+
+
+@contextmanager
+def _refused(why: str) -> Iterator[None]:
+    """Errors of running a graph as BundleError: onnxruntime has many of its own, and arrays that do not fit theirs."""
     try:
-        encoded = runner.encode(np.full((1, source), manifest.source_vocab - 1), np.array([source]))
-    except Exception:  # onnxruntime's own, of which there are many
-        raise BundleError(f"{path}: the encoder cannot read limits.max_source_tokens, {source}") from None
-    try:
-        buffers = runner.open(1, 1, width_for(source), target)
-        buffers.place(0, encoded, 0)
-        buffers.token_ids[:], buffers.positions[:] = manifest.target_vocab - 1, target - 1
-        buffers.step(1, logits=False)
+        yield
     except Exception:
-        raise BundleError(f"{path}: the decoder cannot write limits.max_target_tokens, {target}") from None
+        raise BundleError(why) from None

@@ -1,0 +1,74 @@
+"""Graphs that say too little of themselves, or do something else than they say, signed anew: refused by file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from tests.hostile import forge
+
+
+def declared(graph: onnx.GraphProto, name: str) -> onnx.TypeProto.Tensor:
+    """The type of an output or input."""
+    return next(each for each in (*graph.output, *graph.input) if each.name == name).type.tensor_type
+
+
+def without_shape(name: str) -> Callable[[onnx.GraphProto], None]:
+    return lambda graph: declared(graph, name).ClearField("shape")
+
+
+def half_of(axis: int) -> Callable[[onnx.GraphProto], None]:
+    """Hands out every second channel of the output layer (axis 0), or of the pieces that were asked for (1)."""
+
+    def change(graph: onnx.GraphProto) -> None:
+        (node,) = [node for node in graph.node if node.output[0] == "output.0"]
+        bounds = {"begin": [0], "end": [2**30], "axis": [axis], "stride": [2]}
+        graph.initializer.extend(onnx.numpy_helper.from_array(np.array(each), name) for name, each in bounds.items())
+        graph.node.append(onnx.helper.make_node("Slice", [node.input[0], *bounds], ["output.0"]))
+        graph.node.remove(node)
+        if axis == 0:  # what is declared of the pieces still seems to fit
+            declared(graph, "output.0").ClearField("shape")
+
+    return change
+
+
+def no_such_label(graph: onnx.GraphProto) -> None:
+    """Fails whatever it is asked to score."""
+    (node,) = [node for node in graph.node if node.output[0] == "token_log_probs"]
+    node.output[0] = "whole"
+    graph.initializer.append(onnx.numpy_helper.from_array(np.array([999]), "beyond"))
+    graph.node.append(onnx.helper.make_node("Gather", ["whole", "beyond"], ["token_log_probs"], axis=1))
+
+
+CHANGES = [
+    ("scorer", without_shape("cross_attention"), "output cross_attention is [None, 2, None, None, None], its first 3"),
+    ("encoder", without_shape("memory.0.key"), "output memory.0.key is [None, None, None], manifest.json says [4, 64"),
+    ("scorer", no_such_label, "cannot score a translation"),
+    ("output_rows", half_of(0), "hands out output.0 as tensor(int8) [128, 'union'], decoder_shortlist.onnx reads"),
+    ("output_rows", half_of(1), "decoder_shortlist.onnx cannot choose among what it hands out"),
+]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return forge.copy(tmp_path / "models")
+
+
+def edit(path: Path, change: Callable[[onnx.GraphProto], None]) -> None:
+    model = onnx.load(path, load_external_data=False)
+    change(model.graph)
+    path.write_bytes(model.SerializeToString())
+
+
+@pytest.mark.parametrize(("name", "change", "message"), CHANGES)
+def test_a_graph_that_is_not_what_it_has_to_be(
+    folder: Path, name: str, change: Callable[[onnx.GraphProto], None], message: str
+):
+    path = folder / "int8" / f"{name}.onnx"
+    edit(path, change)
+    forge.sign(folder)
+    assert forge.refusal(folder).startswith(f"{path}: {message}")
