@@ -13,7 +13,7 @@ import onnxruntime as ort
 from export.card import model_card
 from export.golden import golden_sentences
 from export.graph import WeightFiles
-from export.precisions import KINDS, build, weight_files
+from export.precisions import KINDS, build, check_weights, weight_files
 from export.proof import Proof
 from export.shortlist import ShortlistSettings, build_shortlist, measure_coverage
 from export.transformer import states
@@ -84,8 +84,10 @@ def export_checkpoint(
 ) -> Bundle:
     """Publish the next version of a model below folder (models/NAME); returns it.
 
-    Raises ParityError where a graph does not answer as the checkpoint, or lossy arithmetic costs too much.
+    Raises ParityError where a graph does not answer as the checkpoint, or lossy arithmetic costs too much, and
+    CheckpointError where it has weights that no graph could hold.
     """
+    check_weights(checkpoint, settings.ordered)
     checkpoint.model.to("cpu").eval()
     manifest = _manifest(checkpoint, folder, settings)
     files = dict(checkpoint.tokenizer.files()) | _attached(settings.attachments)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,8 +13,9 @@ from export.graph import WeightFiles
 from export.int8 import Sentence, prepare
 from export.transformer import TransformerGraphs
 from lingon import bundle
-from lingon.errors import SettingsError
+from lingon.errors import CheckpointError, SettingsError
 from serving.onnx_runner import CPU, CUDA
+from training.checkpoint import Checkpoint
 from training.model import Transformer
 
 
@@ -26,6 +28,8 @@ class Kind:
     quantised: bool = False
 
 
+LARGEST_HALF = float(np.finfo(np.float16).max)
+
 KINDS = {"fp32": Kind(np.float32, CPU), "fp16": Kind(np.float16, CUDA), "int8": Kind(np.float32, CPU, quantised=True)}
 
 
@@ -36,10 +40,19 @@ class Built:
     graphs: dict[str, bytes]
     reads: tuple[str, ...]
 
-    @property
-    def size(self) -> int:
-        """Bytes of the graphs alone."""
-        return sum(map(len, self.graphs.values()))
+
+def check_weights(checkpoint: Checkpoint, precisions: Sequence[str]) -> None:
+    """Raise CheckpointError where a weight is not finite, or larger than a precision can hold."""
+    half = "fp16" in precisions
+    for name, tensor in checkpoint.model.state_dict().items():
+        largest = float(tensor.abs().max())  # NaN where one is NaN
+        if not largest < math.inf:
+            raise CheckpointError(f"{checkpoint.folder}: {name} is not finite: {largest} is among its values")
+        if half and largest > LARGEST_HALF:
+            raise CheckpointError(
+                f"{checkpoint.folder}: {name} goes up to {largest:,.0f}, fp16 holds at most {LARGEST_HALF:,.0f}; "
+                f"export without fp16: --precision fp32,int8"
+            )
 
 
 def build(

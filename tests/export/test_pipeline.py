@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from export.proof import NOT_ON_CUDA
 from export.quality import check_quality
 from export.shortlist import ShortlistSettings
 from lingon.bundle import CARD, open_bundle
-from lingon.errors import ParityError, SettingsError
+from lingon.errors import CheckpointError, ParityError, SettingsError
 from serving.onnx_runner import load_runner
 from tests.models import random_model, random_runner
 from training.checkpoint import Checkpoint
@@ -111,6 +112,26 @@ def test_ranges_and_shortlist_need_text(checkpoint: Checkpoint, pairs: list[Pair
     assert not ExportSettings(precisions=("fp32", "fp16"), shortlist=None).reads_training_text
     assert ExportSettings(precisions=("fp32",)).reads_training_text
     assert ExportSettings(precisions=("int8",), shortlist=None).ordered == ["fp32", "int8"]
+
+
+@pytest.mark.parametrize(
+    ("value", "precision", "message"),
+    [
+        (math.nan, "int8", "is not finite: nan is among its values"),
+        (-math.inf, "fp32", "is not finite: inf is among its values"),
+        (-7e4, "fp16", "goes up to 70,000, fp16 holds at most 65,504; export without fp16: --precision fp32,int8"),
+    ],
+)
+def test_weights_that_no_graph_could_hold_are_named(
+    checkpoint: Checkpoint, pairs: list[Pair], tmp_path: Path, value: float, precision: str, message: str
+) -> None:
+    with torch.no_grad():
+        checkpoint.model.decoder[0].cross.query.weight[3, 4] = value
+    settings = ExportSettings(precisions=(precision,), shortlist=None)
+    with pytest.raises(CheckpointError) as raised:
+        export_checkpoint(checkpoint, tmp_path / "digits", Texts(pairs[:2], pairs[:9]), settings)
+    assert str(raised.value) == f"{checkpoint.folder}: decoder.0.cross.query.weight {message}"
+    assert not (tmp_path / "digits").exists()
 
 
 @pytest.mark.parametrize(
