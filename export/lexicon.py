@@ -2,7 +2,8 @@
 
 Brown et al. (1993), The Mathematics of Statistical Machine Translation, section 4.1: every target piece was produced
 by one source piece of its sentence, or by the null word, each as likely as any other; what is learned is
-p(target piece | source piece). Sentences are computed in chunks, so that memory is bounded by the table.
+p(target piece | source piece). Target tokens are computed in chunks, so that memory is bounded by the table
+and the text, however long its sentences are.
 """
 
 from __future__ import annotations
@@ -119,25 +120,25 @@ def learn_lexicon(
 
 
 def _chunks(source: _Text, target: _Text, target_vocab: int, chunk_links: int) -> Iterator[_Links]:
-    """The links of all sentences, about chunk_links at a time."""
-    ends = np.cumsum(source.lengths * target.lengths)
+    """The links of all target tokens, about chunk_links at a time: the tokens of one sentence may be in several."""
+    sentences = np.repeat(np.arange(len(target.lengths), dtype=np.int32), target.lengths)  # of each target token
+    ends = np.cumsum(source.lengths[sentences])
     first = 0
     while first < len(ends):
         before = ends[first - 1] if first else 0
         last = max(int(np.searchsorted(ends, before + chunk_links, side="right")), first + 1)
-        yield _links(source, target, first, last, target_vocab)
+        yield _links(source, sentences[first:last], target.ids[first:last], target_vocab)
         first = last
 
 
-def _links(source: _Text, target: _Text, first: int, last: int, target_vocab: int) -> _Links:
-    """The links of sentences first to last, end exclusive."""
-    target_lengths = target.lengths[first:last]
-    source_lengths = np.repeat(source.lengths[first:last], target_lengths)  # of each target token's sentence
-    begins = np.repeat(source.offsets[first:last], target_lengths)
-    tokens = np.repeat(np.arange(len(source_lengths)), source_lengths)
+def _links(
+    source: _Text, sentences: NDArray[np.int32], target_ids: NDArray[np.int32], target_vocab: int
+) -> _Links:
+    """The links of some target tokens; sentences: where each stands."""
+    source_lengths = source.lengths[sentences]
+    tokens = np.repeat(np.arange(len(sentences)), source_lengths)
     links_before = np.cumsum(source_lengths) - source_lengths
-    places = np.arange(len(tokens)) + np.repeat(begins - links_before, source_lengths)
-    target_ids = target.ids[target.offsets[first] : target.offsets[last]]
+    places = np.arange(len(tokens)) + np.repeat(source.offsets[sentences] - links_before, source_lengths)
     keys = source.ids[places].astype(np.int64) * target_vocab + target_ids[tokens]
     distinct, entries = np.unique(keys, return_inverse=True)
     return _Links(distinct, entries, tokens)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import tracemalloc
 from collections import defaultdict
 
 import numpy as np
@@ -68,6 +69,20 @@ def test_how_much_is_computed_at_once_changes_no_probability():
     for chunk_links in (1, 50, 1000):
         found = as_dict(learn(text, chunk_links=chunk_links))
         assert found == pytest.approx(whole, abs=1e-12)
+
+
+def test_one_long_pair_takes_no_more_memory_than_a_chunk():
+    random = np.random.default_rng(0)
+    source, target = (random.integers(4, VOCAB, 2000).tolist() for _ in range(2))
+    whole = as_dict(learn(([source], [target]), iterations=1))
+    tracemalloc.start()
+    try:
+        found = as_dict(learn(([source], [target]), iterations=1, chunk_links=1 << 14))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert found == pytest.approx(whole, abs=1e-12)
+    assert peak < 10e6, f"{peak / 1e6:.0f} MB for 4 million links"
 
 
 def test_entries_stand_by_source_the_likeliest_first():
