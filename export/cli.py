@@ -43,10 +43,12 @@ def export(
     ] = None,
 ) -> None:
     """Export a checkpoint as a verified ONNX bundle."""
-    from export.pipeline import ExportSettings, Texts, export_checkpoint
+    from export.pipeline import export_checkpoint
     from export.report import print_report
+    from export.settings import ExportSettings, Texts
     from export.shortlist import ShortlistSettings
     from lingon.errors import SettingsError
+    from training.batches import drop_long
     from training.checkpoint import load_checkpoint
     from training.config import Corpus
     from training.corpus import Pair, read_pairs, read_training_text
@@ -55,9 +57,12 @@ def export(
     corpus = Corpus(source=gate_data[0], target=gate_data[1]) if gate_data else loaded.config.data.valid
     pairs = [pair for pair in read_pairs(corpus) if pair.source and pair.target]
     longest = loaded.config.data.max_tokens
-    fitting = [pair for pair in pairs if len(loaded.tokenizer.encode_source(pair.source)) <= longest]
-    if not fitting:
-        raise SettingsError(f"{corpus.files()[0]}: no sentence to prove parity on")
+    readable = [pair for pair in pairs if len(loaded.tokenizer.encode_source(pair.source)) <= longest]
+    if not readable:
+        raise SettingsError(
+            f"{corpus.files()[0]}: no sentence to prove parity on: of {len(pairs):,} pairs none has at most "
+            f"data.max_tokens = {longest} source tokens"
+        )
     settings = ExportSettings(
         precisions=tuple(name.strip() for name in precision.split(",")),
         shortlist=ShortlistSettings() if shortlist else None,
@@ -66,6 +71,7 @@ def export(
         length_penalty=length_penalty,
         alignment_layer=alignment_layer,
         parity_sentences=parity_sentences,
+        gate_sentences=gate_sentences,
         card=_text(card) if card else "",
         attachments=tuple(attach or ()),
     )
@@ -73,8 +79,9 @@ def export(
     if settings.reads_training_text:
         data = loaded.config.data
         given = [Corpus(source=train_data[0], target=train_data[1])] if train_data else data.train
-        training = read_training_text(data.model_copy(update={"train": given})).epoch()
-    texts = Texts(fitting[:gate_sentences], training)
+        text = read_training_text(data.model_copy(update={"train": given}))
+        training = drop_long(text, loaded.tokenizer, longest).epoch()  # what the model has not learned from, nor can
+    texts = Texts(readable[: max(gate_sentences, parity_sentences)], training)
     bundle = export_checkpoint(loaded, folder, texts, settings, say=lambda line: typer.echo(line, err=True))
     print_report(bundle)
 

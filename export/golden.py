@@ -1,74 +1,82 @@
 """Golden sentences for a bundle: some real ones, with what each precision for the CPU makes of them.
 
 A bundle is refused where one of them comes out otherwise, and other processors add up in another order. So sentences
-are taken whose decisions are clear: every precision and both searches agree on them, and the next best translation is
-far behind. Between a processor with AVX-512 and VNNI and one with neither, int8 moved the distance of the two best of
-200 sentences by 6e-7 at most; of the sentences that are taken it is about 0.1.
+are taken whose decisions are clear: every precision and both searches, greedy and beam, agree on them, and the next
+best translation is far behind. Between a processor with AVX-512 and VNNI and one with neither, int8 moved the distance
+of the two best of 200 sentences by 6e-7 at most; of the sentences that are taken it is about 0.1.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from lingon.bundle import Bundle
 from lingon.golden import Golden
 from lingon.translation.v1 import translation_pb2 as pb
 from serving.golden import translate
-from serving.onnx_runner import load_runner
+from serving.onnx_runner import OnnxRunner
 
 SENTENCES = 20
 POOL = 200  # sentences that are looked at; of these the longer half, for the shortest prove little
+MARGIN = 1e-3  # of scores, between the best and the next: a thousand times what another processor moved
 
 
 @dataclass(frozen=True, slots=True)
 class _Found:
     """What one precision makes of one sentence.
 
-    text: with the bundle's defaults; clear: how far the next best translation is behind, below 0 where searches differ
+    text: with beam search; margin: how far the next best translation is behind, below 0 where greedy search differs
     """
 
     text: str
-    clear: float
+    margin: float
 
 
 def golden_sentences(
-    bundle: Bundle, precisions: Sequence[str], texts: Sequence[str], say: Callable[[str], None] = lambda line: None
-) -> Golden:
-    """The clearest of the first texts, in their order, translated by the serving engine.
+    bundle: Bundle,
+    runners: Mapping[str, OnnxRunner],
+    texts: Sequence[str],
+    say: Callable[[str], None] = lambda line: None,
+) -> Golden | None:
+    """The clearest of the first texts, in their order, translated by the serving engine; None where none is clear.
 
-    precisions: those for the CPU; on cards results differ from card to card
+    runners: the graphs of the precisions for the CPU; on cards results differ from card to card
     """
     pool = list(dict.fromkeys(texts))[:POOL]
-    found = {name: _translated(bundle, name, pool) for name in precisions}
+    found = {name: _translated(bundle, runner, pool) for name, runner in runners.items()}
     fitting = [place for place in range(len(pool)) if all(column[place] is not None for column in found.values())]
     longer = sorted(fitting, key=lambda place: -len(pool[place]))[: max(len(fitting) // 2, SENTENCES)]
-    clear = {place: _clear([column[place] for column in found.values()]) for place in longer}
-    chosen = sorted(sorted(longer, key=lambda place: -clear[place])[:SENTENCES])
-    assert chosen, "gates are run on sentences that fit"
-    say(f"{len(chosen)} golden sentences: the closest decision is {min(map(clear.__getitem__, chosen)):.2f} apart")
+    margins = {place: _margin([column[place] for column in found.values()]) for place in longer}
+    clear = [place for place in longer if margins[place] >= MARGIN]
+    chosen = sorted(sorted(clear, key=lambda place: -margins[place])[:SENTENCES])
+    if not chosen:
+        say(f"no golden sentences: of {len(longer)} none is translated alike by all by a margin of {MARGIN}")
+        return None
+    say(f"{len(chosen)} golden sentences: the closest decision is {min(map(margins.__getitem__, chosen)):.2g} apart")
     return Golden(
         tuple(pool[place] for place in chosen),
         {name: tuple(one.text for place in chosen if (one := column[place])) for name, column in found.items()},
     )
 
 
-def _translated(bundle: Bundle, precision: str, texts: Sequence[str]) -> list[_Found | None]:
+def _translated(bundle: Bundle, runner: OnnxRunner, texts: Sequence[str]) -> list[_Found | None]:
     """What a precision makes of each text; None where it is too long."""
-    runner, manifest = load_runner(bundle, precision, threads=0), bundle.manifest
-    beam_size = min(max(manifest.defaults.beam_size, 2), manifest.limits.max_beam_size)
+    defaults, limits = bundle.manifest.defaults, bundle.manifest.limits
+    beam_size = min(max(defaults.beam_size, 2), limits.max_beam_size)
     rivals = pb.DecodingOptions(beam_size=beam_size, num_hypotheses=min(beam_size, 2))
-    plain, beams = (translate(bundle, runner, texts, options) for options in (pb.DecodingOptions(), rivals))
-    return [None if one.status.code else _found(one, two) for one, two in zip(plain, beams, strict=True)]
+    searches = (pb.DecodingOptions(beam_size=1, num_hypotheses=1), rivals)
+    greedy, beams = (translate(bundle, runner, texts, options) for options in searches)
+    return [None if one.status.code else _found(one, two) for one, two in zip(greedy, beams, strict=True)]
 
 
-def _found(plain: pb.TextResult, beam: pb.TextResult) -> _Found:
-    text, best, *others = plain.hypotheses[0].text, *beam.hypotheses
-    apart = best.score - max((other.score for other in others), default=best.score)
-    return _Found(text, apart if best.text == text else -1.0)
+def _found(greedy: pb.TextResult, beam: pb.TextResult) -> _Found:
+    best, *others = beam.hypotheses
+    margin = best.score - max((other.score for other in others), default=best.score)
+    return _Found(best.text, margin if best.text == greedy.hypotheses[0].text else -1.0)
 
 
-def _clear(column: Sequence[_Found | None]) -> float:
-    """How clear a sentence is over all precisions."""
+def _margin(column: Sequence[_Found | None]) -> float:
+    """That of a sentence over all precisions."""
     found = [one for one in column if one is not None]
-    return min(one.clear for one in found) if len({one.text for one in found}) == 1 else -1.0
+    return min(one.margin for one in found) if len({one.text for one in found}) == 1 else -1.0

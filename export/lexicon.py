@@ -131,9 +131,7 @@ def _chunks(source: _Text, target: _Text, target_vocab: int, chunk_links: int) -
         first = last
 
 
-def _links(
-    source: _Text, sentences: NDArray[np.int32], target_ids: NDArray[np.int32], target_vocab: int
-) -> _Links:
+def _links(source: _Text, sentences: NDArray[np.int32], target_ids: NDArray[np.int32], target_vocab: int) -> _Links:
     """The links of some target tokens; sentences: where each stands."""
     source_lengths = source.lengths[sentences]
     tokens = np.repeat(np.arange(len(sentences)), source_lengths)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -11,30 +11,31 @@ import numpy as np
 from export.parity import check_tensors, check_tokens, engine_search
 from export.precisions import KINDS
 from export.quality import check_quality
+from export.settings import ExportSettings
 from lingon.bundle import Bundle, Precision
-from serving.onnx_runner import CPU, OnnxRunner, load_runner
+from serving.onnx_runner import CPU, OnnxRunner
 from training.checkpoint import Checkpoint
 from training.corpus import Pair
 
 NOT_ON_CUDA = "not run on cuda"
-BEAM_SIZE = 4  # of every comparison but greedy's own
+BEAM_SIZE = 4  # for equal tokens, where the default is greedy search
 
 
 @dataclass(slots=True)
 class Proof:
     """What is proven of a bundle against the checkpoint that it was made of.
 
-    trial: the bundle, each precision of it on a provider that is here
-    pairs: held-out text; tokens are compared on the first `parity_sentences` of it, scores on all
+    trial: the bundle, each precision of it on a provider that is here; runners: its graphs
+    pairs: held-out text
+    settings: on how much of that tokens are compared, and scores
     """
 
     checkpoint: Checkpoint
     trial: Bundle
+    runners: Mapping[str, OnnxRunner]
     pairs: Sequence[Pair]
-    parity_sentences: int
-    length_penalty: float
+    settings: ExportSettings
     say: Callable[[str], None]
-    _runners: dict[str, OnnxRunner] = field(default_factory=dict)
     _translations: dict[tuple[str, bool], list[str]] = field(default_factory=dict)
 
     def precision(self, name: str) -> Precision:
@@ -57,38 +58,37 @@ class Proof:
         return {name: self._quality(name, shortlist=True) for name in served}
 
     def _tensors(self, name: str) -> dict[str, Any]:
-        report = check_tensors(self.checkpoint.model, self._runner(name), np.dtype(KINDS[name].dtype).name)
+        report = check_tensors(self.checkpoint.model, self.runners[name], np.dtype(KINDS[name].dtype).name)
         self.say(f"{name}: {report.shapes} shapes compared on {self.trial.manifest.precisions[name].provider}")
         return asdict(report)
 
     def _tokens(self) -> dict[str, Any]:
-        texts = [pair.source for pair in self.pairs[: self.parity_sentences]]
+        texts = [pair.source for pair in self.pairs[: self.settings.parity_sentences]]
         report: dict[str, Any] = {"sentences": len(texts)}
-        for beam_size, penalty in ((1, 0.0), (BEAM_SIZE, self.length_penalty)):
-            model, runner = self.checkpoint.model, self._runner("fp32")
+        beam_size = self.settings.beam_size
+        wide = beam_size if beam_size > 1 else min(BEAM_SIZE, self.settings.max_beam_size)
+        for beam_size, penalty in ((1, 0.0), (wide, self.settings.length_penalty)):
+            model, runner = self.checkpoint.model, self.runners["fp32"]
             tokens = check_tokens(model, runner, self.checkpoint.tokenizer, texts, beam_size, penalty)
             report["greedy" if beam_size == 1 else f"beam {beam_size}"] = asdict(tokens)
-            self.say(f"fp32: beam size {beam_size}: {tokens.identical} of {tokens.sentences} sentences identical")
+            self.say(f"fp32: beam size {beam_size}: {tokens}")
         return report
 
     def _quality(self, name: str, *, shortlist: bool) -> dict[str, Any]:
         what = f"{name} with shortlist" if shortlist else name
         exact = self._translated("fp32", shortlist=False)
-        report = check_quality(
-            what, self._translated(name, shortlist=shortlist), exact, [pair.target for pair in self.pairs]
-        )
+        found = self._translated(name, shortlist=shortlist)
+        report = check_quality(what, found, exact, [pair.target for pair in self.pairs[: len(exact)]])
         self.say(f"{what}: BLEU {report['bleu']:.2f}, fp32 {report['fp32_bleu']:.2f}, {report['sentences']} sentences")
         return report
 
     def _translated(self, name: str, *, shortlist: bool) -> list[str]:
+        """By the search that is the bundle's default."""
         if (name, shortlist) not in self._translations:
-            tokenizer = self.checkpoint.tokenizer
-            sources = [tuple(tokenizer.encode_source(pair.source)) for pair in self.pairs]
-            found = engine_search(self._runner(name), sources, BEAM_SIZE, self.length_penalty, shortlist=shortlist)
+            tokenizer, settings = self.checkpoint.tokenizer, self.settings
+            sources = [tuple(tokenizer.encode_source(pair.source)) for pair in self.pairs[: settings.gate_sentences]]
+            found = engine_search(
+                self.runners[name], sources, settings.beam_size, settings.length_penalty, shortlist=shortlist
+            )
             self._translations[name, shortlist] = [tokenizer.decode(best.tokens) for best, *_ in found]
         return self._translations[name, shortlist]
-
-    def _runner(self, name: str) -> OnnxRunner:
-        if name not in self._runners:
-            self._runners[name] = load_runner(self.trial, name, threads=0)
-        return self._runners[name]

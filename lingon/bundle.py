@@ -81,6 +81,7 @@ Size = Annotated[int, Within(1, 2**20)]
 Varying = Annotated[str, Like("source_length|capacity", "a size, source_length or capacity")]
 Tokens = Annotated[int, Within(1, 2**15)]
 Beams = Annotated[int, Within(1, 128)]
+Penalty = Annotated[float, Within(0, 10)]
 Place = Annotated[int, Within(0, 1023)]
 
 
@@ -142,7 +143,7 @@ class Defaults:
 
     beam_size: Beams = 1
     num_hypotheses: Beams = 1
-    length_penalty: Annotated[float, Within(0, 10)] = 1.0
+    length_penalty: Penalty = 1.0
     shortlist: bool = False
 
 

@@ -13,9 +13,11 @@ import grpc
 import pytest
 import torch
 
+import export.golden
 import export.quality
-from export.golden import SENTENCES, golden_sentences
-from export.pipeline import ExportSettings, Texts, export_checkpoint
+from export.golden import MARGIN, SENTENCES, golden_sentences
+from export.pipeline import export_checkpoint
+from export.settings import ExportSettings, Texts
 from lingon.admin.v1 import admin_pb2 as admin_pb
 from lingon.admin.v1 import admin_pb2_grpc as admin_grpc
 from lingon.bundle import GOLDEN, Bundle, write_bundle
@@ -25,6 +27,7 @@ from lingon.translation.v1 import translation_pb2 as pb
 from lingon.translation.v1 import translation_pb2_grpc as pb_grpc
 from serving.loading import load_translator
 from serving.local import LocalTranslator
+from serving.onnx_runner import load_runner
 from serving.scheduler import EngineLimits
 from serving.server import Server
 from serving.settings import Settings
@@ -35,14 +38,21 @@ from training.model import Transformer
 FP32 = ExportSettings(precisions=("fp32",), shortlist=None, parity_sentences=2)
 
 
-def exported(checkpoint: Checkpoint, pairs: list[Pair], folder: Path, seed: int) -> Bundle:
-    """The next version, of a model with other weights for every seed."""
+def decided(model: Transformer, gain: float = 20) -> Transformer:
+    """The model with random weights that make it say various things, and with a large gain sure of most of them."""
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+        for parameter in model.decoder_norm.parameters():
+            parameter.mul_(gain)
+    return model
+
+
+def exported(checkpoint: Checkpoint, pairs: list[Pair], folder: Path, seed: int, gain: float = 20) -> Bundle:
+    """The next version, of a model with other weights for every seed; gain: see `decided`."""
     torch.manual_seed(seed)
     tokenizer = checkpoint.tokenizer
-    model = Transformer(checkpoint.config.model, tokenizer.source_vocab, tokenizer.target_vocab).eval()
-    with torch.no_grad():
-        for parameter in model.parameters():  # enough for what it says to vary
-            parameter += 0.1 * torch.randn_like(parameter)
+    model = decided(Transformer(checkpoint.config.model, tokenizer.source_vocab, tokenizer.target_vocab).eval(), gain)
     return export_checkpoint(replace(checkpoint, model=model), folder, Texts(pairs[:40]), FP32)
 
 
@@ -73,33 +83,62 @@ def test_an_export_writes_what_each_precision_for_the_cpu_says(
         monkeypatch.setattr(export.quality, bound, 100)  # a model that has learned nothing says anything
     lines: list[str] = []
     settings = ExportSettings(parity_sentences=2)
+    decided(checkpoint.model, gain=5)
     bundle = export_checkpoint(checkpoint, tmp_path / "digits", Texts(pairs[:40], pairs), settings, lines.append)
     golden = golden_of(bundle)
-    assert len(golden.sentences) == SENTENCES
+    assert 0 < len(golden.sentences) <= SENTENCES
     assert set(golden.translations) == {"fp32", "int8"}
     assert set(golden.sentences) <= {pair.source for pair in pairs[:40]}
     for precision, expected in golden.translations.items():
         with LocalTranslator(bundle.folder, precision=precision) as translator:
             reply = translator.translate(pb.TranslateRequest(texts=golden.sentences))
         assert [result.hypotheses[0].text for result in reply.results] == list(expected)
-    assert any(line.startswith(f"{SENTENCES} golden sentences: the closest decision is ") for line in lines)
+    assert any(line.startswith(f"{len(golden.sentences)} golden sentences: the closest decision is ") for line in lines)
     load(bundle)
 
 
-def test_the_clearest_sentences_are_taken_each_once_and_in_their_order(bundle: Bundle, pairs: list[Pair]) -> None:
+def test_the_clearest_sentences_are_taken_each_once_and_in_their_order(
+    checkpoint: Checkpoint, pairs: list[Pair], tmp_path: Path
+) -> None:
+    bundle = exported(checkpoint, pairs, tmp_path / "models" / "digits", seed=1, gain=3)
     texts = [pair.source for pair in pairs[:60]]
-    golden = golden_sentences(bundle, ["fp32"], [*texts, *texts, "1 " * 200])
+    runners = {"fp32": load_runner(bundle, "fp32", threads=1)}
+    golden = golden_sentences(bundle, runners, [*texts, *texts, "1 " * 200])
+    assert golden is not None
     assert list(golden.sentences) == [text for text in texts if text in golden.sentences]
-    options = pb.DecodingOptions(beam_size=4, num_hypotheses=2)
     with LocalTranslator(bundle.folder) as translator:
-        reply = translator.translate(pb.TranslateRequest(texts=texts, options=options))
+        beam, greedy = (
+            translator.translate(pb.TranslateRequest(texts=texts, options=options)).results
+            for options in (pb.DecodingOptions(beam_size=4, num_hypotheses=2), pb.DecodingOptions(beam_size=1))
+        )
     apart = {
-        text: result.hypotheses[0].score - result.hypotheses[1].score
-        for text, result in zip(texts, reply.results, strict=True)
+        text: one.hypotheses[0].score - one.hypotheses[1].score
+        for text, one, other in zip(texts, beam, greedy, strict=True)
+        if one.hypotheses[0].text == other.hypotheses[0].text
     }
+    assert set(golden.sentences) <= apart.keys() < set(texts), "both searches agree on them, and not on all"
     longer = sorted(texts, key=lambda text: -len(text))[:30]
     least = min(apart[text] for text in golden.sentences)
-    assert all(apart[text] <= least for text in longer if text not in golden.sentences)
+    assert least >= MARGIN
+    assert all(apart.get(text, 0) <= max(least, MARGIN) for text in longer if text not in golden.sentences)
+
+
+@pytest.mark.parametrize("by", ["precision", "margin"])
+def test_what_is_translated_unlike_or_nearly_so_is_no_golden_sentence(
+    bundle: Bundle, checkpoint: Checkpoint, pairs: list[Pair], tmp_path: Path, by: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With none left there are none, which is said."""
+    runners = {"fp32": load_runner(bundle, "fp32", threads=1)}
+    if by == "precision":
+        other = exported(checkpoint, pairs, tmp_path / "other", seed=3)
+        runners["int8"] = load_runner(other, "fp32", threads=1)
+    else:
+        monkeypatch.setattr(export.golden, "MARGIN", 1e3)
+    lines: list[str] = []
+    assert golden_sentences(bundle, runners, [pair.source for pair in pairs[:40]], lines.append) is None
+    assert lines == [
+        f"no golden sentences: of 20 none is translated alike by all by a margin of {export.golden.MARGIN}"
+    ]
 
 
 def test_other_weights_are_refused_by_the_number_of_the_sentence_without_its_text(
@@ -115,7 +154,7 @@ def test_other_weights_are_refused_by_the_number_of_the_sentence_without_its_tex
         reply = translator.translate(pb.TranslateRequest(texts=golden.sentences))
     said = [result.hypotheses[0].text for result in reply.results]
     first = next(place for place, text in enumerate(said, 1) if text != golden.translations["fp32"][place - 1])
-    told = f"sentence {first} of {SENTENCES} is translated otherwise than at the export, in fp32"
+    told = f"sentence {first} of {len(said)} is translated otherwise than at the export, in fp32"
     assert str(raised.value) == f"{mixed.folder}/golden.json: {told}"
     assert threading.active_count() == before
 
@@ -125,7 +164,7 @@ def test_one_changed_letter_is_found(bundle: Bundle, tmp_path: Path) -> None:
     texts = list(golden.translations["fp32"])
     texts[6] += "."
     altered = replace(golden, translations={"fp32": tuple(texts)})
-    with pytest.raises(BundleError, match=f"sentence 7 of {SENTENCES} is translated otherwise"):
+    with pytest.raises(BundleError, match=f"sentence 7 of {len(texts)} is translated otherwise"):
         load(rewritten(bundle, tmp_path / "altered" / "1", {GOLDEN: altered.to_bytes()}))
 
 

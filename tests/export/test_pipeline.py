@@ -5,20 +5,23 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 import export.parity
+import export.proof
 import export.quality
 from export.parity import check_tokens
-from export.pipeline import ExportSettings, Texts, export_checkpoint
+from export.pipeline import export_checkpoint
 from export.proof import NOT_ON_CUDA
 from export.quality import check_quality
+from export.settings import ExportSettings, Texts
 from export.shortlist import ShortlistSettings
 from lingon.bundle import CARD, open_bundle
-from lingon.errors import CheckpointError, ParityError, SettingsError
-from serving.onnx_runner import load_runner
+from lingon.errors import BundleError, CheckpointError, ParityError, SettingsError
+from serving.onnx_runner import CPU, CUDA, OnnxRunner, load_runner
 from tests.models import random_model, random_runner
 from training.checkpoint import Checkpoint
 from training.corpus import Pair
@@ -54,7 +57,10 @@ def test_an_export_is_a_verified_bundle_that_says_what_was_proven(
     assert any("20 of 20" in line for line in lines)
 
 
-def test_the_next_export_is_the_next_version(checkpoint: Checkpoint, pairs: list[Pair], tmp_path: Path) -> None:
+def test_the_next_export_is_the_next_version_and_nothing_is_written_elsewhere(
+    checkpoint: Checkpoint, pairs: list[Pair], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "nowhere"))
     for version in (1, 2):
         bundle = export_checkpoint(checkpoint, tmp_path / "digits", Texts(pairs[:2]), FP32)
         assert bundle.manifest.version == version
@@ -140,11 +146,143 @@ def test_weights_that_no_graph_could_hold_are_named(
         ({"precisions": ("fp32", "fp8")}, "--precision must be of fp32, fp16, int8; got fp32,fp8"),
         ({"shortlist": None, "shortlist_by_default": True}, "--shortlist-by-default needs --shortlist"),
         ({"beam_size": 9}, "--beam-size must be 1 to 8, got 9"),
+        ({"length_penalty": 11.0}, "--length-penalty must be 0 to 10, got 11.0"),
+        ({"length_penalty": math.nan}, "--length-penalty must be 0 to 10, got nan"),
     ],
 )
 def test_settings_out_of_bounds_are_refused_by_name(values: dict[str, object], message: str) -> None:
     with pytest.raises(SettingsError, match=message):
         ExportSettings(**values)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("folder", "attached", "message"),
+    [
+        ("en de", [], "{}/en de: the name of the model must be a name of letters, digits and . + - _, got en de"),
+        ("file", [], "{}/file: cannot be written below: {}/file is no folder"),
+        ("file/en-de", [], "{}/file/en-de: cannot be written below: {}/file is no folder"),
+        ("en-de", ["x(1).png"], "--attach {}/x(1).png: its name must be the name of a file, got x(1).png"),
+        ("en-de", ["a/x.md", "b/x.md"], "--attach {}/a/x.md and {}/b/x.md: a bundle has room for one of a name"),
+        (
+            "en-de",
+            ["a/MODEL_CARD.md"],
+            "--attach {}/a/MODEL_CARD.md: MODEL_CARD.md is written by the export; --card gives its own part",
+        ),
+        ("en-de", ["more.md"], "--attach {}/more.md: No such file or directory"),
+    ],
+)
+def test_what_cannot_be_published_is_refused_before_anything_is_built(
+    checkpoint: Checkpoint, pairs: list[Pair], tmp_path: Path, folder: str, attached: list[str], message: str
+) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    for name in ("a/x.md", "b/x.md", "a/MODEL_CARD.md", "x(1).png"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"")
+    before, lines = sorted(tmp_path.iterdir()), list[str]()
+    settings = replace(FP32, attachments=tuple(tmp_path / name for name in attached))
+    with pytest.raises(SettingsError) as raised:
+        export_checkpoint(checkpoint, tmp_path / folder, Texts(pairs[:2]), settings, lines.append)
+    assert str(raised.value) == message.replace("{}", str(tmp_path))
+    assert not lines
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_what_a_manifest_refuses_is_refused_before_anything_is_built(
+    checkpoint: Checkpoint, pairs: list[Pair], tmp_path: Path
+) -> None:
+    lines: list[str] = []
+    settings = replace(FP32, output_factor=-1.0)
+    with pytest.raises(
+        BundleError, match=rf"^{tmp_path}/digits/1/manifest\.json: limits\.output_factor must be 0 to 100"
+    ):
+        export_checkpoint(checkpoint, tmp_path / "digits", Texts(pairs[:2]), settings, lines.append)
+    assert not lines
+
+
+def test_without_a_card_half_precision_is_checked_on_the_cpu_and_it_is_said_why(
+    checkpoint: Checkpoint, pairs: list[Pair], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also with the GPU build of onnxruntime, which names its provider whether or not there is a card."""
+    monkeypatch.setattr("onnxruntime.get_available_providers", lambda: [CUDA, CPU])
+    monkeypatch.setattr("ctypes.CDLL", _no_driver)
+    lines: list[str] = []
+    settings = ExportSettings(precisions=("fp16",), shortlist=None, parity_sentences=2)
+    bundle = export_checkpoint(checkpoint, tmp_path / "digits", Texts(pairs[:2]), settings, lines.append)
+    assert bundle.manifest.precisions["fp16"].gate == NOT_ON_CUDA
+    assert "fp16: its gate is not run: there is no NVIDIA driver (libcuda.so.1 is not found)" in lines
+
+
+def _no_driver(name: str) -> None:
+    raise OSError(name)
+
+
+def test_a_bundle_that_no_server_would_load_is_not_published(
+    checkpoint: Checkpoint, pairs: list[Pair], tmp_path: Path
+) -> None:
+    for embedding in (checkpoint.model.source_embedding, checkpoint.model.target_embedding):
+        embedding.positions = embedding.positions[:30]  # fewer than the settings tell
+    with pytest.raises(BundleError, match=r"decoder cannot write limits\.max_target_tokens, 32"):
+        export_checkpoint(checkpoint, tmp_path / "digits", Texts(pairs[:2]), FP32)
+    assert not (tmp_path / "digits").exists()
+
+
+@pytest.mark.parametrize("beam_size", [1, 3])
+def test_gates_search_as_the_bundle_does_by_default_on_as_many_sentences_as_is_said(
+    checkpoint: Checkpoint, pairs: list[Pair], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, beam_size: int
+) -> None:
+    searches: list[tuple[int, int]] = []
+
+    def noted(runner: OnnxRunner, sources: list[tuple[int, ...]], width: int, *rest: Any, **more: Any) -> Any:
+        searches.append((len(sources), width))
+        return export.parity.engine_search(runner, sources, width, *rest, **more)
+
+    monkeypatch.setattr(export.proof, "engine_search", noted)
+    for bound in ("MAX_BLEU_LOSS", "MAX_CHRF_LOSS"):
+        monkeypatch.setattr(export.quality, bound, 100)
+    settings = ExportSettings(precisions=("int8",), shortlist=None, beam_size=beam_size, parity_sentences=4)
+    settings, lines = replace(settings, gate_sentences=3), list[str]()
+    bundle = export_checkpoint(checkpoint, tmp_path / "digits", Texts(pairs[:6], pairs), settings, lines.append)
+    assert searches == [(3, beam_size), (3, beam_size)]
+    report = bundle.manifest.precisions["fp32"].report
+    assert report["sentences"] == 4
+    assert {"greedy", "beam 4" if beam_size == 1 else "beam 3"} < report.keys()
+    assert not any(line.startswith("held-out text") for line in lines)
+
+
+def test_fewer_sentences_than_asked_for_are_told(checkpoint: Checkpoint, pairs: list[Pair], tmp_path: Path) -> None:
+    lines: list[str] = []
+    settings = replace(FP32, parity_sentences=500)
+    export_checkpoint(checkpoint, tmp_path / "digits", Texts(pairs[:2]), settings, lines.append)
+    assert lines[0] == "held-out text: 2 sentences, not 500, to compare tokens on"
+
+
+def test_a_pair_longer_than_the_model_reads_measures_no_range(
+    checkpoint: Checkpoint, pairs: list[Pair], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for bound in ("MAX_BLEU_LOSS", "MAX_CHRF_LOSS"):
+        monkeypatch.setattr(export.quality, bound, 100)
+    long = Pair("1 " * 40 + "2", "2" + " 1" * 40)
+    settings = ExportSettings(precisions=("int8",), shortlist=None, parity_sentences=2)
+    digests = []
+    for name, training in (("with", [*pairs[:9], long]), ("without", pairs[:9])):
+        bundle = export_checkpoint(checkpoint, tmp_path / name, Texts(pairs[:2], training), settings)
+        digests.append(bundle.manifest.checksums["int8/decoder.onnx"])
+    assert digests[0] == digests[1]
+
+
+def test_of_few_sentences_one_may_be_a_toss_up(
+    checkpoint: Checkpoint, pairs: list[Pair], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bundle = export_checkpoint(checkpoint, tmp_path / "digits", Texts(pairs[:2]), FP32)
+    runner = load_runner(bundle, "fp32", threads=1)
+    with torch.no_grad():  # all come out otherwise
+        checkpoint.model.target_embedding.pieces.weight += 0.5 * torch.randn_like(checkpoint.model.output.weight)
+    monkeypatch.setattr(export.parity, "_is_toss_up", lambda *_: True)
+    texts = [pair.source for pair in pairs[:2]]
+    report = check_tokens(checkpoint.model, runner, checkpoint.tokenizer, texts[:1], 4, 1.0)
+    assert str(report) == "0 of 1 sentences identical, 1 toss-ups (at most 1)"
+    with pytest.raises(ParityError, match="2 of 2 sentences are toss-ups, at most 1 may be; the first is"):
+        check_tokens(checkpoint.model, runner, checkpoint.tokenizer, texts, 4, 1.0)
 
 
 def test_the_alignment_layer_must_exist(checkpoint: Checkpoint, pairs: list[Pair], tmp_path: Path) -> None:

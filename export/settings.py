@@ -1,0 +1,79 @@
+"""What is exported, how it is proven, and the text for both."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, get_args
+
+from export.precisions import KINDS
+from export.shortlist import ShortlistSettings
+from lingon.bundle import Penalty
+from lingon.errors import SettingsError
+from training.corpus import Pair
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ExportSettings:
+    """What is exported, and what of it is declared."""
+
+    precisions: tuple[str, ...] = tuple(KINDS)  # fp32 is always there: the others are measured against it
+    shortlist: ShortlistSettings | None = field(default_factory=ShortlistSettings)
+    shortlist_by_default: bool = False  # whether a request that does not say decodes with it
+    beam_size: int = 4
+    length_penalty: float = 1.0
+    max_beam_size: int = 8
+    output_factor: float = 2.0
+    output_extra: int = 16
+    alignment_layer: int | None = None  # the last but one where nothing is said
+    parity_sentences: int = 500  # of the held-out text, from the first: for equal tokens
+    gate_sentences: int = 2500  # likewise, for the scores of what is lossy
+    calibration_sentences: int = 500
+    card: str = ""  # text of the model card's own part
+    attachments: tuple[Path, ...] = ()  # files that go beside the card, such as its pictures
+
+    def __post_init__(self) -> None:
+        unknown = [name for name in self.precisions if name not in KINDS]
+        if unknown:
+            raise SettingsError(f"--precision must be of {', '.join(KINDS)}; got {','.join(self.precisions)}")
+        demand(Penalty, self.length_penalty, "--length-penalty")
+        if not 1 <= self.beam_size <= self.max_beam_size:
+            raise SettingsError(f"--beam-size must be 1 to {self.max_beam_size}, got {self.beam_size}")
+        if self.shortlist_by_default and self.shortlist is None:
+            raise SettingsError("--shortlist-by-default needs --shortlist")
+
+    @property
+    def ordered(self) -> list[str]:
+        """The precisions to build, fp32 first."""
+        return [name for name in KINDS if name == "fp32" or name in self.precisions]
+
+    @property
+    def compared(self) -> dict[str, int]:
+        """What gates compare, and on how many sentences."""
+        lossy = self.shortlist is not None or self.ordered != ["fp32"]
+        return {"tokens": self.parity_sentences} | ({"scores": self.gate_sentences} if lossy else {})
+
+    @property
+    def reads_training_text(self) -> bool:
+        """Whether an export needs the text that the model has learned from."""
+        return self.shortlist is not None or any(KINDS[name].quantised for name in self.precisions)
+
+
+@dataclass(frozen=True, slots=True)
+class Texts:
+    """Real text that an export works with.
+
+    held_out: what gates are run on, every source no longer than the model reads
+    training: what the model has learned from, for ranges and the shortlist
+    """
+
+    held_out: Sequence[Pair]
+    training: Sequence[Pair] = ()
+
+
+def demand(kind: Any, value: object, what: str) -> None:
+    """Raise SettingsError where a value is not as `kind`, one of the annotated types of lingon.bundle, declares it."""
+    _, rule = get_args(kind)
+    if wanted := rule.demands(value):
+        raise SettingsError(f"{what} must be {wanted}, got {value}")

@@ -1,0 +1,47 @@
+"""The verb `export`: what it takes from the checkpoint's own text, and what it says where there is none."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import export.quality
+from export.cli import export as verb
+from lingon.bundle import open_bundle
+from lingon.errors import SettingsError
+from training.checkpoint import Checkpoint, save_checkpoint
+
+LONG = "1 " * 30
+
+
+@pytest.fixture
+def saved(checkpoint: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The checkpoint on disk; its training text ends with a pair that is longer than data.max_tokens."""
+    for bound in ("MAX_BLEU_LOSS", "MAX_CHRF_LOSS"):
+        monkeypatch.setattr(export.quality, bound, 100)  # a model that has learned nothing says anything
+    for side in ("source", "target"):
+        with (tmp_path / "text" / f"train.{side}").open("a") as file:
+            file.write(f"{LONG}\n")
+    given = replace(checkpoint, folder=tmp_path / "saved")
+    save_checkpoint(given.folder, given.config, given.tokenizer, given.model, given.progress)
+    return given.folder
+
+
+def test_ranges_and_shortlist_are_learned_from_what_the_model_has_learned_from(
+    saved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    verb(saved, tmp_path / "digits", precision="int8", parity_sentences=7, gate_sentences=2, beam_size=2)
+    assert "shortlist: 200 of 200 sentence pairs" in capsys.readouterr().err
+    manifest = open_bundle(tmp_path / "digits").manifest
+    assert manifest.precisions["fp32"].report["sentences"] == 7
+    assert manifest.precisions["int8"].report["quality"]["sentences"] == 2
+
+
+def test_text_that_no_gate_can_be_run_on_is_named_with_the_bound(saved: Path, tmp_path: Path) -> None:
+    (tmp_path / "long").write_text(f"{LONG}\n")
+    given = (tmp_path / "long", tmp_path / "long")
+    told = "no sentence to prove parity on: of 1 pairs none has at most data.max_tokens = 20 source tokens"
+    with pytest.raises(SettingsError, match=f"^{tmp_path}/long: {told}$"):
+        verb(saved, tmp_path / "digits", gate_data=given)
