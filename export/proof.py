@@ -12,7 +12,7 @@ from export.parity import check_tensors, check_tokens, engine_search
 from export.precisions import KINDS
 from export.quality import check_quality
 from export.settings import ExportSettings
-from lingon.bundle import Bundle, Precision
+from lingon.bundle import PASSED, Bundle, Precision
 from serving.onnx_runner import CPU, OnnxRunner
 from training.checkpoint import Checkpoint
 from training.corpus import Pair
@@ -50,7 +50,7 @@ class Proof:
             return Precision(kind.provider, NOT_ON_CUDA, entry.weights, {**report, "checked_on": entry.provider})
         else:
             report["quality"] = self._quality(name, shortlist=False)
-        return replace(entry, gate="passed", report=report)
+        return replace(entry, gate=PASSED, report=report)
 
     def shortlist(self) -> dict[str, Any]:
         """Scores of every precision for the CPU with the shortlist; raises ParityError where they are too low."""

@@ -44,6 +44,7 @@ FORMAT = 2
 MANIFEST, CARD = "manifest.json", "MODEL_CARD.md"
 ENCODER, DECODER, SCORER = "encoder.onnx", "decoder.onnx", "scorer.onnx"
 OUTPUT_ROWS, DECODER_SHORTLIST = "output_rows.onnx", "decoder_shortlist.onnx"
+PASSED = "passed"  # the gate of a precision
 WEIGHTS, SHORTLIST, GOLDEN = "weights", "shortlist.npz", "golden.json"
 
 SOURCE_IDS, SOURCE_LENGTHS = "source_ids", "source_lengths"  # (batch, source_length), (batch)
@@ -152,7 +153,7 @@ class Precision:
     """One set of graphs.
 
     provider: the onnxruntime provider that it is built for
-    gate: "passed", or why it was not run
+    gate: PASSED, or why it was not run
     weights: the files below WEIGHTS that its graphs read, by the names that the graphs know them by
     """
 

@@ -10,7 +10,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from lingon.bundle import is_bundle, open_bundle
+from lingon.bundle import PASSED, is_bundle, open_bundle
 from lingon.errors import BundleError
 from serving import cuda
 from serving.cores import granted_cores, usable_cores
@@ -68,7 +68,10 @@ def _model(path: Path) -> dict[str, Any]:
         bundle.verify()
     except BundleError as error:
         return {"path": str(path), "label": None, "precisions": None, "problem": str(error)}
-    precisions = ", ".join(f"{name} ({entry.provider})" for name, entry in bundle.manifest.precisions.items())
+    precisions = ", ".join(
+        f"{name} ({entry.provider}{'' if entry.gate == PASSED else f', gate {entry.gate}'})"
+        for name, entry in bundle.manifest.precisions.items()
+    )
     return {"path": str(path), "label": bundle.label, "precisions": precisions, "problem": None}
 
 

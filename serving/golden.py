@@ -19,25 +19,38 @@ from serving.translator import Translator
 
 logger = logging.getLogger(__name__)
 
+EXACT = "fp32"
+MOST_UNLIKE = 0.25  # of sentences whose decisions are clear; what is broken translates none of them alike
+
 
 def prove(bundle: Bundle, runner: Runner, precision: str, workers: int = 1) -> None:
     """Translate the golden sentences of a bundle; raises BundleError where one comes out otherwise than at its export.
 
-    Bundles of earlier exports have none, and neither have precisions for cards, whose results differ from card to card.
+    Bundles of earlier exports have none. Precisions for cards have no translations of their own, as results differ from
+    card to card: most of theirs have to be those of EXACT, which they stand for. Where no card was at hand at the
+    export it is the first that anybody sees of them.
     """
     golden = None
     if GOLDEN in bundle.manifest.checksums:
         golden = Golden.from_bytes(bundle.read(GOLDEN), bundle.folder / GOLDEN)
-    if golden is None or precision not in golden.translations:
+    expected = golden.translations.get(precision, golden.translations.get(EXACT)) if golden else None
+    if golden is None or expected is None:
         event(logger, logging.INFO, "no golden sentences", model=bundle.label, precision=precision)
         return
     found = translate(bundle, runner, golden.sentences, pb.DecodingOptions(), workers)
-    for number, (result, expected) in enumerate(zip(found, golden.translations[precision], strict=True), 1):
-        if result.status.code or result.hypotheses[0].text != expected:
-            raise BundleError(
-                f"{bundle.folder / GOLDEN}: sentence {number} of {len(found)} is translated otherwise than at the "
-                f"export, in {precision}"
-            )
+    pairs = enumerate(zip(found, expected, strict=True), 1)
+    unlike = [place for place, (one, text) in pairs if one.status.code or one.hypotheses[0].text != text]
+    if precision in golden.translations and unlike:
+        raise BundleError(
+            f"{bundle.folder / GOLDEN}: sentence {unlike[0]} of {len(found)} is translated otherwise than at the "
+            f"export, in {precision}"
+        )
+    most = max(int(MOST_UNLIKE * len(found)), 1)
+    if len(unlike) > most:
+        raise BundleError(
+            f"{bundle.folder / GOLDEN}: {len(unlike)} of {len(found)} sentences are translated otherwise in "
+            f"{precision} than in {EXACT} at the export; at most {most} may be"
+        )
 
 
 def translate(

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 
-from lingon.bundle import Bundle, is_bundle, open_bundle
+from lingon.bundle import PASSED, Bundle, is_bundle, open_bundle
 from lingon.errors import BundleError, SettingsError
 from serving import fit
 from serving.aside import gently
 from serving.cores import engines_by_default, threads_for
-from serving.device import choose
+from serving.device import Choice, choose
 from serving.engine import Engine
 from serving.faults import Faults, FaultyRunner
 from serving.golden import prove
+from serving.logs import event
 from serving.observer import Observer
 from serving.onnx_runner import CPU, load_runner
 from serving.scheduler import EngineLimits
 from serving.translator import Translator
+
+logger = logging.getLogger(__name__)
 
 
 def bundles(paths: Iterable[Path]) -> list[Bundle]:
@@ -46,11 +50,12 @@ def load_translator(
     threads: cores that each of them computes on, while the others do too; without it they share what there is
     shortlist: whether one is used where a request does not say; None is as the bundle says
     faults: what goes wrong on purpose
-    golden: whether it is proven first that it translates here as at its export
+    golden: whether it is proven first that it translates here as at its export, or nearly so on a card
     beside: whether others are served meanwhile, who come first
     Raises SettingsError where one is to be used and there is none.
     """
     choice = choose(bundle, device, precision)
+    _warn(bundle, choice)
     gently(bundle.verify, beside)
     if engines is None:
         engines = engines_by_default() if choice.provider == CPU else 1
@@ -76,6 +81,14 @@ def load_translator(
         graph_bytes=runner.graph_bytes,
         shortlist=default if runner.shortlist else None,
     )
+
+
+def _warn(bundle: Bundle, choice: Choice) -> None:
+    """Tell whoever runs this that nobody has proven what is about to serve, which no request and no metric would."""
+    gate = bundle.manifest.precisions[choice.precision].gate
+    if gate != PASSED:
+        told = "this precision has not passed the gate of its export"
+        event(logger, logging.WARNING, told, model=bundle.label, precision=choice.precision, gate=gate)
 
 
 def _folders(path: Path) -> list[Path]:

@@ -17,6 +17,7 @@ import export.golden
 import export.quality
 from export.golden import MARGIN, SENTENCES, golden_sentences
 from export.pipeline import export_checkpoint
+from export.proof import NOT_ON_CUDA
 from export.settings import ExportSettings, Texts
 from lingon.admin.v1 import admin_pb2 as admin_pb
 from lingon.admin.v1 import admin_pb2_grpc as admin_grpc
@@ -27,7 +28,7 @@ from lingon.translation.v1 import translation_pb2 as pb
 from lingon.translation.v1 import translation_pb2_grpc as pb_grpc
 from serving.loading import load_translator
 from serving.local import LocalTranslator
-from serving.onnx_runner import load_runner
+from serving.onnx_runner import CPU, load_runner
 from serving.scheduler import EngineLimits
 from serving.server import Server
 from serving.settings import Settings
@@ -71,8 +72,10 @@ def rewritten(bundle: Bundle, folder: Path, changed: dict[str, bytes]) -> Bundle
     return write_bundle(folder, replace(bundle.manifest, version=int(folder.name)), files | changed)
 
 
-def load(bundle: Bundle) -> None:
-    translator = load_translator(bundle, device="cpu", precision=None, engines=1, limits=EngineLimits(), golden=True)
+def load(bundle: Bundle, precision: str | None = None) -> None:
+    translator = load_translator(
+        bundle, device="cpu", precision=precision, engines=1, limits=EngineLimits(), golden=True
+    )
     translator.engine.stop(0)
 
 
@@ -177,6 +180,36 @@ def test_a_bundle_of_an_earlier_export_has_none_and_loads_with_a_line_in_the_log
         load(earlier)
         load(bundle)
     assert [record.message for record in caplog.records] == ["no golden sentences"]
+
+
+def test_what_passed_no_gate_serves_with_a_warning_and_only_where_it_says_nearly_what_fp32_says(
+    checkpoint: Checkpoint, pairs: list[Pair], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As of half precision where no card was at hand at the export; the CPU stands for the card."""
+    decided(checkpoint.model, gain=5)
+    settings = replace(FP32, precisions=("fp32", "fp16"))
+    made = export_checkpoint(checkpoint, tmp_path / "digits", Texts(pairs[:40]), settings)
+    precisions = made.manifest.precisions
+    here = replace(made.manifest, precisions=precisions | {"fp16": replace(precisions["fp16"], provider=CPU)})
+    half = rewritten(Bundle(made.folder, here), tmp_path / "half" / "1", {})
+    load(half, "fp32")
+    assert not caplog.records
+    load(half, "fp16")
+    (record,) = caplog.records
+    assert (record.levelname, record.message) == ("WARNING", "this precision has not passed the gate of its export")
+    assert vars(record)["fields"] == {"model": "digits/1", "precision": "fp16", "gate": NOT_ON_CUDA}
+    golden = golden_of(half)
+    for wrong, most in ((1, True), (len(golden.sentences), False)):
+        texts = [f"{text}." if place < wrong else text for place, text in enumerate(golden.translations["fp32"])]
+        altered = Golden(golden.sentences, {"fp32": tuple(texts)}).to_bytes()
+        bundle = rewritten(half, tmp_path / f"wrong {wrong}" / "1", {GOLDEN: altered})
+        if most:
+            load(bundle, "fp16")
+        else:
+            with pytest.raises(
+                BundleError, match=rf"{wrong} of {wrong} sentences are translated otherwise in fp16 than"
+            ):
+                load(bundle, "fp16")
 
 
 GOOD = Golden(("1 2",), {"fp32": ("2 1",)})

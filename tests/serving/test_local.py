@@ -162,6 +162,7 @@ def test_doctor_tells_what_works_and_what_is_altered(models: Path, tmp_path: Pat
     findings = json.loads(good.stdout)
     assert good.returncode == 0
     assert findings["models"][0]["label"] == "random/1"
+    assert findings["models"][0]["precisions"] == "fp32 (CPUExecutionProvider, gate random)"
     assert findings["cores"]["usable"] >= 1
     assert "CPUExecutionProvider" in findings["providers"]
     broken = tmp_path / "random" / "1"
