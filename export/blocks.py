@@ -120,7 +120,7 @@ class Blocks:
         source_length); weights have that shape
         """
         graph = self.graph
-        # A masked score is the mask itself, whatever it was: a float has no room for both.
+        # Beside the mask nothing stays of a score in fp32, and little in fp16: the weight is exactly 0 in both.
         scores = graph.op("Add", graph.op("MatMul", query, key), hidden)
         weights = graph.op("Softmax", scores, axis=-1)
         mixed = graph.op("Transpose", graph.op("MatMul", weights, value), perm=[0, 2, 1, 3])

@@ -39,6 +39,7 @@ class WeightFiles:
             self._places[file, name] = (len(target), len(content))
             target += content
         offset, length = self._places[file, name]
+        assert self._files[file][offset : offset + length] == values.tobytes(), f"{file}: two tensors named {name}"
         tensor = TensorProto(name=name, data_type=helper.np_dtype_to_tensor_dtype(values.dtype), dims=values.shape)
         tensor.data_location = TensorProto.EXTERNAL
         for key, value in (("location", file), ("offset", offset), ("length", length)):
@@ -145,7 +146,7 @@ class Graph:
         return outputs
 
     def finish(self) -> bytes:
-        """The checked model file."""
+        """The model file."""
         graph = helper.make_graph(
             self._nodes, self.name, self._inputs, self._outputs, list(self._initializers.values())
         )

@@ -7,6 +7,7 @@ a softmax took 0.4 ms for 32 rows of 32,000 where TopK and a log-sum-exp written
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from onnx import TensorProto
@@ -60,7 +61,7 @@ class OutputLayer:
         """Columns of its logits."""
         return len(self._bias)
 
-    def _kept(self, blocks: Blocks) -> list[tuple[type[np.generic], list[int | str]]]:
+    def _kept(self, blocks: Blocks) -> list[tuple[np.dtype[Any], list[int | str]]]:
         return blocks.products.kept(self._weight.shape[1])
 
     def _normed(self, blocks: Blocks, rows: str) -> str:

@@ -15,7 +15,8 @@ from export.proof import Proof
 from export.settings import ExportSettings, Texts
 from export.shortlist import build_shortlist, measure_coverage
 from lingon import bundle as names
-from lingon.bundle import Bundle, Manifest, Precision, lay_down, publishing, sealed
+from lingon.bundle import Bundle, Manifest, Precision, sealed
+from lingon.publishing import lay_down, publishing
 from serving import cuda, fit
 from serving.onnx_runner import CPU, CUDA, OnnxRunner, load_runner
 from training.batches import fitting

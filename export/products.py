@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -33,7 +33,7 @@ class Products(Protocol):
     def output_rows(self, name: str, weight: np.ndarray, bias: np.ndarray, pieces: str, *, shared: str) -> list[str]:
         """What `product_of_rows` needs of some rows of a weight; pieces: int64 (union). Arguments as in `product`."""
 
-    def kept(self, size: int) -> list[tuple[type[np.generic], list[int | str]]]:
+    def kept(self, size: int) -> list[tuple[np.dtype[Any], list[int | str]]]:
         """Types and shapes of what `output_rows` returns, for a weight (out, size)."""
 
     def product_of_rows(self, name: str, rows: str, chosen: list[str], *, named: str = "") -> str:
@@ -64,9 +64,9 @@ class FloatProducts:
             self.graph.gathered(f"{name}.bias", bias, pieces),
         ]
 
-    def kept(self, size: int) -> list[tuple[type[np.generic], list[int | str]]]:
+    def kept(self, size: int) -> list[tuple[np.dtype[Any], list[int | str]]]:
         """See Products."""
-        return [(np.float32, ["union", size]), (np.float32, ["union"])]
+        return [(self.graph.dtype, ["union", size]), (self.graph.dtype, ["union"])]
 
     def product_of_rows(self, name: str, rows: str, chosen: list[str], *, named: str = "") -> str:
         """See Products."""
@@ -111,9 +111,10 @@ class Int8Products:
             self.graph.gathered(f"{name}.bias", bias, pieces),
         ]
 
-    def kept(self, size: int) -> list[tuple[type[np.generic], list[int | str]]]:
+    def kept(self, size: int) -> list[tuple[np.dtype[Any], list[int | str]]]:
         """See Products."""
-        return [(np.int8, [size, "union"]), (np.float32, ["union"]), (np.float32, ["union"])]
+        wide = np.dtype(np.float32)
+        return [(np.dtype(np.int8), [size, "union"]), (wide, ["union"]), (wide, ["union"])]
 
     def product_of_rows(self, name: str, rows: str, chosen: list[str], *, named: str = "") -> str:
         """See Products."""

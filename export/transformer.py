@@ -1,4 +1,7 @@
-"""The three graphs of a Transformer: encoder, decoder step, scorer. One builder for every provider and precision."""
+"""The graphs of a Transformer: encoder, decoder step, scorer, and the two of a shortlist.
+
+One builder for every provider and precision.
+"""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ import torch
 from export.graph import IR_VERSION, OPSET, Graph, WeightFiles
 from export.parity import check_tensors
 from export.precisions import build, weight_files
-from export.transformer import states
+from export.transformer import TransformerGraphs, states
 from lingon import bundle
 from lingon.bundle import past_name, present_name
 from lingon.errors import ParityError
@@ -167,6 +167,21 @@ def test_precisions_share_the_weights_that_half_precision_holds() -> None:
     model = rounded_to_half(random_model())
     alone, both = (bytes_of_weights(files_of(model, *names)) for names in (("fp16",), ("fp32", "fp16")))
     assert both < 1.4 * alone, "positions and scaled queries stand twice, all else once"
+
+
+def test_rows_of_the_output_layer_are_of_the_type_of_the_arithmetic() -> None:
+    graphs = TransformerGraphs(random_model(), np.float16, WeightFiles())
+    rows = onnx.load_model_from_string(graphs.output_rows()).graph.output
+    read = onnx.load_model_from_string(graphs.decoder_shortlist()).graph.input
+    found = {each.name: each.type.tensor_type.elem_type for each in (*rows, *read) if each.name.startswith("output.")}
+    assert found == dict.fromkeys(("output.0", "output.1"), onnx.TensorProto.FLOAT16)
+
+
+def test_two_tensors_of_one_name_in_a_file_are_a_mistake() -> None:
+    weights = WeightFiles()
+    weights.place("fp32.bin", "bias", np.zeros(4, np.float32))
+    with pytest.raises(AssertionError, match=r"fp32\.bin: two tensors named bias"):
+        weights.place("fp32.bin", "bias", np.ones(4, np.float32))
 
 
 def test_weights_stand_once_in_the_file_whatever_reads_them() -> None:
