@@ -23,6 +23,14 @@ PrecisionOption = Annotated[str | None, typer.Option(help="With a bundle: fp32, 
 TimeoutOption = Annotated[float, typer.Option(min=0.001, help="Seconds for each request, retries included.")]
 BatchOption = Annotated[int, typer.Option(min=1, max=1024, help="Lines of one request, at most.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object a line.")]
+OutputOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--output",
+        help="Write lines here, packed if .gz: to FILE.part, which takes the name when all is done; after a failure "
+        "the lines so far are there, and an earlier file is as it was.",
+    ),
+]
 TokensOption = Annotated[bool, typer.Option("--tokens", help="Show the tokens.")]
 AlignmentOption = Annotated[bool, typer.Option("--alignment", help="Show which word came from which: i-j, from 0.")]
 
@@ -33,7 +41,7 @@ def translate(
     server: ServerOption = None,
     model: ModelOption = None,
     input_file: Annotated[Path | None, typer.Option("--input", help="Read lines from here; plain or .gz.")] = None,
-    output_file: Annotated[Path | None, typer.Option("--output", help="Write lines here.")] = None,
+    output_file: OutputOption = None,
     source: Annotated[str | None, typer.Option(help="Language of the texts, as en.")] = None,
     target: Annotated[str | None, typer.Option(help="Language of the translations, as de.")] = None,
     beam_size: Annotated[int | None, typer.Option(min=1, help="1 is greedy.")] = None,
@@ -109,6 +117,7 @@ def score(
     target: Annotated[Path | None, typer.Option(help="Their translations, line by line.")] = None,
     server: ServerOption = None,
     model: ModelOption = None,
+    output_file: OutputOption = None,
     tokens: Annotated[bool, typer.Option("--tokens", help="Show every token's log-probability.")] = False,
     alignment: AlignmentOption = False,
     as_json: JsonOption = False,
@@ -121,6 +130,7 @@ def score(
 ) -> None:
     """Score given translations: two files, or SOURCE<tab>TARGET lines on standard input; prints log-probabilities."""
     from lingon.linewise import input_pairs, run
+    from lingon.output import check_output
     from lingon.reach import Where
     from lingon.render import Show
     from lingon.work import Scoring
@@ -130,7 +140,9 @@ def score(
     )
     show = Show(tokens=tokens, alignment=alignment)
     work = Scoring({"model": None if where.here else model, "return_alignment": alignment}, show, as_json)
-    if not run(where, input_pairs(source, target), work, None, batch_size, whole=False):
+    if output_file is not None:
+        check_output(output_file, source, target)
+    if not run(where, input_pairs(source, target), work, output_file, batch_size, whole=False):
         raise typer.Exit(1)
 
 

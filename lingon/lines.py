@@ -1,8 +1,10 @@
-"""Lines of text from files, plain or gzip'ed; every error names file and line."""
+"""Lines of text from files, plain or gzip'ed, and from standard input; every error names file and line."""
 
 from __future__ import annotations
 
 import gzip
+import io
+import select
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -36,6 +38,37 @@ def read_parallel(source: Path, target: Path) -> Iterator[tuple[str, str]]:
         yield line, other
     if next(targets, None) is not None:
         raise CorpusError(f"{source}:{number + 1}: ends here, but {target} goes on")
+
+
+def standard_input() -> Iterator[str]:
+    """The lines of standard input; may be read on a thread that nobody waits for."""
+    try:
+        # Not sys.stdin: where a thread waits in its buffer while Python ends, Python aborts.
+        with io.FileIO(0, closefd=False) as file:
+            for number, raw in enumerate(_split(file), start=1):
+                try:
+                    yield raw.rstrip(b"\r\n").decode("utf-8")
+                except UnicodeDecodeError as error:
+                    reason = f"not UTF-8 ({error.reason} at byte {error.start} of the line)"
+                    raise CorpusError(f"standard input:{number}: {reason}") from None
+    except OSError as error:
+        raise CorpusError(f"standard input: {error.strerror}") from None
+
+
+def _split(file: io.FileIO) -> Iterator[bytes]:
+    """The lines of a file without their line feeds, each as soon as it is there."""
+    begun: list[bytes] = []
+    while (chunk := file.read(2**16)) != b"":
+        if chunk is None:  # it was made not to wait, by whoever shares it
+            select.select([file], [], [])
+            continue
+        *whole, rest = chunk.split(b"\n")
+        for line in whole:
+            yield b"".join([*begun, line])
+            begun = []
+        begun.append(rest)
+    if last := b"".join(begun):
+        yield last
 
 
 def _open(path: Path) -> IO[bytes]:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import IO, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from lingon.bulk import batches, in_order
 from lingon.client import Client
 from lingon.errors import CorpusError, LingonError, ServerError, SettingsError
-from lingon.lines import read_lines, read_parallel
+from lingon.lines import read_lines, read_parallel, standard_input
+from lingon.output import check_output, say, writing
 from lingon.reach import Where, connected
 from lingon.results import ScoreResult, TextResult
 
@@ -90,11 +90,11 @@ def input_lines(arguments: Iterable[str], path: Path | None, output: Path | None
     for number, text in enumerate(given, start=1):
         if not _is_utf8(text):
             raise SettingsError(f"argument {number}: not UTF-8")
-    if path is not None and output is not None and output.exists() and path.exists() and path.samefile(output):
-        raise SettingsError(f"--output {output}: is the input")
+    if output is not None:
+        check_output(output, path)
     if given:
         return iter(given)
-    return read_lines(path) if path is not None else _standard_input()
+    return read_lines(path) if path is not None else standard_input()
 
 
 def input_pairs(source: Path | None, target: Path | None) -> Iterator[tuple[str, str]]:
@@ -103,27 +103,7 @@ def input_pairs(source: Path | None, target: Path | None) -> Iterator[tuple[str,
         raise SettingsError("give both --source and --target, or neither and TSV on standard input")
     if source is not None and target is not None:
         return read_parallel(source, target)
-    return _tab_pairs(_standard_input())
-
-
-@contextmanager
-def writing(path: Path | None) -> Iterator[IO[bytes]]:
-    """The file to write to, or standard output; UTF-8 in any locale."""
-    if path is None:
-        sys.stdout.flush()
-        yield sys.stdout.buffer
-    else:
-        with path.open("wb") as file:
-            yield file
-
-
-def _standard_input() -> Iterator[str]:
-    for number, raw in enumerate(sys.stdin.buffer, start=1):
-        try:
-            yield raw.rstrip(b"\r\n").decode("utf-8")
-        except UnicodeDecodeError as error:
-            reason = f"not UTF-8 ({error.reason} at byte {error.start} of the line)"
-            raise CorpusError(f"standard input:{number}: {reason}") from None
+    return _tab_pairs(standard_input())
 
 
 def _tab_pairs(lines: Iterator[str]) -> Iterator[tuple[str, str]]:
@@ -150,12 +130,8 @@ def _tell(number: int, result: TextResult | ScoreResult) -> bool:
     """Says on standard error what a person should know of a line; returns whether it could be answered."""
     if isinstance(result, TextResult):
         for warning in result.warnings:
-            _say(f"line {number}: warning: {warning.message}")
+            say(f"line {number}: warning: {warning.message}")
     if result.error is None or is_empty(result):
         return True
-    _say(f"line {number}: {result.error}")
+    say(f"line {number}: {result.error}")
     return False
-
-
-def _say(message: str) -> None:
-    sys.stderr.write(f"lingon: {message}\n")
