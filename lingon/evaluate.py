@@ -13,6 +13,7 @@ import typer
 from lingon.errors import CorpusError, LingonError, SettingsError
 from lingon.extras import found, needed_by
 from lingon.lines import read_parallel
+from lingon.output import check_output, writing
 from lingon.scoring import Scores, score
 
 
@@ -34,20 +35,24 @@ def evaluate(
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     precision: Annotated[str | None, typer.Option(help="Of a bundle: fp32, fp16, ...")] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many sentences.")] = None,
-    output: Annotated[Path | None, typer.Option(help="File for the translations, one a line.")] = None,
+    output: Annotated[Path | None, typer.Option(help="File for the translations, one a line, packed if .gz.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Score a checkpoint (by the reference search) or a bundle (by the serving engine): BLEU and chrF."""
+    if output is not None:
+        check_output(output, source, target)
     sources, references = _read(source, target, limit)
     settings = {"beam_size": beam_size, "length_penalty": length_penalty, "device": device, "precision": precision}
     start = time.perf_counter()
     hypotheses = _translate(model, sources, **settings)
     seconds = time.perf_counter() - start
-    if output is not None:
-        _write(output, hypotheses)
-    result = Evaluation(len(sources), score(hypotheses, references), len(sources) / seconds)
-    figures = {"model": str(model), "beam_size": beam_size, "length_penalty": length_penalty, **_figures(result)}
-    typer.echo(json.dumps(figures) if as_json else _table(figures))
+    try:  # neither the translations nor their scores are lost where the other cannot be told
+        if output is not None:
+            _write(output, hypotheses)
+    finally:
+        result = Evaluation(len(sources), score(hypotheses, references), len(sources) / seconds)
+        figures = {"model": str(model), "beam_size": beam_size, "length_penalty": length_penalty, **_figures(result)}
+        typer.echo(json.dumps(figures) if as_json else _table(figures))
 
 
 def kind_of(model: Path) -> str:
@@ -80,10 +85,9 @@ def _read(source: Path, target: Path, limit: int | None) -> tuple[list[str], lis
 
 
 def _write(output: Path, hypotheses: list[str]) -> None:
-    try:
-        output.write_text("".join(f"{line}\n" for line in hypotheses), encoding="utf-8")
-    except OSError as error:
-        raise SettingsError(f"--output {output}: {error.strerror}") from None
+    with writing(output) as file:
+        for line in hypotheses:
+            file.write(f"{line}\n".encode())
 
 
 def _figures(result: Evaluation) -> dict[str, Any]:

@@ -39,19 +39,19 @@ class _Part:
         self.lines = 0
 
     def write(self, data: bytes, /) -> None:
-        with self._named():
+        with _named(self._path):
             raw = self._begun()
             (self._packed or raw).write(data)
         self.lines += data.count(b"\n")
 
     def flush(self) -> None:
-        with self._named():
+        with _named(self._path):
             if self._raw is not None and self._packed is None:  # a pause in gzip costs some of what it saves
                 self._raw.flush()
 
     def become(self) -> None:
         """Be whole: take the name, and the mode of what had it."""
-        with self._named():
+        with _named(self._path):
             self._begun()
             self.close()
             if self._path.exists():
@@ -73,13 +73,6 @@ class _Part:
             self._raw = self._part.open("wb")
             self._packed = gzip.GzipFile("", "wb", fileobj=self._raw) if self._path.suffix == ".gz" else None
         return self._raw
-
-    @contextmanager
-    def _named(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise LingonError(f"--output {self._path}: {error.strerror}") from None
 
 
 def part_of(path: Path) -> Path:
@@ -116,7 +109,7 @@ def writing(path: Path | None) -> Iterator[Lines]:
         sys.stdout.flush()
         yield sys.stdout.buffer
     elif not _is_plain(path):  # a pipe or a device: there is no name to take
-        with path.open("wb") as file:
+        with _named(path), path.open("wb") as file:
             yield file
     else:
         check_output(path)
@@ -135,6 +128,14 @@ def _aside(path: Path) -> Iterator[Lines]:
             count = "the first line is" if part.lines == 1 else f"the first {part.lines:,} lines are"
             say(f"{path} is not complete; {count} in {part_of(path)}")
         raise
+
+
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise LingonError(f"--output {path}: {error.strerror}") from None
 
 
 def _is_plain(path: Path) -> bool:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import pytest
 from typer import Typer
 from typer.testing import CliRunner
 
-from lingon.errors import CorpusError, SettingsError
+from lingon.errors import CorpusError, LingonError, SettingsError
 from lingon.evaluate import evaluate, kind_of
 from lingon.scoring import score
 from tests.training.helpers import train, write_config
@@ -45,6 +46,23 @@ def test_a_checkpoint_is_scored_on_a_test_set(run: Path, digits: Path, tmp_path:
     table = run_verb(run, *files, "--limit", 5, "--beam-size", 1)
     assert "bleu_signature" in table
     assert [line.split()[1] for line in table.splitlines() if line.startswith("sentences ")] == ["5"]
+
+
+def test_an_output_is_checked_first_written_whole_and_costs_no_score(
+    run: Path, digits: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    for path in (source, target):
+        path.write_bytes((digits / f"test.{path.name}").read_bytes())
+    for output, why in ((source, "is the input"), (target, "is the input"), (tmp_path / "no" / "out", "No such file")):
+        with pytest.raises(SettingsError, match=why):
+            evaluate(tmp_path / "no model is looked for", source, target, output=output)
+    assert source.read_bytes() == (digits / "test.source").read_bytes()
+    with pytest.raises(LingonError, match="--output /dev/full: No space left"):
+        evaluate(run, source, target, beam_size=1, limit=5, output=Path("/dev/full"))
+    assert "bleu_signature" in capsys.readouterr().out
+    evaluate(run, source, target, beam_size=1, limit=5, output=tmp_path / "out.gz")
+    assert gzip.decompress((tmp_path / "out.gz").read_bytes()).count(b"\n") == 5
 
 
 def test_a_folder_with_a_manifest_or_versions_is_a_bundle_and_any_other_a_checkpoint(tmp_path: Path) -> None:
