@@ -30,6 +30,8 @@ LingonError                     one clear line for a person; exit code 1
 
 from __future__ import annotations
 
+from typing import Any
+
 from google.rpc import code_pb2
 
 
@@ -37,6 +39,16 @@ class LingonError(Exception):
     """Base of all errors raised on purpose; its text is one line that a person can act on."""
 
     exit_code = 1
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Python would call the class with the text alone, which some want more than. A result that holds an error is
+        # copied (dataclasses.asdict), an error of a worker pickled.
+        return _again, (type(self), self.args), self.__dict__
+
+
+def _again(kind: type[LingonError], values: tuple[Any, ...]) -> LingonError:
+    """An error without what its __init__ sets, which comes after."""
+    return kind.__new__(kind, *values)
 
 
 class SettingsError(LingonError):

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import copy
+import inspect
+import pickle
+from dataclasses import asdict
+
 import grpc
 import pytest
 from google.rpc import code_pb2
 
 from lingon import errors
 from lingon.errors import InvalidRequest, LingonError, RequestError, ServerError
+from lingon.results import TextResult
+from serving.status import NotServed
 
 TABLE = {
     "InvalidRequest": "INVALID_ARGUMENT",
@@ -27,6 +34,17 @@ TABLE = {
     "ChangeRefused": "FAILED_PRECONDITION",
     "ChangeUnderWay": "ABORTED",
     "EngineFault": "INTERNAL",
+}
+
+
+MORE = {  # what an error takes besides its text
+    "code": code_pb2.RESOURCE_EXHAUSTED,
+    "reason": "QUEUE_FULL",
+    "violations": (("texts[0]", "is empty"),),
+    "request_id": "request-7",
+    "retry_after": 0.5,
+    "field": "texts[0]",
+    "resource": "en-fr",
 }
 
 
@@ -74,3 +92,18 @@ def test_an_invalid_request_names_its_field() -> None:
 def test_a_server_error_has_the_name_of_its_code(code: int, name: str) -> None:
     error = ServerError("no", code)
     assert (error.status, error.reason, error.violations, error.retry_after) == (name, "", (), None)
+
+
+@pytest.mark.parametrize("kind", [LingonError, *tree(LingonError), NotServed], ids=lambda kind: kind.__name__)
+def test_an_error_survives_pickling_and_copying(kind: type[LingonError]) -> None:
+    own = inspect.isfunction(kind.__init__)
+    known = {name: MORE[name] for name in inspect.signature(kind.__init__).parameters if own and name in MORE}
+    error = kind(message="no", **known) if known else kind("no")
+    error.add_note("seen twice")
+    for again in (pickle.loads(pickle.dumps(error)), copy.copy(error), copy.deepcopy(error)):  # noqa: S301 - our own bytes
+        assert (type(again), str(again), again.args, vars(again)) == (kind, "no", ("no",), vars(error))
+
+
+def test_a_result_that_holds_an_error_becomes_a_dictionary() -> None:
+    found = asdict(TextResult(error=ServerError("no", 3, reason="EMPTY_TEXT")))["error"]
+    assert (str(found), found.code, found.reason) == ("no", 3, "EMPTY_TEXT")
