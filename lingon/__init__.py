@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         Token,
         Translation,
     )
+    from lingon.retry import Retry
     from lingon.wire import Sampling, ScoreOptions, TranslateOptions
 
 __all__ = [
@@ -37,6 +38,7 @@ __all__ = [
     "LingonError",
     "Link",
     "ModelInfo",
+    "Retry",
     "Sampling",
     "ScoreOptions",
     "ScoreResult",
@@ -57,6 +59,7 @@ _HOMES = {
     "lingon.client": ("AsyncClient", "Client"),
     "lingon.credentials": ("Tls",),
     "lingon.errors": ("LingonError", "ServerError"),
+    "lingon.retry": ("Retry",),
     "lingon.wire": ("Sampling", "ScoreOptions", "TranslateOptions"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

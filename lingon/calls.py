@@ -16,21 +16,25 @@ from google.protobuf import wrappers_pb2
 from google.protobuf.message import Message
 from google.rpc import code_pb2
 
-from lingon.errors import ServerError, SettingsError
+from lingon.errors import ServerError, SettingsError, TextTooLong
 from lingon.results import ModelInfo, ScoreResult, StreamEvent, StreamStart, TextDone, TextResult
 from lingon.retry import Retry
 from lingon.translation.v1 import translation_pb2 as pb
 from lingon.wire import (
+    Item,
     ScoreOptions,
     TranslateOptions,
     check_options,
     cut,
+    in_bounds,
     model_infos,
+    pairs_of,
     prefixes_of,
     score_request,
     score_results,
     stream_event,
     text_results,
+    texts_of,
     translate_request,
 )
 
@@ -79,11 +83,16 @@ class Sleep:
 
 @dataclass(frozen=True, slots=True)
 class StreamPart:
-    """One stream of a long list: its request, the place of its first text in the list, and how many it has."""
+    """One stream of a long list.
+
+    start, count: the place of its first text in the list, and how many it has
+    deadline: on the clock of the calls; None where its time begins with it
+    """
 
     request: pb.TranslateStreamRequest
     start: int
     count: int
+    deadline: float | None
 
 
 Talk = Generator[Send | Sleep, Any, Result]
@@ -93,8 +102,10 @@ Talk = Generator[Send | Sleep, Any, Result]
 class Calls:
     """The talks of one client.
 
-    timeout: seconds for each request, its retries included
+    timeout: seconds for each request, its retries included; the first of a list has its time with the question how many
+        texts the server takes
     max_texts: in one request; None until the server was asked
+    answered: whether the server ever was heard of
     """
 
     timeout: float = 30.0
@@ -102,86 +113,131 @@ class Calls:
     max_texts: int | None = None
     clock: Callable[[], float] = time.monotonic
     random: Callable[[], float] = random.random
+    answered: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
         _check_timeout(self.timeout)
 
     def call(self, method: Method[Reply], request: Message, timeout: float | None = None) -> Talk[Reply]:
         """One request, tried again as `retry` says; no try begins or ends after the deadline."""
-        deadline = self.clock() + _check_timeout(self.timeout if timeout is None else timeout)
+        return (yield from self._until(self._deadline(timeout), method, request))
+
+    def _deadline(self, timeout: float | None) -> float:
+        return self.clock() + _check_timeout(self.timeout if timeout is None else timeout)
+
+    def _until(self, deadline: float, method: Method[Reply], request: Message) -> Talk[Reply]:
         failures = 0
         while True:
             try:
                 reply: Reply = yield Send(method, request, deadline - self.clock())
             except ServerError as error:
                 failures += 1
-                pause = self.retry.pause(failures, error, deadline - self.clock(), self.random)
+                self.answered = self.answered or bool(error.reason or error.request_id)
+                pause = self.retry.pause(failures, error, deadline - self.clock(), self.random, self.answered)
                 if pause is None:
                     raise
                 yield Sleep(pause)
                 if self.clock() >= deadline:  # a sleep may last longer than it was asked to
                     raise
             else:
+                self.answered = True
                 return reply
+
+    def check(self, texts: str | Sequence[str], options: TranslateOptions) -> tuple[list[str], list[str]]:
+        """The texts and the prefix of each; raises SettingsError and TypeError for what no server needs to see."""
+        check_options(options, TranslateOptions)
+        several = texts_of(texts)
+        self._deadline(options.get("timeout"))
+        translate_request(pb.TranslateRequest, [], [], options)
+        return several, prefixes_of(several, options)
 
     def translate(self, texts: str | Sequence[str], options: TranslateOptions) -> Talk[Any]:
         """One text: its result, or its error raised. Several: a result for each, errors within."""
-        check_options(options, TranslateOptions)
-        if isinstance(texts, str):
-            (result,) = yield from self._translate_all([texts], options)
-            if result.error is not None:
-                raise result.error
-            return result
-        return (yield from self._translate_all(texts, options))
+        several, prefixes = self.check(texts, options)
 
-    def _translate_all(self, texts: Sequence[str], options: TranslateOptions) -> Talk[list[TextResult]]:
-        prefixes = prefixes_of(texts, options)
-        results: list[TextResult] = []
-        for start, part in cut(texts, (yield from self._most(len(texts)))):
-            own = prefixes[start : start + len(part)]
-            request = translate_request(pb.TranslateRequest, part, own, options, start)
-            reply = yield from self.call(TRANSLATE, request, options.get("timeout"))
-            results += _as_many(text_results(reply), part)
-        return results
+        def ask(begin: int, end: int, deadline: float) -> Talk[list[TextResult]]:
+            asked = several[begin:end], prefixes[begin:end]
+            request = translate_request(pb.TranslateRequest, *asked, options, begin)
+            return _as_many(text_results((yield from self._until(deadline, TRANSLATE, request))), end - begin)
 
-    def streams(self, texts: str | Sequence[str], options: TranslateOptions) -> Talk[list[StreamPart]]:
-        """The streams that texts are translated in, one after the other."""
-        check_options(options, TranslateOptions)
-        several = [texts] if isinstance(texts, str) else texts
-        prefixes = prefixes_of(several, options)
-        parts = []
-        for start, part in cut(several, (yield from self._most(len(several)))):
-            own = prefixes[start : start + len(part)]
-            request = translate_request(pb.TranslateStreamRequest, part, own, options, start)
-            parts.append(StreamPart(request, start, len(part)))
-        return parts
+        timeout = options.get("timeout")
+        parts = yield from self._parts(several, prefixes, timeout)
+        results = yield from self._answers(parts, timeout, ask, lambda error: TextResult(error=error))
+        if not isinstance(texts, str):
+            return results
+        if results[0].error is not None:
+            raise results[0].error
+        return results[0]
 
     def score(self, pairs: Sequence[tuple[str, str]], options: ScoreOptions) -> Talk[list[ScoreResult]]:
         """A result for each (source, target) pair, errors within."""
         check_options(options, ScoreOptions)
-        results: list[ScoreResult] = []
-        for _, part in cut(pairs, (yield from self._most(len(pairs)))):
-            reply = yield from self.call(SCORE, score_request(part, options), options.get("timeout"))
-            results += _as_many(score_results(reply), part)
+        several = pairs_of(pairs)
+
+        def ask(begin: int, end: int, deadline: float) -> Talk[list[ScoreResult]]:
+            request = score_request(several[begin:end], options)
+            return _as_many(score_results((yield from self._until(deadline, SCORE, request))), end - begin)
+
+        timeout = options.get("timeout")
+        parts = yield from self._parts(several, [], timeout)
+        return (yield from self._answers(parts, timeout, ask, lambda error: ScoreResult(error=error)))
+
+    def streams(self, texts: str | Sequence[str], options: TranslateOptions) -> Talk[list[StreamPart]]:
+        """The streams that texts are translated in, one after the other."""
+        several, prefixes = self.check(texts, options)
+        parts = []
+        for begin, end, deadline in (yield from self._parts(several, prefixes, options.get("timeout"))):
+            asked = several[begin:end], prefixes[begin:end]
+            request = translate_request(pb.TranslateStreamRequest, *asked, options, begin)
+            parts.append(StreamPart(request, begin, end - begin, deadline))
+        return parts
+
+    def begin(self, part: StreamPart, options: TranslateOptions) -> Talk[Any]:
+        """The first message of a stream, and the rest."""
+        deadline = self._deadline(options.get("timeout")) if part.deadline is None else part.deadline
+        return (yield from self._until(deadline, STREAM, part.request))
+
+    def _parts(
+        self, items: Sequence[Item], prefixes: Sequence[str], timeout: float | None
+    ) -> Talk[list[tuple[int, int, float | None]]]:
+        """Where each request of a list begins and ends, and its deadline; None where its time begins with it."""
+        deadline = self._deadline(timeout)
+        most = yield from self._most(len(items), deadline)
+        return [(begin, begin + len(part), None if begin else deadline) for begin, part in cut(items, most, prefixes)]
+
+    def _answers(
+        self,
+        parts: list[tuple[int, int, float | None]],
+        timeout: float | None,
+        ask: Callable[[int, int, float], Talk[list[Result]]],
+        refused: Callable[[ServerError], Result],
+    ) -> Talk[list[Result]]:
+        """The results of all parts; ask: one request for items from begin to end; refused: the result of an error."""
+        results: list[Result] = []
+        for begin, end, deadline in parts:
+            until = self._deadline(timeout) if deadline is None else deadline
+            results += yield from _halved(ask, refused, begin, end, until)
         return results
 
     def list_models(self) -> Talk[list[ModelInfo]]:
         """The models that the server has."""
-        return model_infos((yield from self._models()))
+        return model_infos((yield from self._models(self._deadline(None))))
 
     def health(self, service: str) -> Talk[str]:
         """One of HEALTH_STATES; a service that the server does not know is an error NOT_FOUND."""
-        reply = yield from self.call(HEALTH, wrappers_pb2.StringValue(value=service))
+        with in_bounds():
+            request = wrappers_pb2.StringValue(value=service)
+        reply = yield from self.call(HEALTH, request)
         return HEALTH_STATES[reply.value] if 0 <= reply.value < len(HEALTH_STATES) else "UNKNOWN"
 
-    def _most(self, wanted: int) -> Talk[int]:
+    def _most(self, wanted: int, deadline: float) -> Talk[int]:
         """How many texts go into one request; the server is asked once, when first it matters."""
         if self.max_texts is None and wanted > 1:
-            yield from self._models()
+            yield from self._models(deadline)
         return self.max_texts or DEFAULT_MAX_TEXTS
 
-    def _models(self) -> Talk[pb.ListModelsResponse]:
-        reply: pb.ListModelsResponse = yield from self.call(LIST_MODELS, pb.ListModelsRequest())
+    def _models(self, deadline: float) -> Talk[pb.ListModelsResponse]:
+        reply: pb.ListModelsResponse = yield from self._until(deadline, LIST_MODELS, pb.ListModelsRequest())
         self.max_texts = reply.max_texts or DEFAULT_MAX_TEXTS
         return reply
 
@@ -217,7 +273,28 @@ def _check_timeout(timeout: float) -> float:
     return timeout
 
 
-def _as_many(results: list[Result], asked: Sequence[Any]) -> list[Result]:
-    if len(results) != len(asked):
-        raise ServerError(f"the server answered {len(asked)} texts with {len(results)} results", code_pb2.INTERNAL)
+def _halved(
+    ask: Callable[[int, int, float], Talk[list[Result]]],
+    refused: Callable[[ServerError], Result],
+    begin: int,
+    end: int,
+    deadline: float,
+) -> Talk[list[Result]]:
+    """The results of items from begin to end, in halves where they are too large for a message."""
+    try:
+        return (yield from ask(begin, end, deadline))
+    except ServerError as error:
+        if error.code != code_pb2.RESOURCE_EXHAUSTED or error.reason or "larger than max" not in str(error):
+            raise
+        if end - begin == 1:
+            told = f"a text, or what is to be told of it, is too large for a message: {error}"
+            return [refused(ServerError(told, code_pb2.INVALID_ARGUMENT, reason=TextTooLong.reason))]
+    middle = (begin + end) // 2
+    first = yield from _halved(ask, refused, begin, middle, deadline)
+    return first + (yield from _halved(ask, refused, middle, end, deadline))
+
+
+def _as_many(results: list[Result], asked: int) -> list[Result]:
+    if len(results) != asked:
+        raise ServerError(f"the server answered {asked} texts with {len(results)} results", code_pb2.INTERNAL)
     return results

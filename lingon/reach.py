@@ -51,8 +51,11 @@ def server_address(server: str | None) -> str:
 
 @contextmanager
 def connected(where: Where) -> Iterator[Client]:
-    """A client of what is to translate; it waits where the queue is full, until the timeout."""
-    retry = Retry(longest_pause=1.0, wait_when_full=True)
+    """A client of what is to translate; it waits where the queue is full or the server away, until the timeout.
+
+    A server that never answered is told of soon: nobody has started it.
+    """
+    retry = Retry(retries=3, longest_pause=1.0, wait_when_full=True, wait_when_away=True)
     if not where.here:
         address, shown = server_address(where.server), (where.credentials or Credentials()).arguments()
         with Client(address, timeout=where.timeout, retries=retry, **shown) as client:

@@ -14,30 +14,42 @@ from lingon.errors import ServerError, SettingsError
 class Retry:
     """Exponential backoff with jitter; the n-th pause is drawn from the upper half of first_pause * 2^(n-1).
 
-    retries: after the first try; only UNAVAILABLE is tried again, translating being safe to repeat
+    retries: after the first try; only UNAVAILABLE is tried again, translating being safe to repeat. 5 take two to three
+        seconds, in which a server is started anew; one that never was there is told of after them too
     first_pause, longest_pause: in seconds; where the server names a pause (RetryInfo), it is kept at least
     wait_when_full: a full queue and a used-up quota are waited for too, as often as the deadline allows; for those who
         send in bulk
+    wait_when_away: a server that has answered this client before is waited for likewise where it is UNAVAILABLE
     """
 
-    retries: int = 3
+    retries: int = 5
     first_pause: float = 0.1
     longest_pause: float = 5.0
     wait_when_full: bool = False
+    wait_when_away: bool = False
 
     def __post_init__(self) -> None:
         if self.retries < 0:
             raise SettingsError(f"retries must be at least 0, got {self.retries}")
 
-    def pause(self, failures: int, error: ServerError, remaining: float, random: Callable[[], float]) -> float | None:
+    def pause(
+        self,
+        failures: int,
+        error: ServerError,
+        remaining: float,
+        random: Callable[[], float],
+        answered: bool = False,
+    ) -> float | None:
         """Seconds to wait before the next try, or None where there is none.
 
         failures: tries that failed so far, error the last of them
         remaining: seconds to the deadline; no try begins after it
         random: a number from 0 to 1
+        answered: whether the server has ever answered
         """
         full = self.wait_when_full and error.reason in ("QUEUE_FULL", "QUOTA_EXCEEDED")
-        if not full and (error.code != code_pb2.UNAVAILABLE or failures > self.retries):
+        away = error.code == code_pb2.UNAVAILABLE and (failures <= self.retries or (self.wait_when_away and answered))
+        if not (full or away):
             return None
         drawn = min(self.first_pause * 2.0 ** min(failures - 1, 32), self.longest_pause) * (1 + random()) / 2
         pause = max(drawn, error.retry_after or 0.0)

@@ -63,9 +63,9 @@ class TranslateOptions(TypedDict, total=False):
     max_output_tokens: int | None
     sampling: Sampling | None
     target_prefix: str | Sequence[str] | None  # how every translation begins, or one prefix for each text
-    return_tokens: bool
-    return_alignment: bool
-    long_text: Literal["refuse", "split"]
+    return_tokens: bool | None
+    return_alignment: bool | None
+    long_text: Literal["refuse", "split"] | None
     shortlist: bool | None  # choose among the pieces that the source calls for, which is faster
     timeout: float | None  # seconds for each request to the server, retries included
 
@@ -76,7 +76,7 @@ class ScoreOptions(TypedDict, total=False):
     model: str | None
     source: str | None
     target: str | None
-    return_alignment: bool
+    return_alignment: bool | None
     timeout: float | None
 
 
@@ -85,6 +85,31 @@ def check_options(options: TranslateOptions | ScoreOptions, known: type) -> None
     for name in options:
         if name not in known.__annotations__:
             raise TypeError(f"no option {name!r}; there are {', '.join(known.__annotations__)}")
+
+
+def texts_of(texts: str | Sequence[str]) -> list[str]:
+    """One text or several as a list. Raises SettingsError where it is anything else."""
+    several = [texts] if isinstance(texts, str) else _listed(texts, "texts must be a str or a list of them")
+    for place, text in enumerate(several):
+        if not isinstance(text, str):
+            raise SettingsError(f"texts[{place}] must be a str, got {type(text).__name__}")
+    return several
+
+
+def pairs_of(pairs: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    """(source, target) pairs as a list. Raises SettingsError where they are anything else."""
+    several = _listed(pairs, "pairs must be a list of (source, target)")
+    for place, pair in enumerate(several):
+        if not (isinstance(pair, tuple | list) and len(pair) == 2 and all(isinstance(text, str) for text in pair)):
+            raise SettingsError(f"pairs[{place}] must be two str, source and target")
+    return several
+
+
+def _listed(values: Iterable[Any], wanted: str) -> list[Any]:
+    try:
+        return list(values)
+    except TypeError:
+        raise SettingsError(f"{wanted}, got {type(values).__name__}") from None
 
 
 def prefixes_of(texts: Sequence[str], options: TranslateOptions) -> list[str]:
@@ -106,7 +131,7 @@ def translate_request(
     start: place of the first of texts in all that the caller has; the seed grows by it, so that a later request
         does not draw the random numbers of the first again
     """
-    with _in_bounds():
+    with in_bounds():
         return kind(
             texts=texts,
             model=options.get("model") or "",
@@ -118,7 +143,7 @@ def translate_request(
 
 
 def _decoding_options(options: TranslateOptions, start: int) -> pb.DecodingOptions:
-    long_text = options.get("long_text", "refuse")
+    long_text = options.get("long_text") or "refuse"
     if long_text not in LONG_TEXT:
         raise SettingsError(f"long_text must be one of {', '.join(LONG_TEXT)}, got {long_text!r}")
     sampling = options.get("sampling")
@@ -128,8 +153,8 @@ def _decoding_options(options: TranslateOptions, start: int) -> pb.DecodingOptio
         length_penalty=options.get("length_penalty"),
         max_output_tokens=options.get("max_output_tokens"),
         sampling=None if sampling is None else _sampling_options(sampling, start),
-        return_tokens=options.get("return_tokens", False),
-        return_alignment=options.get("return_alignment", False),
+        return_tokens=options.get("return_tokens") or False,
+        return_alignment=options.get("return_alignment") or False,
         long_text=LONG_TEXT[long_text],
         shortlist=options.get("shortlist"),
     )
@@ -144,18 +169,18 @@ def _sampling_options(sampling: Sampling, start: int) -> pb.SamplingOptions:
 
 def score_request(pairs: Sequence[tuple[str, str]], options: ScoreOptions) -> pb.ScoreRequest:
     """A request for the scores of (source, target) pairs."""
-    with _in_bounds():
+    with in_bounds():
         return pb.ScoreRequest(
             pairs=[pb.ScorePair(source=source, target=target) for source, target in pairs],
             model=options.get("model") or "",
             source_language_code=options.get("source") or "",
             target_language_code=options.get("target") or "",
-            return_alignment=options.get("return_alignment", False),
+            return_alignment=options.get("return_alignment") or False,
         )
 
 
 @contextmanager
-def _in_bounds() -> Iterator[None]:
+def in_bounds() -> Iterator[None]:
     """What protobuf cannot hold (a negative count, a lone surrogate) is a setting out of bounds, said in one line."""
     try:
         yield
@@ -163,12 +188,16 @@ def _in_bounds() -> Iterator[None]:
         raise SettingsError(f"the request cannot be written: {error}") from None
 
 
-def cut(items: Sequence[Item], most: int) -> list[tuple[int, Sequence[Item]]]:
-    """Parts of at most `most` items and MAX_BYTES each (but at least one item), each with its place, in order."""
+def cut(items: Sequence[Item], most: int, prefixes: Sequence[str] = ()) -> list[tuple[int, Sequence[Item]]]:
+    """Parts of at most `most` items and MAX_BYTES each (but at least one item), each with its place, in order.
+
+    prefixes: what is sent beside each item, or nothing
+    """
     parts: list[tuple[int, Sequence[Item]]] = []
     begin = size = 0
     for place, item in enumerate(items):
-        length = sum(len(text.encode(errors="replace")) for text in ([item] if isinstance(item, str) else item))
+        texts = [*([item] if isinstance(item, str) else item), *prefixes[place : place + 1]]
+        length = sum(len(text.encode(errors="replace")) for text in texts)
         if place > begin and (place - begin == most or size + length > MAX_BYTES):
             parts.append((begin, items[begin:place]))
             begin, size = place, 0

@@ -66,7 +66,8 @@ class Server:
         self._fleet = Fleet(settings, self.metrics, load)
         self._changes = Changes(self._fleet, self.metrics, settings.models, self._published)
         self._supervisor = Supervisor(settings.hang_seconds, settings.max_restarts)
-        self._service = TranslationService(self._gate, self.metrics, settings.max_texts, lambda: self._fleet.catalog)
+        most = min(settings.max_texts, settings.max_queue_texts)  # more would never find room in the queue
+        self._service = TranslationService(self._gate, self.metrics, most, lambda: self._fleet.catalog)
         self._health = Health()
         self._serving, self._pulse = False, Pulse()
         self._names = ["", SERVICE]  # of which health tells the same

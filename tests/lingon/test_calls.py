@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from lingon import ServerError
-from lingon.calls import TRANSLATE, Calls, Send, Sleep
+from lingon.calls import LIST_MODELS, TRANSLATE, Calls, Send, Sleep
 from lingon.retry import Retry
 from lingon.translation.v1 import translation_pb2 as pb
 from lingon.wire import MAX_BYTES, cut
@@ -73,3 +73,49 @@ def test_pauses_double_within_their_jitter_and_have_an_upper_bound() -> None:
         longest = min(0.1 * 2 ** (failures - 1), 5.0)
         assert retry.pause(failures, error, 1e6, lambda: 0.0) == pytest.approx(longest / 2)
         assert retry.pause(failures, error, 1e6, lambda: 1.0) == pytest.approx(longest)
+
+
+def test_the_question_and_the_first_request_have_one_deadline() -> None:
+    now = 100.0
+    calls = Calls(timeout=10, clock=lambda: now)
+    talk = calls.translate(["a", "b", "c"], {"timeout": 2})
+    step = next(talk)
+    assert (step.method, step.timeout) == (LIST_MODELS, 2)
+    now += 1.5
+    step = talk.send(pb.ListModelsResponse(max_texts=2))
+    assert (step.method, step.timeout) == (TRANSLATE, 0.5)
+    now += 0.4
+    step = talk.send(pb.TranslateResponse(results=[pb.TextResult()] * 2))
+    assert (step.method, step.timeout) == (TRANSLATE, 2)
+
+
+def test_what_is_sent_beside_the_texts_counts_too() -> None:
+    half = "x" * (MAX_BYTES // 2)
+    assert [len(part) for _, part in cut(["a", "b", "c"], 256, [half] * 3)] == [1, 1, 1]
+
+
+def test_a_server_that_has_answered_is_waited_for_and_one_that_never_did_is_not() -> None:
+    assert _tries(Calls(timeout=30, retry=Retry(retries=2, wait_when_away=True)), 20) == 3
+    for patient, expected in ((False, 3), (True, 20)):
+        calls = Calls(timeout=30, retry=Retry(retries=2, wait_when_away=patient, longest_pause=1.0))
+        asking = calls.call(LIST_MODELS, pb.ListModelsRequest())
+        next(asking)
+        with pytest.raises(StopIteration):
+            asking.send(pb.ListModelsResponse())
+        assert _tries(calls, 20) == expected
+
+
+def _tries(calls: Calls, most: int) -> int:
+    """How often a call is sent while the server is away, up to most."""
+    now, sent = 0.0, 0
+    calls.clock = lambda: now
+    talk = calls.call(TRANSLATE, pb.TranslateRequest())
+    step: Send | Sleep | None = next(talk)
+    while step is not None and sent < most:
+        if isinstance(step, Sleep):
+            now += step.seconds
+            step = _proceed(lambda: next(talk))
+        else:
+            sent += 1
+            step = _proceed(lambda: talk.throw(ServerError("down", code_pb2.UNAVAILABLE)))
+    return sent

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,69 +13,8 @@ from typing import Any
 import grpc
 import pytest
 
+from tests.lingon.commands import Command
 from tests.lingon.fake_server import FakeService, Fault, queue_full, serving
-
-ROOT = Path(__file__).parents[2]
-
-ENTRY_POINTS = """
-[lingon.verbs]
-translate = lingon.cli:translate
-score = lingon.cli:score
-healthcheck = lingon.cli:healthcheck
-
-[lingon.translators]
-local = fake_local:FakeLocal [serve]
-"""
-
-FAKE_LOCAL = """
-import sys
-import grpc
-from lingon.errors import QueueFull
-from tests.lingon.fake_server import FakeService
-
-class FakeLocal(FakeService):
-    def __init__(self, path, *, device, precision):
-        super().__init__()
-        print(f"opened {path} {device} {precision}", file=sys.stderr)
-    def __enter__(self): return self
-    def __exit__(self, *error): print("closed", file=sys.stderr)
-    def translate(self, request):
-        self.listed += 1
-        if self.listed == 1:
-            raise QueueFull("too much is waiting")
-        return self.Translate(request, None)
-    def score(self, request): return self.Score(request, None)
-    def _begin(self, request, context): return None
-"""
-
-
-class Command:
-    """Runs `python -m lingon` as if it were installed with the entry points above."""
-
-    def __init__(self, folder: Path, address: str) -> None:
-        (folder / "lingon-0.0.dist-info").mkdir()
-        (folder / "lingon-0.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: lingon\nVersion: 0.0\n")
-        (folder / "lingon-0.0.dist-info" / "entry_points.txt").write_text(ENTRY_POINTS)
-        (folder / "fake_local.py").write_text(FAKE_LOCAL)
-        path = os.pathsep.join([str(folder), str(ROOT)])
-        inherited = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
-        self.environment = {**inherited, "PYTHONPATH": path, "LINGON_SERVER": address, "LC_ALL": "C"}
-
-    def start(self, *arguments: object) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(
-            [sys.executable, "-m", "lingon", *map(str, arguments)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=self.environment,
-        )
-
-    def __call__(self, *arguments: object, text: str | bytes = "") -> tuple[int, str, list[str]]:
-        """The exit code, what was printed, and the lines of standard error."""
-        content = text if isinstance(text, bytes) else text.encode()
-        with self.start(*arguments) as process:
-            printed, errors = process.communicate(content, timeout=60)
-        return process.returncode, printed.decode(), errors.decode().splitlines()
 
 
 @pytest.fixture
@@ -150,6 +86,24 @@ def test_a_request_that_is_refused_ends_the_run_after_the_lines_before_it(
 def test_a_full_queue_is_waited_for(lingon: Command, service: FakeService) -> None:
     service.faults = [queue_full(0.05) for _ in range(5)]
     assert lingon("translate", text="one\ntwo\n") == (0, "ONE\nTWO\n", [])
+
+
+def test_a_server_that_is_started_anew_is_waited_for(lingon: Command) -> None:
+    with serving(FakeService()) as address:
+        port = int(address.split(":")[1])
+        process = lingon.start("translate", "--server", address)
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(b"one\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == b"ONE\n"
+    process.stdin.write(b"two\n")
+    process.stdin.flush()
+    time.sleep(1.5)
+    assert process.poll() is None
+    with serving(FakeService(), port), process:
+        assert process.communicate(timeout=20)[0] == b"TWO\n"
+    assert process.returncode == 0
 
 
 def test_json_has_one_object_a_line(lingon: Command) -> None:
@@ -246,68 +200,6 @@ def test_draws_are_a_function_of_seed_and_line_however_slowly_lines_come(lingon:
             time.sleep(0.05)
         process.stdin.close()
         assert printed + process.stdout.read().decode() == expected
-
-
-def test_files_are_read_and_written(lingon: Command, tmp_path: Path) -> None:
-    source, target = tmp_path / "in.txt.gz", tmp_path / "out.txt"
-    source.write_bytes(gzip.compress("eins\n\nzwölf\n".encode()))
-    assert lingon("translate", "--input", source, "--output", target) == (0, "", [])
-    assert target.read_text(encoding="utf-8") == "EINS\n\nZWÖLF\n"
-
-
-def test_a_file_that_is_to_be_packed_is(lingon: Command, tmp_path: Path) -> None:
-    assert lingon("translate", "--output", tmp_path / "out.gz", text="one\n\ntwo\n") == (0, "", [])
-    assert gzip.decompress((tmp_path / "out.gz").read_bytes()) == b"ONE\n\nTWO\n"
-    assert lingon("score", "--output", tmp_path / "scores", text="a cow\teine Kuh\n") == (0, "", [])
-    assert (tmp_path / "scores").read_text() == "-2.5000\n"
-
-
-def test_a_run_that_fails_at_once_leaves_an_earlier_file_and_an_earlier_part(lingon: Command, tmp_path: Path) -> None:
-    out, part = tmp_path / "out", tmp_path / "out.part"
-    out.write_text("precious\n")
-    part.write_text("of a long run\n")
-    code, _, errors = lingon("translate", "--server", "127.0.0.1:1", "--timeout", 1, "--output", out, text="one\n")
-    assert (code, len(errors), out.read_text(), part.read_text()) == (1, 1, "precious\n", "of a long run\n")
-
-
-@pytest.mark.parametrize("name", ["out", "out.gz"])
-def test_a_run_that_fails_midway_keeps_its_lines_beside_an_earlier_file_and_says_where(
-    name: str, lingon: Command, tmp_path: Path
-) -> None:
-    out, part = tmp_path / name, tmp_path / f"{name}.part"
-    out.write_text("precious\n")
-    out.chmod(0o640)
-    code, _, errors = lingon("translate", "--output", out, text=b"one\ntwo\nthr\xe4e\n")
-    done = gzip.decompress(part.read_bytes()) if name == "out.gz" else part.read_bytes()
-    assert (code, out.read_text(), done) == (1, "precious\n", b"ONE\nTWO\n")
-    assert errors[0] == f"lingon: {out} is not complete; the first 2 lines are in {part}"
-    assert errors[1].startswith("lingon: error: standard input:3: not UTF-8")
-    assert lingon("translate", "--output", out, text="one\n")[0] == 0
-    assert (part.exists(), out.stat().st_mode & 0o777) == (False, 0o640)
-
-
-def test_output_may_be_a_link_or_a_device(lingon: Command, tmp_path: Path) -> None:
-    (tmp_path / "link").symlink_to("real")
-    for name in (tmp_path / "link", "/dev/null"):
-        assert lingon("translate", "--output", name, text="one\n") == (0, "", [])
-    assert ((tmp_path / "link").is_symlink(), (tmp_path / "real").read_text()) == (True, "ONE\n")
-
-
-@pytest.mark.parametrize(("name", "why"), [("none/out", "No such file or directory"), ("folder", "Is a directory")])
-def test_an_output_that_cannot_be_is_said_before_anything_is_asked(
-    name: str, why: str, lingon: Command, service: FakeService, tmp_path: Path
-) -> None:
-    (tmp_path / "folder").mkdir()
-    code, _, errors = lingon("translate", "--output", tmp_path / name, text="one\n")
-    assert (code, errors) == (2, [f"lingon: error: --output {tmp_path / name}: {why}"])
-    assert service.requests == []
-
-
-def test_the_input_is_never_written_over(lingon: Command, tmp_path: Path) -> None:
-    path = tmp_path / "text"
-    path.write_text("precious\n")
-    code, _, errors = lingon("translate", "--input", path, "--output", path)
-    assert (code, len(errors), path.read_text()) == (2, 1, "precious\n")
 
 
 def test_model_alone_is_a_bundle_in_this_process(lingon: Command) -> None:

@@ -319,7 +319,8 @@ def test_metadata_goes_with_every_call(ask: Ask, service: FakeService) -> None:
     [
         ({"beam_size": -1}, "cannot be written"),
         ({"long_text": "cut"}, "long_text must be one of refuse, split, got 'cut'"),
-        ({"target_prefix": ["a", "b"]}, "2 prefixes for 1 texts"),
+        ({"source": "\udcff"}, "cannot be written"),
+        ({"target_prefix": ["a", "b", "c"]}, "3 prefixes for 2 texts"),
         ({"timeout": 0}, "timeout must be above 0"),
     ],
 )
@@ -327,8 +328,33 @@ def test_an_option_out_of_bounds_is_said_before_anything_is_sent(
     options: dict[str, Any], told: str, ask: Ask, service: FakeService
 ) -> None:
     with pytest.raises(SettingsError, match=told):
-        ask("translate", ["hello"], **options)
-    assert service.requests == []
+        ask("translate", ["hello", "more"], **options)
+    for kind in (Client, AsyncClient):  # of a stream too, before its first event is asked for
+        with pytest.raises(SettingsError, match=told):
+            kind("127.0.0.1:1").translate_stream(["hello", "more"], **options)
+    assert (service.requests, service.listed) == ([], 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "told"),
+    [
+        ("translate", 5, "texts must be a str or a list of them, got int"),
+        ("translate", ["a", 5], r"texts\[1\] must be a str, got int"),
+        ("translate_stream", [b"a"], r"texts\[0\] must be a str, got bytes"),
+        ("score", None, "pairs must be a list of"),
+        ("score", [("a", "b"), "ab"], r"pairs\[1\] must be two str"),
+        ("health", "\udcff", "cannot be written"),
+    ],
+)
+def test_what_is_no_text_is_said(name: str, values: Any, told: str, ask: Ask) -> None:
+    with pytest.raises(SettingsError, match=told):
+        ask(name, values)
+
+
+def test_what_is_none_is_left_out(ask: Ask, service: FakeService) -> None:
+    nothing = dict.fromkeys(lingon.TranslateOptions.__annotations__)
+    assert ask("translate", "hello", **nothing).text == "HELLO"
+    assert service.requests == [pb.TranslateRequest(texts=["hello"], options={"long_text": "LONG_TEXT_POLICY_REFUSE"})]
 
 
 def test_an_unknown_option_is_refused(ask: Ask) -> None:

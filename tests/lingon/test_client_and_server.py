@@ -47,6 +47,26 @@ async def test_more_texts_than_a_request_takes_come_back_in_order(ask: Ask) -> N
     assert {(result.model, result.version) for result in results} == {("en-de", "1")}
 
 
+async def test_a_list_is_cut_so_that_the_queue_can_hold_a_request(ask: Ask) -> None:
+    texts = [f"Tom lives in Boston {number}" for number in range(9)]
+    async with running(max_queue_texts=4) as server:
+        results = await ask(server, "translate", texts)
+    assert [result.text for result in results] == texts
+
+
+async def test_a_text_too_large_for_a_message_fails_no_other(ask: Ask) -> None:
+    texts = ["Tom", "Tom lives " * 200, "The old man", "Boston", "what time"]
+    async with running(max_message_bytes=1024) as server:
+        results = await ask(server, "translate", texts)
+        scores = await ask(server, "score", [(text, "Tom") for text in texts])
+        with pytest.raises(ServerError, match="too large for a message") as caught:
+            await ask(server, "translate", texts[1])
+    assert [None if result.error else result.text for result in results] == ["Tom", None, *texts[2:]]
+    for error in (results[1].error, scores[1].error, caught.value):
+        assert (error.status, error.reason) == ("INVALID_ARGUMENT", "TEXT_TOO_LONG")
+    assert [score.error is None for score in scores] == [True, False, True, True, True]
+
+
 async def test_a_bad_text_has_its_reason(ask: Ask) -> None:
     async with running() as server:
         good, empty, long = await ask(server, "translate", ["Tom", " ", "Tom " * 500])
