@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import threading
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack, overload
@@ -130,7 +130,57 @@ def _keepalive(seconds: float | None) -> tuple[tuple[str, int], ...]:
     )
 
 
-class Client(_Connected):
+def play(talk: Talk[Result], take: Callable[[Send | Sleep], Any]) -> Result:
+    """The result of a talk; take: does what it yields."""
+    try:
+        step = next(talk)
+        while True:
+            try:
+                reply = take(step)
+            except ServerError as error:
+                step = talk.throw(error)
+            else:
+                step = talk.send(reply)
+    except StopIteration as end:
+        result: Result = end.value
+        return result
+
+
+class Caller(_Connected):
+    """Calls a server and waits for it; threads may share one. What can be called is said by those made of it."""
+
+    def close(self) -> None:
+        """End the connection, and the calls that are under way: to them it is CANCELLED."""
+        with self._opening:
+            self._closed.set()
+        if self._channel is not None:
+            self._channel.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _play(self, talk: Talk[Result]) -> Result:
+        return play(talk, self._take)
+
+    def _take(self, step: Send | Sleep) -> Any:
+        if isinstance(step, Sleep):
+            self._closed.wait(step.seconds)  # the next try tells
+            return None
+        try:
+            if not step.method.streams:
+                return self._open(grpc, step)
+            begun = self._open(grpc, step)
+            return next(begun, None), begun
+        except grpc.RpcError as error:
+            raise self._failure(error) from None
+
+
+class Client(Caller):
     """Translates with a Lingon server; threads may share one.
 
     Every call has a deadline, and is tried again while the server is UNAVAILABLE. An error status is a ServerError.
@@ -182,47 +232,6 @@ class Client(_Connected):
     def health(self, service: str = "") -> str:
         """SERVING, NOT_SERVING, UNKNOWN or SERVICE_UNKNOWN; service: empty for the server as a whole."""
         return self._play(self._calls.health(service))
-
-    def close(self) -> None:
-        """End the connection, and the calls that are under way: to them it is CANCELLED."""
-        with self._opening:
-            self._closed.set()
-        if self._channel is not None:
-            self._channel.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def _play(self, talk: Talk[Result]) -> Result:
-        try:
-            step = next(talk)
-            while True:
-                try:
-                    reply = self._take(step)
-                except ServerError as error:
-                    step = talk.throw(error)
-                else:
-                    step = talk.send(reply)
-        except StopIteration as end:
-            result: Result = end.value
-            return result
-
-    def _take(self, step: Send | Sleep) -> Any:
-        if isinstance(step, Sleep):
-            self._closed.wait(step.seconds)  # the next try tells
-            return None
-        try:
-            if not step.method.streams:
-                return self._open(grpc, step)
-            begun = self._open(grpc, step)
-            return next(begun, None), begun
-        except grpc.RpcError as error:
-            raise self._failure(error) from None
 
 
 class AsyncClient(_Connected):

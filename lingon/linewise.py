@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from lingon.bulk import batches, in_order
-from lingon.client import Client
 from lingon.errors import CorpusError, LingonError, ServerError, SettingsError
 from lingon.lines import read_lines, read_parallel, standard_input
 from lingon.output import check_output, say, writing
-from lingon.reach import Where, connected
+from lingon.reach import Answers, Where, connected
 from lingon.results import ScoreResult, TextResult
 
 IN_FLIGHT = 4
@@ -25,7 +24,7 @@ Result = TypeVar("Result", TextResult, ScoreResult)
 class Work(Protocol[Item, Result]):
     """What a verb does with its lines."""
 
-    def answer(self, client: Client, numbers: list[int], items: list[Item]) -> list[Result]:
+    def answer(self, client: Answers, numbers: list[int], items: list[Item]) -> list[Result]:
         """The results of items, the lines of these numbers; called on several threads."""
 
     def render(self, number: int, item: Item, result: Result) -> str:
@@ -59,7 +58,7 @@ def run(
 
 
 @contextmanager
-def _ended_early(client: Client) -> Iterator[None]:
+def _ended_early(client: Answers) -> Iterator[None]:
     """Where the run ends with an error, what is still asked of a server is taken back, not waited for."""
     try:
         yield

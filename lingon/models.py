@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 from lingon.admin.v1 import admin_pb2 as pb
 from lingon.calls import Method
-from lingon.client import Client
+from lingon.client import Caller
 from lingon.credentials import Tls
+from lingon.wire import in_bounds
+
+Request = TypeVar("Request", pb.LoadModelRequest, pb.SwapModelRequest, pb.UnloadModelRequest)
 
 DEFAULT_ADMIN = "127.0.0.1:50052"
 
@@ -16,7 +21,7 @@ SWAP = Method(f"{_SERVICE}/SwapModel", pb.SwapModelResponse.FromString)
 UNLOAD = Method(f"{_SERVICE}/UnloadModel", pb.UnloadModelResponse.FromString)
 
 
-class ModelsClient(Client):
+class ModelsClient(Caller):
     """One call is one try: a change that was refused, or whose answer was lost, is not made twice by itself.
 
     A timeout ends the waiting, not the change.
@@ -39,13 +44,19 @@ class ModelsClient(Client):
 
     def load(self, path: str) -> pb.Model:
         """Serve the bundle at a path of the server's machine too."""
-        return self._play(self._calls.call(LOAD, pb.LoadModelRequest(path=path))).model
+        return self._play(self._calls.call(LOAD, _asked(pb.LoadModelRequest, path=path))).model
 
     def swap(self, path: str) -> tuple[pb.Model, list[str]]:
         """Serve the bundle in the place of all other versions of its name; returns it and what is gone."""
-        reply = self._play(self._calls.call(SWAP, pb.SwapModelRequest(path=path)))
+        reply = self._play(self._calls.call(SWAP, _asked(pb.SwapModelRequest, path=path)))
         return reply.model, list(reply.unloaded)
 
     def unload(self, name: str, version: str) -> None:
         """Serve a version no more."""
-        self._play(self._calls.call(UNLOAD, pb.UnloadModelRequest(name=name, version=version)))
+        self._play(self._calls.call(UNLOAD, _asked(pb.UnloadModelRequest, name=name, version=version)))
+
+
+def _asked(kind: type[Request], **values: str) -> Request:
+    """A request; raises SettingsError where a value is not UTF-8."""
+    with in_bounds():
+        return kind(**values)

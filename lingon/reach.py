@@ -3,17 +3,33 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, Unpack
 
-from lingon.calls import DEFAULT_MAX_TEXTS, SCORE, TRANSLATE, Send, Sleep
-from lingon.client import DEFAULT_SERVER, Client
+from lingon.calls import DEFAULT_MAX_TEXTS, SCORE, TRANSLATE, Calls, Send, Sleep
+from lingon.client import DEFAULT_SERVER, Client, Texts, play
 from lingon.credentials import Credentials
-from lingon.errors import LingonError, RequestError, ServerError, SettingsError
+from lingon.errors import InvalidRequest, LingonError, RequestError, ServerError, SettingsError
 from lingon.extras import found, needed_by
+from lingon.results import ScoreResult, TextResult
 from lingon.retry import Retry
+from lingon.wire import ScoreOptions, TranslateOptions
+
+
+class Answers(Protocol):
+    """What answers lists: a client of a server, or a bundle here."""
+
+    def translate(self, texts: Texts, **options: Unpack[TranslateOptions]) -> list[TextResult]:
+        """See Client."""
+
+    def score(self, pairs: Sequence[tuple[str, str]], **options: Unpack[ScoreOptions]) -> list[ScoreResult]:
+        """See Client."""
+
+    def close(self) -> None:
+        """End what is under way."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,8 +66,8 @@ def server_address(server: str | None) -> str:
 
 
 @contextmanager
-def connected(where: Where) -> Iterator[Client]:
-    """A client of what is to translate; it waits where the queue is full or the server away, until the timeout.
+def connected(where: Where) -> Iterator[Answers]:
+    """What is to translate; it waits where the queue is full or the server away, until the timeout.
 
     A server that never answered is told of soon: nobody has started it.
     """
@@ -66,25 +82,42 @@ def connected(where: Where) -> Iterator[Client]:
         raise LingonError("this installation translates with no bundle (entry point local of lingon.translators)")
     with needed_by("translating with --model", entry):
         local = entry.load()(where.model, device=where.device or "auto", precision=where.precision)
-    with local, InProcess(local, timeout=where.timeout, retries=retry) as client:
-        yield client
+    with local, closing(InProcess(local, timeout=where.timeout, retries=retry)) as here:
+        yield here
 
 
-class InProcess(Client):
-    """A client whose server is a bundle in this process.
+class InProcess:
+    """What answers as a Client does, out of a bundle in this process.
 
-    local: has translate(TranslateRequest) -> TranslateResponse and score(ScoreRequest) -> ScoreResponse, for threads
+    local: has translate(TranslateRequest, timeout) -> TranslateResponse and score(ScoreRequest, timeout) ->
+        ScoreResponse, for threads; timeout is in seconds
     """
 
     def __init__(self, local: Any, *, timeout: float, retries: Retry) -> None:
-        super().__init__("this process", timeout=timeout, retries=retries)
-        self._calls.max_texts = DEFAULT_MAX_TEXTS
+        self._calls = Calls(timeout=timeout, retry=retries, max_texts=DEFAULT_MAX_TEXTS)
         self._answers = {TRANSLATE.path: local.translate, SCORE.path: local.score}
+        self._closed = threading.Event()
+
+    def translate(self, texts: Texts, **options: Unpack[TranslateOptions]) -> list[TextResult]:
+        """As `Client.translate` of several."""
+        results: list[TextResult] = play(self._calls.translate(texts, options), self._take)
+        return results
+
+    def score(self, pairs: Sequence[tuple[str, str]], **options: Unpack[ScoreOptions]) -> list[ScoreResult]:
+        """As `Client.score`."""
+        return play(self._calls.score(pairs, options), self._take)
+
+    def close(self) -> None:
+        """Begin nothing more."""
+        self._closed.set()
 
     def _take(self, step: Send | Sleep) -> Any:
         if isinstance(step, Sleep):
-            return super()._take(step)
+            return self._closed.wait(step.seconds)
+        if self._closed.is_set():
+            raise LingonError("this translator is closed")
         try:
-            return self._answers[step.method.path](step.request)
+            return self._answers[step.method.path](step.request, step.timeout)
         except RequestError as error:
-            raise ServerError(str(error), error.code, reason=error.reason) from None
+            fields = ((error.field, str(error)),) if isinstance(error, InvalidRequest) else ()
+            raise ServerError(str(error), error.code, reason=error.reason, violations=fields) from None

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from lingon.client import Client
 from lingon.linewise import is_empty, spread
+from lingon.reach import Answers
 from lingon.render import Show, n_best_lines, plain_line, score_json, score_line, translation_json
 from lingon.results import ScoreResult, TextResult
 from lingon.wire import ScoreOptions, TranslateOptions
@@ -19,7 +19,7 @@ class Translating:
     show: Show
     as_json: bool
 
-    def answer(self, client: Client, numbers: list[int], items: list[str]) -> list[TextResult]:
+    def answer(self, client: Answers, numbers: list[int], items: list[str]) -> list[TextResult]:
         """The results of lines; the seed grows with the line, so that no batch draws the numbers of another."""
         options = self.options.copy()
         sampling = options.get("sampling")
@@ -45,7 +45,7 @@ class Scoring:
     show: Show
     as_json: bool
 
-    def answer(self, client: Client, numbers: list[int], items: list[tuple[str, str]]) -> list[ScoreResult]:
+    def answer(self, client: Answers, numbers: list[int], items: list[tuple[str, str]]) -> list[ScoreResult]:
         """The results of pairs."""
         blank = [not any(text.strip() for text in pair) for pair in items]
         return spread(items, blank, lambda full: client.score(full, **self.options), ScoreResult())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Coroutine, Iterator
 from pathlib import Path
 from types import TracebackType
@@ -12,6 +13,7 @@ from typing import Any, TypeVar
 from lingon.bundle import open_bundle
 from lingon.errors import LingonError
 from lingon.translation.v1 import translation_pb2 as pb
+from serving.catalog import Catalog, Entry
 from serving.loading import load_translator
 from serving.scheduler import EngineLimits
 from serving.translator import Translator
@@ -48,6 +50,7 @@ class LocalTranslator:
             threads=threads,
             limits=LIMITS,
         )
+        self._catalog = Catalog([self._entry()])
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="local translator", daemon=True)
         self._thread.start()
@@ -68,20 +71,36 @@ class LocalTranslator:
         self._thread.join()
         self._loop.close()
 
-    def translate(self, request: pb.TranslateRequest) -> pb.TranslateResponse:
-        """As the service's Translate; raises the RequestError that a server would end the call with."""
-        return self._wait(self._translator.translate(request))
+    def translate(self, request: pb.TranslateRequest, timeout: float | None = None) -> pb.TranslateResponse:
+        """As the service's Translate; raises the RequestError that a server would end the call with.
 
-    def score(self, request: pb.ScoreRequest) -> pb.ScoreResponse:
+        timeout: seconds, after which it is Expired
+        """
+        return self._wait(self._asked(request).translate(request, _deadline(timeout)))
+
+    def score(self, request: pb.ScoreRequest, timeout: float | None = None) -> pb.ScoreResponse:
         """As the service's Score."""
-        return self._wait(self._translator.score(request))
+        return self._wait(self._asked(request).score(request, _deadline(timeout)))
 
     def translate_lines(self, lines: list[str], options: pb.DecodingOptions) -> list[str]:
         """The best translation of each line, on one line; of an empty line an empty one."""
         return self._wait(_translate_lines(self._translator, lines, options))
 
+    def _asked(self, request: pb.TranslateRequest | pb.ScoreRequest) -> Translator:
+        """This bundle, unless the request is for another model or other languages."""
+        return self._catalog.find(request.model, request.source_language_code, request.target_language_code)
+
+    def _entry(self) -> Entry[Translator]:
+        manifest = self._translator.manifest
+        names = manifest.name, manifest.version, manifest.source_language, manifest.target_language
+        return Entry(*names, self._translator)
+
     def _wait(self, work: Coroutine[Any, Any, Result]) -> Result:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+
+def _deadline(timeout: float | None) -> float | None:
+    return None if timeout is None else time.monotonic() + timeout
 
 
 def translate_lines(

@@ -31,12 +31,12 @@ class FakeLocal(FakeService):
         print(f"opened {path} {device} {precision}", file=sys.stderr)
     def __enter__(self): return self
     def __exit__(self, *error): print("closed", file=sys.stderr)
-    def translate(self, request):
+    def translate(self, request, timeout):
         self.listed += 1
         if self.listed == 1:
             raise QueueFull("too much is waiting")
         return self.Translate(request, None)
-    def score(self, request): return self.Score(request, None)
+    def score(self, request, timeout): return self.Score(request, None)
     def _begin(self, request, context): return None
 """
 

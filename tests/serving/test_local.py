@@ -23,11 +23,12 @@ from google.rpc import code_pb2
 from export.graph import WeightFiles
 from export.precisions import build, weight_files
 from lingon.bundle import write_bundle
-from lingon.errors import BundleError, DeviceError, InvalidRequest
+from lingon.errors import BundleError, DeviceError, Expired, InvalidRequest
 from lingon.text import BOS, EOS, PAD, UNK
 from lingon.translation.v1 import translation_pb2 as pb
 from lingon.translation.v1 import translation_pb2_grpc as pb_grpc
 from serving.local import LocalTranslator, translate_lines
+from serving.status import NotServed
 from tests.models import VOCAB, manifest_of, random_model
 
 ROOT = Path(__file__).parent.parent.parent
@@ -108,6 +109,24 @@ def test_in_process_and_over_the_socket_the_replies_are_the_same(models: Path):
     assert here.results[1].status.code == code_pb2.INVALID_ARGUMENT
     for result in here.results[::2]:
         assert len(result.hypotheses) == 2
+
+
+def test_a_bundle_here_is_asked_as_a_server_is(models: Path):
+    with LocalTranslator(models / "random", threads=1) as local:
+        known = local.translate(pb.TranslateRequest(texts=[LINES[0]]))
+        languages = {
+            "source_language_code": known.source_language_code,
+            "target_language_code": known.target_language_code,
+        }
+        assert local.translate(pb.TranslateRequest(texts=[LINES[0]], model="random/1", **languages), 60.0) == known
+        pairs = [pb.ScorePair(source=LINES[0], target=LINES[2])]
+        for other in ({"target_language_code": "fi"}, {"source_language_code": "fi"}, {"model": "none"}):
+            with pytest.raises(NotServed, match="random/1"):
+                local.translate(pb.TranslateRequest(texts=[LINES[0]], **other))
+            with pytest.raises(NotServed, match="random/1"):
+                local.score(pb.ScoreRequest(pairs=pairs, **other))
+        with pytest.raises(Expired):
+            local.translate(pb.TranslateRequest(texts=[LINES[0]] * 256), 0.001)
 
 
 def test_the_command_says_when_it_is_ready_and_where_each_setting_is_from(models: Path):
