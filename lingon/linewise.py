@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -77,8 +78,11 @@ def spread(
 
 
 def is_empty(result: TextResult | ScoreResult) -> bool:
-    """Whether a line held nothing to answer, to the client or only to the server (invisible characters)."""
-    return result.error is not None and result.error.reason == "EMPTY_TEXT"
+    """Whether a line held nothing to translate, to the client or only to the server (invisible characters).
+
+    Of a pair nothing is to be scored only where both sides are empty, which the client sees.
+    """
+    return isinstance(result, TextResult) and result.error is not None and result.error.reason == "EMPTY_TEXT"
 
 
 def input_lines(arguments: Iterable[str], path: Path | None, output: Path | None) -> Iterator[str]:
@@ -132,5 +136,12 @@ def _tell(number: int, result: TextResult | ScoreResult) -> bool:
             say(f"line {number}: warning: {warning.message}")
     if result.error is None or is_empty(result):
         return True
-    say(f"line {number}: {result.error}")
+    say(f"line {number}: {_of_a_line(str(result.error), splits=isinstance(result, TextResult))}")
     return False
+
+
+def _of_a_line(message: str, splits: bool) -> str:
+    """What the service says of a text, for a person who gave a line and has flags; splits: whether there is one."""
+    remedy = "shorten it or give --split-long" if splits else "shorten it"
+    message = message.replace("shorten it or set options.long_text to LONG_TEXT_POLICY_SPLIT", remedy)
+    return re.sub(r"^(texts|pairs)\[\d+\][. ]", "", message)

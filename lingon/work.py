@@ -8,6 +8,7 @@ from lingon.linewise import is_empty, spread
 from lingon.reach import Answers
 from lingon.render import Show, n_best_lines, plain_line, score_json, score_line, translation_json
 from lingon.results import ScoreResult, TextResult
+from lingon.text import normalise
 from lingon.wire import ScoreOptions, TranslateOptions
 
 
@@ -47,7 +48,7 @@ class Scoring:
 
     def answer(self, client: Answers, numbers: list[int], items: list[tuple[str, str]]) -> list[ScoreResult]:
         """The results of pairs."""
-        blank = [not any(text.strip() for text in pair) for pair in items]
+        blank = [not any(normalise(text) for text in pair) for pair in items]
         return spread(items, blank, lambda full: client.score(full, **self.options), ScoreResult())
 
     def render(self, number: int, item: tuple[str, str], result: ScoreResult) -> str:

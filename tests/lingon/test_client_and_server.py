@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from lingon import AsyncClient, Client, ServerError, TextDelta, TextDone
+from lingon.command import main
 from lingon.retry import Retry
 from tests.serving.fakes import running
 
@@ -134,3 +137,27 @@ async def test_calls_are_shared_out_between_the_addresses_of_a_name(kind: str) -
         shares = [each.metric("lingon_requests_total", method="Translate", code="OK") for each in (one, other)]
     assert sum(shares) == 20
     assert min(shares) >= 5
+
+
+async def test_what_is_wrong_with_a_line_is_said_in_the_words_of_the_verb(tmp_path: Path, capfd: Any) -> None:
+    files = {"source": ["Tom", "", "\u200b", "Tom " * 200, "Tom"], "target": ["Tom", "\u200b", "", "Tom", ""]}
+    for name, lines in files.items():
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    async with running() as server:
+        there = ["--server", f"127.0.0.1:{server.server.port}"]
+
+        async def lingon(*arguments: str) -> tuple[int, list[str], list[str]]:
+            code = await asyncio.to_thread(main, [*arguments, *there])
+            printed, told = capfd.readouterr()
+            return code, printed.splitlines(), told.splitlines()
+
+        code, printed, told = await lingon("translate", "--input", str(tmp_path / "source"))
+        assert (code, printed) == (1, ["Tom", "", "", "", "Tom"])
+        assert len(told) == 1
+        assert re.match(r"lingon: line 4: has \d+ (tokens|characters)[;,] the model reads", told[0])
+        assert told[0].endswith("; shorten it or give --split-long")
+        code, printed, told = await lingon("score", *(f"--{name}={tmp_path / name}" for name in files))
+        assert code == 1
+        assert [bool(line) for line in printed] == [True, False, False, False, False]
+        assert [line.split(":")[1] for line in told] == [" line 4", " line 5"]
+        assert (told[0].endswith("; shorten it"), told[1]) == (True, "lingon: line 5: target is empty")
