@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lingon.errors import SettingsError
+from lingon.files import read_named, read_named_text
 
 if TYPE_CHECKING:
     import grpc
@@ -40,10 +41,10 @@ class Tls:
             raise SettingsError("a client's certificate and its key go together")
         roots = certificate = key = None
         if self.ca is not None:
-            roots = _read(self.ca)
+            roots = read_named(self.ca)
             check_roots(roots, str(self.ca))
         if self.certificate is not None and self.key is not None:
-            certificate, key = _read(self.certificate), _read(self.key)
+            certificate, key = read_named(self.certificate), read_named(self.key)
             check_pair(certificate, key, str(self.certificate), str(self.key))
         return grpc.ssl_channel_credentials(roots, key, certificate)
 
@@ -71,7 +72,7 @@ class Credentials:
     def shown_key(self) -> str | None:
         """From a file or the environment; of an argument everyone on the machine would know."""
         if self.api_key_file is not None:
-            return _text(_read(self.api_key_file), self.api_key_file)
+            return read_named_text(self.api_key_file).strip()
         return os.environ.get(API_KEY, "").strip() or None
 
 
@@ -80,17 +81,3 @@ def authorization(api_key: str) -> tuple[str, str]:
     if not re.fullmatch(r"[\x21-\x7e]+", api_key):
         raise SettingsError("the API key is empty, or has spaces or other characters that no key has")
     return "authorization", f"Bearer {api_key}"
-
-
-def _read(path: str | os.PathLike[str]) -> bytes:
-    try:
-        return Path(path).read_bytes()
-    except OSError as error:
-        raise SettingsError(f"{path}: {error.strerror}") from None
-
-
-def _text(raw: bytes, path: Path) -> str:
-    try:
-        return raw.decode("utf-8").strip()
-    except UnicodeDecodeError:
-        raise SettingsError(f"{path}: not a text") from None

@@ -14,6 +14,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from lingon.errors import SettingsError
+
 
 @contextmanager
 def published(folder: Path) -> Iterator[Path]:
@@ -118,6 +120,22 @@ def _remove(path: Path) -> None:
         shutil.rmtree(path, ignore_errors=True)
     else:
         path.unlink(missing_ok=True)
+
+
+def read_named(path: str | os.PathLike[str]) -> bytes:
+    """The bytes of a small file that a setting names. Raises SettingsError."""
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise SettingsError(f"{path}: {error.strerror}") from None
+
+
+def read_named_text(path: str | os.PathLike[str]) -> str:
+    """The UTF-8 text of a small file that a setting names. Raises SettingsError."""
+    try:
+        return read_named(path).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise SettingsError(f"{path}: not UTF-8 ({error.reason} at byte {error.start})") from None
 
 
 def read_plainly(folder: Path, name: str, most: int) -> bytes:

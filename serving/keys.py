@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -37,18 +40,33 @@ def new(
     lines += [f"expires = {end}"] if end else []
     table = "\n".join(lines) + "\n"
     if file is not None:
-        append(file, table)
-        typer.echo(f"lingon: {name} is in {file}; this is its key, told once:", err=True)
+        append(file, table, partial(_tell, key, f"lingon: {name} goes into {file}; this is its key, told once:"))
     else:
-        typer.echo(f"lingon: for the server's file of keys:\n\n{table}\nlingon: and the key, told once:", err=True)
-    typer.echo(key)
+        _tell(key, f"lingon: for the server's file of keys:\n\n{table}\nlingon: and the key, told once:")
 
 
-def append(path: Path, table: str) -> None:
-    """Add a table to a file of keys, in one move: a server that reads it meanwhile sees the old file or the new one."""
+def _tell(key: str, before: str) -> None:
+    """The key on standard output; raises LingonError where nobody can have read it."""
+    from lingon.errors import LingonError
+
+    if sys.stdout is None:
+        raise LingonError("standard output is closed; a key that is told to nobody is not made")
+    typer.echo(before, err=True)
+    try:
+        typer.echo(key)
+    except OSError as error:
+        raise LingonError(f"standard output: {error.strerror}; a key that is told to nobody is not made") from None
+
+
+def append(path: Path, table: str, tell: Callable[[], None] = lambda: None) -> None:
+    """Add a table to a file of keys, in one move: a server that reads it meanwhile sees the old file or the new one.
+
+    tell: called before the move, when nothing else can fail; if it does, the file stays as it was
+    """
     import fcntl
     import os
 
+    from lingon.files import read_named_text
     from serving.keyring import parse
 
     path = path.resolve()
@@ -57,20 +75,24 @@ def append(path: Path, table: str) -> None:
         fcntl.flock(folder, fcntl.LOCK_EX)  # two that append at once would lose a key; ends with the descriptor
         before, status = "", None
         if path.exists():
-            before, status = path.read_text(encoding="utf-8"), path.stat()
+            before, status = read_named_text(path), path.stat()
         after = f"{before.rstrip()}\n\n{table}" if before.strip() else table
         parse(after.encode(), str(path))
         part = path.with_name(f".{path.name}.part")
         part.unlink(missing_ok=True)
-        with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
-            if status is not None:  # who could read it still can
-                os.fchmod(file.fileno(), status.st_mode & 0o777)
-                if (status.st_uid, status.st_gid) != (os.geteuid(), os.getegid()):
-                    os.fchown(file.fileno(), status.st_uid, status.st_gid)
-            file.write(after)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(part, path)
+        try:
+            with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+                if status is not None:  # who could read it still can
+                    os.fchmod(file.fileno(), status.st_mode & 0o777)
+                    if (status.st_uid, status.st_gid) != (os.geteuid(), os.getegid()):
+                        os.fchown(file.fileno(), status.st_uid, status.st_gid)
+                file.write(after)
+                file.flush()
+                os.fsync(file.fileno())
+            tell()
+            part.replace(path)
+        finally:
+            part.unlink(missing_ok=True)
         os.fsync(folder)
     finally:
         os.close(folder)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -96,6 +98,26 @@ def test_what_cannot_be_a_key_is_one_line(lingon: Run, tmp_path: Path, arguments
     assert (code, printed, told.count("\n")) == (2, "", 1)
     assert why in told
     assert path.read_bytes() == before
+
+
+def test_a_key_that_nobody_can_read_is_not_made(tmp_path: Path):
+    path = keyfile(tmp_path, {"shop": SHOP})
+    before = path.read_bytes()
+    for redirection, why in ((">/dev/full", "No space left on device"), (">&-", "is closed")):
+        line = f'exec "$0" -m lingon keys new ops --file "$1" {redirection}'
+        done = subprocess.run(["sh", "-c", line, sys.executable, path], capture_output=True, text=True, check=False)
+        assert (done.returncode, why in done.stderr.splitlines()[-1]) == (1, True)
+        assert path.read_bytes() == before
+        assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_file_of_keys_that_is_no_text_is_one_line(lingon: Run, tmp_path: Path):
+    path = tmp_path / "keys.toml"
+    path.write_bytes(b"# gr\xfcn\n")
+    code, printed, told = lingon("keys", "new", "shop", "--file", path)
+    assert (code, printed) == (2, "")
+    assert told == f"lingon: error: {path}: not UTF-8 (invalid start byte at byte 4)\n"
+    assert path.read_bytes() == b"# gr\xfcn\n"
 
 
 GOOD = table("shop", SHOP)
