@@ -46,7 +46,8 @@ def main(arguments: Sequence[str] | None = None, entries: Iterable[EntryPoint] |
     try:
         app = build(found("lingon.verbs").values() if entries is None else entries)
         result = app(arguments, prog_name="lingon", standalone_mode=False)
-        sys.stdout.flush()
+        if sys.stdout is not None:  # as in `lingon serve >&-`
+            sys.stdout.flush()
         return result if isinstance(result, int) else 0
     except LingonError as error:
         return _complain(str(error), error.exit_code)
@@ -58,10 +59,11 @@ def main(arguments: Sequence[str] | None = None, entries: Iterable[EntryPoint] |
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:  # the reader has left, as in `lingon translate | head`: nobody is there to be told
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the flush when Python ends
         return 1
     except OSError as error:
         return _complain(f"{error.filename}: {error.strerror}" if error.filename else str(error), 1)
+    finally:
+        _settle()
 
 
 def build(entries: Iterable[EntryPoint]) -> typer.Typer:
@@ -135,5 +137,15 @@ def _broken(entry: EntryPoint, error: Exception) -> Verb:
 
 
 def _complain(message: str, exit_code: int) -> int:
-    print(f"lingon: error: {' '.join(message.split())}", file=sys.stderr)
+    if sys.stderr is not None:
+        print(f"lingon: error: {' '.join(message.split())}", file=sys.stderr)
     return exit_code
+
+
+def _settle() -> None:
+    """Drop what standard output does not take; Python would try again at its end, and fail with words of its own."""
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

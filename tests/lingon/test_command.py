@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -91,6 +92,20 @@ def test_a_file_that_cannot_be_read_is_one_line(run):
 
 def test_an_interrupted_verb_is_exit_code_130_without_a_word(run):
     assert run("interrupted") == (130, "", "")
+
+
+@pytest.mark.parametrize(
+    ("redirection", "code", "told"),
+    [
+        (">&-", 0, ""),
+        (">/dev/full", 1, "lingon: error: [Errno 28] No space left on device\n"),
+        (">/dev/full 2>&-", 1, ""),
+    ],
+)
+def test_an_output_that_takes_nothing_is_one_line_at_most(redirection, code, told):
+    line = f"{shlex.quote(sys.executable)} -m lingon --version {redirection}"
+    done = subprocess.run(["sh", "-c", line], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (code, "", told)
 
 
 def test_a_missing_library_names_the_extra_that_brings_it(run):
