@@ -4,19 +4,26 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from lingon.credentials import Credentials
 from lingon.reaching import reaching
 
+if TYPE_CHECKING:
+    from lingon.client import Client
+
 ServerOption = Annotated[
     str | None, typer.Option(metavar="HOST:PORT", help="[default: $LINGON_SERVER, or 127.0.0.1:50051]")
 ]
 ModelOption = Annotated[
     str | None,
-    typer.Option(metavar="PATH", help="A bundle, to translate in this process; with --server, a model's name there."),
+    typer.Option(
+        metavar="PATH",
+        help="Without --server (LINGON_SERVER does not count): a bundle, to translate in this process; with it, a "
+        "model's name there.",
+    ),
 ]
 DeviceOption = Annotated[str | None, typer.Option(help="With a bundle: auto, cpu or cuda.")]
 PrecisionOption = Annotated[str | None, typer.Option(help="With a bundle: fp32, fp16, ...")]
@@ -48,7 +55,10 @@ def translate(
     num_hypotheses: Annotated[
         int | None,
         typer.Option(
-            "--num-hypotheses", "--n-best", min=1, help="Above 1: that many lines a text, N ||| TEXT ||| SCORE."
+            "--num-hypotheses",
+            "--n-best",
+            min=1,
+            help="Above 1: that many lines a text, N ||| TEXT ||| SCORE, N from 0.",
         ),
     ] = None,
     length_penalty: Annotated[
@@ -149,7 +159,7 @@ def score(
 @partial(reaching, keys=False)
 def healthcheck(
     server: ServerOption = None,
-    service: Annotated[str, typer.Option(help="A service's or a model's name; without it, the whole server.")] = "",
+    service: Annotated[str, typer.Option(help="A service's name or a model's; without it, the whole server.")] = "",
     timeout: Annotated[float, typer.Option(min=0.001, help="Seconds.")] = 5.0,
     *,
     credentials: Credentials,
@@ -160,6 +170,19 @@ def healthcheck(
 
     address = server_address(server)
     with Client(address, timeout=timeout, retries=0, tls=credentials.trust()) as client:
-        state = client.health(service)
+        state = _state(client, address, service)
     typer.echo(f"{address}{f' {service}' if service else ''}: {state}")
     raise typer.Exit(0 if state == "SERVING" else 1)
+
+
+def _state(client: Client, address: str, service: str) -> str:
+    """The state of a service, or of the model of that name: to health that is model/NAME."""
+    from lingon.errors import LingonError, ServerError
+
+    for name in (service, f"model/{service}") if service else ("",):
+        try:
+            return client.health(name)
+        except ServerError as error:
+            if error.status != "NOT_FOUND":
+                raise
+    raise LingonError(f"{address}: {f'no service or model is called {service!r}' if service else 'tells no health'}")

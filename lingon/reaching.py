@@ -4,43 +4,59 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
 from lingon.credentials import Credentials
 
-OPTIONS: dict[str, tuple[Any, Any]] = {
-    "tls": (
+
+class Reaching(NamedTuple):
+    """An option: the field of Credentials that it fills, its type, and what it is where it is not given."""
+
+    field: str
+    kind: Any
+    default: Any
+
+
+OPTIONS = {
+    "tls": Reaching(
+        "tls",
         Annotated[bool, typer.Option("--tls", envvar="LINGON_TLS", help="With the system's roots of trust.")],
         False,
     ),
-    "tls_ca": (
+    "tls_ca": Reaching(
+        "ca",
         Annotated[
             Path | None, typer.Option(envvar="LINGON_TLS_CA", help="TLS, trusting the authorities of this PEM file.")
         ],
         None,
     ),
-    "tls_client_certificate": (
+    "tls_client_certificate": Reaching(
+        "certificate",
         Annotated[
             Path | None, typer.Option(envvar="LINGON_TLS_CLIENT_CERTIFICATE", help="PEM file: what this client shows.")
         ],
         None,
     ),
-    "tls_client_key": (
+    "tls_client_key": Reaching(
+        "key",
         Annotated[Path | None, typer.Option(envvar="LINGON_TLS_CLIENT_KEY", help="PEM file: its key.")],
         None,
     ),
-    "tls_server_name": (
+    "tls_server_name": Reaching(
+        "server_name",
         Annotated[
             str | None,
             typer.Option(envvar="LINGON_TLS_SERVER_NAME", help="In the server's certificate, where it is another."),
         ],
         None,
     ),
-    "api_key_file": (
+    "api_key_file": Reaching(
+        "api_key_file",
         Annotated[
             Path | None,
             typer.Option(envvar="LINGON_API_KEY_FILE", help="The API key is here; or it is $LINGON_API_KEY."),
@@ -48,7 +64,7 @@ OPTIONS: dict[str, tuple[Any, Any]] = {
         None,
     ),
 }
-"""By parameter, in the order of the fields of Credentials: its type, and what it is where it is not given."""
+"""By parameter."""
 
 
 def reaching(verb: Callable[..., None], *, keys: bool = True) -> Callable[..., None]:
@@ -57,11 +73,14 @@ def reaching(verb: Callable[..., None], *, keys: bool = True) -> Callable[..., N
     own = inspect.signature(verb, eval_str=True)
     kept = [each for each in own.parameters.values() if each.name != "credentials"]
     kind = inspect.Parameter.KEYWORD_ONLY
-    added = [inspect.Parameter(name, kind, annotation=OPTIONS[name][0], default=OPTIONS[name][1]) for name in names]
+    added = [
+        inspect.Parameter(name, kind, annotation=OPTIONS[name].kind, default=OPTIONS[name].default) for name in names
+    ]
 
     @functools.wraps(verb)
     def run(**given: Any) -> None:
-        verb(credentials=Credentials(*(given.pop(name) for name in names)), **given)
+        os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # errors are told once, by us
+        verb(credentials=Credentials(**{OPTIONS[name].field: given.pop(name) for name in names}), **given)
 
     parameters = [*kept, *added]
     run.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]

@@ -14,6 +14,7 @@ ENTRY_POINTS = """
 translate = lingon.cli:translate
 score = lingon.cli:score
 healthcheck = lingon.cli:healthcheck
+models = lingon.models_cli:models
 
 [lingon.translators]
 local = fake_local:FakeLocal [serve]

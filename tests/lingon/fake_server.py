@@ -161,6 +161,7 @@ def serving(service: FakeService, port: int = 0) -> Iterator[str]:
     server = grpc.server(futures.ThreadPoolExecutor(8))
     translation_pb2_grpc.add_TranslationServiceServicer_to_server(service, server)
     states = health.HealthServicer()
+    states.set("model/en-de", health_pb2.HealthCheckResponse.SERVING)
     states.set("lingon.down", health_pb2.HealthCheckResponse.NOT_SERVING)
     health_pb2_grpc.add_HealthServicer_to_server(states, server)
     bound = server.add_insecure_port(f"127.0.0.1:{port}")

@@ -225,6 +225,10 @@ def test_model_with_server_is_the_name_of_a_model_there(lingon: Command, service
         ["translate", os.fsdecode(b"gr\xfcn")],
         ["score", "--source", "somewhere"],
         ["healthcheck", "--timeout", "0"],
+        ["healthcheck", "--service", os.fsdecode(b"\xff")],
+        ["healthcheck", "--server", os.fsdecode(b"\xff")],
+        ["translate", "hello", "--source", os.fsdecode(b"\xff")],
+        ["models", "load", os.fsdecode(b"\xff")],
     ],
 )
 def test_wrong_usage_is_one_line_and_exit_code_2(arguments: list[str], lingon: Command) -> None:
@@ -257,6 +261,8 @@ def test_a_line_without_a_tab_is_named(lingon: Command) -> None:
 def test_healthcheck_is_0_only_where_a_server_serves(lingon: Command, address: str) -> None:
     assert lingon("healthcheck") == (0, f"{address}: SERVING\n", [])
     assert lingon("healthcheck", "--service", "lingon.down") == (1, f"{address} lingon.down: NOT_SERVING\n", [])
-    assert lingon("healthcheck", "--service", "nobody")[0] == 1
+    assert lingon("healthcheck", "--service", "en-de") == (0, f"{address} en-de: SERVING\n", [])
+    told = f"lingon: error: {address}: no service or model is called 'nobody'"
+    assert lingon("healthcheck", "--service", "nobody") == (1, "", [told])
     code, printed, errors = lingon("healthcheck", "--server", "127.0.0.1:1", "--timeout", 1)
     assert (code, printed, len(errors)) == (1, "", 1)
