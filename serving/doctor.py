@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -76,16 +76,32 @@ def _model(path: Path) -> dict[str, Any]:
 
 
 def _extras() -> dict[str, list[str]]:
-    """The packages that each extra lacks here."""
-    lacking: dict[str, list[str]] = {}
-    for requirement in metadata.requires("lingon") or []:
+    return lacking(metadata.requires("lingon") or [], _version)
+
+
+def lacking(requirements: Iterable[str], version: Callable[[str], str | None]) -> dict[str, list[str]]:
+    """The packages that each extra lacks here, those of an extra within it too.
+
+    requirements: as metadata has them, such as `onnx>=1.20; extra == "export"` and `lingon[train]; extra == "export"`
+    version: of an installed package, or None
+    """
+    packages: dict[str, list[str]] = {}
+    within: dict[str, list[str]] = {}
+    for requirement in requirements:
         extra = re.search(r"""extra == ['"]([\w-]+)['"]""", requirement)
-        name = re.match(r"[\w.-]+", requirement)
+        name = re.match(r"([\w.-]+)(?:\[([\w,\s-]+)\])?", requirement)
         if extra and name:
-            missing = lacking.setdefault(extra[1], [])
-            if _version(name[0]) is None:
-                missing.append(name[0])
-    return lacking
+            own = name[1] == "lingon" and name[2]
+            packages.setdefault(extra[1], []).extend([] if own else [name[1]])
+            within.setdefault(extra[1], []).extend(re.findall(r"[\w-]+", name[2]) if own else [])
+
+    def missing(extra: str, above: tuple[str, ...] = ()) -> list[str]:
+        found = [name for name in packages.get(extra, []) if version(name) is None]
+        for inner in within.get(extra, []):
+            found += missing(inner, (*above, extra)) if inner not in above else []
+        return list(dict.fromkeys(found))
+
+    return {extra: missing(extra) for extra in packages}
 
 
 def _version(name: str) -> str | None:

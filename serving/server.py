@@ -232,11 +232,16 @@ def _ready_line(catalog: Catalog[Served], settings: Settings, port: int, metrics
         f"{entry.model.translator.provider.removesuffix('ExecutionProvider')})"
         for entry in catalog.entries
     )
-    address = f"{settings.host}:{port}"
+    near = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(settings.host, settings.host)  # every address is none to call
     return (
-        f"ready: {models} on {address}, metrics on {settings.metrics_host}:{metrics_port} - "
-        f'try: echo "Tom lives in Boston." | {_command()} translate --server {address}'
+        f"ready: {models} on {_address(settings.host, port)}, metrics on "
+        f"{_address(settings.metrics_host, metrics_port)} - "
+        f'try: echo "Tom lives in Boston." | {_command()} translate --server {_address(near, port)}'
     )
+
+
+def _address(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _command() -> str:

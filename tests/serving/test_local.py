@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -27,7 +28,11 @@ from lingon.errors import BundleError, DeviceError, Expired, InvalidRequest
 from lingon.text import BOS, EOS, PAD, UNK
 from lingon.translation.v1 import translation_pb2 as pb
 from lingon.translation.v1 import translation_pb2_grpc as pb_grpc
+from serving.catalog import Catalog
+from serving.doctor import lacking
 from serving.local import LocalTranslator, translate_lines
+from serving.server import _ready_line
+from serving.settings import Settings
 from serving.status import NotServed
 from tests.models import VOCAB, manifest_of, random_model
 
@@ -194,6 +199,28 @@ def test_doctor_tells_what_works_and_what_is_altered(models: Path, tmp_path: Pat
     bad = subprocess.run(command("doctor", tmp_path), cwd=ROOT, capture_output=True, text=True, check=False)
     assert bad.returncode == 1
     assert "tokenizer.model: No such file" in bad.stdout
+
+
+def test_an_extra_lacks_what_an_extra_within_it_lacks():
+    requirements = [
+        "grpcio>=1",
+        "torch==2.13.0; extra == 'train'",
+        "numpy>=2; extra == 'train'",
+        'onnx>=1.20; extra == "export"',
+        'lingon[train]; extra == "export"',
+        'lingon[export, dev]; extra == "dev"',
+    ]
+    here = {"onnx": "1.21", "numpy": "2.1", "lingon": "0.1"}
+    assert lacking(requirements, here.get) == {"train": ["torch"], "export": ["torch"], "dev": ["torch"]}
+
+
+@pytest.mark.parametrize(
+    ("host", "called"),
+    [("0.0.0.0", "127.0.0.1:7"), ("::", "[::1]:7"), ("::1", "[::1]:7"), ("10.0.0.1", "10.0.0.1:7")],
+)
+def test_the_ready_line_names_an_address_that_can_be_called(host: str, called: str):
+    line = _ready_line(Catalog[Any]([]), Settings(host=host), 7, 8)
+    assert line.endswith(f"translate --server {called}")
 
 
 def test_closing_ends_whoever_still_waits(models: Path) -> None:
