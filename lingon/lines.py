@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import select
+import sys
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -42,8 +43,10 @@ def read_parallel(source: Path, target: Path) -> Iterator[tuple[str, str]]:
 
 def standard_input() -> Iterator[str]:
     """The lines of standard input; may be read on a thread that nobody waits for."""
+    if sys.stdin is None:  # its number is another file's by now
+        raise CorpusError("standard input: is closed")
     try:
-        # Not sys.stdin: where a thread waits in its buffer while Python ends, Python aborts.
+        # Not its buffer: where a thread waits in its buffer while Python ends, Python aborts.
         with io.FileIO(0, closefd=False) as file:
             for number, raw in enumerate(_split(file), start=1):
                 try:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -165,6 +167,14 @@ def test_an_end_while_more_may_be_typed_is_as_quiet_as_any(verb: str, line: byte
         assert process.wait(20) == 1
         (told,) = process.stderr.read().splitlines()
         assert b"no answer from 127.0.0.1:1" in told
+
+
+def test_a_standard_input_that_is_closed_is_one_line(lingon: Command) -> None:
+    line = [sys.executable, "-m", "lingon", "translate"]
+    done = subprocess.run(
+        ["sh", "-c", 'exec "$@" <&-', "sh", *line], capture_output=True, env=lingon.environment, timeout=60, check=False
+    )
+    assert (done.returncode, done.stderr) == (1, b"lingon: error: standard input: is closed\n")
 
 
 def test_a_reader_that_leaves_is_nothing_to_talk_about(lingon: Command) -> None:
