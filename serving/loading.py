@@ -71,8 +71,7 @@ def load_translator(
     if shortlist and runner.shortlist is None:
         raise SettingsError(f"shortlist: {bundle.label} has none for {choice.precision}")
     default = bundle.manifest.defaults.shortlist if shortlist is None else shortlist
-    engine.start()
-    return Translator(
+    translator = Translator(
         bundle,
         engine,
         limits,
@@ -81,6 +80,8 @@ def load_translator(
         graph_bytes=runner.graph_bytes,
         shortlist=default if runner.shortlist else None,
     )
+    engine.start()  # last: where anything else fails, no thread is left that would keep the model
+    return translator
 
 
 def _warn(bundle: Bundle, choice: Choice) -> None:
