@@ -31,8 +31,10 @@ def export(
     gate_sentences: Annotated[
         int, typer.Option(min=1, help="Of them, for the scores of lossy arithmetic, from the first.")
     ] = 2500,
-    parity_sentences: Annotated[int, typer.Option(min=1, help="Of these, to prove equal tokens on.")] = 500,
-    beam_size: Annotated[int, typer.Option(min=1, help="Default of the bundle.")] = 4,
+    parity_sentences: Annotated[
+        int, typer.Option(min=1, help="Of them, to prove equal tokens on, from the first.")
+    ] = 500,
+    beam_size: Annotated[int, typer.Option(min=1, help="Default of the bundle, and of its gates.")] = 4,
     length_penalty: Annotated[float, typer.Option(min=0.0, help="Default of the bundle.")] = 1.0,
     alignment_layer: Annotated[
         int | None, typer.Option(help="Decoder layer whose cross-attention tells alignments; else the last but one.")
