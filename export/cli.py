@@ -82,7 +82,7 @@ def export(
         data = loaded.config.data
         given = [Corpus(source=train_data[0], target=train_data[1])] if train_data else data.train
         text = read_training_text(data.model_copy(update={"train": given}))
-        training = drop_long(text, loaded.tokenizer, longest).epoch()  # what the model has not learned from, nor can
+        training = drop_long(text, loaded.tokenizer, longest).epoch()  # the rest it has not learned from
     texts = Texts(readable[: max(gate_sentences, parity_sentences)], training)
     bundle = export_checkpoint(loaded, folder, texts, settings, say=lambda line: typer.echo(line, err=True))
     print_report(bundle)

@@ -54,7 +54,7 @@ def export_checkpoint(
     built, reads = _build(checkpoint, texts.training, settings, say)
     files |= built
     with publishing(target) as part:
-        lay_down(part, files)
+        lay_down(part, files, target)
         trial = Bundle(part, sealed(part, _on_trial(manifest, reads, say), files))
         proof = Proof(checkpoint, trial, _runners(trial), texts.held_out, settings, say)
         manifest = replace(manifest, precisions={name: proof.precision(name) for name in reads})
@@ -63,7 +63,7 @@ def export_checkpoint(
         more = _golden(proof, texts.held_out, say)
         more[names.CARD] = model_card(checkpoint, manifest, settings.card).encode()
         manifest = sealed(target, manifest, files | more)
-        lay_down(part, {**more, names.MANIFEST: manifest.to_bytes()})
+        lay_down(part, {**more, names.MANIFEST: manifest.to_bytes()}, target)
     return Bundle(target, manifest)
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from export.precisions import KINDS
 from export.shortlist import ShortlistSettings
 from lingon.bundle import Penalty
+from lingon.declared import demands
 from lingon.errors import SettingsError
 from training.corpus import Pair
 
@@ -74,6 +75,5 @@ class Texts:
 
 def demand(kind: Any, value: object, what: str) -> None:
     """Raise SettingsError where a value is not as `kind`, one of the annotated types of lingon.bundle, declares it."""
-    _, rule = get_args(kind)
-    if wanted := rule.demands(value):
+    if wanted := demands(kind, value):
         raise SettingsError(f"{what} must be {wanted}, got {value}")

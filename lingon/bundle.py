@@ -341,7 +341,7 @@ def write_bundle(folder: Path, manifest: Manifest, files: dict[str, bytes]) -> B
     """Publish a bundle whole or not at all; the checksums of files are put into the manifest."""
     complete = sealed(folder, manifest, files)
     with publishing(folder) as part:
-        lay_down(part, files | {MANIFEST: complete.to_bytes()})
+        lay_down(part, files | {MANIFEST: complete.to_bytes()}, folder)
     return Bundle(folder, complete)
 
 

@@ -27,7 +27,12 @@ ModelOption = Annotated[
 ]
 DeviceOption = Annotated[str | None, typer.Option(help="With a bundle: auto, cpu or cuda.")]
 PrecisionOption = Annotated[str | None, typer.Option(help="With a bundle: fp32, fp16, ...")]
-TimeoutOption = Annotated[float, typer.Option(min=0.001, help="Seconds for each request, retries included.")]
+TimeoutOption = Annotated[
+    float | None,
+    typer.Option(
+        min=0.001, help="Seconds for each request, retries included. [default: 60; with a bundle as long as it takes]"
+    ),
+]
 BatchOption = Annotated[int, typer.Option(min=1, max=1024, help="Lines of one request, at most.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object a line.")]
 OutputOption = Annotated[

@@ -205,10 +205,10 @@ class Client(Caller):
 
         Once events come, a stream that ends early is not tried again: the ServerError is raised here.
         """
-        self._calls.check(texts, options)  # here, not when the first event is asked for
-        return self._events(texts, options)
+        several, _ = self._calls.check(texts, options)  # here, not when the first event is asked for
+        return self._events(several, options)
 
-    def _events(self, texts: str | Texts, options: TranslateOptions) -> Iterator[StreamEvent]:
+    def _events(self, texts: Texts, options: TranslateOptions) -> Iterator[StreamEvent]:
         reader = StreamReader()
         for part in self._play(self._calls.streams(texts, options)):
             first, rest = self._play(self._calls.begin(part, options))
@@ -255,10 +255,10 @@ class AsyncClient(_Connected):
 
     def translate_stream(self, texts: str | Texts, **options: Unpack[TranslateOptions]) -> AsyncIterator[StreamEvent]:
         """As `Client.translate_stream`; not awaited: `async for event in client.translate_stream(...)`."""
-        self._calls.check(texts, options)
-        return self._events(texts, options)
+        several, _ = self._calls.check(texts, options)
+        return self._events(several, options)
 
-    async def _events(self, texts: str | Texts, options: TranslateOptions) -> AsyncIterator[StreamEvent]:
+    async def _events(self, texts: Texts, options: TranslateOptions) -> AsyncIterator[StreamEvent]:
         reader = StreamReader()
         for part in await self._play(self._calls.streams(texts, options)):
             first, rest = await self._play(self._calls.begin(part, options))

@@ -32,6 +32,11 @@ class Rule(Protocol):
         """What the value must be, as in "must be ..."; empty where it is."""
 
 
+def demands(kind: Any, value: Any) -> str:
+    """What the rules of an Annotated type demand of a value, as in "must be ..."; empty where it is so."""
+    return next(filter(None, (rule.demands(value) for rule in get_args(kind)[1:])), "")
+
+
 @dataclass(frozen=True, slots=True)
 class Within:
     """A number from least to most."""

@@ -59,11 +59,16 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def make_folders(folder: Path) -> None:
-    """Make a folder and those above it that are not there yet, on disk when this returns."""
+    """Make a folder and those above it that are not there yet, on disk when this returns.
+
+    Raises NotADirectoryError where something else has its name.
+    """
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
     for path in reversed(missing):
         path.mkdir(exist_ok=True)
         _sync(path.parent)
+    if not folder.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder))
 
 
 @contextmanager
@@ -90,7 +95,7 @@ def held(folder: Path) -> Iterator[bool]:
 
 def sweep(folder: Path, name: str | None = None) -> None:
     """Remove from a folder what killed processes left half-written: all, or what was to be of that name."""
-    left_over = re.compile(rf"\.{'.+' if name is None else re.escape(name)}\.part-[0-9a-f]{{16}}")
+    left_over = re.compile(rf"\.{'.+' if name is None else re.escape(name)}\.part(-[0-9a-f]{{16}})?")
     for part in [path for path in folder.iterdir() if left_over.fullmatch(path.name)]:
         # What a process still fills is held by it; what cannot be removed harms nobody.
         with suppress(OSError), held(part) as locked:

@@ -109,7 +109,9 @@ def writing(path: Path | None) -> Iterator[Lines]:
         sys.stdout.flush()
         yield sys.stdout.buffer
     elif not _is_plain(path):  # a pipe or a device: there is no name to take
-        with _named(path), path.open("wb") as file:
+        with _named(path):
+            file = path.open("wb")
+        with file:
             yield file
     else:
         check_output(path)

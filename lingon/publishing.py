@@ -18,22 +18,36 @@ def publishing(folder: Path) -> Iterator[Path]:
     bundle already, or where files cannot be written.
     """
     missing = [above for above in folder.parents if not above.exists()]  # the innermost first
+    inner: BaseException | None = None  # what happens in between has its own words
     try:
         with published(folder) as part:
-            yield part
+            try:
+                yield part
+            except BaseException as error:
+                inner = error
+                raise
     except BaseException as error:
         for above in missing:
             with suppress(OSError):  # it is not empty, or was never made
                 above.rmdir()
+        if error is inner:
+            raise
         if isinstance(error, FileExistsError) and folder.exists():
             raise BundleError(f"{folder}: is there already; a published version never changes") from None
         if isinstance(error, OSError):
-            raise BundleError(f"{folder}: cannot be written ({error.strerror or error})") from None
+            raise _unwritten(folder, error) from None
         raise
 
 
-def lay_down(folder: Path, files: dict[str, bytes]) -> None:
-    """Write files by their paths within folder."""
-    for name, content in files.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_bytes(content)
+def lay_down(part: Path, files: dict[str, bytes], folder: Path) -> None:
+    """Write files by their paths within part, the folder that is to be `folder`; raises BundleError."""
+    try:
+        for name, content in files.items():
+            (part / name).parent.mkdir(parents=True, exist_ok=True)
+            (part / name).write_bytes(content)
+    except OSError as error:
+        raise _unwritten(folder, error) from None
+
+
+def _unwritten(folder: Path, error: OSError) -> BundleError:
+    return BundleError(f"{folder}: cannot be written ({error.strerror or error})")

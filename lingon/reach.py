@@ -32,6 +32,10 @@ class Answers(Protocol):
         """End what is under way."""
 
 
+TIMEOUT = 60.0
+NO_HURRY = 9e6  # seconds
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Where:
     """What a person said of where to translate.
@@ -39,7 +43,7 @@ class Where:
     server: host:port; without it and without model, that of LINGON_SERVER or the default
     model: with server the name of a model there; without it the path of a bundle
     device, precision: of a bundle in this process
-    timeout: seconds for each request
+    timeout: seconds for each request; without it TIMEOUT with a server, and in this process none: nobody else waits
     credentials: how the server is trusted, and what it is shown
     """
 
@@ -47,7 +51,7 @@ class Where:
     model: str | None = None
     device: str | None = None
     precision: str | None = None
-    timeout: float = 60.0
+    timeout: float | None = None
     credentials: Credentials | None = None
 
     @property
@@ -71,10 +75,10 @@ def connected(where: Where) -> Iterator[Answers]:
 
     A server that never answered is told of soon: nobody has started it.
     """
-    retry = Retry(retries=3, longest_pause=1.0, wait_when_full=True, wait_when_away=True)
     if not where.here:
+        retry = Retry(retries=3, longest_pause=1.0, wait_when_full=True, wait_when_away=True)
         address, shown = server_address(where.server), (where.credentials or Credentials()).arguments()
-        with Client(address, timeout=where.timeout, retries=retry, **shown) as client:
+        with Client(address, timeout=where.timeout or TIMEOUT, retries=retry, **shown) as client:
             yield client
         return
     entry = found("lingon.translators").get("local")
@@ -82,7 +86,7 @@ def connected(where: Where) -> Iterator[Answers]:
         raise LingonError("this installation translates with no bundle (entry point local of lingon.translators)")
     with needed_by("translating with --model", entry):
         local = entry.load()(where.model, device=where.device or "auto", precision=where.precision)
-    with local, closing(InProcess(local, timeout=where.timeout, retries=retry)) as here:
+    with local, closing(InProcess(local, timeout=where.timeout or NO_HURRY)) as here:
         yield here
 
 
@@ -93,8 +97,9 @@ class InProcess:
         ScoreResponse, for threads; timeout is in seconds
     """
 
-    def __init__(self, local: Any, *, timeout: float, retries: Retry) -> None:
-        self._calls = Calls(timeout=timeout, retry=retries, max_texts=DEFAULT_MAX_TEXTS)
+    def __init__(self, local: Any, *, timeout: float) -> None:
+        retry = Retry(retries=0, longest_pause=1.0, wait_when_full=True)  # nobody starts its engine anew
+        self._calls = Calls(timeout=timeout, retry=retry, max_texts=DEFAULT_MAX_TEXTS)
         self._answers = {TRANSLATE.path: local.translate, SCORE.path: local.score}
         self._closed = threading.Event()
 

@@ -14,8 +14,8 @@ from lingon.errors import ServerError, SettingsError
 class Retry:
     """Exponential backoff with jitter; the n-th pause is drawn from the upper half of first_pause * 2^(n-1).
 
-    retries: after the first try; only UNAVAILABLE is tried again, translating being safe to repeat. 5 take two to three
-        seconds, in which a server is started anew; one that never was there is told of after them too
+    retries: after the first try; only UNAVAILABLE is tried again, translating being safe to repeat. 5 take 1.5 to 3
+        seconds, about as long as a small model takes to be there again
     first_pause, longest_pause: in seconds; where the server names a pause (RetryInfo), it is kept at least
     wait_when_full: a full queue and a used-up quota are waited for too, as often as the deadline allows; for those who
         send in bulk

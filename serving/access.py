@@ -17,12 +17,12 @@ from lingon.errors import Forbidden, RequestError, Unauthenticated, WontFinish
 from lingon.translation.v1 import translation_pb2 as pb
 from serving.keyring import Key, Keyring
 from serving.quota import Quota
+from serving.settings import MOST_TEXTS
 
 AUTHORIZATION = "authorization"
 _OPEN = f"/{health.SERVICE_NAME}/"
 _CHARGED = (pb.TranslateRequest, pb.TranslateStreamRequest, pb.ScoreRequest)
 _NOT_SERVED = (code_pb2.UNAVAILABLE, code_pb2.RESOURCE_EXHAUSTED)
-MOST_LOOKED_AT = 10_000  # texts
 
 Context = grpc.aio.ServicerContext[Any, Any]
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
@@ -106,11 +106,11 @@ def charged(request: Any) -> Iterator[None]:
 def _characters(request: Any) -> int:
     """Code points of what is to be read by a model.
 
-    Of a request with very many texts it is the bytes, which are no fewer: a message of 4 MB has room for two million
-    texts, and nobody else is served while they are looked at one by one.
+    Of a request with more texts than any server takes, which will be refused, it is the bytes: a message of 4 MB has
+    room for two million texts, and nobody else is served while they are looked at one by one.
     """
     scores = isinstance(request, pb.ScoreRequest)
-    if len(request.pairs if scores else request.texts) > MOST_LOOKED_AT:
+    if len(request.pairs if scores else request.texts) > MOST_TEXTS:
         return int(request.ByteSize())
     if scores:
         return sum(len(pair.source) + len(pair.target) for pair in request.pairs)

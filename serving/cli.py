@@ -29,7 +29,7 @@ def serve(
     max_queue_tokens: Annotated[int | None, typer.Option(help="Source tokens that may wait.")] = None,
     max_rows: Annotated[int | None, typer.Option(help="Sentences times beam size decoded together.")] = None,
     max_batch_tokens: Annotated[int | None, typer.Option(help="Tokens of one encoder run.")] = None,
-    max_texts: Annotated[int | None, typer.Option(help="Texts of one request.")] = None,
+    max_texts: Annotated[int | None, typer.Option(help="Texts of one request, 10,000 at most.")] = None,
     max_message_bytes: Annotated[int | None, typer.Option(help="Bytes of one request.")] = None,
     max_connection_age_seconds: Annotated[float | None, typer.Option(help="0 is for ever.")] = None,
     drain_seconds: Annotated[float | None, typer.Option(help="For calls in flight to end after SIGTERM.")] = None,

@@ -140,7 +140,7 @@ class Dispatcher:
             if ticket.began < math.inf and isinstance(job, DecodeJob):
                 self._pace.ran(len(job.source_ids), time.monotonic() - ticket.began)
             self._tell()
-            if not self._unfinished:
+            if not self._unfinished or (len(self._queue) and 0 in self._rows):  # a worker sleeps for want of rows
                 self._change.notify_all()
 
     def stop(self, timeout: float) -> bool:

@@ -18,6 +18,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from lingon.errors import LingonError
 from serving.logs import fault
 
+FAREWELL = 1.0  # seconds for a thread whose peer was hung up on to end
 logger = logging.getLogger(__name__)
 
 
@@ -51,27 +52,47 @@ class _Server(ThreadingHTTPServer):
     most = 128  # connections, each of which has a thread: of more the engine might find none
 
     def __init__(self, *arguments: Any) -> None:
+        self._places = threading.BoundedSemaphore(self.most)
         self._open: dict[socket.socket, None] = {}  # oldest first
         self._changing = threading.Lock()
         super().__init__(*arguments)
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Answer on a thread; who has been here longest gives his place to who comes, for a probe takes no time."""
+        if not self._places.acquire(blocking=False):
+            self._hang_up_on_the_oldest()
+            if not self._places.acquire(timeout=FAREWELL):
+                self.shutdown_request(request)
+                return
         with self._changing:
-            oldest = next(iter(self._open)) if len(self._open) >= self.most else None
-            if oldest is not None:
-                del self._open[oldest]
             self._open[request] = None
-        if oldest is not None:
-            with suppress(OSError):  # it has just gone by itself
-                oldest.shutdown(socket.SHUT_RDWR)  # which ends its thread
-        super().process_request(request, client_address)
+        try:
+            super().process_request(request, client_address)
+        except BaseException:  # no thread could be started
+            self._places.release()
+            raise
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """What that thread does."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._places.release()
 
     def shutdown_request(self, request: Any) -> None:
         """It was answered, or cannot be."""
         with self._changing:
             self._open.pop(request, None)
         super().shutdown_request(request)
+
+    def _hang_up_on_the_oldest(self) -> None:
+        with self._changing:
+            oldest = next(iter(self._open), None)
+            if oldest is not None:
+                del self._open[oldest]
+        if oldest is not None:
+            with suppress(OSError):  # it has just gone by itself
+                oldest.shutdown(socket.SHUT_RDWR)  # which ends its thread
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Of a peer that went there is nothing to say; of others one line, where the standard library prints many."""

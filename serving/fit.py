@@ -17,8 +17,8 @@ import onnxruntime as ort
 from lingon import bundle as names
 from lingon.bundle import MANIFEST, Bundle, Manifest
 from lingon.errors import BundleError
-from lingon.text import BOS, EOS, PAD, UNK, Tokenizer
-from serving.onnx_runner import OnnxRunner
+from lingon.text import Tokenizer
+from serving.onnx_runner import NotLoaded, OnnxRunner
 from serving.onnx_shortlist import ShortlistGraphs
 from serving.runner import Encoded
 from serving.scheduler import width_for
@@ -63,8 +63,6 @@ def _check_tokenizer(bundle: Bundle) -> None:
         size, wanted = side.get_piece_size(), getattr(manifest, field)
         if size != wanted:
             raise BundleError(f"{bundle.folder / name}: has {size} pieces, {MANIFEST} says {field} {wanted}")
-        if (side.pad_id(), side.bos_id(), side.eos_id(), side.unk_id()) != (PAD, BOS, EOS, UNK):
-            raise BundleError(f"{bundle.folder / name}: has other special_ids than {MANIFEST}")
 
 
 def _graphs(manifest: Manifest, runner: OnnxRunner) -> Iterator[Graph]:
@@ -133,15 +131,20 @@ def _check_rows(path: Path, listed: ShortlistGraphs) -> None:
     read = {each.name: (each.type, each.shape) for each in listed.decoder.alone.get_inputs()}
     for each in listed.output_rows.get_outputs():
         kind, shape = read[each.name]
-        if (each.type, each.shape) != (kind, shape):
+        if each.type != kind or _numbers(each.shape) != _numbers(shape):
             raise BundleError(
                 f"{path}: hands out {each.name} as {each.type} {each.shape}, {names.DECODER_SHORTLIST} reads "
                 f"{kind} {shape}"
             )
 
 
+def _numbers(shape: Shape) -> list[int | None]:
+    """The sizes that are declared; None for those that have a name."""
+    return [size if isinstance(size, int) else None for size in shape or []]
+
+
 def _rehearse(bundle: Bundle, precision: str, runner: OnnxRunner) -> None:
-    """Run every graph, as far as it may have to go: tables may be shorter than said, and nodes other than declared."""
+    """Run every graph as far as it may have to go: tables may be shorter than said, and nodes other than declared."""
     path, folder, limits = bundle.folder / MANIFEST, bundle.folder / precision, bundle.manifest.limits
     source, target = limits.max_source_tokens, limits.max_target_tokens
     ids, lengths = np.full((1, source), bundle.manifest.source_vocab - 1), np.array([source])
@@ -153,7 +156,8 @@ def _rehearse(bundle: Bundle, precision: str, runner: OnnxRunner) -> None:
         with _refused(f"{folder / names.OUTPUT_ROWS}: {names.DECODER_SHORTLIST} cannot choose among what it hands out"):
             _write(runner, encoded, bundle.manifest, runner.shortlist.select(ids[0]))
     with _refused(f"{folder / names.SCORER}: cannot score a translation"):
-        runner.score(ids[:, :1], np.array([1]), np.array([[EOS]]), np.array([1]))
+        translation = np.full((1, target - 1), bundle.manifest.target_vocab - 1)
+        runner.score(ids, lengths, translation, np.array([target - 1]))
 
 
 def _write(runner: OnnxRunner, encoded: Encoded, manifest: Manifest, piece_ids: np.ndarray | None) -> None:
@@ -168,8 +172,8 @@ def _write(runner: OnnxRunner, encoded: Encoded, manifest: Manifest, piece_ids: 
 
 @contextmanager
 def _refused(why: str) -> Iterator[None]:
-    """Errors of running a graph as BundleError: onnxruntime has many of its own, and arrays that do not fit theirs."""
+    """Errors of running a graph as NotLoaded: onnxruntime has many of its own, and arrays that do not fit theirs."""
     try:
         yield
-    except Exception:
-        raise BundleError(why) from None
+    except Exception as error:
+        raise NotLoaded(why, f"{type(error).__name__}: {error}".splitlines()[0]) from None

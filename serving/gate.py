@@ -12,6 +12,7 @@ from lingon.errors import Draining
 
 ROUND = 0.005  # seconds
 QUIET_ROUNDS = 10
+_DISMISSED = "dismissed"
 
 
 class Visitors:
@@ -50,9 +51,14 @@ class Visitors:
         return True
 
     def dismiss(self) -> None:
-        """Cancel whoever is inside."""
+        """Cancel whoever is inside; see `was_dismissed`."""
         for visitor in self._inside:
-            visitor.cancel()
+            visitor.cancel(_DISMISSED)
+
+
+def was_dismissed(error: asyncio.CancelledError) -> bool:
+    """Whether it was by us, and not by its caller, that a request was cancelled."""
+    return error.args == (_DISMISSED,)
 
 
 class Gate(Visitors):

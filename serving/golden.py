@@ -45,7 +45,7 @@ def prove(bundle: Bundle, runner: Runner, precision: str, workers: int = 1) -> N
             f"{bundle.folder / GOLDEN}: sentence {unlike[0]} of {len(found)} is translated otherwise than at the "
             f"export, in {precision}"
         )
-    most = max(int(MOST_UNLIKE * len(found)), 1)
+    most = int(MOST_UNLIKE * len(found))
     if len(unlike) > most:
         raise BundleError(
             f"{bundle.folder / GOLDEN}: {len(unlike)} of {len(found)} sentences are translated otherwise in "

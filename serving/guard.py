@@ -19,9 +19,10 @@ from google.protobuf.message import DecodeError
 from google.rpc import code_pb2, error_details_pb2, status_pb2
 from prometheus_client import Counter
 
-from lingon.errors import InvalidRequest, RequestError
+from lingon.errors import Draining, InvalidRequest, RequestError
 from lingon.translation.v1 import translation_pb2 as pb
 from serving.access import charged
+from serving.gate import was_dismissed
 from serving.logs import CallLog, fault
 from serving.metrics import METHODS, Metrics
 from serving.status import to_status
@@ -141,13 +142,13 @@ def _guarded(handler: Handler, watched: Callable[[Context], AbstractAsyncContext
     async def unary(raw: Any, context: Context) -> Any:
         async with watched(context):
             request = read(raw)
-            with charged(request), _cancelled_with_its_caller():
+            with charged(request), _cancelled():
                 return await behaviour(request, context)
 
     async def stream(raw: Any, context: Context) -> None:
         async with watched(context):
             request = read(raw)
-            with charged(request), _cancelled_with_its_caller():
+            with charged(request), _cancelled():
                 replies = behaviour(request, context)
                 if isawaitable(replies):  # it writes them itself
                     await replies
@@ -155,19 +156,33 @@ def _guarded(handler: Handler, watched: Callable[[Context], AbstractAsyncContext
                 # Closed here and at once: left to the garbage collector, a cancelled call would go on decoding.
                 async with aclosing(replies):
                     async for reply in replies:
-                        await context.write(reply)
+                        await _written(context, reply)
 
     made = stream if handler.response_streaming else unary
     return _MAKERS[handler.request_streaming, handler.response_streaming](made, None, handler.response_serializer)
 
 
+async def _written(context: Context, reply: bytes) -> None:
+    """Send a reply of several; whoever is dismissed meanwhile is told nothing: no status overtakes a message."""
+    try:
+        await context.write(reply)
+    except asyncio.CancelledError:
+        raise asyncio.CancelledError from None
+
+
 @contextmanager
-def _cancelled_with_its_caller() -> Iterator[None]:
-    """Whoever should have a reply that cannot be sent has gone: gRPC has an error of its own for that."""
+def _cancelled() -> Iterator[None]:
+    """A call that is cut short ends as what it is: left by its caller, or dismissed by us."""
     try:
         yield
-    except grpc.aio.InternalError:
+    except grpc.aio.InternalError:  # a reply cannot be sent: whoever should have it has gone
         raise asyncio.CancelledError from None
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is None or not was_dismissed(error):
+            raise
+        task.uncancel()
+        raise Draining("the model went out of service before this was done; try again") from None
 
 
 _MAKERS: dict[tuple[bool, bool], Callable[..., Handler]] = {

@@ -6,8 +6,11 @@ import ctypes
 import gc
 import os
 
-_GLIBC = {"MALLOC_ARENA_MAX": (-8, 2), "MALLOC_MMAP_THRESHOLD_": (-3, 256 * 1024)}
-"""What is set by which variable: mallopt's parameter, and our value."""
+_GLIBC = {
+    "MALLOC_ARENA_MAX": ("glibc.malloc.arena_max", -8, 2),
+    "MALLOC_MMAP_THRESHOLD_": ("glibc.malloc.mmap_threshold", -3, 256 * 1024),
+}
+"""What is set by which variable: its name among GLIBC_TUNABLES, mallopt's parameter, and our value."""
 
 
 def free(things: list[object]) -> None:
@@ -34,6 +37,6 @@ def keep_little() -> None:
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is None:
         return
-    for variable, (parameter, value) in _GLIBC.items():
-        if variable not in os.environ:
+    for variable, (tunable, parameter, value) in _GLIBC.items():
+        if variable not in os.environ and tunable not in os.environ.get("GLIBC_TUNABLES", ""):
             mallopt(parameter, value)

@@ -32,6 +32,7 @@ NOT_OURS = {
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 Port = Annotated[int, Field(ge=0, le=65_535)]
+MOST_TEXTS = 10_000  # of one request
 Positive = Annotated[int, Field(ge=1)]
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
@@ -55,7 +56,7 @@ class Settings(BaseModel):
     max_queue_tokens: Positive = 65_536  # source tokens that wait
     max_rows: Positive = 64  # sentences times beam size that are decoded together, over all engines of a model
     max_batch_tokens: Positive = 1024  # of one run of the encoder, padding counted
-    max_texts: Positive = 256  # texts or pairs of one request
+    max_texts: Annotated[int, Field(ge=1, le=MOST_TEXTS)] = 256  # texts or pairs of one request
     max_message_bytes: Annotated[int, Field(ge=1024)] = 4 * 1024 * 1024  # of one request
     max_connection_age_seconds: Seconds = 0  # after which clients connect anew, so that load spreads; 0 is never
     drain_seconds: Seconds = 30  # for calls in flight to end after SIGTERM

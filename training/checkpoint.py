@@ -155,9 +155,9 @@ def mark_best(run: Path, folder: Path, scores: dict[str, Any]) -> None:
 
 def forget_old(run: Path, keep: int) -> None:
     """Remove all but the last `keep` checkpoints and the best one."""
-    best = resolve(run)
+    best = _read_json(run / BEST).get("checkpoint") if (run / BEST).is_file() else None
     for folder in saved_steps(run)[:-keep]:
-        if folder != best:
+        if folder.name != best:
             forget(folder)
 
 
@@ -165,7 +165,7 @@ def forget(folder: Path) -> None:
     """Remove a checkpoint of a run."""
     # Renamed first: a kill in the middle leaves no half checkpoint by a name that is looked for.
     folder.rename(folder.with_name(f".{folder.name}.old"))
-    clear_up(folder.parent.parent)
+    _sweep_checkpoints(folder.parent)
 
 
 def clear_up(run: Path) -> None:
@@ -174,15 +174,18 @@ def clear_up(run: Path) -> None:
     A person may have removed it: a checkpoint whose model was harmed.
     """
     if (run / BEST).is_file():
-        try:
-            _best(run)
-        except CheckpointError:
+        name = _read_json(run / BEST).get("checkpoint")
+        if isinstance(name, str) and not (run / "checkpoints" / name).exists():
             (run / BEST).unlink()
-    for old in (run / "checkpoints").glob(".step-*.old"):
+    _sweep_checkpoints(run / "checkpoints")
+    sweep(run)
+
+
+def _sweep_checkpoints(checkpoints: Path) -> None:
+    for old in checkpoints.glob(".step-*.old"):
         shutil.rmtree(old)
-    for folder in (run, run / "checkpoints"):
-        if folder.is_dir():
-            sweep(folder)
+    if checkpoints.is_dir():
+        sweep(checkpoints)
 
 
 def _read_settings(folder: Path) -> tuple[Config, Tokenizer]:

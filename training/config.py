@@ -7,12 +7,13 @@ import json
 import tomllib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, get_args
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from lingon.bundle import Beams, Language, Size, Tokens
+from lingon.declared import demands
 from lingon.errors import SettingsError
 
 
@@ -26,9 +27,8 @@ def as_in_bundles(kind: Any) -> AfterValidator:
     """The rules that an Annotated of lingon.bundle has: what an export would refuse is refused before the training."""
 
     def check(value: Any) -> Any:
-        for rule in get_args(kind)[1:]:
-            if wanted := rule.demands(value):
-                raise PydanticCustomError("bundle", "must be {wanted}", {"wanted": wanted})
+        if wanted := demands(kind, value):
+            raise PydanticCustomError("bundle", "must be {wanted}", {"wanted": wanted})
         return value
 
     return AfterValidator(check)

@@ -14,10 +14,10 @@ from torch import Tensor
 
 from lingon.errors import DeviceError, SettingsError
 
-PATIENCE = timedelta(days=7)
+PATIENCE = timedelta(days=1)
 """How long processes wait for one another: one may train the tokenizer or search a validation set meanwhile.
 
-What died is noticed without it: torchrun ends the others.
+Where torchrun started them it ends the others of one that died, without this.
 """
 
 
@@ -78,7 +78,7 @@ def processes(device: str) -> Iterator[Processes]:
 
 def choose_device(name: str) -> torch.device:
     """The device that auto, cpu or cuda means here; of several CUDA devices, the one of this process."""
-    devices = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    devices = torch.cuda.device_count() if name != "cpu" and torch.cuda.is_available() else 0
     device = own_device(name, devices, _number("LOCAL_RANK", 0))
     if device.type == "cuda":
         torch.cuda.set_device(device)

@@ -52,7 +52,10 @@ class Interrupt:
         for other in (signal.SIGINT, signal.SIGTERM):
             signal.signal(other, signal.SIG_DFL)
         # Reading text may go on for minutes. Not by print, which the signal may have cut short in the middle.
-        os.write(2, b"stops and saves after the next update; a second signal ends it at once\n")
+        with contextlib.suppress(
+            OSError
+        ):  # nobody reads any more: what ends us may have ended them, as in `lingon train | tee`
+            os.write(2, b"stops and saves after the next update; a second signal ends it at once\n")
 
 
 def learning_rate(step: int, settings: TrainingSettings) -> float:

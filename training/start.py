@@ -42,8 +42,9 @@ def ready(
         if group.leads:
             stack.enter_context(opened(folder))
         told = stack.enter_context(report(folder, config.training.max_steps, speaks=group.leads))
-        stack.enter_context(fast_kernels(group.device))
-        yield prepare(config, folder, group, told, interrupt, start)
+        trainer = prepare(config, folder, group, told, interrupt, start)
+        stack.enter_context(fast_kernels(group.device))  # not before: they keep memory, of which text takes much
+        yield trainer
 
 
 def shared_out(accumulate: int, world: int) -> None:
@@ -149,9 +150,17 @@ def _resume(trainer: Trainer, folder: Path, digest: str) -> None:
     trainer.model.load_state_dict(saved.model.state_dict())
     checkpoints.load_optimizer(trainer.model, trainer.optimizer, folder)
     trainer.progress = saved.progress
+    _mark_best_again(trainer)
     trainer.report.say(f"resumes after step {saved.progress.step}")
     if changed:
         trainer.report.say(f"changed since then: {'; '.join(changed)}")
+
+
+def _mark_best_again(trainer: Trainer) -> None:
+    """Name the best checkpoint that the run knows of, where the one that was named is gone: it would be forgotten."""
+    best = checkpoints.step_folder(trainer.folder, trainer.progress.best_step)
+    if trainer.processes.leads and best.is_dir() and not (trainer.folder / checkpoints.BEST).is_file():
+        checkpoints.mark_best(trainer.folder, best, {"bleu": trainer.progress.best_bleu})
 
 
 def _optimizer(model: nn.Module, settings: TrainingSettings) -> torch.optim.Optimizer:

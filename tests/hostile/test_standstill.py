@@ -73,6 +73,24 @@ async def test_a_model_that_was_swapped_out_is_gone_though_its_stream_is_not_rea
             await admin.server.until(lambda: admin.changes("unloaded") == 1)
             await admin.server.until(lambda: model() is None)
             assert admin.server.metric("lingon_requests_in_flight") == 0
+            ended = {"method": "TranslateStream", "code": "CANCELLED"}
+            assert admin.server.metric("lingon_requests_total", **ended) == 1
+
+
+async def test_who_is_dismissed_while_nothing_is_on_its_way_may_try_again():
+    async with running() as server:
+        visitors: Any = server.server._fleet.catalog.entries[0].model.visitors
+        server.runner.gate.clear()
+        inside = [asyncio.create_task(refused(server.call(TEXT))), asyncio.create_task(refused(server.stream(TEXT)))]
+        try:
+            await server.until(lambda: visitors.inside == 2)
+            await asyncio.sleep(0.1)  # the beginning of the stream is out
+            visitors.dismiss()
+            ended = ("UNAVAILABLE", "the model went out of service before this was done; try again")
+            assert await asyncio.gather(*inside) == [ended, ended]
+        finally:
+            server.runner.gate.set()
+        assert (await server.translate("Tom")).results[0].hypotheses[0].text == "Tom"
 
 
 async def test_a_model_whose_calls_are_cut_off_is_gone_at_once():

@@ -23,7 +23,7 @@ local = fake_local:FakeLocal [serve]
 FAKE_LOCAL = """
 import sys
 import grpc
-from lingon.errors import QueueFull
+from lingon.errors import EngineLost, QueueFull
 from tests.lingon.fake_server import FakeService
 
 class FakeLocal(FakeService):
@@ -36,6 +36,12 @@ class FakeLocal(FakeService):
         self.listed += 1
         if self.listed == 1:
             raise QueueFull("too much is waiting")
+        if "the engine dies" in request.texts:
+            raise EngineLost("the engine failed and is started anew; try again")
+        if "the disk fails" in request.texts:
+            raise OSError(5, "Input/output error", "model.bin")
+        if "how long" in request.texts:
+            print(f"in {timeout:.0f} s", file=sys.stderr)
         return self.Translate(request, None)
     def score(self, request, timeout): return self.Score(request, None)
     def _begin(self, request, context): return None

@@ -220,6 +220,18 @@ def test_model_alone_is_a_bundle_in_this_process(lingon: Command) -> None:
     assert lingon("score", "--model", "models/en-de", text="a\tb\n")[:2] == (0, "-1.5000\n")
 
 
+def test_a_bundle_in_this_process_has_all_the_time_that_it_is_not_denied(lingon: Command) -> None:
+    assert "in 9000000 s" in lingon("translate", "--model", "models/en-de", "how long")[2]
+    assert "in 5 s" in lingon("translate", "--model", "models/en-de", "--timeout", "5.4", "how long")[2]
+
+
+def test_a_dead_engine_in_this_process_is_not_waited_for(lingon: Command) -> None:
+    start = time.monotonic()
+    code, _, errors = lingon("translate", "--model", "models/en-de", "the engine dies")
+    assert (code, time.monotonic() - start < 20) == (1, True)
+    assert any(line.startswith("lingon: error: the engine failed") for line in errors)
+
+
 def test_model_with_server_is_the_name_of_a_model_there(lingon: Command, service: FakeService, address: str) -> None:
     assert lingon("translate", "--server", address, "--model", "en-de/1", "one")[0] == 0
     assert service.requests[0].model == "en-de/1"

@@ -268,6 +268,11 @@ def test_a_stream_tells_the_text_as_it_grows(ask: Ask, service: FakeService) -> 
     assert [len(request.texts) for request in service.requests] == [4, 2]
 
 
+def test_the_texts_of_a_stream_may_come_out_of_an_iterator_and_change_afterwards(ask: Ask) -> None:
+    done = [event.result.text for event in ask("translate_stream", iter(["one", "two"])) if isinstance(event, TextDone)]
+    assert done == ["ONE", "TWO"]
+
+
 def test_a_stream_is_tried_again_only_before_its_first_event(ask: Ask, service: FakeService) -> None:
     service.faults = [UNAVAILABLE, UNAVAILABLE]
     assert isinstance(ask("translate_stream", "hello")[-1], TextDone)

@@ -70,6 +70,11 @@ def test_output_may_be_a_link_or_a_device(lingon: Command, tmp_path: Path) -> No
     assert ((tmp_path / "link").is_symlink(), (tmp_path / "real").read_text()) == (True, "ONE\n")
 
 
+def test_what_goes_wrong_elsewhere_is_not_said_of_a_device(lingon: Command) -> None:
+    code, _, errors = lingon("translate", "--model", "x", "--output", "/dev/null", "the disk fails")
+    assert (code, errors[-1]) == (1, "lingon: error: model.bin: Input/output error")
+
+
 @pytest.mark.parametrize(("name", "why"), [("none/out", "No such file or directory"), ("folder", "Is a directory")])
 def test_an_output_that_cannot_be_is_said_before_anything_is_asked(
     name: str, why: str, lingon: Command, service: FakeService, tmp_path: Path

@@ -38,14 +38,16 @@ def test_a_worker_that_has_nothing_takes_nothing_while_others_have_all_rows() ->
     shared, running, waiting = dispatcher(4, max_rows=8), [job(4), job(4)], [job(4), job(4)]
     shared.submit(running)
     assert [ask(shared, worker)[0] for worker in (0, 1)] == [running[:1], running[1:]]
-    shared.submit(waiting[:1])
+    shared.submit(waiting)
     with ThreadPoolExecutor(1) as thread:
         asked = thread.submit(ask, shared, 2)
-        time.sleep(0.05)
-        assert not asked.done()
-        shared.close(running[0])
-        shared.submit(waiting[1:])  # which wakes whoever sleeps
-        assert asked.result(timeout=5) == (waiting[:1], [])
+        try:
+            time.sleep(0.05)
+            assert not asked.done()
+            shared.close(running[0])  # which wakes it
+            assert asked.result(timeout=5) == (waiting[:1], [])
+        finally:
+            shared.fail(2)
 
 
 def test_a_job_wider_than_all_rows_runs_alone() -> None:

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import json
+import os
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -103,6 +106,19 @@ def test_a_first_signal_is_answered_and_a_second_of_either_kind_ends_the_process
     assert "stops and saves after the next update; a second signal ends it at once" in capfd.readouterr().err
 
 
+def test_a_signal_is_heard_though_nobody_reads_what_is_said_of_it() -> None:
+    script = (
+        "import os, signal\nfrom training.loop import Interrupt\n"
+        "interrupt = Interrupt()\ninterrupt.listen()\nsignal.raise_signal(signal.SIGINT)\nos._exit(not interrupt.asked)"
+    )
+    read, write = os.pipe()
+    os.close(read)
+    try:
+        assert subprocess.run([sys.executable, "-c", script], stderr=write, timeout=60).returncode == 0
+    finally:
+        os.close(write)
+
+
 def test_a_finished_run_is_left_as_it_is(corpus: Path) -> None:
     config = write_config(corpus, **with_training(max_steps=6))
     first = train(config, corpus / "run")
@@ -134,7 +150,7 @@ def test_a_run_goes_on_from_an_older_checkpoint_where_the_last_was_removed(corpu
     files.forget(files.step_folder(corpus / "run", 6))
     train(config, corpus / "run")
     assert [int(folder.name[5:]) for folder in files.saved_steps(corpus / "run")] == [2, 4, 6]
-    assert load_checkpoint(corpus / "run").progress.step == 6
+    assert load_checkpoint(corpus / "run").progress.step == 2  # no other was better
 
 
 def test_what_shapes_no_weight_may_change_on_the_way_and_is_told(
@@ -200,6 +216,25 @@ def test_a_kill_loses_no_more_than_the_updates_since_the_last_checkpoint(corpus:
     config = write_config(corpus, **with_training(max_steps=int(last.name[5:]) + 3, valid_every=20))
     assert train(config, corpus / "run").progress.step == config.training.max_steps
     assert not left_over.exists()
+
+
+def test_an_output_that_is_a_file_is_refused_before_text_is_read(corpus: Path) -> None:
+    (corpus / "run").write_text("precious")
+    with pytest.raises(SettingsError, match=r"--output .*run: Not a directory"):
+        train(write_config(corpus, **with_training(max_steps=1, cooldown_steps=0)), corpus / "run")
+    assert (corpus / "run").read_text() == "precious"
+
+
+def test_the_best_checkpoint_stays_though_a_later_best_was_removed(corpus: Path) -> None:
+    config = write_config(corpus, **with_training(max_steps=3, cooldown_steps=0, valid_every=1, keep_checkpoints=1))
+    train(config, corpus / "run")
+    kept, mark = files.saved_steps(corpus / "run")[-1], corpus / "run" / files.BEST
+    mark.unlink()  # as it is where the folder that it named is no more
+    state = json.loads((kept / files.STATE).read_text())
+    (kept / files.STATE).write_text(json.dumps({**state, "best_step": state["step"], "best_bleu": 101.0}))
+    train(write_config(corpus, **with_training(max_steps=6, valid_every=1, keep_checkpoints=1)), corpus / "run")
+    assert json.loads(mark.read_text())["checkpoint"] == kept.name
+    load_checkpoint(kept)
 
 
 def test_two_runs_do_not_share_a_folder(corpus: Path) -> None:
