@@ -106,8 +106,8 @@ def check_tokens(
 
 
 def _most_excused(sentences: int) -> int:
-    """Of few sentences one may be a toss-up: that so few have none is chance. But not the only one."""
-    return min(max(int(MAX_EXCUSED * sentences), 1), sentences - 1)
+    """Of few sentences one may be a toss-up: that so few have none is chance."""
+    return max(int(MAX_EXCUSED * sentences), 1)
 
 
 def engine_search(

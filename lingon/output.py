@@ -8,7 +8,7 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Protocol
 
@@ -23,6 +23,27 @@ class Lines(Protocol):
 
     def flush(self) -> object:
         """Let others see what was added."""
+
+
+class _Device:
+    """A file that others read as it is written."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        with _named(path):
+            self._raw = path.open("wb")
+
+    def write(self, data: bytes, /) -> None:
+        with _named(self._path):
+            self._raw.write(data)
+
+    def flush(self) -> None:
+        with _named(self._path):
+            self._raw.flush()
+
+    def close(self) -> None:
+        with _named(self._path):
+            self._raw.close()
 
 
 class _Part:
@@ -109,10 +130,8 @@ def writing(path: Path | None) -> Iterator[Lines]:
         sys.stdout.flush()
         yield sys.stdout.buffer
     elif not _is_plain(path):  # a pipe or a device: there is no name to take
-        with _named(path):
-            file = path.open("wb")
-        with file:
-            yield file
+        with closing(_Device(path)) as device:
+            yield device
     else:
         check_output(path)
         yield from _aside(path)
@@ -136,6 +155,8 @@ def _aside(path: Path) -> Iterator[Lines]:
 def _named(path: Path) -> Iterator[None]:
     try:
         yield
+    except BrokenPipeError:  # who read it has read enough, as in `--output /dev/stdout | head`
+        raise
     except OSError as error:
         raise LingonError(f"--output {path}: {error.strerror}") from None
 

@@ -124,7 +124,7 @@ def test_processes_wait_for_one_that_is_busy_for_hours() -> None:
         )
         for rank in (0, 1)
     ]
-    assert [process.communicate(timeout=60)[0] for process in both] == [b"7 days, 0:00:00\n"] * 2
+    assert [process.communicate(timeout=60)[0] for process in both] == [b"1 day, 0:00:00\n"] * 2
 
 
 def test_an_environment_without_a_number_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
