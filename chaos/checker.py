@@ -48,7 +48,10 @@ class Call:
 
 
 def ended_once(fates: Iterable[Fate]) -> list[str]:
-    """Every request has one end, every text of an answer one result."""
+    """Every request has one end, every text of an answer one result; nobody's patience ends but where it was meant to.
+
+    A client gives up by itself in the end: an answer that was lost would look like a deadline.
+    """
     found, seen = [], Counter[str]()
     for fate in fates:
         seen[fate.id] += 1
@@ -58,6 +61,10 @@ def ended_once(fates: Iterable[Fate]) -> list[str]:
             found.append(f"{fate.id} ended with {fate.code}, which is not in the contract")
         elif fate.ended < fate.sent:
             found.append(f"{fate.id} ended before it was sent")
+        elif (fate.code, fate.deadline) == (DEADLINE_EXCEEDED, None):
+            found.append(f"{fate.id} had no answer, and would have waited for any")
+        elif (fate.code, fate.cancel_after) == (CANCELLED, None):
+            found.append(f"{fate.id} was cancelled, and not by its client")
         places = sorted(result.index for result in fate.results)
         if fate.code == OK and places != list(range(len(fate.texts))):
             found.append(f"{fate.id} has results {places} for {len(fate.texts)} texts")

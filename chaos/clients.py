@@ -50,26 +50,30 @@ class Client:
         )
         self.stub: Any = pb_grpc.TranslationServiceStub(self.channel)
         self._health: Any = health_pb2_grpc.HealthStub(self.channel)
-        self._history, self._name = history, name
+        self._history, self._name, self._closed = history, name, False
         self._metadata = (("authorization", f"Bearer {key}"),) if key else ()
 
     async def close(self) -> None:
-        """End the connection."""
+        """End the connection, and cancel what is under way."""
+        self._closed = True
         await self.channel.close()
 
     async def translate(
         self,
         *texts: str,
-        beam_size: int = 1,
+        beam_size: int | None = 1,
         deadline: float | None = None,
         cancel_after: float | None = None,
         due: float | None = None,
     ) -> Fate:
-        """Send a Translate and wait for its end, whatever it is; cancelled by us after so many seconds."""
+        """Send a Translate and wait for its end, whatever it is; cancelled by us after so many seconds.
+
+        beam_size: None is as the model says
+        """
         request = pb.TranslateRequest(texts=texts, options=pb.DecodingOptions(beam_size=beam_size))
-        fate = self._sent("Translate", texts, beam_size, deadline, cancel_after, due)
+        fate = self._sent("Translate", texts, beam_size or 0, deadline, cancel_after, due)
         call = self.stub.Translate(request, timeout=deadline or PATIENCE, metadata=self._with_id(fate))
-        async with _ending(fate, call):
+        async with self._ending(fate, call):
             reply = await call
             fate.results = [_text_fate(index, result) for index, result in enumerate(reply.results)]
             fate.version, fate.code = reply.version, OK
@@ -88,7 +92,7 @@ class Client:
         request = pb.TranslateStreamRequest(texts=texts, options=pb.DecodingOptions(beam_size=beam_size, **options))
         fate = self._sent("TranslateStream", texts, beam_size, deadline, cancel_after, None)
         call = self.stub.TranslateStream(request, timeout=deadline or PATIENCE, metadata=self._with_id(fate))
-        async with _ending(fate, call):
+        async with self._ending(fate, call):
             async for event in call:
                 fate.first = fate.first or time.monotonic()
                 if event.HasField("done"):
@@ -142,30 +146,31 @@ class Client:
     def _with_id(self, fate: Fate) -> tuple[tuple[str, str], ...]:
         return ((REQUEST_ID, fate.id), *self._metadata)
 
-
-@asynccontextmanager
-async def _ending(fate: Fate, call: Any) -> AsyncIterator[None]:
-    """Write down how a call ends, and cancel it when it is time to."""
-    loop = asyncio.get_running_loop()
-    timer = None if fate.cancel_after is None else loop.call_later(fate.cancel_after, call.cancel)
-    try:
-        yield
-    except grpc.aio.AioRpcError as error:
-        fate.code, fate.reason = error.code().name, _reason(error.trailing_metadata())
-        fate.request_id = _value(error.trailing_metadata(), REQUEST_ID)
-        if fate.code == CANCELLED and fate.deadline and time.monotonic() >= fate.sent + fate.deadline:
-            fate.code = DEADLINE_EXCEEDED  # the server's end of the same deadline came first: a reset has no reason
-    except asyncio.CancelledError:
-        task = asyncio.current_task()
-        if not call.cancelled() or (task is not None and task.cancelling()):
-            raise  # it is we who are to stop
-        fate.code = CANCELLED
-    else:
-        fate.request_id = _value(await call.trailing_metadata(), REQUEST_ID)
-    finally:
-        fate.ended = time.monotonic() if fate.code else None
-        if timer is not None:
-            timer.cancel()
+    @asynccontextmanager
+    async def _ending(self, fate: Fate, call: Any) -> AsyncIterator[None]:
+        """Write down how a call ends, and cancel it when it is time to."""
+        loop = asyncio.get_running_loop()
+        timer = None if fate.cancel_after is None else loop.call_later(fate.cancel_after, call.cancel)
+        try:
+            yield
+        except grpc.aio.AioRpcError as error:
+            fate.code, fate.reason = error.code().name, _reason(error.trailing_metadata())
+            fate.request_id = _value(error.trailing_metadata(), REQUEST_ID)
+            if fate.code == CANCELLED and fate.deadline and time.monotonic() >= fate.sent + fate.deadline:
+                fate.code = DEADLINE_EXCEEDED  # the server's end of the same deadline came first: a reset has no reason
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if not call.cancelled() or (task is not None and task.cancelling()):
+                raise  # it is we who are to stop
+            fate.code = CANCELLED
+            if self._closed and fate.cancel_after is None:
+                fate.cancel_after = time.monotonic() - fate.sent
+        else:
+            fate.request_id = _value(await call.trailing_metadata(), REQUEST_ID)
+        finally:
+            fate.ended = time.monotonic() if fate.code else None
+            if timer is not None:
+                timer.cancel()
 
 
 def _text_fate(index: int, result: pb.TextResult) -> TextFate:

@@ -13,7 +13,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -21,6 +21,7 @@ from typing import Any, Self
 
 from bench.workers import Cores, on_cores
 from chaos.checker import Call
+from chaos.history import Fate
 from chaos.scrape import Scrape
 from lingon.errors import LingonError
 
@@ -245,6 +246,13 @@ class Server:
             Call(event["request_id"], event["method"], event["code"], event["milliseconds"], wall(event["time"]))
             for event in self.events("call")
         ]
+
+    def calls_of(self, fates: Iterable[Fate]) -> list[Call]:
+        """What it says of each of these requests; LingonError where it says nothing of one."""
+        by_id = {call.request_id: call for call in self.calls()}
+        if lacking := [fate.id for fate in fates if fate.id not in by_id]:
+            raise LingonError(f"the log of {self.name} has nothing of {lacking[0]}, and {len(lacking) - 1} more")
+        return [by_id[fate.id] for fate in fates]
 
     def tracebacks(self) -> list[str]:
         """Signs of errors that nobody handled."""

@@ -162,16 +162,14 @@ class World:
         """Something to turn a failpoint on and off with; off at first."""
         return Switch(self.scratch / name)
 
-    async def judge(
-        self, found: Findings, server: Server, *, history: History | None = None, told: bool = True
-    ) -> None:
+    async def judge(self, found: Findings, server: Server, *, told: bool = True) -> None:
         """The checks that hold for every run, of a server that is still there and has nothing more to do.
 
         told: whether the server logs calls, so that they can be compared one by one
         """
+        scrape = await self.resting(server)
         fates = list(self.history)
         golden = await self.session.golden(translated(fates))
-        scrape = await self.resting(server)
         found.clean("each of the requests ended once", checker.ended_once(fates))
         found.clean("translations as alone", checker.as_alone(fates, golden))
         found.clean("gauges back to 0", checker.at_rest(scrape))

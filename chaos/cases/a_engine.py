@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 
 from bench.serve.figures import percentile
@@ -10,8 +11,8 @@ from chaos import checker
 from chaos.case import case
 from chaos.clients import Client, closed_loop, open_loop
 from chaos.findings import Findings
-from chaos.history import DEADLINE_EXCEEDED, OK, UNAVAILABLE, Fate
-from chaos.server import LOOK, Server
+from chaos.history import DEADLINE_EXCEEDED, OK, TO_WALL, UNAVAILABLE, Fate
+from chaos.server import LOOK, Server, wall
 from chaos.world import World, translated
 
 
@@ -27,7 +28,7 @@ async def engine_death(world: World, found: Findings) -> None:
         flight = await asyncio.gather(*(client.translate(text) for text in world.session.long_texts(64, 60)))
         broken.off()
         after = await client.translate(world.texts[0])
-        died = _first_failure(flight)
+        died = wall(server.events("the engine died")[0]["time"]) - TO_WALL
         await world.until("it was started anew", lambda: bool(server.events("an engine was started anew")))
         await world.until("it is ready", lambda: _ready(server))
         recovered = time.monotonic()
@@ -36,8 +37,8 @@ async def engine_death(world: World, found: Findings) -> None:
         lost = [fate for fate in flight if fate.code != OK]
         found.at_least("requests that died with it", len(lost), 1)
         found.clean("those under way", checker.only(lost, {UNAVAILABLE, "INTERNAL"}))
-        spread = max((fate.ended or 0.0) - died for fate in lost) if lost else float("nan")
-        found.at_most("the last of them hears after the first", spread, 1.0, "s", timing=True)
+        last = max((fate.ended or math.inf) - died for fate in lost) if lost else math.nan
+        found.at_most("the last of them hears after it died", last, 1.0, "s", timing=True)
         unready = [moment - died for moment, state in health if state == "NOT_SERVING"]
         found.at_most("NOT_SERVING after", min(unready, default=float("nan")), 1.0, "s", timing=True)
         found.at_most("ready again after", recovered - died, 5.0, "s", timing=True)
@@ -46,11 +47,6 @@ async def engine_death(world: World, found: Findings) -> None:
         log = [text for text in server.tracebacks() if "the engine died" not in text]
         found.clean("no error unhandled but the planted one", log)
         await _judge_survivors(world, found, server)
-
-
-def _first_failure(fates: list[Fate]) -> float:
-    """When the first of these failed."""
-    return min((fate.ended or 0.0 for fate in fates if fate.code != OK), default=float("nan"))
 
 
 async def _ready(server: Server) -> bool:
@@ -88,6 +84,8 @@ async def engine_hang(world: World, found: Findings) -> None:
         found.equal("those with a short deadline", {fate.code for fate in early}, {DEADLINE_EXCEEDED})
         off_by = max(abs(fate.milliseconds - 400.0) for fate in early)
         found.at_most("farthest from its deadline", off_by, 100.0, "ms", timing=True)
+        off_by = max(abs(call.milliseconds - 400.0) for call in server.calls_of(early))
+        found.at_most("farthest from it in the server's log", off_by, 100.0, "ms", timing=True)
         found.equal("the others", {fate.code for fate in others}, {UNAVAILABLE})
         found.at_most("the others heard after", max((f.ended or 0.0) - began for f in others), 5.0, "s", timing=True)
         found.clean("each of the requests ended once", checker.ended_once(list(world.history)))
@@ -145,11 +143,11 @@ async def measured(world: World, send: object, texts: list[str], clients: int) -
 
 
 async def _probe(client: Client, seconds: float) -> list[float]:
-    """Milliseconds of health checks, one after the other."""
+    """Milliseconds of health checks, one after the other; one that does not say SERVING has taken for ever."""
     end, found = time.monotonic() + seconds, list[float]()
     while time.monotonic() < end:
         start = time.monotonic()
-        if await client.health() == "SERVING":
-            found.append(1000 * (time.monotonic() - start))
+        serving = await client.health() == "SERVING"
+        found.append(1000 * (time.monotonic() - start) if serving else math.inf)
         await asyncio.sleep(5 * LOOK)
     return found

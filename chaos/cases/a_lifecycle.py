@@ -23,6 +23,7 @@ from chaos.world import World, translated
 from lingon.errors import LingonError
 
 DRAIN = 10.0  # seconds that a server under case 2 has to end what it took
+ON_ITS_WAY = 0.2  # seconds that a request may take to a server that has much to do
 
 
 @case(1, "not ready before warm", "answers <= 2 s, NOT_SERVING and no RPC OK until warm, first OK <= 1.5 x steady p99")
@@ -67,17 +68,19 @@ async def _until_ok(world: World, client: Client, early: list[str]) -> Fate:
 @case(2, "SIGTERM drain", "0 lost, 0 duplicated, 0 UNKNOWN; accepted ones OK; exit 0 <= drain deadline + 1 s; no child")
 async def drain(world: World, found: Findings) -> None:
     """200 concurrent clients, SIGTERM at a random moment; 20 seeds."""
-    violations, slowest, answered = list[str](), 0.0, 0
+    violations, slowest, answered, under_way = list[str](), 0.0, 0, list[int]()
     for seed in range(world.choose(20, 2)):
-        seconds, count, wrong = await drained(world, seed)
+        seconds, count, inside, wrong = await drained(world, seed)
         slowest, answered = max(slowest, seconds), answered + count
+        under_way.append(inside)
         violations += [f"seed {seed}: {text}" for text in wrong]
     found.clean(f"seeds 0 to {seed}, {answered} answers", violations)
+    found.at_least("under way at SIGTERM, on average", sum(under_way) / len(under_way), 50)
     found.at_most("slowest exit", slowest, DRAIN + 1.0, "s", timing=True)
 
 
-async def drained(world: World, seed: int) -> tuple[float, int, list[str]]:
-    """Seconds from SIGTERM to the exit, answers, and what was wrong, of one server with 200 clients."""
+async def drained(world: World, seed: int) -> tuple[float, int, int, list[str]]:
+    """Seconds from SIGTERM to the exit, answers, requests under way at SIGTERM, and what was wrong; 200 clients."""
     draw, history = random.Random(seed), world.begin()
     async with world.server(calls=True, drain_seconds=DRAIN, name=f"drain{seed}") as server:
         clients = [world.client(server, f"client{number}") for number in range(4)]
@@ -94,7 +97,10 @@ async def drained(world: World, seed: int) -> tuple[float, int, list[str]]:
         ended = await server.exited(DRAIN + 5.0)
         await asyncio.gather(*loops)
         wrong = await _drain_violations(world, server, history, await scrapes)
-        return ended - told, len(history.of(OK)), wrong
+        before = [fate for fate in history if fate.sent < told - ON_ITS_WAY]
+        wrong += [f"{fate.id}, sent before SIGTERM, ended with {fate.code}" for fate in before if fate.code != OK]
+        inside = sum(fate.ended is not None and fate.ended > told for fate in before)
+        return ended - told, len(history.of(OK)), inside, wrong
 
 
 async def _last_scrape(server: Server) -> Scrape | None:

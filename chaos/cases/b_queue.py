@@ -81,11 +81,18 @@ async def expired_in_queue(world: World, found: Findings) -> None:
         found.equal("DEADLINE_EXCEEDED", sum(fate.code == DEADLINE_EXCEEDED for fate in late), 50)
         over = max(fate.milliseconds for fate in late) - 100.0
         found.at_most("latest after its deadline", over, 50.0, "ms", timing=True)
+        over = max(call.milliseconds for call in server.calls_of(late)) - 100.0
+        found.at_most("latest in the server's log", over, 50.0, "ms", timing=True)
+        ended = sum(_ended(after, code) - _ended(before, code) for code in (CANCELLED, DEADLINE_EXCEEDED))
+        found.equal("sentences that waited and ended so", ended, 50)
         found.equal("source tokens encoded meanwhile", _more("lingon_source_tokens_total", before, after), 0)
-        done = after.sum("lingon_sentences_total", outcome="OK") - before.sum("lingon_sentences_total", outcome="OK")
-        found.equal("sentences done: the one that ran", done, 1)
+        found.equal("sentences done: the one that ran", _ended(after, OK) - _ended(before, OK), 1)
         found.equal("its rows", _more("lingon_live_rows_total", before, after), await _steps_of(world, server, pilot))
         await world.judge(found, server)
+
+
+def _ended(scrape: Scrape, outcome: str) -> float:
+    return scrape.sum("lingon_sentences_total", outcome=outcome)
 
 
 def _more(name: str, before: Scrape, after: Scrape) -> float:
@@ -158,6 +165,8 @@ async def deadline_mid_decode(world: World, found: Findings) -> None:
             beyond.append(_more("lingon_live_rows_total", at_deadline, rest))
             slow.off()
         found.equal("ended", {fate.code for fate in late}, {DEADLINE_EXCEEDED})
+        over = max(call.milliseconds for call in server.calls_of(late)) - 300.0
+        found.at_most("latest in the server's log", over, 1000 * STEP + 50.0, "ms", timing=True)
         found.equal("not refused but begun", {fate.reason for fate in late} & {"WONT_FINISH"}, set())
         found.at_most("most steps after the deadline", max(beyond), 1, timing=True)
         found.at_most("place free after", max(freed), 1000 * STEP + 50.0, "ms", timing=True)

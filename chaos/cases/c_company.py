@@ -1,4 +1,4 @@
-"""Cases 22 to 26: a sentence translates the same in company. Tests prove them, here with all sentences and seeds."""
+"""Cases 22 to 26: a sentence translates the same in company. Tests prove them."""
 
 from __future__ import annotations
 

@@ -10,6 +10,7 @@ import subprocess
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from chaos import checker
 from chaos.case import case
 from chaos.clients import closed_loop
 from chaos.findings import Findings
-from chaos.history import DEADLINE_EXCEEDED, Fate
+from chaos.history import DEADLINE_EXCEEDED, OK, Fate
 from chaos.server import Server
 from chaos.world import World, translated
 
@@ -89,7 +90,9 @@ async def _clock_jumps(world: World, found: Findings) -> None:
     async with world.server(calls=True, environment=faked) as server:
         await _traffic(world, found, server, "a clock that is true")
         for jump in (HOUR, -HOUR):
+            answers = len(world.history.of(OK))
             loop = asyncio.create_task(_traffic(world, found, server, f"a clock that jumps to {jump:+d} s"))
+            await world.until("some are under way", partial(_more_than, world, answers + 20))
             clock.write_text(f"{jump:+d}")
             await loop
             told = server.calls()[-1].time - time.time()
@@ -103,6 +106,10 @@ async def _clock_jumps(world: World, found: Findings) -> None:
             ended = [call for call in server.calls() if call.request_id == late.id]
             found.equal(f"what the server calls it after {jump:+d} s", [c.code for c in ended], [DEADLINE_EXCEEDED])
             found.at_most(f"off by, after {jump:+d} s", abs(ended[0].milliseconds - 500.0), 100.0, "ms", timing=True)
+
+
+def _more_than(world: World, answers: int) -> bool:
+    return len(world.history.of(OK)) > answers
 
 
 async def _hung_scrapers(world: World, found: Findings) -> None:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import math
 import random
+import statistics
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -17,7 +20,7 @@ from chaos.case import case
 from chaos.cases.e_models import two_versions
 from chaos.clients import Client, open_loop
 from chaos.findings import Findings
-from chaos.history import OK, Fate
+from chaos.history import CANCELLED, DEADLINE_EXCEEDED, KILLED, OK, RESOURCE_EXHAUSTED, Fate
 from chaos.server import Server, free_port
 from chaos.world import World
 from lingon.models import ModelsClient
@@ -30,7 +33,8 @@ GROWN = LEAK / 2  # bytes a text: RSS moves by some megabytes in steps, whatever
 RELOAD_EVERY = 300.0  # seconds
 FLAT = 5.0  # percent
 ROOM = 50.0  # megabytes that RSS may move by, if that is more: a reload has both models, and leaves gaps behind
-CALM = 120.0  # seconds: p99 is that of the calmest so long; who shares the machine spoils some, the server all
+WINDOW = 60.0  # seconds: who shares the machine spoils the p99 of some windows, the server that of most
+OVERSIZE, INVALID = 5_000_000, "INVALID_ARGUMENT"
 
 
 @dataclass(slots=True)
@@ -70,12 +74,17 @@ async def soak(world: World, found: Findings) -> None:
     minutes, admin = world.session.soak_minutes, free_port()
     paths = two_versions(world.session.model, world.scratch / "models")
     async with world.server(calls=False, model=paths[0].parent, admin_port=admin) as server:
-        reloads = asyncio.create_task(reloaded(admin, paths))
+        reloads, swaps = asyncio.create_task(reloaded(admin, paths)), int(60.0 * minutes // RELOAD_EVERY)
         samples = await mixed(world, server, 60.0 * minutes)
         reloads.cancel()
-        found.at_least("reloads", len({fate.version for fate in world.history if fate.version}), 2, "versions seen")
+        with suppress(asyncio.CancelledError):
+            await reloads  # raises what ended it before
+        found.at_least(
+            "reloads", (await server.scrape()).sum("lingon_model_changes_total", outcome="loaded"), swaps - 1
+        )
         flat(found, samples, list(world.history))
         steady(found, list(world.history))
+        found.clean("every kind of request ended as it has to", unexpected(list(world.history)))
         await world.judge(found, server, told=False)
     if minutes < 30:
         found.not_run(f"30 minutes, only {minutes:g}")
@@ -134,7 +143,7 @@ class _Mix:
     def __init__(self, world: World, clients: list[Client]) -> None:
         self._draw, self._clients = random.Random(37), clients
         self._long = world.session.long_texts(50, 70)
-        self._oversize = "x" * 5_000_000
+        self._oversize = "x" * OVERSIZE
         self.ways: list[Callable[[str, float | None], Awaitable[Fate]]] = [
             self._normal,
             self._several,
@@ -175,6 +184,29 @@ class _Mix:
         return await self._client.translate(text, "", due=due)
 
 
+def unexpected(fates: Sequence[Fate]) -> list[str]:
+    """Requests of the mix, and texts of them, that ended as none of their kind may."""
+    found = []
+    for fate in fates:
+        if fate.code not in _expected(fate):
+            found.append(f"{fate.id} ended with {fate.code} {fate.reason}")
+        for result in fate.results:
+            if result.code != (OK if fate.texts[result.index] else INVALID):
+                found.append(f"{fate.id} text {result.index}: {result.code}")
+    return found
+
+
+def _expected(fate: Fate) -> set[str]:
+    """How a request of the mix may end."""
+    if fate.code == KILLED:
+        return {KILLED}
+    if fate.cancel_after is not None:
+        return {OK, CANCELLED}
+    if fate.deadline is not None:
+        return {OK, DEADLINE_EXCEEDED}
+    return {RESOURCE_EXHAUSTED} if len(fate.texts[0]) >= OVERSIZE else {OK}
+
+
 def flat(found: Findings, samples: Samples, fates: list[Fate]) -> None:
     """Whether what a server holds stays where it is, once it is warm."""
     rss = samples.later_half(samples.rss)
@@ -193,15 +225,16 @@ def flat(found: Findings, samples: Samples, fates: list[Fate]) -> None:
 
 def steady(found: Findings, fates: list[Fate]) -> None:
     """Whether ordinary requests take at the end what they took at the beginning."""
-    usual = [f for f in fates if f.code == OK and f.method == "Translate" and len(f.texts) == 1 and f.beam_size == 1]
+    usual = [fate for fate in fates if fate.method == "Translate" and len(fate.texts) == 1 and fate.beam_size == 1]
+    usual = [fate for fate in usual if _expected(fate) == {OK}]
     usual.sort(key=lambda fate: fate.sent)
     third = len(usual) // 3
-    first, last = (calmest(part) for part in (usual[:third], usual[-third:]))
+    first, last = (ordinary(part) for part in (usual[:third], usual[-third:]))
     found.at_most("p99 of the last third, of the first", last / first, 1.1, "times")
 
 
-def calmest(fates: Sequence[Fate]) -> float:
-    """The p99 in milliseconds of the calmest CALM seconds."""
-    windows = itertools.groupby(fates, key=lambda fate: int((fate.sent - fates[0].sent) // CALM))
-    found = [[fate.milliseconds for fate in window] for _, window in windows]
-    return min(percentile(window, 99) for window in found if len(window) >= len(found[0]) // 2)
+def ordinary(fates: Sequence[Fate]) -> float:
+    """The p99 in milliseconds of the middle one of their windows of WINDOW seconds; who fails has taken for ever."""
+    windows = itertools.groupby(fates, key=lambda fate: int((fate.sent - fates[0].sent) // WINDOW))
+    found = [[fate.milliseconds if fate.code == OK else math.inf for fate in window] for _, window in windows]
+    return statistics.median(percentile(window, 99) for window in found if len(window) >= len(found[0]) // 2)

@@ -27,7 +27,7 @@ from chaos.world import World
 )
 async def metrics_truth(world: World, found: Findings) -> None:
     """Runs those three again, small, and looks at the figures alone; then scrapes at an overload."""
-    _, _, wrong = await drained(world, seed=44)
+    *_, wrong = await drained(world, seed=44)
     found.clean("the drain of case 2", wrong)
     world.begin()
     async with paused_server(world, max_rows=RUNNING, max_queue_texts=PLACES) as server:

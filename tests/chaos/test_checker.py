@@ -211,3 +211,16 @@ def test_spread_leaves_out_the_outliers_that_it_may():
     assert checker.spread([100.0] * 98 + [500.0] * 2) == pytest.approx(0.0)
     assert checker.spread([100.0] * 80 + [120.0] * 20) == pytest.approx(120 / 103.3 - 1, rel=0.02)
     assert math.isnan(checker.spread([]))
+
+
+@pytest.mark.parametrize(
+    ("code", "asked", "words"),
+    [
+        ("DEADLINE_EXCEEDED", {"deadline": 1.0}, []),
+        ("DEADLINE_EXCEEDED", {}, ["a-1 had no answer, and would have waited for any"]),
+        ("CANCELLED", {"cancel_after": 0.1}, []),
+        ("CANCELLED", {}, ["a-1 was cancelled, and not by its client"]),
+    ],
+)
+def test_only_who_meant_to_give_up_may_have_given_up(code: str, asked: dict[str, float], words: list[str]) -> None:
+    assert checker.ended_once([failed("a-1", code, **asked)]) == words

@@ -68,3 +68,10 @@ def test_the_best_try_counts():
     tries = [found(5.0, 5.0, timing=True), found(0.5, timing=True), found(5.0, timing=True)]
     assert best(tries) is tries[1]
     assert best([tries[0], tries[2]]) is tries[2]
+
+
+def test_what_one_try_found_wrong_besides_times_decides():
+    wrong = found(0.5, timing=True, lag=30.0)
+    wrong.equal("exact", 1, 2)
+    tries = [found(0.5, timing=True, lag=30.0), wrong, found(0.5, timing=True)]
+    assert best(tries) is wrong
