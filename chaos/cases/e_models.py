@@ -18,7 +18,7 @@ from chaos.findings import Findings, Skip
 from chaos.history import OK, Fate
 from chaos.server import LOOK, free_port
 from chaos.world import World
-from lingon.bundle import MANIFEST, Bundle, open_bundle
+from lingon.bundle import GOLDEN, MANIFEST, Bundle, open_bundle
 from lingon.models import ModelsClient
 
 RATE = 50.0  # requests a second
@@ -36,8 +36,10 @@ def two_versions(model: Path, folder: Path) -> list[Path]:
     for version, beam_size in BEAMS.items():
         target = folder / version
         shutil.copytree(original.folder, target)
+        (target / GOLDEN).unlink(missing_ok=True)  # which are of the original's beam size
+        sums = {name: value for name, value in original.manifest.checksums.items() if name != GOLDEN}
         defaults = replace(original.manifest.defaults, beam_size=beam_size)
-        manifest = replace(original.manifest, version=int(version), defaults=defaults)
+        manifest = replace(original.manifest, version=int(version), defaults=defaults, checksums=sums)
         (target / MANIFEST).write_bytes(Bundle(target, manifest).manifest.to_bytes())
         made.append(target)
     return made
