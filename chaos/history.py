@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+
+from bench.serve.figures import percentile
 
 OK, CANCELLED, DEADLINE_EXCEEDED, UNAVAILABLE = "OK", "CANCELLED", "DEADLINE_EXCEEDED", "UNAVAILABLE"
 RESOURCE_EXHAUSTED = "RESOURCE_EXHAUSTED"
@@ -105,6 +108,11 @@ class History:
     def save(self, path: Path) -> None:
         """Write all as JSON lines."""
         path.write_text("".join(line(fate) for fate in self._fates), encoding="utf-8")
+
+
+def p99(fates: Iterable[Fate]) -> float:
+    """Of their milliseconds; what was not translated has taken for ever."""
+    return percentile([fate.milliseconds if fate.good else math.inf for fate in fates], 99)
 
 
 def line(fate: Fate) -> str:

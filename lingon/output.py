@@ -122,6 +122,7 @@ def check_output(path: Path, *inputs: Path | None) -> None:
 def writing(path: Path | None) -> Iterator[Lines]:
     """The file to write to, whole at the end and packed where it is .gz; or standard output.
 
+    path: as `check_output` lets it pass
     A file of that name stays as it is until then; what was written before an error is kept as NAME.part.
     """
     if path is None:
@@ -133,7 +134,6 @@ def writing(path: Path | None) -> Iterator[Lines]:
         with closing(_Device(path)) as device:
             yield device
     else:
-        check_output(path)
         yield from _aside(path)
 
 

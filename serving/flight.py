@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from lingon.errors import Cancelled, Draining, QueueFull, RequestError
+from lingon.errors import Cancelled, QueueFull, RequestError
 from serving.bridge import Bridge
 from serving.engine import Engine
+from serving.gate import left_behind
 from serving.job import DecodeJob, Hypothesis, Job, Options, Scored, ScoreJob
 
 Answer = TypeVar("Answer")
@@ -30,7 +31,7 @@ class Asked(Generic[Answer]):
         """The outcome; raises the error that the job ended with."""
         outcome = await self.outcome
         if isinstance(outcome, Cancelled):  # not by us: whoever cancels a request does not read its answers
-            raise Draining("the model went out of service before this was done; try again")
+            raise left_behind()
         if isinstance(outcome, RequestError):
             raise outcome
         return outcome

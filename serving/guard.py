@@ -19,10 +19,10 @@ from google.protobuf.message import DecodeError
 from google.rpc import code_pb2, error_details_pb2, status_pb2
 from prometheus_client import Counter
 
-from lingon.errors import Draining, InvalidRequest, RequestError
+from lingon.errors import InvalidRequest, RequestError
 from lingon.translation.v1 import translation_pb2 as pb
 from serving.access import charged
-from serving.gate import was_dismissed
+from serving.gate import left_behind, was_dismissed
 from serving.logs import CallLog, fault
 from serving.metrics import METHODS, Metrics
 from serving.status import to_status
@@ -182,7 +182,7 @@ def _cancelled() -> Iterator[None]:
         if task is None or not was_dismissed(error):
             raise
         task.uncancel()
-        raise Draining("the model went out of service before this was done; try again") from None
+        raise left_behind() from None
 
 
 _MAKERS: dict[tuple[bool, bool], Callable[..., Handler]] = {

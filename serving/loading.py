@@ -59,10 +59,7 @@ def load_translator(
     gently(bundle.verify, beside)
     if engines is None:
         engines = engines_by_default() if choice.provider == CPU else 1
-    if threads is None:
-        threads = threads_for(engines)
-    # A session's threads are those of its pool and the one that calls: every engine's own.
-    alone, apart = engines * threads, 1 + engines * (threads - 1)
+    alone, apart = _threads(engines, threads)
     runner = load_runner(bundle, choice.precision, threads=alone, apart=apart, beside=beside)
     fit.check(bundle, choice.precision, runner)
     if golden:
@@ -82,6 +79,14 @@ def load_translator(
     )
     engine.start()  # last: where anything else fails, no thread is left that would keep the model
     return translator
+
+
+def _threads(engines: int, each: int | None) -> tuple[int, int]:
+    """Threads of a session while one engine computes, and while all do; each: cores of an engine."""
+    if each is None:
+        each = threads_for(engines)
+    # A session's threads are those of its pool and the one that calls: every engine's own.
+    return engines * each, 1 + engines * (each - 1)
 
 
 def _warn(bundle: Bundle, choice: Choice) -> None:

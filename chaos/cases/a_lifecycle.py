@@ -70,14 +70,14 @@ async def _until_ok(world: World, client: Client, early: list[str]) -> Fate:
 @case(2, "SIGTERM drain", "0 lost, 0 duplicated, 0 UNKNOWN; accepted ones OK; exit 0 <= drain deadline + 1 s; no child")
 async def drain(world: World, found: Findings) -> None:
     """200 concurrent clients, SIGTERM at a random moment; 20 seeds."""
-    violations, slowest, answered, under_way = list[str](), 0.0, 0, list[int]()
+    violations, slowest, answered, insides = list[str](), 0.0, 0, list[int]()
     for seed in range(world.choose(20, 2)):
         seconds, count, inside, wrong = await drained(world, seed)
         slowest, answered = max(slowest, seconds), answered + count
-        under_way.append(inside)
+        insides.append(inside)
         violations += [f"seed {seed}: {text}" for text in wrong]
     found.clean(f"seeds 0 to {seed}, {answered} answers", violations)
-    found.at_least("inside when it closed, on average", sum(under_way) / len(under_way), 50)
+    found.at_least("inside when it closed, on average", sum(insides) / len(insides), 50)
     found.at_most("slowest exit", slowest, DRAIN + 1.0, "s", timing=True)
 
 

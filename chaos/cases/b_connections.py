@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import socket
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
-from bench.serve.figures import percentile
 from chaos import checker
 from chaos.case import case
 from chaos.clients import Client, closed_loop
 from chaos.findings import Findings
-from chaos.history import Fate
+from chaos.history import Fate, p99
 from chaos.server import Server
 from chaos.world import World
 
@@ -95,7 +93,7 @@ async def slow_readers(world: World, found: Findings) -> None:
         await _streams(world, others)
         for _ in range(3):  # a batch of beam 4 has room of its own, which is not that of slow readers
             await asyncio.gather(*(each.stream(*world.texts[:64], beam_size=4, return_tokens=True) for each in slow))
-        usual, memory = percentile(await _streams(world, others), 99), server.rss()
+        usual, memory = p99(await _streams(world, others)), server.rss()
         reading = [
             asyncio.create_task(
                 each.stream(*world.texts[:64], beam_size=4, pause=1.0, cancel_after=120.0, return_tokens=True)
@@ -103,7 +101,7 @@ async def slow_readers(world: World, found: Findings) -> None:
             for each in slow
         ]
         await world.until("all is decoded", lambda: _decoded(server, 4 * 640), seconds=60.0)
-        beside = percentile(await _streams(world, others), 99)
+        beside = p99(await _streams(world, others))
         grown = server.rss() - memory
         found.equal("slow readers still at it", sum(not task.done() for task in reading), 10)
         found.at_most("p99 of other streams beside them, of alone", beside / usual, 1.1, "times", timing=True)
@@ -114,13 +112,13 @@ async def slow_readers(world: World, found: Findings) -> None:
         await world.judge(found, server)
 
 
-async def _streams(world: World, clients: Sequence[Client]) -> list[float]:
-    """Milliseconds of streams by a few clients that wait for their ends."""
+async def _streams(world: World, clients: Sequence[Client]) -> list[Fate]:
+    """Streams by a few clients that wait for their ends."""
     loops = (
         closed_loop(each.stream, world.texts[:100], 2, requests=world.choose(500, 50), seed=seed)
         for seed, each in enumerate(clients)
     )
-    return [fate.milliseconds if fate.good else math.inf for fates in await asyncio.gather(*loops) for fate in fates]
+    return [fate for fates in await asyncio.gather(*loops) for fate in fates]
 
 
 async def _decoded(server: Server, sentences: int) -> bool:
@@ -169,11 +167,6 @@ async def _beyond_limit(world: World, found: Findings) -> None:
 
 async def _traffic(world: World, client: Client) -> list[Fate]:
     return await closed_loop(client.translate, world.texts[:100], 4, requests=world.choose(1000, 100))
-
-
-def p99(fates: Sequence[Fate]) -> float:
-    """Milliseconds; what was not translated has taken for ever."""
-    return percentile([fate.milliseconds if fate.good else math.inf for fate in fates], 99)
 
 
 @asynccontextmanager

@@ -7,10 +7,8 @@ the server's way with a load, not how fast this process can send or that one ref
 from __future__ import annotations
 
 import asyncio
-import math
 import time
 from collections import Counter
-from collections.abc import Sequence
 from typing import Any
 
 from bench.serve.figures import percentile
@@ -19,7 +17,7 @@ from chaos.case import case
 from chaos.cases.a_engine import measured
 from chaos.clients import Client, closed_loop, open_loop
 from chaos.findings import Findings
-from chaos.history import DEADLINE_EXCEEDED, OK, RESOURCE_EXHAUSTED, Fate
+from chaos.history import DEADLINE_EXCEEDED, OK, RESOURCE_EXHAUSTED, Fate, p99
 from chaos.keys import keys_file
 from chaos.server import LOOK, Server
 from chaos.world import World
@@ -33,11 +31,6 @@ LOADS = (1, 2, 5, 10)  # times the capacity
 def refused(fate: Fate) -> bool:
     """Whether the server took it not at all."""
     return fate.code == RESOURCE_EXHAUSTED or fate.reason == "WONT_FINISH"
-
-
-def p99(fates: Sequence[Fate]) -> float:
-    """Milliseconds; a request without an answer takes for ever."""
-    return percentile([fate.milliseconds if fate.good else math.inf for fate in fates], 99)
 
 
 @case(

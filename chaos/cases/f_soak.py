@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
-import math
 import random
 import statistics
 import time
@@ -14,13 +13,12 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from bench.serve.figures import percentile
 from chaos import checker
 from chaos.case import case
 from chaos.cases.e_models import two_versions
 from chaos.clients import Client, open_loop
 from chaos.findings import Findings
-from chaos.history import CANCELLED, DEADLINE_EXCEEDED, KILLED, OK, RESOURCE_EXHAUSTED, Fate
+from chaos.history import CANCELLED, DEADLINE_EXCEEDED, KILLED, OK, RESOURCE_EXHAUSTED, Fate, p99
 from chaos.server import Server, free_port
 from chaos.world import World
 from lingon.models import ModelsClient
@@ -236,5 +234,5 @@ def steady(found: Findings, fates: list[Fate]) -> None:
 def ordinary(fates: Sequence[Fate]) -> float:
     """The p99 in milliseconds of the middle one of their windows of WINDOW seconds; who fails has taken for ever."""
     windows = itertools.groupby(fates, key=lambda fate: int((fate.sent - fates[0].sent) // WINDOW))
-    found = [[fate.milliseconds if fate.code == OK else math.inf for fate in window] for _, window in windows]
-    return statistics.median(percentile(window, 99) for window in found if len(window) >= len(found[0]) // 2)
+    found = [list(window) for _, window in windows]
+    return statistics.median(p99(window) for window in found if len(window) >= len(found[0]) // 2)

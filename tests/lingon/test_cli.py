@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,24 +16,6 @@ import pytest
 
 from tests.lingon.commands import Command
 from tests.lingon.fake_server import FakeService, Fault, queue_full, serving
-
-
-@pytest.fixture
-def service() -> FakeService:
-    return FakeService(max_texts=256)
-
-
-@pytest.fixture
-def address(service: FakeService) -> Iterator[str]:
-    with serving(service) as where:
-        yield where
-
-
-@pytest.fixture
-def lingon(tmp_path: Path, address: str) -> Command:
-    folder = tmp_path / "site"
-    folder.mkdir()
-    return Command(folder, address)
 
 
 def test_standard_input_is_translated_line_by_line_and_an_empty_line_stays_one(lingon: Command) -> None:

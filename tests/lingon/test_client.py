@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import grpc
@@ -25,17 +25,6 @@ QUICK = Retry(retries=3, first_pause=0.01)
 UNAVAILABLE = Fault(grpc.StatusCode.UNAVAILABLE)
 
 Ask = Callable[..., Any]
-
-
-@pytest.fixture
-def service() -> FakeService:
-    return FakeService()
-
-
-@pytest.fixture
-def address(service: FakeService) -> Iterator[str]:
-    with serving(service) as where:
-        yield where
 
 
 @pytest.fixture(params=["sync", "async"])

@@ -16,18 +16,7 @@ import pytest
 from lingon import AsyncClient, Client, ServerError
 from lingon.errors import LingonError, SettingsError
 from lingon.retry import Retry
-from tests.lingon.fake_server import FakeService, queue_full, serving
-
-
-@pytest.fixture
-def service() -> FakeService:
-    return FakeService()
-
-
-@pytest.fixture
-def address(service: FakeService) -> Iterator[str]:
-    with serving(service) as where:
-        yield where
+from tests.lingon.fake_server import FakeService, queue_full
 
 
 def test_a_server_that_is_no_text_is_said() -> None:

@@ -3,26 +3,12 @@
 from __future__ import annotations
 
 import gzip
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.lingon.commands import Command
-from tests.lingon.fake_server import FakeService, serving
-
-
-@pytest.fixture
-def service() -> FakeService:
-    return FakeService(max_texts=256)
-
-
-@pytest.fixture
-def lingon(tmp_path: Path, service: FakeService) -> Iterator[Command]:
-    folder = tmp_path / "site"
-    folder.mkdir()
-    with serving(service) as address:
-        yield Command(folder, address)
+from tests.lingon.fake_server import FakeService
 
 
 def test_files_are_read_and_written(lingon: Command, tmp_path: Path) -> None:
