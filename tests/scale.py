@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 
-FULL = os.environ.get("LINGON_TEST_SCALE", "") == "full"
+FULL = os.environ.get("TEST_SCALE", "") == "full"
 
 
 def scaled(gate: int, full: int) -> int:
-    """A number of cases: `full` where LINGON_TEST_SCALE=full."""
+    """A number of cases: `full` where TEST_SCALE=full."""
     return full if FULL else gate

@@ -1,6 +1,6 @@
 """Cases 27 to 32: whatever comes over the wire or lies in a bundle. Tests prove them.
 
-LINGON_TEST_SCALE=full has those tests try for hours; what a bound says of numbers is without it.
+TEST_SCALE=full has those tests try for hours; what a bound says of numbers is without it.
 """
 
 from __future__ import annotations

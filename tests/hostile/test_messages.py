@@ -6,11 +6,10 @@ import grpc
 import pytest
 
 from lingon.translation.v1 import translation_pb2 as pb
-from tests.hostile.victim import MEBIBYTE, Answer, Victim
+from tests.hostile.victim import MEBIBYTE, MOST_AT_ONCE, Answer, Victim
 
 LIMIT = 4 * MEBIBYTE  # max_message_bytes, as it is unless it is set
 MOST_GROWTH = 10 * MEBIBYTE
-MOST_AT_ONCE = 32 * MEBIBYTE  # what a connection has on its way, some times over; a bomb would be 200
 
 
 def message(size: int) -> bytes:
