@@ -156,23 +156,28 @@ async def _drain_violations(world: World, server: Server, history: History, last
 
 @case(4, "drain deadline enforced", "exit <= deadline + 1 s, the stuck one UNAVAILABLE, others OK")
 async def drain_deadline(world: World, found: Findings) -> None:
-    """The engine sticks for ten minutes with one request; before that, others were answered."""
+    """One engine sticks for ten minutes with one request, while the other has some that it can end."""
     stuck, deadline = world.switch("stuck"), 2.0
-    failpoints = f"step=hang?{stuck}"
-    async with world.server(calls=True, failpoints=failpoints, hang_seconds=600, drain_seconds=deadline) as server:
+    more: dict[str, Any] = {"failpoints": f"step=hang@1?{stuck}", "hang_seconds": 600, "engines": 2, "threads": 1}
+    async with world.server(calls=True, drain_seconds=deadline, **more) as server:
         client = world.client(server)
-        others = await closed_loop(client.translate, world.texts[:100], 8, requests=50)
+        await closed_loop(client.translate, world.texts[:100], 8, requests=50)
         stuck.on()
         one = asyncio.create_task(client.translate(world.texts[0]))
         await world.until("it is stuck", lambda: _running(server, 1))
+        inside = [asyncio.create_task(client.translate(text)) for text in world.session.long_texts(16, 60)]
+        await world.until("others run", lambda: _running(server, 8))
         told = server.signal(signal.SIGTERM)
         ended = await server.exited(60.0)
-        fate = await one
+        fate, others = await one, await asyncio.gather(*inside)
+        told_of = wall(server.events("draining")[0]["time"])
+        beside = [call for call in server.calls_of(others) if _begun(call) < told_of < call.time]
         found.at_most("exit after", ended - told, deadline + 1.0, "s", timing=True)
         found.at_least("exit not before the deadline", ended - told, deadline, "s")
         found.equal("exit code", server.exit_code, 0)
         found.equal("the stuck one", fate.code, UNAVAILABLE)
         found.equal("others", {fate.code for fate in others}, {OK})
+        found.at_least("of them under way when it was told to end", len(beside), len(inside) // 2, timing=True)
         found.clean("each of the requests ended once", checker.ended_once(list(world.history)))
         found.clean("client and server agree", checker.paired(list(world.history), server.calls()))
 
