@@ -136,14 +136,18 @@ class Server:
     async def _load(self, found: Sequence[Bundle]) -> bool:
         """Load all models; False if a signal came first."""
         loading = aside(partial(self._fleet.load_all, found), "loading")
-        stopping = asyncio.create_task(self._stopping.wait())
-        both: set[asyncio.Future[Any]] = {loading, stopping}
-        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-        stopping.cancel()
-        self.abandoned = not loading.done()
+        self.abandoned = not await self._before_the_end(loading)
         if not self.abandoned:
             self._fleet.publish(loading.result())
         return not self._stopping.is_set()
+
+    async def _before_the_end(self, work: asyncio.Future[Any]) -> bool:
+        """Whether work is done; waits for it until the server is told to end."""
+        stopping = asyncio.create_task(self._stopping.wait())
+        both: set[asyncio.Future[Any]] = {work, stopping}
+        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        return work.done()
 
     def _open(self) -> None:
         self._gate.open()
@@ -155,7 +159,12 @@ class Server:
         while not self._stopping.is_set():
             if sick := [entry for entry in self._fleet.watched if self._supervisor.sick(entry)]:
                 self._set_serving(False)
-                if not all([await self._heal(entry) for entry in sick]):
+                healing = asyncio.create_task(self._heal(sick))
+                if not await self._before_the_end(healing):
+                    healing.cancel()
+                    self.abandoned = True  # a thread that starts an engine, or hangs in that
+                    break
+                if not healing.result():
                     self.abandoned = True  # a thread that hangs would hold up an orderly end
                     return 1
                 self._set_serving(True)
@@ -167,10 +176,13 @@ class Server:
         await self._drain()
         return 0
 
-    async def _heal(self, entry: Entry[Served]) -> bool:
-        """As the supervisor says; unless it is gone by then."""
-        async with entry.model.care:
-            return entry.model.gone or await self._supervisor.heal(entry)
+    async def _heal(self, sick: Sequence[Entry[Served]]) -> bool:
+        """As the supervisor says of each; unless it is gone by then."""
+        well = True
+        for entry in sick:
+            async with entry.model.care:
+                well &= entry.model.gone or await self._supervisor.heal(entry)
+        return well
 
     def _published(self) -> None:
         """Other models are served: health has their names."""

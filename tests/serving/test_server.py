@@ -205,6 +205,17 @@ async def test_an_engine_that_hangs_as_it_is_started_anew_ends_the_server_with_a
         assert await asyncio.wait_for(server.task, 5) == 1
 
 
+async def test_a_server_that_is_told_to_end_does_not_wait_for_an_engine_that_is_started_anew():
+    async with running(EchoRunner(dies_at=3), engine=HangingHeir, hang_seconds=60) as server:
+        with pytest.raises(grpc.aio.AioRpcError):
+            await server.translate("Tom lives in Boston.")
+        await server.until(
+            lambda: server.metric("lingon_engine_restarts_total", model="en-de", version="1", cause="death") == 1
+        )
+        server.server.stop()
+        assert await asyncio.wait_for(server.task, 5) == 0
+
+
 async def test_an_engine_that_hangs_lets_nobody_wait_and_ends_the_server_with_a_failure():
     async with running(hang_seconds=0.2) as server:
         server.runner.gate.clear()
