@@ -92,15 +92,15 @@ def charged(request: Any) -> Iterator[None]:
     if shown is None or not isinstance(request, _CHARGED):
         yield
         return
-    quota, characters = shown[1], _characters(request)
-    taken = time.monotonic_ns()
-    quota.take(characters, taken)
+    quota, served = shown[1], True
+    charges = quota.take(_characters(request), time.monotonic_ns())
     try:
         yield
     except RequestError as error:
-        if error.code in _NOT_SERVED or isinstance(error, WontFinish):
-            quota.give_back(characters, taken, time.monotonic_ns())
+        served = error.code not in _NOT_SERVED and not isinstance(error, WontFinish)
         raise
+    finally:
+        quota.settle(charges, served=served)
 
 
 def _characters(request: Any) -> int:

@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+
 from lingon.errors import InvalidRequest, QuotaExceeded
 
 MINUTE = 60_000_000_000  # nanoseconds
 SECOND = 1_000_000_000
+
+
+@dataclass(slots=True)
+class Charge:
+    """What was taken of a bucket, and when; both in nanoseconds."""
+
+    taken: int
+    cost: int
+    under_way: bool = True
 
 
 class Bucket:
@@ -17,22 +30,39 @@ class Bucket:
     def __init__(self, per_minute: int) -> None:
         self.per_minute = per_minute
         self._paid = 0  # when there is no debt any more
+        self._settled = 0  # when there was none any more by what was taken before the charges
+        self._charges: deque[Charge] = deque()  # from the oldest on of which nobody knows yet whether it is served
 
     def wait(self, amount: int, now: int) -> int:
         """Nanoseconds until so many can be taken; 0 is at once. amount: per_minute at most, or they never can."""
         assert amount <= self.per_minute, "who asks has looked"
         return max(max(self._paid, now) + self._cost(amount) - MINUTE - now, 0)
 
-    def take(self, amount: int, now: int) -> None:
-        """Take so many, which can be."""
-        self._paid = max(self._paid, now) + self._cost(amount)
+    def take(self, amount: int, now: int) -> Charge:
+        """Take so many, which can be; to be settled."""
+        charge = Charge(now, self._cost(amount))
+        self._charges.append(charge)
+        self._paid = _after(self._paid, [charge])
+        return charge
 
-    def give_back(self, amount: int, taken: int, now: int) -> None:
-        """What was taken at that time is not needed; of it, what the time since then has paid is not paid twice."""
-        self._paid -= max(self._cost(amount) - (now - taken), 0)
+    def settle(self, charge: Charge, *, served: bool) -> None:
+        """What was taken was used; or it was not, and everything is as if it never had been taken."""
+        charge.under_way = False
+        if not served:
+            charge.cost = 0
+            self._paid = _after(self._settled, self._charges)
+        while self._charges and not self._charges[0].under_way:
+            self._settled = _after(self._settled, [self._charges.popleft()])
 
     def _cost(self, amount: int) -> int:
         return amount * MINUTE // self.per_minute
+
+
+def _after(paid: int, charges: Iterable[Charge]) -> int:
+    """When there is no debt any more after these, where before them that was `paid`."""
+    for charge in charges:
+        paid = max(paid, charge.taken) + charge.cost
+    return paid
 
 
 class Quota:
@@ -47,8 +77,8 @@ class Quota:
             if most is not None
         }
 
-    def take(self, characters: int, now: int) -> None:
-        """Take one request of so many characters.
+    def take(self, characters: int, now: int) -> dict[str, Charge]:
+        """Take one request of so many characters; to be settled.
 
         Raises QuotaExceeded, with the time after which it can be had if nothing else is taken; InvalidRequest where it
         never can.
@@ -63,11 +93,9 @@ class Quota:
         if name and waits[name]:
             seconds, most = waits[name] / SECOND, self._buckets[name].per_minute
             raise QuotaExceeded(f"the key may send {most} {name} in a minute; try again in {seconds:.3g} s", seconds)
-        for name, bucket in self._buckets.items():
-            bucket.take(amounts[name], now)
+        return {name: bucket.take(amounts[name], now) for name, bucket in self._buckets.items()}
 
-    def give_back(self, characters: int, taken: int, now: int) -> None:
-        """A request that was taken at that time was not served, for no fault of its caller."""
-        amounts = {"requests": 1, "characters": characters}
-        for name, bucket in self._buckets.items():
-            bucket.give_back(amounts[name], taken, now)
+    def settle(self, charges: dict[str, Charge], *, served: bool) -> None:
+        """A request is over; served: or it was not, for no fault of its caller."""
+        for name, charge in charges.items():
+            self._buckets[name].settle(charge, served=served)

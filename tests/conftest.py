@@ -9,8 +9,15 @@ from collections.abc import Generator
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from serving import cuda
+from tests.scale import FULL
+
+# No time limit for an example: what a busy machine does says nothing of it. And the same examples every time: new ones
+# are looked for where there is time for many, not where a change waits.
+settings.register_profile("lingon", deadline=None, derandomize=not FULL)
+settings.load_profile("lingon")
 
 
 @functools.cache

@@ -18,6 +18,7 @@ QUERIES = {
     for panel in BOARD["panels"]
     for target in panel.get("targets", [])
 }
+SCRAPES = 30  # seconds in which a busy machine does some: one that comes late takes gauges away, and a target
 CHOICES = {"$__rate_interval": "15s", "$instance": ".*", "$model": ".*"}
 
 
@@ -34,7 +35,7 @@ def test_a_panel_has_something_to_show(watch, name):
     expression = QUERIES[name]
     for variable, value in CHOICES.items():
         expression = expression.replace(variable, value)
-    assert watch.query(expression) != [], expression
+    wait_until(lambda: watch.query(expression) != [], SCRAPES)
 
 
 @pytest.mark.parametrize("query", runbook_queries())
@@ -50,8 +51,8 @@ def test_alerts_are_evaluated_without_an_error(watch):
 
 def test_every_alert_has_the_series_that_it_looks_at(watch):
     expressions = {alert["alert"]: lowered(alert["expr"]) for alert in alerts()}
-    assert {name for name, expression in expressions.items() if not watch.query(expression)} == set()
-    assert watch.firing(rehearsal="lowered") == set(expressions)
+    wait_until(lambda: all(map(watch.query, expressions.values())), SCRAPES)
+    wait_until(lambda: watch.firing(rehearsal="lowered") == set(expressions), SCRAPES)
 
 
 def test_the_words_of_an_alert_have_their_values(watch):
@@ -63,14 +64,13 @@ def test_the_words_of_an_alert_have_their_values(watch):
 def test_on_a_well_server_nothing_fires(watch):
     """But that it runs on a CPU, where there is no card; and that it is slow, where a test machine is busy."""
     expected = {"LingonProviderFallback", "LingonLatencyHigh", "LingonEventLoopLag"}
-    assert watch.firing(rehearsal="as they are") <= expected
+    wait_until(lambda: watch.firing(rehearsal="as they are") <= expected, SCRAPES)
 
 
 def test_an_engine_that_dies_is_told(watch):
     watch.fail("dies")
     wait_until(lambda: "LingonEngineRestarted" in watch.firing(rehearsal="as they are"), 60)
-    (served,) = watch.query("lingon_ready")
-    assert served["value"][1] == "1"
+    wait_until(lambda: [each["value"][1] for each in watch.query("lingon_ready")] == ["1"], SCRAPES)
 
 
 def test_a_server_whose_engine_hangs_ends_to_be_started_again_and_is_missed(watch):

@@ -18,9 +18,10 @@ import grpc
 
 from lingon.translation.v1 import translation_pb2 as pb
 from tests.hostile.requests import METHODS
-from tests.hostile.victim import ALIVE, CONTRACT, SERVICE
+from tests.hostile.victim import CONTRACT, SERVICE
 from tests.serving import fakes
 
+HANGS = 5.0  # seconds after which a call hangs, on a machine that has others to serve too
 SEEDS = [
     pb.TranslateRequest(texts=["Tom lives in Boston.", ""], options=pb.DecodingOptions(beam_size=2)),
     pb.TranslateRequest(texts=["Tom"], target_prefixes=["Tom"], options=pb.DecodingOptions(return_alignment=True)),
@@ -35,10 +36,10 @@ async def knock(server: fakes.Running, data: bytes) -> grpc.StatusCode:
     channel: Any = server.channel
     try:
         if method.endswith("Stream"):
-            async for _ in channel.unary_stream(SERVICE + method)(raw, timeout=ALIVE):
+            async for _ in channel.unary_stream(SERVICE + method)(raw, timeout=HANGS):
                 pass
         else:
-            await channel.unary_unary(SERVICE + method)(raw, timeout=ALIVE)
+            await channel.unary_unary(SERVICE + method)(raw, timeout=HANGS)
     except grpc.aio.AioRpcError as error:
         if error.code() not in CONTRACT:
             raise

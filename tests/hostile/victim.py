@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,8 +36,8 @@ CONTRACT = {
 ALIVE = 1.0  # seconds within which a server that does not hang answers
 PATIENCE = 10.0
 MEBIBYTE = 1024 * 1024
-MOST_AT_ONCE = 32 * MEBIBYTE
-"""What connections may have on their way: some messages, or 1,500 calls that are begun; a bomb would be 200 MiB."""
+MOST_AT_ONCE = 48.0
+"""MiB that connections may have on their way: some messages, or 1,500 calls that are begun; a bomb would be 200."""
 
 
 class Answer(NamedTuple):
@@ -99,17 +99,19 @@ class Victim:
         return alive and serving == health_pb2.HealthCheckResponse.SERVING and result.hypotheses[0].text != ""
 
     def resident(self) -> int:
-        """Bytes of memory that it holds now."""
-        return self._status("VmRSS")
+        """Bytes of memory that it holds now; pages of files are the system's, which takes them as it likes."""
+        return self._status("RssAnon")
 
-    @contextmanager
-    def watched(self) -> Iterator[list[int]]:
-        """Puts into the list the most bytes of memory that it held meanwhile, beyond those it held at first."""
-        found: list[int] = []
-        Path(f"/proc/{self.process.pid}/clear_refs").write_text("5")
-        before = self.resident()
-        yield found
-        found.append(self._status("VmHWM") - before)
+    def rounds(self, count: int, work: Callable[[], object]) -> tuple[list[float], list[float]]:
+        """Of each time the work is done: the most memory beyond what was held before, and what was kept; in MiB."""
+        peaks, growths = [], []
+        for _ in range(count):
+            Path(f"/proc/{self.process.pid}/clear_refs").write_text("5")
+            all_before, before = self._status("VmRSS"), self.resident()
+            work()
+            peaks.append((self._status("VmHWM") - all_before) / MEBIBYTE)
+            growths.append((self.resident() - before) / MEBIBYTE)
+        return peaks, growths
 
     def descriptors(self) -> int:
         """Files and sockets that it has open."""
@@ -124,6 +126,16 @@ class Victim:
         found = re.search(rf"^{name}:\s+(\d+) kB", text, re.MULTILINE)
         assert found
         return int(found[1]) * 1024
+
+
+def promptly(work: Callable[[], object]) -> bool:
+    """Whether it takes less than ALIVE, at one of three tries: machines of tests have others to serve too."""
+    for _ in range(3):
+        start = time.monotonic()
+        work()
+        if time.monotonic() - start < ALIVE:
+            return True
+    return False
 
 
 def details_of(answer: Answer) -> status_pb2.Status:
@@ -156,14 +168,14 @@ def victim(folder: Path, *flags: object) -> Iterator[Victim]:
 def unharmed(server: Victim, within: float = ALIVE) -> Iterator[None]:
     """Others are served meanwhile, within seconds; afterwards the server is well and has closed what was opened.
 
-    The machine has others to serve too: now and then an answer may take three times as long.
+    The machine has others to serve too: now and then an answer may take longer.
     """
     assert server.is_well()
     before, over, wrong = server.descriptors(), threading.Event(), list[object]()
     seconds: list[float] = []
 
     def look_on() -> None:
-        while not (over.is_set() and seconds):
+        while not over.is_set() or len(seconds) < 5:
             start = time.monotonic()
             try:
                 assert server.is_well()
@@ -180,7 +192,7 @@ def unharmed(server: Victim, within: float = ALIVE) -> Iterator[None]:
         onlooker.join()
     assert wrong == []
     assert statistics.median(seconds) < within, seconds
-    assert max(seconds) < 3 * within, seconds
+    assert max(seconds) < PATIENCE, seconds
     assert server.is_well()
     assert until(lambda: server.descriptors() <= before), f"{server.descriptors()} open, {before} before"
 

@@ -6,14 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
 
 from tests.lingon.commands import Command
 from tests.lingon.fake_server import FakeService, serving
-
-# Properties are checked without a time limit for each example: what a busy machine does says nothing of them.
-settings.register_profile("lingon", deadline=None)
-settings.load_profile("lingon")
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -126,17 +127,22 @@ async def test_a_server_that_is_starting_is_waited_for(ask: Ask) -> None:
 async def test_calls_are_shared_out_between_the_addresses_of_a_name(kind: str) -> None:
     async with running() as one, running() as other:
         target = f"ipv4:127.0.0.1:{one.server.port},127.0.0.1:{other.server.port}"
-        if kind == "sync":
-            with Client(target) as client:
-                for _ in range(20):
-                    await asyncio.to_thread(client.translate, "Tom")
-        else:
-            async with AsyncClient(target) as asynchronous:
-                for _ in range(20):
-                    await asynchronous.translate("Tom")
-        shares = [each.metric("lingon_requests_total", method="Translate", code="OK") for each in (one, other)]
-    assert sum(shares) == 20
-    assert min(shares) >= 5
+        with Client(target) as client:
+            asynchronous = AsyncClient(target)
+            translate = partial(asyncio.to_thread, client.translate) if kind == "sync" else asynchronous.translate
+
+            async def shares_after(count: int) -> list[float]:
+                for _ in range(count):
+                    await translate("Tom")
+                answered = ("lingon_requests_total", {"method": "Translate", "code": "OK"})
+                return [each.server.metrics.registry.get_sample_value(*answered) or 0.0 for each in (one, other)]
+
+            async with asyncio.timeout(10):  # until both are connected
+                while min(before := await shares_after(1)) == 0:
+                    pass
+            after = await shares_after(20)
+            await asynchronous.close()
+    assert [later - earlier for earlier, later in zip(before, after, strict=True)] == [10, 10]
 
 
 async def test_what_is_wrong_with_a_line_is_said_in_the_words_of_the_verb(tmp_path: Path, capfd: Any) -> None:

@@ -56,11 +56,12 @@ def test_an_asynchronous_client_says_that_it_belongs_to_its_loop(address: str) -
 
 @pytest.mark.parametrize("kind", ["sync", "async"])
 async def test_closing_a_client_ends_its_calls_as_cancelled(kind: str, address: str, service: FakeService) -> None:
-    service.delay = 1.0
+    service.delay = 4.0
     client = Client(address) if kind == "sync" else AsyncClient(address)
     asked = asyncio.to_thread(client.translate, "hello") if kind == "sync" else client.translate("hello")
     call = asyncio.ensure_future(asked)
-    await asyncio.sleep(0.3)
+    while not service.requests:  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
     closing = client.close()
     if closing is not None:
         await closing
@@ -70,7 +71,7 @@ async def test_closing_a_client_ends_its_calls_as_cancelled(kind: str, address: 
 
 
 async def test_a_call_whose_task_is_cancelled_is_cancelled(address: str, service: FakeService) -> None:
-    service.delay = 1.0
+    service.delay = 4.0
     async with AsyncClient(address) as client:
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(client.translate("hello"), 0.2)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -190,16 +190,16 @@ async def test_a_used_up_quota_says_how_long_it_takes_and_that_is_true(tmp_path:
 
         await translate("x" * 600, "y" * 590, "z" * 10)
         encoded = server.runner.encoded
-        status, trailers = await failure(translate("Tom", "Boston"))
+        status, trailers = await failure(translate("Tom", "B" * 37))
         assert status.code == code_pb2.RESOURCE_EXHAUSTED
         assert details(status)["ErrorInfo"].reason == "QUOTA_EXCEEDED"
         wait = details(status)["RetryInfo"].retry_delay.ToMilliseconds()
-        assert 0 < wait <= 450  # 9 characters, at 20 a second
+        assert 0 < wait <= 2000  # 40 characters, at 20 a second
         assert trailers["retry-after-ms"] == str(wait)
         assert server.runner.encoded == encoded  # not even the text that there was room for
         await translate("Tom", key=OPS)
         await asyncio.sleep(wait / 1000)
-        assert (await translate("Tom", "Boston")).results[1].hypotheses[0].text == "Boston"
+        assert (await translate("Tom", "B" * 37)).results[0].hypotheses[0].text == "Tom"
 
 
 async def test_who_sends_in_bulk_waits_for_the_quota(tmp_path: Path):
@@ -207,14 +207,14 @@ async def test_who_sends_in_bulk_waits_for_the_quota(tmp_path: Path):
         spent = pb.TranslateRequest(texts=["x" * 1200])
         await server.stub.Translate(spent, metadata=bearer(SHOP))
 
-        def translate(patient: bool) -> str:
+        def translate(patient: bool) -> list[str]:
             retry = Retry(wait_when_full=patient)
             with Client(f"127.0.0.1:{server.server.port}", api_key=SHOP, retries=retry) as client:
-                return client.translate("Tom lives").text
+                return [result.text for result in client.translate(["Tom lives in Boston."] * 2)]
 
         with pytest.raises(ServerError, match="1200 characters in a minute; try again in"):
             await asyncio.to_thread(translate, False)
-        assert await asyncio.to_thread(translate, True) == "Tom lives"
+        assert await asyncio.to_thread(translate, True) == ["Tom lives in Boston."] * 2
 
 
 async def test_requests_are_counted_of_every_method_that_has_a_model_work(tmp_path: Path):
@@ -279,9 +279,18 @@ async def test_what_would_not_be_done_in_time_costs_nothing(tmp_path: Path):
 async def test_a_request_of_very_many_texts_is_charged_without_a_look_at_each(tmp_path: Path):
     await came_in(Keyring(keyfile(tmp_path, {"shop": SHOP}, shop={"characters_per_minute": 3_000_000})))
     request = pb.TranslateRequest(texts=[""] * 1_500_000)  # in 3 MB
-    start = time.perf_counter()
+    looks, charges = [], []
+    for _ in range(5):
+        start = time.thread_time()
+        assert sum(map(len, request.texts)) == 0
+        looks.append(time.thread_time() - start)
+        start = time.thread_time()
+        with suppress(WontFinish), charged(request):
+            charges.append(time.thread_time() - start)
+            raise WontFinish("what is not done costs nothing")
+    assert min(charges) < min(looks) / 4
     with charged(request):
-        assert time.perf_counter() - start < 0.02
+        pass
     with pytest.raises(QuotaExceeded), charged(request):
         pass
 

@@ -14,7 +14,7 @@ from lingon.errors import Cancelled, Draining, EngineFault, EngineLost, Expired,
 from lingon.text import EOS
 from serving.job import Options
 from serving.supervisor import Supervisor
-from tests.serving.desk import Recorder, eventually, running
+from tests.serving.desk import Desk, Recorder, eventually, running
 from tests.serving.fakes import EchoRunner
 
 
@@ -139,13 +139,19 @@ def test_stopping_finishes_what_is_there_and_refuses_the_rest(workers: int) -> N
         desk.engine.submit([desk.job((*range(5, 20), EOS), index) for index in range(4)])
         stopped = threading.Thread(target=lambda: desk.done.put((99, desk.engine.stop(timeout=10))))
         stopped.start()
-        time.sleep(0.05)
-        with pytest.raises(Draining):
-            desk.engine.submit([desk.job((5, EOS))])
+        assert eventually(lambda: _refuses(desk))
         runner.gate.set()
         outcomes = desk.collect(5)
     assert outcomes.pop(99) is True
     assert all(outcome[0].tokens == tuple(range(5, 20)) for outcome in outcomes.values())
+
+
+def _refuses(desk: Desk) -> bool:
+    try:
+        desk.engine.submit([])
+    except Draining:
+        return True
+    return False
 
 
 def test_stopping_cancels_what_does_not_finish_in_time() -> None:
@@ -177,4 +183,4 @@ async def test_who_is_with_another_worker_of_a_dead_engine_gets_an_answer_too() 
         assert await Supervisor(hang_seconds=0.3, max_restarts=3).heal(entry)
         _, outcome = await asyncio.to_thread(desk.done.get, timeout=10)
         assert isinstance(outcome, EngineLost)
-        assert time.monotonic() - start < 2
+        assert time.monotonic() - start < 8  # decoding on would take 20 s

@@ -89,7 +89,7 @@ async def test_what_was_swapped_out_leaves_neither_threads_nor_memory():
         await admin.swap(admin.publish(2))
         await admin.server.until(lambda: old() is None)
         assert not any(each.is_alive() for each in thread)
-        assert len(admin.threads()) == 1
+        await admin.server.until(lambda: len(admin.threads()) == 1)
 
 
 async def test_what_was_refused_leaves_neither_threads_nor_memory():

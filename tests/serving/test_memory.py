@@ -6,35 +6,53 @@ import gc
 import os
 import subprocess
 import sys
-import threading
 import weakref
-from pathlib import Path
 
 import pytest
 
 from serving.memory import free
 
+RESIDENT = """
+import threading
+from pathlib import Path
+from serving.memory import free, keep_little
 
-def resident() -> int:
-    """Bytes of this process that are in memory."""
+def resident():
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+"""
+
+FREED = """
+left = []
+
+def work():
+    blocks = [bytes(2000) for _ in range(50_000)]
+    left.append(blocks[-1])  # the last one keeps all before it from going back by itself
+
+before = resident()
+thread = threading.Thread(target=work)
+thread.start()
+thread.join()
+kept = resident()
+free([])
+print(kept - before, resident() - before)
+"""
+
+
+def said(code: str, variable: str = "", value: str | None = None) -> str:
+    """What a process of its own prints; a variable of its environment has this value, or is not there."""
+    environment = {name: each for name, each in os.environ.items() if name != variable}
+    if value:
+        environment[variable] = value
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True, timeout=60
+    )
+    return done.stdout
 
 
 def test_memory_that_a_thread_freed_but_for_a_little_is_given_back():
-    left: list[bytes] = []
-
-    def work() -> None:
-        blocks = [bytes(2000) for _ in range(50_000)]
-        left.append(blocks[-1])  # the last one keeps all before it from going back by itself
-
-    before = resident()
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join()
-    kept = resident()
-    free([])
-    assert kept - before > 50e6
-    assert resident() - before < 20e6
+    kept, left = map(int, said(RESIDENT + FREED).split())
+    assert kept > 50e6
+    assert left < 20e6
 
 
 def test_what_is_held_in_a_cycle_is_freed_before_memory_is_given_back():
@@ -77,23 +95,11 @@ libc.fflush(None)
 @pytest.mark.skipif(sys.platform != "linux", reason="glibc's own")
 @pytest.mark.parametrize(("asked", "arenas"), [(None, 2), ("4", 4)])
 def test_threads_share_the_places_they_take_memory_from(asked: str | None, arenas: int) -> None:
-    environment = {name: value for name, value in os.environ.items() if name != "MALLOC_ARENA_MAX"}
-    if asked:
-        environment["MALLOC_ARENA_MAX"] = asked
-    told = subprocess.run(
-        [sys.executable, "-c", ARENAS], env=environment, capture_output=True, text=True, check=True, timeout=60
-    )
-    assert told.stdout.count("<heap nr=") == arenas
+    assert said(ARENAS, "MALLOC_ARENA_MAX", asked).count("<heap nr=") == arenas
 
 
 ROOMS = """
 import numpy
-from pathlib import Path
-from serving.memory import keep_little
-
-def resident():
-    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
-
 keep_little()
 before, kept = resident(), []
 for _ in range(3):
@@ -110,13 +116,8 @@ print(resident() - before)
 def test_rooms_that_nobody_writes_to_take_no_memory_though_others_were_there_before(
     asked: str | None, most: float | None
 ) -> None:
-    environment = {name: value for name, value in os.environ.items() if name != "MALLOC_MMAP_THRESHOLD_"}
-    if asked:
-        environment["MALLOC_MMAP_THRESHOLD_"] = asked
-    told = subprocess.run(
-        [sys.executable, "-c", ROOMS], env=environment, capture_output=True, text=True, check=True, timeout=60
-    )
+    held = int(said(RESIDENT + ROOMS, "MALLOC_MMAP_THRESHOLD_", asked))
     if most is None:
-        assert float(told.stdout) > 32e6  # an environment that says otherwise is heard
+        assert held > 32e6  # an environment that says otherwise is heard
     else:
-        assert float(told.stdout) < most
+        assert held < most

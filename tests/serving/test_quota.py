@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -76,29 +78,33 @@ def test_both_are_taken_or_none(requests, characters, asked):
             alone["characters"].take(amount, now)
 
 
-@given(PER_MINUTE, MOMENTS, st.integers(0, 90 * SECOND))
-def test_what_is_given_back_at_once_was_never_taken_and_later_never_more_than_that(per_minute, asked, late):
-    """late: after the last take of all, another one is given back"""
-    used, never_used = Bucket(per_minute), Bucket(per_minute)
-    now = 0
-    for pause, amount in asked:
+@given(PER_MINUTE, MOMENTS, st.lists(st.tuples(st.integers(0, 39), st.booleans()), max_size=40))
+def test_what_was_not_served_was_never_taken_whenever_that_is_known(per_minute, asked, ends):
+    """ends: after each take, the end of one that is under way, and whether it was served"""
+    bucket, now, taken, under_way = Bucket(per_minute), 0, [], []
+    for (pause, amount), (which, served) in itertools.zip_longest(asked, ends, fillvalue=(0, False)):
         now += pause
-        if amount > per_minute or never_used.wait(amount, now):
-            continue
-        used.take(amount, now)
-        used.give_back(amount, now, now)
-        assert used.wait(per_minute, now) == never_used.wait(per_minute, now)
-        for bucket in (used, never_used):
-            bucket.take(amount, now)
-    taken = now
-    if not used.wait(1, now):
-        used.take(1, now)
-        if not used.wait(1, now + late // 2):  # meanwhile
-            for bucket in (used, never_used):
-                bucket.take(1, now + late // 2)
-        now += late
-        used.give_back(1, taken, now)
-        assert used.wait(per_minute, now) >= never_used.wait(per_minute, now) - 1
+        if amount <= per_minute and not bucket.wait(amount, now):
+            under_way.append((bucket.take(amount, now), (now, amount)))
+            taken.append((now, amount))
+        if under_way:
+            charge, entry = under_way.pop(which % len(under_way))
+            bucket.settle(charge, served=served)
+            if not served:
+                taken.remove(entry)
+        never = Bucket(per_minute)
+        for moment, each in taken:
+            never.take(each, moment)
+        assert bucket.wait(per_minute, now) == never.wait(per_minute, now)
+
+
+def test_what_is_settled_is_forgotten_and_what_is_not_keeps_little():
+    bucket = Bucket(1_000_000)
+    first = bucket.take(1, 0)
+    for moment in range(1000):
+        bucket.settle(bucket.take(1, moment), served=moment % 2 == 0)
+    bucket.settle(first, served=True)
+    assert not bucket._charges
 
 
 def test_without_bounds_nothing_is_refused():

@@ -247,7 +247,7 @@ async def test_what_expires_in_the_queue_is_never_decoded():
         await server.until(lambda: server.runner.encoded >= 2)  # one is of warming up
         encoded = server.runner.encoded
         with pytest.raises(grpc.aio.AioRpcError) as raised:
-            await server.call(*TEXTS, seconds=0.1)
+            await server.call(*TEXTS, seconds=1.0)
         server.runner.gate.set()
         await first
         await server.until(lambda: server.loader.engines[0].idle)

@@ -224,7 +224,9 @@ async def test_a_request_id_comes_back_with_every_reply():
 
 async def test_calls_that_end_early_have_their_codes_counted():
     async with running(EchoRunner(endless=True, delay=0.01)) as server:
-        late, _ = await failure(server.call("Tom", seconds=0.1))
+        server.runner.gate.clear()
+        late, _ = await failure(server.call("Tom", seconds=1.0))
+        server.runner.gate.set()
         await server.until(lambda: server.metric("lingon_requests_in_flight") == 0)
         call = server.call("Tom")
         await server.until(lambda: server.metric("lingon_requests_in_flight") == 1)

@@ -63,7 +63,7 @@ async def test_an_expired_call_has_its_spans(collector: Collector):
     async with running(runner, traces=True, max_rows=1) as server:
         runner.gate.clear()
         with pytest.raises(grpc.aio.AioRpcError) as raised:
-            await server.call("Tom", "the sea", seconds=0.3)
+            await server.call("Tom", "the sea", seconds=1.0)
         runner.gate.set()
         assert raised.value.code() == grpc.StatusCode.DEADLINE_EXCEEDED
         await server.until(lambda: server.metric("lingon_requests_in_flight") == 0)
