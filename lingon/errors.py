@@ -17,7 +17,8 @@ LingonError                     one clear line for a person; exit code 1
     |-- QueueFull               RESOURCE_EXHAUSTED  too much is waiting; try again later
     |-- QuotaExceeded           RESOURCE_EXHAUSTED  the key has used up what it may have for now
     |-- Expired                 DEADLINE_EXCEEDED   the deadline passed before the work was done
-    |   `-- WontFinish          DEADLINE_EXCEEDED   the deadline would pass before the work is done: it was not begun
+    |   `-- NotBegun            DEADLINE_EXCEEDED   the deadline passed before the work was begun
+    |       `-- WontFinish      DEADLINE_EXCEEDED   the deadline would pass before the work is done: it was not begun
     |-- Cancelled               CANCELLED           the caller went away
     |-- Draining                UNAVAILABLE         starting or shutting down; safe to retry
     |-- EngineLost              UNAVAILABLE         the engine failed and is started anew; safe to retry
@@ -189,7 +190,13 @@ class Expired(RequestError):
     reason = "DEADLINE_EXCEEDED"
 
 
-class WontFinish(Expired):
+class NotBegun(Expired):
+    """The deadline of the caller passed before the work was begun."""
+
+    reason = "NOT_BEGUN"
+
+
+class WontFinish(NotBegun):
     """The deadline of the caller would pass before the work is done, as things stand; it was not begun."""
 
     reason = "WONT_FINISH"

@@ -10,6 +10,8 @@ from lingon.errors import SettingsError
 
 _BEGIN, _END = b"-----BEGIN CERTIFICATE-----", b"-----END CERTIFICATE-----"
 _EDWARDS = (bytes.fromhex("300506032b6570"), bytes.fromhex("300506032b6571"))  # Ed25519 and Ed448 in a certificate
+_ELLIPTIC = bytes.fromhex("06072a8648ce3d0201")  # id-ecPublicKey, which the name of its curve follows
+_CURVES = (bytes.fromhex("06082a8648ce3d030107"), bytes.fromhex("06052b81040022"))  # P-256 and P-384
 
 
 def check_pair(certificate: bytes, key: bytes, certificate_name: str, key_name: str) -> None:
@@ -22,6 +24,9 @@ def check_pair(certificate: bytes, key: bytes, certificate_name: str, key_name: 
         raise SettingsError(f"{certificate_name}: not a certificate") from None
     if any(mark in der for mark in _EDWARDS):
         raise SettingsError(f"{certificate_name}: Ed25519 and Ed448 are not spoken by gRPC; take ECDSA or RSA")
+    _, elliptic, curve = der.partition(_ELLIPTIC)
+    if elliptic and not curve.startswith(_CURVES):
+        raise SettingsError(f"{certificate_name}: of elliptic curves gRPC takes P-256 and P-384 alone")
     if not re.search(rb"-----BEGIN [A-Z ]*PRIVATE KEY-----", key):
         raise SettingsError(f"{key_name}: no private key in PEM is here")
 

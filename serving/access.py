@@ -13,7 +13,7 @@ import grpc
 from google.rpc import code_pb2
 from grpc_health.v1 import health
 
-from lingon.errors import Forbidden, RequestError, Unauthenticated, WontFinish
+from lingon.errors import Forbidden, NotBegun, RequestError, Unauthenticated
 from lingon.translation.v1 import translation_pb2 as pb
 from serving.keyring import Key, Keyring
 from serving.quota import Quota
@@ -97,7 +97,7 @@ def charged(request: Any) -> Iterator[None]:
     try:
         yield
     except RequestError as error:
-        served = error.code not in _NOT_SERVED and not isinstance(error, WontFinish)
+        served = error.code not in _NOT_SERVED and not isinstance(error, NotBegun)
         raise
     finally:
         quota.settle(charges, served=served)

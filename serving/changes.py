@@ -25,6 +25,7 @@ from serving.service import Served
 from serving.status import NotServed
 
 MOST_PATH = 4096  # characters
+LONG = 120.0  # seconds that no model takes to be loaded, unless its disk or something else hangs
 
 Result = TypeVar("Result")
 logger = logging.getLogger(__name__)
@@ -135,8 +136,11 @@ class Changes:
 
     async def _loaded(self, path: str, *, swaps: bool) -> Entry[Served]:
         """The model of the bundle at a path, proven and warm."""
+        loading = aside(partial(self._prepare, path, swaps=swaps), "loading")
         try:
-            entry = await aside(partial(self._prepare, path, swaps=swaps), "loading")
+            while not (await asyncio.wait({loading}, timeout=LONG))[0]:
+                event(logger, logging.WARNING, "a model is still being loaded", path=path[:MOST_PATH])
+            entry = loading.result()
         finally:
             self.loading = None
         if self._closing.is_set():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 from typing import Annotated
 
@@ -50,6 +51,8 @@ def serve(
     """Serve models over gRPC; settings also come from LINGON_NAME variables and a TOML file."""
     flags = {name: value for name, value in locals().items() if name != "config"}
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # errors are told once, by us
+    if os.getpid() == 1:  # whom the kernel spares a SIGTERM that is not handled; `run` does, once all is imported
+        signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     import logging
 
     from serving.logs import configure, event

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from lingon.errors import Cancelled, Draining, EngineLost, Expired, QueueFull, RequestError, WontFinish
+from lingon.errors import Cancelled, Draining, EngineLost, Expired, NotBegun, QueueFull, RequestError, WontFinish
 from serving.job import DecodeJob, Job
 from serving.observer import Observer
 from serving.pace import Pace
@@ -104,13 +104,13 @@ class Dispatcher:
         deadline = min((job.deadline for job in jobs if job.deadline is not None), default=math.inf)
         if deadline == math.inf:
             return
+        if deadline <= now:
+            raise NotBegun("the deadline passed before the work was begun")
         needed = 0.0
         if len(self._queue):
             needed = self._pace.seconds_to(self._queue.ahead(jobs), max(len(job.source_ids) for job in jobs))
         if now + needed > deadline:
-            raise WontFinish(
-                f"the deadline is in {max(deadline - now, 0):.2f} s, and the work would take about {needed:.2f} s"
-            )
+            raise WontFinish(f"the deadline is in {deadline - now:.2f} s, and the work would take about {needed:.2f} s")
 
     def cancel(self, jobs: Sequence[Job]) -> None:
         """Have these jobs leave; those that have ended are left alone."""

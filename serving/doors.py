@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import resource
 from collections.abc import Sequence
+from contextlib import suppress
 
 import grpc
 
@@ -23,6 +25,13 @@ out too, but of 1,000 calls that a client begins at once two thirds then end wit
 """
 
 logger = logging.getLogger(__name__)
+
+
+def allow_many_files() -> None:
+    """Raise the limit of open files as far as it goes: each connection is one, and the usual 1,024 are soon taken."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(ValueError, OSError):  # where "as far as it goes" is further than the system allows
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 class Locks:

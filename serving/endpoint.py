@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import socket
 import sys
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -19,6 +21,7 @@ from lingon.errors import LingonError
 from serving.logs import fault
 
 FAREWELL = 1.0  # seconds for a thread whose peer was hung up on to end
+PAUSE = 0.1  # seconds between two tries to have a file for a connection
 logger = logging.getLogger(__name__)
 
 
@@ -56,6 +59,15 @@ class _Server(ThreadingHTTPServer):
         self._open: dict[socket.socket, None] = {}  # oldest first
         self._changing = threading.Lock()
         super().__init__(*arguments)
+
+    def get_request(self) -> tuple[Any, Any]:
+        """The next connection; where the process has no file left for it, not at once again."""
+        try:
+            return super().get_request()
+        except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE):
+                time.sleep(PAUSE)  # it stays in the kernel's queue, which would wake this thread again and again
+            raise
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Answer on a thread; who has been here longest gives his place to who comes, for a probe takes no time."""

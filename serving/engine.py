@@ -18,6 +18,7 @@ from serving.scheduler import EngineLimits, width_for
 from serving.worker import LOST, Worker
 
 FAREWELL = 0.5  # seconds for the workers to end their last turns
+_NAME = "engine"  # of their threads
 
 
 class Engine:
@@ -34,7 +35,7 @@ class Engine:
         self._dispatcher = Dispatcher(limits, workers, self._observer)
         self._crew = [Worker(number, runner, self._dispatcher, limits, self._observer) for number in range(workers)]
         self._threads = [
-            threading.Thread(target=worker.run, name=f"engine {number}", daemon=True)
+            threading.Thread(target=worker.run, name=f"{_NAME} {number}", daemon=True)
             for number, worker in enumerate(self._crew)
         ]
 
@@ -128,3 +129,8 @@ class Engine:
             error = make()
             self._observer.ended(error.reason, 0)
             job.on_done(error)
+
+
+def still_running() -> bool:
+    """Whether a worker of any engine of this process has not ended, since it is in a graph yet."""
+    return any(thread.name.startswith(f"{_NAME} ") for thread in threading.enumerate())

@@ -66,9 +66,18 @@ class Keyring:
 
     def __init__(self, path: Path, clock: Callable[[], float] = time.time, pause: float = PAUSE) -> None:
         """Read the file; raises SettingsError. clock: tells seconds since 1970."""
-        self._file = Reread("API keys", [path], lambda raw: parse(raw, str(path)), pause=pause)
+        self._path, self._any = path, False
+        self._file = Reread("API keys", [path], self._parse, pause=pause)
         self._clock = clock
         self._quotas: dict[str, Quota] = {}
+
+    def _parse(self, raw: bytes) -> tuple[Key, ...]:
+        """The keys of the file. None of them where there were some is no wish, but a file that is being written."""
+        keys = parse(raw, str(self._path))
+        if self._any and not keys:
+            raise SettingsError(f"{self._path}: holds no key any more; to let nobody in, disable them")
+        self._any = bool(keys)
+        return keys
 
     def find(self, presented: str) -> tuple[Key, Quota]:
         """A key that a caller has shown, and what is left of its quota; raises Unauthenticated."""

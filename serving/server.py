@@ -25,14 +25,15 @@ from serving.admin import open_admin
 from serving.aside import aside
 from serving.catalog import Catalog, Entry
 from serving.changes import Changes
-from serving.doors import Locks, bind, grpc_server
+from serving.doors import Locks, allow_many_files, bind, grpc_server
 from serving.endpoint import Endpoint
+from serving.engine import still_running
 from serving.fleet import LAST_WORDS, Fleet
 from serving.gate import Gate
 from serving.guard import Guard, Shield
 from serving.health import Health
 from serving.loading import bundles, load_translator
-from serving.logs import event, unexpected
+from serving.logs import event, fault, unexpected
 from serving.memory import keep_little
 from serving.metrics import Metrics
 from serving.pulse import Pulse
@@ -61,7 +62,7 @@ class Server:
         self.metrics = Metrics()
         self.port = self.metrics_port = self.admin_port = 0  # real ones once it is bound
         self.bound = asyncio.Event()
-        self.abandoned = False  # a thread still loads or hangs, which cannot be interrupted
+        self.abandoned = False  # a thread still loads, computes or hangs, which cannot be interrupted
         self._gate, self._stopping = Gate(), asyncio.Event()
         self._fleet = Fleet(settings, self.metrics, load)
         self._changes = Changes(self._fleet, self.metrics, settings.models, self._published)
@@ -201,12 +202,15 @@ class Server:
     async def _close(self, server: grpc.aio.Server) -> None:
         self._gate.close()
         self._changes.close()
-        await self._fleet.stop()
+        try:
+            await self._fleet.stop()
+        except Exception as error:  # the others are told all the same
+            fault(logger, "an engine was not stopped", error)
         await self._gate.empty(LAST_WORDS)
         await self._gate.quiet(LAST_WORDS)
         for each in filter(None, (self._admin, server)):
             await each.stop(LAST_WORDS)
-        self.abandoned = self.abandoned or self._changes.busy
+        self.abandoned = self.abandoned or self._changes.busy or still_running()
         await self._tracer.close()
         event(logger, logging.INFO, "stopped")
 
@@ -230,9 +234,10 @@ def serve(settings: Settings, announce: Callable[[str], None]) -> int:
         server = Server(settings, announce)
         code = await server.run()
         if server.abandoned:
-            os._exit(code)  # an orderly end would wait for the thread
+            os._exit(code)  # an orderly end would wait for the thread, or abort where it is in a graph
         return code
 
+    allow_many_files()
     keep_little()
     gc.freeze()  # what is imported stays; to look through it took each full collection 25 ms of the event loop
     return asyncio.run(live())

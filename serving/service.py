@@ -13,7 +13,7 @@ from typing import Any
 
 import grpc
 
-from lingon.errors import Expired, InvalidRequest
+from lingon.errors import InvalidRequest, NotBegun
 from lingon.translation.v1 import translation_pb2 as pb
 from lingon.translation.v1 import translation_pb2_grpc as pb_grpc
 from serving.access import caller_of
@@ -123,5 +123,5 @@ def _deadline(context: Context) -> float | None:
     if remaining is None:
         return None
     if remaining <= 0:
-        raise Expired("the deadline passed before the call began")
+        raise NotBegun("the deadline passed before the call began")
     return time.monotonic() + remaining

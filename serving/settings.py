@@ -35,6 +35,8 @@ Port = Annotated[int, Field(ge=0, le=65_535)]
 MOST_TEXTS = 10_000  # of one request
 Positive = Annotated[int, Field(ge=1)]
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+MOST_OF_GRPC = 2**31 - 1  # of what it counts: bytes, milliseconds
+Age = Annotated[float, Field(ge=0, le=MOST_OF_GRPC // 1000)]  # in seconds
 
 
 class Settings(BaseModel):
@@ -57,8 +59,8 @@ class Settings(BaseModel):
     max_rows: Positive = 64  # sentences times beam size that are decoded together, over all engines of a model
     max_batch_tokens: Positive = 1024  # of one run of the encoder, padding counted
     max_texts: Annotated[int, Field(ge=1, le=MOST_TEXTS)] = 256  # texts or pairs of one request
-    max_message_bytes: Annotated[int, Field(ge=1024)] = 4 * 1024 * 1024  # of one request
-    max_connection_age_seconds: Seconds = 0  # after which clients connect anew, so that load spreads; 0 is never
+    max_message_bytes: Annotated[int, Field(ge=1024, le=MOST_OF_GRPC)] = 4 * 1024 * 1024  # of one request
+    max_connection_age_seconds: Age = 0  # after which clients connect anew, so that load spreads; 0 is never
     drain_seconds: Seconds = 30  # for calls in flight to end after SIGTERM
     propagation_seconds: Seconds = 0  # between NOT_SERVING and refusing calls: what load balancers need to notice
     hang_seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 10  # of one turn of an engine: then it hangs

@@ -111,7 +111,7 @@ def test_what_hangs_is_started_again_and_what_drains_is_left_alone():
 def test_the_kubelet_waits_until_a_server_has_drained():
     told = environment(SERVER)
     drain = float(told["LINGON_PROPAGATION_SECONDS"]) + float(told["LINGON_DRAIN_SECONDS"])
-    assert POD["spec"]["terminationGracePeriodSeconds"] > drain + 5
+    assert POD["spec"]["terminationGracePeriodSeconds"] > drain + 10
 
 
 def test_a_rollout_and_an_emptied_node_leave_servers_standing():

@@ -24,6 +24,7 @@ TABLE = {
     "Unsupported": "UNIMPLEMENTED",
     "QueueFull": "RESOURCE_EXHAUSTED",
     "Expired": "DEADLINE_EXCEEDED",
+    "NotBegun": "DEADLINE_EXCEEDED",
     "Cancelled": "CANCELLED",
     "Draining": "UNAVAILABLE",
     "QuotaExceeded": "RESOURCE_EXHAUSTED",

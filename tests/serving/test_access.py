@@ -19,7 +19,7 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from lingon import Client, ServerError
 from lingon.admin.v1 import admin_pb2
-from lingon.errors import QuotaExceeded, WontFinish
+from lingon.errors import NotBegun, QuotaExceeded, WontFinish
 from lingon.retry import Retry
 from lingon.translation.v1 import translation_pb2 as pb
 from serving.access import Access, caller_of, charged
@@ -264,12 +264,12 @@ async def came_in(keyring: Keyring) -> None:
     await Access(keyring).intercept_service(handler, call)
 
 
-async def test_what_would_not_be_done_in_time_costs_nothing(tmp_path: Path):
+async def test_what_was_not_begun_for_its_deadline_costs_nothing(tmp_path: Path):
     await came_in(Keyring(keyfile(tmp_path, {"shop": SHOP}, shop={"requests_per_minute": 1})))
     request = pb.TranslateRequest(texts=["Tom"])
-    for _ in range(3):
-        with pytest.raises(WontFinish), charged(request):
-            raise WontFinish("the deadline is nearer than the work's end")
+    for kind in (WontFinish, NotBegun, WontFinish):
+        with pytest.raises(kind), charged(request):
+            raise kind("the deadline is nearer than the work's end")
     with charged(request):
         pass
     with pytest.raises(QuotaExceeded), charged(request):

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from lingon.errors import Cancelled, Draining, EngineLost, Expired, QueueFull, WontFinish
+from lingon.errors import Cancelled, Draining, EngineLost, Expired, NotBegun, QueueFull, WontFinish
 from serving.dispatcher import Dispatcher, Orders
 from serving.job import DecodeJob, Job, Options, ScoreJob
 from serving.observer import Silent
@@ -185,6 +185,14 @@ def test_what_would_not_be_done_in_time_is_refused_where_others_wait(clock: Simp
     with pytest.raises(WontFinish, match=r"the deadline is in 0.30 s, and the work would take about 1.0\d s"):
         shared.submit([job(deadline=clock.now + 0.3)])
     shared.submit([job(deadline=clock.now + 1.1)])
+
+
+def test_a_deadline_that_has_passed_is_no_want_of_room(clock: SimpleNamespace) -> None:
+    shared = dispatcher()
+    with pytest.raises(NotBegun) as raised:
+        shared.submit([job(), job(deadline=clock.now)])
+    assert not isinstance(raised.value, WontFinish)
+    assert shared.idle
 
 
 def test_who_is_cut_short_says_nothing_of_how_long_the_others_take(clock: SimpleNamespace) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 import threading
+import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -34,6 +36,23 @@ def test_who_sends_a_byte_now_and_then_takes_nobodys_place(endpoint: Endpoint) -
             connection = idle.enter_context(socket.create_connection(("127.0.0.1", endpoint.port), timeout=5))
             connection.sendall(b"G")
         assert is_well(endpoint)
+
+
+def test_connections_for_which_there_is_no_file_wait(endpoint: Endpoint, monkeypatch: Any) -> None:
+    accept, tries = socket.socket.accept, list[float]()
+
+    def accept_nothing(listening: socket.socket) -> Any:
+        tries.append(time.monotonic())
+        raise OSError(errno.EMFILE, "too many open files")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(socket.socket, "accept", accept_nothing)
+        with socket.create_connection(("127.0.0.1", endpoint.port), timeout=5):
+            while len(tries) < 5:
+                time.sleep(0.01)
+    assert socket.socket.accept is accept
+    assert tries[4] - tries[0] > 0.3
+    assert is_well(endpoint)
 
 
 def test_connections_for_which_there_was_no_thread_take_no_places(endpoint: Endpoint, monkeypatch: Any) -> None:

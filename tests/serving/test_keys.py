@@ -170,7 +170,7 @@ def test_a_file_that_changes_holds_at_once_and_a_bad_one_changes_nothing(
     path = keyfile(tmp_path, {"shop": SHOP})
     keyring = Keyring(path, pause=0)
     caplog.set_level(logging.INFO)
-    for bad in ("[[key", f'[[key]]\nname = "ops"\nhash = "{OPS}"\n', None):
+    for bad in ("[[key", f'[[key]]\nname = "ops"\nhash = "{OPS}"\n', "", None):
         path.unlink()
         if bad is not None:
             path.write_text(bad)

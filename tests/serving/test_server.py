@@ -195,6 +195,43 @@ async def test_an_engine_that_dies_too_often_ends_the_server_with_a_failure():
         assert await asyncio.wait_for(server.task, 10) == 1
 
 
+async def test_a_worker_that_has_not_ended_by_the_end_is_known_and_who_cannot_be_stopped_holds_up_nobody(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    async with running(drain_seconds=0.1) as server:
+        server.runner.gate.clear()
+        inside = server.call("Tom")
+        await server.until(lambda: server.metric("lingon_running_sentences", model="en-de", version="1") == 1)
+        monkeypatch.setattr(Engine, "stop", lambda *_: [][0])
+        server.server.stop()
+        assert await asyncio.wait_for(server.task, 10) == 0
+        assert "an engine was not stopped" in caplog.messages
+        assert server.server.abandoned  # it computes: an orderly end of the process would abort
+        server.runner.gate.set()
+        with pytest.raises(grpc.aio.AioRpcError):
+            await inside
+        monkeypatch.undo()
+
+
+EARLY = """
+import os, signal, sys
+me, os.getpid = os.getpid(), lambda: 1  # a process whom the kernel spares nothing: unhandled, it ends by the signal
+
+class Importing:
+    def find_spec(self, name, *_):
+        if name == "serving.server":
+            os.kill(me, signal.SIGTERM)
+
+sys.meta_path.insert(0, Importing())
+from lingon.command import main
+sys.exit(main(["serve", "nothing-is-here"]))
+"""
+
+
+def test_a_signal_before_anything_is_there_ends_process_1():
+    assert subprocess.run([sys.executable, "-c", EARLY], cwd=ROOT, timeout=60, check=False).returncode == 0
+
+
 class HangingHeir(Engine):
     """An engine that is not started anew."""
 

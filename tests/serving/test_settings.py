@@ -59,6 +59,8 @@ def test_engines_share_the_cores_that_may_be_used():
         ({"device": "tpu"}, {}, "", "device (from --device): .*'auto', 'cpu' or 'cuda', got 'tpu'"),
         ({}, {"LINGON_MODELS": ""}, "", "models (from LINGON_MODELS): "),
         ({"drain_seconds": float("inf")}, {}, "", "drain_seconds (from --drain-seconds)"),
+        ({"max_message_bytes": 3 * 10**9}, {}, "", "max_message_bytes (from --max-message-bytes): .*2147483647"),
+        ({}, {}, "max_connection_age_seconds = 2592000", "max_connection_age_seconds (from .*2147483, got"),
     ],
 )
 def test_what_is_wrong_is_named_with_its_origin(

@@ -15,7 +15,7 @@ from typing import Any
 import grpc
 import pytest
 from cryptography import x509
-from cryptography.hazmat.primitives.asymmetric import ed25519
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
 from lingon import Client, ServerError, Tls
 from lingon.admin.v1 import admin_pb2, admin_pb2_grpc
@@ -208,6 +208,15 @@ def test_a_bad_file_at_the_start_is_one_line_that_names_it(kind: str, tmp_path: 
 def test_keys_that_grpc_does_not_speak_are_told_before_nobody_can_connect(tmp_path: Path):
     with pytest.raises(SettingsError, match=r"tls\.crt: Ed25519 and Ed448 are not spoken by gRPC"):
         server_credentials(Settings.model_validate(EDWARDS.write(tmp_path)))
+    for curve in (ec.SECP521R1(), ec.SECP256K1(), ec.SECP224R1(), ec.BrainpoolP256R1()):
+        with pytest.raises(SettingsError, match=r"tls\.crt: of elliptic curves gRPC takes P-256 and P-384 alone"):
+            server_credentials(Settings.model_validate(OURS.sign(key=ec.generate_private_key(curve)).write(tmp_path)))
+
+
+@pytest.mark.parametrize("key", [ec.generate_private_key(ec.SECP384R1()), rsa.generate_private_key(65_537, 2048)])
+async def test_other_keys_are_served(key: Any, tmp_path: Path):
+    async with running(**OURS.sign(key=key).write(tmp_path)) as server:
+        assert await ask(server.server.port, trusting(OURS)) == "OK"
 
 
 async def test_a_server_with_a_bad_file_does_not_start(tmp_path: Path):
