@@ -14,6 +14,9 @@ from bench.serve.figures import percentile
 
 OK, CANCELLED, DEADLINE_EXCEEDED, UNAVAILABLE = "OK", "CANCELLED", "DEADLINE_EXCEEDED", "UNAVAILABLE"
 RESOURCE_EXHAUSTED = "RESOURCE_EXHAUSTED"
+NOT_BEGUN = ("NOT_BEGUN", "WONT_FINISH")
+"""Reasons of a request that its deadline kept from being begun."""
+
 KILLED = "KILLED"
 """The fate of a request whose client was killed: nobody was left to hear how it ended."""
 

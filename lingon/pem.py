@@ -26,7 +26,7 @@ def check_pair(certificate: bytes, key: bytes, certificate_name: str, key_name: 
         raise SettingsError(f"{certificate_name}: Ed25519 and Ed448 are not spoken by gRPC; take ECDSA or RSA")
     _, elliptic, curve = der.partition(_ELLIPTIC)
     if elliptic and not curve.startswith(_CURVES):
-        raise SettingsError(f"{certificate_name}: of elliptic curves gRPC takes P-256 and P-384 alone")
+        raise SettingsError(f"{certificate_name}: of elliptic curves clients of gRPC take P-256 and P-384 alone")
     if not re.search(rb"-----BEGIN [A-Z ]*PRIVATE KEY-----", key):
         raise SettingsError(f"{key_name}: no private key in PEM is here")
 

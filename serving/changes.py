@@ -25,7 +25,7 @@ from serving.service import Served
 from serving.status import NotServed
 
 MOST_PATH = 4096  # characters
-LONG = 120.0  # seconds that no model takes to be loaded, unless its disk or something else hangs
+LONG = 120.0  # seconds of loading after which whoever looks on wants to hear that it goes on
 
 Result = TypeVar("Result")
 logger = logging.getLogger(__name__)

@@ -51,8 +51,7 @@ def serve(
     """Serve models over gRPC; settings also come from LINGON_NAME variables and a TOML file."""
     flags = {name: value for name, value in locals().items() if name != "config"}
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # errors are told once, by us
-    if os.getpid() == 1:  # whom the kernel spares a SIGTERM that is not handled; `run` does, once all is imported
-        signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+    _hear_sigterm()
     import logging
 
     from serving.logs import configure, event
@@ -66,6 +65,12 @@ def serve(
         shown = ",".join(map(str, value)) if isinstance(value, tuple) else value
         event(logging.getLogger("lingon"), logging.INFO, "setting", name=name, value=shown, origin=origin)
     raise typer.Exit(run(loaded.settings, typer.echo))
+
+
+def _hear_sigterm() -> None:
+    """Process 1 is spared a SIGTERM that it does not handle. The server does, once all is imported and it runs."""
+    if os.getpid() == 1:
+        signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
 
 
 def doctor(

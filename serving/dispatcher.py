@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from lingon.errors import Cancelled, Draining, EngineLost, Expired, NotBegun, QueueFull, RequestError, WontFinish
-from serving.job import DecodeJob, Job
+from serving.job import DecodeJob, Job, ScoreJob
 from serving.observer import Observer
 from serving.pace import Pace
 from serving.scheduler import EngineLimits, Queue, cost_of, fair_share, joins, rows_of
@@ -39,8 +39,15 @@ class Orders(NamedTuple):
 class Dispatcher:
     """Hands jobs to workers 0, 1, ...; safe from any thread."""
 
-    def __init__(self, limits: EngineLimits, workers: int, observer: Observer) -> None:
-        self._spread = limits.spread
+    def __init__(
+        self,
+        limits: EngineLimits,
+        workers: int,
+        observer: Observer,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """clock: tells seconds; deadlines are on it."""
+        self._spread, self._clock = limits.spread, clock
         self.most_rows = limits.max_rows  # of all workers, and of one that has them all
         self._observer = observer
         self._queue = Queue(limits)
@@ -73,7 +80,7 @@ class Dispatcher:
 
     def submit(self, jobs: Sequence[Job]) -> None:
         """Take all of these jobs or none; see `serving.engine.Engine.submit`."""
-        now = time.monotonic()
+        now = self._clock()
         with self._change:
             self._check_open()
             displaced = self._queue.check(jobs)
@@ -101,6 +108,8 @@ class Dispatcher:
 
     def _check_time(self, jobs: Sequence[Job], now: float) -> None:
         """Refuse what would not be done in time, as things stand: others may still be. Where nobody waits, all try."""
+        if all(isinstance(job, ScoreJob) and job.follows for job in jobs):
+            return  # most of the work is done, and what is left takes less than is estimated of a translation
         deadline = min((job.deadline for job in jobs if job.deadline is not None), default=math.inf)
         if deadline == math.inf:
             return
@@ -138,7 +147,7 @@ class Dispatcher:
             self._rows[ticket.worker] -= rows_of(job)
             self._leaving.pop(job.number, None)
             if ticket.began < math.inf and isinstance(job, DecodeJob):
-                self._pace.ran(len(job.source_ids), time.monotonic() - ticket.began)
+                self._pace.ran(len(job.source_ids), self._clock() - ticket.began)
             self._tell()
             if not self._unfinished or (len(self._queue) and 0 in self._rows):  # a worker sleeps for want of rows
                 self._change.notify_all()
@@ -186,7 +195,7 @@ class Dispatcher:
 
     def _leavers(self, worker: int) -> list[tuple[Job, RequestError]]:
         """Who has to leave, of those that the worker has and those that wait."""
-        if (now := time.monotonic()) >= self._earliest:
+        if (now := self._clock()) >= self._earliest:
             self._expire(now)
         if not self._leaving:
             return []
@@ -217,7 +226,7 @@ class Dispatcher:
         few = len(self._unfinished) < self._spread
         share = fair_share(worker, self._rows, joining, few=few)
         jobs = self._queue.admit(self._rows[worker], self._rows[worker] + free, share, alone=not any(self._rows))
-        now = time.monotonic()
+        now = self._clock()
         for job in jobs:
             ticket = self._unfinished[job.number]
             self._assign(ticket, worker)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import resource
 from collections.abc import Sequence
-from contextlib import suppress
 
 import grpc
 
@@ -29,9 +28,11 @@ logger = logging.getLogger(__name__)
 
 def allow_many_files() -> None:
     """Raise the limit of open files as far as it goes: each connection is one, and the usual 1,024 are soon taken."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with suppress(ValueError, OSError):  # where "as far as it goes" is further than the system allows
+    usual, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    except (ValueError, OSError):  # that is further than the system allows
+        event(logger, logging.WARNING, "the limit of open files stays", limit=usual)
 
 
 class Locks:

@@ -11,7 +11,7 @@ from lingon.bundle import Bundle
 from serving.catalog import Catalog, Entry
 from serving.faults import Faults
 from serving.loading import load_translator
-from serving.logs import event
+from serving.logs import event, fault
 from serving.metrics import Metrics, ModelMetrics
 from serving.onnx_runner import CPU, CUDA
 from serving.service import Served
@@ -112,7 +112,10 @@ class Fleet:
     async def stop(self) -> None:
         """Cut off whatever is still decoded."""
         for entry in self.watched:
-            await self._end(entry.model)
+            try:
+                await self._end(entry.model)
+            except Exception as error:  # the others are ended all the same
+                fault(logger, "an engine was not stopped", error, model=entry.label)
 
     async def _end(self, served: Served) -> None:
         """End an engine for good."""

@@ -31,6 +31,7 @@ from lingon.errors import SettingsError, Unauthenticated
 from serving.quota import Quota
 from serving.reread import Reread
 
+WRITING = 2.0  # seconds that a file may be written for
 PAUSE = 0.2  # seconds between two looks at the file: so soon a key that is taken back opens nothing any more
 NAME = r"[A-Za-z0-9_.-]{1,64}"
 _SCHEME = "sha256:"
@@ -66,16 +67,16 @@ class Keyring:
 
     def __init__(self, path: Path, clock: Callable[[], float] = time.time, pause: float = PAUSE) -> None:
         """Read the file; raises SettingsError. clock: tells seconds since 1970."""
-        self._path, self._any = path, False
+        self._path, self._any = path, False  # whether it held keys when it was read last
         self._file = Reread("API keys", [path], self._parse, pause=pause)
         self._clock = clock
         self._quotas: dict[str, Quota] = {}
 
     def _parse(self, raw: bytes) -> tuple[Key, ...]:
-        """The keys of the file. None of them where there were some is no wish, but a file that is being written."""
+        """The keys of the file. An editor empties it first: it is believed to be empty when it has been for a while."""
         keys = parse(raw, str(self._path))
-        if self._any and not keys:
-            raise SettingsError(f"{self._path}: holds no key any more; to let nobody in, disable them")
+        if self._any and not keys and 0 <= time.time() - self._path.stat().st_mtime < WRITING:
+            raise SettingsError(f"{self._path}: holds no key; if it does not in {WRITING:g} s, nobody is let in")
         self._any = bool(keys)
         return keys
 

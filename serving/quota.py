@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from lingon.errors import InvalidRequest, QuotaExceeded
@@ -20,6 +18,14 @@ class Charge:
     cost: int
     under_way: bool = True
 
+    def after(self, paid: int) -> int:
+        """When there is no debt any more, where without it that was `paid`."""
+        return max(paid, self.taken) + self.cost
+
+    def then(self, later: Charge) -> Charge:
+        """The charge that does to any debt what these two do, one after the other."""
+        return Charge(max(self.taken, later.taken - self.cost), self.cost + later.cost, under_way=False)
+
 
 class Bucket:
     """So many a minute; a minute's worth at once where nothing was taken for a minute.
@@ -30,8 +36,8 @@ class Bucket:
     def __init__(self, per_minute: int) -> None:
         self.per_minute = per_minute
         self._paid = 0  # when there is no debt any more
-        self._settled = 0  # when there was none any more by what was taken before the charges
-        self._charges: deque[Charge] = deque()  # from the oldest on of which nobody knows yet whether it is served
+        self._charges: list[Charge] = []  # all there ever were, in their order, neighbours that are settled in one
+        self._settled = 0  # charges, since neighbours were put together
 
     def wait(self, amount: int, now: int) -> int:
         """Nanoseconds until so many can be taken; 0 is at once. amount: per_minute at most, or they never can."""
@@ -42,27 +48,32 @@ class Bucket:
         """Take so many, which can be; to be settled."""
         charge = Charge(now, self._cost(amount))
         self._charges.append(charge)
-        self._paid = _after(self._paid, [charge])
+        self._paid = charge.after(self._paid)
         return charge
 
     def settle(self, charge: Charge, *, served: bool) -> None:
         """What was taken was used; or it was not, and everything is as if it never had been taken."""
         charge.under_way = False
+        self._settled += 1
         if not served:
             charge.cost = 0
-            self._paid = _after(self._settled, self._charges)
-        while self._charges and not self._charges[0].under_way:
-            self._settled = _after(self._settled, [self._charges.popleft()])
+        if not served or 2 * self._settled > len(self._charges):
+            self._put_together()
+
+    def _put_together(self) -> None:
+        """Have no more charges than are under way, and those between them; and the debt anew."""
+        kept: list[Charge] = []
+        for charge in self._charges:
+            if kept and not (kept[-1].under_way or charge.under_way):
+                kept[-1] = kept[-1].then(charge)
+            else:
+                kept.append(charge)
+        self._charges, self._settled, self._paid = kept, 0, 0
+        for charge in kept:
+            self._paid = charge.after(self._paid)
 
     def _cost(self, amount: int) -> int:
         return amount * MINUTE // self.per_minute
-
-
-def _after(paid: int, charges: Iterable[Charge]) -> int:
-    """When there is no debt any more after these, where before them that was `paid`."""
-    for charge in charges:
-        paid = max(paid, charge.taken) + charge.cost
-    return paid
 
 
 class Quota:

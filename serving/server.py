@@ -27,13 +27,13 @@ from serving.catalog import Catalog, Entry
 from serving.changes import Changes
 from serving.doors import Locks, allow_many_files, bind, grpc_server
 from serving.endpoint import Endpoint
-from serving.engine import still_running
+from serving.engine import Engine, still_running
 from serving.fleet import LAST_WORDS, Fleet
 from serving.gate import Gate
 from serving.guard import Guard, Shield
 from serving.health import Health
 from serving.loading import bundles, load_translator
-from serving.logs import event, fault, unexpected
+from serving.logs import event, unexpected
 from serving.memory import keep_little
 from serving.metrics import Metrics
 from serving.pulse import Pulse
@@ -45,6 +45,7 @@ from serving.translator import Translator
 
 SERVICE = pb.DESCRIPTOR.services_by_name["TranslationService"].full_name
 SERVING, NOT_SERVING = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
+LATECOMERS = 4.0  # seconds for a crowd that comes as the server ends to be refused: on a busy machine it takes some
 HEARTBEAT = 0.25  # seconds between two looks at the engines
 
 logger = logging.getLogger(__name__)
@@ -157,13 +158,16 @@ class Server:
 
     async def _serve(self) -> int:
         """Serve; then drain. The exit code tells whether it was by intent."""
+        orphans: list[Engine] = []
         while not self._stopping.is_set():
             if sick := [entry for entry in self._fleet.watched if self._supervisor.sick(entry)]:
                 self._set_serving(False)
+                engines = [entry.model.translator.engine for entry in sick]
                 healing = asyncio.create_task(self._heal(sick))
                 if not await self._before_the_end(healing):
                     healing.cancel()
                     self.abandoned = True  # a thread that starts an engine, or hangs in that
+                    orphans = engines
                     break
                 if not healing.result():
                     self.abandoned = True  # a thread that hangs would hold up an orderly end
@@ -175,6 +179,8 @@ class Server:
             except TimeoutError:
                 continue
         await self._drain()
+        for engine in orphans:
+            engine.abandon()
         return 0
 
     async def _heal(self, sick: Sequence[Entry[Served]]) -> bool:
@@ -202,12 +208,9 @@ class Server:
     async def _close(self, server: grpc.aio.Server) -> None:
         self._gate.close()
         self._changes.close()
-        try:
-            await self._fleet.stop()
-        except Exception as error:  # the others are told all the same
-            fault(logger, "an engine was not stopped", error)
+        await self._fleet.stop()
         await self._gate.empty(LAST_WORDS)
-        await self._gate.quiet(LAST_WORDS)
+        await self._gate.quiet(LATECOMERS)
         for each in filter(None, (self._admin, server)):
             await each.stop(LAST_WORDS)
         self.abandoned = self.abandoned or self._changes.busy or still_running()

@@ -58,7 +58,7 @@ class TranslationService(pb_grpc.TranslationServiceServicer):
             self._gate.passing(),
             self._served(request, "texts", len(request.texts)) as served,
         ):
-            response = await served.translator.translate(request, _deadline(context), caller_of(context))
+            response = await served.translator.translate(request, deadline_of(context), caller_of(context))
             for result in response.results:
                 served.metrics.answered(result)
                 texts.ended(result.status.code)
@@ -77,7 +77,7 @@ class TranslationService(pb_grpc.TranslationServiceServicer):
             options = translator.choose(request.options)
             yield pb.TranslateStreamResponse(start=translator.start(options))
             async with aclosing(
-                translator.run(request, options, _deadline(context), caller_of(context), streams=True)
+                translator.run(request, options, deadline_of(context), caller_of(context), streams=True)
             ) as events:
                 async for index, event in events:
                     if isinstance(event, str):
@@ -94,7 +94,7 @@ class TranslationService(pb_grpc.TranslationServiceServicer):
             self._gate.passing(),
             self._served(request, "pairs", len(request.pairs)) as served,
         ):
-            response = await served.translator.score(request, _deadline(context), caller_of(context))
+            response = await served.translator.score(request, deadline_of(context), caller_of(context))
             for result in response.results:
                 texts.ended(result.status.code)
             return response
@@ -117,7 +117,7 @@ class TranslationService(pb_grpc.TranslationServiceServicer):
             yield served
 
 
-def _deadline(context: Context) -> float | None:
+def deadline_of(context: Context) -> float | None:
     """The caller's deadline on the clock of `time.monotonic`."""
     remaining = time_left(context)
     if remaining is None:

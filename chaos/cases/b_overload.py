@@ -17,7 +17,7 @@ from chaos.case import case
 from chaos.cases.a_engine import measured
 from chaos.clients import Client, closed_loop, open_loop
 from chaos.findings import Findings
-from chaos.history import DEADLINE_EXCEEDED, OK, RESOURCE_EXHAUSTED, Fate, p99
+from chaos.history import DEADLINE_EXCEEDED, NOT_BEGUN, OK, RESOURCE_EXHAUSTED, Fate, p99
 from chaos.keys import keys_file
 from chaos.server import LOOK, Server
 from chaos.world import World
@@ -30,7 +30,7 @@ LOADS = (1, 2, 5, 10)  # times the capacity
 
 def refused(fate: Fate) -> bool:
     """Whether the server took it not at all."""
-    return fate.code == RESOURCE_EXHAUSTED or fate.reason == "WONT_FINISH"
+    return fate.code == RESOURCE_EXHAUSTED or fate.reason in NOT_BEGUN
 
 
 @case(

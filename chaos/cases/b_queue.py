@@ -12,7 +12,7 @@ from chaos import checker
 from chaos.case import case
 from chaos.clients import Client, closed_loop
 from chaos.findings import Findings
-from chaos.history import CANCELLED, DEADLINE_EXCEEDED, OK, RESOURCE_EXHAUSTED, Fate
+from chaos.history import CANCELLED, DEADLINE_EXCEEDED, NOT_BEGUN, OK, RESOURCE_EXHAUSTED, Fate
 from chaos.scrape import Scrape
 from chaos.server import Server
 from chaos.world import World, translated
@@ -170,7 +170,7 @@ async def deadline_mid_decode(world: World, found: Findings) -> None:
         found.equal("ended", {fate.code for fate in late}, {DEADLINE_EXCEEDED})
         over = max(call.milliseconds for call in server.calls_of(late)) - 300.0
         found.at_most("latest in the server's log", over, 1000 * STEP + 50.0, "ms", timing=True)
-        found.equal("not refused but begun", {fate.reason for fate in late} & {"WONT_FINISH"}, set())
+        found.equal("not refused but begun", {fate.reason for fate in late}.intersection(NOT_BEGUN), set())
         found.at_most("most steps after the deadline", max(beyond), 1, timing=True)
         found.at_most("place free after", max(freed), 1000 * STEP + 50.0, "ms", timing=True)
         await world.judge(found, server)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 
@@ -52,7 +54,9 @@ def test_alerts_are_evaluated_without_an_error(watch):
 def test_every_alert_has_the_series_that_it_looks_at(watch):
     expressions = {alert["alert"]: lowered(alert["expr"]) for alert in alerts()}
     wait_until(lambda: all(map(watch.query, expressions.values())), SCRAPES)
-    wait_until(lambda: watch.firing(rehearsal="lowered") == set(expressions), SCRAPES)
+    with suppress(AssertionError):  # the next line tells which
+        wait_until(lambda: watch.firing(rehearsal="lowered") == set(expressions), SCRAPES)
+    assert watch.firing(rehearsal="lowered") == set(expressions)
 
 
 def test_the_words_of_an_alert_have_their_values(watch):
@@ -64,7 +68,9 @@ def test_the_words_of_an_alert_have_their_values(watch):
 def test_on_a_well_server_nothing_fires(watch):
     """But that it runs on a CPU, where there is no card; and that it is slow, where a test machine is busy."""
     expected = {"LingonProviderFallback", "LingonLatencyHigh", "LingonEventLoopLag"}
-    wait_until(lambda: watch.firing(rehearsal="as they are") <= expected, SCRAPES)
+    for _ in range(3):  # some evaluations apart, so that none flaps
+        wait_until(lambda: watch.firing(rehearsal="as they are") <= expected, SCRAPES)
+        time.sleep(2.5)
 
 
 def test_an_engine_that_dies_is_told(watch):

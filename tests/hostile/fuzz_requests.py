@@ -18,10 +18,9 @@ import grpc
 
 from lingon.translation.v1 import translation_pb2 as pb
 from tests.hostile.requests import METHODS
-from tests.hostile.victim import CONTRACT, SERVICE
+from tests.hostile.victim import ALIVE, CONTRACT, SERVICE
 from tests.serving import fakes
 
-HANGS = 5.0  # seconds after which a call hangs, on a machine that has others to serve too
 SEEDS = [
     pb.TranslateRequest(texts=["Tom lives in Boston.", ""], options=pb.DecodingOptions(beam_size=2)),
     pb.TranslateRequest(texts=["Tom"], target_prefixes=["Tom"], options=pb.DecodingOptions(return_alignment=True)),
@@ -31,18 +30,25 @@ SEEDS = [
 
 
 async def knock(server: fakes.Running, data: bytes) -> grpc.StatusCode:
-    """Send what an input stands for; returns how it ended, which is within the contract."""
+    """Send what an input stands for; returns how it ended, which is within the contract, and in time."""
+    code = await _ended(server, data)
+    for _ in range(2):  # the machine has others to serve too
+        if code == grpc.StatusCode.DEADLINE_EXCEEDED:
+            code = await _ended(server, data)
+    assert code in CONTRACT, code
+    return code
+
+
+async def _ended(server: fakes.Running, data: bytes) -> grpc.StatusCode:
     method, raw = METHODS[data[0] % len(METHODS)] if data else METHODS[0], data[1:]
     channel: Any = server.channel
     try:
         if method.endswith("Stream"):
-            async for _ in channel.unary_stream(SERVICE + method)(raw, timeout=HANGS):
+            async for _ in channel.unary_stream(SERVICE + method)(raw, timeout=ALIVE):
                 pass
         else:
-            await channel.unary_unary(SERVICE + method)(raw, timeout=HANGS)
+            await channel.unary_unary(SERVICE + method)(raw, timeout=ALIVE)
     except grpc.aio.AioRpcError as error:
-        if error.code() not in CONTRACT:
-            raise
         return error.code()
     return grpc.StatusCode.OK
 

@@ -22,6 +22,7 @@ from lingon.bundle import Alignment, Bundle, Defaults, Limits, Manifest, Precisi
 from lingon.text import BOS, EOS, PAD, UNK, Tokenizer
 from lingon.translation.v1 import translation_pb2 as pb
 from lingon.translation.v1 import translation_pb2_grpc as pb_grpc
+from serving.dispatcher import Dispatcher
 from serving.engine import Engine
 from serving.job import Scored
 from serving.observer import Observer
@@ -198,18 +199,28 @@ class Loader:
         self.gate = threading.Event()  # loading waits for it
         self.gate.set()
         self.engines: list[Engine] = []
+        self.started: list[Dispatcher] = []  # of the engines, which they do not keep from going
 
     def __call__(self, bundle: Bundle, *, limits: EngineLimits, observer: Observer | None, **_: Any) -> Translator:
         self.gate.wait()
         bundle.verify()
         engine = self.engine(self.runner, limits, observer)
         engine.start()
+        self.started.append(engine._dispatcher)
         self.runner.steps = 0  # those of warming up are not counted
         self.engines.append(engine)
         shortlist = None if self.runner.shortlist is None else bundle.manifest.defaults.shortlist
         return Translator(
             bundle, engine, limits, precision="fp32", provider="CPUExecutionProvider", shortlist=shortlist
         )
+
+    def end(self) -> None:
+        """Leave no thread behind: what is loaded when its server has gone, nobody else ends."""
+        for thread in threading.enumerate():
+            if thread.name == "loading":
+                thread.join(10)
+        for dispatcher in self.started:
+            dispatcher.stop(0)
 
 
 class Running:
@@ -288,3 +299,4 @@ async def running(
                 server.stop()
             await asyncio.wait({task}, timeout=20)
             await channel.close()
+            await asyncio.to_thread(stand_in.end)

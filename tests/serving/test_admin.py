@@ -281,3 +281,14 @@ def test_the_command_names_the_server_that_does_not_answer(
 def test_the_verb_is_light():
     code = "import sys, lingon.models_cli; print({'grpc', 'lingon.admin'} & set(sys.modules))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"
+
+
+async def test_a_load_that_takes_long_is_told(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture):
+    monkeypatch.setattr("serving.changes.LONG", 0.1)
+    async with administered() as admin:
+        admin.versions.gate.clear()
+        swap = asyncio.create_task(admin.swap(admin.publish(2)))
+        await admin.server.until(lambda: "a model is still being loaded" in caplog.messages)
+        admin.versions.gate.set()
+        await swap
+        assert await admin.version() == "2"

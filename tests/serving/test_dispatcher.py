@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from concurrent.futures import ThreadPoolExecutor
-from types import SimpleNamespace
+from dataclasses import dataclass
 
 import pytest
 
@@ -18,14 +18,24 @@ from serving.scheduler import ROUND, EngineLimits
 calls = itertools.count()
 
 
+@dataclass
+class Clock:
+    """Time that stands still unless a test moves it."""
+
+    now: float = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
 def job(beam_size: int = 1, deadline: float | None = None) -> DecodeJob:
     return DecodeJob(
         source_ids=(5, 2), options=Options(beam_size=beam_size), on_done=print, deadline=deadline, call=next(calls)
     )
 
 
-def dispatcher(workers: int = 2, **limits: int) -> Dispatcher:
-    return Dispatcher(EngineLimits(spread=1, **limits), workers, Silent())
+def dispatcher(workers: int = 2, clock: Clock | None = None, **limits: int) -> Dispatcher:
+    return Dispatcher(EngineLimits(spread=1, **limits), workers, Silent(), clock or time.monotonic)
 
 
 def ask(asked: Dispatcher, worker: int) -> tuple[list[Job], list[tuple[Job, type]]]:
@@ -83,16 +93,9 @@ def test_a_job_that_waits_leaves_by_whoever_asks_first_and_only_once() -> None:
     assert shared.running == 2
 
 
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
-    """The dispatcher's time, which stands still."""
-    clock = SimpleNamespace(now=1000.0)
-    monkeypatch.setattr("serving.dispatcher.time", SimpleNamespace(monotonic=lambda: clock.now))
-    return clock
-
-
-def test_a_deadline_that_passes_is_found_wherever_the_job_is(clock: SimpleNamespace) -> None:
-    shared = dispatcher(max_rows=2)
+def test_a_deadline_that_passes_is_found_wherever_the_job_is() -> None:
+    clock = Clock()
+    shared = dispatcher(clock=clock, max_rows=2)
     soon = clock.now + 0.3
     jobs = [job(deadline=soon), job(deadline=soon + 0.2), job(deadline=soon)]
     shared.submit(jobs)
@@ -173,8 +176,9 @@ def test_who_gives_way_in_a_full_queue_is_told_so() -> None:
     assert ask(shared, 0)[0] == [flood[0]]
 
 
-def test_what_would_not_be_done_in_time_is_refused_where_others_wait(clock: SimpleNamespace) -> None:
-    shared = dispatcher(1, max_rows=1)
+def test_what_would_not_be_done_in_time_is_refused_where_others_wait() -> None:
+    clock = Clock()
+    shared = dispatcher(1, clock, max_rows=1)
     for _ in range(100):
         shared.submit([job()])
     for _ in range(100):  # a hundred a second
@@ -187,16 +191,26 @@ def test_what_would_not_be_done_in_time_is_refused_where_others_wait(clock: Simp
     shared.submit([job(deadline=clock.now + 1.1)])
 
 
-def test_a_deadline_that_has_passed_is_no_want_of_room(clock: SimpleNamespace) -> None:
-    shared = dispatcher()
+def test_a_deadline_that_has_passed_is_no_want_of_room() -> None:
+    clock = Clock()
+    shared = dispatcher(clock=clock)
     with pytest.raises(NotBegun) as raised:
         shared.submit([job(), job(deadline=clock.now)])
     assert not isinstance(raised.value, WontFinish)
     assert shared.idle
 
 
-def test_who_is_cut_short_says_nothing_of_how_long_the_others_take(clock: SimpleNamespace) -> None:
-    shared = dispatcher(1, max_rows=1)
+def test_what_is_left_of_a_translation_is_begun_whatever_its_deadline() -> None:
+    clock = Clock()
+    shared = dispatcher(1, clock, max_rows=1)
+    rest = ScoreJob(source_ids=(5, 2), target_ids=(7,), on_done=print, follows=True, deadline=clock.now, call=1)
+    shared.submit([rest])
+    assert ask(shared, 0) == ([], [(rest, Expired)])  # as work that was done, which is charged
+
+
+def test_who_is_cut_short_says_nothing_of_how_long_the_others_take() -> None:
+    clock = Clock()
+    shared = dispatcher(1, clock, max_rows=1)
     shared.submit([job()])
     ((slow,), _) = ask(shared, 0)
     clock.now += 0.2

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import socket
+import subprocess
+import sys
 import threading
 import time
 import urllib.request
@@ -53,6 +55,21 @@ def test_connections_for_which_there_is_no_file_wait(endpoint: Endpoint, monkeyp
     assert socket.socket.accept is accept
     assert tries[4] - tries[0] > 0.3
     assert is_well(endpoint)
+
+
+FILES = """
+import resource
+from serving.doors import allow_many_files
+
+resource.setrlimit(resource.RLIMIT_NOFILE, (256, 512))
+allow_many_files()
+print(resource.getrlimit(resource.RLIMIT_NOFILE))
+"""
+
+
+def test_a_server_has_as_many_files_as_it_may() -> None:
+    done = subprocess.run([sys.executable, "-c", FILES], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout == "(512, 512)\n"
 
 
 def test_connections_for_which_there_was_no_thread_take_no_places(endpoint: Endpoint, monkeypatch: Any) -> None:

@@ -280,17 +280,6 @@ async def test_the_only_model_stays():
         assert await admin.version() == "1"
 
 
-async def test_a_load_that_takes_long_is_told(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture):
-    monkeypatch.setattr("serving.changes.LONG", 0.1)
-    async with administered() as admin:
-        admin.versions.gate.clear()
-        swap = asyncio.create_task(admin.swap(admin.publish(2)))
-        await admin.server.until(lambda: "a model is still being loaded" in caplog.messages)
-        admin.versions.gate.set()
-        await swap
-        assert await admin.version() == "2"
-
-
 async def test_one_change_at_a_time_and_it_goes_on_though_its_caller_goes():
     async with administered() as admin:
         admin.versions.gate.clear()

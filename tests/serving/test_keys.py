@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,7 +19,7 @@ import pytest
 from lingon import AsyncClient, Client, LingonError, ServerError
 from lingon.command import main
 from lingon.errors import SettingsError, Unauthenticated
-from serving.keyring import Key, Keyring, hash_of, new_key, parse
+from serving.keyring import WRITING, Key, Keyring, hash_of, new_key, parse
 from tests.serving.fakes import running
 from tests.serving.keyfile import keyfile, table
 
@@ -170,7 +172,7 @@ def test_a_file_that_changes_holds_at_once_and_a_bad_one_changes_nothing(
     path = keyfile(tmp_path, {"shop": SHOP})
     keyring = Keyring(path, pause=0)
     caplog.set_level(logging.INFO)
-    for bad in ("[[key", f'[[key]]\nname = "ops"\nhash = "{OPS}"\n', "", None):
+    for bad in ("[[key", f'[[key]]\nname = "ops"\nhash = "{OPS}"\n', None):
         path.unlink()
         if bad is not None:
             path.write_text(bad)
@@ -183,6 +185,20 @@ def test_a_file_that_changes_holds_at_once_and_a_bad_one_changes_nothing(
     assert keyring.find(OPS)[0].name == "ops"
     with pytest.raises(Unauthenticated):
         keyring.find(SHOP)
+
+
+def test_an_emptied_file_is_being_written_until_it_has_been_empty_for_a_while(tmp_path: Path):
+    path = keyfile(tmp_path, {"shop": SHOP})
+    keyring = Keyring(path, pause=0)
+    for nothing in ("", "# none\n"):
+        keyfile(tmp_path, {"shop": SHOP})
+        assert keyring.find(SHOP)
+        path.write_text(nothing)
+        assert keyring.find(SHOP)
+        long_ago = time.time() - WRITING
+        os.utime(path, (long_ago, long_ago))
+        with pytest.raises(Unauthenticated):
+            keyring.find(SHOP)
 
 
 def test_a_file_that_changes_gives_nobody_a_full_quota_again_unless_its_limit_is_another(tmp_path: Path):

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
+from types import SimpleNamespace
+from typing import Any
 
 import grpc
 import pytest
 from google.rpc import code_pb2
 
+from lingon.errors import NotBegun
 from lingon.text import normalise
 from lingon.translation.v1 import translation_pb2 as pb
+from serving.service import deadline_of
 from tests.serving.fakes import LIMITS, EchoRunner, everything, running, tokenizer
 
 TEXTS = ["Tom lives in Boston.", "The old man", "Where is the station?", "what time it is"]
@@ -309,3 +313,11 @@ async def test_alignments_wait_for_room_in_a_queue_that_holds_one():
     assert {error.code() for error in refused} <= {grpc.StatusCode.RESOURCE_EXHAUSTED}
     for reply in replies:
         assert [len(hypothesis.alignment) > 0 for hypothesis in reply.results[0].hypotheses] == [True] * 3
+
+
+def test_a_deadline_that_passed_on_the_way_is_of_work_that_was_not_begun():
+    late: Any = SimpleNamespace(time_remaining=lambda: 0.0)
+    without: Any = SimpleNamespace(time_remaining=lambda: None)
+    with pytest.raises(NotBegun):
+        deadline_of(late)
+    assert deadline_of(without) is None

@@ -209,7 +209,7 @@ def test_keys_that_grpc_does_not_speak_are_told_before_nobody_can_connect(tmp_pa
     with pytest.raises(SettingsError, match=r"tls\.crt: Ed25519 and Ed448 are not spoken by gRPC"):
         server_credentials(Settings.model_validate(EDWARDS.write(tmp_path)))
     for curve in (ec.SECP521R1(), ec.SECP256K1(), ec.SECP224R1(), ec.BrainpoolP256R1()):
-        with pytest.raises(SettingsError, match=r"tls\.crt: of elliptic curves gRPC takes P-256 and P-384 alone"):
+        with pytest.raises(SettingsError, match=r"tls\.crt: of elliptic curves clients of gRPC take P-256 and P-384"):
             server_credentials(Settings.model_validate(OURS.sign(key=ec.generate_private_key(curve)).write(tmp_path)))
 
 

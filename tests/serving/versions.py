@@ -74,6 +74,7 @@ class Versions(Loader):
             prove(bundle, runner, "fp32")
         engine = self.engine(runner, limits, observer)
         engine.start()
+        self.started.append(engine._dispatcher)
         self.runners[version] = runner
         return Translator(bundle, engine, limits, precision="fp32", provider="CPUExecutionProvider", graph_bytes=7)
 
