@@ -116,6 +116,7 @@ class Fleet:
                 await self._end(entry.model)
             except Exception as error:  # the others are ended all the same
                 fault(logger, "an engine was not stopped", error, model=entry.label)
+                entry.model.translator.engine.abandon()
 
     async def _end(self, served: Served) -> None:
         """End an engine for good."""

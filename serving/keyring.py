@@ -75,10 +75,17 @@ class Keyring:
     def _parse(self, raw: bytes) -> tuple[Key, ...]:
         """The keys of the file. An editor empties it first: it is believed to be empty when it has been for a while."""
         keys = parse(raw, str(self._path))
-        if self._any and not keys and 0 <= time.time() - self._path.stat().st_mtime < WRITING:
+        if self._any and not keys and self._fresh():
             raise SettingsError(f"{self._path}: holds no key; if it does not in {WRITING:g} s, nobody is let in")
         self._any = bool(keys)
         return keys
+
+    def _fresh(self) -> bool:
+        """Whether somebody may be writing the file yet."""
+        try:
+            return abs(time.time() - self._path.stat().st_mtime) < WRITING
+        except OSError as error:
+            raise SettingsError(f"{self._path}: {error.strerror}") from None
 
     def find(self, presented: str) -> tuple[Key, Quota]:
         """A key that a caller has shown, and what is left of its quota; raises Unauthenticated."""

@@ -16,6 +16,7 @@ class Charge:
 
     taken: int
     cost: int
+    before: int = 0  # when there was no debt any more without it and all later ones
     under_way: bool = True
 
     def after(self, paid: int) -> int:
@@ -38,15 +39,18 @@ class Bucket:
         self._paid = 0  # when there is no debt any more
         self._charges: list[Charge] = []  # all there ever were, in their order, neighbours that are settled in one
         self._settled = 0  # charges, since neighbours were put together
+        self._stale = False  # whether some were not served since then
 
     def wait(self, amount: int, now: int) -> int:
         """Nanoseconds until so many can be taken; 0 is at once. amount: per_minute at most, or they never can."""
         assert amount <= self.per_minute, "who asks has looked"
+        if self._stale:
+            self._put_together()
         return max(max(self._paid, now) + self._cost(amount) - MINUTE - now, 0)
 
     def take(self, amount: int, now: int) -> Charge:
         """Take so many, which can be; to be settled."""
-        charge = Charge(now, self._cost(amount))
+        charge = Charge(now, self._cost(amount), before=self._paid)
         self._charges.append(charge)
         self._paid = charge.after(self._paid)
         return charge
@@ -54,10 +58,14 @@ class Bucket:
     def settle(self, charge: Charge, *, served: bool) -> None:
         """What was taken was used; or it was not, and everything is as if it never had been taken."""
         charge.under_way = False
+        if not served and self._charges[-1] is charge:  # as when a queue is full: many come, and each has its answer
+            self._charges.pop()
+            self._paid = charge.before
+            return
         self._settled += 1
         if not served:
-            charge.cost = 0
-        if not served or 2 * self._settled > len(self._charges):
+            charge.cost, self._stale = 0, True
+        if 2 * self._settled > len(self._charges):
             self._put_together()
 
     def _put_together(self) -> None:
@@ -68,8 +76,9 @@ class Bucket:
                 kept[-1] = kept[-1].then(charge)
             else:
                 kept.append(charge)
-        self._charges, self._settled, self._paid = kept, 0, 0
+        self._charges, self._settled, self._paid, self._stale = kept, 0, 0, False
         for charge in kept:
+            charge.before = self._paid
             self._paid = charge.after(self._paid)
 
     def _cost(self, amount: int) -> int:

@@ -27,7 +27,7 @@ from serving.catalog import Catalog, Entry
 from serving.changes import Changes
 from serving.doors import Locks, allow_many_files, bind, grpc_server
 from serving.endpoint import Endpoint
-from serving.engine import Engine, still_running
+from serving.engine import still_running
 from serving.fleet import LAST_WORDS, Fleet
 from serving.gate import Gate
 from serving.guard import Guard, Shield
@@ -158,16 +158,13 @@ class Server:
 
     async def _serve(self) -> int:
         """Serve; then drain. The exit code tells whether it was by intent."""
-        orphans: list[Engine] = []
         while not self._stopping.is_set():
             if sick := [entry for entry in self._fleet.watched if self._supervisor.sick(entry)]:
                 self._set_serving(False)
-                engines = [entry.model.translator.engine for entry in sick]
                 healing = asyncio.create_task(self._heal(sick))
                 if not await self._before_the_end(healing):
                     healing.cancel()
                     self.abandoned = True  # a thread that starts an engine, or hangs in that
-                    orphans = engines
                     break
                 if not healing.result():
                     self.abandoned = True  # a thread that hangs would hold up an orderly end
@@ -179,8 +176,6 @@ class Server:
             except TimeoutError:
                 continue
         await self._drain()
-        for engine in orphans:
-            engine.abandon()
         return 0
 
     async def _heal(self, sick: Sequence[Entry[Served]]) -> bool:
@@ -208,11 +203,11 @@ class Server:
     async def _close(self, server: grpc.aio.Server) -> None:
         self._gate.close()
         self._changes.close()
+        self._supervisor.give_up()
         await self._fleet.stop()
         await self._gate.empty(LAST_WORDS)
         await self._gate.quiet(LATECOMERS)
-        for each in filter(None, (self._admin, server)):
-            await each.stop(LAST_WORDS)
+        await asyncio.gather(*(each.stop(LAST_WORDS) for each in (self._admin, server) if each is not None))
         self.abandoned = self.abandoned or self._changes.busy or still_running()
         await self._tracer.close()
         event(logger, logging.INFO, "stopped")

@@ -26,6 +26,7 @@ class Supervisor:
         self._hang_seconds, self._max_restarts = hang_seconds, max_restarts
         self._restarts: dict[str, deque[float]] = {}
         self._farewells: set[asyncio.Task[None]] = set()
+        self._replaced: set[Engine] = set()  # whose workers that live may have jobs yet
 
     def sick(self, entry: Entry[Served]) -> bool:
         """Whether the engine of a model is dead or hangs."""
@@ -51,6 +52,7 @@ class Supervisor:
             event(logger, logging.ERROR, "an engine died too often", model=entry.label, restarts=len(lately))
             return False
         lately.append(time.monotonic())
+        self._replaced.add(engine)
         try:
             async with asyncio.timeout(self._hang_seconds):
                 await aside(entry.model.translator.restart, "restart")
@@ -69,3 +71,9 @@ class Supervisor:
         while not engine.idle and time.monotonic() < end:  # noqa: ASYNC110
             await asyncio.sleep(LOOK)
         engine.abandon()
+        self._replaced.discard(engine)
+
+    def give_up(self) -> None:
+        """Have everybody answered who is with an engine that was started anew, or was to be."""
+        for engine in self._replaced:
+            engine.abandon()

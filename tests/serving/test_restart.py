@@ -40,16 +40,26 @@ async def test_a_server_that_is_told_to_end_does_not_wait_for_an_engine_that_is_
         assert await asyncio.wait_for(server.task, 5) == 0
 
 
-class TwoWorkers(HangingHeir):
+class TwoWorkers(Engine):
     """Of which one may die while the other goes on."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments, workers=2)
 
+    def successor(self) -> Engine:
+        return Engine(self._runner, self._limits, self._observer)
 
-async def test_who_is_with_a_worker_that_lives_has_an_answer_though_the_server_ends_amid_a_restart():
-    runner = EchoRunner(endless=True, delay=0.05)
-    async with running(runner, engine=TwoWorkers, hang_seconds=60, drain_seconds=0.2) as server:
+
+class TwoWorkersHangingHeir(TwoWorkers, HangingHeir):
+    """And it is not started anew."""
+
+    successor = HangingHeir.successor
+
+
+@pytest.mark.parametrize("kind", [TwoWorkers, TwoWorkersHangingHeir])
+async def test_who_is_with_a_worker_that_lives_has_an_answer_when_the_server_ends(kind: type[TwoWorkers]):
+    runner = EchoRunner(endless=True, delay=0.2)
+    async with running(runner, engine=kind, hang_seconds=60, drain_seconds=0.2) as server:
         runner.gate.clear()
         calls = [asyncio.create_task(failure(server.call("Tom", "the sea"))) for _ in range(10)]
         await server.until(lambda: server.metric("lingon_requests_in_flight") == 10)
@@ -58,6 +68,7 @@ async def test_who_is_with_a_worker_that_lives_has_an_answer_though_the_server_e
         await server.until(
             lambda: server.metric("lingon_engine_restarts_total", model="en-de", version="1", cause="death") == 1
         )
+        await server.until(lambda: kind is TwoWorkersHangingHeir or server.metric("lingon_ready") == 1)
         server.server.stop()
         for status, _ in await asyncio.gather(*calls):
             assert details(status)["ErrorInfo"].reason == "ENGINE_RESTARTING"

@@ -29,6 +29,7 @@ from serving.engine import Engine, still_running
 from serving.server import SERVICE
 from tests.serving.desk import eventually
 from tests.serving.fakes import EchoRunner, bundle, running
+from tests.serving.test_statuses import details, failure
 
 SERVING, NOT_SERVING = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
 ROOT = Path(__file__).parent.parent.parent
@@ -206,8 +207,11 @@ class Unstoppable(Engine):
 async def test_a_worker_that_has_not_ended_by_the_end_is_known_and_who_cannot_be_stopped_holds_up_nobody(
     caplog: pytest.LogCaptureFixture,
 ):
-    async with running(engine=Unstoppable, drain_seconds=0.1) as server:
+    async with running(EchoRunner(endless=True, delay=0.2), engine=Unstoppable, drain_seconds=0.1) as server:
+        inside = asyncio.create_task(failure(server.call("Tom")))
+        await server.until(lambda: server.metric("lingon_running_sentences", model="en-de", version="1") == 1)
         server.server.stop()
+        assert details((await inside)[0])["ErrorInfo"].reason == "ENGINE_RESTARTING"
         assert await asyncio.wait_for(server.task, 10) == 0
         assert "an engine was not stopped" in caplog.messages
         assert server.server.abandoned  # where it computes, an orderly end of the process would abort
