@@ -27,7 +27,6 @@ from lingon.errors import BundleError, LingonError
 from lingon.translation.v1 import translation_pb2 as pb
 from serving.engine import Engine, still_running
 from serving.server import SERVICE
-from tests.serving.desk import eventually
 from tests.serving.fakes import EchoRunner, bundle, running
 from tests.serving.test_statuses import details, failure
 
@@ -215,7 +214,7 @@ async def test_a_worker_that_has_not_ended_by_the_end_is_known_and_who_cannot_be
         assert await asyncio.wait_for(server.task, 10) == 0
         assert "an engine was not stopped" in caplog.messages
         assert server.server.abandoned  # where it computes, an orderly end of the process would abort
-    assert eventually(lambda: not still_running())
+        assert still_running()
 
 
 EARLY = """

@@ -72,7 +72,7 @@ async def test_results_tell_whether_their_scores_are_among_a_shortlist():
 async def test_the_deltas_of_a_stream_joined_are_its_texts():
     texts = [*TEXTS, "Grüße 😀 日本 x²", LONG, "Tom " * 20]
     options = OPTIONS(long_text=pb.LONG_TEXT_POLICY_SPLIT)
-    async with running() as server:
+    async with running(EchoRunner(delay=0.02)) as server:  # who reads slower than steps are done has several at once
         events = await server.stream(*texts, options=options, target_prefixes=["", "Ich möchte", *[""] * 5])
     joined: dict[int, str] = defaultdict(str)
     for event in events:
