@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import signal
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from serving.settings import Loaded
 
 Models = Annotated[list[Path] | None, typer.Argument(help="models/NAME, models/NAME/VERSION or a folder of models.")]
 
@@ -52,19 +55,26 @@ def serve(
     flags = {name: value for name, value in locals().items() if name != "config"}
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # errors are told once, by us
     _hear_sigterm()
-    import logging
-
-    from serving.logs import configure, event
+    from serving.logs import configure
     from serving.server import serve as run
     from serving.settings import load
 
     loaded = load(flags, os.environ, config)
     configure(loaded.settings.log_format, loaded.settings.log_level)
+    _tell(loaded)
+    raise typer.Exit(run(loaded.settings, typer.echo))
+
+
+def _tell(loaded: Loaded) -> None:
+    """Log every setting and where it came from."""
+    import logging
+
+    from serving.logs import event
+
     for name, origin in loaded.origins.items():
         value = getattr(loaded.settings, name)
         shown = ",".join(map(str, value)) if isinstance(value, tuple) else value
         event(logging.getLogger("lingon"), logging.INFO, "setting", name=name, value=shown, origin=origin)
-    raise typer.Exit(run(loaded.settings, typer.echo))
 
 
 def _hear_sigterm() -> None:

@@ -36,7 +36,7 @@ CONTRACT = {
 ALIVE = 1.0  # seconds within which a server that does not hang answers
 PATIENCE = 10.0
 MEBIBYTE = 1024 * 1024
-MOST_AT_ONCE = 48.0
+MOST_AT_ONCE = 32.0
 """MiB that connections may have on their way: some messages, or 1,500 calls that are begun; a bomb would be 200."""
 
 
