@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import typer
 
-from bench.decode.cli import decode
-from bench.serve.cli import serve
-from bench.train.cli import train
+from lingon.bench.decode.cli import decode
+from lingon.bench.serve.cli import serve
+from lingon.bench.train.cli import train
 
 bench = typer.Typer(help="Measure decoding, serving and training, side by side with what else there is.")
 bench.command("decode")(decode)

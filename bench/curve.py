@@ -1,4 +1,6 @@
-"""Draw the learning curve of a run: loss and validation BLEU against steps. `python -m bench.curve RUN curve.svg`."""
+"""Draw the learning curve of a run: loss and validation BLEU against steps. `python -m lingon.bench.curve RUN
+curve.svg`.
+"""
 
 from __future__ import annotations
 

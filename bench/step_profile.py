@@ -1,6 +1,6 @@
 """Where the time of a step goes, outside onnxruntime: medians over the steps in which nobody joins or leaves.
 
-    python -m bench.step_profile --bundle models/en-de
+    python -m lingon.bench.step_profile --bundle models/en-de
 
 It drives a worker by hand, turn by turn, on sentences of a file, batch after batch, each until the first one ends.
 A turn is:
@@ -26,15 +26,15 @@ from rich.console import Console
 from rich.table import Table
 
 from lingon.bundle import Bundle, open_bundle
+from lingon.serving.company import Company, Shared
+from lingon.serving.device import choose
+from lingon.serving.dispatcher import Dispatcher
+from lingon.serving.job import DecodeJob, Options
+from lingon.serving.metrics import Metrics
+from lingon.serving.onnx_runner import OnnxRunner, load_runner
+from lingon.serving.scheduler import EngineLimits
+from lingon.serving.worker import Worker
 from lingon.text import Tokenizer, normalise
-from serving.company import Company, Shared
-from serving.device import choose
-from serving.dispatcher import Dispatcher
-from serving.job import DecodeJob, Options
-from serving.metrics import Metrics
-from serving.onnx_runner import OnnxRunner, load_runner
-from serving.scheduler import EngineLimits
-from serving.worker import Worker
 
 PARTS = ("dispatcher", "onnxruntime", "buffers", "copies", "figures", "search")
 WARM = 2  # first steps of a batch, not counted: places are bound and memory is touched for the first time
@@ -94,7 +94,7 @@ class TimedRunner:
         return getattr(self._runner, name)
 
     def open(self, *sizes: int, **options: bool) -> Any:
-        """See serving.runner.Runner."""
+        """See lingon.serving.runner.Runner."""
         return Timed(
             self._runner.open(*sizes, **options), self._clock, step="buffers", copy_rows="copies", move="copies"
         )

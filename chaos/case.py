@@ -21,12 +21,12 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.serve.figures import percentile
 from chaos.clients import lag_measured
 from chaos.findings import FAIL, SKIP, Findings, Skip, best
 from chaos.gate import gate
 from chaos.report import Row
 from chaos.world import Session, World
+from lingon.bench.serve.figures import percentile
 from lingon.errors import SettingsError
 
 TRIES = 3

@@ -16,11 +16,11 @@ from google.protobuf.message import Message
 from google.rpc import code_pb2, error_details_pb2, status_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from bench.serve.arrivals import arrivals
 from chaos.history import CANCELLED, DEADLINE_EXCEEDED, OK, Fate, History, TextFate
+from lingon.bench.serve.arrivals import arrivals
+from lingon.serving.pulse import Pulse
 from lingon.translation.v1 import translation_pb2 as pb
 from lingon.translation.v1 import translation_pb2_grpc as pb_grpc
-from serving.pulse import Pulse
 
 REQUEST_ID = "x-request-id"
 PATIENCE = 60.0  # seconds that a request has where nothing else is said: a server that hangs must not hang us

@@ -16,10 +16,10 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench.workers import Cores, on_cores
 from chaos.clients import Client
 from chaos.history import KILLED, Fate, History, line, read
 from chaos.server import bound_to_us
+from lingon.bench.workers import Cores, on_cores
 from lingon.errors import LingonError
 
 

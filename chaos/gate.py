@@ -9,8 +9,8 @@ import xml.etree.ElementTree as ElementTree
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench.workers import on_cores
 from chaos.findings import Findings
+from lingon.bench.workers import on_cores
 
 EVERY = frozenset(range(os.cpu_count() or 1))
 ROOT = Path(__file__).parent.parent

@@ -11,8 +11,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from bench.record import commit, machine
 from chaos.findings import FAIL, PARTIAL, PASS, SKIP
+from lingon.bench.record import commit, machine
 from lingon.errors import LingonError
 from lingon.files import write_json
 

@@ -19,10 +19,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from bench.workers import Cores, on_cores
 from chaos.checker import Call
 from chaos.history import Fate
 from chaos.scrape import Scrape
+from lingon.bench.workers import Cores, on_cores
 from lingon.errors import LingonError
 
 LOOK = 0.01  # seconds between two looks at what is waited for

@@ -1,8 +1,8 @@
 """The Transformer's blocks as ONNX nodes, on two-dimensional rows (rows, dim) wherever a product stands.
 
-Every product of a row with a weight goes over rows alone (export.products), so that a row's result does not depend on
-how many others there are; attention is written out as MatMul, Softmax, MatMul, which measured faster than the fused
-operators for few queries, and shares one copy of keys and values between the beams of a sentence.
+Every product of a row with a weight goes over rows alone (lingon.export.products), so that a row's result does not
+depend on how many others there are; attention is written out as MatMul, Softmax, MatMul, which measured faster than
+the fused operators for few queries, and shares one copy of keys and values between the beams of a sentence.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from dataclasses import dataclass
 import numpy as np
 from torch import Tensor, nn
 
-from export.graph import CONTRIB, Graph
-from export.products import Products
-from training.config import ModelSettings
-from training.model import CrossAttention, Embedding, FeedForward, PostNorm, SelfAttention
+from lingon.export.graph import CONTRIB, Graph
+from lingon.export.products import Products
+from lingon.training.config import ModelSettings
+from lingon.training.model import CrossAttention, Embedding, FeedForward, PostNorm, SelfAttention
 
 MASKED = {"float32": -3e38, "float16": -6e4}  # exp of it is exactly 0, and it is finite
 
 
-BLOCK = 64  # pieces of the vocabulary that are looked through together, see export.output
+BLOCK = 64  # pieces of the vocabulary that are looked through together, see lingon.export.output
 
 
 def in_whole_blocks(values: np.ndarray, fill: float = 0) -> np.ndarray:
@@ -69,7 +69,7 @@ class Blocks:
         return self.graph.op("LayerNormalization", rows, gain, bias, axis=-1, epsilon=module.eps)
 
     def before(self, around: PostNorm, name: str, rows: str) -> str:
-        """What a sublayer reads: see training.model.PostNorm and PreNorm."""
+        """What a sublayer reads: see lingon.training.model.PostNorm and PreNorm."""
         return self.norm(around.norm, f"{name}.norm", rows) if self.settings.norm == "pre" else rows
 
     def after(self, around: PostNorm, name: str, rows: str, sublayer: str) -> str:

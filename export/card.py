@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lingon.bundle import Manifest
-from training.checkpoint import Checkpoint
+from lingon.training.checkpoint import Checkpoint
 
 
 def model_card(checkpoint: Checkpoint, manifest: Manifest, text: str = "") -> str:

@@ -45,15 +45,15 @@ def export(
     ] = None,
 ) -> None:
     """Export a checkpoint as a verified ONNX bundle."""
-    from export.pipeline import export_checkpoint
-    from export.report import print_report
-    from export.settings import ExportSettings, Texts
-    from export.shortlist import ShortlistSettings
     from lingon.errors import SettingsError
-    from training.batches import drop_long
-    from training.checkpoint import load_checkpoint
-    from training.config import Corpus
-    from training.corpus import Pair, read_pairs, read_training_text
+    from lingon.export.pipeline import export_checkpoint
+    from lingon.export.report import print_report
+    from lingon.export.settings import ExportSettings, Texts
+    from lingon.export.shortlist import ShortlistSettings
+    from lingon.training.batches import drop_long
+    from lingon.training.checkpoint import load_checkpoint
+    from lingon.training.config import Corpus
+    from lingon.training.corpus import Pair, read_pairs, read_training_text
 
     loaded = load_checkpoint(checkpoint)
     corpus = Corpus(source=gate_data[0], target=gate_data[1]) if gate_data else loaded.config.data.valid

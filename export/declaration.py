@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from export.settings import ExportSettings, demand
-from export.transformer import states
 from lingon import bundle as names
 from lingon.bundle import Alignment, Defaults, FileName, Limits, Manifest, Word, versions
 from lingon.errors import SettingsError
+from lingon.export.settings import ExportSettings, demand
+from lingon.export.transformer import states
 from lingon.text import BOS, EOS, PAD, UNK
-from training.checkpoint import Checkpoint
+from lingon.training.checkpoint import Checkpoint
 
 ATTACHED = (".svg", ".png", ".md", ".txt")
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 from lingon.bundle import Bundle
 from lingon.golden import Golden
+from lingon.serving.golden import translate
+from lingon.serving.onnx_runner import OnnxRunner
 from lingon.translation.v1 import translation_pb2 as pb
-from serving.golden import translate
-from serving.onnx_runner import OnnxRunner
 
 SENTENCES = 20
 POOL = 200  # sentences that are looked at; of these the longer half, for the shortest prove little

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from lingon.text import BOS
-from training.model import DecoderLayer, EncoderLayer, PostNorm, PreNorm, Transformer
+from lingon.training.model import DecoderLayer, EncoderLayer, PostNorm, PreNorm, Transformer
 
 LARGEST_WEIGHT = 63
 LARGEST_ACTIVATION = 255

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto
 
-from export.blocks import BLOCK, Blocks, in_whole_blocks, numpy_of
-from export.graph import Graph
 from lingon import bundle
-from training.model import FORBIDDEN_LOGIT, Transformer
+from lingon.export.blocks import BLOCK, Blocks, in_whole_blocks, numpy_of
+from lingon.export.graph import Graph
+from lingon.training.model import FORBIDDEN_LOGIT, Transformer
 
 NAME = "output"
 

@@ -10,18 +10,18 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from export.decode import decode_all
 from lingon.bundle import Limits
 from lingon.errors import ParityError, RequestError
+from lingon.export.decode import decode_all
+from lingon.serving.engine import Engine
+from lingon.serving.job import Hypothesis, Options
+from lingon.serving.runner import Runner
+from lingon.serving.scheduler import EngineLimits, width_for
 from lingon.text import BOS, EOS, UNK, Tokenizer
-from serving.engine import Engine
-from serving.job import Hypothesis, Options
-from serving.runner import Runner
-from serving.scheduler import EngineLimits, width_for
-from training.batches import pad
-from training.model import Transformer
-from training.search import Hypothesis as Reference
-from training.search import SearchSettings, translate
+from lingon.training.batches import pad
+from lingon.training.model import Transformer
+from lingon.training.search import Hypothesis as Reference
+from lingon.training.search import SearchSettings, translate
 
 TOLERANCE = {"float32": 1e-4, "float16": 5e-2}  # of a log-probability
 NEAR_TIE = 1e-4  # two candidates this close in both are a toss-up

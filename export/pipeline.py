@@ -6,22 +6,22 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from export.card import model_card
-from export.declaration import attached, declare
-from export.golden import golden_sentences
-from export.graph import WeightFiles
-from export.precisions import KINDS, build, check_weights, weight_files
-from export.proof import Proof
-from export.settings import ExportSettings, Texts
-from export.shortlist import build_shortlist, measure_coverage
 from lingon import bundle as names
 from lingon.bundle import Bundle, Manifest, Precision, sealed
+from lingon.export.card import model_card
+from lingon.export.declaration import attached, declare
+from lingon.export.golden import golden_sentences
+from lingon.export.graph import WeightFiles
+from lingon.export.precisions import KINDS, build, check_weights, weight_files
+from lingon.export.proof import Proof
+from lingon.export.settings import ExportSettings, Texts
+from lingon.export.shortlist import build_shortlist, measure_coverage
 from lingon.publishing import lay_down, publishing
-from serving import cuda, fit
-from serving.onnx_runner import CPU, CUDA, OnnxRunner, load_runner
-from training.batches import fitting
-from training.checkpoint import Checkpoint
-from training.corpus import Pair
+from lingon.serving import cuda, fit
+from lingon.serving.onnx_runner import CPU, CUDA, OnnxRunner, load_runner
+from lingon.training.batches import fitting
+from lingon.training.checkpoint import Checkpoint
+from lingon.training.corpus import Pair
 
 
 def export_checkpoint(

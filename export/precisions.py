@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from export.graph import WeightFiles
-from export.int8 import Sentence, prepare
-from export.transformer import TransformerGraphs
 from lingon import bundle
 from lingon.errors import CheckpointError, SettingsError
-from serving.onnx_runner import CPU, CUDA
-from training.checkpoint import Checkpoint
-from training.model import Transformer
+from lingon.export.graph import WeightFiles
+from lingon.export.int8 import Sentence, prepare
+from lingon.export.transformer import TransformerGraphs
+from lingon.serving.onnx_runner import CPU, CUDA
+from lingon.training.checkpoint import Checkpoint
+from lingon.training.model import Transformer
 
 
 @dataclass(frozen=True, slots=True)

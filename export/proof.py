@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from export.parity import check_tensors, check_tokens, engine_search
-from export.precisions import KINDS
-from export.quality import check_quality
-from export.settings import ExportSettings
 from lingon.bundle import PASSED, Bundle, Precision
-from serving.onnx_runner import CPU, OnnxRunner
-from training.checkpoint import Checkpoint
-from training.corpus import Pair
+from lingon.export.parity import check_tensors, check_tokens, engine_search
+from lingon.export.precisions import KINDS
+from lingon.export.quality import check_quality
+from lingon.export.settings import ExportSettings
+from lingon.serving.onnx_runner import CPU, OnnxRunner
+from lingon.training.checkpoint import Checkpoint
+from lingon.training.corpus import Pair
 
 NOT_ON_CUDA = "not run on cuda"
 BEAM_SIZE = 4  # for equal tokens, where the default is greedy search

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from export.precisions import KINDS
-from export.shortlist import ShortlistSettings
 from lingon.bundle import Penalty
 from lingon.declared import demands
 from lingon.errors import SettingsError
-from training.corpus import Pair
+from lingon.export.precisions import KINDS
+from lingon.export.shortlist import ShortlistSettings
+from lingon.training.corpus import Pair
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

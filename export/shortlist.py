@@ -9,11 +9,11 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 
-from export.lexicon import Lexicon, LexiconSettings, learn_lexicon
 from lingon.errors import CorpusError, SettingsError
+from lingon.export.lexicon import Lexicon, LexiconSettings, learn_lexicon
+from lingon.serving.shortlist import Shortlist
 from lingon.text import EOS, FORBIDDEN, UNK, Tokenizer
-from serving.shortlist import Shortlist
-from training.corpus import Pair
+from lingon.training.corpus import Pair
 
 COMPANY = 32
 """Sentences whose sets are united in a report: a running batch of usual size."""

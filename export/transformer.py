@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto
 
-from export.blocks import Blocks, numpy_of
-from export.graph import Graph, WeightFiles
-from export.int8 import Range
-from export.output import OutputLayer, choose, in_float32
-from export.products import FloatProducts, Int8Products
 from lingon import bundle
 from lingon.bundle import State, StateKind
-from training.model import DecoderLayer, EncoderLayer, Transformer
+from lingon.export.blocks import Blocks, numpy_of
+from lingon.export.graph import Graph, WeightFiles
+from lingon.export.int8 import Range
+from lingon.export.output import OutputLayer, choose, in_float32
+from lingon.export.products import FloatProducts, Int8Products
+from lingon.training.model import DecoderLayer, EncoderLayer, Transformer
 
 INT8_FILE = "int8.bin"
 

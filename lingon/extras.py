@@ -8,9 +8,6 @@ from importlib.metadata import EntryPoint, entry_points
 
 from lingon.errors import LingonError
 
-ROOMS = ("lingon", "training", "export", "serving", "bench")
-"""The top-level packages of Lingon itself: one of their modules missing is a fault of ours, not a missing extra."""
-
 
 def found(group: str) -> dict[str, EntryPoint]:
     """The entry points of a group by name; the extra that each one needs is in its `extras`."""
@@ -27,7 +24,7 @@ def needed_by(doer: str, entry: EntryPoint) -> Iterator[None]:
         yield
     except ModuleNotFoundError as error:
         module = (error.name or "").partition(".")[0]
-        if not module or module in ROOMS or not entry.extras:
+        if not module or module == "lingon" or not entry.extras:
             raise
         extra = entry.extras[0]
         raise LingonError(

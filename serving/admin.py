@@ -9,13 +9,13 @@ import grpc
 
 from lingon.admin.v1 import admin_pb2 as pb
 from lingon.admin.v1 import admin_pb2_grpc as pb_grpc
-from serving.catalog import Entry
-from serving.changes import Changes
-from serving.doors import bind, grpc_server
-from serving.fleet import Fleet
-from serving.gate import Gate
-from serving.service import Served
-from serving.settings import Settings
+from lingon.serving.catalog import Entry
+from lingon.serving.changes import Changes
+from lingon.serving.doors import bind, grpc_server
+from lingon.serving.fleet import Fleet
+from lingon.serving.gate import Gate
+from lingon.serving.service import Served
+from lingon.serving.settings import Settings
 
 SERVICE = pb.DESCRIPTOR.services_by_name["ModelService"].full_name
 METHODS = tuple(method.name for method in pb.DESCRIPTOR.services_by_name["ModelService"].methods)

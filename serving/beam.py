@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from lingon.serving.job import DecodeJob, Hypothesis
+from lingon.serving.lane import Ended, Lane, hypothesis, last_step
+from lingon.serving.runner import Buffers
+from lingon.serving.search import Ranked, Survivors, assign_rows, rank, survive
 from lingon.text import BOS, EOS
-from serving.job import DecodeJob, Hypothesis
-from serving.lane import Ended, Lane, hypothesis, last_step
-from serving.runner import Buffers
-from serving.search import Ranked, Survivors, assign_rows, rank, survive
 
 
 @dataclass(eq=False, slots=True)

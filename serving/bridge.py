@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from serving.logs import fault
+from lingon.serving.logs import fault
 
 logger = logging.getLogger(__name__)
 

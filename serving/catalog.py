@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from lingon.errors import InvalidRequest, SettingsError
-from serving.languages import canonical, distance
-from serving.status import NotServed
+from lingon.serving.languages import canonical, distance
+from lingon.serving.status import NotServed
 
 Model = TypeVar("Model")
 

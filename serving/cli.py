@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from serving.settings import Loaded
+    from lingon.serving.settings import Loaded
 
 Models = Annotated[list[Path] | None, typer.Argument(help="models/NAME, models/NAME/VERSION or a folder of models.")]
 
@@ -55,9 +55,9 @@ def serve(
     flags = {name: value for name, value in locals().items() if name != "config"}
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # errors are told once, by us
     _hear_sigterm()
-    from serving.logs import configure
-    from serving.server import serve as run
-    from serving.settings import load
+    from lingon.serving.logs import configure
+    from lingon.serving.server import serve as run
+    from lingon.serving.settings import load
 
     loaded = load(flags, os.environ, config)
     configure(loaded.settings.log_format, loaded.settings.log_level)
@@ -69,7 +69,7 @@ def _tell(loaded: Loaded) -> None:
     """Log every setting and where it came from."""
     import logging
 
-    from serving.logs import event
+    from lingon.serving.logs import event
 
     for name, origin in loaded.origins.items():
         value = getattr(loaded.settings, name)
@@ -88,7 +88,7 @@ def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Tell what works on this machine, what does not, and why; exit code 1 if a model cannot be served."""
-    from serving.doctor import examine, report
+    from lingon.serving.doctor import examine, report
 
     findings = examine(models or [Path("models")])
     if as_json:

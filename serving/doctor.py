@@ -12,8 +12,8 @@ from typing import Any
 
 from lingon.bundle import PASSED, is_bundle, open_bundle
 from lingon.errors import BundleError
-from serving import cuda
-from serving.cores import granted_cores, usable_cores
+from lingon.serving import cuda
+from lingon.serving.cores import granted_cores, usable_cores
 
 VERSIONS = ("lingon", "grpcio", "protobuf", "numpy", "onnxruntime", "onnxruntime-gpu", "sentencepiece", "torch")
 

@@ -9,13 +9,13 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from lingon.errors import Cancelled, EngineLost, RequestError
+from lingon.serving.dispatcher import Dispatcher
+from lingon.serving.job import Job
+from lingon.serving.observer import Observer, Silent
+from lingon.serving.runner import Runner
+from lingon.serving.scheduler import EngineLimits, width_for
+from lingon.serving.worker import LOST, Worker
 from lingon.text import EOS
-from serving.dispatcher import Dispatcher
-from serving.job import Job
-from serving.observer import Observer, Silent
-from serving.runner import Runner
-from serving.scheduler import EngineLimits, width_for
-from serving.worker import LOST, Worker
 
 FAREWELL = 0.5  # seconds for the workers to end their last turns
 _NAME = "engine"  # of their threads

@@ -17,11 +17,11 @@ import onnxruntime as ort
 from lingon import bundle as names
 from lingon.bundle import MANIFEST, Bundle, Manifest
 from lingon.errors import BundleError
+from lingon.serving.onnx_runner import NotLoaded, OnnxRunner
+from lingon.serving.onnx_shortlist import ShortlistGraphs
+from lingon.serving.runner import Encoded
+from lingon.serving.scheduler import width_for
 from lingon.text import Tokenizer
-from serving.onnx_runner import NotLoaded, OnnxRunner
-from serving.onnx_shortlist import ShortlistGraphs
-from serving.runner import Encoded
-from serving.scheduler import width_for
 
 Shape = list[int | str] | None
 """The sizes of a value after its first; None where nothing is declared of them."""

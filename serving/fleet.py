@@ -8,15 +8,15 @@ import time
 from collections.abc import Callable, Sequence
 
 from lingon.bundle import Bundle
-from serving.catalog import Catalog, Entry
-from serving.faults import Faults
-from serving.loading import load_translator
-from serving.logs import event, fault
-from serving.metrics import Metrics, ModelMetrics
-from serving.onnx_runner import CPU, CUDA
-from serving.service import Served
-from serving.settings import Settings
-from serving.translator import Translator
+from lingon.serving.catalog import Catalog, Entry
+from lingon.serving.faults import Faults
+from lingon.serving.loading import load_translator
+from lingon.serving.logs import event, fault
+from lingon.serving.metrics import Metrics, ModelMetrics
+from lingon.serving.onnx_runner import CPU, CUDA
+from lingon.serving.service import Served
+from lingon.serving.settings import Settings
+from lingon.serving.translator import Translator
 
 LAST_WORDS = 1.0  # seconds for calls that were cut off to tell their clients
 logger = logging.getLogger(__name__)

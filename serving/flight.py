@@ -10,10 +10,10 @@ from functools import partial
 from typing import Any, Generic, TypeVar
 
 from lingon.errors import Cancelled, QueueFull, RequestError
-from serving.bridge import Bridge
-from serving.engine import Engine
-from serving.gate import left_behind
-from serving.job import DecodeJob, Hypothesis, Job, Options, Scored, ScoreJob
+from lingon.serving.bridge import Bridge
+from lingon.serving.engine import Engine
+from lingon.serving.gate import left_behind
+from lingon.serving.job import DecodeJob, Hypothesis, Job, Options, Scored, ScoreJob
 
 Answer = TypeVar("Answer")
 _calls = itertools.count(1)

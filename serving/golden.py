@@ -10,12 +10,12 @@ from concurrent.futures import ThreadPoolExecutor
 from lingon.bundle import GOLDEN, Bundle
 from lingon.errors import BundleError
 from lingon.golden import Golden
+from lingon.serving.engine import Engine
+from lingon.serving.logs import event
+from lingon.serving.runner import Runner
+from lingon.serving.scheduler import EngineLimits
+from lingon.serving.translator import Translator
 from lingon.translation.v1 import translation_pb2 as pb
-from serving.engine import Engine
-from serving.logs import event
-from serving.runner import Runner
-from serving.scheduler import EngineLimits
-from serving.translator import Translator
 
 logger = logging.getLogger(__name__)
 

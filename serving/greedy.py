@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from lingon.serving.job import DecodeJob
+from lingon.serving.lane import Ended, Lane, hypothesis, last_step
+from lingon.serving.runner import Buffers
+from lingon.serving.search import draw, log_prob
 from lingon.text import BOS, EOS
-from serving.job import DecodeJob
-from serving.lane import Ended, Lane, hypothesis, last_step
-from serving.runner import Buffers
-from serving.search import draw, log_prob
 
 
 @dataclass(eq=False, slots=True)

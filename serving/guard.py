@@ -20,13 +20,13 @@ from google.rpc import code_pb2, error_details_pb2, status_pb2
 from prometheus_client import Counter
 
 from lingon.errors import InvalidRequest, RequestError
+from lingon.serving.access import charged
+from lingon.serving.gate import left_behind, was_dismissed
+from lingon.serving.logs import CallLog, fault
+from lingon.serving.metrics import METHODS, Metrics
+from lingon.serving.status import to_status
+from lingon.serving.tracing import Silent, Tracer, enter
 from lingon.translation.v1 import translation_pb2 as pb
-from serving.access import charged
-from serving.gate import left_behind, was_dismissed
-from serving.logs import CallLog, fault
-from serving.metrics import METHODS, Metrics
-from serving.status import to_status
-from serving.tracing import Silent, Tracer, enter
 
 REQUEST_ID = "x-request-id"
 RETRY_AFTER = "retry-after-ms"

@@ -1,7 +1,8 @@
 """A lane: a running batch of sentences of one beam width and one memory width, with a shortlist or all without one;
 every other option mixes freely.
 
-Here is who sits where; how the next tokens are chosen is the matter of `serving.greedy` and `serving.beam`.
+Here is who sits where; how the next tokens are chosen is the matter of `lingon.serving.greedy` and
+`lingon.serving.beam`.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from typing import Generic, Protocol, TypeVar
 import numpy as np
 
 from lingon.errors import EngineFault, RequestError
-from serving.job import DecodeJob, Hypothesis
-from serving.runner import Buffers, Encoded
+from lingon.serving.job import DecodeJob, Hypothesis
+from lingon.serving.runner import Buffers, Encoded
 
 Ended = tuple[DecodeJob, tuple[Hypothesis, ...] | RequestError]
 
@@ -57,7 +58,7 @@ class Lane(ABC, Generic[Seated]):
         return len(self._sentences) * self.beam_size
 
     def admit(self, job: DecodeJob, encoded: Encoded, index: int, piece_ids: np.ndarray | None = None) -> None:
-        """Put sentence `index` of an encoder's batch into a free slot; see `serving.runner.Buffers.place`."""
+        """Put sentence `index` of an encoder's batch into a free slot; see `lingon.serving.runner.Buffers.place`."""
         if self._free:
             slot = self._free.pop()
         else:

@@ -9,18 +9,18 @@ from pathlib import Path
 
 from lingon.bundle import PASSED, Bundle, is_bundle, open_bundle
 from lingon.errors import BundleError, SettingsError
-from serving import fit
-from serving.aside import gently
-from serving.cores import engines_by_default, threads_for
-from serving.device import Choice, choose
-from serving.engine import Engine
-from serving.faults import Faults, FaultyRunner
-from serving.golden import prove
-from serving.logs import event
-from serving.observer import Observer
-from serving.onnx_runner import CPU, load_runner
-from serving.scheduler import EngineLimits
-from serving.translator import Translator
+from lingon.serving import fit
+from lingon.serving.aside import gently
+from lingon.serving.cores import engines_by_default, threads_for
+from lingon.serving.device import Choice, choose
+from lingon.serving.engine import Engine
+from lingon.serving.faults import Faults, FaultyRunner
+from lingon.serving.golden import prove
+from lingon.serving.logs import event
+from lingon.serving.observer import Observer
+from lingon.serving.onnx_runner import CPU, load_runner
+from lingon.serving.scheduler import EngineLimits
+from lingon.serving.translator import Translator
 
 logger = logging.getLogger(__name__)
 

@@ -12,11 +12,11 @@ from typing import Any, TypeVar
 
 from lingon.bundle import open_bundle
 from lingon.errors import LingonError
+from lingon.serving.catalog import Catalog, Entry
+from lingon.serving.loading import load_translator
+from lingon.serving.scheduler import EngineLimits
+from lingon.serving.translator import Translator
 from lingon.translation.v1 import translation_pb2 as pb
-from serving.catalog import Catalog, Entry
-from serving.loading import load_translator
-from serving.scheduler import EngineLimits
-from serving.translator import Translator
 
 Result = TypeVar("Result")
 LIMITS = EngineLimits(max_queue_texts=1_000_000, max_queue_tokens=100_000_000)
@@ -40,7 +40,7 @@ class LocalTranslator:
     ) -> None:
         """Load and warm up.
 
-        engines, threads: see serving.loading.load_translator
+        engines, threads: see lingon.serving.loading.load_translator
         """
         self._translator = load_translator(
             open_bundle(Path(model)),

@@ -16,15 +16,15 @@ import onnxruntime as ort
 from lingon import bundle as names
 from lingon.bundle import Bundle, Limits, Manifest
 from lingon.errors import BundleError, DeviceError
+from lingon.serving import cuda
+from lingon.serving.aside import gently
+from lingon.serving.company import Company, Shared
+from lingon.serving.job import Scored
+from lingon.serving.onnx_buffers import OnnxBuffers
+from lingon.serving.onnx_shortlist import ShortlistBuffers, ShortlistGraphs
+from lingon.serving.runner import Encoded
+from lingon.serving.shortlist import Shortlist
 from lingon.text import BOS, EOS, PAD
-from serving import cuda
-from serving.aside import gently
-from serving.company import Company, Shared
-from serving.job import Scored
-from serving.onnx_buffers import OnnxBuffers
-from serving.onnx_shortlist import ShortlistBuffers, ShortlistGraphs
-from serving.runner import Encoded
-from serving.shortlist import Shortlist
 
 CPU, CUDA = "CPUExecutionProvider", cuda.PROVIDER
 
@@ -77,7 +77,7 @@ def load_runner(
 
 @dataclass(slots=True)
 class OnnxRunner:
-    """See serving.runner.Runner."""
+    """See lingon.serving.runner.Runner."""
 
     manifest: Manifest
     encoder: Shared[ort.InferenceSession]

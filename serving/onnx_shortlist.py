@@ -10,10 +10,10 @@ import onnxruntime as ort
 
 from lingon import bundle as names
 from lingon.bundle import Manifest
-from serving.company import Shared
-from serving.onnx_buffers import Bound, OnnxBuffers
-from serving.runner import Encoded, Step
-from serving.shortlist import Shortlist, unite
+from lingon.serving.company import Shared
+from lingon.serving.onnx_buffers import Bound, OnnxBuffers
+from lingon.serving.runner import Encoded, Step
+from lingon.serving.shortlist import Shortlist, unite
 
 
 @dataclass(frozen=True, slots=True)

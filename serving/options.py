@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from lingon.bundle import Manifest
 from lingon.errors import InvalidRequest, Unsupported
+from lingon.serving.job import Options, Sampling
 from lingon.translation.v1 import translation_pb2 as pb
-from serving.job import Options, Sampling
 
 MAX_LENGTH_PENALTY = 10.0
 MAX_TEMPERATURE = 10.0

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from lingon.errors import RequestError
+from lingon.serving.growth import join
+from lingon.serving.job import Hypothesis, Scored
+from lingon.serving.options import Chosen
+from lingon.serving.planning import PairPlan, TextPlan
+from lingon.serving.status import to_status
 from lingon.text import EOS, UNK, Tokenizer
 from lingon.translation.v1 import translation_pb2 as pb
-from serving.growth import join
-from serving.job import Hypothesis, Scored
-from serving.options import Chosen
-from serving.planning import PairPlan, TextPlan
-from serving.status import to_status
 
 Span = tuple[int, int]
 

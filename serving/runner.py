@@ -1,6 +1,6 @@
 """The seam between deciding and computing: what the engine asks of whatever runs the graphs.
 
-`serving.onnx_runner` answers it with ONNX Runtime; tests answer it with a few lines of NumPy.
+`lingon.serving.onnx_runner` answers it with ONNX Runtime; tests answer it with a few lines of NumPy.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import Protocol
 import numpy as np
 
 from lingon.bundle import Limits
-from serving.job import Scored
-from serving.shortlist import Shortlist
+from lingon.serving.job import Scored
+from lingon.serving.shortlist import Shortlist
 
 Encoded = dict[str, np.ndarray]
 """What the encoder says of a batch: memory and first recurrent states by name, (batch, ...) each."""

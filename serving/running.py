@@ -8,15 +8,15 @@ from functools import partial
 
 from lingon.bundle import Limits
 from lingon.errors import EngineFault
+from lingon.serving.flight import Asked, Flight
+from lingon.serving.growth import JoinedGrowth
+from lingon.serving.job import Hypothesis, Job, Scored
+from lingon.serving.options import Chosen
+from lingon.serving.planning import TextPlan, max_output
+from lingon.serving.results import PartFound, refused, text_of, translated
+from lingon.serving.tracing import current
 from lingon.text import Tokenizer
 from lingon.translation.v1 import translation_pb2 as pb
-from serving.flight import Asked, Flight
-from serving.growth import JoinedGrowth
-from serving.job import Hypothesis, Job, Scored
-from serving.options import Chosen
-from serving.planning import TextPlan, max_output
-from serving.results import PartFound, refused, text_of, translated
-from serving.tracing import current
 
 Hypotheses = tuple[Hypothesis, ...]
 

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from lingon.serving.job import Sampling
 from lingon.text import EOS
-from serving.job import Sampling
 
 
 class Ranked(NamedTuple):

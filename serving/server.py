@@ -19,29 +19,29 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from lingon.bundle import Bundle
+from lingon.serving.admin import open_admin
+from lingon.serving.aside import aside
+from lingon.serving.catalog import Catalog, Entry
+from lingon.serving.changes import Changes
+from lingon.serving.doors import Locks, allow_many_files, bind, grpc_server
+from lingon.serving.endpoint import Endpoint
+from lingon.serving.engine import still_running
+from lingon.serving.fleet import LAST_WORDS, Fleet
+from lingon.serving.gate import Gate
+from lingon.serving.guard import Guard, Shield
+from lingon.serving.health import Health
+from lingon.serving.loading import bundles, load_translator
+from lingon.serving.logs import event, unexpected
+from lingon.serving.memory import keep_little
+from lingon.serving.metrics import Metrics
+from lingon.serving.pulse import Pulse
+from lingon.serving.service import Served, TranslationService
+from lingon.serving.settings import Settings
+from lingon.serving.supervisor import Supervisor
+from lingon.serving.tracing import open_tracer
+from lingon.serving.translator import Translator
 from lingon.translation.v1 import translation_pb2 as pb
 from lingon.translation.v1 import translation_pb2_grpc as pb_grpc
-from serving.admin import open_admin
-from serving.aside import aside
-from serving.catalog import Catalog, Entry
-from serving.changes import Changes
-from serving.doors import Locks, allow_many_files, bind, grpc_server
-from serving.endpoint import Endpoint
-from serving.engine import still_running
-from serving.fleet import LAST_WORDS, Fleet
-from serving.gate import Gate
-from serving.guard import Guard, Shield
-from serving.health import Health
-from serving.loading import bundles, load_translator
-from serving.logs import event, unexpected
-from serving.memory import keep_little
-from serving.metrics import Metrics
-from serving.pulse import Pulse
-from serving.service import Served, TranslationService
-from serving.settings import Settings
-from serving.supervisor import Supervisor
-from serving.tracing import open_tracer
-from serving.translator import Translator
 
 SERVICE = pb.DESCRIPTOR.services_by_name["TranslationService"].full_name
 SERVING, NOT_SERVING = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING

@@ -14,15 +14,15 @@ from typing import Any
 import grpc
 
 from lingon.errors import InvalidRequest, NotBegun
+from lingon.serving.access import caller_of
+from lingon.serving.catalog import Catalog
+from lingon.serving.gate import Gate, Visitors
+from lingon.serving.guard import is_late, time_left
+from lingon.serving.metrics import Metrics, ModelMetrics
+from lingon.serving.tracing import current
+from lingon.serving.translator import Translator
 from lingon.translation.v1 import translation_pb2 as pb
 from lingon.translation.v1 import translation_pb2_grpc as pb_grpc
-from serving.access import caller_of
-from serving.catalog import Catalog
-from serving.gate import Gate, Visitors
-from serving.guard import is_late, time_left
-from serving.metrics import Metrics, ModelMetrics
-from serving.tracing import current
-from serving.translator import Translator
 
 Context = grpc.aio.ServicerContext[Any, Any]
 Request = pb.TranslateRequest | pb.TranslateStreamRequest | pb.ScoreRequest

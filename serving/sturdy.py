@@ -19,8 +19,8 @@ import grpc
 from grpc._cython import cygrpc  # type: ignore[attr-defined]
 
 from lingon.errors import RequestError
-from serving.guard import abort, request_id_of
-from serving.status import to_status
+from lingon.serving.guard import abort, request_id_of
+from lingon.serving.status import to_status
 
 Check = Callable[[Iterable[tuple[str, str | bytes]]], object]
 """Raises RequestError."""

@@ -27,10 +27,10 @@ from opentelemetry.trace import Tracer as OtelTracer
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from lingon.errors import RequestError, SettingsError
+from lingon.serving.aside import aside
+from lingon.serving.job import Job, ScoreJob, Stamps
+from lingon.serving.tracing import Followed, Metadata, Trace, Unfollowed
 from lingon.translation.v1 import translation_pb2 as pb
-from serving.aside import aside
-from serving.job import Job, ScoreJob, Stamps
-from serving.tracing import Followed, Metadata, Trace, Unfollowed
 
 SERVICE = pb.DESCRIPTOR.services_by_name["TranslationService"].full_name
 FLUSH = 1.5  # seconds that what is left may take at the end, whatever the collector does

@@ -12,8 +12,8 @@ from typing import Any
 import grpc
 
 from lingon.pem import check_pair, check_roots
-from serving.reread import Reread
-from serving.settings import Settings
+from lingon.serving.reread import Reread
+from lingon.serving.settings import Settings
 
 
 def server_credentials(settings: Settings) -> grpc.ServerCredentials | None:

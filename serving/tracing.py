@@ -12,7 +12,7 @@ from importlib.metadata import EntryPoint
 from typing import Any, Protocol, cast
 
 from lingon.extras import needed_by
-from serving.flight import Asked
+from lingon.serving.flight import Asked
 
 Metadata = Iterable[tuple[str, str | bytes]]
 Followed = tuple[int, Asked[Any]]
@@ -102,6 +102,6 @@ def open_tracer(*, traces: bool) -> Tracer:
     """What follows the calls of a server; raises LingonError where traces are asked for and cannot be had."""
     if not traces:
         return Silent()
-    entry = EntryPoint("traces", "serving.telemetry:Telemetry [tracing]", "lingon.tracers")
+    entry = EntryPoint("traces", "lingon.serving.telemetry:Telemetry [tracing]", "lingon.tracers")
     with needed_by("lingon serve --traces", entry):
         return cast(Tracer, entry.load()())

@@ -12,13 +12,11 @@ from contextlib import aclosing
 
 from lingon.bundle import Bundle
 from lingon.errors import EngineFault, InvalidRequest, RequestError
-from lingon.text import Tokenizer, normalise
-from lingon.translation.v1 import translation_pb2 as pb
-from serving.engine import Engine
-from serving.flight import Asked, Flight
-from serving.job import Job, Scored
-from serving.options import Chosen, check_alignment, choose
-from serving.planning import (
+from lingon.serving.engine import Engine
+from lingon.serving.flight import Asked, Flight
+from lingon.serving.job import Job, Scored
+from lingon.serving.options import Chosen, check_alignment, choose
+from lingon.serving.planning import (
     PairPlan,
     TextPlan,
     blocks,
@@ -29,11 +27,13 @@ from serving.planning import (
     plan_pair,
     target_ids,
 )
-from serving.results import refused, scored
-from serving.running import Crowd, TextRun
-from serving.scheduler import EngineLimits
-from serving.status import to_status
-from serving.tracing import current
+from lingon.serving.results import refused, scored
+from lingon.serving.running import Crowd, TextRun
+from lingon.serving.scheduler import EngineLimits
+from lingon.serving.status import to_status
+from lingon.serving.tracing import current
+from lingon.text import Tokenizer, normalise
+from lingon.translation.v1 import translation_pb2 as pb
 
 Request = pb.TranslateRequest | pb.TranslateStreamRequest
 Event = tuple[int, str | pb.TextResult]

@@ -14,15 +14,15 @@ from typing import Any
 import numpy as np
 
 from lingon.errors import EngineLost, RequestError
+from lingon.serving.beam import BeamLane
+from lingon.serving.dispatcher import Dispatcher, Orders
+from lingon.serving.greedy import GreedyLane
+from lingon.serving.job import DecodeJob, Hypothesis, Job, ScoreJob
+from lingon.serving.lane import Lane
+from lingon.serving.observer import Observer
+from lingon.serving.runner import Runner
+from lingon.serving.scheduler import EngineLimits, encoder_batches, width_for
 from lingon.text import PAD
-from serving.beam import BeamLane
-from serving.dispatcher import Dispatcher, Orders
-from serving.greedy import GreedyLane
-from serving.job import DecodeJob, Hypothesis, Job, ScoreJob
-from serving.lane import Lane
-from serving.observer import Observer
-from serving.runner import Runner
-from serving.scheduler import EngineLimits, encoder_batches, width_for
 
 logger = logging.getLogger(__name__)
 LOST = "the engine failed and is started anew; try again"

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from export.graph import WeightFiles
-from export.precisions import build, weight_files
-from export.transformer import states
 from lingon.bundle import Alignment, Defaults, Limits, Manifest, Precision, write_bundle
+from lingon.export.graph import WeightFiles
+from lingon.export.precisions import build, weight_files
+from lingon.export.transformer import states
+from lingon.serving.onnx_runner import CPU, OnnxRunner, load_runner
 from lingon.text import EOS, UNK
-from serving.onnx_runner import CPU, OnnxRunner, load_runner
-from training.config import ModelSettings
-from training.model import Transformer
+from lingon.training.config import ModelSettings
+from lingon.training.model import Transformer
 
 VOCAB = 40
 

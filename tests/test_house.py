@@ -15,8 +15,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from lingon.extras import ROOMS
-from training.config import (
+from lingon.training.config import (
     Config,
     Corpus,
     DataSettings,
@@ -25,8 +24,8 @@ from training.config import (
     TrainingSettings,
     load_config,
 )
+from tests.support.repository import PACKAGES, ROOT
 
-ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 EXTRAS = PROJECT["optional-dependencies"]
 ENTRIES = [*entry_points(group="lingon.verbs"), *entry_points(group="lingon.translators")]
@@ -70,16 +69,18 @@ def loaders_of_code(path: Path) -> Iterator[str]:
 
 
 def test_a_file_is_read_in_one_sitting():
-    lengths = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in sources(*ROOMS, "scripts", "tests")}
+    lengths = {
+        path: len(path.read_text(encoding="utf-8").splitlines()) for path in sources(*PACKAGES, "scripts", "tests")
+    }
     assert [f"{path.relative_to(ROOT)}: {length}" for path, length in lengths.items() if length > 400] == []
 
 
 def test_a_function_is_seen_at_once():
-    assert [line for path in sources(*ROOMS, "scripts", "tests") for line in long_functions(path, 50)] == []
+    assert [line for path in sources(*PACKAGES, "scripts", "tests") for line in long_functions(path, 50)] == []
 
 
 def test_nothing_is_loaded_that_could_bring_code_along():
-    assert [line for path in sources(*ROOMS, "scripts") for line in loaders_of_code(path)] == []
+    assert [line for path in sources(*PACKAGES, "scripts") for line in loaders_of_code(path)] == []
 
 
 @pytest.mark.parametrize("config", sorted((ROOT / "configs").glob("*.toml")), ids=lambda path: path.name)

@@ -58,7 +58,7 @@ def tiny_config_text(**blocks: dict[str, Any]) -> str:
 
 def train_command(*arguments: object) -> list[str]:
     """The command line of `lingon train` with these arguments, for the repository's root; needs no installation."""
-    verb = "import typer; from training.cli import train; app = typer.Typer(pretty_exceptions_enable=False); "
+    verb = "import typer; from lingon.training.cli import train; app = typer.Typer(pretty_exceptions_enable=False); "
     verb += "app.command()(train); app()"
     return [sys.executable, "-W", "error", "-c", verb, *map(str, arguments)]
 

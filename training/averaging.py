@@ -7,9 +7,9 @@ from pathlib import Path
 import torch
 
 from lingon.errors import CheckpointError
-from training.checkpoint import Checkpoint, load_checkpoint
-from training.config import model_changes
-from training.model import Transformer
+from lingon.training.checkpoint import Checkpoint, load_checkpoint
+from lingon.training.config import model_changes
+from lingon.training.model import Transformer
 
 
 @torch.no_grad()

@@ -18,8 +18,8 @@ from lingon.declared import Misfit, declared
 from lingon.errors import BundleError, CheckpointError, SettingsError
 from lingon.files import published, sweep, write_json
 from lingon.text import Tokenizer
-from training.config import Config, load_config, model_changes
-from training.model import Transformer
+from lingon.training.config import Config, load_config, model_changes
+from lingon.training.model import Transformer
 
 CONFIG, MODEL, OPTIMIZER, STATE, BEST = (
     "config.json",

@@ -26,14 +26,14 @@ def train(
 
     On several GPUs: torchrun --no-python --nproc-per-node N lingon train CONFIG ...
     """
-    from training.config import load_config
+    from lingon.training.config import load_config
 
     settings = load_config(config, overrides or ())
     if print_config:
         print(settings.model_dump_json(indent=2))
         return
-    from training.loop import Interrupt, ending
-    from training.start import ready
+    from lingon.training.loop import Interrupt, ending
+    from lingon.training.start import ready
 
     run = output or Path("runs") / config.stem
     interrupt = Interrupt()
@@ -51,9 +51,9 @@ def tokenizer(
     """Train the tokenizer of a config on its training text."""
     from lingon.errors import SettingsError
     from lingon.files import published
-    from training.config import load_config
-    from training.corpus import read_training_text
-    from training.vocabulary import train_tokenizer
+    from lingon.training.config import load_config
+    from lingon.training.corpus import read_training_text
+    from lingon.training.vocabulary import train_tokenizer
 
     settings = load_config(config, overrides or ())
     if output.exists():
@@ -84,8 +84,8 @@ def average(
 ) -> None:
     """Average the weights of checkpoints of one model into a new checkpoint, which often translates better."""
     from lingon.errors import SettingsError
-    from training import averaging
-    from training import checkpoint as files
+    from lingon.training import averaging
+    from lingon.training import checkpoint as files
 
     if output.exists():
         raise SettingsError(f"--output {output} exists already")

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from lingon.errors import CorpusError
 from lingon.lines import read_lines, read_parallel
 from lingon.text import normalise
-from training.config import Corpus, DataSettings
+from lingon.training.config import Corpus, DataSettings
 
 
 class Pair(NamedTuple):

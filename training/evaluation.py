@@ -9,12 +9,12 @@ import torch
 
 from lingon.errors import CorpusError, SettingsError
 from lingon.text import Tokenizer, normalise
-from training.batches import EncodedPairs, plan_batches
-from training.checkpoint import load_checkpoint
-from training.distributed import choose_device
-from training.loss import smoothed_loss
-from training.model import Transformer
-from training.search import SearchSettings, translate
+from lingon.training.batches import EncodedPairs, plan_batches
+from lingon.training.checkpoint import load_checkpoint
+from lingon.training.distributed import choose_device
+from lingon.training.loss import smoothed_loss
+from lingon.training.model import Transformer
+from lingon.training.search import SearchSettings, translate
 
 
 def translate_lines(

@@ -23,17 +23,17 @@ from torch.nn.parallel import DistributedDataParallel
 from lingon.errors import LingonError, SettingsError
 from lingon.scoring import score
 from lingon.text import Tokenizer
-from training import checkpoint as checkpoints
-from training.batches import Batch, EncodedPairs, EpochEncoder, encode_pairs, plan_batches, seed_of
-from training.checkpoint import Progress
-from training.config import Config, TrainingSettings
-from training.corpus import Pair, sides
-from training.distributed import Processes
-from training.evaluation import held_out_loss, translate_texts
-from training.loss import smoothed_loss
-from training.model import Transformer
-from training.report import Report
-from training.search import SearchSettings
+from lingon.training import checkpoint as checkpoints
+from lingon.training.batches import Batch, EncodedPairs, EpochEncoder, encode_pairs, plan_batches, seed_of
+from lingon.training.checkpoint import Progress
+from lingon.training.config import Config, TrainingSettings
+from lingon.training.corpus import Pair, sides
+from lingon.training.distributed import Processes
+from lingon.training.evaluation import held_out_loss, translate_texts
+from lingon.training.loss import smoothed_loss
+from lingon.training.model import Transformer
+from lingon.training.report import Report
+from lingon.training.search import SearchSettings
 
 
 @dataclass(slots=True)
@@ -70,7 +70,7 @@ def learning_rate(step: int, settings: TrainingSettings) -> float:
 
 @dataclass(slots=True)
 class Trainer:
-    """One run: the model and where it stands. `training.start.prepare` makes it, `run` trains."""
+    """One run: the model and where it stands. `lingon.training.start.prepare` makes it, `run` trains."""
 
     config: Config
     folder: Path

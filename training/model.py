@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from lingon.text import FORBIDDEN
-from training.config import ModelSettings
+from lingon.training.config import ModelSettings
 
 FORBIDDEN_LOGIT = -3e4  # a probability of zero in every precision, and finite in fp16 (largest 65504)
 

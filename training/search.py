@@ -24,8 +24,8 @@ from torch import Tensor
 
 from lingon.errors import SettingsError
 from lingon.text import BOS, EOS
-from training.batches import pad
-from training.model import KeyValue, Memory, Transformer
+from lingon.training.batches import pad
+from lingon.training.model import KeyValue, Memory, Transformer
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

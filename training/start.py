@@ -12,16 +12,16 @@ from torch import nn
 from lingon.errors import CheckpointError, CorpusError, SettingsError
 from lingon.files import held, make_folders, write_bytes, write_text
 from lingon.text import Tokenizer
-from training import checkpoint as checkpoints
-from training.batches import drop_long, fitting
-from training.config import Config, TrainingSettings, changes, model_changes
-from training.corpus import Pair, TrainingText, read_pairs, read_training_text
-from training.cpu import fast_kernels
-from training.distributed import Processes, processes
-from training.loop import Interrupt, Trainer
-from training.model import Transformer
-from training.report import Report
-from training.vocabulary import train_tokenizer
+from lingon.training import checkpoint as checkpoints
+from lingon.training.batches import drop_long, fitting
+from lingon.training.config import Config, TrainingSettings, changes, model_changes
+from lingon.training.corpus import Pair, TrainingText, read_pairs, read_training_text
+from lingon.training.cpu import fast_kernels
+from lingon.training.distributed import Processes, processes
+from lingon.training.loop import Interrupt, Trainer
+from lingon.training.model import Transformer
+from lingon.training.report import Report
+from lingon.training.vocabulary import train_tokenizer
 
 
 @contextmanager

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
-from bench.decode.crew import Name
-from bench.decode.engines import OURS
-from bench.decode.rounds import Timed, Tokens
-from bench.decode.rows import Row
-from bench.peers.agreement import compare
-from bench.peers.contestant import Cell
+from lingon.bench.decode.crew import Name
+from lingon.bench.decode.engines import OURS
+from lingon.bench.decode.rounds import Timed, Tokens
+from lingon.bench.decode.rows import Row
+from lingon.bench.peers.agreement import compare
+from lingon.bench.peers.contestant import Cell
 from lingon.bundle import Bundle
-from serving.onnx_runner import OnnxRunner, load_runner
+from lingon.serving.onnx_runner import OnnxRunner, load_runner
 
 
 class Alike:

@@ -8,23 +8,23 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bench.decode.alike import lines
-from bench.decode.cells import Wanted
-from bench.decode.engines import entrants
-from bench.decode.measuring import Bench
-from bench.decode.peaks import best, measured
-from bench.decode.plot import draw
-from bench.decode.rounds import Rounds
-from bench.decode.rows import Row
-from bench.decode.scratch import Scratch
-from bench.decode.table import WIDTH, staggered, tables
-from bench.record import commit, machine, save
-from bench.works.base import base_work
-from bench.works.drawing import Shape
-from bench.works.shipped import shipped_works
-from bench.works.work import Work
+from lingon.bench.decode.alike import lines
+from lingon.bench.decode.cells import Wanted
+from lingon.bench.decode.engines import entrants
+from lingon.bench.decode.measuring import Bench
+from lingon.bench.decode.peaks import best, measured
+from lingon.bench.decode.plot import draw
+from lingon.bench.decode.rounds import Rounds
+from lingon.bench.decode.rows import Row
+from lingon.bench.decode.scratch import Scratch
+from lingon.bench.decode.table import WIDTH, staggered, tables
+from lingon.bench.record import commit, machine, save
+from lingon.bench.works.base import base_work
+from lingon.bench.works.drawing import Shape
+from lingon.bench.works.shipped import shipped_works
+from lingon.bench.works.work import Work
 from lingon.errors import SettingsError
-from serving.cores import usable_cores
+from lingon.serving.cores import usable_cores
 
 WORKS = ("base", "shipped")
 TINY = Shape(layers=2, dim=64, heads=2, ffn=128, vocab=400)

@@ -9,10 +9,10 @@ from functools import partial
 from pathlib import Path
 from types import TracebackType
 
-from bench.decode.engines import OURS, STAGGERED, Entrant, bytes_of, folder_of
-from bench.decode.rounds import Measure, Tokens
-from bench.peers.contestant import Cell
-from bench.workers import Worker
+from lingon.bench.decode.engines import OURS, STAGGERED, Entrant, bytes_of, folder_of
+from lingon.bench.decode.rounds import Measure, Tokens
+from lingon.bench.peers.contestant import Cell
+from lingon.bench.workers import Worker
 from lingon.bundle import Bundle
 from lingon.files import published
 
@@ -84,7 +84,7 @@ class Crew:
 
 
 def _worker(entrant: Entrant) -> Worker:
-    return Worker("bench.decode.worker", entrant.engine, label=entrant.label)
+    return Worker("lingon.bench.decode.worker", entrant.engine, label=entrant.label)
 
 
 def _measure(member: Member, cell: Cell, count: int, staggered: bool, repeats: int) -> tuple[float, Tokens]:

@@ -10,22 +10,22 @@ from pathlib import Path
 from types import ModuleType
 from typing import Literal
 
-import bench.peers
-from bench.peers.contestant import Cell, Setting
+import lingon.bench.peers
+from lingon.bench.peers.contestant import Cell, Setting
 from lingon.bundle import MANIFEST, WEIGHTS, Bundle
 from lingon.errors import SettingsError
-from serving.cores import engines_by_default, threads_for
+from lingon.serving.cores import engines_by_default, threads_for
 
 OURS = "lingon"
 RIVAL = "ctranslate2"
 STAGGERED = "lingon staggered"
 MODULES = {
-    OURS: "bench.decode.ours",
-    RIVAL: "bench.peers.ctranslate2",
-    "transformers": "bench.peers.transformers",
-    "optimum": "bench.peers.optimum",
+    OURS: "lingon.bench.decode.ours",
+    RIVAL: "lingon.bench.peers.ctranslate2",
+    "transformers": "lingon.bench.peers.transformers",
+    "optimum": "lingon.bench.peers.optimum",
 }
-"""The module of every engine; see bench.peers.contestant for what it holds."""
+"""The module of every engine; see lingon.bench.peers.contestant for what it holds."""
 
 PRECISIONS: tuple[Literal["fp32", "int8"], ...] = ("fp32", "int8")
 WITH_SHORTLIST = (OURS, RIVAL)
@@ -94,7 +94,7 @@ def folder_of(engine: str, bundle: Bundle, cache: Path) -> Path:
     if engine == OURS:
         return bundle.folder
     digest = hashlib.sha256((bundle.folder / MANIFEST).read_bytes())
-    for path in sorted(Path(bench.peers.__path__[0]).glob("*.py")):
+    for path in sorted(Path(lingon.bench.peers.__path__[0]).glob("*.py")):
         digest.update(path.read_bytes())
     return cache / engine / f"{bundle.manifest.name}-{bundle.manifest.version}-{digest.hexdigest()[:12]}"
 

@@ -7,14 +7,14 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from bench.peers.batches import limit
-from bench.peers.contestant import Cell, Setting
+from lingon.bench.peers.batches import limit
+from lingon.bench.peers.contestant import Cell, Setting
 from lingon.bundle import Bundle, open_bundle
 from lingon.errors import RequestError
-from serving.engine import Engine
-from serving.job import DecodeJob, Hypothesis, Options
-from serving.onnx_runner import OnnxRunner, load_runner
-from serving.scheduler import EngineLimits
+from lingon.serving.engine import Engine
+from lingon.serving.job import DecodeJob, Hypothesis, Options
+from lingon.serving.onnx_runner import OnnxRunner, load_runner
+from lingon.serving.scheduler import EngineLimits
 
 Outcome = tuple[Hypothesis, ...] | RequestError
 
@@ -37,7 +37,9 @@ def load(folder: Path, setting: Setting) -> Lingon:
 
 
 class Lingon:
-    """See bench.peers.contestant.Contestant. A cell's batch is how many sentences the engine lets run together."""
+    """See lingon.bench.peers.contestant.Contestant. A cell's batch is how many sentences the engine lets run
+    together.
+    """
 
     def __init__(self, runner: OnnxRunner, workers: int) -> None:
         self._runner, self._workers = runner, workers

@@ -12,8 +12,8 @@ matplotlib.use("Agg")  # draws to files, needs no display
 
 from matplotlib import pyplot
 
-from bench.decode.engines import OURS, RIVAL
-from bench.decode.rows import Row, best_settings, cells, together
+from lingon.bench.decode.engines import OURS, RIVAL
+from lingon.bench.decode.rows import Row, best_settings, cells, together
 
 COLOURS = {
     (OURS, "int8"): "#b3541e",

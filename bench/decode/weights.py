@@ -9,8 +9,8 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import onnx
 
-from bench.decode.floor import Sizes
 from lingon import bundle as names
+from lingon.bench.decode.floor import Sizes
 from lingon.bundle import Bundle, State
 from lingon.errors import BundleError
 

@@ -9,10 +9,10 @@ from typing import Literal
 
 import numpy as np
 
-from bench.peers.batches import batches, limit
-from bench.peers.contestant import Cell
+from lingon.bench.peers.batches import batches, limit
+from lingon.bench.peers.contestant import Cell
+from lingon.serving.onnx_runner import OnnxRunner
 from lingon.text import EOS, PAD
-from serving.onnx_runner import OnnxRunner
 
 TIE = 1e-3
 """Log-probabilities this close are decided by how sums were rounded: float32 over some ten layers moves them by 1e-5
@@ -25,8 +25,8 @@ Cause = Literal["tie", "bound", "ours is likelier", "theirs is likelier"]
 
 tie: what decided between them, the first token that differs or, in beam search, the hypotheses themselves, lies within
     TIE of each other
-bound: our length limit ended one of them, where theirs, that of a batch (bench.peers.batches), let a search go on
-ours (theirs) is likelier: neither; one search found what the other one missed
+bound: our length limit ended one of them, where theirs, that of a batch (lingon.bench.peers.batches), let a search go
+on ours (theirs) is likelier: neither; one search found what the other one missed
 """
 
 
@@ -73,7 +73,7 @@ def compare(
 ) -> Agreement:
     """Compare hypotheses, token ids without begin and end token; what differs is scored by our scorer, in fp32.
 
-    runner: of a bundle's fp32 graphs, from serving.onnx_runner.load_runner
+    runner: of a bundle's fp32 graphs, from lingon.serving.onnx_runner.load_runner
     size: sentences of a batch of theirs, if not cell.batch: where several workers share it, it is less
     """
     limits = {

@@ -59,7 +59,8 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A Transformer as training.model computes it: embeddings times sqrt(dim) plus positions, all products with bias.
+    """A Transformer as lingon.training.model computes it: embeddings times sqrt(dim) plus positions, all products
+    with bias.
 
     cross: of each decoder layer
     output: (vocab, dim), its bias makes the pieces that are never generated unlikely

@@ -1,4 +1,5 @@
-"""optimum as a contestant: the model of bench.peers.transformers, exported by optimum and run on ONNX Runtime by it.
+"""optimum as a contestant: the model of lingon.bench.peers.transformers, exported by optimum and run on ONNX Runtime
+by it.
 
 The first step and the others are graphs of their own, without the `If` that joins them in one. `generate` is that of
 `transformers`; what is said there of its search holds here.
@@ -10,9 +11,9 @@ import importlib.util
 import warnings
 from pathlib import Path
 
-from bench.peers import transformers
-from bench.peers.batches import read_limits
-from bench.peers.contestant import Setting
+from lingon.bench.peers import transformers
+from lingon.bench.peers.batches import read_limits
+from lingon.bench.peers.contestant import Setting
 from lingon.bundle import Bundle
 
 TASK = "text2text-generation-with-past"

@@ -1,5 +1,5 @@
-"""The engine without a service, a process of its own: `python -m bench.serve.alone` decodes one sentence after another
-and tells how long each took, tokens in, tokens out. JSON lines: first the model, then beam sizes.
+"""The engine without a service, a process of its own: `python -m lingon.bench.serve.alone` decodes one sentence after
+another and tells how long each took, tokens in, tokens out. JSON lines: first the model, then beam sizes.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bench.workers import errors_told
+from lingon.bench.workers import errors_told
 from lingon.bundle import open_bundle
 from lingon.errors import RequestError
+from lingon.serving.cores import usable_cores
+from lingon.serving.job import DecodeJob
+from lingon.serving.loading import load_translator
+from lingon.serving.scheduler import EngineLimits
 from lingon.text import Tokenizer, normalise
 from lingon.translation.v1 import translation_pb2 as pb
-from serving.cores import usable_cores
-from serving.job import DecodeJob
-from serving.loading import load_translator
-from serving.scheduler import EngineLimits
 
 
 class Alone:

@@ -47,11 +47,11 @@ def serve(
 
     from rich.console import Console
 
-    from bench.record import save
-    from bench.serve.figures import Objective
-    from bench.serve.plan import OTHER, OURS, Places, Plan, System, our_command, peer, sentences
-    from bench.serve.report import draw, tables
-    from bench.serve.run import measure
+    from lingon.bench.record import save
+    from lingon.bench.serve.figures import Objective
+    from lingon.bench.serve.plan import OTHER, OURS, Places, Plan, System, our_command, peer, sentences
+    from lingon.bench.serve.report import draw, tables
+    from lingon.bench.serve.run import measure
     from lingon.bundle import open_bundle
 
     console, bundle = Console(), open_bundle(model)

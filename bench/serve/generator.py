@@ -1,5 +1,5 @@
-"""The load generator, a process of its own: `python -m bench.serve.generator` reads jobs and writes answers, as JSON
-lines. The first line holds the texts.
+"""The load generator, a process of its own: `python -m lingon.bench.serve.generator` reads jobs and writes answers,
+as JSON lines. The first line holds the texts.
 
 Latencies count from the moment a request was due. A generator that waits for answers before it sends, or forgets what
 it was late with, leaves out just the requests that a slow server would have kept waiting (coordinated omission).
@@ -17,9 +17,9 @@ from typing import Any
 
 import grpc
 
-from bench.serve.arrivals import arrivals
-from bench.serve.figures import OK, Answer
-from bench.serve.jobs import Closed, Job, Load, Target, from_json
+from lingon.bench.serve.arrivals import arrivals
+from lingon.bench.serve.figures import OK, Answer
+from lingon.bench.serve.jobs import Closed, Job, Load, Target, from_json
 from lingon.translation.v1 import translation_pb2_grpc as pb_grpc
 
 HEAD_START = 0.05  # seconds before the first arrival

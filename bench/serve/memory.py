@@ -6,8 +6,8 @@ import re
 import urllib.request
 from typing import Any
 
-from bench.serve.plan import OURS, Plan
-from bench.serve.processes import Server
+from lingon.bench.serve.plan import OURS, Plan
+from lingon.bench.serve.processes import Server
 from lingon.bundle import WEIGHTS, Bundle
 
 REST = 150.0  # megabytes for Python, gRPC and ONNX Runtime

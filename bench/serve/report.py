@@ -9,9 +9,9 @@ from typing import Any
 from rich import box
 from rich.table import Table
 
-from bench.serve.figures import Objective
-from bench.serve.memory import REST
-from bench.serve.plan import OURS, PEER
+from lingon.bench.serve.figures import Objective
+from lingon.bench.serve.memory import REST
+from lingon.bench.serve.plan import OURS, PEER
 
 Row = dict[str, Any]
 COLOURS = {OURS: "#1f4e79", PEER: "#b3541e"}

@@ -8,13 +8,13 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import Any
 
-from bench.serve.arrivals import ladder
-from bench.serve.figures import OK, Answer, Point, best, saturated, summarise
-from bench.serve.jobs import Closed, Job, Load, Target, to_json
-from bench.serve.memory import memory_row
-from bench.serve.plan import OURS, PEER, Plan, System
-from bench.serve.processes import Server, serving
-from bench.workers import Worker
+from lingon.bench.serve.arrivals import ladder
+from lingon.bench.serve.figures import OK, Answer, Point, best, saturated, summarise
+from lingon.bench.serve.jobs import Closed, Job, Load, Target, to_json
+from lingon.bench.serve.memory import memory_row
+from lingon.bench.serve.plan import OURS, PEER, Plan, System
+from lingon.bench.serve.processes import Server, serving
+from lingon.bench.workers import Worker
 from lingon.errors import LingonError
 
 Row = dict[str, Any]
@@ -32,7 +32,7 @@ def measure(plan: Plan, say: Say) -> list[Row]:
     rows = [row for system in plan.systems if system.command for row in starts(plan, system)]
     with ExitStack() as stack:
         servers = {system.name: stack.enter_context(_running(plan, system)) for system in plan.systems}
-        generator = stack.enter_context(Worker("bench.serve.generator", cores=plan.places.client))
+        generator = stack.enter_context(Worker("lingon.bench.serve.generator", cores=plan.places.client))
         generator.ask(texts=plan.texts)
         series = Series(plan, servers, generator, say)
         for beam_size in plan.beam_sizes:
@@ -129,7 +129,7 @@ class Series:
     def _alone(self) -> Worker:
         """The engine by itself, on the core that the servers have."""
         plan = self._plan
-        worker = Worker("bench.serve.alone", cores=plan.places.server)
+        worker = Worker("lingon.bench.serve.alone", cores=plan.places.server)
         model = str(plan.bundle.folder)
         worker.ask(model=model, precision=plan.precision, threads=plan.threads, texts=plan.texts_of_one)
         return worker

@@ -11,9 +11,9 @@ from typing import Any
 
 from rich.table import Table
 
-from bench.workers import Worker
+from lingon.bench.workers import Worker
 from lingon.errors import SettingsError
-from training.config import Config
+from lingon.training.config import Config
 
 PLAIN, BAR = "plain", 1.3
 
@@ -22,7 +22,7 @@ PLAIN, BAR = "plain", 1.3
 class Contestant:
     """A loop and its arithmetic.
 
-    loop: of bench.train.worker
+    loop: of lingon.bench.train.worker
     """
 
     name: str
@@ -72,7 +72,8 @@ def measure(
     found: dict[str, list[dict[str, float]]] = {each.name: [] for each in wanted}
     with ExitStack() as stack:
         workers = {
-            each.name: stack.enter_context(Worker("bench.train.worker", environment=variables)) for each in wanted
+            each.name: stack.enter_context(Worker("lingon.bench.train.worker", environment=variables))
+            for each in wanted
         }
         weights = {
             each.name: workers[each.name].ask(

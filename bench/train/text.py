@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from lingon.bundle import is_bundle, open_bundle
-from training.config import Config, Corpus, load_config
+from lingon.training.config import Config, Corpus, load_config
 
 FEW = Path(__file__).parent.parent.parent / "tests" / "data"
 REPEAT = 40  # so that an epoch of the tests' 500 pairs has as many batches as a round has updates

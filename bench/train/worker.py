@@ -1,4 +1,5 @@
-"""A training loop in a process of its own: `python -m bench.train.worker` learns and tells how fast, as JSON lines.
+"""A training loop in a process of its own: `python -m lingon.bench.train.worker` learns and tells how fast, as JSON
+lines.
 
 First the run: which loop, its settings, its scratch folder. Then every line asks for as many updates again.
 """
@@ -14,15 +15,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bench.train.plain import PlainLoop
-from bench.workers import errors_told
+from lingon.bench.train.plain import PlainLoop
+from lingon.bench.workers import errors_told
 from lingon.text import Tokenizer
-from training.batches import drop_long, encode_pairs
-from training.config import Config, parse_config
-from training.corpus import read_training_text
-from training.loop import Interrupt
-from training.report import Report
-from training.start import ready
+from lingon.training.batches import drop_long, encode_pairs
+from lingon.training.config import Config, parse_config
+from lingon.training.corpus import read_training_text
+from lingon.training.loop import Interrupt
+from lingon.training.report import Report
+from lingon.training.start import ready
 
 Figures = dict[str, float]
 
@@ -41,7 +42,7 @@ class Paced(Report):
         self._tell, self._go_on = tell, go_on
 
     def training(self, step: int, figures: Mapping[str, float]) -> None:
-        """See training.report.Report."""
+        """See lingon.training.report.Report."""
         self._tell({"tokens_per_s": figures["tokens_per_second"], "loss": figures["loss"]})
         if not self._go_on():
             raise Ended
@@ -60,7 +61,7 @@ def ours(config: Config, folder: Path, tell: Callable[[Figures], None], go_on: C
 
 
 def plain(config: Config, folder: Path, tell: Callable[[Figures], None], go_on: Callable[[], bool]) -> None:
-    """The loop of bench.train.plain on the same pairs."""
+    """The loop of lingon.bench.train.plain on the same pairs."""
     assert config.tokenizer.path is not None
     tokenizer = Tokenizer.read(config.tokenizer.path)
     text = drop_long(read_training_text(config.data), tokenizer, config.data.max_tokens)

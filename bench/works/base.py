@@ -11,17 +11,17 @@ from pathlib import Path
 import numpy as np
 
 import export
-from bench.works.drawing import Shape, draw
-from bench.works.facts import outputs
-from bench.works.work import Work
-from export.graph import WeightFiles
-from export.precisions import KINDS, build, weight_files
-from export.transformer import states
 from lingon import bundle as names
+from lingon.bench.works.drawing import Shape, draw
+from lingon.bench.works.facts import outputs
+from lingon.bench.works.work import Work
 from lingon.bundle import Alignment, Defaults, Limits, Manifest, Precision, is_bundle, open_bundle, write_bundle
+from lingon.export.graph import WeightFiles
+from lingon.export.precisions import KINDS, build, weight_files
+from lingon.export.transformer import states
+from lingon.serving.shortlist import Shortlist
 from lingon.text import BOS, EOS, PAD, UNK
-from serving.shortlist import Shortlist
-from training.model import Transformer
+from lingon.training.model import Transformer
 
 SOURCE_TOKENS, TARGET_TOKENS = 25, 30
 CANDIDATES = 1024

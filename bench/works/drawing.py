@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from lingon.text import EOS, FORBIDDEN, UNK
-from training.config import ModelSettings
-from training.model import CrossAttention, FeedForward, SelfAttention, Transformer
+from lingon.training.config import ModelSettings
+from lingon.training.model import CrossAttention, FeedForward, SelfAttention, Transformer
 
 NEVER = sorted({*FORBIDDEN, EOS})
 SEEK, ADD = 1.4, 0.5

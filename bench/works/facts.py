@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from lingon.text import BOS
-from training.batches import pad
-from training.model import KeyValue, Memory, Transformer
+from lingon.training.batches import pad
+from lingon.training.model import KeyValue, Memory, Transformer
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bench.works.work import Work
+from lingon.bench.works.work import Work
 from lingon.bundle import Bundle, open_bundle
 from lingon.errors import SettingsError
 from lingon.lines import read_parallel

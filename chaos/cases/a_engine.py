@@ -6,7 +6,6 @@ import asyncio
 import math
 import time
 
-from bench.serve.figures import percentile
 from chaos import checker
 from chaos.case import case
 from chaos.clients import Client, closed_loop, open_loop
@@ -14,6 +13,7 @@ from chaos.findings import Findings
 from chaos.history import DEADLINE_EXCEEDED, OK, TO_WALL, UNAVAILABLE, Fate
 from chaos.server import LOOK, Server, wall
 from chaos.world import World, translated
+from lingon.bench.serve.figures import percentile
 
 
 @case(7, "engine death", "in-flight fail <= 1 s with UNAVAILABLE or INTERNAL, restart <= 5 s, next request OK")

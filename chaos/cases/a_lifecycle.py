@@ -12,7 +12,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bench.serve.figures import percentile
 from chaos import checker
 from chaos.case import case
 from chaos.checker import Call
@@ -22,6 +21,7 @@ from chaos.history import OK, TO_WALL, UNAVAILABLE, Fate, History
 from chaos.scrape import Scrape
 from chaos.server import Server, wall
 from chaos.world import World, translated
+from lingon.bench.serve.figures import percentile
 from lingon.errors import LingonError
 
 DRAIN = 10.0  # seconds that a server under case 2 has to end what it took

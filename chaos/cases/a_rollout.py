@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.workers import on_cores
 from chaos import checker
 from chaos.case import case
 from chaos.clients import open_loop
@@ -23,6 +22,7 @@ from chaos.findings import Findings, Skip
 from chaos.history import Fate
 from chaos.server import LOOK, Server, bound_to_us, free_port
 from chaos.world import World, translated
+from lingon.bench.workers import on_cores
 
 PROPAGATION = 1.0  # seconds that a replica goes on after NOT_SERVING
 RATE = 25.0  # requests a second of each of two clients

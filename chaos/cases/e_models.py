@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from bench.serve.figures import percentile
 from chaos import checker
 from chaos.case import backed, case
 from chaos.clients import open_loop
@@ -18,6 +17,7 @@ from chaos.findings import Findings, Skip
 from chaos.history import OK, Fate
 from chaos.server import LOOK, free_port
 from chaos.world import World
+from lingon.bench.serve.figures import percentile
 from lingon.bundle import GOLDEN, MANIFEST, Bundle, open_bundle
 from lingon.models import ModelsClient
 

@@ -14,7 +14,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bench.serve.figures import percentile
 from chaos import checker
 from chaos.case import case
 from chaos.clients import closed_loop
@@ -22,6 +21,7 @@ from chaos.findings import Findings
 from chaos.history import DEADLINE_EXCEEDED, OK, Fate
 from chaos.server import Server
 from chaos.world import World, translated
+from lingon.bench.serve.figures import percentile
 
 READ_ONLY = 'mount --bind /dev/null /etc/resolv.conf && mount -o remount,bind,ro / && exec "$@"'
 HOUR = 3600

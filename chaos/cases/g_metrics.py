@@ -6,7 +6,6 @@ import asyncio
 import time
 from typing import Any
 
-from bench.serve.figures import percentile
 from chaos.case import case
 from chaos.cases.a_engine import measured
 from chaos.cases.a_lifecycle import drained
@@ -18,6 +17,7 @@ from chaos.findings import Findings
 from chaos.history import Fate
 from chaos.server import Server
 from chaos.world import World
+from lingon.bench.serve.figures import percentile
 
 
 @case(

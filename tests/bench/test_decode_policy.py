@@ -7,18 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from bench.decode.alike import lines
-from bench.decode.cells import Wanted, cells_of, sentences_of
-from bench.decode.engines import Entrant, entrants
-from bench.decode.floor import Amount, Peaks, Sizes, amount, floor_ms
-from bench.decode.ratios import fastest, ratio
-from bench.decode.rounds import Rounds, Timed, race
-from bench.decode.rows import best_settings, row_of, with_ratios
-from bench.decode.scratch import Scratch
-from bench.decode.table import staggered, tables
-from bench.peers.contestant import Cell, Setting
-from bench.record import command
-from bench.works.work import Work
+from lingon.bench.decode.alike import lines
+from lingon.bench.decode.cells import Wanted, cells_of, sentences_of
+from lingon.bench.decode.engines import Entrant, entrants
+from lingon.bench.decode.floor import Amount, Peaks, Sizes, amount, floor_ms
+from lingon.bench.decode.ratios import fastest, ratio
+from lingon.bench.decode.rounds import Rounds, Timed, race
+from lingon.bench.decode.rows import best_settings, row_of, with_ratios
+from lingon.bench.decode.scratch import Scratch
+from lingon.bench.decode.table import staggered, tables
+from lingon.bench.peers.contestant import Cell, Setting
+from lingon.bench.record import command
+from lingon.bench.works.work import Work
 from lingon.errors import SettingsError
 
 BASE = Work(name="base", bundle=Path("base"), sources=((5, 2),) * 128, exact_length=30)
@@ -228,7 +228,9 @@ def test_a_result_names_the_command_as_it_is_typed():
     assert (
         command(["/usr/bin/lingon", "bench", "decode", "--data", "my texts"]) == "lingon bench decode --data 'my texts'"
     )
-    assert command(["/somewhere/bench/concurrency.py", "--rounds", "5"]) == "python -m bench.concurrency --rounds 5"
+    assert (
+        command(["/somewhere/bench/concurrency.py", "--rounds", "5"]) == "python -m lingon.bench.concurrency --rounds 5"
+    )
 
 
 def test_agreement_is_told_of_every_peer_in_fp32_by_its_worst_cell_and_all_causes():

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from bench.decode.weights import sizes_of
-from bench.workers import Worker
-from export.graph import WeightFiles
-from export.precisions import build, weight_files
+from lingon.bench.decode.weights import sizes_of
+from lingon.bench.workers import Worker
 from lingon.bundle import write_bundle
 from lingon.errors import LingonError
+from lingon.export.graph import WeightFiles
+from lingon.export.precisions import build, weight_files
 from tests.models import VOCAB, manifest_of, random_model
 
 ROOT = Path(__file__).parents[2]
@@ -98,7 +98,7 @@ def test_an_unknown_work_is_one_line(tmp_path):
 
 def test_a_process_that_dies_is_one_line_with_its_last_words():
     with (
-        Worker("bench.decode.worker", "marian", label="marian fp32 1x2") as process,
+        Worker("lingon.bench.decode.worker", "marian", label="marian fp32 1x2") as process,
         pytest.raises(LingonError) as caught,
     ):
         process.ask(do="load", folder="", setting={})

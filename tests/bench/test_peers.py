@@ -14,22 +14,22 @@ import pytest
 import torch
 from torch.nn import functional
 
-from bench.decode import ours
-from bench.peers.agreement import TIE, compare
-from bench.peers.batches import batches
-from bench.peers.contestant import Cell, Contestant, Setting
-from bench.peers.conversion import model_of
-from export.graph import WeightFiles
-from export.precisions import build, weight_files
 from lingon import bundle as names
+from lingon.bench.decode import ours
+from lingon.bench.peers.agreement import TIE, compare
+from lingon.bench.peers.batches import batches
+from lingon.bench.peers.contestant import Cell, Contestant, Setting
+from lingon.bench.peers.conversion import model_of
 from lingon.bundle import Bundle, write_bundle
 from lingon.errors import BundleError, SettingsError
+from lingon.export.graph import WeightFiles
+from lingon.export.precisions import build, weight_files
+from lingon.serving.onnx_runner import OnnxRunner, load_runner
+from lingon.serving.shortlist import Shortlist
 from lingon.text import BOS, EOS, PAD, UNK
-from serving.onnx_runner import OnnxRunner, load_runner
-from serving.shortlist import Shortlist
+from lingon.training.batches import pad
+from lingon.training.model import FORBIDDEN_LOGIT, Transformer
 from tests.models import VOCAB, limits_of, manifest_of, random_model, random_sources
-from training.batches import pad
-from training.model import FORBIDDEN_LOGIT, Transformer
 
 pytestmark = pytest.mark.peer
 
@@ -101,7 +101,7 @@ def peer_of(bundle_of, tmp_path_factory):
 
 def module(name: str) -> ModuleType:
     """The module of a peer, which may not be installed."""
-    found = importlib.import_module(f"bench.peers.{name}")
+    found = importlib.import_module(f"lingon.bench.peers.{name}")
     if reason := found.why_not():
         pytest.skip(reason)
     return found

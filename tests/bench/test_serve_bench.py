@@ -20,29 +20,29 @@ import torch
 from google.rpc import code_pb2
 from prometheus_client import generate_latest
 
-from bench.peers.server.batching import Batcher, BatchPolicy, Search, pick
-from bench.peers.server.service import PeerService
-from bench.serve.arrivals import arrivals, ladder
-from bench.serve.figures import OK, Answer, Objective, Point, best, percentile, saturated, summarise
-from bench.serve.jobs import Closed, Load, Target, from_json, to_json
-from bench.serve.memory import CACHES, bound, loaded_mb, stated
-from bench.serve.plan import OURS, Places, Plan, System, our_command, sentences
-from bench.serve.processes import serving
-from bench.serve.report import draw, tables
-from bench.serve.run import measure, summary
-from bench.workers import Worker
-from export.graph import WeightFiles
-from export.precisions import build, weight_files
-from export.transformer import states
+from lingon.bench.peers.server.batching import Batcher, BatchPolicy, Search, pick
+from lingon.bench.peers.server.service import PeerService
+from lingon.bench.serve.arrivals import arrivals, ladder
+from lingon.bench.serve.figures import OK, Answer, Objective, Point, best, percentile, saturated, summarise
+from lingon.bench.serve.jobs import Closed, Load, Target, from_json, to_json
+from lingon.bench.serve.memory import CACHES, bound, loaded_mb, stated
+from lingon.bench.serve.plan import OURS, Places, Plan, System, our_command, sentences
+from lingon.bench.serve.processes import serving
+from lingon.bench.serve.report import draw, tables
+from lingon.bench.serve.run import measure, summary
+from lingon.bench.workers import Worker
 from lingon.bundle import Bundle, Precision, write_bundle
 from lingon.errors import LingonError, QueueFull, SettingsError
+from lingon.export.graph import WeightFiles
+from lingon.export.precisions import build, weight_files
+from lingon.export.transformer import states
+from lingon.serving.metrics import Metrics
 from lingon.text import EOS
+from lingon.training.config import ModelSettings
+from lingon.training.model import Transformer
 from lingon.translation.v1 import translation_pb2 as pb
 from lingon.translation.v1 import translation_pb2_grpc as pb_grpc
-from serving.metrics import Metrics
 from tests.serving import fakes
-from training.config import ModelSettings
-from training.model import Transformer
 
 GREEDY = Search(1, 0.0)
 EVERY = frozenset(os.sched_getaffinity(0))
@@ -186,7 +186,7 @@ async def ask(worker: Worker, **message: Any) -> list[Answer]:
 
 @asynccontextmanager
 async def generator(texts: list[str]) -> AsyncIterator[Worker]:
-    with Worker("bench.serve.generator", cores=EVERY) as worker:
+    with Worker("lingon.bench.serve.generator", cores=EVERY) as worker:
         await ask(worker, texts=texts)
         yield worker
 
@@ -221,14 +221,14 @@ async def test_errors_are_answers_too():
 
 def test_a_worker_that_ends_early_is_one_clear_line():
     with (
-        Worker("bench.serve.arrivals", cores=EVERY) as worker,
+        Worker("lingon.bench.serve.arrivals", cores=EVERY) as worker,
         pytest.raises(LingonError, match="its process ended: exit code 0"),
     ):
         worker.ask(texts=[])
 
 
 def test_an_error_of_ours_in_a_worker_is_raised_here():
-    with Worker("bench.serve.alone", cores=EVERY) as worker, pytest.raises(LingonError, match="gone: no bundle"):
+    with Worker("lingon.bench.serve.alone", cores=EVERY) as worker, pytest.raises(LingonError, match="gone: no bundle"):
         worker.ask(model="gone", precision=None, threads=1, texts=["Tom"])
 
 

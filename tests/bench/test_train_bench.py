@@ -9,19 +9,19 @@ from pathlib import Path
 import pytest
 import torch
 
-from bench.train.plain import PlainLoop, PlainTransformer, batch_size, batches
-from bench.train.run import Rounds, contestants, measure, multiplies_bf16, paired_ratio, prepared, table
-from bench.train.text import settings
-from bench.train.worker import ours
+from lingon.bench.train.plain import PlainLoop, PlainTransformer, batch_size, batches
+from lingon.bench.train.run import Rounds, contestants, measure, multiplies_bf16, paired_ratio, prepared, table
+from lingon.bench.train.text import settings
+from lingon.bench.train.worker import ours
 from lingon.errors import SettingsError
 from lingon.text import BOS, EOS, PAD, Tokenizer
+from lingon.training.batches import EncodedPairs, encode_pairs
+from lingon.training.checkpoint import saved_steps
+from lingon.training.config import Config, ModelSettings, TokenizerSettings, TrainingSettings, load_config
+from lingon.training.corpus import Pair
+from lingon.training.model import Transformer
+from lingon.training.vocabulary import train_tokenizer
 from tests.tiny import tiny_config_text, write_digit_corpus
-from training.batches import EncodedPairs, encode_pairs
-from training.checkpoint import saved_steps
-from training.config import Config, ModelSettings, TokenizerSettings, TrainingSettings, load_config
-from training.corpus import Pair
-from training.model import Transformer
-from training.vocabulary import train_tokenizer
 
 ROOT = Path(__file__).parent.parent.parent
 TINY = ModelSettings.model_validate({"preset": "tiny", "max_positions": 32, "norm": "pre"})

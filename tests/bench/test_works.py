@@ -10,25 +10,25 @@ import numpy as np
 import pytest
 import torch
 
-from bench.works.base import TARGET_TOKENS, base_work, drawn_sources
-from bench.works.drawing import NEVER, Shape, draw
-from bench.works.facts import outputs
-from bench.works.shipped import shipped_works
-from bench.works.work import Work
-from export.decode import decode_all
+from lingon.bench.works.base import TARGET_TOKENS, base_work, drawn_sources
+from lingon.bench.works.drawing import NEVER, Shape, draw
+from lingon.bench.works.facts import outputs
+from lingon.bench.works.shipped import shipped_works
+from lingon.bench.works.work import Work
 from lingon.bundle import Limits, is_bundle, open_bundle, write_bundle
 from lingon.errors import SettingsError
+from lingon.export.decode import decode_all
 from lingon.lines import read_parallel
+from lingon.serving.engine import Engine
+from lingon.serving.job import Options
+from lingon.serving.onnx_runner import OnnxRunner, load_runner
+from lingon.serving.scheduler import EngineLimits
 from lingon.text import EOS
-from serving.engine import Engine
-from serving.job import Options
-from serving.onnx_runner import OnnxRunner, load_runner
-from serving.scheduler import EngineLimits
+from lingon.training.config import TokenizerSettings
+from lingon.training.corpus import Pair
+from lingon.training.search import SearchSettings, translate
+from lingon.training.vocabulary import train_tokenizer
 from tests.models import manifest_of, random_model, random_sources
-from training.config import TokenizerSettings
-from training.corpus import Pair
-from training.search import SearchSettings, translate
-from training.vocabulary import train_tokenizer
 
 DATA = Path(__file__).parent.parent / "data"
 SHAPE = Shape(layers=2, dim=32, heads=2, ffn=64, vocab=200, positions=64)

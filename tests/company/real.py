@@ -10,10 +10,10 @@ from typing import Any
 
 import grpc
 
+from lingon.serving.server import Server
+from lingon.serving.settings import Settings
 from lingon.translation.v1 import translation_pb2 as pb
 from lingon.translation.v1 import translation_pb2_grpc as pb_grpc
-from serving.server import Server
-from serving.settings import Settings
 from tests.company import shipped
 
 
@@ -36,7 +36,7 @@ class Real:
 
 @asynccontextmanager
 async def serving(**settings: Any) -> AsyncIterator[Real]:
-    """settings: those of serving.settings."""
+    """settings: those of lingon.serving.settings."""
     values = {"models": (shipped.MODEL,), "port": 0, "metrics_port": 0, "engines": 1, "threads": 1, **settings}
     announced = asyncio.Event()
     server = Server(Settings.model_validate(values), lambda _: announced.set())

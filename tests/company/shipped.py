@@ -14,13 +14,13 @@ from typing import Any
 
 from lingon.bundle import Bundle, open_bundle
 from lingon.errors import RequestError
+from lingon.serving.engine import Engine
+from lingon.serving.faults import Faults, FaultyRunner
+from lingon.serving.job import DecodeJob, Options, Sampling, ScoreJob
+from lingon.serving.onnx_runner import OnnxRunner, load_runner
+from lingon.serving.runner import Runner
+from lingon.serving.scheduler import EngineLimits
 from lingon.text import EOS, Tokenizer, normalise
-from serving.engine import Engine
-from serving.faults import Faults, FaultyRunner
-from serving.job import DecodeJob, Options, Sampling, ScoreJob
-from serving.onnx_runner import OnnxRunner, load_runner
-from serving.runner import Runner
-from serving.scheduler import EngineLimits
 from tests.scale import scaled
 
 ROOT = Path(__file__).parent.parent.parent

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from serving.settings import NOT_OURS, Settings
+from lingon.serving.settings import NOT_OURS, Settings
 from tests.deploy.files import DEPLOY, ROOT, read, seconds
 
 TEXT = (DEPLOY / "compose.yaml").read_text(encoding="utf-8")

@@ -9,7 +9,7 @@ import tomllib
 import pytest
 from packaging.requirements import Requirement
 
-from serving.settings import Settings
+from lingon.serving.settings import Settings
 from tests.deploy.files import DEPLOY, ROOT
 
 DOCKERFILE = (DEPLOY / "Dockerfile").read_text(encoding="utf-8")

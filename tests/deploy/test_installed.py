@@ -68,8 +68,10 @@ def run(image: Path, *command: str, text: str = "") -> subprocess.CompletedProce
 
 def test_there_is_neither_torch_nor_what_installs_or_compiles(image):
     code = "import sys, importlib.util as u; print(*(name for name in sys.argv[1:] if u.find_spec(name)))"
-    ran = run(image, "python", "-c", code, "torch", "onnx", "pip", "setuptools", "hatchling", "onnxruntime", "serving")
-    assert ran.stdout.split() == ["onnxruntime", "serving"]
+    ran = run(
+        image, "python", "-c", code, "torch", "onnx", "pip", "setuptools", "hatchling", "onnxruntime", "lingon.serving"
+    )
+    assert ran.stdout.split() == ["onnxruntime", "lingon.serving"]
 
 
 def test_it_serves_as_nobody_from_files_that_it_cannot_write(image):

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from serving.settings import Settings
+from lingon.serving.settings import Settings
 from tests.deploy.files import DEPLOY, documents, metrics_in, read
 
 FOLDER = DEPLOY / "kubernetes"

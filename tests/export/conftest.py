@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 import torch
 
+from lingon.training.checkpoint import Checkpoint, Progress
+from lingon.training.config import load_config
+from lingon.training.corpus import Pair, read_pairs
+from lingon.training.model import Transformer
+from lingon.training.vocabulary import train_tokenizer
 from tests.tiny import tiny_config_text, write_digit_corpus
-from training.checkpoint import Checkpoint, Progress
-from training.config import load_config
-from training.corpus import Pair, read_pairs
-from training.model import Transformer
-from training.vocabulary import train_tokenizer
 
 
 @pytest.fixture(autouse=True, scope="session")

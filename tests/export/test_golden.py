@@ -13,28 +13,28 @@ import grpc
 import pytest
 import torch
 
-import export.golden
-import export.quality
-from export.golden import MARGIN, SENTENCES, golden_sentences
-from export.pipeline import export_checkpoint
-from export.proof import NOT_ON_CUDA
-from export.settings import ExportSettings, Texts
+import lingon.export.golden
+import lingon.export.quality
 from lingon.admin.v1 import admin_pb2 as admin_pb
 from lingon.admin.v1 import admin_pb2_grpc as admin_grpc
 from lingon.bundle import GOLDEN, Bundle, write_bundle
 from lingon.errors import BundleError
+from lingon.export.golden import MARGIN, SENTENCES, golden_sentences
+from lingon.export.pipeline import export_checkpoint
+from lingon.export.proof import NOT_ON_CUDA
+from lingon.export.settings import ExportSettings, Texts
 from lingon.golden import MOST, MOST_BYTES, Golden
+from lingon.serving.loading import load_translator
+from lingon.serving.local import LocalTranslator
+from lingon.serving.onnx_runner import CPU, load_runner
+from lingon.serving.scheduler import EngineLimits
+from lingon.serving.server import Server
+from lingon.serving.settings import Settings
+from lingon.training.checkpoint import Checkpoint
+from lingon.training.corpus import Pair
+from lingon.training.model import Transformer
 from lingon.translation.v1 import translation_pb2 as pb
 from lingon.translation.v1 import translation_pb2_grpc as pb_grpc
-from serving.loading import load_translator
-from serving.local import LocalTranslator
-from serving.onnx_runner import CPU, load_runner
-from serving.scheduler import EngineLimits
-from serving.server import Server
-from serving.settings import Settings
-from training.checkpoint import Checkpoint
-from training.corpus import Pair
-from training.model import Transformer
 
 FP32 = ExportSettings(precisions=("fp32",), shortlist=None, parity_sentences=2)
 
@@ -83,7 +83,7 @@ def test_an_export_writes_what_each_precision_for_the_cpu_says(
     checkpoint: Checkpoint, pairs: list[Pair], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for bound in ("MAX_BLEU_LOSS", "MAX_CHRF_LOSS"):
-        monkeypatch.setattr(export.quality, bound, 100)  # a model that has learned nothing says anything
+        monkeypatch.setattr(lingon.export.quality, bound, 100)  # a model that has learned nothing says anything
     lines: list[str] = []
     settings = ExportSettings(parity_sentences=2)
     decided(checkpoint.model, gain=5)
@@ -136,11 +136,11 @@ def test_what_is_translated_unlike_or_nearly_so_is_no_golden_sentence(
         other = exported(checkpoint, pairs, tmp_path / "other", seed=3)
         runners["int8"] = load_runner(other, "fp32", threads=1)
     else:
-        monkeypatch.setattr(export.golden, "MARGIN", 1e3)
+        monkeypatch.setattr(lingon.export.golden, "MARGIN", 1e3)
     lines: list[str] = []
     assert golden_sentences(bundle, runners, [pair.source for pair in pairs[:40]], lines.append) is None
     assert lines == [
-        f"no golden sentences: of 20 none is translated alike by all by a margin of {export.golden.MARGIN}"
+        f"no golden sentences: of 20 none is translated alike by all by a margin of {lingon.export.golden.MARGIN}"
     ]
 
 

@@ -12,15 +12,15 @@ import onnx
 import pytest
 import torch
 
-from export.graph import IR_VERSION, OPSET, Graph, WeightFiles
-from export.parity import check_tensors
-from export.precisions import build, weight_files
-from export.transformer import TransformerGraphs, states
 from lingon import bundle
 from lingon.bundle import past_name, present_name
 from lingon.errors import ParityError
+from lingon.export.graph import IR_VERSION, OPSET, Graph, WeightFiles
+from lingon.export.parity import check_tensors
+from lingon.export.precisions import build, weight_files
+from lingon.export.transformer import TransformerGraphs, states
+from lingon.training.model import Transformer
 from tests.models import random_model, random_pairs, random_runner, runner_of
-from training.model import Transformer
 
 OPTIONS = [
     {},

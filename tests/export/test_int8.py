@@ -9,11 +9,11 @@ import onnxruntime as ort
 import pytest
 import torch
 
-from export.graph import Graph, WeightFiles
-from export.int8 import LARGEST_WEIGHT, Range, prepare, quantised_columns
-from export.products import Int8Products
+from lingon.export.graph import Graph, WeightFiles
+from lingon.export.int8 import LARGEST_WEIGHT, Range, prepare, quantised_columns
+from lingon.export.products import Int8Products
+from lingon.training.model import Transformer
 from tests.models import random_model, random_pairs, random_runner
-from training.model import Transformer
 
 OPTIONS = [{}, {"norm": "pre"}, {"activation": "gelu", "norm": "pre"}, {"tie": "none"}]
 

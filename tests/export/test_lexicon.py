@@ -6,8 +6,8 @@ from collections import defaultdict
 import numpy as np
 import pytest
 
-from export.lexicon import Lexicon, LexiconSettings, learn_lexicon
 from lingon.errors import CorpusError, SettingsError
+from lingon.export.lexicon import Lexicon, LexiconSettings, learn_lexicon
 
 VOCAB = 40
 Text = tuple[list[list[int]], list[list[int]]]

@@ -6,18 +6,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from export.shortlist import (
+from lingon.errors import CorpusError, SettingsError
+from lingon.export.shortlist import (
     ShortlistSettings,
     build_shortlist,
     measure_coverage,
 )
-from lingon.errors import CorpusError, SettingsError
 from lingon.lines import read_parallel
+from lingon.serving.shortlist import Shortlist
 from lingon.text import EOS, FORBIDDEN, UNK, Tokenizer, normalise
-from serving.shortlist import Shortlist
-from training.config import TokenizerSettings
-from training.corpus import Pair
-from training.vocabulary import train_tokenizer
+from lingon.training.config import TokenizerSettings
+from lingon.training.corpus import Pair
+from lingon.training.vocabulary import train_tokenizer
 
 DATA = Path(__file__).parent.parent / "data"
 SMALL = ShortlistSettings(per_piece=6, always=12)

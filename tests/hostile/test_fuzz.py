@@ -9,9 +9,9 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from lingon.errors import EmptyText, TextTooLong
+from lingon.serving.planning import Part, parts_of
 from lingon.text import EOS, normalise
 from lingon.translation.v1 import translation_pb2 as pb
-from serving.planning import Part, parts_of
 from tests.company import shipped
 from tests.hostile import fuzz_requests
 from tests.hostile.requests import ANY, METHODS, TEXTS, VALID

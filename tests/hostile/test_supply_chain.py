@@ -15,9 +15,9 @@ import pytest
 from packaging.requirements import Requirement
 
 from lingon.bundle import SHORTLIST, WEIGHTS
-from lingon.extras import ROOMS
-from serving.shortlist import Shortlist
+from lingon.serving.shortlist import Shortlist
 from tests.company.shipped import bundle
+from tests.support.repository import PACKAGES
 
 ROOT = Path(__file__).parent.parent.parent
 LOADS_CODE = {
@@ -100,7 +100,7 @@ def test_what_is_harmless_is_not():
     )
 
 
-@pytest.mark.parametrize("room", [*ROOMS, "scripts", "deploy"])
+@pytest.mark.parametrize("room", [*PACKAGES, "scripts", "deploy"])
 def test_no_code_of_ours_loads_code(room: str):
     wrong = []
     for path in sorted((ROOT / room).rglob("*.py")):
@@ -119,10 +119,10 @@ def test_a_bundle_holds_no_pickle():
     assert {array.dtype.kind for array in (read.always, read.offsets, read.pieces)} == {"i"}
 
 
-HEAVY = ["torch", "onnx", "onnxscript", "safetensors", "pickletools", "training", "export"]
+HEAVY = ["torch", "onnx", "onnxscript", "safetensors", "pickletools", "lingon.training", "lingon.export"]
 SERVING = f"""
 import sys
-import serving.cli, serving.server, serving.local, serving.doctor
+import lingon.serving.cli, lingon.serving.server, lingon.serving.local, lingon.serving.doctor
 print([name for name in {HEAVY} if name in sys.modules])
 """
 

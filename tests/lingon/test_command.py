@@ -28,7 +28,7 @@ def good(): "Works."; print("done")
 def bad(): raise LingonError("the cow is\\n  ill")
 def wrong(): raise SettingsError("dim must be even, got 3")
 def heavy(): import a_library_not_installed.part
-def ours(): import training.a_module_not_written
+def ours(): import lingon.training.a_module_not_written
 def unreadable(): open("/nowhere/file")
 def interrupted(): raise KeyboardInterrupt
 def endless():

@@ -14,7 +14,7 @@ from google.rpc import code_pb2
 from lingon import errors
 from lingon.errors import InvalidRequest, LingonError, RequestError, ServerError
 from lingon.results import TextResult
-from serving.status import NotServed
+from lingon.serving.status import NotServed
 
 TABLE = {
     "InvalidRequest": "INVALID_ARGUMENT",

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from serving.engine import Engine
-from serving.job import DecodeJob, Options
-from serving.observer import Silent
-from serving.runner import Runner
-from serving.scheduler import EngineLimits
+from lingon.serving.engine import Engine
+from lingon.serving.job import DecodeJob, Options
+from lingon.serving.observer import Silent
+from lingon.serving.runner import Runner
+from lingon.serving.scheduler import EngineLimits
 
 
 class Recorder(Silent):

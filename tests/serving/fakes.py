@@ -19,19 +19,19 @@ import sentencepiece
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from lingon.bundle import Alignment, Bundle, Defaults, Limits, Manifest, Precision, write_bundle
+from lingon.serving.dispatcher import Dispatcher
+from lingon.serving.engine import Engine
+from lingon.serving.job import Scored
+from lingon.serving.observer import Observer
+from lingon.serving.runner import Encoded, Step
+from lingon.serving.scheduler import EngineLimits
+from lingon.serving.server import Server
+from lingon.serving.settings import Settings
+from lingon.serving.shortlist import Shortlist
+from lingon.serving.translator import Translator
 from lingon.text import BOS, EOS, PAD, UNK, Tokenizer
 from lingon.translation.v1 import translation_pb2 as pb
 from lingon.translation.v1 import translation_pb2_grpc as pb_grpc
-from serving.dispatcher import Dispatcher
-from serving.engine import Engine
-from serving.job import Scored
-from serving.observer import Observer
-from serving.runner import Encoded, Step
-from serving.scheduler import EngineLimits
-from serving.server import Server
-from serving.settings import Settings
-from serving.shortlist import Shortlist
-from serving.translator import Translator
 
 LIMITS = Limits(max_source_tokens=32, max_target_tokens=64, output_factor=2.0, output_extra=8, max_beam_size=4)
 CANDIDATES = 16
@@ -104,7 +104,7 @@ def everything() -> Shortlist:
 
 
 class EchoRunner:
-    """Says the source, token by token, then ends; see serving.runner.Runner.
+    """Says the source, token by token, then ends; see lingon.serving.runner.Runner.
 
     gate: the decoder waits for it before every step
     delay: seconds of a step
@@ -192,7 +192,7 @@ class EchoBuffers:
 
 
 class Loader:
-    """Stands where serving.loading.load_translator stands; only the runner is not real."""
+    """Stands where lingon.serving.loading.load_translator stands; only the runner is not real."""
 
     def __init__(self, runner: EchoRunner, engine: type[Engine] = Engine) -> None:
         self.runner, self.engine = runner, engine
@@ -273,7 +273,7 @@ async def running(
     loader: type[Loader] | None = None,
     **settings: Any,
 ) -> AsyncIterator[Running]:
-    """A server on free ports, in this process; settings: those of serving.settings."""
+    """A server on free ports, in this process; settings: those of lingon.serving.settings."""
     stand_in = (loader or Loader)(runner or EchoRunner(), engine)
     if not ready:
         stand_in.gate.clear()

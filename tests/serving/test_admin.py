@@ -19,10 +19,10 @@ import pytest
 from lingon.admin.v1 import admin_pb2 as pb
 from lingon.command import main
 from lingon.errors import Forbidden, LingonError, SettingsError
-from serving.admin import METHODS, SERVICE
-from serving.changes import MOST_PATH
-from serving.guard import REQUEST_ID, Shield
-from serving.settings import load
+from lingon.serving.admin import METHODS, SERVICE
+from lingon.serving.changes import MOST_PATH
+from lingon.serving.guard import REQUEST_ID, Shield
+from lingon.serving.settings import load
 from tests.serving.fakes import running
 from tests.serving.keyfile import keyfile
 from tests.serving.versions import Administered, administered, refused
@@ -284,7 +284,7 @@ def test_the_verb_is_light():
 
 
 async def test_a_load_that_takes_long_is_told(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture):
-    monkeypatch.setattr("serving.changes.LONG", 0.1)
+    monkeypatch.setattr("lingon.serving.changes.LONG", 0.1)
     async with administered() as admin:
         admin.versions.gate.clear()
         swap = asyncio.create_task(admin.swap(admin.publish(2)))

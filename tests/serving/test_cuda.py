@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from export.graph import WeightFiles
-from export.parity import check_tensors, engine_search
-from export.precisions import build, weight_files
 from lingon.bundle import Precision, write_bundle
-from serving.onnx_runner import CUDA, OnnxRunner, load_runner
+from lingon.export.graph import WeightFiles
+from lingon.export.parity import check_tensors, engine_search
+from lingon.export.precisions import build, weight_files
+from lingon.serving.onnx_runner import CUDA, OnnxRunner, load_runner
 from tests.models import manifest_of, random_model, random_runner, random_sources
 
 pytestmark = pytest.mark.gpu

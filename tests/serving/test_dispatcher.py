@@ -10,10 +10,10 @@ from dataclasses import dataclass
 import pytest
 
 from lingon.errors import Cancelled, Draining, EngineLost, Expired, NotBegun, QueueFull, WontFinish
-from serving.dispatcher import Dispatcher, Orders
-from serving.job import DecodeJob, Job, Options, ScoreJob
-from serving.observer import Silent
-from serving.scheduler import ROUND, EngineLimits
+from lingon.serving.dispatcher import Dispatcher, Orders
+from lingon.serving.job import DecodeJob, Job, Options, ScoreJob
+from lingon.serving.observer import Silent
+from lingon.serving.scheduler import ROUND, EngineLimits
 
 calls = itertools.count()
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from serving.endpoint import Endpoint
+from lingon.serving.endpoint import Endpoint
 
 MOST = 128  # connections that it has room for
 
@@ -59,7 +59,7 @@ def test_connections_for_which_there_is_no_file_wait(endpoint: Endpoint, monkeyp
 
 FILES = """
 import resource
-from serving.doors import allow_many_files
+from lingon.serving.doors import allow_many_files
 
 resource.setrlimit(resource.RLIMIT_NOFILE, (256, 512))
 allow_many_files()

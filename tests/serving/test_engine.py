@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 import torch
 
+from lingon.serving.job import Options, Sampling, Scored, ScoreJob
+from lingon.serving.runner import Runner
+from lingon.serving.worker import SPARE_LANES
 from lingon.text import EOS
-from serving.job import Options, Sampling, Scored, ScoreJob
-from serving.runner import Runner
-from serving.worker import SPARE_LANES
+from lingon.training.search import SearchSettings, translate
 from tests.models import limits_of, random_model, random_runner, random_sources
 from tests.serving.desk import Recorder, options_for, running
 from tests.serving.fakes import EchoRunner
-from training.search import SearchSettings, translate
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from lingon.errors import Cancelled, Draining, EngineFault, EngineLost, Expired, QueueFull
+from lingon.serving.job import Options
+from lingon.serving.supervisor import Supervisor
 from lingon.text import EOS
-from serving.job import Options
-from serving.supervisor import Supervisor
 from tests.serving.desk import Desk, Recorder, eventually, running
 from tests.serving.fakes import EchoRunner
 

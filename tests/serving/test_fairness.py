@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lingon.errors import QueueFull
-from serving.fairness import Turns
-from serving.job import DecodeJob, Options
-from serving.pace import WINDOW, Pace
-from serving.scheduler import EngineLimits, Queue
+from lingon.serving.fairness import Turns
+from lingon.serving.job import DecodeJob, Options
+from lingon.serving.pace import WINDOW, Pace
+from lingon.serving.scheduler import EngineLimits, Queue
 
 
 def job(caller: str, call: int, length: int = 5) -> DecodeJob:

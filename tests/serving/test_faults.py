@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from lingon.errors import EngineFault, EngineLost, SettingsError
+from lingon.serving.faults import Faults, FaultyRunner, Planted
+from lingon.serving.job import Options
+from lingon.serving.settings import load
 from lingon.text import EOS
-from serving.faults import Faults, FaultyRunner, Planted
-from serving.job import Options
-from serving.settings import load
 from tests.serving.desk import eventually, running
 from tests.serving.fakes import EchoRunner
 

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from grpc_health.v1 import health_pb2
 
-from serving.engine import Engine
-from serving.logs import ConsoleFormatter
-from serving.metrics import KEPT
+from lingon.serving.engine import Engine
+from lingon.serving.logs import ConsoleFormatter
+from lingon.serving.metrics import KEPT
 from tests.serving.fakes import EchoRunner
 from tests.serving.test_server import SERVING, get
 from tests.serving.versions import TEXT, Administered, Backwards, administered, refused, said, soon

@@ -9,7 +9,7 @@ import grpc
 import pytest
 
 from lingon.errors import Draining
-from serving.gate import Gate
+from lingon.serving.gate import Gate
 from tests.serving.fakes import EchoRunner, running
 
 

@@ -15,12 +15,12 @@ from google.rpc import code_pb2
 from prometheus_client.exposition import generate_latest
 
 from lingon.errors import QuotaExceeded
+from lingon.serving.guard import Guard, Shield
+from lingon.serving.keyring import new_key
+from lingon.serving.metrics import Metrics
+from lingon.serving.status import to_status
 from lingon.translation.v1 import translation_pb2 as pb
 from lingon.translation.v1 import translation_pb2_grpc as pb_grpc
-from serving.guard import Guard, Shield
-from serving.keyring import new_key
-from serving.metrics import Metrics
-from serving.status import to_status
 from tests.serving.fakes import EchoRunner, running
 from tests.serving.keyfile import bearer, keyfile
 from tests.serving.test_statuses import BrokenEngine, details, failure

@@ -21,26 +21,26 @@ import pytest
 import sentencepiece
 from google.rpc import code_pb2
 
-from export.graph import WeightFiles
-from export.precisions import build, weight_files
 from lingon.bundle import write_bundle
 from lingon.errors import BundleError, DeviceError, Expired, InvalidRequest
+from lingon.export.graph import WeightFiles
+from lingon.export.precisions import build, weight_files
+from lingon.serving.catalog import Catalog
+from lingon.serving.doctor import lacking
+from lingon.serving.local import LocalTranslator, translate_lines
+from lingon.serving.server import _ready_line
+from lingon.serving.settings import Settings
+from lingon.serving.status import NotServed
 from lingon.text import BOS, EOS, PAD, UNK
 from lingon.translation.v1 import translation_pb2 as pb
 from lingon.translation.v1 import translation_pb2_grpc as pb_grpc
-from serving.catalog import Catalog
-from serving.doctor import lacking
-from serving.local import LocalTranslator, translate_lines
-from serving.server import _ready_line
-from serving.settings import Settings
-from serving.status import NotServed
 from tests.models import VOCAB, manifest_of, random_model
 
 ROOT = Path(__file__).parent.parent.parent
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 LINES = ["the quick brown fox", "", "jumps over", "   ", "the lazy dog", "pack my box with five dozen jugs", "sphinx"]
 VERB = "import sys; from lingon.command import main; from importlib.metadata import EntryPoint as E; "
-VERB += "sys.exit(main(entries=[E(v, f'serving.cli:{v} [serve]', 'lingon.verbs') for v in ('serve', 'doctor')]))"
+VERB += "sys.exit(main(entries=[E(v, f'lingon.serving.cli:{v} [serve]', 'lingon.verbs') for v in ('serve', 'doctor')]))"
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.logs import CallLog, ConsoleFormatter, JsonFormatter, event
+from lingon.serving.logs import CallLog, ConsoleFormatter, JsonFormatter, event
 from tests.serving.fakes import EchoRunner, running
 
 BREAKS = ["\n", "\r", "\r\n", "\x0b", "\x0c", "\x1c", "\x85", "\u2028", "\u2029", "\x7f"]
@@ -25,7 +25,7 @@ def written(formatter: logging.Formatter, message: str, **fields: object) -> str
     stream = io.StringIO()
     handler = logging.StreamHandler(stream)
     handler.setFormatter(formatter)
-    logger = logging.Logger("serving.test")
+    logger = logging.Logger("lingon.serving.test")
     logger.addHandler(handler)
     event(logger, logging.WARNING, message, **fields)
     return stream.getvalue()
@@ -36,7 +36,7 @@ def test_a_json_line_holds_time_level_message_and_fields():
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}\+00:00", line.pop("time"))
     assert line == {
         "level": "warning",
-        "logger": "serving.test",
+        "logger": "lingon.serving.test",
         "message": "call",
         "code": "OK",
         "milliseconds": 1.5,
@@ -82,7 +82,7 @@ def told(level: int, calls: list[tuple[str, float]]) -> list[tuple[str, int]]:
             fields = vars(record)["fields"]
             found.append((fields["code"], fields.get("left_out", 0)))
 
-    logger = logging.Logger("serving.test", level)
+    logger = logging.Logger("lingon.serving.test", level)
     logger.addHandler(Listener())
     clock = [0.0]
     log = CallLog(logger, 2, lambda: clock[0])
@@ -111,7 +111,7 @@ def test_whoever_debugs_sees_every_call_and_who_does_not_none_that_is_a_callers_
 
 
 async def test_a_call_that_failed_is_found_by_its_request_id(caplog: pytest.LogCaptureFixture):
-    caplog.set_level(logging.INFO, "serving.guard")
+    caplog.set_level(logging.INFO, "lingon.serving.guard")
     async with running(EchoRunner(dies_at=3)) as server:
         call = server.call("Tom lives", "the sea")
         with pytest.raises(grpc.aio.AioRpcError):

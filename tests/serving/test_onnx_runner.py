@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from lingon.serving.onnx_runner import OnnxBuffers, OnnxRunner
+from lingon.serving.runner import Encoded, Step
 from lingon.text import BOS, PAD
-from serving.onnx_runner import OnnxBuffers, OnnxRunner
-from serving.runner import Encoded, Step
 from tests.models import VOCAB, random_runner, random_sources
 
 STEPS = 6

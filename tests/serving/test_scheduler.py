@@ -5,8 +5,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from lingon.errors import QueueFull, SettingsError
-from serving.job import DecodeJob, Options
-from serving.scheduler import (
+from lingon.serving.job import DecodeJob, Options
+from lingon.serving.scheduler import (
     ROUND,
     SMALL,
     EngineLimits,

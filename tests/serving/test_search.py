@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lingon.serving.job import Sampling
+from lingon.serving.search import assign_rows, draw, log_prob, rank, survive
 from lingon.text import EOS
-from serving.job import Sampling
-from serving.search import assign_rows, draw, log_prob, rank, survive
 
 LOGITS = np.log(np.array([0.05, 0.4, 0.25, 0.2, 0.1]))
 

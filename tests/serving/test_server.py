@@ -24,9 +24,9 @@ from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from lingon.errors import BundleError, LingonError
+from lingon.serving.engine import Engine, still_running
+from lingon.serving.server import SERVICE
 from lingon.translation.v1 import translation_pb2 as pb
-from serving.engine import Engine, still_running
-from serving.server import SERVICE
 from tests.serving.fakes import EchoRunner, bundle, running
 from tests.serving.test_statuses import details, failure
 
@@ -34,9 +34,9 @@ SERVING, NOT_SERVING = health_pb2.HealthCheckResponse.SERVING, health_pb2.Health
 ROOT = Path(__file__).parent.parent.parent
 MAIN = """
 import asyncio, sys
-from serving.logs import configure
-from serving.server import Server
-from serving.settings import Settings
+from lingon.serving.logs import configure
+from lingon.serving.server import Server
+from lingon.serving.settings import Settings
 from tests.serving import fakes
 configure("console", "debug")
 
@@ -223,7 +223,7 @@ me, os.getpid = os.getpid(), lambda: 1  # a process whom the kernel spares nothi
 
 class Importing:
     def find_spec(self, name, *_):
-        if name == "serving.server":
+        if name == "lingon.serving.server":
             os.kill(me, signal.SIGTERM)
 
 sys.meta_path.insert(0, Importing())
@@ -340,7 +340,7 @@ def test_a_second_signal_ends_the_server_at_once(tmp_path: Path):
 
 def test_logs_are_json_where_asked_for_and_hold_no_message_of_foreign_errors():
     code = (
-        "import logging; from serving.logs import configure, fault; configure('json', 'info')\n"
+        "import logging; from lingon.serving.logs import configure, fault; configure('json', 'info')\n"
         "try:\n    {}['canary']\nexcept KeyError as error:\n"
         "    fault(logging.getLogger('x'), 'a call failed', error, request_id='r1')\n"
         "    logging.getLogger('x').exception('the engine died')\n"

@@ -12,9 +12,9 @@ import pytest
 from google.rpc import code_pb2
 
 from lingon.errors import NotBegun
+from lingon.serving.service import deadline_of
 from lingon.text import normalise
 from lingon.translation.v1 import translation_pb2 as pb
-from serving.service import deadline_of
 from tests.serving.fakes import LIMITS, EchoRunner, everything, running, tokenizer
 
 TEXTS = ["Tom lives in Boston.", "The old man", "Where is the station?", "what time it is"]

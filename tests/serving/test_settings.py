@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from lingon.errors import SettingsError
-from serving.cores import engines_by_default, granted_cores, threads_for, usable_cores
-from serving.settings import load
+from lingon.serving.cores import engines_by_default, granted_cores, threads_for, usable_cores
+from lingon.serving.settings import load
 
 
 def toml(folder: Path, text: str) -> Path:

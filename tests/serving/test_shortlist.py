@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from lingon.errors import BundleError
+from lingon.serving.shortlist import COLUMNS, Shortlist, unite
 from lingon.text import BOS, EOS, PAD, UNK
-from serving.shortlist import COLUMNS, Shortlist, unite
 
 ORIGIN = Path("models/random/1/shortlist.npz")
 SOURCE_VOCAB, TARGET_VOCAB = 30, 400

@@ -14,15 +14,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from export.graph import WeightFiles
-from export.precisions import build, weight_files
 from lingon.bundle import SHORTLIST, write_bundle
+from lingon.export.graph import WeightFiles
+from lingon.export.precisions import build, weight_files
+from lingon.serving.engine import Engine
+from lingon.serving.job import DecodeJob, Hypothesis, Options
+from lingon.serving.onnx_runner import OnnxRunner, load_runner
+from lingon.serving.scheduler import EngineLimits
+from lingon.serving.shortlist import Shortlist
 from lingon.text import BOS, EOS, UNK
-from serving.engine import Engine
-from serving.job import DecodeJob, Hypothesis, Options
-from serving.onnx_runner import OnnxRunner, load_runner
-from serving.scheduler import EngineLimits
-from serving.shortlist import Shortlist
 from tests.models import VOCAB, manifest_of, random_model, random_pairs, random_sources
 
 PRECISIONS = ["fp32", "int8"]

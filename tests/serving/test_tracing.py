@@ -12,11 +12,11 @@ import grpc
 import numpy as np
 import pytest
 
+from lingon.serving.job import Stamps
+from lingon.serving.runner import Encoded
+from lingon.serving.server import SERVICE
 from lingon.text import EOS
 from lingon.translation.v1 import translation_pb2 as pb
-from serving.job import Stamps
-from serving.runner import Encoded
-from serving.server import SERVICE
 from tests.serving import desk
 from tests.serving.collector import PHASES, UNSET, Collector, collecting, names, values
 from tests.serving.fakes import EchoRunner, running
@@ -140,7 +140,7 @@ async def test_streams_and_scores_and_alignments_have_their_phases(collector: Co
 async def test_a_call_belongs_to_the_trace_of_its_caller(
     collector: Collector, caplog: pytest.LogCaptureFixture, state: str
 ):
-    caplog.set_level(logging.DEBUG, "serving.guard")
+    caplog.set_level(logging.DEBUG, "lingon.serving.guard")
     async with running(traces=True) as server:
         metadata = (("traceparent", TRACEPARENT), ("tracestate", state))
         await server.stub.Translate(pb.TranslateRequest(texts=["Tom"]), metadata=metadata)
@@ -182,7 +182,7 @@ async def test_what_is_not_sampled_is_not_followed(
     variable: str | None,
     metadata: tuple[tuple[str, str], ...],
 ):
-    caplog.set_level(logging.DEBUG, "serving.guard")
+    caplog.set_level(logging.DEBUG, "lingon.serving.guard")
     if variable:
         monkeypatch.setenv("OTEL_TRACES_SAMPLER", variable)
     async with running(traces=True) as server:

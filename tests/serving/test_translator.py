@@ -14,19 +14,19 @@ from hypothesis import strategies as st
 
 from lingon.bundle import Defaults
 from lingon.errors import EmptyText, InvalidRequest, TextTooLong
+from lingon.serving.catalog import Catalog, Entry
+from lingon.serving.engine import Engine
+from lingon.serving.growth import JoinedGrowth, TextGrowth, join
+from lingon.serving.languages import canonical, distance
+from lingon.serving.options import choose
+from lingon.serving.planning import blocks, parts_of
+from lingon.serving.results import generated_spans, source_spans, text_of
+from lingon.serving.scheduler import EngineLimits
+from lingon.serving.splitting import WordTooLong, sentences, split
+from lingon.serving.status import NotServed
+from lingon.serving.translator import Translator
 from lingon.text import normalise
 from lingon.translation.v1 import translation_pb2 as pb
-from serving.catalog import Catalog, Entry
-from serving.engine import Engine
-from serving.growth import JoinedGrowth, TextGrowth, join
-from serving.languages import canonical, distance
-from serving.options import choose
-from serving.planning import blocks, parts_of
-from serving.results import generated_spans, source_spans, text_of
-from serving.scheduler import EngineLimits
-from serving.splitting import WordTooLong, sentences, split
-from serving.status import NotServed
-from serving.translator import Translator
 from tests.serving.fakes import LIMITS, EchoRunner, bundle, manifest, tokenizer
 
 PROSE = st.text(alphabet="abcDE .,;!?…。\"'“”()0123", max_size=120).map(normalise)

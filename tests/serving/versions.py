@@ -17,13 +17,13 @@ from lingon.admin.v1 import admin_pb2 as pb
 from lingon.admin.v1 import admin_pb2_grpc as pb_grpc
 from lingon.bundle import GOLDEN, Bundle, write_bundle
 from lingon.golden import Golden
+from lingon.serving.engine import Engine
+from lingon.serving.golden import prove
+from lingon.serving.observer import Observer
+from lingon.serving.runner import Encoded
+from lingon.serving.scheduler import EngineLimits
+from lingon.serving.translator import Translator
 from lingon.text import EOS
-from serving.engine import Engine
-from serving.golden import prove
-from serving.observer import Observer
-from serving.runner import Encoded
-from serving.scheduler import EngineLimits
-from serving.translator import Translator
 from tests.serving.fakes import EchoRunner, Loader, Running, manifest, running, tokenizer, tokenizer_model
 
 TEXT = "Tom lives in Boston."
@@ -140,7 +140,7 @@ class Administered:
 async def administered(
     runner: EchoRunner | None = None, *, bundles: Iterable[dict[str, Any]] = ({},), **settings: Any
 ) -> AsyncIterator[Administered]:
-    """A server with version 1 of en-de, or other bundles; settings: those of serving.settings."""
+    """A server with version 1 of en-de, or other bundles; settings: those of lingon.serving.settings."""
     earlier = set(threading.enumerate())
     async with (
         running(runner, bundles=tuple(bundles), loader=Versions, admin_port=0, **settings) as server,

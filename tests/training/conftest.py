@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from lingon.text import Tokenizer
+from lingon.training.config import TokenizerSettings
+from lingon.training.corpus import Pair
+from lingon.training.vocabulary import train_tokenizer
 from tests.tiny import write_digit_corpus
-from training.config import TokenizerSettings
-from training.corpus import Pair
-from training.vocabulary import train_tokenizer
 
 
 @pytest.fixture(autouse=True, scope="session")

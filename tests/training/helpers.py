@@ -11,13 +11,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lingon.training.checkpoint import Progress
+from lingon.training.config import Config, ModelSettings, load_config
+from lingon.training.loop import Interrupt, Trainer
+from lingon.training.model import Transformer
+from lingon.training.report import Report
+from lingon.training.start import ready
 from tests.tiny import tiny_config_text
-from training.checkpoint import Progress
-from training.config import Config, ModelSettings, load_config
-from training.loop import Interrupt, Trainer
-from training.model import Transformer
-from training.report import Report
-from training.start import ready
 
 VOCAB = 20
 

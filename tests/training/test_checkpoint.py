@@ -10,14 +10,14 @@ import torch
 
 from lingon.errors import CheckpointError
 from lingon.text import Tokenizer
+from lingon.training import checkpoint as files
+from lingon.training.averaging import average, round_to_half
+from lingon.training.checkpoint import Progress, load_checkpoint, load_weights, save_checkpoint
+from lingon.training.config import TokenizerSettings
+from lingon.training.corpus import Pair
+from lingon.training.model import Transformer
+from lingon.training.vocabulary import train_tokenizer
 from tests.training.helpers import same, write_config
-from training import checkpoint as files
-from training.averaging import average, round_to_half
-from training.checkpoint import Progress, load_checkpoint, load_weights, save_checkpoint
-from training.config import TokenizerSettings
-from training.corpus import Pair
-from training.model import Transformer
-from training.vocabulary import train_tokenizer
 
 
 @pytest.fixture

@@ -10,12 +10,12 @@ import torch
 
 from lingon.errors import CheckpointError, SettingsError
 from lingon.text import Tokenizer
+from lingon.training import checkpoint as files
+from lingon.training.checkpoint import load_checkpoint
+from lingon.training.cli import average, tokenizer
+from lingon.training.cli import train as train_verb
 from tests.tiny import ROOT, tiny_config_text
 from tests.training.helpers import train, write_config
-from training import checkpoint as files
-from training.checkpoint import load_checkpoint
-from training.cli import average, tokenizer
-from training.cli import train as train_verb
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,8 @@ def run(tmp_path_factory: pytest.TempPathFactory, digits: Path) -> Path:
 
 def test_the_verbs_are_declared_without_anything_heavy() -> None:
     program = (
-        "import sys, training.cli; print(sorted({'torch', 'numpy', 'pydantic', 'sentencepiece'} & set(sys.modules)))"
+        "import sys, lingon.training.cli\n"
+        "print(sorted({'torch', 'numpy', 'pydantic', 'sentencepiece'} & set(sys.modules)))"
     )
     command = [sys.executable, "-c", program]
     assert subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout == "[]\n"

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from lingon.errors import SettingsError
+from lingon.training.config import Config, load_config
 from tests.tiny import ROOT, tiny_config_text
-from training.config import Config, load_config
 
 
 def load(folder: Path, text: str = "", overrides: Sequence[str] = ()) -> Config:

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from lingon.errors import CorpusError, SettingsError
-from training.config import Corpus, DataSettings, TokenizerSettings
-from training.corpus import Pair, read_pairs, read_training_text
-from training.vocabulary import train_tokenizer
+from lingon.training.config import Corpus, DataSettings, TokenizerSettings
+from lingon.training.corpus import Pair, read_pairs, read_training_text
+from lingon.training.vocabulary import train_tokenizer
 
 
 def files(folder: Path, source: bytes, target: bytes, suffix: str = "") -> Corpus:

@@ -14,12 +14,12 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from lingon.errors import DeviceError, SettingsError
+from lingon.training import checkpoint as files
+from lingon.training.checkpoint import load_checkpoint
+from lingon.training.distributed import own_device, processes
+from lingon.training.start import shared_out
 from tests.tiny import ROOT, one_thread, train_command
 from tests.training.helpers import log_of, train, weights_of, write_config
-from training import checkpoint as files
-from training.checkpoint import load_checkpoint
-from training.distributed import own_device, processes
-from training.start import shared_out
 
 SETTINGS: dict[str, Any] = {
     "model": {"dropout": 0.2},
@@ -108,7 +108,7 @@ def test_a_device_that_is_not_there_is_one_line(name: str, devices: int, process
 
 JOINED = """
 from torch import distributed
-from training.distributed import processes
+from lingon.training.distributed import processes
 with processes("cpu") as group:
     print(distributed.group.WORLD._get_backend(group.device).options._timeout)
 """

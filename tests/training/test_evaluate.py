@@ -11,9 +11,9 @@ from typer.testing import CliRunner
 from lingon.errors import CorpusError, LingonError, SettingsError
 from lingon.evaluate import evaluate, kind_of
 from lingon.scoring import score
+from lingon.training.evaluation import translate_lines
+from lingon.training.search import SearchSettings, translate
 from tests.training.helpers import train, write_config
-from training.evaluation import translate_lines
-from training.search import SearchSettings, translate
 
 
 @pytest.fixture(scope="module")
@@ -111,7 +111,7 @@ def test_nothing_to_evaluate_is_an_error(run: Path, tmp_path: Path) -> None:
 
 
 def test_search_settings_reach_the_search(run: Path) -> None:
-    from training.checkpoint import load_checkpoint
+    from lingon.training.checkpoint import load_checkpoint
 
     loaded, line = load_checkpoint(run), "1 2 3 4 5 6 7 8"
     ids = [loaded.tokenizer.encode_source(line)]

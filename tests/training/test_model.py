@@ -9,10 +9,9 @@ from torch.nn import functional
 from torch.testing import assert_close
 
 from lingon.text import BOS, FORBIDDEN, PAD
-from tests.training.helpers import VOCAB, tiny_model, tiny_settings
-from training.batches import pad
-from training.config import PRESETS, ModelSettings
-from training.model import (
+from lingon.training.batches import pad
+from lingon.training.config import PRESETS, ModelSettings
+from lingon.training.model import (
     DecoderLayer,
     Dropout,
     Embedding,
@@ -24,6 +23,7 @@ from training.model import (
     sinusoids,
     visible_positions,
 )
+from tests.training.helpers import VOCAB, tiny_model, tiny_settings
 
 SHAPES = [{"norm": norm, "positions": positions} for norm in ("post", "pre") for positions in ("sinusoidal", "learned")]
 

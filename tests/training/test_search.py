@@ -8,9 +8,9 @@ import torch
 
 from lingon.errors import SettingsError
 from lingon.text import BOS, EOS
+from lingon.training.model import Transformer
+from lingon.training.search import Hypothesis, SearchSettings, translate
 from tests.training.helpers import tiny_model
-from training.model import Transformer
-from training.search import Hypothesis, SearchSettings, translate
 
 WORDS = (4, 5, 6)
 SOURCES = [[4, 5, EOS], [6, EOS], [5, 5, 4, 6, EOS], [EOS], [4, 6, 6, 4, 5, 4, EOS]]

@@ -12,15 +12,15 @@ from torch import Tensor
 
 from lingon.errors import CheckpointError, CorpusError, LingonError, SettingsError
 from lingon.text import Tokenizer
+from lingon.training import checkpoint as files
+from lingon.training.checkpoint import load_checkpoint
+from lingon.training.config import TokenizerSettings, TrainingSettings
+from lingon.training.corpus import Pair
+from lingon.training.loop import learning_rate
+from lingon.training.report import Report
+from lingon.training.vocabulary import train_tokenizer
 from tests.tiny import write_digit_corpus
 from tests.training.helpers import log_of, same, train, weights_of, write_config
-from training import checkpoint as files
-from training.checkpoint import load_checkpoint
-from training.config import TokenizerSettings, TrainingSettings
-from training.corpus import Pair
-from training.loop import learning_rate
-from training.report import Report
-from training.vocabulary import train_tokenizer
 
 
 def short(**values: Any) -> dict[str, Any]:
@@ -101,7 +101,7 @@ def test_accumulated_batches_teach_as_one_great_batch(corpus: Path) -> None:
 
 
 def _plan(config: Any, pairs: list[Pair], tokenizer: Tokenizer) -> list[Any]:
-    from training.batches import encode_pairs, plan_batches
+    from lingon.training.batches import encode_pairs, plan_batches
 
     return plan_batches(encode_pairs(pairs, tokenizer).lengths(), config.training.batch_tokens, (1, 0))
 

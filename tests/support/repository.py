@@ -1,0 +1,9 @@
+"""Where the repository lies, and the folders that hold its product code."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("lingon", "training", "export", "serving", "bench")
+"""Folders of product code. The last four are installed as subpackages of `lingon`, which links to them."""
