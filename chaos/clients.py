@@ -18,7 +18,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from chaos.history import CANCELLED, DEADLINE_EXCEEDED, OK, Fate, History, TextFate
 from lingon.bench.serve.arrivals import arrivals
-from lingon.serving.pulse import Pulse
+from lingon.serving.system.event_loop import Pulse
 from lingon.translation.v1 import translation_pb2 as pb
 from lingon.translation.v1 import translation_pb2_grpc as pb_grpc
 

@@ -13,16 +13,16 @@ from typing import Any, TypeVar
 
 from lingon.bundle import MANIFEST, Bundle, Manifest, open_bundle, open_version, versions
 from lingon.errors import ChangeRefused, ChangeUnderWay, Draining, InvalidRequest, LingonError, RequestError
-from lingon.serving.aside import aside
 from lingon.serving.catalog import Catalog, Entry
 from lingon.serving.fleet import Fleet
 from lingon.serving.languages import canonical
 from lingon.serving.logs import event, fault
-from lingon.serving.memory import free
 from lingon.serving.metrics import Metrics
 from lingon.serving.onnx_runner import NotLoaded
 from lingon.serving.service import Served
 from lingon.serving.status import NotServed
+from lingon.serving.system.memory import free
+from lingon.serving.system.threads import aside
 
 MOST_PATH = 4096  # characters
 LONG = 120.0  # seconds of loading after which whoever looks on wants to hear that it goes on

@@ -10,8 +10,6 @@ from pathlib import Path
 from lingon.bundle import PASSED, Bundle, is_bundle, open_bundle
 from lingon.errors import BundleError, SettingsError
 from lingon.serving import fit
-from lingon.serving.aside import gently
-from lingon.serving.cores import engines_by_default, threads_for
 from lingon.serving.device import Choice, choose
 from lingon.serving.engine import Engine
 from lingon.serving.faults import Faults, FaultyRunner
@@ -20,6 +18,8 @@ from lingon.serving.logs import event
 from lingon.serving.observer import Observer
 from lingon.serving.onnx_runner import CPU, load_runner
 from lingon.serving.scheduler import EngineLimits
+from lingon.serving.system.cpu import engines_by_default, threads_for
+from lingon.serving.system.threads import gently
 from lingon.serving.translator import Translator
 
 logger = logging.getLogger(__name__)

@@ -17,13 +17,13 @@ from lingon import bundle as names
 from lingon.bundle import Bundle, Limits, Manifest
 from lingon.errors import BundleError, DeviceError
 from lingon.serving import cuda
-from lingon.serving.aside import gently
 from lingon.serving.company import Company, Shared
 from lingon.serving.job import Scored
 from lingon.serving.onnx_buffers import OnnxBuffers
 from lingon.serving.onnx_shortlist import ShortlistBuffers, ShortlistGraphs
 from lingon.serving.runner import Encoded
 from lingon.serving.shortlist import Shortlist
+from lingon.serving.system.threads import gently
 from lingon.text import BOS, EOS, PAD
 
 CPU, CUDA = "CPUExecutionProvider", cuda.PROVIDER

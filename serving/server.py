@@ -20,7 +20,6 @@ from grpc_reflection.v1alpha import reflection
 
 from lingon.bundle import Bundle
 from lingon.serving.admin import open_admin
-from lingon.serving.aside import aside
 from lingon.serving.catalog import Catalog, Entry
 from lingon.serving.changes import Changes
 from lingon.serving.doors import Locks, allow_many_files, bind, grpc_server
@@ -32,12 +31,13 @@ from lingon.serving.guard import Guard, Shield
 from lingon.serving.health import Health
 from lingon.serving.loading import bundles, load_translator
 from lingon.serving.logs import event, unexpected
-from lingon.serving.memory import keep_little
 from lingon.serving.metrics import Metrics
-from lingon.serving.pulse import Pulse
 from lingon.serving.service import Served, TranslationService
 from lingon.serving.settings import Settings
 from lingon.serving.supervisor import Supervisor
+from lingon.serving.system.event_loop import Pulse
+from lingon.serving.system.memory import keep_little
+from lingon.serving.system.threads import aside
 from lingon.serving.tracing import open_tracer
 from lingon.serving.translator import Translator
 from lingon.translation.v1 import translation_pb2 as pb

@@ -7,11 +7,11 @@ import logging
 import time
 from collections import deque
 
-from lingon.serving.aside import aside
 from lingon.serving.catalog import Entry
 from lingon.serving.engine import Engine
 from lingon.serving.logs import event, fault
 from lingon.serving.service import Served
+from lingon.serving.system.threads import aside
 
 MINUTE = 60.0
 LOOK = 0.1  # seconds between two looks at an engine that ends

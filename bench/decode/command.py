@@ -24,7 +24,7 @@ from lingon.bench.works.drawing import Shape
 from lingon.bench.works.shipped import shipped_works
 from lingon.bench.works.work import Work
 from lingon.errors import SettingsError
-from lingon.serving.cores import usable_cores
+from lingon.serving.system.cpu import usable_cores
 
 WORKS = ("base", "shipped")
 TINY = Shape(layers=2, dim=64, heads=2, ffn=128, vocab=400)

@@ -14,7 +14,7 @@ import lingon.bench.peers
 from lingon.bench.peers.contestant import Cell, Setting
 from lingon.bundle import MANIFEST, WEIGHTS, Bundle
 from lingon.errors import SettingsError
-from lingon.serving.cores import engines_by_default, threads_for
+from lingon.serving.system.cpu import engines_by_default, threads_for
 
 OURS = "lingon"
 RIVAL = "ctranslate2"

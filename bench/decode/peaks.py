@@ -24,7 +24,7 @@ from onnx import TensorProto, helper
 
 from lingon.bench.decode.floor import Peaks
 from lingon.errors import LingonError
-from lingon.serving.cores import usable_cores
+from lingon.serving.system.cpu import usable_cores
 
 SHAPES = ((512, 512, 2048), (1024, 1024, 1024), (1024, 2048, 2048))  # rows, inner, columns
 ARRAY_BYTES = 512 * 1024 * 1024

@@ -32,7 +32,7 @@ def train(
     from lingon.bench.record import save
     from lingon.bench.train.run import Rounds, contestants, measure, multiplies_bf16, table
     from lingon.bench.train.text import settings
-    from lingon.serving.cores import usable_cores
+    from lingon.serving.system.cpu import usable_cores
 
     console, loaded = Console(), settings(config, tokenizer, data)
     wanted = contestants(loaded, multiplies_bf16(Path("/proc/cpuinfo").read_text(encoding="utf-8")))

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from lingon.serving import aside
-from lingon.serving.aside import NICE, gently
 from lingon.serving.loading import load_translator
 from lingon.serving.scheduler import EngineLimits
+from lingon.serving.system import threads as aside
+from lingon.serving.system.threads import NICE, gently
 from tests.company.shipped import bundle
 from tests.serving.desk import eventually
 

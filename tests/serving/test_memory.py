@@ -10,12 +10,12 @@ import weakref
 
 import pytest
 
-from lingon.serving.memory import free
+from lingon.serving.system.memory import free
 
 RESIDENT = """
 import threading
 from pathlib import Path
-from lingon.serving.memory import free, keep_little
+from lingon.serving.system.memory import free, keep_little
 
 def resident():
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
@@ -73,7 +73,7 @@ def test_what_is_held_in_a_cycle_is_freed_before_memory_is_given_back():
 
 ARENAS = """
 import ctypes, threading
-from lingon.serving.memory import keep_little
+from lingon.serving.system.memory import keep_little
 
 keep_little()
 together = threading.Barrier(8)

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from lingon.errors import SettingsError
-from lingon.serving.cores import engines_by_default, granted_cores, threads_for, usable_cores
 from lingon.serving.settings import load
+from lingon.serving.system.cpu import engines_by_default, granted_cores, threads_for, usable_cores
 
 
 def toml(folder: Path, text: str) -> Path:
