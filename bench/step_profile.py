@@ -26,12 +26,12 @@ from rich.console import Console
 from rich.table import Table
 
 from lingon.bundle import Bundle, open_bundle
-from lingon.serving.company import Company, Shared
-from lingon.serving.device import choose
 from lingon.serving.dispatcher import Dispatcher
 from lingon.serving.job import DecodeJob, Options
 from lingon.serving.metrics import Metrics
-from lingon.serving.onnx_runner import OnnxRunner, load_runner
+from lingon.serving.runtime.device import choose
+from lingon.serving.runtime.onnx_runner import OnnxRunner, load_runner
+from lingon.serving.runtime.sessions import Company, Shared
 from lingon.serving.scheduler import EngineLimits
 from lingon.serving.worker import Worker
 from lingon.text import Tokenizer, normalise
@@ -94,7 +94,7 @@ class TimedRunner:
         return getattr(self._runner, name)
 
     def open(self, *sizes: int, **options: bool) -> Any:
-        """See lingon.serving.runner.Runner."""
+        """See lingon.serving.runtime.runner.Runner."""
         return Timed(
             self._runner.open(*sizes, **options), self._clock, step="buffers", copy_rows="copies", move="copies"
         )

@@ -15,7 +15,7 @@ from lingon.errors import ParityError, RequestError
 from lingon.export.decode import decode_all
 from lingon.serving.engine import Engine
 from lingon.serving.job import Hypothesis, Options
-from lingon.serving.runner import Runner
+from lingon.serving.runtime.runner import Runner
 from lingon.serving.scheduler import EngineLimits, width_for
 from lingon.text import BOS, EOS, UNK, Tokenizer
 from lingon.training.batches import pad

@@ -17,8 +17,9 @@ from lingon.export.proof import Proof
 from lingon.export.settings import ExportSettings, Texts
 from lingon.export.shortlist import build_shortlist, measure_coverage
 from lingon.publishing import lay_down, publishing
-from lingon.serving import cuda, fit
-from lingon.serving.onnx_runner import CPU, CUDA, OnnxRunner, load_runner
+from lingon.serving.runtime import cuda
+from lingon.serving.runtime import validation as fit
+from lingon.serving.runtime.onnx_runner import CPU, CUDA, OnnxRunner, load_runner
 from lingon.training.batches import fitting
 from lingon.training.checkpoint import Checkpoint
 from lingon.training.corpus import Pair

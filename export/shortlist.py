@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from lingon.errors import CorpusError, SettingsError
 from lingon.export.lexicon import Lexicon, LexiconSettings, learn_lexicon
-from lingon.serving.shortlist import Shortlist
+from lingon.serving.runtime.shortlist import Shortlist
 from lingon.text import EOS, FORBIDDEN, UNK, Tokenizer
 from lingon.training.corpus import Pair
 

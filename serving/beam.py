@@ -10,7 +10,7 @@ import numpy as np
 
 from lingon.serving.job import DecodeJob, Hypothesis
 from lingon.serving.lane import Ended, Lane, hypothesis, last_step
-from lingon.serving.runner import Buffers
+from lingon.serving.runtime.runner import Buffers
 from lingon.serving.search import Ranked, Survivors, assign_rows, rank, survive
 from lingon.text import BOS, EOS
 

@@ -18,7 +18,7 @@ from lingon.serving.fleet import Fleet
 from lingon.serving.languages import canonical
 from lingon.serving.logs import event, fault
 from lingon.serving.metrics import Metrics
-from lingon.serving.onnx_runner import NotLoaded
+from lingon.serving.runtime.onnx_runner import NotLoaded
 from lingon.serving.service import Served
 from lingon.serving.status import NotServed
 from lingon.serving.system.memory import free

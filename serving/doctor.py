@@ -12,7 +12,7 @@ from typing import Any
 
 from lingon.bundle import PASSED, is_bundle, open_bundle
 from lingon.errors import BundleError
-from lingon.serving import cuda
+from lingon.serving.runtime import cuda
 from lingon.serving.system.cpu import granted_cores, usable_cores
 
 VERSIONS = ("lingon", "grpcio", "protobuf", "numpy", "onnxruntime", "onnxruntime-gpu", "sentencepiece", "torch")

@@ -12,7 +12,7 @@ from lingon.errors import Cancelled, EngineLost, RequestError
 from lingon.serving.dispatcher import Dispatcher
 from lingon.serving.job import Job
 from lingon.serving.observer import Observer, Silent
-from lingon.serving.runner import Runner
+from lingon.serving.runtime.runner import Runner
 from lingon.serving.scheduler import EngineLimits, width_for
 from lingon.serving.worker import LOST, Worker
 from lingon.text import EOS

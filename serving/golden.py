@@ -12,7 +12,7 @@ from lingon.errors import BundleError
 from lingon.golden import Golden
 from lingon.serving.engine import Engine
 from lingon.serving.logs import event
-from lingon.serving.runner import Runner
+from lingon.serving.runtime.runner import Runner
 from lingon.serving.scheduler import EngineLimits
 from lingon.serving.translator import Translator
 from lingon.translation.v1 import translation_pb2 as pb

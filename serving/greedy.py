@@ -8,7 +8,7 @@ import numpy as np
 
 from lingon.serving.job import DecodeJob
 from lingon.serving.lane import Ended, Lane, hypothesis, last_step
-from lingon.serving.runner import Buffers
+from lingon.serving.runtime.runner import Buffers
 from lingon.serving.search import draw, log_prob
 from lingon.text import BOS, EOS
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from lingon.errors import EngineFault, RequestError
 from lingon.serving.job import DecodeJob, Hypothesis
-from lingon.serving.runner import Buffers, Encoded
+from lingon.serving.runtime.runner import Buffers, Encoded
 
 Ended = tuple[DecodeJob, tuple[Hypothesis, ...] | RequestError]
 
@@ -58,7 +58,8 @@ class Lane(ABC, Generic[Seated]):
         return len(self._sentences) * self.beam_size
 
     def admit(self, job: DecodeJob, encoded: Encoded, index: int, piece_ids: np.ndarray | None = None) -> None:
-        """Put sentence `index` of an encoder's batch into a free slot; see `lingon.serving.runner.Buffers.place`."""
+        """Put sentence `index` of an encoder's batch into a free slot; see
+        `lingon.serving.runtime.runner.Buffers.place`."""
         if self._free:
             slot = self._free.pop()
         else:

@@ -9,14 +9,14 @@ from pathlib import Path
 
 from lingon.bundle import PASSED, Bundle, is_bundle, open_bundle
 from lingon.errors import BundleError, SettingsError
-from lingon.serving import fit
-from lingon.serving.device import Choice, choose
 from lingon.serving.engine import Engine
-from lingon.serving.faults import Faults, FaultyRunner
 from lingon.serving.golden import prove
 from lingon.serving.logs import event
 from lingon.serving.observer import Observer
-from lingon.serving.onnx_runner import CPU, load_runner
+from lingon.serving.runtime import validation as fit
+from lingon.serving.runtime.device import Choice, choose
+from lingon.serving.runtime.failpoints import Faults, FaultyRunner
+from lingon.serving.runtime.onnx_runner import CPU, load_runner
 from lingon.serving.scheduler import EngineLimits
 from lingon.serving.system.cpu import engines_by_default, threads_for
 from lingon.serving.system.threads import gently

@@ -11,7 +11,7 @@ from lingon.serving.job import DecodeJob, Job, ScoreJob
 
 ROUND = 4  # turns from one admission to the next while a batch runs, see `joins`
 SMALL = 8  # rows of a batch that everybody joins at once
-NARROWEST = 32  # source tokens; a multiple of 4 keeps sums independent of padding, see serving/onnx_runner.py
+NARROWEST = 32  # source tokens; a multiple of 4 keeps sums independent of padding, see serving/runtime/onnx_runner.py
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

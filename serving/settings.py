@@ -72,7 +72,7 @@ class Settings(BaseModel):
     admin_host: str = "127.0.0.1"
     admin_port: Port | None = None  # where models are loaded, swapped and unloaded; without it nowhere
     traces: bool = False  # OpenTelemetry, sent where OTEL_EXPORTER_OTLP_ENDPOINT says
-    failpoints: str = ""  # what goes wrong on purpose, see serving/faults.py; refused unless testing
+    failpoints: str = ""  # what goes wrong on purpose, see serving/runtime/failpoints.py; refused unless testing
     testing: bool = False  # nobody relies on this server
     reflection: bool = True
     log_format: Literal["console", "json"] = "console"

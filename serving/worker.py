@@ -20,7 +20,7 @@ from lingon.serving.greedy import GreedyLane
 from lingon.serving.job import DecodeJob, Hypothesis, Job, ScoreJob
 from lingon.serving.lane import Lane
 from lingon.serving.observer import Observer
-from lingon.serving.runner import Runner
+from lingon.serving.runtime.runner import Runner
 from lingon.serving.scheduler import EngineLimits, encoder_batches, width_for
 from lingon.text import PAD
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from lingon.serving import cuda
+from lingon.serving.runtime import cuda
 from tests.scale import FULL
 
 # No time limit for an example: what a busy machine does says nothing of it. And the same examples every time: new ones

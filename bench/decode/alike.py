@@ -14,7 +14,7 @@ from lingon.bench.decode.rows import Row
 from lingon.bench.peers.agreement import compare
 from lingon.bench.peers.contestant import Cell
 from lingon.bundle import Bundle
-from lingon.serving.onnx_runner import OnnxRunner, load_runner
+from lingon.serving.runtime.onnx_runner import OnnxRunner, load_runner
 
 
 class Alike:

@@ -13,7 +13,7 @@ from lingon.bundle import Bundle, open_bundle
 from lingon.errors import RequestError
 from lingon.serving.engine import Engine
 from lingon.serving.job import DecodeJob, Hypothesis, Options
-from lingon.serving.onnx_runner import OnnxRunner, load_runner
+from lingon.serving.runtime.onnx_runner import OnnxRunner, load_runner
 from lingon.serving.scheduler import EngineLimits
 
 Outcome = tuple[Hypothesis, ...] | RequestError

@@ -11,7 +11,7 @@ import numpy as np
 
 from lingon.bench.peers.batches import batches, limit
 from lingon.bench.peers.contestant import Cell
-from lingon.serving.onnx_runner import OnnxRunner
+from lingon.serving.runtime.onnx_runner import OnnxRunner
 from lingon.text import EOS, PAD
 
 TIE = 1e-3
@@ -73,7 +73,7 @@ def compare(
 ) -> Agreement:
     """Compare hypotheses, token ids without begin and end token; what differs is scored by our scorer, in fp32.
 
-    runner: of a bundle's fp32 graphs, from lingon.serving.onnx_runner.load_runner
+    runner: of a bundle's fp32 graphs, from lingon.serving.runtime.onnx_runner.load_runner
     size: sentences of a batch of theirs, if not cell.batch: where several workers share it, it is less
     """
     limits = {

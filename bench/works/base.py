@@ -19,7 +19,7 @@ from lingon.bundle import Alignment, Defaults, Limits, Manifest, Precision, is_b
 from lingon.export.graph import WeightFiles
 from lingon.export.precisions import KINDS, build, weight_files
 from lingon.export.transformer import states
-from lingon.serving.shortlist import Shortlist
+from lingon.serving.runtime.shortlist import Shortlist
 from lingon.text import BOS, EOS, PAD, UNK
 from lingon.training.model import Transformer
 

@@ -24,8 +24,8 @@ from lingon.bundle import Bundle, write_bundle
 from lingon.errors import BundleError, SettingsError
 from lingon.export.graph import WeightFiles
 from lingon.export.precisions import build, weight_files
-from lingon.serving.onnx_runner import OnnxRunner, load_runner
-from lingon.serving.shortlist import Shortlist
+from lingon.serving.runtime.onnx_runner import OnnxRunner, load_runner
+from lingon.serving.runtime.shortlist import Shortlist
 from lingon.text import BOS, EOS, PAD, UNK
 from lingon.training.batches import pad
 from lingon.training.model import FORBIDDEN_LOGIT, Transformer

@@ -21,7 +21,7 @@ from lingon.export.decode import decode_all
 from lingon.lines import read_parallel
 from lingon.serving.engine import Engine
 from lingon.serving.job import Options
-from lingon.serving.onnx_runner import OnnxRunner, load_runner
+from lingon.serving.runtime.onnx_runner import OnnxRunner, load_runner
 from lingon.serving.scheduler import EngineLimits
 from lingon.text import EOS
 from lingon.training.config import TokenizerSettings

@@ -15,10 +15,10 @@ from typing import Any
 from lingon.bundle import Bundle, open_bundle
 from lingon.errors import RequestError
 from lingon.serving.engine import Engine
-from lingon.serving.faults import Faults, FaultyRunner
 from lingon.serving.job import DecodeJob, Options, Sampling, ScoreJob
-from lingon.serving.onnx_runner import OnnxRunner, load_runner
-from lingon.serving.runner import Runner
+from lingon.serving.runtime.failpoints import Faults, FaultyRunner
+from lingon.serving.runtime.onnx_runner import OnnxRunner, load_runner
+from lingon.serving.runtime.runner import Runner
 from lingon.serving.scheduler import EngineLimits
 from lingon.text import EOS, Tokenizer, normalise
 from tests.scale import scaled

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lingon.serving.faults import Faults
+from lingon.serving.runtime.failpoints import Faults
 from tests.company import shipped
 from tests.scale import scaled
 

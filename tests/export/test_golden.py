@@ -26,7 +26,7 @@ from lingon.export.settings import ExportSettings, Texts
 from lingon.golden import MOST, MOST_BYTES, Golden
 from lingon.serving.loading import load_translator
 from lingon.serving.local import LocalTranslator
-from lingon.serving.onnx_runner import CPU, load_runner
+from lingon.serving.runtime.onnx_runner import CPU, load_runner
 from lingon.serving.scheduler import EngineLimits
 from lingon.serving.server import Server
 from lingon.serving.settings import Settings

@@ -13,7 +13,7 @@ from lingon.export.shortlist import (
     measure_coverage,
 )
 from lingon.lines import read_parallel
-from lingon.serving.shortlist import Shortlist
+from lingon.serving.runtime.shortlist import Shortlist
 from lingon.text import EOS, FORBIDDEN, UNK, Tokenizer, normalise
 from lingon.training.config import TokenizerSettings
 from lingon.training.corpus import Pair

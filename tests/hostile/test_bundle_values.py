@@ -14,7 +14,7 @@ import onnx
 import pytest
 
 from lingon.bundle import MANIFEST, SHORTLIST
-from lingon.serving.shortlist import MOST_BYTES, Shortlist
+from lingon.serving.runtime.shortlist import MOST_BYTES, Shortlist
 from tests.company.shipped import bundle
 from tests.hostile import forge
 from tests.serving.fakes import tokenizer_model

@@ -15,7 +15,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from lingon.bundle import SHORTLIST, WEIGHTS
-from lingon.serving.shortlist import Shortlist
+from lingon.serving.runtime.shortlist import Shortlist
 from tests.company.shipped import bundle
 from tests.support.repository import PACKAGES
 

@@ -11,7 +11,7 @@ from typing import Any
 from lingon.serving.engine import Engine
 from lingon.serving.job import DecodeJob, Options
 from lingon.serving.observer import Silent
-from lingon.serving.runner import Runner
+from lingon.serving.runtime.runner import Runner
 from lingon.serving.scheduler import EngineLimits
 
 

@@ -23,11 +23,11 @@ from lingon.serving.dispatcher import Dispatcher
 from lingon.serving.engine import Engine
 from lingon.serving.job import Scored
 from lingon.serving.observer import Observer
-from lingon.serving.runner import Encoded, Step
+from lingon.serving.runtime.runner import Encoded, Step
+from lingon.serving.runtime.shortlist import Shortlist
 from lingon.serving.scheduler import EngineLimits
 from lingon.serving.server import Server
 from lingon.serving.settings import Settings
-from lingon.serving.shortlist import Shortlist
 from lingon.serving.translator import Translator
 from lingon.text import BOS, EOS, PAD, UNK, Tokenizer
 from lingon.translation.v1 import translation_pb2 as pb
@@ -104,7 +104,7 @@ def everything() -> Shortlist:
 
 
 class EchoRunner:
-    """Says the source, token by token, then ends; see lingon.serving.runner.Runner.
+    """Says the source, token by token, then ends; see lingon.serving.runtime.runner.Runner.
 
     gate: the decoder waits for it before every step
     delay: seconds of a step

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from lingon.serving.company import MOMENT, Company, Shared
+from lingon.serving.runtime.sessions import MOMENT, Company, Shared
 
 
 class Clock:

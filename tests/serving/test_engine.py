@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from lingon.serving.job import Options, Sampling, Scored, ScoreJob
-from lingon.serving.runner import Runner
+from lingon.serving.runtime.runner import Runner
 from lingon.serving.worker import SPARE_LANES
 from lingon.text import EOS
 from lingon.training.search import SearchSettings, translate

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lingon.serving.onnx_runner import OnnxBuffers, OnnxRunner
-from lingon.serving.runner import Encoded, Step
+from lingon.serving.runtime.onnx_runner import OnnxBuffers, OnnxRunner
+from lingon.serving.runtime.runner import Encoded, Step
 from lingon.text import BOS, PAD
 from tests.models import VOCAB, random_runner, random_sources
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lingon.errors import BundleError
-from lingon.serving.shortlist import COLUMNS, Shortlist, unite
+from lingon.serving.runtime.shortlist import COLUMNS, Shortlist, unite
 from lingon.text import BOS, EOS, PAD, UNK
 
 ORIGIN = Path("models/random/1/shortlist.npz")

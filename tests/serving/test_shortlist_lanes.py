@@ -19,9 +19,9 @@ from lingon.export.graph import WeightFiles
 from lingon.export.precisions import build, weight_files
 from lingon.serving.engine import Engine
 from lingon.serving.job import DecodeJob, Hypothesis, Options
-from lingon.serving.onnx_runner import OnnxRunner, load_runner
+from lingon.serving.runtime.onnx_runner import OnnxRunner, load_runner
+from lingon.serving.runtime.shortlist import Shortlist
 from lingon.serving.scheduler import EngineLimits
-from lingon.serving.shortlist import Shortlist
 from lingon.text import BOS, EOS, UNK
 from tests.models import VOCAB, manifest_of, random_model, random_pairs, random_sources
 

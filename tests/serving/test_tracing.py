@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from lingon.serving.job import Stamps
-from lingon.serving.runner import Encoded
+from lingon.serving.runtime.runner import Encoded
 from lingon.serving.server import SERVICE
 from lingon.text import EOS
 from lingon.translation.v1 import translation_pb2 as pb

@@ -20,7 +20,7 @@ from lingon.golden import Golden
 from lingon.serving.engine import Engine
 from lingon.serving.golden import prove
 from lingon.serving.observer import Observer
-from lingon.serving.runner import Encoded
+from lingon.serving.runtime.runner import Encoded
 from lingon.serving.scheduler import EngineLimits
 from lingon.serving.translator import Translator
 from lingon.text import EOS

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 from lingon.bundle import Bundle
 from lingon.errors import DeviceError
-from lingon.serving import cuda
-from lingon.serving.onnx_runner import CPU, CUDA
+from lingon.serving.runtime import cuda
+from lingon.serving.runtime.onnx_runner import CPU, CUDA
 
 PREFERRED = {CPU: ("int8", "fp32"), CUDA: ("fp16",)}
 

@@ -23,8 +23,8 @@ import numpy as np
 from lingon.bundle import Limits
 from lingon.errors import LingonError, SettingsError
 from lingon.serving.job import Scored
-from lingon.serving.runner import Buffers, Encoded, Runner, Step
-from lingon.serving.shortlist import Shortlist
+from lingon.serving.runtime.runner import Buffers, Encoded, Runner, Step
+from lingon.serving.runtime.shortlist import Shortlist
 
 ACTIONS = {
     "load": ("raise", "sleep", "hang"),
@@ -114,7 +114,7 @@ def _parsed(rule: str) -> Failpoint:
 
 
 class FaultyRunner:
-    """A runner with failpoints; see lingon.serving.runner.Runner."""
+    """A runner with failpoints; see lingon.serving.runtime.runner.Runner."""
 
     def __init__(self, runner: Runner, faults: Faults) -> None:
         self._runner, self._faults = runner, faults
@@ -149,7 +149,7 @@ class FaultyRunner:
 
 
 class FaultyBuffers:
-    """Buffers with failpoints; see lingon.serving.runner.Buffers."""
+    """Buffers with failpoints; see lingon.serving.runtime.runner.Buffers."""
 
     def __init__(self, buffers: Buffers, faults: Faults) -> None:
         self._buffers, self._faults = buffers, faults

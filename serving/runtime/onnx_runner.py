@@ -16,13 +16,13 @@ import onnxruntime as ort
 from lingon import bundle as names
 from lingon.bundle import Bundle, Limits, Manifest
 from lingon.errors import BundleError, DeviceError
-from lingon.serving import cuda
-from lingon.serving.company import Company, Shared
 from lingon.serving.job import Scored
-from lingon.serving.onnx_buffers import OnnxBuffers
-from lingon.serving.onnx_shortlist import ShortlistBuffers, ShortlistGraphs
-from lingon.serving.runner import Encoded
-from lingon.serving.shortlist import Shortlist
+from lingon.serving.runtime import cuda
+from lingon.serving.runtime.onnx_shortlist import ShortlistBuffers, ShortlistGraphs
+from lingon.serving.runtime.onnx_state import OnnxBuffers
+from lingon.serving.runtime.runner import Encoded
+from lingon.serving.runtime.sessions import Company, Shared
+from lingon.serving.runtime.shortlist import Shortlist
 from lingon.serving.system.threads import gently
 from lingon.text import BOS, EOS, PAD
 
@@ -77,7 +77,7 @@ def load_runner(
 
 @dataclass(slots=True)
 class OnnxRunner:
-    """See lingon.serving.runner.Runner."""
+    """See lingon.serving.runtime.runner.Runner."""
 
     manifest: Manifest
     encoder: Shared[ort.InferenceSession]

@@ -10,10 +10,10 @@ import onnxruntime as ort
 
 from lingon import bundle as names
 from lingon.bundle import Manifest
-from lingon.serving.company import Shared
-from lingon.serving.onnx_buffers import Bound, OnnxBuffers
-from lingon.serving.runner import Encoded, Step
-from lingon.serving.shortlist import Shortlist, unite
+from lingon.serving.runtime.onnx_state import Bound, OnnxBuffers
+from lingon.serving.runtime.runner import Encoded, Step
+from lingon.serving.runtime.sessions import Shared
+from lingon.serving.runtime.shortlist import Shortlist, unite
 
 
 @dataclass(frozen=True, slots=True)

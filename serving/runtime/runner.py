@@ -1,6 +1,6 @@
 """The seam between deciding and computing: what the engine asks of whatever runs the graphs.
 
-`lingon.serving.onnx_runner` answers it with ONNX Runtime; tests answer it with a few lines of NumPy.
+`lingon.serving.runtime.onnx_runner` answers it with ONNX Runtime; tests answer it with a few lines of NumPy.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 
 from lingon.bundle import Limits
 from lingon.serving.job import Scored
-from lingon.serving.shortlist import Shortlist
+from lingon.serving.runtime.shortlist import Shortlist
 
 Encoded = dict[str, np.ndarray]
 """What the encoder says of a batch: memory and first recurrent states by name, (batch, ...) each."""

@@ -17,9 +17,9 @@ import onnxruntime as ort
 from lingon import bundle as names
 from lingon.bundle import MANIFEST, Bundle, Manifest
 from lingon.errors import BundleError
-from lingon.serving.onnx_runner import NotLoaded, OnnxRunner
-from lingon.serving.onnx_shortlist import ShortlistGraphs
-from lingon.serving.runner import Encoded
+from lingon.serving.runtime.onnx_runner import NotLoaded, OnnxRunner
+from lingon.serving.runtime.onnx_shortlist import ShortlistGraphs
+from lingon.serving.runtime.runner import Encoded
 from lingon.serving.scheduler import width_for
 from lingon.text import Tokenizer
 

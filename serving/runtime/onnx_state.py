@@ -10,8 +10,8 @@ import onnxruntime as ort
 
 from lingon import bundle as names
 from lingon.bundle import Manifest
-from lingon.serving.company import Shared
-from lingon.serving.runner import Encoded, Step
+from lingon.serving.runtime.runner import Encoded, Step
+from lingon.serving.runtime.sessions import Shared
 
 Bound = tuple[ort.IOBinding | None, Step]
 _TYPES = {
@@ -24,7 +24,7 @@ _TYPES = {
 
 
 class OnnxBuffers:
-    """See lingon.serving.runner.Buffers. All states lie in NumPy arrays.
+    """See lingon.serving.runtime.runner.Buffers. All states lie in NumPy arrays.
 
     On the CPU the graph reads and grows them in place: a binding is made once for every number of sentences, as the
     first n slots are the beginning of each array. On CUDA every step carries them to the card and back, which is
