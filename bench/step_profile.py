@@ -26,8 +26,8 @@ from rich.console import Console
 from rich.table import Table
 
 from lingon.bundle import Bundle, open_bundle
+from lingon.serving.decoding.job import DecodeJob, Options
 from lingon.serving.dispatcher import Dispatcher
-from lingon.serving.job import DecodeJob, Options
 from lingon.serving.metrics import Metrics
 from lingon.serving.runtime.device import choose
 from lingon.serving.runtime.onnx_runner import OnnxRunner, load_runner

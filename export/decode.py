@@ -6,8 +6,8 @@ import queue
 from collections.abc import Callable, Iterable
 
 from lingon.errors import QueueFull, RequestError
+from lingon.serving.decoding.job import DecodeJob, Hypothesis, Options
 from lingon.serving.engine import Engine
-from lingon.serving.job import DecodeJob, Hypothesis, Options
 
 Outcome = tuple[Hypothesis, ...] | RequestError
 

@@ -13,8 +13,8 @@ import torch
 from lingon.bundle import Limits
 from lingon.errors import ParityError, RequestError
 from lingon.export.decode import decode_all
+from lingon.serving.decoding.job import Hypothesis, Options
 from lingon.serving.engine import Engine
-from lingon.serving.job import Hypothesis, Options
 from lingon.serving.runtime.runner import Runner
 from lingon.serving.scheduler import EngineLimits, width_for
 from lingon.text import BOS, EOS, UNK, Tokenizer

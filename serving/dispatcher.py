@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from lingon.errors import Cancelled, Draining, EngineLost, Expired, NotBegun, QueueFull, RequestError, WontFinish
-from lingon.serving.job import DecodeJob, Job, ScoreJob
+from lingon.serving.decoding.job import DecodeJob, Job, ScoreJob
 from lingon.serving.observer import Observer
 from lingon.serving.pace import Pace
 from lingon.serving.scheduler import EngineLimits, Queue, cost_of, fair_share, joins, rows_of

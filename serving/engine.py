@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from lingon.errors import Cancelled, EngineLost, RequestError
+from lingon.serving.decoding.job import Job
 from lingon.serving.dispatcher import Dispatcher
-from lingon.serving.job import Job
 from lingon.serving.observer import Observer, Silent
 from lingon.serving.runtime.runner import Runner
 from lingon.serving.scheduler import EngineLimits, width_for

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from lingon.bundle import Manifest
 from lingon.errors import InvalidRequest, Unsupported
-from lingon.serving.job import Options, Sampling
+from lingon.serving.decoding.job import Options, Sampling
 from lingon.translation.v1 import translation_pb2 as pb
 
 MAX_LENGTH_PENALTY = 10.0

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from lingon.errors import RequestError
+from lingon.serving.decoding.job import Hypothesis, Scored
 from lingon.serving.growth import join
-from lingon.serving.job import Hypothesis, Scored
 from lingon.serving.options import Chosen
 from lingon.serving.planning import PairPlan, TextPlan
 from lingon.serving.status import to_status

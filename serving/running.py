@@ -8,9 +8,9 @@ from functools import partial
 
 from lingon.bundle import Limits
 from lingon.errors import EngineFault
+from lingon.serving.decoding.job import Hypothesis, Job, Scored
 from lingon.serving.flight import Asked, Flight
 from lingon.serving.growth import JoinedGrowth
-from lingon.serving.job import Hypothesis, Job, Scored
 from lingon.serving.options import Chosen
 from lingon.serving.planning import TextPlan, max_output
 from lingon.serving.results import PartFound, refused, text_of, translated

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from lingon.errors import QueueFull, SettingsError
+from lingon.serving.decoding.job import DecodeJob, Job, ScoreJob
 from lingon.serving.fairness import Turns
-from lingon.serving.job import DecodeJob, Job, ScoreJob
 
 ROUND = 4  # turns from one admission to the next while a batch runs, see `joins`
 SMALL = 8  # rows of a batch that everybody joins at once

@@ -27,7 +27,7 @@ from opentelemetry.trace import Tracer as OtelTracer
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from lingon.errors import RequestError, SettingsError
-from lingon.serving.job import Job, ScoreJob, Stamps
+from lingon.serving.decoding.job import Job, ScoreJob, Stamps
 from lingon.serving.system.threads import aside
 from lingon.serving.tracing import Followed, Metadata, Trace, Unfollowed
 from lingon.translation.v1 import translation_pb2 as pb

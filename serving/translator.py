@@ -12,9 +12,9 @@ from contextlib import aclosing
 
 from lingon.bundle import Bundle
 from lingon.errors import EngineFault, InvalidRequest, RequestError
+from lingon.serving.decoding.job import Job, Scored
 from lingon.serving.engine import Engine
 from lingon.serving.flight import Asked, Flight
-from lingon.serving.job import Job, Scored
 from lingon.serving.options import Chosen, check_alignment, choose
 from lingon.serving.planning import (
     PairPlan,

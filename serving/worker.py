@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 
 from lingon.errors import EngineLost, RequestError
-from lingon.serving.beam import BeamLane
+from lingon.serving.decoding.batch import Lane
+from lingon.serving.decoding.beam import BeamLane
+from lingon.serving.decoding.greedy import GreedyLane
+from lingon.serving.decoding.job import DecodeJob, Hypothesis, Job, ScoreJob
 from lingon.serving.dispatcher import Dispatcher, Orders
-from lingon.serving.greedy import GreedyLane
-from lingon.serving.job import DecodeJob, Hypothesis, Job, ScoreJob
-from lingon.serving.lane import Lane
 from lingon.serving.observer import Observer
 from lingon.serving.runtime.runner import Runner
 from lingon.serving.scheduler import EngineLimits, encoder_batches, width_for

@@ -11,8 +11,8 @@ from lingon.bench.peers.batches import limit
 from lingon.bench.peers.contestant import Cell, Setting
 from lingon.bundle import Bundle, open_bundle
 from lingon.errors import RequestError
+from lingon.serving.decoding.job import DecodeJob, Hypothesis, Options
 from lingon.serving.engine import Engine
-from lingon.serving.job import DecodeJob, Hypothesis, Options
 from lingon.serving.runtime.onnx_runner import OnnxRunner, load_runner
 from lingon.serving.scheduler import EngineLimits
 

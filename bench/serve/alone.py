@@ -14,7 +14,7 @@ from typing import Any
 from lingon.bench.workers import errors_told
 from lingon.bundle import open_bundle
 from lingon.errors import RequestError
-from lingon.serving.job import DecodeJob
+from lingon.serving.decoding.job import DecodeJob
 from lingon.serving.loading import load_translator
 from lingon.serving.scheduler import EngineLimits
 from lingon.serving.system.cpu import usable_cores

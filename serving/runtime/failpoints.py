@@ -22,7 +22,7 @@ import numpy as np
 
 from lingon.bundle import Limits
 from lingon.errors import LingonError, SettingsError
-from lingon.serving.job import Scored
+from lingon.serving.decoding.job import Scored
 from lingon.serving.runtime.runner import Buffers, Encoded, Runner, Step
 from lingon.serving.runtime.shortlist import Shortlist
 

@@ -16,7 +16,7 @@ import onnxruntime as ort
 from lingon import bundle as names
 from lingon.bundle import Bundle, Limits, Manifest
 from lingon.errors import BundleError, DeviceError
-from lingon.serving.job import Scored
+from lingon.serving.decoding.job import Scored
 from lingon.serving.runtime import cuda
 from lingon.serving.runtime.onnx_shortlist import ShortlistBuffers, ShortlistGraphs
 from lingon.serving.runtime.onnx_state import OnnxBuffers

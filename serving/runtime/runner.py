@@ -11,7 +11,7 @@ from typing import Protocol
 import numpy as np
 
 from lingon.bundle import Limits
-from lingon.serving.job import Scored
+from lingon.serving.decoding.job import Scored
 from lingon.serving.runtime.shortlist import Shortlist
 
 Encoded = dict[str, np.ndarray]

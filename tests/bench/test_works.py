@@ -19,8 +19,8 @@ from lingon.bundle import Limits, is_bundle, open_bundle, write_bundle
 from lingon.errors import SettingsError
 from lingon.export.decode import decode_all
 from lingon.lines import read_parallel
+from lingon.serving.decoding.job import Options
 from lingon.serving.engine import Engine
-from lingon.serving.job import Options
 from lingon.serving.runtime.onnx_runner import OnnxRunner, load_runner
 from lingon.serving.scheduler import EngineLimits
 from lingon.text import EOS

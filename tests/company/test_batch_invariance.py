@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from lingon.serving.job import Hypothesis, Scored, ScoreJob
+from lingon.serving.decoding.job import Hypothesis, Scored, ScoreJob
 from tests.company import shipped
 
 precisions = pytest.mark.parametrize("precision", shipped.PRECISIONS)

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from lingon.serving.decoding.job import DecodeJob, Options
 from lingon.serving.engine import Engine
-from lingon.serving.job import DecodeJob, Options
 from lingon.serving.observer import Silent
 from lingon.serving.runtime.runner import Runner
 from lingon.serving.scheduler import EngineLimits

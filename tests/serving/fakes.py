@@ -19,9 +19,9 @@ import sentencepiece
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from lingon.bundle import Alignment, Bundle, Defaults, Limits, Manifest, Precision, write_bundle
+from lingon.serving.decoding.job import Scored
 from lingon.serving.dispatcher import Dispatcher
 from lingon.serving.engine import Engine
-from lingon.serving.job import Scored
 from lingon.serving.observer import Observer
 from lingon.serving.runtime.runner import Encoded, Step
 from lingon.serving.runtime.shortlist import Shortlist

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import pytest
 
 from lingon.errors import Cancelled, Draining, EngineLost, Expired, NotBegun, QueueFull, WontFinish
+from lingon.serving.decoding.job import DecodeJob, Job, Options, ScoreJob
 from lingon.serving.dispatcher import Dispatcher, Orders
-from lingon.serving.job import DecodeJob, Job, Options, ScoreJob
 from lingon.serving.observer import Silent
 from lingon.serving.scheduler import ROUND, EngineLimits
 

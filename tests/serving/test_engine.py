@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from lingon.serving.job import Options, Sampling, Scored, ScoreJob
+from lingon.serving.decoding.job import Options, Sampling, Scored, ScoreJob
 from lingon.serving.runtime.runner import Runner
 from lingon.serving.worker import SPARE_LANES
 from lingon.text import EOS

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from lingon.errors import Cancelled, Draining, EngineFault, EngineLost, Expired, QueueFull
-from lingon.serving.job import Options
+from lingon.serving.decoding.job import Options
 from lingon.serving.supervisor import Supervisor
 from lingon.text import EOS
 from tests.serving.desk import Desk, Recorder, eventually, running

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lingon.errors import QueueFull
+from lingon.serving.decoding.job import DecodeJob, Options
 from lingon.serving.fairness import Turns
-from lingon.serving.job import DecodeJob, Options
 from lingon.serving.pace import WINDOW, Pace
 from lingon.serving.scheduler import EngineLimits, Queue
 

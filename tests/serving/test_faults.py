@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lingon.errors import EngineFault, EngineLost, SettingsError
-from lingon.serving.job import Options
+from lingon.serving.decoding.job import Options
 from lingon.serving.runtime.failpoints import Faults, FaultyRunner, Planted
 from lingon.serving.settings import load
 from lingon.text import EOS

@@ -5,7 +5,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from lingon.errors import QueueFull, SettingsError
-from lingon.serving.job import DecodeJob, Options
+from lingon.serving.decoding.job import DecodeJob, Options
 from lingon.serving.scheduler import (
     ROUND,
     SMALL,

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lingon.serving.job import Sampling
-from lingon.serving.search import assign_rows, draw, log_prob, rank, survive
+from lingon.serving.decoding.job import Sampling
+from lingon.serving.decoding.search import assign_rows, draw, log_prob, rank, survive
 from lingon.text import EOS
 
 LOGITS = np.log(np.array([0.05, 0.4, 0.25, 0.2, 0.1]))

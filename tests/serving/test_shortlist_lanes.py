@@ -17,8 +17,8 @@ import pytest
 from lingon.bundle import SHORTLIST, write_bundle
 from lingon.export.graph import WeightFiles
 from lingon.export.precisions import build, weight_files
+from lingon.serving.decoding.job import DecodeJob, Hypothesis, Options
 from lingon.serving.engine import Engine
-from lingon.serving.job import DecodeJob, Hypothesis, Options
 from lingon.serving.runtime.onnx_runner import OnnxRunner, load_runner
 from lingon.serving.runtime.shortlist import Shortlist
 from lingon.serving.scheduler import EngineLimits

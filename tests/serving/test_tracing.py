@@ -12,7 +12,7 @@ import grpc
 import numpy as np
 import pytest
 
-from lingon.serving.job import Stamps
+from lingon.serving.decoding.job import Stamps
 from lingon.serving.runtime.runner import Encoded
 from lingon.serving.server import SERVICE
 from lingon.text import EOS

@@ -1,8 +1,8 @@
 """A lane: a running batch of sentences of one beam width and one memory width, with a shortlist or all without one;
 every other option mixes freely.
 
-Here is who sits where; how the next tokens are chosen is the matter of `lingon.serving.greedy` and
-`lingon.serving.beam`.
+Here is who sits where; how the next tokens are chosen is the matter of `lingon.serving.decoding.greedy` and
+`lingon.serving.decoding.beam`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Generic, Protocol, TypeVar
 import numpy as np
 
 from lingon.errors import EngineFault, RequestError
-from lingon.serving.job import DecodeJob, Hypothesis
+from lingon.serving.decoding.job import DecodeJob, Hypothesis
 from lingon.serving.runtime.runner import Buffers, Encoded
 
 Ended = tuple[DecodeJob, tuple[Hypothesis, ...] | RequestError]
@@ -59,7 +59,8 @@ class Lane(ABC, Generic[Seated]):
 
     def admit(self, job: DecodeJob, encoded: Encoded, index: int, piece_ids: np.ndarray | None = None) -> None:
         """Put sentence `index` of an encoder's batch into a free slot; see
-        `lingon.serving.runtime.runner.Buffers.place`."""
+        `lingon.serving.runtime.runner.Buffers.place`.
+        """
         if self._free:
             slot = self._free.pop()
         else:

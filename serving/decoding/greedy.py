@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from lingon.serving.job import DecodeJob
-from lingon.serving.lane import Ended, Lane, hypothesis, last_step
+from lingon.serving.decoding.batch import Ended, Lane, hypothesis, last_step
+from lingon.serving.decoding.job import DecodeJob
+from lingon.serving.decoding.search import draw, log_prob
 from lingon.serving.runtime.runner import Buffers
-from lingon.serving.search import draw, log_prob
 from lingon.text import BOS, EOS
 
 

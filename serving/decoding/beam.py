@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from lingon.serving.job import DecodeJob, Hypothesis
-from lingon.serving.lane import Ended, Lane, hypothesis, last_step
+from lingon.serving.decoding.batch import Ended, Lane, hypothesis, last_step
+from lingon.serving.decoding.job import DecodeJob, Hypothesis
+from lingon.serving.decoding.search import Ranked, Survivors, assign_rows, rank, survive
 from lingon.serving.runtime.runner import Buffers
-from lingon.serving.search import Ranked, Survivors, assign_rows, rank, survive
 from lingon.text import BOS, EOS
 
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lingon.serving.job import Sampling
+from lingon.serving.decoding.job import Sampling
 from lingon.text import EOS
 
 
