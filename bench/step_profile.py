@@ -27,13 +27,13 @@ from rich.table import Table
 
 from lingon.bundle import Bundle, open_bundle
 from lingon.serving.decoding.job import DecodeJob, Options
-from lingon.serving.dispatcher import Dispatcher
+from lingon.serving.engine.queue import EngineLimits
+from lingon.serving.engine.scheduler import Dispatcher
+from lingon.serving.engine.worker import Worker
 from lingon.serving.metrics import Metrics
 from lingon.serving.runtime.device import choose
 from lingon.serving.runtime.onnx_runner import OnnxRunner, load_runner
 from lingon.serving.runtime.sessions import Company, Shared
-from lingon.serving.scheduler import EngineLimits
-from lingon.serving.worker import Worker
 from lingon.text import Tokenizer, normalise
 
 PARTS = ("dispatcher", "onnxruntime", "buffers", "copies", "figures", "search")

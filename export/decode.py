@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 
 from lingon.errors import QueueFull, RequestError
 from lingon.serving.decoding.job import DecodeJob, Hypothesis, Options
-from lingon.serving.engine import Engine
+from lingon.serving.engine.engine import Engine
 
 Outcome = tuple[Hypothesis, ...] | RequestError
 

@@ -14,9 +14,9 @@ from lingon.bundle import Limits
 from lingon.errors import ParityError, RequestError
 from lingon.export.decode import decode_all
 from lingon.serving.decoding.job import Hypothesis, Options
-from lingon.serving.engine import Engine
+from lingon.serving.engine.engine import Engine
+from lingon.serving.engine.queue import EngineLimits, width_for
 from lingon.serving.runtime.runner import Runner
-from lingon.serving.scheduler import EngineLimits, width_for
 from lingon.text import BOS, EOS, UNK, Tokenizer
 from lingon.training.batches import pad
 from lingon.training.model import Transformer

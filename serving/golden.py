@@ -10,10 +10,10 @@ from concurrent.futures import ThreadPoolExecutor
 from lingon.bundle import GOLDEN, Bundle
 from lingon.errors import BundleError
 from lingon.golden import Golden
-from lingon.serving.engine import Engine
+from lingon.serving.engine.engine import Engine
+from lingon.serving.engine.queue import EngineLimits
 from lingon.serving.logs import event
 from lingon.serving.runtime.runner import Runner
-from lingon.serving.scheduler import EngineLimits
 from lingon.serving.translator import Translator
 from lingon.translation.v1 import translation_pb2 as pb
 

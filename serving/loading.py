@@ -9,15 +9,15 @@ from pathlib import Path
 
 from lingon.bundle import PASSED, Bundle, is_bundle, open_bundle
 from lingon.errors import BundleError, SettingsError
-from lingon.serving.engine import Engine
+from lingon.serving.engine.engine import Engine
+from lingon.serving.engine.observer import Observer
+from lingon.serving.engine.queue import EngineLimits
 from lingon.serving.golden import prove
 from lingon.serving.logs import event
-from lingon.serving.observer import Observer
 from lingon.serving.runtime import validation as fit
 from lingon.serving.runtime.device import Choice, choose
 from lingon.serving.runtime.failpoints import Faults, FaultyRunner
 from lingon.serving.runtime.onnx_runner import CPU, load_runner
-from lingon.serving.scheduler import EngineLimits
 from lingon.serving.system.cpu import engines_by_default, threads_for
 from lingon.serving.system.threads import gently
 from lingon.serving.translator import Translator

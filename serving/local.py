@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 from lingon.bundle import open_bundle
 from lingon.errors import LingonError
 from lingon.serving.catalog import Catalog, Entry
+from lingon.serving.engine.queue import EngineLimits
 from lingon.serving.loading import load_translator
-from lingon.serving.scheduler import EngineLimits
 from lingon.serving.translator import Translator
 from lingon.translation.v1 import translation_pb2 as pb
 

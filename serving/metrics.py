@@ -14,7 +14,7 @@ from google.rpc import code_pb2
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, disable_created_metrics
 
 from lingon.errors import RequestError
-from lingon.serving.scheduler import EngineLimits
+from lingon.serving.engine.queue import EngineLimits
 from lingon.translation.v1 import translation_pb2 as pb
 
 METHODS = tuple(method.name for method in pb.DESCRIPTOR.services_by_name["TranslationService"].methods)
@@ -185,7 +185,7 @@ class _ModelFamilies:
 
 
 class ModelMetrics:
-    """The figures of one served model: see lingon.serving.observer.Observer."""
+    """The figures of one served model: see lingon.serving.engine.observer.Observer."""
 
     def __init__(self, families: _ModelFamilies, labels: tuple[str, str]) -> None:
         self.labels = labels
@@ -251,22 +251,22 @@ class ModelMetrics:
         self.split.inc(codes.count(pb.WARNING_CODE_SPLIT))
 
     def queue_changed(self, jobs: int, source_tokens: int) -> None:
-        """See lingon.serving.observer.Observer."""
+        """See lingon.serving.engine.observer.Observer."""
         self.queue_depth.set(jobs)
         self.queue_tokens.set(source_tokens)
 
     def admitted(self, waited: float) -> None:
-        """See lingon.serving.observer.Observer."""
+        """See lingon.serving.engine.observer.Observer."""
         self.queue_duration.observe(waited)
 
     def encoded(self, sentences: int, tokens: int, padded_tokens: int, seconds: float) -> None:
-        """See lingon.serving.observer.Observer."""
+        """See lingon.serving.engine.observer.Observer."""
         self.encoder_duration.observe(seconds)
         self.source_tokens.inc(tokens)
         self.padded_tokens.inc(padded_tokens)
 
     def stepped(self, live_rows: int, rows: int, copied_bytes: int, seconds: float) -> None:
-        """See lingon.serving.observer.Observer."""
+        """See lingon.serving.engine.observer.Observer."""
         self.step_duration.observe(seconds)
         self.batch_rows.observe(live_rows)
         self.live_rows.inc(live_rows)
@@ -274,18 +274,18 @@ class ModelMetrics:
         self.past_copied.inc(copied_bytes)
 
     def first_token(self, seconds: float) -> None:
-        """See lingon.serving.observer.Observer."""
+        """See lingon.serving.engine.observer.Observer."""
         self.time_to_first_token.observe(seconds)
 
     def states_changed(self, more_bytes: int) -> None:
-        """See lingon.serving.observer.Observer."""
+        """See lingon.serving.engine.observer.Observer."""
         self.state_bytes.inc(more_bytes)
 
     def ended(self, outcome: str, target_tokens: int) -> None:
-        """See lingon.serving.observer.Observer."""
+        """See lingon.serving.engine.observer.Observer."""
         self.outcomes[outcome].inc()
         self.target_tokens.inc(target_tokens)
 
     def running_changed(self, sentences: int) -> None:
-        """See lingon.serving.observer.Observer."""
+        """See lingon.serving.engine.observer.Observer."""
         self.running.set(sentences)

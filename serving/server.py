@@ -24,7 +24,7 @@ from lingon.serving.catalog import Catalog, Entry
 from lingon.serving.changes import Changes
 from lingon.serving.doors import Locks, allow_many_files, bind, grpc_server
 from lingon.serving.endpoint import Endpoint
-from lingon.serving.engine import still_running
+from lingon.serving.engine.engine import still_running
 from lingon.serving.fleet import LAST_WORDS, Fleet
 from lingon.serving.gate import Gate
 from lingon.serving.guard import Guard, Shield

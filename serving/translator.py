@@ -13,7 +13,8 @@ from contextlib import aclosing
 from lingon.bundle import Bundle
 from lingon.errors import EngineFault, InvalidRequest, RequestError
 from lingon.serving.decoding.job import Job, Scored
-from lingon.serving.engine import Engine
+from lingon.serving.engine.engine import Engine
+from lingon.serving.engine.queue import EngineLimits
 from lingon.serving.flight import Asked, Flight
 from lingon.serving.options import Chosen, check_alignment, choose
 from lingon.serving.planning import (
@@ -29,7 +30,6 @@ from lingon.serving.planning import (
 )
 from lingon.serving.results import refused, scored
 from lingon.serving.running import Crowd, TextRun
-from lingon.serving.scheduler import EngineLimits
 from lingon.serving.status import to_status
 from lingon.serving.tracing import current
 from lingon.text import Tokenizer, normalise

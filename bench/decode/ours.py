@@ -12,9 +12,9 @@ from lingon.bench.peers.contestant import Cell, Setting
 from lingon.bundle import Bundle, open_bundle
 from lingon.errors import RequestError
 from lingon.serving.decoding.job import DecodeJob, Hypothesis, Options
-from lingon.serving.engine import Engine
+from lingon.serving.engine.engine import Engine
+from lingon.serving.engine.queue import EngineLimits
 from lingon.serving.runtime.onnx_runner import OnnxRunner, load_runner
-from lingon.serving.scheduler import EngineLimits
 
 Outcome = tuple[Hypothesis, ...] | RequestError
 

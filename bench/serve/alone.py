@@ -15,8 +15,8 @@ from lingon.bench.workers import errors_told
 from lingon.bundle import open_bundle
 from lingon.errors import RequestError
 from lingon.serving.decoding.job import DecodeJob
+from lingon.serving.engine.queue import EngineLimits
 from lingon.serving.loading import load_translator
-from lingon.serving.scheduler import EngineLimits
 from lingon.serving.system.cpu import usable_cores
 from lingon.text import Tokenizer, normalise
 from lingon.translation.v1 import translation_pb2 as pb

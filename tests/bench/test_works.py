@@ -20,9 +20,9 @@ from lingon.errors import SettingsError
 from lingon.export.decode import decode_all
 from lingon.lines import read_parallel
 from lingon.serving.decoding.job import Options
-from lingon.serving.engine import Engine
+from lingon.serving.engine.engine import Engine
+from lingon.serving.engine.queue import EngineLimits
 from lingon.serving.runtime.onnx_runner import OnnxRunner, load_runner
-from lingon.serving.scheduler import EngineLimits
 from lingon.text import EOS
 from lingon.training.config import TokenizerSettings
 from lingon.training.corpus import Pair

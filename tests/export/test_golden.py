@@ -24,10 +24,10 @@ from lingon.export.pipeline import export_checkpoint
 from lingon.export.proof import NOT_ON_CUDA
 from lingon.export.settings import ExportSettings, Texts
 from lingon.golden import MOST, MOST_BYTES, Golden
+from lingon.serving.engine.queue import EngineLimits
 from lingon.serving.loading import load_translator
 from lingon.serving.local import LocalTranslator
 from lingon.serving.runtime.onnx_runner import CPU, load_runner
-from lingon.serving.scheduler import EngineLimits
 from lingon.serving.server import Server
 from lingon.serving.settings import Settings
 from lingon.training.checkpoint import Checkpoint

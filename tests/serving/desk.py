@@ -9,10 +9,10 @@ from contextlib import contextmanager
 from typing import Any
 
 from lingon.serving.decoding.job import DecodeJob, Options
-from lingon.serving.engine import Engine
-from lingon.serving.observer import Silent
+from lingon.serving.engine.engine import Engine
+from lingon.serving.engine.observer import Silent
+from lingon.serving.engine.queue import EngineLimits
 from lingon.serving.runtime.runner import Runner
-from lingon.serving.scheduler import EngineLimits
 
 
 class Recorder(Silent):

@@ -11,9 +11,9 @@ import pytest
 
 from lingon.errors import Cancelled, Draining, EngineLost, Expired, NotBegun, QueueFull, WontFinish
 from lingon.serving.decoding.job import DecodeJob, Job, Options, ScoreJob
-from lingon.serving.dispatcher import Dispatcher, Orders
-from lingon.serving.observer import Silent
-from lingon.serving.scheduler import ROUND, EngineLimits
+from lingon.serving.engine.observer import Silent
+from lingon.serving.engine.queue import ROUND, EngineLimits
+from lingon.serving.engine.scheduler import Dispatcher, Orders
 
 calls = itertools.count()
 

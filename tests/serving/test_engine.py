@@ -13,8 +13,8 @@ import pytest
 import torch
 
 from lingon.serving.decoding.job import Options, Sampling, Scored, ScoreJob
+from lingon.serving.engine.worker import SPARE_LANES
 from lingon.serving.runtime.runner import Runner
-from lingon.serving.worker import SPARE_LANES
 from lingon.text import EOS
 from lingon.training.search import SearchSettings, translate
 from tests.models import limits_of, random_model, random_runner, random_sources

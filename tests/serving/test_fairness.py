@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from lingon.errors import QueueFull
 from lingon.serving.decoding.job import DecodeJob, Options
-from lingon.serving.fairness import Turns
-from lingon.serving.pace import WINDOW, Pace
-from lingon.serving.scheduler import EngineLimits, Queue
+from lingon.serving.engine.fair_queue import Turns
+from lingon.serving.engine.policy import WINDOW, Pace
+from lingon.serving.engine.queue import EngineLimits, Queue
 
 
 def job(caller: str, call: int, length: int = 5) -> DecodeJob:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from grpc_health.v1 import health_pb2
 
-from lingon.serving.engine import Engine
+from lingon.serving.engine.engine import Engine
 from lingon.serving.logs import ConsoleFormatter
 from lingon.serving.metrics import KEPT
 from tests.serving.fakes import EchoRunner

@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 import pytest
 
-from lingon.serving.engine import Engine
+from lingon.serving.engine.engine import Engine
 from tests.serving.fakes import EchoRunner, running
 from tests.serving.test_statuses import details, failure
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from lingon.errors import QueueFull, SettingsError
 from lingon.serving.decoding.job import DecodeJob, Options
-from lingon.serving.scheduler import (
+from lingon.serving.engine.queue import (
     ROUND,
     SMALL,
     EngineLimits,

@@ -24,7 +24,7 @@ from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from lingon.errors import BundleError, LingonError
-from lingon.serving.engine import Engine, still_running
+from lingon.serving.engine.engine import Engine, still_running
 from lingon.serving.server import SERVICE
 from lingon.translation.v1 import translation_pb2 as pb
 from tests.serving.fakes import EchoRunner, bundle, running

@@ -18,10 +18,10 @@ from lingon.bundle import SHORTLIST, write_bundle
 from lingon.export.graph import WeightFiles
 from lingon.export.precisions import build, weight_files
 from lingon.serving.decoding.job import DecodeJob, Hypothesis, Options
-from lingon.serving.engine import Engine
+from lingon.serving.engine.engine import Engine
+from lingon.serving.engine.queue import EngineLimits
 from lingon.serving.runtime.onnx_runner import OnnxRunner, load_runner
 from lingon.serving.runtime.shortlist import Shortlist
-from lingon.serving.scheduler import EngineLimits
 from lingon.text import BOS, EOS, UNK
 from tests.models import VOCAB, manifest_of, random_model, random_pairs, random_sources
 

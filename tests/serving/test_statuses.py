@@ -15,7 +15,7 @@ from grpc_status import rpc_status
 from lingon.bundle import Alignment
 from lingon.errors import RequestError
 from lingon.serving.decoding.job import Job
-from lingon.serving.engine import Engine
+from lingon.serving.engine.engine import Engine
 from lingon.serving.status import to_status
 from lingon.translation.v1 import translation_pb2 as pb
 from tests.serving.fakes import EchoRunner, running

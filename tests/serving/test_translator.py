@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 from lingon.bundle import Defaults
 from lingon.errors import EmptyText, InvalidRequest, TextTooLong
 from lingon.serving.catalog import Catalog, Entry
-from lingon.serving.engine import Engine
+from lingon.serving.engine.engine import Engine
+from lingon.serving.engine.queue import EngineLimits
 from lingon.serving.growth import JoinedGrowth, TextGrowth, join
 from lingon.serving.languages import canonical, distance
 from lingon.serving.options import choose
 from lingon.serving.planning import blocks, parts_of
 from lingon.serving.results import generated_spans, source_spans, text_of
-from lingon.serving.scheduler import EngineLimits
 from lingon.serving.splitting import WordTooLong, sentences, split
 from lingon.serving.status import NotServed
 from lingon.serving.translator import Translator

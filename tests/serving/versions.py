@@ -17,11 +17,11 @@ from lingon.admin.v1 import admin_pb2 as pb
 from lingon.admin.v1 import admin_pb2_grpc as pb_grpc
 from lingon.bundle import GOLDEN, Bundle, write_bundle
 from lingon.golden import Golden
-from lingon.serving.engine import Engine
+from lingon.serving.engine.engine import Engine
+from lingon.serving.engine.observer import Observer
+from lingon.serving.engine.queue import EngineLimits
 from lingon.serving.golden import prove
-from lingon.serving.observer import Observer
 from lingon.serving.runtime.runner import Encoded
-from lingon.serving.scheduler import EngineLimits
 from lingon.serving.translator import Translator
 from lingon.text import EOS
 from tests.serving.fakes import EchoRunner, Loader, Running, manifest, running, tokenizer, tokenizer_model

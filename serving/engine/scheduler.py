@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 from lingon.errors import Cancelled, Draining, EngineLost, Expired, NotBegun, QueueFull, RequestError, WontFinish
 from lingon.serving.decoding.job import DecodeJob, Job, ScoreJob
-from lingon.serving.observer import Observer
-from lingon.serving.pace import Pace
-from lingon.serving.scheduler import EngineLimits, Queue, cost_of, fair_share, joins, rows_of
+from lingon.serving.engine.observer import Observer
+from lingon.serving.engine.policy import Pace
+from lingon.serving.engine.queue import EngineLimits, Queue, cost_of, fair_share, joins, rows_of
 
 
 @dataclass(slots=True)
@@ -79,7 +79,7 @@ class Dispatcher:
             return len(self._unfinished) - len(self._queue)
 
     def submit(self, jobs: Sequence[Job]) -> None:
-        """Take all of these jobs or none; see `lingon.serving.engine.Engine.submit`."""
+        """Take all of these jobs or none; see `lingon.serving.engine.engine.Engine.submit`."""
         now = self._clock()
         with self._change:
             self._check_open()

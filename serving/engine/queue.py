@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from lingon.errors import QueueFull, SettingsError
 from lingon.serving.decoding.job import DecodeJob, Job, ScoreJob
-from lingon.serving.fairness import Turns
+from lingon.serving.engine.fair_queue import Turns
 
 ROUND = 4  # turns from one admission to the next while a batch runs, see `joins`
 SMALL = 8  # rows of a batch that everybody joins at once

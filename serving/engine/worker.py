@@ -18,10 +18,10 @@ from lingon.serving.decoding.batch import Lane
 from lingon.serving.decoding.beam import BeamLane
 from lingon.serving.decoding.greedy import GreedyLane
 from lingon.serving.decoding.job import DecodeJob, Hypothesis, Job, ScoreJob
-from lingon.serving.dispatcher import Dispatcher, Orders
-from lingon.serving.observer import Observer
+from lingon.serving.engine.observer import Observer
+from lingon.serving.engine.queue import EngineLimits, encoder_batches, width_for
+from lingon.serving.engine.scheduler import Dispatcher, Orders
 from lingon.serving.runtime.runner import Runner
-from lingon.serving.scheduler import EngineLimits, encoder_batches, width_for
 from lingon.text import PAD
 
 logger = logging.getLogger(__name__)
