@@ -30,7 +30,7 @@ from lingon.serving.decoding.job import DecodeJob, Options
 from lingon.serving.engine.queue import EngineLimits
 from lingon.serving.engine.scheduler import Dispatcher
 from lingon.serving.engine.worker import Worker
-from lingon.serving.metrics import Metrics
+from lingon.serving.observability.metrics import Metrics
 from lingon.serving.runtime.device import choose
 from lingon.serving.runtime.onnx_runner import OnnxRunner, load_runner
 from lingon.serving.runtime.sessions import Company, Shared

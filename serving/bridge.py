@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from lingon.serving.logs import fault
+from lingon.serving.observability.logs import fault
 
 logger = logging.getLogger(__name__)
 

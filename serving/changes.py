@@ -16,8 +16,8 @@ from lingon.errors import ChangeRefused, ChangeUnderWay, Draining, InvalidReques
 from lingon.serving.catalog import Catalog, Entry
 from lingon.serving.fleet import Fleet
 from lingon.serving.languages import canonical
-from lingon.serving.logs import event, fault
-from lingon.serving.metrics import Metrics
+from lingon.serving.observability.logs import event, fault
+from lingon.serving.observability.metrics import Metrics
 from lingon.serving.runtime.onnx_runner import NotLoaded
 from lingon.serving.service import Served
 from lingon.serving.status import NotServed

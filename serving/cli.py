@@ -55,7 +55,7 @@ def serve(
     flags = {name: value for name, value in locals().items() if name != "config"}
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # errors are told once, by us
     _hear_sigterm()
-    from lingon.serving.logs import configure
+    from lingon.serving.observability.logs import configure
     from lingon.serving.server import serve as run
     from lingon.serving.settings import load
 
@@ -69,7 +69,7 @@ def _tell(loaded: Loaded) -> None:
     """Log every setting and where it came from."""
     import logging
 
-    from lingon.serving.logs import event
+    from lingon.serving.observability.logs import event
 
     for name, origin in loaded.origins.items():
         value = getattr(loaded.settings, name)

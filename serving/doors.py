@@ -11,7 +11,7 @@ import grpc
 from lingon.errors import LingonError
 from lingon.serving.access import Access
 from lingon.serving.keyring import Keyring
-from lingon.serving.logs import event
+from lingon.serving.observability.logs import event
 from lingon.serving.settings import LOOPBACK, Settings
 from lingon.serving.sturdy import sturdy_server
 from lingon.serving.tls import server_credentials

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from lingon.bundle import Bundle
 from lingon.serving.catalog import Catalog, Entry
 from lingon.serving.loading import load_translator
-from lingon.serving.logs import event, fault
-from lingon.serving.metrics import Metrics, ModelMetrics
+from lingon.serving.observability.logs import event, fault
+from lingon.serving.observability.metrics import Metrics, ModelMetrics
 from lingon.serving.runtime.failpoints import Faults
 from lingon.serving.runtime.onnx_runner import CPU, CUDA
 from lingon.serving.service import Served

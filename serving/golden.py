@@ -12,7 +12,7 @@ from lingon.errors import BundleError
 from lingon.golden import Golden
 from lingon.serving.engine.engine import Engine
 from lingon.serving.engine.queue import EngineLimits
-from lingon.serving.logs import event
+from lingon.serving.observability.logs import event
 from lingon.serving.runtime.runner import Runner
 from lingon.serving.translator import Translator
 from lingon.translation.v1 import translation_pb2 as pb

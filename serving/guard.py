@@ -22,10 +22,10 @@ from prometheus_client import Counter
 from lingon.errors import InvalidRequest, RequestError
 from lingon.serving.access import charged
 from lingon.serving.gate import left_behind, was_dismissed
-from lingon.serving.logs import CallLog, fault
-from lingon.serving.metrics import METHODS, Metrics
+from lingon.serving.observability.logs import CallLog, fault
+from lingon.serving.observability.metrics import METHODS, Metrics
+from lingon.serving.observability.tracing import Silent, Tracer, enter
 from lingon.serving.status import to_status
-from lingon.serving.tracing import Silent, Tracer, enter
 from lingon.translation.v1 import translation_pb2 as pb
 
 REQUEST_ID = "x-request-id"

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from lingon.errors import SettingsError
-from lingon.serving.logs import event
+from lingon.serving.observability.logs import event
 
 logger = logging.getLogger(__name__)
 Content = TypeVar("Content")

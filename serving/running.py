@@ -11,10 +11,10 @@ from lingon.errors import EngineFault
 from lingon.serving.decoding.job import Hypothesis, Job, Scored
 from lingon.serving.flight import Asked, Flight
 from lingon.serving.growth import JoinedGrowth
+from lingon.serving.observability.tracing import current
 from lingon.serving.options import Chosen
 from lingon.serving.planning import TextPlan, max_output
 from lingon.serving.results import PartFound, refused, text_of, translated
-from lingon.serving.tracing import current
 from lingon.text import Tokenizer
 from lingon.translation.v1 import translation_pb2 as pb
 

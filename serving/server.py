@@ -23,22 +23,22 @@ from lingon.serving.admin import open_admin
 from lingon.serving.catalog import Catalog, Entry
 from lingon.serving.changes import Changes
 from lingon.serving.doors import Locks, allow_many_files, bind, grpc_server
-from lingon.serving.endpoint import Endpoint
 from lingon.serving.engine.engine import still_running
 from lingon.serving.fleet import LAST_WORDS, Fleet
 from lingon.serving.gate import Gate
 from lingon.serving.guard import Guard, Shield
 from lingon.serving.health import Health
 from lingon.serving.loading import bundles, load_translator
-from lingon.serving.logs import event, unexpected
-from lingon.serving.metrics import Metrics
+from lingon.serving.observability.http import Endpoint
+from lingon.serving.observability.logs import event, unexpected
+from lingon.serving.observability.metrics import Metrics
+from lingon.serving.observability.tracing import open_tracer
 from lingon.serving.service import Served, TranslationService
 from lingon.serving.settings import Settings
 from lingon.serving.supervisor import Supervisor
 from lingon.serving.system.event_loop import Pulse
 from lingon.serving.system.memory import keep_little
 from lingon.serving.system.threads import aside
-from lingon.serving.tracing import open_tracer
 from lingon.serving.translator import Translator
 from lingon.translation.v1 import translation_pb2 as pb
 from lingon.translation.v1 import translation_pb2_grpc as pb_grpc

@@ -9,7 +9,7 @@ from collections import deque
 
 from lingon.serving.catalog import Entry
 from lingon.serving.engine.engine import Engine
-from lingon.serving.logs import event, fault
+from lingon.serving.observability.logs import event, fault
 from lingon.serving.service import Served
 from lingon.serving.system.threads import aside
 

@@ -16,6 +16,7 @@ from lingon.serving.decoding.job import Job, Scored
 from lingon.serving.engine.engine import Engine
 from lingon.serving.engine.queue import EngineLimits
 from lingon.serving.flight import Asked, Flight
+from lingon.serving.observability.tracing import current
 from lingon.serving.options import Chosen, check_alignment, choose
 from lingon.serving.planning import (
     PairPlan,
@@ -31,7 +32,6 @@ from lingon.serving.planning import (
 from lingon.serving.results import refused, scored
 from lingon.serving.running import Crowd, TextRun
 from lingon.serving.status import to_status
-from lingon.serving.tracing import current
 from lingon.text import Tokenizer, normalise
 from lingon.translation.v1 import translation_pb2 as pb
 

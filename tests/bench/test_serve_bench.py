@@ -36,7 +36,7 @@ from lingon.errors import LingonError, QueueFull, SettingsError
 from lingon.export.graph import WeightFiles
 from lingon.export.precisions import build, weight_files
 from lingon.export.transformer import states
-from lingon.serving.metrics import Metrics
+from lingon.serving.observability.metrics import Metrics
 from lingon.text import EOS
 from lingon.training.config import ModelSettings
 from lingon.training.model import Transformer

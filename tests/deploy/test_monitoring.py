@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from lingon.serving.metrics import Metrics, reasons
+from lingon.serving.observability.metrics import Metrics, reasons
 from tests.deploy.files import (
     ALERTS,
     DASHBOARD,

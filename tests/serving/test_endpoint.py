@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from lingon.serving.endpoint import Endpoint
+from lingon.serving.observability.http import Endpoint
 
 MOST = 128  # connections that it has room for
 

@@ -13,8 +13,8 @@ import pytest
 from grpc_health.v1 import health_pb2
 
 from lingon.serving.engine.engine import Engine
-from lingon.serving.logs import ConsoleFormatter
-from lingon.serving.metrics import KEPT
+from lingon.serving.observability.logs import ConsoleFormatter
+from lingon.serving.observability.metrics import KEPT
 from tests.serving.fakes import EchoRunner
 from tests.serving.test_server import SERVING, get
 from tests.serving.versions import TEXT, Administered, Backwards, administered, refused, said, soon

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lingon.serving.logs import CallLog, ConsoleFormatter, JsonFormatter, event
+from lingon.serving.observability.logs import CallLog, ConsoleFormatter, JsonFormatter, event
 from tests.serving.fakes import EchoRunner, running
 
 BREAKS = ["\n", "\r", "\r\n", "\x0b", "\x0c", "\x1c", "\x85", "\u2028", "\u2029", "\x7f"]

@@ -11,7 +11,7 @@ from google.rpc import code_pb2
 from prometheus_client.parser import text_string_to_metric_families
 
 from lingon.errors import EmptyText
-from lingon.serving.metrics import CODES, KEPT, METHODS, Metrics
+from lingon.serving.observability.metrics import CODES, KEPT, METHODS, Metrics
 from lingon.translation.v1 import translation_pb2 as pb
 from tests.serving.fakes import EchoRunner, running, tokenizer
 from tests.serving.test_server import get

@@ -34,7 +34,7 @@ SERVING, NOT_SERVING = health_pb2.HealthCheckResponse.SERVING, health_pb2.Health
 ROOT = Path(__file__).parent.parent.parent
 MAIN = """
 import asyncio, sys
-from lingon.serving.logs import configure
+from lingon.serving.observability.logs import configure
 from lingon.serving.server import Server
 from lingon.serving.settings import Settings
 from tests.serving import fakes
@@ -340,7 +340,7 @@ def test_a_second_signal_ends_the_server_at_once(tmp_path: Path):
 
 def test_logs_are_json_where_asked_for_and_hold_no_message_of_foreign_errors():
     code = (
-        "import logging; from lingon.serving.logs import configure, fault; configure('json', 'info')\n"
+        "import logging; from lingon.serving.observability.logs import configure, fault; configure('json', 'info')\n"
         "try:\n    {}['canary']\nexcept KeyError as error:\n"
         "    fault(logging.getLogger('x'), 'a call failed', error, request_id='r1')\n"
         "    logging.getLogger('x').exception('the engine died')\n"

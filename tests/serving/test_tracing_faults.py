@@ -17,8 +17,8 @@ import pytest
 from google.rpc import code_pb2
 
 from lingon.errors import SettingsError
-from lingon.serving.telemetry import FLUSH
-from lingon.serving.tracing import open_tracer
+from lingon.serving.observability.opentelemetry import FLUSH
+from lingon.serving.observability.tracing import open_tracer
 from tests.serving.collector import ERROR, PHASES, SERVER, UNSET, Collector, collecting, names, values
 from tests.serving.fakes import EchoRunner, running
 

@@ -1,6 +1,7 @@
 """Traces of calls: who may follow a call through the server, and the default that follows none.
 
-Nothing of OpenTelemetry is imported here, nor anywhere else unless traces are on: see serving/telemetry.py.
+Nothing of OpenTelemetry is imported here, nor anywhere else unless traces are on: see
+serving/observability/opentelemetry.py.
 """
 
 from __future__ import annotations
@@ -102,6 +103,6 @@ def open_tracer(*, traces: bool) -> Tracer:
     """What follows the calls of a server; raises LingonError where traces are asked for and cannot be had."""
     if not traces:
         return Silent()
-    entry = EntryPoint("traces", "lingon.serving.telemetry:Telemetry [tracing]", "lingon.tracers")
+    entry = EntryPoint("traces", "lingon.serving.observability.opentelemetry:Telemetry [tracing]", "lingon.tracers")
     with needed_by("lingon serve --traces", entry):
         return cast(Tracer, entry.load()())

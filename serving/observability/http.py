@@ -18,7 +18,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from lingon.errors import LingonError
-from lingon.serving.logs import fault
+from lingon.serving.observability.logs import fault
 
 FAREWELL = 1.0  # seconds for a thread whose peer was hung up on to end
 PAUSE = 0.1  # seconds between two tries to have a file for a connection

@@ -28,8 +28,8 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from lingon.errors import RequestError, SettingsError
 from lingon.serving.decoding.job import Job, ScoreJob, Stamps
+from lingon.serving.observability.tracing import Followed, Metadata, Trace, Unfollowed
 from lingon.serving.system.threads import aside
-from lingon.serving.tracing import Followed, Metadata, Trace, Unfollowed
 from lingon.translation.v1 import translation_pb2 as pb
 
 SERVICE = pb.DESCRIPTOR.services_by_name["TranslationService"].full_name
