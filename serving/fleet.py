@@ -16,7 +16,7 @@ from lingon.serving.runtime.failpoints import Faults
 from lingon.serving.runtime.onnx_runner import CPU, CUDA
 from lingon.serving.service import Served
 from lingon.serving.settings import Settings
-from lingon.serving.translator import Translator
+from lingon.serving.translation.translator import Translator
 
 LAST_WORDS = 1.0  # seconds for calls that were cut off to tell their clients
 logger = logging.getLogger(__name__)

@@ -14,7 +14,7 @@ from lingon.serving.engine.engine import Engine
 from lingon.serving.engine.queue import EngineLimits
 from lingon.serving.observability.logs import event
 from lingon.serving.runtime.runner import Runner
-from lingon.serving.translator import Translator
+from lingon.serving.translation.translator import Translator
 from lingon.translation.v1 import translation_pb2 as pb
 
 logger = logging.getLogger(__name__)

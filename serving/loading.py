@@ -20,7 +20,7 @@ from lingon.serving.runtime.failpoints import Faults, FaultyRunner
 from lingon.serving.runtime.onnx_runner import CPU, load_runner
 from lingon.serving.system.cpu import engines_by_default, threads_for
 from lingon.serving.system.threads import gently
-from lingon.serving.translator import Translator
+from lingon.serving.translation.translator import Translator
 
 logger = logging.getLogger(__name__)
 

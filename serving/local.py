@@ -15,7 +15,7 @@ from lingon.errors import LingonError
 from lingon.serving.catalog import Catalog, Entry
 from lingon.serving.engine.queue import EngineLimits
 from lingon.serving.loading import load_translator
-from lingon.serving.translator import Translator
+from lingon.serving.translation.translator import Translator
 from lingon.translation.v1 import translation_pb2 as pb
 
 Result = TypeVar("Result")

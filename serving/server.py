@@ -39,7 +39,7 @@ from lingon.serving.supervisor import Supervisor
 from lingon.serving.system.event_loop import Pulse
 from lingon.serving.system.memory import keep_little
 from lingon.serving.system.threads import aside
-from lingon.serving.translator import Translator
+from lingon.serving.translation.translator import Translator
 from lingon.translation.v1 import translation_pb2 as pb
 from lingon.translation.v1 import translation_pb2_grpc as pb_grpc
 

@@ -20,7 +20,7 @@ from lingon.serving.gate import Gate, Visitors
 from lingon.serving.guard import is_late, time_left
 from lingon.serving.observability.metrics import Metrics, ModelMetrics
 from lingon.serving.observability.tracing import current
-from lingon.serving.translator import Translator
+from lingon.serving.translation.translator import Translator
 from lingon.translation.v1 import translation_pb2 as pb
 from lingon.translation.v1 import translation_pb2_grpc as pb_grpc
 

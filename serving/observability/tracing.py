@@ -13,7 +13,7 @@ from importlib.metadata import EntryPoint
 from typing import Any, Protocol, cast
 
 from lingon.extras import needed_by
-from lingon.serving.flight import Asked
+from lingon.serving.translation.engine_client import Asked
 
 Metadata = Iterable[tuple[str, str | bytes]]
 Followed = tuple[int, Asked[Any]]

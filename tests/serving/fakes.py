@@ -28,7 +28,7 @@ from lingon.serving.runtime.runner import Encoded, Step
 from lingon.serving.runtime.shortlist import Shortlist
 from lingon.serving.server import Server
 from lingon.serving.settings import Settings
-from lingon.serving.translator import Translator
+from lingon.serving.translation.translator import Translator
 from lingon.text import BOS, EOS, PAD, UNK, Tokenizer
 from lingon.translation.v1 import translation_pb2 as pb
 from lingon.translation.v1 import translation_pb2_grpc as pb_grpc

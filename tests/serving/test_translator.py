@@ -17,14 +17,14 @@ from lingon.errors import EmptyText, InvalidRequest, TextTooLong
 from lingon.serving.catalog import Catalog, Entry
 from lingon.serving.engine.engine import Engine
 from lingon.serving.engine.queue import EngineLimits
-from lingon.serving.growth import JoinedGrowth, TextGrowth, join
 from lingon.serving.languages import canonical, distance
-from lingon.serving.options import choose
-from lingon.serving.planning import blocks, parts_of
-from lingon.serving.results import generated_spans, source_spans, text_of
-from lingon.serving.splitting import WordTooLong, sentences, split
 from lingon.serving.status import NotServed
-from lingon.serving.translator import Translator
+from lingon.serving.translation.detokenizer import JoinedGrowth, TextGrowth, join
+from lingon.serving.translation.input_processor import blocks, parts_of
+from lingon.serving.translation.options import choose
+from lingon.serving.translation.output_processor import generated_spans, source_spans, text_of
+from lingon.serving.translation.sentences import WordTooLong, sentences, split
+from lingon.serving.translation.translator import Translator
 from lingon.text import normalise
 from lingon.translation.v1 import translation_pb2 as pb
 from tests.serving.fakes import LIMITS, EchoRunner, bundle, manifest, tokenizer

@@ -22,7 +22,7 @@ from lingon.serving.engine.observer import Observer
 from lingon.serving.engine.queue import EngineLimits
 from lingon.serving.golden import prove
 from lingon.serving.runtime.runner import Encoded
-from lingon.serving.translator import Translator
+from lingon.serving.translation.translator import Translator
 from lingon.text import EOS
 from tests.serving.fakes import EchoRunner, Loader, Running, manifest, running, tokenizer, tokenizer_model
 

@@ -9,12 +9,12 @@ from functools import partial
 from lingon.bundle import Limits
 from lingon.errors import EngineFault
 from lingon.serving.decoding.job import Hypothesis, Job, Scored
-from lingon.serving.flight import Asked, Flight
-from lingon.serving.growth import JoinedGrowth
 from lingon.serving.observability.tracing import current
-from lingon.serving.options import Chosen
-from lingon.serving.planning import TextPlan, max_output
-from lingon.serving.results import PartFound, refused, text_of, translated
+from lingon.serving.translation.detokenizer import JoinedGrowth
+from lingon.serving.translation.engine_client import Asked, Flight
+from lingon.serving.translation.input_processor import TextPlan, max_output
+from lingon.serving.translation.options import Chosen
+from lingon.serving.translation.output_processor import PartFound, refused, text_of, translated
 from lingon.text import Tokenizer
 from lingon.translation.v1 import translation_pb2 as pb
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from lingon.bundle import Limits
 from lingon.errors import EmptyText, InvalidRequest, TextTooLong
-from lingon.serving.splitting import WordTooLong, split
+from lingon.serving.translation.sentences import WordTooLong, split
 from lingon.text import Tokenizer, normalise
 
 CHARACTERS_PER_TOKEN = 16  # the longest piece that sentencepiece learns unless told otherwise

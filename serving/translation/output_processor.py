@@ -9,10 +9,10 @@ import numpy as np
 
 from lingon.errors import RequestError
 from lingon.serving.decoding.job import Hypothesis, Scored
-from lingon.serving.growth import join
-from lingon.serving.options import Chosen
-from lingon.serving.planning import PairPlan, TextPlan
 from lingon.serving.status import to_status
+from lingon.serving.translation.detokenizer import join
+from lingon.serving.translation.input_processor import PairPlan, TextPlan
+from lingon.serving.translation.options import Chosen
 from lingon.text import EOS, UNK, Tokenizer
 from lingon.translation.v1 import translation_pb2 as pb
 

@@ -15,10 +15,10 @@ from lingon.errors import EngineFault, InvalidRequest, RequestError
 from lingon.serving.decoding.job import Job, Scored
 from lingon.serving.engine.engine import Engine
 from lingon.serving.engine.queue import EngineLimits
-from lingon.serving.flight import Asked, Flight
 from lingon.serving.observability.tracing import current
-from lingon.serving.options import Chosen, check_alignment, choose
-from lingon.serving.planning import (
+from lingon.serving.status import to_status
+from lingon.serving.translation.engine_client import Asked, Flight
+from lingon.serving.translation.input_processor import (
     PairPlan,
     TextPlan,
     blocks,
@@ -29,9 +29,9 @@ from lingon.serving.planning import (
     plan_pair,
     target_ids,
 )
-from lingon.serving.results import refused, scored
-from lingon.serving.running import Crowd, TextRun
-from lingon.serving.status import to_status
+from lingon.serving.translation.options import Chosen, check_alignment, choose
+from lingon.serving.translation.output_processor import refused, scored
+from lingon.serving.translation.request import Crowd, TextRun
 from lingon.text import Tokenizer, normalise
 from lingon.translation.v1 import translation_pb2 as pb
 
