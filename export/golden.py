@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from lingon.bundle import Bundle
 from lingon.golden import Golden
-from lingon.serving.golden import translate
+from lingon.serving.models.golden import translate
 from lingon.serving.runtime.onnx_runner import OnnxRunner
 from lingon.translation.v1 import translation_pb2 as pb
 

@@ -9,11 +9,11 @@ import grpc
 
 from lingon.admin.v1 import admin_pb2 as pb
 from lingon.admin.v1 import admin_pb2_grpc as pb_grpc
-from lingon.serving.catalog import Entry
-from lingon.serving.changes import Changes
 from lingon.serving.doors import bind, grpc_server
-from lingon.serving.fleet import Fleet
-from lingon.serving.gate import Gate
+from lingon.serving.models.catalog import Entry
+from lingon.serving.models.inflight import Gate
+from lingon.serving.models.registry import Fleet
+from lingon.serving.models.reload import Changes
 from lingon.serving.service import Served
 from lingon.serving.settings import Settings
 

@@ -21,7 +21,7 @@ from prometheus_client import Counter
 
 from lingon.errors import InvalidRequest, RequestError
 from lingon.serving.access import charged
-from lingon.serving.gate import left_behind, was_dismissed
+from lingon.serving.models.inflight import left_behind, was_dismissed
 from lingon.serving.observability.logs import CallLog, fault
 from lingon.serving.observability.metrics import METHODS, Metrics
 from lingon.serving.observability.tracing import Silent, Tracer, enter

@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 
 from lingon.bundle import open_bundle
 from lingon.errors import LingonError
-from lingon.serving.catalog import Catalog, Entry
 from lingon.serving.engine.queue import EngineLimits
-from lingon.serving.loading import load_translator
+from lingon.serving.models.catalog import Catalog, Entry
+from lingon.serving.models.loading import load_translator
 from lingon.serving.translation.translator import Translator
 from lingon.translation.v1 import translation_pb2 as pb
 
@@ -40,7 +40,7 @@ class LocalTranslator:
     ) -> None:
         """Load and warm up.
 
-        engines, threads: see lingon.serving.loading.load_translator
+        engines, threads: see lingon.serving.models.loading.load_translator
         """
         self._translator = load_translator(
             open_bundle(Path(model)),

@@ -20,22 +20,22 @@ from grpc_reflection.v1alpha import reflection
 
 from lingon.bundle import Bundle
 from lingon.serving.admin import open_admin
-from lingon.serving.catalog import Catalog, Entry
-from lingon.serving.changes import Changes
 from lingon.serving.doors import Locks, allow_many_files, bind, grpc_server
 from lingon.serving.engine.engine import still_running
-from lingon.serving.fleet import LAST_WORDS, Fleet
-from lingon.serving.gate import Gate
 from lingon.serving.guard import Guard, Shield
 from lingon.serving.health import Health
-from lingon.serving.loading import bundles, load_translator
+from lingon.serving.models.catalog import Catalog, Entry
+from lingon.serving.models.inflight import Gate
+from lingon.serving.models.loading import bundles, load_translator
+from lingon.serving.models.registry import LAST_WORDS, Fleet
+from lingon.serving.models.reload import Changes
+from lingon.serving.models.supervisor import Supervisor
 from lingon.serving.observability.http import Endpoint
 from lingon.serving.observability.logs import event, unexpected
 from lingon.serving.observability.metrics import Metrics
 from lingon.serving.observability.tracing import open_tracer
 from lingon.serving.service import Served, TranslationService
 from lingon.serving.settings import Settings
-from lingon.serving.supervisor import Supervisor
 from lingon.serving.system.event_loop import Pulse
 from lingon.serving.system.memory import keep_little
 from lingon.serving.system.threads import aside

@@ -15,9 +15,9 @@ import grpc
 
 from lingon.errors import InvalidRequest, NotBegun
 from lingon.serving.access import caller_of
-from lingon.serving.catalog import Catalog
-from lingon.serving.gate import Gate, Visitors
 from lingon.serving.guard import is_late, time_left
+from lingon.serving.models.catalog import Catalog
+from lingon.serving.models.inflight import Gate, Visitors
 from lingon.serving.observability.metrics import Metrics, ModelMetrics
 from lingon.serving.observability.tracing import current
 from lingon.serving.translation.translator import Translator

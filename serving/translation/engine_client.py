@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 from lingon.errors import Cancelled, QueueFull, RequestError
 from lingon.serving.decoding.job import DecodeJob, Hypothesis, Job, Options, Scored, ScoreJob
 from lingon.serving.engine.engine import Engine
-from lingon.serving.gate import left_behind
+from lingon.serving.models.inflight import left_behind
 from lingon.serving.translation.bridge import Bridge
 
 Answer = TypeVar("Answer")

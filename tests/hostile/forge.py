@@ -18,7 +18,7 @@ from typing import Any
 from lingon.bundle import MANIFEST
 from lingon.errors import BundleError
 from lingon.serving.engine.queue import EngineLimits
-from lingon.serving.loading import bundles, load_translator
+from lingon.serving.models.loading import bundles, load_translator
 from tests.company.shipped import bundle
 
 PROMPT = 2.0  # seconds within which a bundle is refused

@@ -192,7 +192,7 @@ class EchoBuffers:
 
 
 class Loader:
-    """Stands where lingon.serving.loading.load_translator stands; only the runner is not real."""
+    """Stands where lingon.serving.models.loading.load_translator stands; only the runner is not real."""
 
     def __init__(self, runner: EchoRunner, engine: type[Engine] = Engine) -> None:
         self.runner, self.engine = runner, engine

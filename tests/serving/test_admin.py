@@ -20,8 +20,8 @@ from lingon.admin.v1 import admin_pb2 as pb
 from lingon.command import main
 from lingon.errors import Forbidden, LingonError, SettingsError
 from lingon.serving.admin import METHODS, SERVICE
-from lingon.serving.changes import MOST_PATH
 from lingon.serving.guard import REQUEST_ID, Shield
+from lingon.serving.models.reload import MOST_PATH
 from lingon.serving.settings import load
 from tests.serving.fakes import running
 from tests.serving.keyfile import keyfile
@@ -284,7 +284,7 @@ def test_the_verb_is_light():
 
 
 async def test_a_load_that_takes_long_is_told(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture):
-    monkeypatch.setattr("lingon.serving.changes.LONG", 0.1)
+    monkeypatch.setattr("lingon.serving.models.reload.LONG", 0.1)
     async with administered() as admin:
         admin.versions.gate.clear()
         swap = asyncio.create_task(admin.swap(admin.publish(2)))

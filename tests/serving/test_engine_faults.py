@@ -12,7 +12,7 @@ import pytest
 
 from lingon.errors import Cancelled, Draining, EngineFault, EngineLost, Expired, QueueFull
 from lingon.serving.decoding.job import Options
-from lingon.serving.supervisor import Supervisor
+from lingon.serving.models.supervisor import Supervisor
 from lingon.text import EOS
 from tests.serving.desk import Desk, Recorder, eventually, running
 from tests.serving.fakes import EchoRunner

@@ -9,7 +9,7 @@ import grpc
 import pytest
 
 from lingon.errors import Draining
-from lingon.serving.gate import Gate
+from lingon.serving.models.inflight import Gate
 from tests.serving.fakes import EchoRunner, running
 
 

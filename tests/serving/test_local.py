@@ -25,9 +25,9 @@ from lingon.bundle import write_bundle
 from lingon.errors import BundleError, DeviceError, Expired, InvalidRequest
 from lingon.export.graph import WeightFiles
 from lingon.export.precisions import build, weight_files
-from lingon.serving.catalog import Catalog
 from lingon.serving.doctor import lacking
 from lingon.serving.local import LocalTranslator, translate_lines
+from lingon.serving.models.catalog import Catalog
 from lingon.serving.server import _ready_line
 from lingon.serving.settings import Settings
 from lingon.serving.status import NotServed

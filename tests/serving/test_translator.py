@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from lingon.bundle import Defaults
 from lingon.errors import EmptyText, InvalidRequest, TextTooLong
-from lingon.serving.catalog import Catalog, Entry
 from lingon.serving.engine.engine import Engine
 from lingon.serving.engine.queue import EngineLimits
-from lingon.serving.languages import canonical, distance
+from lingon.serving.models.catalog import Catalog, Entry
+from lingon.serving.models.languages import canonical, distance
 from lingon.serving.status import NotServed
 from lingon.serving.translation.detokenizer import JoinedGrowth, TextGrowth, join
 from lingon.serving.translation.input_processor import blocks, parts_of

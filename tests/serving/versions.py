@@ -20,7 +20,7 @@ from lingon.golden import Golden
 from lingon.serving.engine.engine import Engine
 from lingon.serving.engine.observer import Observer
 from lingon.serving.engine.queue import EngineLimits
-from lingon.serving.golden import prove
+from lingon.serving.models.golden import prove
 from lingon.serving.runtime.runner import Encoded
 from lingon.serving.translation.translator import Translator
 from lingon.text import EOS

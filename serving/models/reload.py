@@ -13,9 +13,9 @@ from typing import Any, TypeVar
 
 from lingon.bundle import MANIFEST, Bundle, Manifest, open_bundle, open_version, versions
 from lingon.errors import ChangeRefused, ChangeUnderWay, Draining, InvalidRequest, LingonError, RequestError
-from lingon.serving.catalog import Catalog, Entry
-from lingon.serving.fleet import Fleet
-from lingon.serving.languages import canonical
+from lingon.serving.models.catalog import Catalog, Entry
+from lingon.serving.models.languages import canonical
+from lingon.serving.models.registry import Fleet
 from lingon.serving.observability.logs import event, fault
 from lingon.serving.observability.metrics import Metrics
 from lingon.serving.runtime.onnx_runner import NotLoaded

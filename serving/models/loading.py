@@ -12,7 +12,7 @@ from lingon.errors import BundleError, SettingsError
 from lingon.serving.engine.engine import Engine
 from lingon.serving.engine.observer import Observer
 from lingon.serving.engine.queue import EngineLimits
-from lingon.serving.golden import prove
+from lingon.serving.models.golden import prove
 from lingon.serving.observability.logs import event
 from lingon.serving.runtime import validation as fit
 from lingon.serving.runtime.device import Choice, choose

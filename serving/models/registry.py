@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable, Sequence
 
 from lingon.bundle import Bundle
-from lingon.serving.catalog import Catalog, Entry
-from lingon.serving.loading import load_translator
+from lingon.serving.models.catalog import Catalog, Entry
+from lingon.serving.models.loading import load_translator
 from lingon.serving.observability.logs import event, fault
 from lingon.serving.observability.metrics import Metrics, ModelMetrics
 from lingon.serving.runtime.failpoints import Faults

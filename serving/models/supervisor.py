@@ -7,8 +7,8 @@ import logging
 import time
 from collections import deque
 
-from lingon.serving.catalog import Entry
 from lingon.serving.engine.engine import Engine
+from lingon.serving.models.catalog import Entry
 from lingon.serving.observability.logs import event, fault
 from lingon.serving.service import Served
 from lingon.serving.system.threads import aside

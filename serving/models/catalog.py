@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from lingon.errors import InvalidRequest, SettingsError
-from lingon.serving.languages import canonical, distance
+from lingon.serving.models.languages import canonical, distance
 from lingon.serving.status import NotServed
 
 Model = TypeVar("Model")
