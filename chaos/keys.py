@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lingon.serving.keyring import hash_of, new_key
+from lingon.serving.auth.api_keys import hash_of, new_key
 
 
 def keys_file(path: Path, *names: str) -> dict[str, str]:

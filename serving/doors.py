@@ -9,12 +9,12 @@ from collections.abc import Sequence
 import grpc
 
 from lingon.errors import LingonError
-from lingon.serving.access import Access
-from lingon.serving.keyring import Keyring
+from lingon.serving.auth.api_keys import Keyring
+from lingon.serving.auth.interceptor import Access
+from lingon.serving.auth.tls import server_credentials
 from lingon.serving.observability.logs import event
 from lingon.serving.settings import LOOPBACK, Settings
 from lingon.serving.sturdy import sturdy_server
-from lingon.serving.tls import server_credentials
 
 PENDING = 10_000
 """Calls that may wait for the event loop, a flood of them that are begun and reset. From here on gRPC drops anybody's.

@@ -20,7 +20,7 @@ from google.rpc import code_pb2, error_details_pb2, status_pb2
 from prometheus_client import Counter
 
 from lingon.errors import InvalidRequest, RequestError
-from lingon.serving.access import charged
+from lingon.serving.auth.interceptor import charged
 from lingon.serving.models.inflight import left_behind, was_dismissed
 from lingon.serving.observability.logs import CallLog, fault
 from lingon.serving.observability.metrics import METHODS, Metrics

@@ -14,7 +14,7 @@ from typing import Any
 import grpc
 
 from lingon.errors import InvalidRequest, NotBegun
-from lingon.serving.access import caller_of
+from lingon.serving.auth.interceptor import caller_of
 from lingon.serving.guard import is_late, time_left
 from lingon.serving.models.catalog import Catalog
 from lingon.serving.models.inflight import Gate, Visitors

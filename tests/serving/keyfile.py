@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from lingon.serving.keyring import hash_of
+from lingon.serving.auth.api_keys import hash_of
 
 
 def keyfile(folder: Path, keys: dict[str, str], **more: dict[str, Any]) -> Path:

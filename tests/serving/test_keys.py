@@ -19,7 +19,7 @@ import pytest
 from lingon import AsyncClient, Client, LingonError, ServerError
 from lingon.command import main
 from lingon.errors import SettingsError, Unauthenticated
-from lingon.serving.keyring import WRITING, Key, Keyring, hash_of, new_key, parse
+from lingon.serving.auth.api_keys import WRITING, Key, Keyring, hash_of, new_key, parse
 from tests.serving.fakes import running
 from tests.serving.keyfile import keyfile, table
 
@@ -71,7 +71,7 @@ def test_a_key_is_added_to_a_file_that_others_may_read_as_before(lingon: Run, tm
 
 
 def test_keys_that_are_made_at_once_are_all_there(tmp_path: Path):
-    from lingon.serving.keys import append
+    from lingon.serving.auth.cli import append
 
     keys = {f"key-{number}": new_key() for number in range(12)}
     path = tmp_path / "keys.toml"

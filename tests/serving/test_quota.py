@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lingon.errors import InvalidRequest, QuotaExceeded
-from lingon.serving.quota import MINUTE, SECOND, Bucket, Quota
+from lingon.serving.auth.quota import MINUTE, SECOND, Bucket, Quota
 
 PER_MINUTE = st.integers(1, 10_000)
 MOMENTS = st.lists(st.tuples(st.integers(0, 90 * SECOND), st.integers(0, 12_000)), min_size=1, max_size=40)

@@ -21,8 +21,8 @@ from lingon import Client, ServerError, Tls
 from lingon.admin.v1 import admin_pb2, admin_pb2_grpc
 from lingon.command import main
 from lingon.errors import SettingsError
+from lingon.serving.auth.tls import server_credentials
 from lingon.serving.settings import Settings
-from lingon.serving.tls import server_credentials
 from lingon.translation.v1 import translation_pb2 as pb
 from lingon.translation.v1 import translation_pb2_grpc as pb_grpc
 from tests.serving.certificates import Authority, Pair, trusting

@@ -14,8 +14,8 @@ from google.rpc import code_pb2
 from grpc_health.v1 import health
 
 from lingon.errors import Forbidden, NotBegun, RequestError, Unauthenticated
-from lingon.serving.keyring import Key, Keyring
-from lingon.serving.quota import Quota
+from lingon.serving.auth.api_keys import Key, Keyring
+from lingon.serving.auth.quota import Quota
 from lingon.serving.settings import MOST_TEXTS
 from lingon.translation.v1 import translation_pb2 as pb
 

@@ -12,7 +12,7 @@ from typing import Any
 import grpc
 
 from lingon.pem import check_pair, check_roots
-from lingon.serving.reread import Reread
+from lingon.serving.auth.watched_files import Reread
 from lingon.serving.settings import Settings
 
 

@@ -28,8 +28,8 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from lingon.errors import SettingsError, Unauthenticated
-from lingon.serving.quota import Quota
-from lingon.serving.reread import Reread
+from lingon.serving.auth.quota import Quota
+from lingon.serving.auth.watched_files import Reread
 
 WRITING = 2.0  # seconds that a file may be written for
 PAUSE = 0.2  # seconds between two looks at the file: so soon a key that is taken back opens nothing any more

@@ -24,7 +24,7 @@ def new(
     from datetime import date
 
     from lingon.errors import SettingsError
-    from lingon.serving.keyring import NAME, hash_of, new_key
+    from lingon.serving.auth.api_keys import NAME, hash_of, new_key
 
     if not re.fullmatch(NAME, name):
         raise SettingsError(f"a key's name has 1 to 64 letters, digits, _ . and -, got {name!r}")
@@ -67,7 +67,7 @@ def append(path: Path, table: str, tell: Callable[[], None] = lambda: None) -> N
     import os
 
     from lingon.files import read_named_text
-    from lingon.serving.keyring import parse
+    from lingon.serving.auth.api_keys import parse
 
     path = path.resolve()
     folder = os.open(path.parent, os.O_RDONLY)
