@@ -19,11 +19,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from lingon.bundle import Bundle
-from lingon.serving.admin import open_admin
-from lingon.serving.doors import Locks, allow_many_files, bind, grpc_server
 from lingon.serving.engine.engine import still_running
-from lingon.serving.guard import Guard, Shield
-from lingon.serving.health import Health
 from lingon.serving.models.catalog import Catalog, Entry
 from lingon.serving.models.inflight import Gate
 from lingon.serving.models.loading import bundles, load_translator
@@ -34,7 +30,11 @@ from lingon.serving.observability.http import Endpoint
 from lingon.serving.observability.logs import event, unexpected
 from lingon.serving.observability.metrics import Metrics
 from lingon.serving.observability.tracing import open_tracer
-from lingon.serving.service import Served, TranslationService
+from lingon.serving.rpc.admin import open_admin
+from lingon.serving.rpc.health import Health
+from lingon.serving.rpc.interceptors import Guard, Shield
+from lingon.serving.rpc.ports import Locks, allow_many_files, bind, grpc_server
+from lingon.serving.rpc.service import Served, TranslationService
 from lingon.serving.settings import Settings
 from lingon.serving.system.event_loop import Pulse
 from lingon.serving.system.memory import keep_little

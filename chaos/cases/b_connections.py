@@ -16,7 +16,7 @@ from chaos.history import Fate, p99
 from chaos.server import Server
 from chaos.world import World
 
-KEEPALIVE = 60.0 + 20.0  # seconds after which the server gives up a silent peer: serving/doors.py
+KEEPALIVE = 60.0 + 20.0  # seconds after which the server gives up a silent peer: serving/rpc/ports.py
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\x04\x00" + bytes(4)  # and empty SETTINGS
 STREAMS = 100
 

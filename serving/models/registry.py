@@ -12,9 +12,9 @@ from lingon.serving.models.catalog import Catalog, Entry
 from lingon.serving.models.loading import load_translator
 from lingon.serving.observability.logs import event, fault
 from lingon.serving.observability.metrics import Metrics, ModelMetrics
+from lingon.serving.rpc.service import Served
 from lingon.serving.runtime.failpoints import Faults
 from lingon.serving.runtime.onnx_runner import CPU, CUDA
-from lingon.serving.service import Served
 from lingon.serving.settings import Settings
 from lingon.serving.translation.translator import Translator
 

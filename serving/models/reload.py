@@ -18,8 +18,8 @@ from lingon.serving.models.languages import canonical
 from lingon.serving.models.registry import Fleet
 from lingon.serving.observability.logs import event, fault
 from lingon.serving.observability.metrics import Metrics
+from lingon.serving.rpc.service import Served
 from lingon.serving.runtime.onnx_runner import NotLoaded
-from lingon.serving.service import Served
 from lingon.serving.status import NotServed
 from lingon.serving.system.memory import free
 from lingon.serving.system.threads import aside

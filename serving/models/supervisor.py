@@ -10,7 +10,7 @@ from collections import deque
 from lingon.serving.engine.engine import Engine
 from lingon.serving.models.catalog import Entry
 from lingon.serving.observability.logs import event, fault
-from lingon.serving.service import Served
+from lingon.serving.rpc.service import Served
 from lingon.serving.system.threads import aside
 
 MINUTE = 60.0

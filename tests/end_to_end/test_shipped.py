@@ -9,7 +9,7 @@ import pytest
 
 from lingon.bundle import CARD, Bundle, open_bundle
 from lingon.scoring import score
-from lingon.serving.local import translate_lines
+from lingon.serving.in_process import translate_lines
 
 ROOT = Path(__file__).parent.parent.parent
 DATA = ROOT / "tests" / "data"

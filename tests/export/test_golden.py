@@ -25,7 +25,7 @@ from lingon.export.proof import NOT_ON_CUDA
 from lingon.export.settings import ExportSettings, Texts
 from lingon.golden import MOST, MOST_BYTES, Golden
 from lingon.serving.engine.queue import EngineLimits
-from lingon.serving.local import LocalTranslator
+from lingon.serving.in_process import LocalTranslator
 from lingon.serving.models.loading import load_translator
 from lingon.serving.runtime.onnx_runner import CPU, load_runner
 from lingon.serving.server import Server

@@ -122,7 +122,7 @@ def test_a_bundle_holds_no_pickle():
 HEAVY = ["torch", "onnx", "onnxscript", "safetensors", "pickletools", "lingon.training", "lingon.export"]
 SERVING = f"""
 import sys
-import lingon.serving.cli, lingon.serving.server, lingon.serving.local, lingon.serving.doctor
+import lingon.serving.cli, lingon.serving.server, lingon.serving.in_process, lingon.serving.doctor
 print([name for name in {HEAVY} if name in sys.modules])
 """
 

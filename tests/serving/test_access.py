@@ -23,8 +23,8 @@ from lingon.errors import NotBegun, QuotaExceeded, WontFinish
 from lingon.retry import Retry
 from lingon.serving.auth.api_keys import Keyring, new_key
 from lingon.serving.auth.interceptor import Access, caller_of, charged
-from lingon.serving.doors import Locks
-from lingon.serving.guard import Shield
+from lingon.serving.rpc.interceptors import Shield
+from lingon.serving.rpc.ports import Locks
 from lingon.serving.settings import Settings
 from lingon.translation.v1 import translation_pb2 as pb
 from tests.serving.certificates import Authority, trusting

@@ -19,9 +19,9 @@ import pytest
 from lingon.admin.v1 import admin_pb2 as pb
 from lingon.command import main
 from lingon.errors import Forbidden, LingonError, SettingsError
-from lingon.serving.admin import METHODS, SERVICE
-from lingon.serving.guard import REQUEST_ID, Shield
 from lingon.serving.models.reload import MOST_PATH
+from lingon.serving.rpc.admin import METHODS, SERVICE
+from lingon.serving.rpc.interceptors import REQUEST_ID, Shield
 from lingon.serving.settings import load
 from tests.serving.fakes import running
 from tests.serving.keyfile import keyfile

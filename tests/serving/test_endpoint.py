@@ -59,7 +59,7 @@ def test_connections_for_which_there_is_no_file_wait(endpoint: Endpoint, monkeyp
 
 FILES = """
 import resource
-from lingon.serving.doors import allow_many_files
+from lingon.serving.rpc.ports import allow_many_files
 
 resource.setrlimit(resource.RLIMIT_NOFILE, (256, 512))
 allow_many_files()

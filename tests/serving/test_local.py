@@ -26,7 +26,7 @@ from lingon.errors import BundleError, DeviceError, Expired, InvalidRequest
 from lingon.export.graph import WeightFiles
 from lingon.export.precisions import build, weight_files
 from lingon.serving.doctor import lacking
-from lingon.serving.local import LocalTranslator, translate_lines
+from lingon.serving.in_process import LocalTranslator, translate_lines
 from lingon.serving.models.catalog import Catalog
 from lingon.serving.server import _ready_line
 from lingon.serving.settings import Settings

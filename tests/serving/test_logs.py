@@ -111,7 +111,7 @@ def test_whoever_debugs_sees_every_call_and_who_does_not_none_that_is_a_callers_
 
 
 async def test_a_call_that_failed_is_found_by_its_request_id(caplog: pytest.LogCaptureFixture):
-    caplog.set_level(logging.INFO, "lingon.serving.guard")
+    caplog.set_level(logging.INFO, "lingon.serving.rpc.interceptors")
     async with running(EchoRunner(dies_at=3)) as server:
         call = server.call("Tom lives", "the sea")
         with pytest.raises(grpc.aio.AioRpcError):

@@ -140,7 +140,7 @@ async def test_streams_and_scores_and_alignments_have_their_phases(collector: Co
 async def test_a_call_belongs_to_the_trace_of_its_caller(
     collector: Collector, caplog: pytest.LogCaptureFixture, state: str
 ):
-    caplog.set_level(logging.DEBUG, "lingon.serving.guard")
+    caplog.set_level(logging.DEBUG, "lingon.serving.rpc.interceptors")
     async with running(traces=True) as server:
         metadata = (("traceparent", TRACEPARENT), ("tracestate", state))
         await server.stub.Translate(pb.TranslateRequest(texts=["Tom"]), metadata=metadata)
@@ -182,7 +182,7 @@ async def test_what_is_not_sampled_is_not_followed(
     variable: str | None,
     metadata: tuple[tuple[str, str], ...],
 ):
-    caplog.set_level(logging.DEBUG, "lingon.serving.guard")
+    caplog.set_level(logging.DEBUG, "lingon.serving.rpc.interceptors")
     if variable:
         monkeypatch.setenv("OTEL_TRACES_SAMPLER", variable)
     async with running(traces=True) as server:

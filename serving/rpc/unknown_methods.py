@@ -19,7 +19,7 @@ import grpc
 from grpc._cython import cygrpc  # type: ignore[attr-defined]
 
 from lingon.errors import RequestError
-from lingon.serving.guard import abort, request_id_of
+from lingon.serving.rpc.interceptors import abort, request_id_of
 from lingon.serving.status import to_status
 
 Check = Callable[[Iterable[tuple[str, str | bytes]]], object]

@@ -13,8 +13,8 @@ from lingon.serving.auth.api_keys import Keyring
 from lingon.serving.auth.interceptor import Access
 from lingon.serving.auth.tls import server_credentials
 from lingon.serving.observability.logs import event
+from lingon.serving.rpc.unknown_methods import sturdy_server
 from lingon.serving.settings import LOOPBACK, Settings
-from lingon.serving.sturdy import sturdy_server
 
 PENDING = 10_000
 """Calls that may wait for the event loop, a flood of them that are begun and reset. From here on gRPC drops anybody's.

@@ -15,11 +15,11 @@ import grpc
 
 from lingon.errors import InvalidRequest, NotBegun
 from lingon.serving.auth.interceptor import caller_of
-from lingon.serving.guard import is_late, time_left
 from lingon.serving.models.catalog import Catalog
 from lingon.serving.models.inflight import Gate, Visitors
 from lingon.serving.observability.metrics import Metrics, ModelMetrics
 from lingon.serving.observability.tracing import current
+from lingon.serving.rpc.interceptors import is_late, time_left
 from lingon.serving.translation.translator import Translator
 from lingon.translation.v1 import translation_pb2 as pb
 from lingon.translation.v1 import translation_pb2_grpc as pb_grpc
