@@ -6,7 +6,10 @@ import os
 import subprocess
 import sys
 
-LOAD = "import lingon.serving.runtime.onnx_runner, onnxruntime; onnxruntime.InferenceSession; import lingon.serving.observability.metrics"
+LOAD = (
+    "import lingon.serving.runtime.onnx_runner, onnxruntime; onnxruntime.InferenceSession; "
+    "import lingon.serving.observability.metrics"
+)
 
 
 def test_loading_the_runtime_leaves_no_file_in_the_home_or_the_temporary_folder(tmp_path):
