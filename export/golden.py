@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from lingon.bundle import Bundle
-from lingon.golden import Golden
+from lingon.bundle.golden import Golden
 from lingon.serving.models.golden import translate
 from lingon.serving.runtime.onnx_runner import OnnxRunner
 from lingon.translation.v1 import translation_pb2 as pb

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from lingon import bundle as names
 from lingon.bundle import Bundle, Manifest, Precision, sealed
+from lingon.bundle.publish import lay_down, publishing
 from lingon.export.card import model_card
 from lingon.export.declaration import attached, declare
 from lingon.export.golden import golden_sentences
@@ -16,7 +17,6 @@ from lingon.export.precisions import KINDS, build, check_weights, weight_files
 from lingon.export.proof import Proof
 from lingon.export.settings import ExportSettings, Texts
 from lingon.export.shortlist import build_shortlist, measure_coverage
-from lingon.publishing import lay_down, publishing
 from lingon.serving.runtime import cuda
 from lingon.serving.runtime import validation as fit
 from lingon.serving.runtime.onnx_runner import CPU, CUDA, OnnxRunner, load_runner

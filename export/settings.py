@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from lingon.bundle import Penalty
-from lingon.declared import demands
+from lingon.bundle.schema import demands
 from lingon.errors import SettingsError
 from lingon.export.precisions import KINDS
 from lingon.export.shortlist import ShortlistSettings

@@ -14,7 +14,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from lingon.declared import Misfit, declared
+from lingon.bundle.schema import Misfit, declared
 from lingon.errors import BundleError, CheckpointError, SettingsError
 from lingon.files import published, sweep, write_json
 from lingon.text import Tokenizer

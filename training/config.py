@@ -13,7 +13,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from lingon.bundle import Beams, Language, Size, Tokens
-from lingon.declared import demands
+from lingon.bundle.schema import demands
 from lingon.errors import SettingsError
 
 

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from lingon.bundle import GOLDEN, Bundle
+from lingon.bundle.golden import Golden
 from lingon.errors import BundleError
-from lingon.golden import Golden
 from lingon.serving.engine.engine import Engine
 from lingon.serving.engine.queue import EngineLimits
 from lingon.serving.observability.logs import event

@@ -18,12 +18,12 @@ import lingon.export.quality
 from lingon.admin.v1 import admin_pb2 as admin_pb
 from lingon.admin.v1 import admin_pb2_grpc as admin_grpc
 from lingon.bundle import GOLDEN, Bundle, write_bundle
+from lingon.bundle.golden import MOST, MOST_BYTES, Golden
 from lingon.errors import BundleError
 from lingon.export.golden import MARGIN, SENTENCES, golden_sentences
 from lingon.export.pipeline import export_checkpoint
 from lingon.export.proof import NOT_ON_CUDA
 from lingon.export.settings import ExportSettings, Texts
-from lingon.golden import MOST, MOST_BYTES, Golden
 from lingon.serving.engine.queue import EngineLimits
 from lingon.serving.in_process import LocalTranslator
 from lingon.serving.models.loading import load_translator

@@ -16,7 +16,7 @@ import numpy as np
 from lingon.admin.v1 import admin_pb2 as pb
 from lingon.admin.v1 import admin_pb2_grpc as pb_grpc
 from lingon.bundle import GOLDEN, Bundle, write_bundle
-from lingon.golden import Golden
+from lingon.bundle.golden import Golden
 from lingon.serving.engine.engine import Engine
 from lingon.serving.engine.observer import Observer
 from lingon.serving.engine.queue import EngineLimits

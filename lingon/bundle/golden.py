@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
 
-from lingon.declared import Few, Misfit, declared
+from lingon.bundle.schema import Few, Misfit, declared
 from lingon.errors import BundleError
 
 MOST = 64  # sentences, and precisions

@@ -1,0 +1,131 @@
+"""Bundles on disk: found, opened, read with every byte checked, and published whole or not at all."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+from lingon.bundle.manifest import MANIFEST, WEIGHTS, Manifest
+from lingon.bundle.publish import lay_down, publishing
+from lingon.errors import BundleError
+from lingon.files import read_plainly
+from lingon.text import Tokenizer
+
+MOST_BYTES = {MANIFEST: 2**20, f"{WEIGHTS}/": 2**36, "": 2**28}
+"""The largest that files may be, by what their names begin with: weights have no bound but memory's, all else has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """An opened bundle. Every file is read through `read`, which refuses what was altered."""
+
+    folder: Path
+    manifest: Manifest
+
+    @property
+    def label(self) -> str:
+        """Name and version, as in "en-de/1"."""
+        return f"{self.manifest.name}/{self.manifest.version}"
+
+    def read(self, name: str) -> bytes:
+        """The bytes of a file, checked: what is used is what was hashed."""
+        path = self.folder / name
+        if name not in self.manifest.checksums:
+            raise BundleError(f"{path}: the manifest does not list it")
+        content = _read(self.folder, name)
+        if hashlib.sha256(content).hexdigest() != self.manifest.checksums[name]:
+            raise BundleError(f"{path}: was altered (its SHA-256 is not the one in {MANIFEST})")
+        return content
+
+    def graphs(self, precision: str, *names: str) -> tuple[dict[str, bytes], dict[str, bytes]]:
+        """The named graph files of a precision, and the weight files that they read, by the names they give them."""
+        if precision not in self.manifest.precisions:
+            known = ", ".join(self.manifest.precisions)
+            raise BundleError(f"{self.folder}: has no precision {precision!r}; it has {known}")
+        graphs = {name: self.read(f"{precision}/{name}") for name in names}
+        return graphs, {name: self.read(f"{WEIGHTS}/{name}") for name in self.manifest.precisions[precision].weights}
+
+    def tokenizer_files(self) -> list[bytes]:
+        """The sentencepiece models: one for both sides, or source and target."""
+        found = tuple(sorted(name for name in self.manifest.checksums if re.fullmatch(r"\w+\.model", name)))
+        if found not in (Tokenizer.JOINT, Tokenizer.SEPARATE):
+            raise BundleError(f"{self.folder}: has no tokenizer, or several: {', '.join(found) or 'no .model file'}")
+        return [self.read(name) for name in found]
+
+    def verify(self) -> None:
+        """Read every file once; the error names the first that is not listed, missing or altered."""
+        for path in sorted(self.folder.rglob("*")):
+            name = path.relative_to(self.folder).as_posix()
+            if path.is_symlink():
+                raise BundleError(f"{path}: is a link; a bundle holds none")
+            if not path.is_dir() and name != MANIFEST and name not in self.manifest.checksums:
+                raise BundleError(f"{path}: the manifest does not list it")
+        for name in self.manifest.checksums:
+            self.read(name)
+
+
+def is_bundle(path: Path) -> bool:
+    """Whether path is a bundle or the folder of a model's versions."""
+    return _declares(path) or bool(versions(path))
+
+
+def versions(path: Path) -> list[int]:
+    """The versions in the folder of a model, lowest first."""
+    if not path.is_dir():
+        return []
+    numbered = (child for child in path.iterdir() if re.fullmatch(r"[1-9]\d*", child.name))
+    return sorted(int(child.name) for child in numbered if _declares(child))
+
+
+def open_bundle(path: Path) -> Bundle:
+    """The bundle at path, or the highest version below it; only its manifest is read yet."""
+    if _declares(path):
+        return Bundle(path, Manifest.from_bytes(_read(path, MANIFEST), path / MANIFEST))
+    found = versions(path)
+    if not found:
+        raise BundleError(f"{path}: no bundle (no {MANIFEST}) and no version of one")
+    return open_version(path / str(found[-1]), found[-1])
+
+
+def open_version(folder: Path, version: int) -> Bundle:
+    """The bundle in the folder of a version; raises BundleError where it declares another: a copy is no later one."""
+    bundle = open_bundle(folder)
+    if bundle.manifest.version != version:
+        raise BundleError(
+            f"{folder / MANIFEST}: declares version {bundle.manifest.version} in the folder of version {version}"
+        )
+    return bundle
+
+
+def write_bundle(folder: Path, manifest: Manifest, files: dict[str, bytes]) -> Bundle:
+    """Publish a bundle whole or not at all; the checksums of files are put into the manifest."""
+    complete = sealed(folder, manifest, files)
+    with publishing(folder) as part:
+        lay_down(part, files | {MANIFEST: complete.to_bytes()}, folder)
+    return Bundle(folder, complete)
+
+
+def sealed(folder: Path, manifest: Manifest, files: dict[str, bytes]) -> Manifest:
+    """The manifest with the checksums of files; raises BundleError where it would be refused once it lies in folder."""
+    sums = {name: hashlib.sha256(content).hexdigest() for name, content in sorted(files.items())}
+    values = {entry.name: getattr(manifest, entry.name) for entry in fields(manifest)}
+    complete = Manifest(**{**values, "checksums": sums})
+    Manifest.from_bytes(complete.to_bytes(), folder / MANIFEST)
+    return complete
+
+
+def _declares(folder: Path) -> bool:
+    """Whether there is anything by the name of a manifest: one that is no file is refused, not passed over."""
+    return os.path.lexists(folder / MANIFEST)
+
+
+def _read(folder: Path, name: str) -> bytes:
+    """The bytes of a file of a bundle that is as plain and as small as it has to be."""
+    most = next(most for begin, most in MOST_BYTES.items() if name.startswith(begin))
+    try:
+        return read_plainly(folder, name, most)
+    except OSError as error:
+        raise BundleError(f"{folder / name}: {error.strerror}") from None
