@@ -13,10 +13,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lingon.client import AsyncClient, Client
-    from lingon.credentials import Tls
-    from lingon.errors import LingonError, ServerError
-    from lingon.results import (
+    from lingon.client.client import AsyncClient, Client
+    from lingon.client.messages import Sampling, ScoreOptions, TranslateOptions
+    from lingon.client.results import (
         Link,
         ModelInfo,
         ScoreResult,
@@ -29,8 +28,9 @@ if TYPE_CHECKING:
         Token,
         Translation,
     )
-    from lingon.retry import Retry
-    from lingon.wire import Sampling, ScoreOptions, TranslateOptions
+    from lingon.client.retry import Retry
+    from lingon.client.tls import Tls
+    from lingon.errors import LingonError, ServerError
 
 __all__ = [
     "AsyncClient",
@@ -56,11 +56,11 @@ __all__ = [
 ]
 
 _HOMES = {
-    "lingon.client": ("AsyncClient", "Client"),
-    "lingon.credentials": ("Tls",),
+    "lingon.client.client": ("AsyncClient", "Client"),
+    "lingon.client.tls": ("Tls",),
     "lingon.errors": ("LingonError", "ServerError"),
-    "lingon.retry": ("Retry",),
-    "lingon.wire": ("Sampling", "ScoreOptions", "TranslateOptions"),
+    "lingon.client.retry": ("Retry",),
+    "lingon.client.messages": ("Sampling", "ScoreOptions", "TranslateOptions"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -70,7 +70,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'lingon' has no attribute {name!r}")
     import importlib
 
-    return getattr(importlib.import_module(_HOME_OF.get(name, "lingon.results")), name)
+    return getattr(importlib.import_module(_HOME_OF.get(name, "lingon.client.results")), name)
 
 
 def __dir__() -> list[str]:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lingon.credentials import Credentials
+from lingon.client.tls import Credentials
 from lingon.reaching import reaching
 
 if TYPE_CHECKING:
-    from lingon.client import Client
+    from lingon.client.client import Client
 
 ServerOption = Annotated[
     str | None, typer.Option(metavar="HOST:PORT", help="[default: $LINGON_SERVER, or 127.0.0.1:50051]")
@@ -91,10 +91,10 @@ def translate(
     credentials: Credentials,
 ) -> None:
     """Translate texts, or standard input to standard output line by line: an empty line for an empty line."""
+    from lingon.client.messages import Sampling
     from lingon.linewise import input_lines, run
     from lingon.reach import Where
     from lingon.render import Show
-    from lingon.wire import Sampling
     from lingon.work import Translating
 
     where = Where(
@@ -170,7 +170,7 @@ def healthcheck(
     credentials: Credentials,
 ) -> None:
     """Ask a server whether it serves: exit code 0 if it does, 1 if not."""
-    from lingon.client import Client
+    from lingon.client.client import Client
     from lingon.reach import server_address
 
     address = server_address(server)

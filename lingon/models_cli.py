@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lingon.credentials import Credentials
+from lingon.client.tls import Credentials
 from lingon.reaching import reaching
 
 if TYPE_CHECKING:
     from lingon.admin.v1 import admin_pb2 as pb
-    from lingon.models import ModelsClient
+    from lingon.client.admin import ModelsClient
 
 ADMIN = "LINGON_ADMIN"
 
@@ -91,7 +91,7 @@ models.command("unload")(unload)
 def _client(server: str | None, timeout: float, credentials: Credentials) -> ModelsClient:
     import os
 
-    from lingon.models import DEFAULT_ADMIN, ModelsClient
+    from lingon.client.admin import DEFAULT_ADMIN, ModelsClient
 
     address = server or os.environ.get(ADMIN) or DEFAULT_ADMIN
     return ModelsClient(address, timeout=timeout, **credentials.arguments())

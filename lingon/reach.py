@@ -9,14 +9,14 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol, Unpack
 
-from lingon.calls import DEFAULT_MAX_TEXTS, SCORE, TRANSLATE, Calls, Send, Sleep
-from lingon.client import DEFAULT_SERVER, Client, Texts, play
-from lingon.credentials import Credentials
+from lingon.client.client import DEFAULT_SERVER, Client, Texts, play
+from lingon.client.messages import ScoreOptions, TranslateOptions
+from lingon.client.protocol import DEFAULT_MAX_TEXTS, SCORE, TRANSLATE, Calls, Send, Sleep
+from lingon.client.results import ScoreResult, TextResult
+from lingon.client.retry import Retry
+from lingon.client.tls import Credentials
 from lingon.errors import InvalidRequest, LingonError, RequestError, ServerError, SettingsError
 from lingon.extras import found, needed_by
-from lingon.results import ScoreResult, TextResult
-from lingon.retry import Retry
-from lingon.wire import ScoreOptions, TranslateOptions
 
 
 class Answers(Protocol):

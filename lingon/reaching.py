@@ -11,7 +11,7 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from lingon.credentials import Credentials
+from lingon.client.tls import Credentials
 
 
 class Reaching(NamedTuple):

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from lingon.client.results import Link, ScoreResult, TextResult, Translation
 from lingon.errors import ServerError
-from lingon.results import Link, ScoreResult, TextResult, Translation
 
 _LINE_BREAKS = {ord(character): " " for character in "\n\r\t"}
 """A model with byte fallback can generate these; a line stays a line and a column a column."""

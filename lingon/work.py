@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from lingon.client.messages import ScoreOptions, TranslateOptions
+from lingon.client.results import ScoreResult, TextResult
 from lingon.linewise import is_empty, spread
 from lingon.reach import Answers
 from lingon.render import Show, n_best_lines, plain_line, score_json, score_line, translation_json
-from lingon.results import ScoreResult, TextResult
 from lingon.text import normalise
-from lingon.wire import ScoreOptions, TranslateOptions
 
 
 @dataclass(frozen=True, slots=True)

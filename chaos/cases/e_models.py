@@ -19,7 +19,7 @@ from chaos.server import LOOK, free_port
 from chaos.world import World
 from lingon.bench.serve.figures import percentile
 from lingon.bundle import GOLDEN, MANIFEST, Bundle, open_bundle
-from lingon.models import ModelsClient
+from lingon.client.admin import ModelsClient
 
 RATE = 50.0  # requests a second
 PAUSE = 1.0  # seconds between two swaps, and before the first

@@ -21,7 +21,7 @@ from chaos.findings import Findings
 from chaos.history import CANCELLED, DEADLINE_EXCEEDED, KILLED, OK, RESOURCE_EXHAUSTED, Fate, p99
 from chaos.server import Server, free_port
 from chaos.world import World
-from lingon.models import ModelsClient
+from lingon.client.admin import ModelsClient
 
 RATE = 40.0  # requests a second, of all kinds
 EVERY = 2.0  # seconds between two samples

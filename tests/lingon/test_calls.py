@@ -11,10 +11,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from lingon import ServerError
-from lingon.calls import LIST_MODELS, TRANSLATE, Calls, Send, Sleep
-from lingon.retry import Retry
+from lingon.client.messages import MAX_BYTES, cut
+from lingon.client.protocol import LIST_MODELS, TRANSLATE, Calls, Send, Sleep
+from lingon.client.retry import Retry
 from lingon.translation.v1 import translation_pb2 as pb
-from lingon.wire import MAX_BYTES, cut
 
 
 @given(st.lists(st.text(max_size=5)), st.integers(1, 6))

@@ -16,8 +16,8 @@ from google.rpc import code_pb2, error_details_pb2
 
 import lingon
 from lingon import AsyncClient, Client, Sampling, ServerError, StreamStart, TextDelta, TextDone
+from lingon.client.retry import Retry
 from lingon.errors import SettingsError
-from lingon.retry import Retry
 from lingon.translation.v1 import translation_pb2 as pb
 from tests.lingon.fake_server import FakeService, Fault, queue_full, serving
 

@@ -14,8 +14,8 @@ from contextlib import contextmanager
 import pytest
 
 from lingon import AsyncClient, Client, ServerError
+from lingon.client.retry import Retry
 from lingon.errors import LingonError, SettingsError
-from lingon.retry import Retry
 from tests.lingon.fake_server import FakeService, queue_full
 
 

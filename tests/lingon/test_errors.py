@@ -12,8 +12,8 @@ import pytest
 from google.rpc import code_pb2
 
 from lingon import errors
+from lingon.client.results import TextResult
 from lingon.errors import InvalidRequest, LingonError, RequestError, ServerError
-from lingon.results import TextResult
 from lingon.serving.status import NotServed
 
 TABLE = {

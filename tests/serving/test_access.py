@@ -19,8 +19,8 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from lingon import Client, ServerError
 from lingon.admin.v1 import admin_pb2
+from lingon.client.retry import Retry
 from lingon.errors import NotBegun, QuotaExceeded, WontFinish
-from lingon.retry import Retry
 from lingon.serving.auth.api_keys import Keyring, new_key
 from lingon.serving.auth.interceptor import Access, caller_of, charged
 from lingon.serving.rpc.interceptors import Shield

@@ -16,11 +16,7 @@ from google.protobuf import wrappers_pb2
 from google.protobuf.message import Message
 from google.rpc import code_pb2
 
-from lingon.errors import ServerError, SettingsError, TextTooLong
-from lingon.results import ModelInfo, ScoreResult, StreamEvent, StreamStart, TextDone, TextResult
-from lingon.retry import Retry
-from lingon.translation.v1 import translation_pb2 as pb
-from lingon.wire import (
+from lingon.client.messages import (
     Item,
     ScoreOptions,
     TranslateOptions,
@@ -37,6 +33,10 @@ from lingon.wire import (
     texts_of,
     translate_request,
 )
+from lingon.client.results import ModelInfo, ScoreResult, StreamEvent, StreamStart, TextDone, TextResult
+from lingon.client.retry import Retry
+from lingon.errors import ServerError, SettingsError, TextTooLong
+from lingon.translation.v1 import translation_pb2 as pb
 
 DEFAULT_MAX_TEXTS = 256
 """Texts in one request where the server does not say how many it takes."""

@@ -1,4 +1,6 @@
-"""The clients of a Lingon server: `Client`, and `AsyncClient` for asyncio. What they say is in `lingon.calls`."""
+"""The clients of a Lingon server: `Client`, and `AsyncClient` for asyncio. What they say is in
+`lingon.client.protocol`.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +16,13 @@ import grpc
 import grpc.aio
 from google.rpc import code_pb2
 
-from lingon.calls import Calls, Send, Sleep, StreamReader, Talk
-from lingon.credentials import Tls, authorization
+from lingon.client.messages import ScoreOptions, TranslateOptions
+from lingon.client.protocol import Calls, Send, Sleep, StreamReader, Talk
+from lingon.client.results import ModelInfo, ScoreResult, StreamEvent, TextResult
+from lingon.client.retry import Retry
+from lingon.client.tls import Tls, authorization
 from lingon.errors import LingonError, ServerError, SettingsError
-from lingon.results import ModelInfo, ScoreResult, StreamEvent, TextResult
-from lingon.retry import Retry
 from lingon.status import call_error
-from lingon.wire import ScoreOptions, TranslateOptions
 
 DEFAULT_SERVER = "127.0.0.1:50051"
 

@@ -9,8 +9,7 @@ from typing import Any, Literal, TypedDict, TypeVar
 
 from google.rpc import code_pb2, status_pb2
 
-from lingon.errors import ServerError, SettingsError
-from lingon.results import (
+from lingon.client.results import (
     Link,
     ModelInfo,
     ScoreResult,
@@ -23,6 +22,7 @@ from lingon.results import (
     Token,
     Translation,
 )
+from lingon.errors import ServerError, SettingsError
 from lingon.status import server_error
 from lingon.translation.v1 import translation_pb2 as pb
 

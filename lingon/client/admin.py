@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TypeVar
 
 from lingon.admin.v1 import admin_pb2 as pb
-from lingon.calls import Method
-from lingon.client import Caller
-from lingon.credentials import Tls
-from lingon.wire import in_bounds
+from lingon.client.client import Caller
+from lingon.client.messages import in_bounds
+from lingon.client.protocol import Method
+from lingon.client.tls import Tls
 
 Request = TypeVar("Request", pb.LoadModelRequest, pb.SwapModelRequest, pb.UnloadModelRequest)
 
