@@ -14,7 +14,7 @@ from typing import Annotated
 
 import typer
 
-from lingon.command import UsageError
+from lingon.cli.main import UsageError
 from lingon.errors import LingonError, SettingsError
 
 app = typer.Typer(help=__doc__, invoke_without_command=True, add_completion=False)

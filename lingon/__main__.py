@@ -2,6 +2,6 @@
 
 import sys
 
-from lingon.command import main
+from lingon.cli.main import main
 
 sys.exit(main())

@@ -51,7 +51,7 @@ class Tls:
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """What a person gave on the command line or in the environment; see lingon/reaching.py."""
+    """What a person gave on the command line or in the environment; see lingon/cli/connection.py."""
 
     tls: bool = False
     ca: Path | None = None

@@ -11,10 +11,10 @@ ROOT = Path(__file__).parents[2]
 
 ENTRY_POINTS = """
 [lingon.verbs]
-translate = lingon.cli:translate
-score = lingon.cli:score
-healthcheck = lingon.cli:healthcheck
-models = lingon.models_cli:models
+translate = lingon.cli.translate:translate
+score = lingon.cli.translate:score
+healthcheck = lingon.cli.translate:healthcheck
+models = lingon.cli.models:models
 
 [lingon.translators]
 local = fake_local:FakeLocal [serve]

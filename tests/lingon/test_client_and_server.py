@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from lingon import AsyncClient, Client, ServerError, TextDelta, TextDone
+from lingon.cli.main import main
 from lingon.client.retry import Retry
-from lingon.command import main
 from tests.serving.fakes import running
 
 TEXTS = ["Tom lives in Boston.", "The old man", "Grüße 😀", "what time it is"]

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from lingon.command import ORDER, main
+from lingon.cli.main import ORDER, main
 from lingon.errors import SettingsError
 
 HEAVY = {"torch", "onnxruntime", "onnx", "numpy", "grpc", "sentencepiece", "sacrebleu", "tensorboard", "matplotlib"}
@@ -219,7 +219,7 @@ LIGHT = [["--help"], ["--version"], *([verb, "--help"] for verb in ORDER), *BENC
 
 @pytest.mark.parametrize("arguments", LIGHT, ids=" ".join)
 def test_help_loads_nothing_heavy(arguments):
-    code = f"import sys; from lingon.command import main; main({arguments}); print('loaded:', *sys.modules)"
+    code = f"import sys; from lingon.cli.main import main; main({arguments}); print('loaded:', *sys.modules)"
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert not HEAVY.intersection(answer.stdout.partition("loaded:")[2].split())
 
@@ -231,7 +231,7 @@ def started(folder: Path, verb: str) -> Iterator[subprocess.Popen[bytes]]:
     lines = [
         "import sys",
         "from importlib.metadata import EntryPoint",
-        "from lingon.command import main",
+        "from lingon.cli.main import main",
         f"sys.exit(main(['{verb}'], {names}))",
     ]
     environment = {**os.environ, "PYTHONPATH": str(folder)}

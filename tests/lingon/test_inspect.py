@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from lingon.bundle import Bundle
-from lingon.command import main
+from lingon.cli.main import main
 from tests.lingon.bundles import FILES, write_small_bundle
 
-INSPECT = EntryPoint("inspect", "lingon.inspect:inspect", "lingon.verbs")
+INSPECT = EntryPoint("inspect", "lingon.cli.inspect:inspect", "lingon.verbs")
 
 
 @pytest.fixture
@@ -91,6 +91,6 @@ def test_the_base_install_is_enough(bundle: Bundle) -> None:
     code = (
         "import sys\nfor name in ('numpy', 'onnx', 'onnxruntime', 'sentencepiece', 'grpc', 'pydantic'):\n"
         "    sys.modules[name] = None\n"
-        "from lingon.inspect import inspect\nfrom pathlib import Path\ninspect(Path(sys.argv[1]), as_json=False)\n"
+        "from lingon.cli.inspect import inspect\nfrom pathlib import Path\ninspect(Path(sys.argv[1]), as_json=False)\n"
     )
     subprocess.run([sys.executable, "-c", code, str(bundle.folder)], check=True, timeout=60, stdout=subprocess.DEVNULL)

@@ -17,7 +17,7 @@ import grpc
 import pytest
 
 from lingon.admin.v1 import admin_pb2 as pb
-from lingon.command import main
+from lingon.cli.main import main
 from lingon.errors import Forbidden, LingonError, SettingsError
 from lingon.serving.models.reload import MOST_PATH
 from lingon.serving.rpc.admin import METHODS, SERVICE
@@ -27,7 +27,7 @@ from tests.serving.fakes import running
 from tests.serving.keyfile import keyfile
 from tests.serving.versions import Administered, administered, refused
 
-VERB = [EntryPoint("models", "lingon.models_cli:models", "lingon.verbs")]
+VERB = [EntryPoint("models", "lingon.cli.models:models", "lingon.verbs")]
 
 
 async def test_without_a_setting_nobody_changes_models():
@@ -279,7 +279,7 @@ def test_the_command_names_the_server_that_does_not_answer(
 
 
 def test_the_verb_is_light():
-    code = "import sys, lingon.models_cli; print({'grpc', 'lingon.admin'} & set(sys.modules))"
+    code = "import sys, lingon.cli.models; print({'grpc', 'lingon.admin'} & set(sys.modules))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"
 
 

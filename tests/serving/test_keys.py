@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from lingon import AsyncClient, Client, LingonError, ServerError
-from lingon.command import main
+from lingon.cli.main import main
 from lingon.errors import SettingsError, Unauthenticated
 from lingon.serving.auth.api_keys import WRITING, Key, Keyring, hash_of, new_key, parse
 from tests.serving.fakes import running

@@ -39,7 +39,7 @@ from tests.models import VOCAB, manifest_of, random_model
 ROOT = Path(__file__).parent.parent.parent
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 LINES = ["the quick brown fox", "", "jumps over", "   ", "the lazy dog", "pack my box with five dozen jugs", "sphinx"]
-VERB = "import sys; from lingon.command import main; from importlib.metadata import EntryPoint as E; "
+VERB = "import sys; from lingon.cli.main import main; from importlib.metadata import EntryPoint as E; "
 VERB += "sys.exit(main(entries=[E(v, f'lingon.serving.cli:{v} [serve]', 'lingon.verbs') for v in ('serve', 'doctor')]))"
 
 

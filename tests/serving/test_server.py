@@ -227,7 +227,7 @@ class Importing:
             os.kill(me, signal.SIGTERM)
 
 sys.meta_path.insert(0, Importing())
-from lingon.command import main
+from lingon.cli.main import main
 sys.exit(main(["serve", "nothing-is-here"]))
 """
 

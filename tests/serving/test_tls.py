@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
 from lingon import Client, ServerError, Tls
 from lingon.admin.v1 import admin_pb2, admin_pb2_grpc
-from lingon.command import main
+from lingon.cli.main import main
 from lingon.errors import SettingsError
 from lingon.serving.auth.tls import server_credentials
 from lingon.serving.settings import Settings

@@ -159,7 +159,7 @@ def test_a_variable_that_cannot_be_followed_is_told_in_one_line(
 MISSING = """
 import sys
 sys.modules["opentelemetry"] = None
-from lingon.command import main
+from lingon.cli.main import main
 sys.exit(main(["serve", "nowhere", *sys.argv[1:]]))
 """
 

@@ -8,8 +8,8 @@ import pytest
 from typer import Typer
 from typer.testing import CliRunner
 
+from lingon.cli.evaluate import evaluate, kind_of
 from lingon.errors import CorpusError, LingonError, SettingsError
-from lingon.evaluate import evaluate, kind_of
 from lingon.scoring import score
 from lingon.training.evaluation import translate_lines
 from lingon.training.search import SearchSettings, translate

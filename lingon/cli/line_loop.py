@@ -8,12 +8,12 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from lingon.bulk import batches, in_order
+from lingon.cli.backend import Answers, Where, connected
+from lingon.cli.batching import batches, in_order
+from lingon.cli.output import check_output, say, writing
 from lingon.client.results import ScoreResult, TextResult
 from lingon.errors import CorpusError, LingonError, ServerError, SettingsError
 from lingon.lines import read_lines, read_parallel, standard_input
-from lingon.output import check_output, say, writing
-from lingon.reach import Answers, Where, connected
 
 IN_FLIGHT = 4
 """Batches on their way at once: enough that the server's batch stays full while one is printed."""

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lingon.cli.connection import reaching
 from lingon.client.tls import Credentials
-from lingon.reaching import reaching
 
 if TYPE_CHECKING:
     from lingon.admin.v1 import admin_pb2 as pb

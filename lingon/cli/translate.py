@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lingon.cli.connection import reaching
 from lingon.client.tls import Credentials
-from lingon.reaching import reaching
 
 if TYPE_CHECKING:
     from lingon.client.client import Client
@@ -91,11 +91,11 @@ def translate(
     credentials: Credentials,
 ) -> None:
     """Translate texts, or standard input to standard output line by line: an empty line for an empty line."""
+    from lingon.cli.backend import Where
+    from lingon.cli.format import Show
+    from lingon.cli.line_loop import input_lines, run
+    from lingon.cli.work import Translating
     from lingon.client.messages import Sampling
-    from lingon.linewise import input_lines, run
-    from lingon.reach import Where
-    from lingon.render import Show
-    from lingon.work import Translating
 
     where = Where(
         server=server, model=model, device=device, precision=precision, timeout=timeout, credentials=credentials
@@ -144,11 +144,11 @@ def score(
     credentials: Credentials,
 ) -> None:
     """Score given translations: two files, or SOURCE<tab>TARGET lines on standard input; prints log-probabilities."""
-    from lingon.linewise import input_pairs, run
-    from lingon.output import check_output
-    from lingon.reach import Where
-    from lingon.render import Show
-    from lingon.work import Scoring
+    from lingon.cli.backend import Where
+    from lingon.cli.format import Show
+    from lingon.cli.line_loop import input_pairs, run
+    from lingon.cli.output import check_output
+    from lingon.cli.work import Scoring
 
     where = Where(
         server=server, model=model, device=device, precision=precision, timeout=timeout, credentials=credentials
@@ -170,8 +170,8 @@ def healthcheck(
     credentials: Credentials,
 ) -> None:
     """Ask a server whether it serves: exit code 0 if it does, 1 if not."""
+    from lingon.cli.backend import server_address
     from lingon.client.client import Client
-    from lingon.reach import server_address
 
     address = server_address(server)
     with Client(address, timeout=timeout, retries=0, tls=credentials.trust()) as client:

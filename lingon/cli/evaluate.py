@@ -10,10 +10,10 @@ from typing import Annotated, Any
 
 import typer
 
+from lingon.cli.output import check_output, writing
 from lingon.errors import CorpusError, LingonError, SettingsError
 from lingon.extras import found, needed_by
 from lingon.lines import read_parallel
-from lingon.output import check_output, writing
 from lingon.scoring import Scores, score
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from lingon.cli.backend import Answers
+from lingon.cli.format import Show, n_best_lines, plain_line, score_json, score_line, translation_json
+from lingon.cli.line_loop import is_empty, spread
 from lingon.client.messages import ScoreOptions, TranslateOptions
 from lingon.client.results import ScoreResult, TextResult
-from lingon.linewise import is_empty, spread
-from lingon.reach import Answers
-from lingon.render import Show, n_best_lines, plain_line, score_json, score_line, translation_json
 from lingon.text import normalise
 
 
