@@ -26,7 +26,7 @@ from chaos.findings import FAIL, SKIP, Findings, Skip, best
 from chaos.gate import gate
 from chaos.report import Row
 from chaos.world import Session, World
-from lingon.bench.serve.figures import percentile
+from lingon.bench.serve.latency import percentile
 from lingon.errors import SettingsError
 
 TRIES = 3

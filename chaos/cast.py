@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-from lingon.bench.workers import Cores
+from lingon.bench.worker_process import Cores
 
 
 @dataclass(frozen=True, slots=True)

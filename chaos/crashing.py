@@ -19,7 +19,7 @@ from pathlib import Path
 from chaos.clients import Client
 from chaos.history import KILLED, Fate, History, line, read
 from chaos.server import bound_to_us
-from lingon.bench.workers import Cores, on_cores
+from lingon.bench.worker_process import Cores, on_cores
 from lingon.errors import LingonError
 
 

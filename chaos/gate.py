@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from chaos.findings import Findings
-from lingon.bench.workers import on_cores
+from lingon.bench.worker_process import on_cores
 
 EVERY = frozenset(range(os.cpu_count() or 1))
 ROOT = Path(__file__).parent.parent

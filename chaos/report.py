@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from chaos.findings import FAIL, PARTIAL, PASS, SKIP
-from lingon.bench.record import commit, machine
+from lingon.bench.results_file import commit, machine
 from lingon.errors import LingonError
 from lingon.files import write_json
 

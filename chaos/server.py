@@ -22,7 +22,7 @@ from typing import Any, Self
 from chaos.checker import Call
 from chaos.history import Fate
 from chaos.scrape import Scrape
-from lingon.bench.workers import Cores, on_cores
+from lingon.bench.worker_process import Cores, on_cores
 from lingon.errors import LingonError
 
 LOOK = 0.01  # seconds between two looks at what is waited for

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lingon.bench.peers.contestant import Cell
-from lingon.bench.works.work import Work
+from lingon.bench.engines.base import Cell
+from lingon.bench.workloads.workload import Work
 from lingon.errors import SettingsError
 
 BATCHES = {1: (1, 8, 32, 128), 4: (1, 8, 32)}

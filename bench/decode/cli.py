@@ -30,7 +30,7 @@ def decode(
     resume: Annotated[bool, typer.Option("--resume", help="Go on with a run that was killed.")] = False,
 ) -> None:
     """Decoding time of this engine and its peers on the same weights, beside what the machine could do at most."""
-    from lingon.bench.decode.command import Asked, run
+    from lingon.bench.decode.run import Asked, run
 
     asked = Asked(
         works=tuple(work or ()),

@@ -12,8 +12,8 @@ matplotlib.use("Agg")  # draws to files, needs no display
 
 from matplotlib import pyplot
 
-from lingon.bench.decode.engines import OURS, RIVAL
-from lingon.bench.decode.rows import Row, best_settings, cells, together
+from lingon.bench.decode.plan import OURS, RIVAL
+from lingon.bench.decode.results import Row, best_settings, cells, together
 
 COLOURS = {
     (OURS, "int8"): "#b3541e",

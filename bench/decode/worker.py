@@ -20,8 +20,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from lingon.bench.decode.engines import module_of
-from lingon.bench.peers.contestant import Cell, Contestant, Setting
+from lingon.bench.decode.plan import module_of
+from lingon.bench.engines.base import Cell, Contestant, Setting
 from lingon.bundle import open_bundle
 
 STAGGER = 2  # steps over whose time the sentences of a staggered run arrive
@@ -72,7 +72,7 @@ class Worker:
         return {"ms": milliseconds, "outputs": outputs, "peak_mb": _peak_mb()}
 
     def _staggered(self, sources: list[list[int]], cell: Cell) -> list[list[int]]:
-        from lingon.bench.decode.ours import Lingon  # a peer's process shall not hold our libraries
+        from lingon.bench.engines.lingon import Lingon  # a peer's process shall not hold our libraries
 
         assert isinstance(self._contestant, Lingon)
         seconds_a_step = self._last_ms[cell] / 1000 / cell.longest

@@ -47,8 +47,8 @@ def serve(
 
     from rich.console import Console
 
-    from lingon.bench.record import save
-    from lingon.bench.serve.figures import Objective
+    from lingon.bench.results_file import save
+    from lingon.bench.serve.latency import Objective
     from lingon.bench.serve.plan import OTHER, OURS, Places, Plan, System, our_command, peer, sentences
     from lingon.bench.serve.report import draw, tables
     from lingon.bench.serve.run import measure

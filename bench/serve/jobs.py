@@ -28,7 +28,7 @@ class Target:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Load:
-    """Requests at the moments of `lingon.bench.serve.arrivals`, whether or not others have been answered.
+    """Requests at the moments of `lingon.bench.serve.load`, whether or not others have been answered.
 
     offered: requests a second
     warm_up: seconds before those that count

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from lingon.bench.serve.figures import Objective
-from lingon.bench.workers import Cores
+from lingon.bench.serve.latency import Objective
+from lingon.bench.worker_process import Cores
 from lingon.bundle import Bundle
 from lingon.errors import SettingsError
 from lingon.lines import read_lines
@@ -19,7 +19,7 @@ from lingon.text import Tokenizer, normalise
 OURS, PEER, OTHER = "lingon", "ctranslate2", "server"
 """What the systems are called in the results; the last is a server that ran before, named by its address."""
 
-FEW = Path(__file__).parent.parent.parent / "tests" / "data"
+FEW = Path(__file__).resolve().parents[2] / "tests" / "data"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -101,18 +101,19 @@ def our_command(model: Path, options: Mapping[str, object]) -> tuple[str, ...]:
 
 
 def peer(bundle: Bundle, folder: Path, options: Mapping[str, object], say: Callable[[str], None]) -> System | None:
-    """CTranslate2 behind lingon.bench.peers.server; None, and a line that says why, where it is not installed.
+    """CTranslate2 behind lingon.bench.serve.ctranslate2_server; None, and a line that says why, where it is not
+    installed.
 
-    folder: gets the bundle's weights as CTranslate2 reads them; options: those of lingon.bench.peers.server
+    folder: gets the bundle's weights as CTranslate2 reads them; options: those of lingon.bench.serve.ctranslate2_server
     """
-    from lingon.bench.peers import ctranslate2
+    from lingon.bench.engines import ctranslate2
 
     if missing := ctranslate2.why_not():
         say(f"without the peer: {missing}")
         return None
     ctranslate2.prepare(bundle, folder)
     flags = _flags({"model": bundle.folder, "converted": folder, **options})
-    return System(name=PEER, command=(sys.executable, "-m", "lingon.bench.peers.server", *flags))
+    return System(name=PEER, command=(sys.executable, "-m", "lingon.bench.serve.ctranslate2_server", *flags))
 
 
 def _flags(options: Mapping[str, object]) -> list[str]:

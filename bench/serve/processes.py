@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from lingon.bench.workers import Cores, end, on_cores
+from lingon.bench.worker_process import Cores, end, on_cores
 from lingon.errors import LingonError
 
 READY = re.compile(r"^ready: .*? on (?P<address>\S+:\d+)(?:, metrics on (?P<metrics>\S+:\d+))?")

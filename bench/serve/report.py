@@ -9,7 +9,7 @@ from typing import Any
 from rich import box
 from rich.table import Table
 
-from lingon.bench.serve.figures import Objective
+from lingon.bench.serve.latency import Objective
 from lingon.bench.serve.memory import REST
 from lingon.bench.serve.plan import OURS, PEER
 

@@ -8,13 +8,13 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import Any
 
-from lingon.bench.serve.arrivals import ladder
-from lingon.bench.serve.figures import OK, Answer, Point, best, saturated, summarise
 from lingon.bench.serve.jobs import Closed, Job, Load, Target, to_json
+from lingon.bench.serve.latency import OK, Answer, Point, best, saturated, summarise
+from lingon.bench.serve.load import ladder
 from lingon.bench.serve.memory import memory_row
 from lingon.bench.serve.plan import OURS, PEER, Plan, System
 from lingon.bench.serve.processes import Server, serving
-from lingon.bench.workers import Worker
+from lingon.bench.worker_process import Worker
 from lingon.errors import LingonError
 
 Row = dict[str, Any]
@@ -129,7 +129,7 @@ class Series:
     def _alone(self) -> Worker:
         """The engine by itself, on the core that the servers have."""
         plan = self._plan
-        worker = Worker("lingon.bench.serve.alone", cores=plan.places.server)
+        worker = Worker("lingon.bench.serve.engine_baseline", cores=plan.places.server)
         model = str(plan.bundle.folder)
         worker.ask(model=model, precision=plan.precision, threads=plan.threads, texts=plan.texts_of_one)
         return worker

@@ -29,9 +29,9 @@ def train(
 
     from rich.console import Console
 
-    from lingon.bench.record import save
+    from lingon.bench.results_file import save
+    from lingon.bench.train.data import settings
     from lingon.bench.train.run import Rounds, contestants, measure, multiplies_bf16, table
-    from lingon.bench.train.text import settings
     from lingon.serving.system.cpu import usable_cores
 
     console, loaded = Console(), settings(config, tokenizer, data)

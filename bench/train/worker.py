@@ -15,8 +15,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from lingon.bench.train.plain import PlainLoop
-from lingon.bench.workers import errors_told
+from lingon.bench.train.baseline import PlainLoop
+from lingon.bench.worker_process import errors_told
 from lingon.text import Tokenizer
 from lingon.training.batches import drop_long, encode_pairs
 from lingon.training.config import Config, parse_config
@@ -61,7 +61,7 @@ def ours(config: Config, folder: Path, tell: Callable[[Figures], None], go_on: C
 
 
 def plain(config: Config, folder: Path, tell: Callable[[Figures], None], go_on: Callable[[], bool]) -> None:
-    """The loop of lingon.bench.train.plain on the same pairs."""
+    """The loop of lingon.bench.train.baseline on the same pairs."""
     assert config.tokenizer.path is not None
     tokenizer = Tokenizer.read(config.tokenizer.path)
     text = drop_long(read_training_text(config.data), tokenizer, config.data.max_tokens)

@@ -13,7 +13,7 @@ from chaos.findings import Findings
 from chaos.history import DEADLINE_EXCEEDED, OK, TO_WALL, UNAVAILABLE, Fate
 from chaos.server import LOOK, Server, wall
 from chaos.world import World, translated
-from lingon.bench.serve.figures import percentile
+from lingon.bench.serve.latency import percentile
 
 
 @case(7, "engine death", "in-flight fail <= 1 s with UNAVAILABLE or INTERNAL, restart <= 5 s, next request OK")

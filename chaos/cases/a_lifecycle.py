@@ -21,7 +21,7 @@ from chaos.history import OK, TO_WALL, UNAVAILABLE, Fate, History
 from chaos.scrape import Scrape
 from chaos.server import Server, wall
 from chaos.world import World, translated
-from lingon.bench.serve.figures import percentile
+from lingon.bench.serve.latency import percentile
 from lingon.errors import LingonError
 
 DRAIN = 10.0  # seconds that a server under case 2 has to end what it took

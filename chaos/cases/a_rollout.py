@@ -22,7 +22,7 @@ from chaos.findings import Findings, Skip
 from chaos.history import Fate
 from chaos.server import LOOK, Server, bound_to_us, free_port
 from chaos.world import World, translated
-from lingon.bench.workers import on_cores
+from lingon.bench.worker_process import on_cores
 
 PROPAGATION = 1.0  # seconds that a replica goes on after NOT_SERVING
 RATE = 25.0  # requests a second of each of two clients

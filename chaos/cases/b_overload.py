@@ -20,7 +20,7 @@ from chaos.history import DEADLINE_EXCEEDED, NOT_BEGUN, OK, RESOURCE_EXHAUSTED, 
 from chaos.keys import keys_file
 from chaos.server import LOOK, Server
 from chaos.world import World
-from lingon.bench.serve.figures import percentile
+from lingon.bench.serve.latency import percentile
 
 SLOW: dict[str, Any] = {"failpoints": "step=sleep:0.005", "max_rows": 2}
 QUEUE = 16  # texts that wait: about what is done within the objective

@@ -15,7 +15,7 @@ from chaos.history import CANCELLED, DEADLINE_EXCEEDED, NOT_BEGUN, OK, RESOURCE_
 from chaos.scrape import Scrape
 from chaos.server import Server
 from chaos.world import World, translated
-from lingon.bench.serve.figures import percentile
+from lingon.bench.serve.latency import percentile
 
 RUNNING, QUEUE, BEYOND = 8, 40, 25  # of case 10: sentences that run, that may wait, requests beyond
 STEP = 0.02  # seconds of a step of cases 16 and 17

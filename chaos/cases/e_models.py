@@ -17,7 +17,7 @@ from chaos.findings import Findings, Skip
 from chaos.history import OK, Fate
 from chaos.server import LOOK, free_port
 from chaos.world import World
-from lingon.bench.serve.figures import percentile
+from lingon.bench.serve.latency import percentile
 from lingon.bundle import GOLDEN, MANIFEST, Bundle, open_bundle
 from lingon.client.admin import ModelsClient
 

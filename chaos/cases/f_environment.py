@@ -21,7 +21,7 @@ from chaos.findings import Findings
 from chaos.history import DEADLINE_EXCEEDED, OK, Fate
 from chaos.server import Server
 from chaos.world import World, translated
-from lingon.bench.serve.figures import percentile
+from lingon.bench.serve.latency import percentile
 
 READ_ONLY = 'mount --bind /dev/null /etc/resolv.conf && mount -o remount,bind,ro / && exec "$@"'
 HOUR = 3600

@@ -17,7 +17,7 @@ from chaos.findings import Findings
 from chaos.history import Fate
 from chaos.server import Server
 from chaos.world import World
-from lingon.bench.serve.figures import percentile
+from lingon.bench.serve.latency import percentile
 
 
 @case(

@@ -7,18 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from lingon.bench.decode.alike import lines
 from lingon.bench.decode.cells import Wanted, cells_of, sentences_of
-from lingon.bench.decode.engines import Entrant, entrants
-from lingon.bench.decode.floor import Amount, Peaks, Sizes, amount, floor_ms
+from lingon.bench.decode.plan import Entrant, entrants
 from lingon.bench.decode.ratios import fastest, ratio
+from lingon.bench.decode.report import staggered, tables
+from lingon.bench.decode.results import best_settings, row_of, with_ratios
+from lingon.bench.decode.resume import Scratch
+from lingon.bench.decode.roofline import Amount, Peaks, Sizes, amount, floor_ms
 from lingon.bench.decode.rounds import Rounds, Timed, race
-from lingon.bench.decode.rows import best_settings, row_of, with_ratios
-from lingon.bench.decode.scratch import Scratch
-from lingon.bench.decode.table import staggered, tables
-from lingon.bench.peers.contestant import Cell, Setting
-from lingon.bench.record import command
-from lingon.bench.works.work import Work
+from lingon.bench.engines.base import Cell, Setting
+from lingon.bench.engines.token_agreement import lines
+from lingon.bench.results_file import command
+from lingon.bench.workloads.workload import Work
 from lingon.errors import SettingsError
 
 BASE = Work(name="base", bundle=Path("base"), sources=((5, 2),) * 128, exact_length=30)
@@ -229,7 +229,8 @@ def test_a_result_names_the_command_as_it_is_typed():
         command(["/usr/bin/lingon", "bench", "decode", "--data", "my texts"]) == "lingon bench decode --data 'my texts'"
     )
     assert (
-        command(["/somewhere/bench/concurrency.py", "--rounds", "5"]) == "python -m lingon.bench.concurrency --rounds 5"
+        command(["/somewhere/bench/tools/concurrency.py", "--rounds", "5"])
+        == "python -m lingon.bench.tools.concurrency --rounds 5"
     )
 
 

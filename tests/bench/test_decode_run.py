@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from lingon.bench.decode.weights import sizes_of
-from lingon.bench.workers import Worker
+from lingon.bench.decode.model_flops import sizes_of
+from lingon.bench.worker_process import Worker
 from lingon.bundle import write_bundle
 from lingon.errors import LingonError
 from lingon.export.graph import WeightFiles

@@ -15,11 +15,11 @@ import torch
 from torch.nn import functional
 
 from lingon import bundle as names
-from lingon.bench.decode import ours
-from lingon.bench.peers.agreement import TIE, compare
-from lingon.bench.peers.batches import batches
-from lingon.bench.peers.contestant import Cell, Contestant, Setting
-from lingon.bench.peers.conversion import model_of
+from lingon.bench.engines import lingon as ours
+from lingon.bench.engines.agreement import TIE, compare
+from lingon.bench.engines.base import Cell, Contestant, Setting
+from lingon.bench.engines.batches import batches
+from lingon.bench.engines.conversion import model_of
 from lingon.bundle import Bundle, write_bundle
 from lingon.errors import BundleError, SettingsError
 from lingon.export.graph import WeightFiles
@@ -101,7 +101,7 @@ def peer_of(bundle_of, tmp_path_factory):
 
 def module(name: str) -> ModuleType:
     """The module of a peer, which may not be installed."""
-    found = importlib.import_module(f"lingon.bench.peers.{name}")
+    found = importlib.import_module(f"lingon.bench.engines.{name}")
     if reason := found.why_not():
         pytest.skip(reason)
     return found

@@ -20,17 +20,17 @@ import torch
 from google.rpc import code_pb2
 from prometheus_client import generate_latest
 
-from lingon.bench.peers.server.batching import Batcher, BatchPolicy, Search, pick
-from lingon.bench.peers.server.service import PeerService
-from lingon.bench.serve.arrivals import arrivals, ladder
-from lingon.bench.serve.figures import OK, Answer, Objective, Point, best, percentile, saturated, summarise
+from lingon.bench.serve.ctranslate2_server.batching import Batcher, BatchPolicy, Search, pick
+from lingon.bench.serve.ctranslate2_server.service import PeerService
 from lingon.bench.serve.jobs import Closed, Load, Target, from_json, to_json
+from lingon.bench.serve.latency import OK, Answer, Objective, Point, best, percentile, saturated, summarise
+from lingon.bench.serve.load import arrivals, ladder
 from lingon.bench.serve.memory import CACHES, bound, loaded_mb, stated
 from lingon.bench.serve.plan import OURS, Places, Plan, System, our_command, sentences
 from lingon.bench.serve.processes import serving
 from lingon.bench.serve.report import draw, tables
 from lingon.bench.serve.run import measure, summary
-from lingon.bench.workers import Worker
+from lingon.bench.worker_process import Worker
 from lingon.bundle import Bundle, Precision, write_bundle
 from lingon.errors import LingonError, QueueFull, SettingsError
 from lingon.export.graph import WeightFiles
@@ -221,14 +221,17 @@ async def test_errors_are_answers_too():
 
 def test_a_worker_that_ends_early_is_one_clear_line():
     with (
-        Worker("lingon.bench.serve.arrivals", cores=EVERY) as worker,
+        Worker("lingon.bench.serve.load", cores=EVERY) as worker,
         pytest.raises(LingonError, match="its process ended: exit code 0"),
     ):
         worker.ask(texts=[])
 
 
 def test_an_error_of_ours_in_a_worker_is_raised_here():
-    with Worker("lingon.bench.serve.alone", cores=EVERY) as worker, pytest.raises(LingonError, match="gone: no bundle"):
+    with (
+        Worker("lingon.bench.serve.engine_baseline", cores=EVERY) as worker,
+        pytest.raises(LingonError, match="gone: no bundle"),
+    ):
         worker.ask(model="gone", precision=None, threads=1, texts=["Tom"])
 
 

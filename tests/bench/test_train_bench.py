@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from lingon.bench.train.plain import PlainLoop, PlainTransformer, batch_size, batches
+from lingon.bench.train.baseline import PlainLoop, PlainTransformer, batch_size, batches
+from lingon.bench.train.data import settings
 from lingon.bench.train.run import Rounds, contestants, measure, multiplies_bf16, paired_ratio, prepared, table
-from lingon.bench.train.text import settings
 from lingon.bench.train.worker import ours
 from lingon.errors import SettingsError
 from lingon.text import BOS, EOS, PAD, Tokenizer

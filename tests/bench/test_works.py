@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 import torch
 
-from lingon.bench.works.base import TARGET_TOKENS, base_work, drawn_sources
-from lingon.bench.works.drawing import NEVER, Shape, draw
-from lingon.bench.works.facts import outputs
-from lingon.bench.works.shipped import shipped_works
-from lingon.bench.works.work import Work
+from lingon.bench.workloads.output_statistics import outputs
+from lingon.bench.workloads.random_weights import NEVER, Shape, draw
+from lingon.bench.workloads.shipped import shipped_works
+from lingon.bench.workloads.synthetic import TARGET_TOKENS, base_work, drawn_sources
+from lingon.bench.workloads.workload import Work
 from lingon.bundle import Limits, is_bundle, open_bundle, write_bundle
 from lingon.errors import SettingsError
 from lingon.export.decode import decode_all

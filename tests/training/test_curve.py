@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from lingon.bench.curve import draw, read_log
+from lingon.bench.tools.curve import draw, read_log
 from lingon.errors import SettingsError
 
 

@@ -8,21 +8,21 @@ from pathlib import Path
 
 from rich.console import Console
 
-from lingon.bench.decode.alike import lines
 from lingon.bench.decode.cells import Wanted
-from lingon.bench.decode.engines import entrants
-from lingon.bench.decode.measuring import Bench
-from lingon.bench.decode.peaks import best, measured
+from lingon.bench.decode.machine_peaks import best, measured
+from lingon.bench.decode.measure import Bench
+from lingon.bench.decode.plan import entrants
 from lingon.bench.decode.plot import draw
+from lingon.bench.decode.report import WIDTH, staggered, tables
+from lingon.bench.decode.results import Row
+from lingon.bench.decode.resume import Scratch
 from lingon.bench.decode.rounds import Rounds
-from lingon.bench.decode.rows import Row
-from lingon.bench.decode.scratch import Scratch
-from lingon.bench.decode.table import WIDTH, staggered, tables
-from lingon.bench.record import commit, machine, save
-from lingon.bench.works.base import base_work
-from lingon.bench.works.drawing import Shape
-from lingon.bench.works.shipped import shipped_works
-from lingon.bench.works.work import Work
+from lingon.bench.engines.token_agreement import lines
+from lingon.bench.results_file import commit, machine, save
+from lingon.bench.workloads.random_weights import Shape
+from lingon.bench.workloads.shipped import shipped_works
+from lingon.bench.workloads.synthetic import base_work
+from lingon.bench.workloads.workload import Work
 from lingon.errors import SettingsError
 from lingon.serving.system.cpu import usable_cores
 

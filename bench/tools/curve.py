@@ -1,4 +1,4 @@
-"""Draw the learning curve of a run: loss and validation BLEU against steps. `python -m lingon.bench.curve RUN
+"""Draw the learning curve of a run: loss and validation BLEU against steps. `python -m lingon.bench.tools.curve RUN
 curve.svg`.
 """
 

@@ -6,10 +6,10 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from lingon.bench.decode.engines import RIVAL, STAGGERED, Entrant
+from lingon.bench.decode.plan import RIVAL, STAGGERED, Entrant
 from lingon.bench.decode.ratios import fastest, ratio
 from lingon.bench.decode.rounds import Timed
-from lingon.bench.peers.contestant import Cell
+from lingon.bench.engines.base import Cell
 
 Row = dict[str, Any]
 """One row of the JSON file, by the names that it has there."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from lingon.bundle import is_bundle, open_bundle
 from lingon.training.config import Config, Corpus, load_config
 
-FEW = Path(__file__).parent.parent.parent / "tests" / "data"
+FEW = Path(__file__).resolve().parents[2] / "tests" / "data"
 REPEAT = 40  # so that an epoch of the tests' 500 pairs has as many batches as a round has updates
 
 

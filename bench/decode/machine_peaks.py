@@ -1,4 +1,4 @@
-"""What this machine can do at most, measured: `python -m lingon.bench.decode.peaks ROUNDS` prints it as JSON.
+"""What this machine can do at most, measured: `python -m lingon.bench.decode.machine_peaks ROUNDS` prints it as JSON.
 
 Matrix products: ONNX Runtime's own, in fp32 (MatMul) and int8 (MatMulIntegerToFloat, uint8 rows by int8 weights), on
 shapes that are bound by arithmetic; the best of a few shapes, of one core and of all. Memory: all cores read a share
@@ -22,7 +22,7 @@ import onnx
 import onnxruntime as ort
 from onnx import TensorProto, helper
 
-from lingon.bench.decode.floor import Peaks
+from lingon.bench.decode.roofline import Peaks
 from lingon.errors import LingonError
 from lingon.serving.system.cpu import usable_cores
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Literal
 
-import lingon.bench.peers
-from lingon.bench.peers.contestant import Cell, Setting
+import lingon.bench.engines
+from lingon.bench.engines.base import Cell, Setting
 from lingon.bundle import MANIFEST, WEIGHTS, Bundle
 from lingon.errors import SettingsError
 from lingon.serving.system.cpu import engines_by_default, threads_for
@@ -20,12 +20,12 @@ OURS = "lingon"
 RIVAL = "ctranslate2"
 STAGGERED = "lingon staggered"
 MODULES = {
-    OURS: "lingon.bench.decode.ours",
-    RIVAL: "lingon.bench.peers.ctranslate2",
-    "transformers": "lingon.bench.peers.transformers",
-    "optimum": "lingon.bench.peers.optimum",
+    OURS: "lingon.bench.engines.lingon",
+    RIVAL: "lingon.bench.engines.ctranslate2",
+    "transformers": "lingon.bench.engines.transformers",
+    "optimum": "lingon.bench.engines.optimum",
 }
-"""The module of every engine; see lingon.bench.peers.contestant for what it holds."""
+"""The module of every engine; see lingon.bench.engines.base for what it holds."""
 
 PRECISIONS: tuple[Literal["fp32", "int8"], ...] = ("fp32", "int8")
 WITH_SHORTLIST = (OURS, RIVAL)
@@ -94,7 +94,7 @@ def folder_of(engine: str, bundle: Bundle, cache: Path) -> Path:
     if engine == OURS:
         return bundle.folder
     digest = hashlib.sha256((bundle.folder / MANIFEST).read_bytes())
-    for path in sorted(Path(lingon.bench.peers.__path__[0]).glob("*.py")):
+    for path in sorted(Path(lingon.bench.engines.__path__[0]).glob("*.py")):
         digest.update(path.read_bytes())
     return cache / engine / f"{bundle.manifest.name}-{bundle.manifest.version}-{digest.hexdigest()[:12]}"
 

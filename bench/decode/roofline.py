@@ -12,7 +12,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lingon.bench.peers.contestant import Cell
+from lingon.bench.engines.base import Cell
 
 BYTES = {"fp32": 4, "int8": 1}
 """Of one weight, by precision."""

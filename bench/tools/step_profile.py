@@ -1,6 +1,6 @@
 """Where the time of a step goes, outside onnxruntime: medians over the steps in which nobody joins or leaves.
 
-    python -m lingon.bench.step_profile --bundle models/en-de
+    python -m lingon.bench.tools.step_profile --bundle models/en-de
 
 It drives a worker by hand, turn by turn, on sentences of a file, batch after batch, each until the first one ends.
 A turn is:

@@ -9,8 +9,8 @@ from typing import Literal
 
 import numpy as np
 
-from lingon.bench.peers.batches import batches, limit
-from lingon.bench.peers.contestant import Cell
+from lingon.bench.engines.base import Cell
+from lingon.bench.engines.batches import batches, limit
 from lingon.serving.runtime.onnx_runner import OnnxRunner
 from lingon.text import EOS, PAD
 
@@ -25,7 +25,7 @@ Cause = Literal["tie", "bound", "ours is likelier", "theirs is likelier"]
 
 tie: what decided between them, the first token that differs or, in beam search, the hypotheses themselves, lies within
     TIE of each other
-bound: our length limit ended one of them, where theirs, that of a batch (lingon.bench.peers.batches), let a search go
+bound: our length limit ended one of them, where theirs, that of a batch (lingon.bench.engines.batches), let a search go
 on ours (theirs) is likelier: neither; one search found what the other one missed
 """
 

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
-from lingon.bench.decode.crew import Name
-from lingon.bench.decode.engines import OURS
+from lingon.bench.decode.plan import OURS
+from lingon.bench.decode.processes import Name
+from lingon.bench.decode.results import Row
 from lingon.bench.decode.rounds import Timed, Tokens
-from lingon.bench.decode.rows import Row
-from lingon.bench.peers.agreement import compare
-from lingon.bench.peers.contestant import Cell
+from lingon.bench.engines.agreement import compare
+from lingon.bench.engines.base import Cell
 from lingon.bundle import Bundle
 from lingon.serving.runtime.onnx_runner import OnnxRunner, load_runner
 

@@ -25,12 +25,12 @@ def save(name: str, rows: list[dict[str, Any]], folder: Path, **more: Any) -> Pa
 
 
 def command(arguments: Sequence[str]) -> str:
-    """The command line of a process as it is typed: `lingon bench ...`, or `python -m lingon.bench.NAME ...`.
+    """The command line of a process as it is typed: `lingon bench ...`, or `python -m lingon.bench.tools.NAME ...`.
 
     arguments: its sys.argv
     """
     program = Path(arguments[0])
-    typed = ["python", "-m", f"lingon.bench.{program.stem}"] if program.parent.name == "bench" else ["lingon"]
+    typed = ["python", "-m", f"lingon.bench.tools.{program.stem}"] if program.parent.name == "tools" else ["lingon"]
     return shlex.join([*typed, *arguments[1:]])
 
 

@@ -1,6 +1,6 @@
 """Target tokens a second of a running server, with 1 and 32 sentences under way at a time, greedy and beam 4.
 
-    python -m lingon.bench.concurrency --server 127.0.0.1:50051
+    python -m lingon.bench.tools.concurrency --server 127.0.0.1:50051
 
 Every sentence is a request of its own; the next one is sent when one is answered. The cells are run in turn, round
 after round, after one round that is not counted; what is shown is the median.
@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from lingon import AsyncClient
-from lingon.bench.record import save
+from lingon.bench.results_file import save
 
 CELLS = [(concurrent, beam_size) for beam_size in (1, 4) for concurrent in (1, 32)]
 

@@ -5,7 +5,7 @@ bundle's, since their sines and cosines stand in another order), products with b
 keeps special pieces away. `generate` ranks 2 * beam_size continuations, keeps those that end within the first
 beam_size, and with early_stopping=False goes on until the worst of beam_size that ended is at least as good as the
 best that lives. Without a length penalty scores only fall, so that its best hypothesis is the one that our search
-stops at earlier (training/search.py). The length limit is that of a batch (lingon.bench.peers.batches).
+stops at earlier (training/search.py). The length limit is that of a batch (lingon.bench.engines.batches).
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from lingon.bench.peers.batches import batches, limit, read_limits, write_limits
-from lingon.bench.peers.contestant import Cell, Setting
-from lingon.bench.peers.conversion import Affine, Cross, Layer, Model, Side, model_of
+from lingon.bench.engines.base import Cell, Setting
+from lingon.bench.engines.batches import batches, limit, read_limits, write_limits
+from lingon.bench.engines.conversion import Affine, Cross, Layer, Model, Side, model_of
 from lingon.bundle import Bundle, Limits
 from lingon.errors import BundleError, SettingsError
 from lingon.text import BOS, EOS, PAD
@@ -76,7 +76,7 @@ def network(folder: Path) -> Any:
 
 
 class Generating:
-    """See lingon.bench.peers.contestant.Contestant: whatever has `generate`, in batches of sentences of like length."""
+    """See lingon.bench.engines.base.Contestant: whatever has `generate`, in batches of sentences of like length."""
 
     def __init__(self, model: Any, limits: Limits) -> None:
         self._model, self._limits = model, limits

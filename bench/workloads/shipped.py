@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lingon.bench.works.work import Work
+from lingon.bench.workloads.workload import Work
 from lingon.bundle import Bundle, open_bundle
 from lingon.errors import SettingsError
 from lingon.lines import read_parallel
 from lingon.text import Tokenizer, normalise
 
 SETS = ("tatoeba", "ntrex")
-OWN = Path(__file__).parent.parent.parent / "tests" / "data"
+OWN = Path(__file__).resolve().parents[2] / "tests" / "data"
 
 
 def shipped_works(bundle: Path, data: Path | None = None, sentences: int = 512) -> list[Work]:

@@ -12,9 +12,9 @@ import numpy as np
 
 import export
 from lingon import bundle as names
-from lingon.bench.works.drawing import Shape, draw
-from lingon.bench.works.facts import outputs
-from lingon.bench.works.work import Work
+from lingon.bench.workloads.output_statistics import outputs
+from lingon.bench.workloads.random_weights import Shape, draw
+from lingon.bench.workloads.workload import Work
 from lingon.bundle import Alignment, Defaults, Limits, Manifest, Precision, is_bundle, open_bundle, write_bundle
 from lingon.export.graph import WeightFiles
 from lingon.export.precisions import KINDS, build, weight_files

@@ -3,7 +3,7 @@
 How its search compares to ours without a length penalty (training/search.py): both rank 2 * beam_size continuations,
 keep those that end within the first beam_size, and go on with the best beam_size others. It stops when the first in
 rank ends, we when the best that ended is at least as good as the first in rank; since scores only fall, the best
-hypothesis is the same. At the length limit, which a whole batch has in common (lingon.bench.peers.batches), it takes
+hypothesis is the same. At the length limit, which a whole batch has in common (lingon.bench.engines.batches), it takes
 what ranks within the beam, ended or not, as we do. A shortlist is the union over a batch, for each of its sentences,
 where ours keeps every sentence to its own.
 """
@@ -16,9 +16,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from lingon.bench.peers.batches import batches, limit, read_limits, write_limits
-from lingon.bench.peers.contestant import Cell, Setting
-from lingon.bench.peers.conversion import Affine, Candidates, Cross, Layer, Model, Side, candidates_of, model_of
+from lingon.bench.engines.base import Cell, Setting
+from lingon.bench.engines.batches import batches, limit, read_limits, write_limits
+from lingon.bench.engines.conversion import Affine, Candidates, Cross, Layer, Model, Side, candidates_of, model_of
 from lingon.bundle import Bundle
 
 SPECIAL = ("<blank>", "<s>", "</s>", "<unk>")  # ids 0 to 3, by the names that it knows them by
@@ -54,7 +54,7 @@ def load(folder: Path, setting: Setting) -> CTranslate2:
 
 
 class CTranslate2:
-    """See lingon.bench.peers.contestant.Contestant. A cell's batch is shared out between the workers."""
+    """See lingon.bench.engines.base.Contestant. A cell's batch is shared out between the workers."""
 
     def __init__(self, folder: Path, setting: Setting) -> None:
         self._workers = setting.workers

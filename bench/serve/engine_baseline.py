@@ -1,5 +1,6 @@
-"""The engine without a service, a process of its own: `python -m lingon.bench.serve.alone` decodes one sentence after
-another and tells how long each took, tokens in, tokens out. JSON lines: first the model, then beam sizes.
+"""The engine without a service, a process of its own: `python -m lingon.bench.serve.engine_baseline` decodes one
+sentence after another and tells how long each took, tokens in, tokens out. JSON lines: first the model, then beam
+sizes.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from lingon.bench.workers import errors_told
+from lingon.bench.worker_process import errors_told
 from lingon.bundle import open_bundle
 from lingon.errors import RequestError
 from lingon.serving.decoding.job import DecodeJob

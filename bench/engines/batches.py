@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from lingon.bench.peers.contestant import Cell
+from lingon.bench.engines.base import Cell
 from lingon.bundle import Bundle, Limits
 
 LIMITS = "limits.json"

@@ -9,10 +9,10 @@ from functools import partial
 from pathlib import Path
 from types import TracebackType
 
-from lingon.bench.decode.engines import OURS, STAGGERED, Entrant, bytes_of, folder_of
+from lingon.bench.decode.plan import OURS, STAGGERED, Entrant, bytes_of, folder_of
 from lingon.bench.decode.rounds import Measure, Tokens
-from lingon.bench.peers.contestant import Cell
-from lingon.bench.workers import Worker
+from lingon.bench.engines.base import Cell
+from lingon.bench.worker_process import Worker
 from lingon.bundle import Bundle
 from lingon.files import published
 

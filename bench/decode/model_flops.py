@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 
 from lingon import bundle as names
-from lingon.bench.decode.floor import Sizes
+from lingon.bench.decode.roofline import Sizes
 from lingon.bundle import Bundle, State
 from lingon.errors import BundleError
 

@@ -9,8 +9,8 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from lingon.bench.decode.engines import OURS, RIVAL, STAGGERED
-from lingon.bench.decode.rows import Row, best_settings, cells, together
+from lingon.bench.decode.plan import OURS, RIVAL, STAGGERED
+from lingon.bench.decode.results import Row, best_settings, cells, together
 
 WIDTH = 104
 """Characters that the widest table takes."""

@@ -7,17 +7,17 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from lingon.bench.decode.alike import Alike
 from lingon.bench.decode.cells import Wanted, cells_of, sentences_of, title
-from lingon.bench.decode.crew import Crew, Name
-from lingon.bench.decode.engines import Entrant, split
-from lingon.bench.decode.floor import Peaks, Sizes, amount, floor_ms
+from lingon.bench.decode.model_flops import shortlist_size, sizes_of
+from lingon.bench.decode.plan import Entrant, split
+from lingon.bench.decode.processes import Crew, Name
+from lingon.bench.decode.results import Row, row_of, with_ratios
+from lingon.bench.decode.resume import Scratch
+from lingon.bench.decode.roofline import Peaks, Sizes, amount, floor_ms
 from lingon.bench.decode.rounds import Rounds, Timed, Tokens, race
-from lingon.bench.decode.rows import Row, row_of, with_ratios
-from lingon.bench.decode.scratch import Scratch
-from lingon.bench.decode.weights import shortlist_size, sizes_of
-from lingon.bench.peers.contestant import Cell
-from lingon.bench.works.work import Work
+from lingon.bench.engines.base import Cell
+from lingon.bench.engines.token_agreement import Alike
+from lingon.bench.workloads.workload import Work
 from lingon.bundle import Bundle, open_bundle
 from lingon.errors import SettingsError
 from lingon.scoring import score

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from lingon.bench.peers.contestant import Setting
-from lingon.bench.peers.ctranslate2 import source_pieces, translator
-from lingon.bench.peers.server.batching import Ids, Search
+from lingon.bench.engines.base import Setting
+from lingon.bench.engines.ctranslate2 import source_pieces, translator
+from lingon.bench.serve.ctranslate2_server.batching import Ids, Search
 from lingon.bundle import Limits
 from lingon.text import EOS, UNK
 
@@ -16,7 +16,9 @@ class Model:
     """A translator with `workers` batches at a time, each on `threads` cores."""
 
     def __init__(self, folder: Path, limits: Limits, setting: Setting) -> None:
-        """folder: as lingon.bench.peers.ctranslate2.prepare writes it; limits: of the bundle that it was made from."""
+        """folder: as lingon.bench.engines.ctranslate2.prepare writes it; limits: of the bundle that it was made
+        from.
+        """
         self._limits, self._sources = limits, source_pieces(folder)
         self._translator = translator(folder, setting)
         self.translate([[UNK + 1, EOS]], Search(1, 0.0))  # memory and threads are ready before the first request

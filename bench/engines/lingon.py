@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from lingon.bench.peers.batches import limit
-from lingon.bench.peers.contestant import Cell, Setting
+from lingon.bench.engines.base import Cell, Setting
+from lingon.bench.engines.batches import limit
 from lingon.bundle import Bundle, open_bundle
 from lingon.errors import RequestError
 from lingon.serving.decoding.job import DecodeJob, Hypothesis, Options
@@ -37,7 +37,7 @@ def load(folder: Path, setting: Setting) -> Lingon:
 
 
 class Lingon:
-    """See lingon.bench.peers.contestant.Contestant. A cell's batch is how many sentences the engine lets run
+    """See lingon.bench.engines.base.Contestant. A cell's batch is how many sentences the engine lets run
     together.
     """
 

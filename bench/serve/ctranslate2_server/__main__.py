@@ -1,4 +1,6 @@
-"""`python -m lingon.bench.peers.server --model BUNDLE`: CTranslate2 behind asyncio, gRPC and dynamic batching."""
+"""`python -m lingon.bench.serve.ctranslate2_server --model BUNDLE`: CTranslate2 behind asyncio, gRPC and dynamic
+batching.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +13,11 @@ from typing import Annotated
 import grpc
 import typer
 
-from lingon.bench.peers import ctranslate2
-from lingon.bench.peers.contestant import Setting
-from lingon.bench.peers.server.batching import Batcher, BatchPolicy
-from lingon.bench.peers.server.model import Model
-from lingon.bench.peers.server.service import PeerService
+from lingon.bench.engines import ctranslate2
+from lingon.bench.engines.base import Setting
+from lingon.bench.serve.ctranslate2_server.batching import Batcher, BatchPolicy
+from lingon.bench.serve.ctranslate2_server.model import Model
+from lingon.bench.serve.ctranslate2_server.service import PeerService
 from lingon.bundle import Bundle, open_bundle
 from lingon.text import Tokenizer
 
@@ -23,7 +25,7 @@ from lingon.text import Tokenizer
 async def live(bundle: Bundle, folder: Path, setting: Setting, policy: BatchPolicy, port: int) -> None:
     """Serve until SIGTERM or SIGINT; says `ready: ... on HOST:PORT` once.
 
-    folder: as lingon.bench.peers.ctranslate2.prepare writes it
+    folder: as lingon.bench.engines.ctranslate2.prepare writes it
     """
     batcher = Batcher(Model(folder, bundle.manifest.limits, setting).translate, setting.workers, policy)
     server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])

@@ -1,4 +1,4 @@
-"""optimum as a contestant: the model of lingon.bench.peers.transformers, exported by optimum and run on ONNX Runtime
+"""optimum as a contestant: the model of lingon.bench.engines.transformers, exported by optimum and run on ONNX Runtime
 by it.
 
 The first step and the others are graphs of their own, without the `If` that joins them in one. `generate` is that of
@@ -11,9 +11,9 @@ import importlib.util
 import warnings
 from pathlib import Path
 
-from lingon.bench.peers import transformers
-from lingon.bench.peers.batches import read_limits
-from lingon.bench.peers.contestant import Setting
+from lingon.bench.engines import transformers
+from lingon.bench.engines.base import Setting
+from lingon.bench.engines.batches import read_limits
 from lingon.bundle import Bundle
 
 TASK = "text2text-generation-with-past"
