@@ -21,11 +21,11 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+from chaos.checks import FAIL, SKIP, Findings, Skip, best
 from chaos.clients import lag_measured
-from chaos.findings import FAIL, SKIP, Findings, Skip, best
-from chaos.gate import gate
+from chaos.context import Session, World
+from chaos.pytest_cases import gate
 from chaos.report import Row
-from chaos.world import Session, World
 from lingon.bench.serve.latency import percentile
 from lingon.errors import SettingsError
 

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from chaos.history import CANCELLED, DEADLINE_EXCEEDED, KILLED, OK, UNAVAILABLE, Fate
-from chaos.scrape import Scrape
+from chaos.prometheus import Scrape
 
 Golden = Mapping[tuple[int, str], str]
 """By beam size and text, the translation of the text alone."""

@@ -87,15 +87,15 @@ def run_cases(
     control_minutes: float = 15.0,
 ) -> None:
     """Run cases by their numbers, all without any; ends the program."""
-    from chaos.cast import Cast
+    from chaos.cpu_pinning import Cast
 
     cast = Cast.choose()
     os.sched_setaffinity(0, cast.clients)  # before gRPC starts its threads
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     from chaos.case import all_cases, chosen, run
-    from chaos.findings import FAIL
+    from chaos.checks import FAIL
+    from chaos.context import Session
     from chaos.report import save, table
-    from chaos.world import Session
 
     folder = keep or Path(tempfile.mkdtemp(prefix="chaos-"))
     session = Session(

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from chaos.findings import FAIL, PARTIAL, PASS, SKIP
+from chaos.checks import FAIL, PARTIAL, PASS, SKIP
 from lingon.bench.results_file import commit, machine
 from lingon.errors import LingonError
 from lingon.files import write_json

@@ -21,7 +21,7 @@ from typing import Any, Self
 
 from chaos.checker import Call
 from chaos.history import Fate
-from chaos.scrape import Scrape
+from chaos.prometheus import Scrape
 from lingon.bench.worker_process import Cores, on_cores
 from lingon.errors import LingonError
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from chaos.case import Case, all_cases, chosen, run
-from chaos.cast import Cast
-from chaos.findings import Findings, Skip
-from chaos.gate import gate, outcome
-from chaos.world import Session, World
+from chaos.checks import Findings, Skip
+from chaos.context import Session, World
+from chaos.cpu_pinning import Cast
+from chaos.pytest_cases import gate, outcome
 from lingon.errors import LingonError, SettingsError
 
 

@@ -10,7 +10,7 @@ import pytest
 from chaos import checker
 from chaos.checker import Call
 from chaos.history import Fate, TextFate
-from chaos.scrape import Scrape
+from chaos.prometheus import Scrape
 
 GOLDEN = {(1, "one"): "eins", (1, "two"): "zwei"}
 TEXTS = {"one": "eins", "two": "zwei"}

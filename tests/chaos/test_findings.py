@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from chaos.findings import Findings, best
+from chaos.checks import Findings, best
 
 
 def found(*values: float, timing: bool = False, lag: float = 0.0) -> Findings:

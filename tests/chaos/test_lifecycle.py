@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from chaos.cases.a_lifecycle import turned_out
+from chaos.cases.start_stop import turned_out
 from chaos.checker import Call
 from chaos.history import Fate
 

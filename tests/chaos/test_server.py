@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from chaos.cast import Cast
 from chaos.clients import Client
-from chaos.crashing import CrashingClient
+from chaos.cpu_pinning import Cast
+from chaos.crashing_clients import CrashingClient
 from chaos.history import History
 from chaos.server import Server, bound_to_us
 from lingon.errors import LingonError

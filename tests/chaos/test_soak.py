@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from chaos.cases.f_soak import OVERSIZE, ordinary, unexpected
+from chaos.cases.soak import OVERSIZE, ordinary, unexpected
 from chaos.history import Fate, TextFate
 
 

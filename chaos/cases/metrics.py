@@ -7,16 +7,16 @@ import time
 from typing import Any
 
 from chaos.case import case
-from chaos.cases.a_engine import measured
-from chaos.cases.a_lifecycle import drained
-from chaos.cases.b_overload import QUEUE, SLOW
-from chaos.cases.b_queue import QUEUE as PLACES
-from chaos.cases.b_queue import RUNNING, full_queue, paused_server, storm
+from chaos.cases.engine_failure import measured
+from chaos.cases.overload import QUEUE, SLOW
+from chaos.cases.queueing import QUEUE as PLACES
+from chaos.cases.queueing import RUNNING, full_queue, paused_server, storm
+from chaos.cases.start_stop import drained
+from chaos.checks import Findings
 from chaos.clients import open_loop
-from chaos.findings import Findings
+from chaos.context import World
 from chaos.history import Fate
 from chaos.server import Server
-from chaos.world import World
 from lingon.bench.serve.latency import percentile
 
 

@@ -17,11 +17,11 @@ from typing import Any
 
 from chaos import checker
 from chaos.case import case
+from chaos.checks import Findings, Skip
 from chaos.clients import open_loop
-from chaos.findings import Findings, Skip
+from chaos.context import World, translated
 from chaos.history import Fate
 from chaos.server import LOOK, Server, bound_to_us, free_port
-from chaos.world import World, translated
 from lingon.bench.worker_process import on_cores
 
 PROPAGATION = 1.0  # seconds that a replica goes on after NOT_SERVING

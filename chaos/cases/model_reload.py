@@ -12,11 +12,11 @@ from pathlib import Path
 
 from chaos import checker
 from chaos.case import backed, case
+from chaos.checks import Findings, Skip
 from chaos.clients import open_loop
-from chaos.findings import Findings, Skip
+from chaos.context import World
 from chaos.history import OK, Fate
 from chaos.server import LOOK, free_port
-from chaos.world import World
 from lingon.bench.serve.latency import percentile
 from lingon.bundle import GOLDEN, MANIFEST, Bundle, open_bundle
 from lingon.client.admin import ModelsClient

@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from chaos import checker
-from chaos.cast import Cast
 from chaos.checker import Golden
+from chaos.checks import Findings
 from chaos.clients import Client
-from chaos.crashing import CrashingClient
-from chaos.findings import Findings
+from chaos.cpu_pinning import Cast
+from chaos.crashing_clients import CrashingClient
 from chaos.history import OK, Fate, History
-from chaos.scrape import Scrape
+from chaos.prometheus import Scrape
 from chaos.server import LOOK, Server
 from lingon.bundle import open_bundle
 from lingon.errors import LingonError

@@ -15,12 +15,12 @@ from pathlib import Path
 
 from chaos import checker
 from chaos.case import case
-from chaos.cases.e_models import two_versions
+from chaos.cases.model_reload import two_versions
+from chaos.checks import Findings
 from chaos.clients import Client, open_loop
-from chaos.findings import Findings
+from chaos.context import World
 from chaos.history import CANCELLED, DEADLINE_EXCEEDED, KILLED, OK, RESOURCE_EXHAUSTED, Fate, p99
 from chaos.server import Server, free_port
-from chaos.world import World
 from lingon.client.admin import ModelsClient
 
 RATE = 40.0  # requests a second, of all kinds

@@ -15,12 +15,12 @@ from typing import Any
 from chaos import checker
 from chaos.case import case
 from chaos.checker import Call
+from chaos.checks import Findings
 from chaos.clients import Client, closed_loop
-from chaos.findings import Findings
+from chaos.context import World, translated
 from chaos.history import OK, TO_WALL, UNAVAILABLE, Fate, History
-from chaos.scrape import Scrape
+from chaos.prometheus import Scrape
 from chaos.server import Server, wall
-from chaos.world import World, translated
 from lingon.bench.serve.latency import percentile
 from lingon.errors import LingonError
 

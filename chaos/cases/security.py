@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from chaos.case import backed, case
-from chaos.findings import Findings, Skip
-from chaos.gate import gate
-from chaos.world import World
+from chaos.checks import Findings, Skip
+from chaos.context import World
+from chaos.pytest_cases import gate
 
 backed(
     38,

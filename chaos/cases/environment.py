@@ -16,11 +16,11 @@ from typing import Any
 
 from chaos import checker
 from chaos.case import case
+from chaos.checks import Findings
 from chaos.clients import closed_loop
-from chaos.findings import Findings
+from chaos.context import World, translated
 from chaos.history import DEADLINE_EXCEEDED, OK, Fate
 from chaos.server import Server
-from chaos.world import World, translated
 from lingon.bench.serve.latency import percentile
 
 READ_ONLY = 'mount --bind /dev/null /etc/resolv.conf && mount -o remount,bind,ro / && exec "$@"'

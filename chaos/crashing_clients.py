@@ -1,7 +1,7 @@
 """Clients that crash: a process of its own with many streams, killed by those who started it.
 
-`python -m chaos.crashing ADDRESS FILE STREAMS` reads a JSON list of texts from standard input, opens the streams,
-writes each down in FILE as it is sent, says `streaming` when all have begun, and waits to be killed.
+`python -m chaos.crashing_clients ADDRESS FILE STREAMS` reads a JSON list of texts from standard input, opens the
+streams, writes each down in FILE as it is sent, says `streaming` when all have begun, and waits to be killed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class CrashingClient:
         """Returns when all streams have begun."""
         self._file = folder / f"crashing-{time.monotonic_ns()}.jsonl"
         self._file.touch()
-        command = ["nice", sys.executable, "-m", "chaos.crashing", address, str(self._file), str(streams)]
+        command = ["nice", sys.executable, "-m", "chaos.crashing_clients", address, str(self._file), str(streams)]
         with on_cores(cores):
             self._process = subprocess.Popen(bound_to_us(command), stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert self._process.stdin is not None

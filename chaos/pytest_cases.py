@@ -9,7 +9,7 @@ import xml.etree.ElementTree as ElementTree
 from collections.abc import Sequence
 from pathlib import Path
 
-from chaos.findings import Findings
+from chaos.checks import Findings
 from lingon.bench.worker_process import on_cores
 
 EVERY = frozenset(range(os.cpu_count() or 1))

@@ -9,12 +9,12 @@ from collections.abc import Sequence
 
 from chaos import checker
 from chaos.case import case
+from chaos.checks import Findings
 from chaos.clients import Client, closed_loop
-from chaos.findings import Findings
+from chaos.context import World, translated
 from chaos.history import CANCELLED, DEADLINE_EXCEEDED, NOT_BEGUN, OK, RESOURCE_EXHAUSTED, Fate
-from chaos.scrape import Scrape
+from chaos.prometheus import Scrape
 from chaos.server import Server
-from chaos.world import World, translated
 from lingon.bench.serve.latency import percentile
 
 RUNNING, QUEUE, BEYOND = 8, 40, 25  # of case 10: sentences that run, that may wait, requests beyond

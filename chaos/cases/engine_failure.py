@@ -8,11 +8,11 @@ import time
 
 from chaos import checker
 from chaos.case import case
+from chaos.checks import Findings
 from chaos.clients import Client, closed_loop, open_loop
-from chaos.findings import Findings
+from chaos.context import World, translated
 from chaos.history import DEADLINE_EXCEEDED, OK, TO_WALL, UNAVAILABLE, Fate
 from chaos.server import LOOK, Server, wall
-from chaos.world import World, translated
 from lingon.bench.serve.latency import percentile
 
 

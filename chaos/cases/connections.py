@@ -10,11 +10,11 @@ from contextlib import asynccontextmanager
 
 from chaos import checker
 from chaos.case import case
+from chaos.checks import Findings
 from chaos.clients import Client, closed_loop
-from chaos.findings import Findings
+from chaos.context import World
 from chaos.history import Fate, p99
 from chaos.server import Server
-from chaos.world import World
 
 KEEPALIVE = 60.0 + 20.0  # seconds after which the server gives up a silent peer: serving/rpc/ports.py
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\x04\x00" + bytes(4)  # and empty SETTINGS

@@ -13,13 +13,13 @@ from typing import Any
 
 from chaos import checker
 from chaos.case import case
-from chaos.cases.a_engine import measured
+from chaos.cases.engine_failure import measured
+from chaos.checks import Findings
 from chaos.clients import Client, closed_loop, open_loop
-from chaos.findings import Findings
+from chaos.context import World
 from chaos.history import DEADLINE_EXCEEDED, NOT_BEGUN, OK, RESOURCE_EXHAUSTED, Fate, p99
 from chaos.keys import keys_file
 from chaos.server import LOOK, Server
-from chaos.world import World
 from lingon.bench.serve.latency import percentile
 
 SLOW: dict[str, Any] = {"failpoints": "step=sleep:0.005", "max_rows": 2}
