@@ -7,7 +7,7 @@ A new case is a function in the file of its section in chaos/cases, and nothing 
 
 or, where tests of `make test` prove it already, their node ids:
 
-    backed(22, "batch invariance", "identical tokens and scores", "tests/serving/test_company.py::test_...")
+    backed(22, "batch invariance", "identical tokens and scores", "tests/serving/runtime/test_sessions.py::test_...")
 """
 
 from __future__ import annotations

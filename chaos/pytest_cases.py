@@ -19,7 +19,7 @@ ROOT = Path(__file__).parent.parent
 async def gate(found: Findings, folder: Path, tests: Sequence[str]) -> None:
     """Run tests by their node ids, on all cores; each id has to pass without a skip.
 
-    TEST_SCALE=full has them do what takes hours, see tests/scale.py.
+    TEST_SCALE=full has them do what takes hours, see tests/support/scale.py.
     """
     for number, test in enumerate(tests):
         report = folder / f"gate-{number}.xml"

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import settings
 
 from lingon.serving.runtime import cuda
-from tests.scale import FULL
+from tests.support.scale import FULL
 
 # No time limit for an example: what a busy machine does says nothing of it. And the same examples every time: new ones
 # are looked for where there is time for many, not where a change waits.

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.tiny import tiny_config_text, write_digit_corpus
+from tests.support.repository import ROOT
+from tests.support.tiny_training import tiny_config_text, write_digit_corpus
 
-ROOT = Path(__file__).parent.parent
 pytestmark = pytest.mark.timeout(900)  # where torch is not at hand, it is downloaded twice
 BARE = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ} | {"OMP_NUM_THREADS": "2"}
 

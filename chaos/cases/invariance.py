@@ -8,9 +8,9 @@ backed(
     22,
     "batch invariance",
     "500 texts, int8 and fp32, random company and arrival, 5 seeds: the same tokens, the same bits of scores",
-    "tests/company/test_batch_invariance.py",
+    "tests/invariance/test_batch_invariance.py",
 )
-backed(23, "isolation of caches", "slots full of NaN before use: no output changes", "tests/company/test_poison.py")
+backed(23, "isolation of caches", "slots full of NaN before use: no output changes", "tests/invariance/test_poison.py")
 backed(
     24,
     "edges of length",
@@ -21,6 +21,8 @@ backed(
     25,
     "no numbers in one row",
     "that text INTERNAL, its mates as alone, the counter + 1",
-    "tests/company/test_nan.py",
+    "tests/invariance/test_nan.py",
 )
-backed(26, "the same again", "after a restart, on 1 and 2 threads: the same bytes", "tests/company/test_determinism.py")
+backed(
+    26, "the same again", "after a restart, on 1 and 2 threads: the same bytes", "tests/invariance/test_determinism.py"
+)

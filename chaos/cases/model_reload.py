@@ -99,8 +99,8 @@ backed(
     34,
     "bad reload",
     "corrupt, cold, or translating otherwise: the old version goes on serving, 0 errors, counted and logged",
-    "tests/serving/test_fleet.py",
-    "tests/serving/test_admin.py",
+    "tests/serving/models/test_registry.py",
+    "tests/serving/rpc/test_admin.py",
 )
 
 

@@ -11,23 +11,23 @@ backed(
     38,
     "TLS",
     "plaintext, wrong authority, expired, wrong name, TLS 1.1, none, rotated out: refused; rotation loses no call",
-    "tests/serving/test_tls.py",
+    "tests/serving/auth/test_tls.py",
 )
 backed(
     39,
     "who may call what",
     "every method of every service without a key, with a bad one, with a good one: all but health refuse",
-    "tests/serving/test_access.py",
-    "tests/serving/test_keys.py",
-    "tests/serving/test_quota.py",
+    "tests/serving/auth/test_interceptor.py",
+    "tests/serving/auth/test_keys.py",
+    "tests/serving/auth/test_quota.py",
 )
 backed(
     42,
     "no secrets in logs",
     "no text, no key, no exception text in logs, traces or replies",
-    "tests/serving/test_guard.py",
-    "tests/serving/test_logs.py",
-    "tests/serving/test_tracing.py",
+    "tests/serving/rpc/test_interceptors.py",
+    "tests/serving/observability/test_logs.py",
+    "tests/serving/observability/test_tracing.py",
     "tests/hostile/test_abuse.py",
 )
 

@@ -15,9 +15,9 @@ from lingon.bundle import write_bundle
 from lingon.errors import LingonError
 from lingon.export.graph import WeightFiles
 from lingon.export.precisions import build, weight_files
-from tests.models import VOCAB, manifest_of, random_model
+from tests.support.random_models import VOCAB, manifest_of, random_model
+from tests.support.repository import ROOT
 
-ROOT = Path(__file__).parents[2]
 PROMISED = {
     *("work", "engine", "precision", "shortlist", "batch", "beam_size", "runs_ms", "median_ms", "min_ms"),
     *("tokens_per_s", "ratio_to_ctranslate2", "fraction_of_floor", "bleu", "chrf"),

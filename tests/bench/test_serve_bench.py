@@ -42,7 +42,7 @@ from lingon.training.config import ModelSettings
 from lingon.training.model import Transformer
 from lingon.translation.v1 import translation_pb2 as pb
 from lingon.translation.v1 import translation_pb2_grpc as pb_grpc
-from tests.serving import fakes
+from tests.support import echo_engine as fakes
 
 GREEDY = Search(1, 0.0)
 EVERY = frozenset(os.sched_getaffinity(0))

@@ -21,9 +21,9 @@ from lingon.training.config import Config, ModelSettings, TokenizerSettings, Tra
 from lingon.training.corpus import Pair
 from lingon.training.model import Transformer
 from lingon.training.vocabulary import train_tokenizer
-from tests.tiny import tiny_config_text, write_digit_corpus
+from tests.support.repository import ROOT
+from tests.support.tiny_training import tiny_config_text, write_digit_corpus
 
-ROOT = Path(__file__).parent.parent.parent
 TINY = ModelSettings.model_validate({"preset": "tiny", "max_positions": 32, "norm": "pre"})
 LEARNING = TrainingSettings(batch_tokens=600, learning_rate=4e-3, warmup_steps=20, max_steps=1000)
 

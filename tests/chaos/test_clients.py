@@ -9,7 +9,7 @@ import pytest
 from chaos.clients import Client, closed_loop, open_loop
 from chaos.history import Fate, History
 from chaos.keys import keys_file
-from tests.serving.fakes import EchoRunner, running
+from tests.support.echo_engine import EchoRunner, running
 
 TEXT = "Where is the station?"
 

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from lingon.serving.settings import NOT_OURS, Settings
-from tests.deploy.files import DEPLOY, ROOT, read, seconds
+from tests.support.deploy_files import DEPLOY, read, seconds
+from tests.support.repository import ROOT
 
 TEXT = (DEPLOY / "compose.yaml").read_text(encoding="utf-8")
 COMPOSE = read(DEPLOY / "compose.yaml")

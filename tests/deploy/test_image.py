@@ -10,36 +10,13 @@ import pytest
 from packaging.requirements import Requirement
 
 from lingon.serving.settings import Settings
-from tests.deploy.files import DEPLOY, ROOT
+from tests.support.deploy_files import DEPLOY
+from tests.support.dockerfile import DOCKERFILE, environment, instructions, stages
+from tests.support.repository import ROOT
 
-DOCKERFILE = (DEPLOY / "Dockerfile").read_text(encoding="utf-8")
 PINS = dict(re.findall(r"^([\w.-]+)==([\w.]+)$", (ROOT / "constraints.txt").read_text(encoding="utf-8"), re.MULTILINE))
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 LOCKS = {path.stem: path.read_text(encoding="utf-8") for path in sorted((DEPLOY / "locks").glob("*.txt"))}
-
-
-def stages() -> dict[str, tuple[str, list[str]]]:
-    """Every stage: what it is made from, and its instructions, each on one line."""
-    found: dict[str, tuple[str, list[str]]] = {}
-    lines = [line for line in DOCKERFILE.splitlines() if line and not line.startswith("#")]
-    for line in "\n".join(lines).replace("\\\n", " ").splitlines():
-        if stage := re.fullmatch(r"FROM (\S+) AS (\S+)", line):
-            found[stage[2]] = (stage[1], [])
-        else:
-            next(reversed(found.values()))[1].append(line)
-    return found
-
-
-def instructions(stage: str) -> list[str]:
-    """All that makes a stage, from its first ancestor on."""
-    everything = stages()
-    parent, own = everything[stage]
-    return [*(instructions(parent) if parent in everything else []), *own]
-
-
-def environment(stage: str) -> dict[str, str]:
-    lines = [line for line in instructions(stage) if line.startswith("ENV ")]
-    return {name: value for line in lines for name, value in re.findall(r"(\w+)=(\S+)", line)}
 
 
 def locked(text: str) -> dict[str, str]:

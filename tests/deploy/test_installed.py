@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.deploy.files import DEPLOY, ROOT
-from tests.deploy.test_image import environment
+from tests.support.deploy_files import DEPLOY
+from tests.support.dockerfile import environment
+from tests.support.repository import ROOT
 
 pytestmark = [pytest.mark.ops, pytest.mark.timeout(600)]
 USER = 10001

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from lingon.serving.settings import Settings
-from tests.deploy.files import DEPLOY, documents, metrics_in, read
+from tests.support.deploy_files import DEPLOY, documents, metrics_in, read
 
 FOLDER = DEPLOY / "kubernetes"
 BASE = {

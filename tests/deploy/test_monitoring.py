@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from lingon.serving.observability.metrics import Metrics, reasons
-from tests.deploy.files import (
+from tests.support.deploy_files import (
     ALERTS,
     DASHBOARD,
     DEPLOY,

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from tests.deploy.files import ALERTS, DEPLOY
+from tests.support.deploy_files import ALERTS, DEPLOY
 
 pytestmark = pytest.mark.ops
 COMMANDS = ["check config prometheus.yml", "check rules alerts.yml", "test rules alerts_test.yml"]

@@ -10,8 +10,8 @@ from contextlib import suppress
 
 import pytest
 
-from tests.deploy.files import DASHBOARD, alerts, runbook_queries
-from tests.deploy.watched import Watch, lowered, wait_until, watched
+from tests.support.deploy_files import DASHBOARD, alerts, runbook_queries
+from tests.support.watched_server import Watch, lowered, wait_until, watched
 
 pytestmark = pytest.mark.ops
 BOARD = json.loads(DASHBOARD.read_text(encoding="utf-8"))

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.commands import lingon, serving
-from tests.tiny import tiny_config_text, write_digit_corpus
+from tests.support.processes import lingon, serving
+from tests.support.tiny_training import tiny_config_text, write_digit_corpus
 
 
 @pytest.fixture(scope="module")

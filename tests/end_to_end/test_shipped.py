@@ -10,8 +10,8 @@ import pytest
 from lingon.bundle import CARD, Bundle, open_bundle
 from lingon.scoring import score
 from lingon.serving.in_process import translate_lines
+from tests.support.repository import ROOT
 
-ROOT = Path(__file__).parent.parent.parent
 DATA = ROOT / "tests" / "data"
 SOURCES = (DATA / "tatoeba.en").read_text(encoding="utf-8").splitlines()
 REFERENCES = (DATA / "tatoeba.de").read_text(encoding="utf-8").splitlines()

@@ -10,7 +10,7 @@ from lingon.training.config import load_config
 from lingon.training.corpus import Pair, read_pairs
 from lingon.training.model import Transformer
 from lingon.training.vocabulary import train_tokenizer
-from tests.tiny import tiny_config_text, write_digit_corpus
+from tests.support.tiny_training import tiny_config_text, write_digit_corpus
 
 
 @pytest.fixture(autouse=True, scope="session")

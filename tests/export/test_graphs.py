@@ -20,7 +20,7 @@ from lingon.export.parity import check_tensors
 from lingon.export.precisions import build, weight_files
 from lingon.export.transformer import TransformerGraphs, states
 from lingon.training.model import Transformer
-from tests.models import random_model, random_pairs, random_runner, runner_of
+from tests.support.random_models import random_model, random_pairs, random_runner, runner_of
 
 OPTIONS = [
     {},

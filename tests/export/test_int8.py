@@ -13,7 +13,7 @@ from lingon.export.graph import Graph, WeightFiles
 from lingon.export.int8 import LARGEST_WEIGHT, Range, prepare, quantised_columns
 from lingon.export.products import Int8Products
 from lingon.training.model import Transformer
-from tests.models import random_model, random_pairs, random_runner
+from tests.support.random_models import random_model, random_pairs, random_runner
 
 OPTIONS = [{}, {"norm": "pre"}, {"activation": "gelu", "norm": "pre"}, {"tie": "none"}]
 

@@ -25,7 +25,7 @@ from lingon.serving.runtime.onnx_runner import CPU, CUDA, OnnxRunner, load_runne
 from lingon.training.checkpoint import Checkpoint
 from lingon.training.corpus import Pair
 from lingon.training.search import SearchSettings, translate
-from tests.models import random_model, random_runner
+from tests.support.random_models import random_model, random_runner
 
 FP32 = ExportSettings(precisions=("fp32",), shortlist=None)
 

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,8 +17,9 @@ from lingon.text import EOS, FORBIDDEN, UNK, Tokenizer, normalise
 from lingon.training.config import TokenizerSettings
 from lingon.training.corpus import Pair
 from lingon.training.vocabulary import train_tokenizer
+from tests.support.repository import ROOT
 
-DATA = Path(__file__).parent.parent / "data"
+DATA = ROOT / "tests" / "data"
 SMALL = ShortlistSettings(per_piece=6, always=12)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.hostile.victim import Victim, victim
+from tests.support.server_process import Victim, victim
 
 
 @pytest.fixture(scope="module")

@@ -2,8 +2,9 @@
 
     python -m tests.hostile.fuzz_requests -max_total_time=3600 [FOLDER OF A CORPUS]
 
-The server of tests/serving/fakes.py runs in this process: real but for the graphs. The first byte of an input chooses
-the method, the rest is the message. An answer outside the contract, or none in time, ends it with the input at fault.
+The server of tests/support/echo_engine.py runs in this process: real but for the graphs. The first byte of an input
+chooses the method, the rest is the message. An answer outside the contract, or none in time, ends it with the input
+at fault.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ import grpc
 
 from lingon.translation.v1 import translation_pb2 as pb
 from tests.hostile.requests import METHODS
-from tests.hostile.victim import ALIVE, CONTRACT, SERVICE
-from tests.serving import fakes
+from tests.support import echo_engine as fakes
+from tests.support.server_process import ALIVE, CONTRACT, SERVICE
 
 SEEDS = [
     pb.TranslateRequest(texts=["Tom lives in Boston.", ""], options=pb.DecodingOptions(beam_size=2)),

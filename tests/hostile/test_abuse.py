@@ -8,8 +8,8 @@ import grpc
 import pytest
 
 from lingon.translation.v1 import translation_pb2 as pb
-from tests.hostile.victim import CONTRACT, MEBIBYTE, SERVICE, Victim, lines
-from tests.scale import scaled
+from tests.support.scale import scaled
+from tests.support.server_process import CONTRACT, MEBIBYTE, SERVICE, Victim, lines
 
 CANARY = "kanarienvogel"
 TEXT = f"The {CANARY} sings."

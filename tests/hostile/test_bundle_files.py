@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from lingon.bundle import MANIFEST, MOST_BYTES
-from tests.company.shipped import bundle
-from tests.hostile import forge
-from tests.serving.fakes import tokenizer_model
+from tests.support import tampered_bundles as forge
+from tests.support.echo_engine import tokenizer_model
+from tests.support.shipped_model import bundle
 
 FILES = sorted([*bundle().manifest.checksums, MANIFEST])
 FEW = [MANIFEST, "tokenizer.model", "int8/decoder.onnx", "weights/int8.bin", "fp16/encoder.onnx", "MODEL_CARD.md"]

@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 import pytest
 
-from tests.hostile import forge
+from tests.support import tampered_bundles as forge
 
 
 def declared(graph: onnx.GraphProto, name: str) -> onnx.TypeProto.Tensor:

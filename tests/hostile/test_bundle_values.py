@@ -15,9 +15,9 @@ import pytest
 
 from lingon.bundle import MANIFEST, SHORTLIST
 from lingon.serving.runtime.shortlist import MOST_BYTES, Shortlist
-from tests.company.shipped import bundle
-from tests.hostile import forge
-from tests.serving.fakes import tokenizer_model
+from tests.support import tampered_bundles as forge
+from tests.support.echo_engine import tokenizer_model
+from tests.support.shipped_model import bundle
 
 VALUES = [
     ("version", 0),

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from lingon.translation.v1 import translation_pb2 as pb
-from tests.serving.fakes import LIMITS, EchoRunner, everything, running, tokenizer
+from tests.support.echo_engine import LIMITS, EchoRunner, everything, running, tokenizer
 
 TEXTS = ["Tom", "The old man and the sea", "I would like to know what time it is"]
 WAYS: dict[str, dict[str, Any]] = {

@@ -11,8 +11,8 @@ import pytest
 
 from lingon.translation.v1 import translation_pb2 as pb
 from tests.hostile import http2
-from tests.hostile.victim import ALIVE, CONTRACT, MEBIBYTE, MOST_AT_ONCE, SERVICE, Victim, promptly, unharmed
-from tests.scale import scaled
+from tests.support.scale import scaled
+from tests.support.server_process import ALIVE, CONTRACT, MEBIBYTE, MOST_AT_ONCE, SERVICE, Victim, promptly, unharmed
 
 REQUEST = pb.TranslateRequest(texts=["Tom"]).SerializeToString()
 USUAL = http2.call_headers(SERVICE + "Translate")

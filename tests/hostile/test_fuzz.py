@@ -12,12 +12,12 @@ from lingon.errors import EmptyText, TextTooLong
 from lingon.serving.translation.input_processor import Part, parts_of
 from lingon.text import EOS, normalise
 from lingon.translation.v1 import translation_pb2 as pb
-from tests.company import shipped
 from tests.hostile import fuzz_requests
 from tests.hostile.requests import ANY, METHODS, TEXTS, VALID
-from tests.hostile.victim import CONTRACT, SERVICE, Victim, promptly
-from tests.scale import scaled
-from tests.serving import fakes
+from tests.support import echo_engine as fakes
+from tests.support import shipped_model as shipped
+from tests.support.scale import scaled
+from tests.support.server_process import CONTRACT, SERVICE, Victim, promptly
 
 REPLIES = {"Translate": pb.TranslateResponse, "Score": pb.ScoreResponse}
 TEXT_CODES = {code_pb2.OK, code_pb2.INVALID_ARGUMENT}

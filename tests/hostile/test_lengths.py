@@ -10,9 +10,9 @@ from google.rpc import code_pb2, error_details_pb2
 
 from lingon.text import normalise
 from lingon.translation.v1 import translation_pb2 as pb
-from tests.company import shipped
-from tests.hostile.victim import MEBIBYTE, Victim, promptly
-from tests.serving import fakes
+from tests.support import echo_engine as fakes
+from tests.support import shipped_model as shipped
+from tests.support.server_process import MEBIBYTE, Victim, promptly
 
 SPLIT = pb.DecodingOptions(long_text=pb.LONG_TEXT_POLICY_SPLIT, beam_size=1)
 MOST = shipped.bundle().manifest.limits.max_source_tokens

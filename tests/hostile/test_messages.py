@@ -9,7 +9,7 @@ import grpc
 import pytest
 
 from lingon.translation.v1 import translation_pb2 as pb
-from tests.hostile.victim import MEBIBYTE, MOST_AT_ONCE, Answer, Victim
+from tests.support.server_process import MEBIBYTE, MOST_AT_ONCE, Answer, Victim
 
 LIMIT = 4 * MEBIBYTE  # max_message_bytes, as it is unless it is set
 MOST_GROWTH = 10.0  # MiB

@@ -13,9 +13,9 @@ import pytest
 
 from lingon.translation.v1 import translation_pb2 as pb
 from tests.hostile import http2
-from tests.hostile.victim import SERVICE
-from tests.serving.fakes import Running, running
-from tests.serving.versions import Administered, administered, refused
+from tests.support.echo_engine import Running, running
+from tests.support.reload_harness import Administered, administered, refused
+from tests.support.server_process import SERVICE
 
 TEXT = "Tom lives in Boston."
 WATCH = ("/grpc.health.v1.Health/Watch", b"")

@@ -9,9 +9,9 @@ import pytest
 from google.rpc import code_pb2
 
 from tests.hostile import http2
-from tests.hostile.victim import ALIVE, MEBIBYTE, SERVICE, Victim, unharmed
-from tests.scale import scaled
-from tests.serving.fakes import EchoRunner, running
+from tests.support.echo_engine import EchoRunner, running
+from tests.support.scale import scaled
+from tests.support.server_process import ALIVE, MEBIBYTE, SERVICE, Victim, unharmed
 
 UNIMPLEMENTED = grpc.StatusCode.UNIMPLEMENTED.value[0]
 PATHS = {

@@ -9,17 +9,15 @@ import sys
 import tomllib
 from collections.abc import Iterator
 from importlib import metadata
-from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
 
 from lingon.bundle import SHORTLIST, WEIGHTS
 from lingon.serving.runtime.shortlist import Shortlist
-from tests.company.shipped import bundle
-from tests.support.repository import PACKAGES
+from tests.support.repository import PACKAGES, ROOT
+from tests.support.shipped_model import bundle
 
-ROOT = Path(__file__).parent.parent.parent
 LOADS_CODE = {
     "pickle",
     "_pickle",

@@ -14,8 +14,8 @@ from lingon.errors import EmptyText, TextTooLong
 from lingon.serving.translation.input_processor import blocks, most_characters, parts_of
 from lingon.text import normalise
 from lingon.translation.v1 import translation_pb2 as pb
-from tests.company import shipped
-from tests.hostile.victim import MEBIBYTE, Victim, unharmed
+from tests.support import shipped_model as shipped
+from tests.support.server_process import MEBIBYTE, Victim, unharmed
 
 SPLIT = pb.DecodingOptions(long_text=pb.LONG_TEXT_POLICY_SPLIT, beam_size=1)
 LIMITS = shipped.bundle().manifest.limits

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.lingon.commands import Command
-from tests.lingon.fake_server import FakeService, serving
+from tests.support.scripted_server import FakeService, serving
+from tests.support.verbs import Command
 
 
 @pytest.fixture

@@ -29,7 +29,8 @@ from lingon.bundle import (
     write_bundle,
 )
 from lingon.errors import BundleError
-from tests.lingon.bundles import FILES, MANIFEST, write_small_bundle
+from tests.support.bundles import FILES, MANIFEST, write_small_bundle
+from tests.support.repository import ROOT
 
 HERE = Path("manifest.json")
 
@@ -227,7 +228,7 @@ WRITER = """
 import sys
 from pathlib import Path
 from lingon.bundle import write_bundle
-from tests.lingon.bundles import MANIFEST
+from tests.support.bundles import MANIFEST
 
 files = {f"fp32/{number}": bytes([number]) * 3_000_000 for number in range(8)}
 print("ready", flush=True)
@@ -237,7 +238,7 @@ write_bundle(Path(sys.argv[1]), MANIFEST, files)
 
 @pytest.mark.parametrize("milliseconds", [0, 20, 40, 80, 160])
 def test_a_kill_at_any_moment_leaves_a_whole_bundle_or_none(milliseconds: int, tmp_path: Path) -> None:
-    root = Path(__file__).parents[2]
+    root = ROOT
     command = [sys.executable, "-c", WRITER, str(tmp_path / "1")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=root) as process:
         assert process.stdout is not None

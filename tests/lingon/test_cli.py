@@ -14,8 +14,8 @@ from typing import Any
 import grpc
 import pytest
 
-from tests.lingon.commands import Command
-from tests.lingon.fake_server import FakeService, Fault, queue_full, serving
+from tests.support.scripted_server import FakeService, Fault, queue_full, serving
+from tests.support.verbs import Command
 
 
 def test_standard_input_is_translated_line_by_line_and_an_empty_line_stays_one(lingon: Command) -> None:

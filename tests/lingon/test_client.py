@@ -19,7 +19,7 @@ from lingon import AsyncClient, Client, Sampling, ServerError, StreamStart, Text
 from lingon.client.retry import Retry
 from lingon.errors import SettingsError
 from lingon.translation.v1 import translation_pb2 as pb
-from tests.lingon.fake_server import FakeService, Fault, queue_full, serving
+from tests.support.scripted_server import FakeService, Fault, queue_full, serving
 
 QUICK = Retry(retries=3, first_pause=0.01)
 UNAVAILABLE = Fault(grpc.StatusCode.UNAVAILABLE)
@@ -170,7 +170,7 @@ def test_retries_never_pass_the_deadline(ask: Ask, service: FakeService) -> None
     begin = time.monotonic()
     with pytest.raises(ServerError):
         ask("translate", "hello", client={"retries": Retry(retries=999, first_pause=0.02)}, timeout=2)
-    assert time.monotonic() - begin < 10  # 999 would take minutes; tests/lingon/test_calls.py has it to the second
+    assert time.monotonic() - begin < 10  # 999 would take minutes; tests/lingon/test_protocol.py has it to the second
     assert service.arrivals[-1] - begin < 5
     assert len(service.requests) > 2
 

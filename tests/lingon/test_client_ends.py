@@ -16,7 +16,7 @@ import pytest
 from lingon import AsyncClient, Client, ServerError
 from lingon.client.retry import Retry
 from lingon.errors import LingonError, SettingsError
-from tests.lingon.fake_server import FakeService, queue_full
+from tests.support.scripted_server import FakeService, queue_full
 
 
 def test_a_server_that_is_no_text_is_said() -> None:

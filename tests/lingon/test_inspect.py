@@ -12,7 +12,7 @@ import pytest
 
 from lingon.bundle import Bundle
 from lingon.cli.main import main
-from tests.lingon.bundles import FILES, write_small_bundle
+from tests.support.bundles import FILES, write_small_bundle
 
 INSPECT = EntryPoint("inspect", "lingon.cli.inspect:inspect", "lingon.verbs")
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.lingon.commands import Command
-from tests.lingon.fake_server import FakeService
+from tests.support.scripted_server import FakeService
+from tests.support.verbs import Command
 
 
 def test_files_are_read_and_written(lingon: Command, tmp_path: Path) -> None:

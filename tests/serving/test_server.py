@@ -12,32 +12,30 @@ import subprocess
 import sys
 import threading
 import time
-import urllib.error
-import urllib.request
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
 from google.rpc import code_pb2
-from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from lingon.errors import BundleError, LingonError
 from lingon.serving.engine.engine import Engine, still_running
 from lingon.serving.server import SERVICE
 from lingon.translation.v1 import translation_pb2 as pb
-from tests.serving.fakes import EchoRunner, bundle, running
-from tests.serving.test_statuses import details, failure
+from tests.support.echo_engine import EchoRunner, bundle, running
+from tests.support.health import NOT_SERVING, SERVING
+from tests.support.http import get
+from tests.support.repository import ROOT
+from tests.support.statuses import details, failure
 
-SERVING, NOT_SERVING = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
-ROOT = Path(__file__).parent.parent.parent
 MAIN = """
 import asyncio, sys
 from lingon.serving.observability.logs import configure
 from lingon.serving.server import Server
 from lingon.serving.settings import Settings
-from tests.serving import fakes
+from tests.support import echo_engine as fakes
 configure("console", "debug")
 
 async def main():
@@ -53,16 +51,6 @@ async def main():
 
 sys.exit(asyncio.run(main()))
 """
-
-
-def get(port: int, path: str) -> tuple[int, str]:
-    """Status and body of the HTTP endpoint."""
-    try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as reply:
-            return reply.status, reply.read().decode()
-    except urllib.error.HTTPError as error:
-        with error:
-            return error.code, error.read().decode()
 
 
 async def test_health_is_serving_only_once_models_are_warm():

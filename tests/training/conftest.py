@@ -9,7 +9,7 @@ from lingon.text import Tokenizer
 from lingon.training.config import TokenizerSettings
 from lingon.training.corpus import Pair
 from lingon.training.vocabulary import train_tokenizer
-from tests.tiny import write_digit_corpus
+from tests.support.tiny_training import write_digit_corpus
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -17,7 +17,7 @@ from lingon.training.config import TokenizerSettings
 from lingon.training.corpus import Pair
 from lingon.training.model import Transformer
 from lingon.training.vocabulary import train_tokenizer
-from tests.training.helpers import same, write_config
+from tests.support.training_runs import same, write_config
 
 
 @pytest.fixture

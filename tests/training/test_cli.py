@@ -14,8 +14,9 @@ from lingon.training import checkpoint as files
 from lingon.training.checkpoint import load_checkpoint
 from lingon.training.cli import average, tokenizer
 from lingon.training.cli import train as train_verb
-from tests.tiny import ROOT, tiny_config_text
-from tests.training.helpers import train, write_config
+from tests.support.repository import ROOT
+from tests.support.tiny_training import tiny_config_text
+from tests.support.training_runs import train, write_config
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,8 @@ import pytest
 
 from lingon.errors import SettingsError
 from lingon.training.config import Config, load_config
-from tests.tiny import ROOT, tiny_config_text
+from tests.support.repository import ROOT
+from tests.support.tiny_training import tiny_config_text
 
 
 def load(folder: Path, text: str = "", overrides: Sequence[str] = ()) -> Config:

@@ -18,8 +18,9 @@ from lingon.training import checkpoint as files
 from lingon.training.checkpoint import load_checkpoint
 from lingon.training.distributed import own_device, processes
 from lingon.training.start import shared_out
-from tests.tiny import ROOT, one_thread, train_command
-from tests.training.helpers import log_of, train, weights_of, write_config
+from tests.support.repository import ROOT
+from tests.support.tiny_training import one_thread, train_command
+from tests.support.training_runs import log_of, train, weights_of, write_config
 
 SETTINGS: dict[str, Any] = {
     "model": {"dropout": 0.2},

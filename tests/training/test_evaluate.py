@@ -13,7 +13,7 @@ from lingon.errors import CorpusError, LingonError, SettingsError
 from lingon.scoring import score
 from lingon.training.evaluation import translate_lines
 from lingon.training.search import SearchSettings, translate
-from tests.training.helpers import train, write_config
+from tests.support.training_runs import train, write_config
 
 
 @pytest.fixture(scope="module")

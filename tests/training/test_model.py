@@ -23,7 +23,7 @@ from lingon.training.model import (
     sinusoids,
     visible_positions,
 )
-from tests.training.helpers import VOCAB, tiny_model, tiny_settings
+from tests.support.training_runs import VOCAB, tiny_model, tiny_settings
 
 SHAPES = [{"norm": norm, "positions": positions} for norm in ("post", "pre") for positions in ("sinusoidal", "learned")]
 

@@ -16,8 +16,9 @@ from lingon.training import checkpoint as files
 from lingon.training.checkpoint import load_checkpoint
 from lingon.training.loop import Interrupt, ending
 from lingon.training.start import ready
-from tests.tiny import ROOT, one_thread, tiny_config_text, train_command
-from tests.training.helpers import counted, log_of, same, train, weights_of, write_config
+from tests.support.repository import ROOT
+from tests.support.tiny_training import one_thread, tiny_config_text, train_command
+from tests.support.training_runs import counted, log_of, same, train, weights_of, write_config
 
 ALL_THAT_DRAWS: dict[str, Any] = {
     "model": {"dropout": 0.2},

@@ -16,7 +16,7 @@ from lingon.training.config import TokenizerSettings
 from lingon.training.corpus import Pair
 from lingon.training.sampling import SampledSegmentations
 from lingon.training.vocabulary import train_tokenizer
-from tests.tiny import ROOT
+from tests.support.repository import ROOT
 
 LINES = (ROOT / "lingon" / "errors.py").read_text(encoding="utf-8").split("\n\n")
 TEXTS = [" ".join(line.split()) for line in LINES if line.strip()]

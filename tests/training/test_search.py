@@ -10,7 +10,7 @@ from lingon.errors import SettingsError
 from lingon.text import BOS, EOS
 from lingon.training.model import Transformer
 from lingon.training.search import Hypothesis, SearchSettings, translate
-from tests.training.helpers import tiny_model
+from tests.support.training_runs import tiny_model
 
 WORDS = (4, 5, 6)
 SOURCES = [[4, 5, EOS], [6, EOS], [5, 5, 4, 6, EOS], [EOS], [4, 6, 6, 4, 5, 4, EOS]]

@@ -19,8 +19,8 @@ from lingon.training.corpus import Pair
 from lingon.training.loop import learning_rate
 from lingon.training.report import Report
 from lingon.training.vocabulary import train_tokenizer
-from tests.tiny import write_digit_corpus
-from tests.training.helpers import log_of, same, train, weights_of, write_config
+from tests.support.tiny_training import write_digit_corpus
+from tests.support.training_runs import log_of, same, train, weights_of, write_config
 
 
 def short(**values: Any) -> dict[str, Any]:

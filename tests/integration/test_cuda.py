@@ -1,0 +1,49 @@
+"""What only a card can show; skipped where there is none."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from lingon.bundle import Precision, write_bundle
+from lingon.export.graph import WeightFiles
+from lingon.export.parity import check_tensors, engine_search
+from lingon.export.precisions import build, weight_files
+from lingon.serving.runtime.onnx_runner import CUDA, OnnxRunner, load_runner
+from tests.support.random_models import manifest_of, random_model, random_runner, random_sources
+
+pytestmark = pytest.mark.gpu
+
+
+@pytest.fixture(scope="module")
+def runner() -> OnnxRunner:
+    import onnxruntime
+
+    onnxruntime.preload_dlls()
+    weights = WeightFiles()
+    built = build(random_model(), "fp16", weights, [], shortlist=False)
+    manifest = replace(manifest_of(random_model()), precisions={"fp16": Precision(CUDA, "random", built.reads)})
+    files = {**built.graphs, **weight_files(weights)}
+    with tempfile.TemporaryDirectory() as folder:
+        return load_runner(write_bundle(Path(folder) / "1", manifest, files), "fp16", threads=1)
+
+
+def test_the_graphs_run_on_the_card(runner: OnnxRunner) -> None:
+    for session in (runner.encoder.alone, runner.decoder.alone, runner.scorer):
+        assert session.get_providers()[0] == CUDA
+
+
+def test_half_precision_graphs_answer_nearly_as_the_model(runner: OnnxRunner) -> None:
+    check_tensors(random_model(), runner, "float16")
+
+
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_the_engine_on_the_card_says_mostly_what_it_says_on_the_cpu(runner: OnnxRunner, beam_size: int) -> None:
+    sources = random_sources(100)
+    here = engine_search(runner, sources, beam_size, 0.0)
+    there = engine_search(random_runner(), sources, beam_size, 0.0)
+    alike = sum(mine[0].tokens == theirs[0].tokens for mine, theirs in zip(here, there, strict=True))
+    assert alike >= 80

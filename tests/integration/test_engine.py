@@ -1,0 +1,220 @@
+"""The engine finds what it should: on real tiny models (random weights), or a fake at the Runner seam."""
+
+from __future__ import annotations
+
+import queue
+import random
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from lingon.serving.decoding.job import Options, Sampling, Scored, ScoreJob
+from lingon.serving.engine.worker import SPARE_LANES
+from lingon.serving.runtime.runner import Runner
+from lingon.text import EOS
+from lingon.training.search import SearchSettings, translate
+from tests.support.echo_engine import EchoRunner
+from tests.support.engine_harness import Recorder, options_for, running
+from tests.support.random_models import limits_of, random_model, random_runner, random_sources
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _one_core_for_the_reference() -> None:
+    torch.set_num_threads(1)  # products this small take a hundred times as long on several that others need too
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"norm": "pre"}, {"activation": "gelu", "tie": "none"}, {"positions": "learned", "tie": "decoder"}]
+)
+@pytest.mark.parametrize(("beam_size", "penalty"), [(1, 0.0), (2, 0.0), (4, 1.0), (5, 0.6)])
+def test_the_engine_finds_what_the_reference_search_finds(
+    settings: dict[str, Any], beam_size: int, penalty: float
+) -> None:
+    runner, model, sources = random_runner(**settings), random_model(**settings), random_sources(24)
+    limits = limits_of(model)
+    search = SearchSettings(
+        beam_size=beam_size,
+        num_hypotheses=beam_size,
+        length_penalty=penalty,
+        length_factor=limits.output_factor,
+        length_extra=limits.output_extra,
+    )
+    expected = translate(model, sources, search)
+    options = [
+        options_for(runner, source, beam_size=beam_size, num_hypotheses=beam_size, length_penalty=penalty)
+        for source in sources
+    ]
+    with running(runner, max_rows=7 * beam_size) as desk:
+        found = desk.translate(sources, options)
+    assert [[each.tokens for each in row] for row in found] == [[each.tokens for each in row] for row in expected]
+    assert [[each.finished for each in row] for row in found] == [[each.finished for each in row] for row in expected]
+    for mine, theirs in zip(found, expected, strict=True):
+        assert [each.score for each in mine] == pytest.approx([each.score for each in theirs], abs=1e-4)
+    assert len({row[0].tokens for row in found}) > 2, "the random model says different things"
+    if beam_size == 1 and settings.get("positions") != "learned":
+        assert {row[0].finished for row in found} == {True, False}
+
+
+def test_log_probs_sum_to_the_score() -> None:
+    runner, sources = random_runner(), random_sources(10)
+    with running(runner) as desk:
+        found = desk.translate(
+            sources, [options_for(runner, source, beam_size=3, length_penalty=0.7) for source in sources]
+        )
+    for best, *_ in found:
+        assert len(best.log_probs) == len(best.tokens) + best.finished
+        assert best.score == pytest.approx(sum(best.log_probs) / len(best.log_probs) ** 0.7, abs=1e-4)
+
+
+def random_options(draw: random.Random, runner: Runner, source: Sequence[int]) -> Options:
+    beam_size, penalty = draw.choice([1, 1, 4]), draw.choice([0.0, 1.0])
+    sampling = Sampling(seed=3, place=7) if beam_size == 1 and draw.random() < 0.3 else None
+    return options_for(
+        runner, source, beam_size=beam_size, num_hypotheses=beam_size, length_penalty=penalty, sampling=sampling
+    )
+
+
+@pytest.mark.parametrize(("seed", "workers"), [(0, 1), (1, 1), (2, 2), (3, 3)])
+def test_company_and_arrival_change_neither_tokens_nor_one_bit_of_a_score(seed: int, workers: int) -> None:
+    runner, sources = random_runner(), random_sources(40, longest=40)
+    draw = random.Random(seed)
+    mixed = [random_options(draw, runner, source) for source in sources]
+    with running(runner, max_rows=8) as desk:
+        alone = [desk.translate([source], [options])[0] for source, options in zip(sources, mixed, strict=True)]
+    with running(runner, workers=workers, max_rows=33) as desk:
+        order = draw.sample(range(len(sources)), len(sources))
+        for index in order:
+            desk.engine.submit([desk.job(sources[index], index, options=mixed[index])])
+            if draw.random() < 0.3:
+                time.sleep(draw.random() * 0.01)
+        together = desk.collect(len(sources))
+    assert [together[index] for index in range(len(sources))] == alone
+
+
+def test_a_prefix_begins_the_translation_and_the_rest_follows_from_it() -> None:
+    runner, sources = random_runner(), random_sources(12)
+    with running(runner) as desk:
+        free = desk.translate(sources, [options_for(runner, source) for source in sources])
+        jobs = [
+            desk.job(source, index, options=options_for(runner, source), prefix=best.tokens[:3])
+            for index, (source, (best,)) in enumerate(zip(sources, free, strict=True))
+        ]
+        desk.engine.submit(jobs)
+        forced = desk.collect(len(jobs))
+    for index, (best,) in enumerate(free):
+        (again,) = forced[index]
+        assert again.tokens[: len(best.tokens)] == best.tokens
+        kept = min(3, len(best.tokens))
+        assert again.log_probs[:kept] == (0.0,) * kept
+        assert again.log_probs[kept : len(best.log_probs)] == best.log_probs[kept:]
+
+
+def test_every_hypothesis_of_a_beam_begins_with_the_prefix() -> None:
+    runner, sources = random_runner(), random_sources(8)
+    options = [options_for(runner, source, beam_size=4, num_hypotheses=4) for source in sources]
+    with running(runner) as desk:
+        desk.engine.submit(
+            [desk.job(source, at, options=options[at], prefix=(9, 7, 9)) for at, source in enumerate(sources)]
+        )
+        found = desk.collect(len(sources))
+    assert all(
+        each.tokens[:3] == (9, 7, 9) and each.log_probs[:3] == (0.0,) * 3 for row in found.values() for each in row
+    )
+    assert all(len({each.tokens for each in row}) == 4 for row in found.values())
+
+
+def test_greedy_tokens_are_told_as_they_are_decided() -> None:
+    runner, sources = random_runner(), random_sources(6)
+    told: dict[int, list[int]] = {index: [] for index in range(6)}
+    with running(runner) as desk:
+        jobs = [
+            desk.job(source, index, options=options_for(runner, source), on_tokens=told[index].append)
+            for index, source in enumerate(sources)
+        ]
+        desk.engine.submit(jobs)
+        done = desk.collect(6)
+    assert {index: tuple(tokens) for index, tokens in told.items()} == {
+        index: row[0].tokens for index, row in done.items()
+    }
+
+
+def test_a_greedy_batch_that_nobody_leaves_copies_no_past() -> None:
+    runner, recorder = random_runner(), Recorder()
+    sources = random_sources(8)
+    with running(runner, recorder) as desk:
+        desk.translate(sources[:1], [options_for(runner, sources[0])])
+        assert recorder.copied == 0
+        desk.translate(sources, [options_for(runner, source, beam_size=4) for source in sources])
+        assert recorder.copied > 0
+
+
+def test_finished_sentences_make_room_at_once() -> None:
+    recorder = Recorder()
+    with running(EchoRunner(), recorder, max_rows=64) as desk:
+        sources = [(*range(5, 5 + length), EOS) for length in (2, 9, 4, 30)]
+        outcomes = desk.translate(sources, [Options(max_output_tokens=60)] * 4)
+    assert [best.tokens for (best,) in outcomes] == [source[:-1] for source in sources]
+    assert all(live == rows for live, rows in recorder.live), "no row is computed for nobody"
+
+
+def test_a_job_never_waits_for_the_batch_before_it_to_end() -> None:
+    runner = EchoRunner()
+    with running(runner) as desk:
+        runner.gate.clear()
+        desk.engine.submit([desk.job((*range(4, 60), EOS), 0, options=Options(max_output_tokens=100))])
+        time.sleep(0.05)
+        desk.engine.submit([desk.job((5, EOS), 1)])
+        runner.gate.set()
+        assert desk.done.get(timeout=10)[0] == 1
+
+
+def test_room_for_kinds_of_batches_that_nobody_asks_for_any_more_is_given_back() -> None:
+    recorder = Recorder()
+    with running(EchoRunner(), recorder) as desk:
+        for beam_size in (1, 2, 3, 4):
+            for length in (3, 40, 80):
+                desk.translate([(5,) * length], [Options(beam_size=beam_size, max_output_tokens=3)])
+        assert 1 <= recorder.state_bytes <= SPARE_LANES + 1, "the fake's batches have a byte each"
+    assert recorder.state_bytes == 0, "who ends gives all of it back"
+
+
+def test_scoring_gives_what_decoding_gave() -> None:
+    runner, sources = random_runner(), random_sources(6)
+    scored: queue.SimpleQueue[tuple[int, Any]] = queue.SimpleQueue()
+    with running(runner) as desk:
+        found = desk.translate(sources, [options_for(runner, source) for source in sources])
+        for index, (source, (best,)) in enumerate(zip(sources, found, strict=True)):
+            job = ScoreJob(
+                source_ids=source,
+                target_ids=best.tokens,
+                on_done=lambda answer, index=index: scored.put((index, answer)),
+            )
+            desk.engine.submit([job])
+        answers = dict(scored.get(timeout=30) for _ in sources)
+    for index, (best,) in enumerate(found):
+        answer = answers[index]
+        assert isinstance(answer, Scored)
+        assert answer.log_probs[: len(best.log_probs)] == pytest.approx(best.log_probs, abs=1e-4)
+        assert answer.attention.shape == (len(best.tokens) + 1, len(sources[index]))
+        assert answer.attention.sum(axis=1) == pytest.approx(1, abs=1e-4)
+
+
+def test_a_run_of_the_scorer_has_as_many_tokens_as_one_of_the_encoder_may_have() -> None:
+    shapes: list[tuple[int, ...]] = []
+
+    class Noting(EchoRunner):
+        def score(self, source_ids: np.ndarray, source_lengths: np.ndarray, *targets: np.ndarray) -> list[Scored]:
+            shapes.append(targets[0].shape)
+            return super().score(source_ids, source_lengths, *targets)
+
+    scored: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    with running(Noting(), max_batch_tokens=400) as desk:
+        shapes.clear()  # that of warming up
+        desk.engine.submit([ScoreJob(source_ids=(5, EOS), target_ids=(7,) * 99, on_done=scored.put) for _ in range(20)])
+        assert all(isinstance(scored.get(timeout=30), Scored) for _ in range(20))
+    assert sum(rows for rows, _ in shapes) == 20
+    assert max(rows * (width + 1) for rows, width in shapes) <= 400

@@ -1,0 +1,243 @@
+"""Real graphs with random weights: translating in this process, `lingon serve` and `lingon doctor` as commands."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+import sentencepiece
+from google.rpc import code_pb2
+
+from lingon.bundle import write_bundle
+from lingon.errors import BundleError, DeviceError, Expired, InvalidRequest
+from lingon.export.graph import WeightFiles
+from lingon.export.precisions import build, weight_files
+from lingon.serving.doctor import lacking
+from lingon.serving.in_process import LocalTranslator, translate_lines
+from lingon.serving.models.catalog import Catalog
+from lingon.serving.server import _ready_line
+from lingon.serving.settings import Settings
+from lingon.serving.status import NotServed
+from lingon.text import BOS, EOS, PAD, UNK
+from lingon.translation.v1 import translation_pb2 as pb
+from lingon.translation.v1 import translation_pb2_grpc as pb_grpc
+from tests.support.random_models import VOCAB, manifest_of, random_model
+from tests.support.repository import ROOT
+
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+LINES = ["the quick brown fox", "", "jumps over", "   ", "the lazy dog", "pack my box with five dozen jugs", "sphinx"]
+VERB = "import sys; from lingon.cli.main import main; from importlib.metadata import EntryPoint as E; "
+VERB += "sys.exit(main(entries=[E(v, f'lingon.serving.cli:{v} [serve]', 'lingon.verbs') for v in ('serve', 'doctor')]))"
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with one real bundle, random/1."""
+    tokenizer = io.BytesIO()
+    lines = [f"{word}{LETTERS[place:]} {LETTERS[:place]}" for place, word in enumerate(" ".join(LINES).split() * 3)]
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(lines),
+        model_writer=tokenizer,
+        vocab_size=VOCAB,
+        pad_id=PAD,
+        bos_id=BOS,
+        eos_id=EOS,
+        unk_id=UNK,
+        normalization_rule_name="identity",
+        minloglevel=2,
+    )
+    model = random_model()
+    weights = WeightFiles()
+    built = build(model, "fp32", weights, [], shortlist=False)
+    files = {**built.graphs, **weight_files(weights), "tokenizer.model": tokenizer.getvalue()}
+    folder = tmp_path_factory.mktemp("models")
+    write_bundle(folder / "random" / "1", manifest_of(model, reads=built.reads), files)
+    return folder
+
+
+def command(*arguments: object) -> list[str]:
+    return [sys.executable, "-W", "error", "-c", VERB, *map(str, arguments)]
+
+
+@contextmanager
+def served(*arguments: object) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """The real command in a process of its own, and the line it says when it is ready."""
+    line = command("serve", "--port", 0, "--metrics-port", 0, "--threads", 1, *arguments)
+    with subprocess.Popen(line, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield process, process.stdout.readline()
+        finally:
+            process.kill()
+
+
+def test_lines_are_translated_in_order_and_empty_ones_stay_empty(models: Path):
+    lines = LINES * 60
+    found = translate_lines(models / "random", lines, beam_size=1, length_penalty=1.0)
+    assert len(found) == len(lines)
+    assert found == found[: len(LINES)] * 60
+    assert [line == "" for line in found[: len(LINES)]] == [not line.strip() for line in LINES]
+
+
+def test_in_process_and_over_the_socket_the_replies_are_the_same(models: Path):
+    request = pb.TranslateRequest(
+        texts=LINES,
+        options=pb.DecodingOptions(beam_size=4, num_hypotheses=2, return_tokens=True, return_alignment=True),
+    )
+    pairs = [pb.ScorePair(source=LINES[0], target=LINES[2]), pb.ScorePair(source=LINES[0], target="")]
+    scoring = pb.ScoreRequest(pairs=pairs, return_alignment=True)
+    with LocalTranslator(models / "random", threads=1) as local:
+        here, scored_here = local.translate(request), local.score(scoring)
+        with pytest.raises(InvalidRequest, match=r"options\.beam_size"):
+            local.translate(pb.TranslateRequest(texts=["a"], options=pb.DecodingOptions(beam_size=99)))
+    with served(models) as (_, line):
+        address = re.search(r"127\.0\.0\.1:\d+", line)
+        assert address is not None
+        with grpc.insecure_channel(address.group()) as channel:
+            stub = pb_grpc.TranslationServiceStub(channel)
+            there, scored_there = stub.Translate(request), stub.Score(scoring)
+    assert here == there
+    assert scored_here == scored_there
+    assert here.results[1].status.code == code_pb2.INVALID_ARGUMENT
+    for result in here.results[::2]:
+        assert len(result.hypotheses) == 2
+
+
+def test_a_bundle_here_is_asked_as_a_server_is(models: Path):
+    with LocalTranslator(models / "random", threads=1) as local:
+        known = local.translate(pb.TranslateRequest(texts=[LINES[0]]))
+        languages = {
+            "source_language_code": known.source_language_code,
+            "target_language_code": known.target_language_code,
+        }
+        assert local.translate(pb.TranslateRequest(texts=[LINES[0]], model="random/1", **languages), 60.0) == known
+        pairs = [pb.ScorePair(source=LINES[0], target=LINES[2])]
+        for other in ({"target_language_code": "fi"}, {"source_language_code": "fi"}, {"model": "none"}):
+            with pytest.raises(NotServed, match="random/1"):
+                local.translate(pb.TranslateRequest(texts=[LINES[0]], **other))
+            with pytest.raises(NotServed, match="random/1"):
+                local.score(pb.ScoreRequest(pairs=pairs, **other))
+        with pytest.raises(Expired):
+            local.translate(pb.TranslateRequest(texts=[LINES[0]] * 256), 0.001)
+
+
+def test_the_command_says_when_it_is_ready_and_where_each_setting_is_from(models: Path):
+    with served(models / "random", "--max-rows", 8, "--log-format", "json") as (process, line):
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=20)
+    assert re.fullmatch(
+        r"ready: random/1 \(fp32, CPU\) on 127\.0\.0\.1:\d+, metrics on 127\.0\.0\.1:\d+ - "
+        r'try: echo "Tom lives in Boston\." \| lingon translate --server 127\.0\.0\.1:\d+\n',
+        line,
+    )
+    assert process.returncode == 0
+    told = [json.loads(text) for text in errors.splitlines()]
+    origins = {entry["name"]: entry["origin"] for entry in told if entry["message"] == "setting"}
+    assert (origins["max_rows"], origins["models"], origins["device"]) == ("--max-rows", "arguments", "default")
+    (loaded,) = [entry for entry in told if entry["message"] == "loaded"]
+    assert loaded["precision"] == "fp32"
+    assert loaded["graph_bytes"] >= sum(
+        path.stat().st_size for path in models.rglob("*") if path.suffix in (".onnx", ".bin")
+    )
+    assert loaded["state_bytes"] > 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["nowhere"], 1, "nowhere: no bundle"),
+        (["--max-rows", "0"], 2, "max_rows (from --max-rows)"),
+        (["--device", "cuda"], 1, "device cuda: "),
+        (["--precision", "int3"], 1, "has no int3"),
+        (["--shortlist"], 2, "shortlist: random/1 has none for fp32"),
+    ],
+)
+def test_a_start_that_fails_says_why_in_one_line(models: Path, arguments: list[str], code: int, message: str):
+    where = [] if arguments == ["nowhere"] else [models]
+    line = command("serve", *where, "--port", 0, "--metrics-port", 0, "--log-level", "error", *arguments)
+    done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == code
+    assert message in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_cuda_that_is_not_there_is_an_error_here_too(models: Path):
+    with pytest.raises(DeviceError, match="cuda"):
+        LocalTranslator(models / "random", device="cuda")
+    with pytest.raises(BundleError):
+        LocalTranslator(models / "nowhere")
+
+
+def test_doctor_tells_what_works_and_what_is_altered(models: Path, tmp_path: Path):
+    good = subprocess.run(command("doctor", models, "--json"), cwd=ROOT, capture_output=True, text=True, check=False)
+    findings = json.loads(good.stdout)
+    assert good.returncode == 0
+    assert findings["models"][0]["label"] == "random/1"
+    assert findings["models"][0]["precisions"] == "fp32 (CPUExecutionProvider, gate random)"
+    assert findings["cores"]["usable"] >= 1
+    assert "CPUExecutionProvider" in findings["providers"]
+    broken = tmp_path / "random" / "1"
+    broken.mkdir(parents=True)
+    for path in (models / "random" / "1").rglob("*"):
+        if path.is_file():
+            (broken / path.relative_to(models / "random" / "1")).parent.mkdir(exist_ok=True)
+            os.link(path, broken / path.relative_to(models / "random" / "1"))
+    (broken / "tokenizer.model").unlink()
+    bad = subprocess.run(command("doctor", tmp_path), cwd=ROOT, capture_output=True, text=True, check=False)
+    assert bad.returncode == 1
+    assert "tokenizer.model: No such file" in bad.stdout
+
+
+def test_an_extra_lacks_what_an_extra_within_it_lacks():
+    requirements = [
+        "grpcio>=1",
+        "torch==2.13.0; extra == 'train'",
+        "numpy>=2; extra == 'train'",
+        'onnx>=1.20; extra == "export"',
+        'lingon[train]; extra == "export"',
+        'lingon[export, dev]; extra == "dev"',
+    ]
+    here = {"onnx": "1.21", "numpy": "2.1", "lingon": "0.1"}
+    assert lacking(requirements, here.get) == {"train": ["torch"], "export": ["torch"], "dev": ["torch"]}
+
+
+@pytest.mark.parametrize(
+    ("host", "called"),
+    [("0.0.0.0", "127.0.0.1:7"), ("::", "[::1]:7"), ("::1", "[::1]:7"), ("10.0.0.1", "10.0.0.1:7")],
+)
+def test_the_ready_line_names_an_address_that_can_be_called(host: str, called: str):
+    line = _ready_line(Catalog[Any]([]), Settings(host=host), 7, 8)
+    assert line.endswith(f"translate --server {called}")
+
+
+def test_closing_ends_whoever_still_waits(models: Path) -> None:
+    translator = LocalTranslator(models / "random", threads=1)
+    ended: list[BaseException | None] = []
+
+    def wait() -> None:
+        try:
+            translator.translate(pb.TranslateRequest(texts=[LINES[0]] * 256))
+            ended.append(None)
+        except BaseException as error:
+            ended.append(error)
+
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    time.sleep(0.02)
+    translator.close()
+    waiting.join(timeout=10)
+    assert not waiting.is_alive()
+    assert len(ended) == 1

@@ -1,0 +1,162 @@
+"""What the graphs promise on ONNX Runtime, to the last bit, whatever stands beside a row."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lingon.serving.runtime.onnx_runner import OnnxBuffers, OnnxRunner
+from lingon.serving.runtime.runner import Encoded, Step
+from lingon.text import BOS, PAD
+from tests.support.random_models import VOCAB, random_runner, random_sources
+
+STEPS = 6
+
+
+def encode(runner: OnnxRunner, sources: list[tuple[int, ...]], padding: int = 0) -> Encoded:
+    longest = max(map(len, sources)) + padding
+    ids = np.array([[*source, *[PAD] * (longest - len(source))] for source in sources])
+    return runner.encode(ids, np.array([len(source) for source in sources]))
+
+
+def step(buffers: OnnxBuffers, tokens: list[int], positions: list[int], *, logits: bool = False) -> Step:
+    """One step of as many rows as there are tokens."""
+    buffers.token_ids[: len(tokens)], buffers.positions[: len(tokens)] = tokens, positions
+    return buffers.step(len(tokens) // buffers.beam_size, logits=logits)
+
+
+def decode(runner: OnnxRunner, encoded: Encoded, rows: list[int], width: int, capacity: int = 16) -> list[np.ndarray]:
+    """The candidates' log-probabilities of some steps with fixed tokens, for rows of an encoder's batch."""
+    buffers = runner.open(len(rows), 1, width, capacity)
+    for slot, row in enumerate(rows):
+        buffers.place(slot, encoded, row)
+    found = []
+    for number in range(STEPS):
+        tokens = [BOS if number == 0 else 5 + number] * len(rows)
+        found.append(step(buffers, tokens, [number] * len(rows)).candidate_log_probs.copy())
+    return found
+
+
+@pytest.mark.parametrize("settings", [{}, {"dim": 128, "heads": 2, "ffn": 256}])
+def test_no_bit_of_a_row_depends_on_how_many_stand_beside_it(settings: dict[str, Any]) -> None:
+    runner, sources = random_runner(**settings), random_sources(33, longest=16)
+    alone = [decode(runner, encode(runner, [source]), [0], 16) for source in sources]
+    for rows in range(1, 34):
+        together = decode(runner, encode(runner, sources[:rows]), list(range(rows)), 16)
+        for row in range(rows):
+            assert all(np.array_equal(together[step][row], alone[row][step][0]) for step in range(STEPS)), (rows, row)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "int8"])
+def test_no_bit_of_a_row_depends_on_how_many_threads_compute_it(precision: str) -> None:
+    settings, sources = {"dim": 256, "heads": 4, "ffn": 1024}, random_sources(33, longest=16)
+    one, two = (random_runner(precision=precision, threads=threads, **settings) for threads in (1, 2))
+    alone, together = (decode(runner, encode(runner, sources), list(range(33)), 16) for runner in (one, two))
+    assert all(np.array_equal(mine, theirs) for mine, theirs in zip(alone, together, strict=True))
+
+
+@pytest.mark.parametrize("length", [2, 3, 7, 11, 15, 16])
+def test_no_bit_of_a_row_depends_on_padding(length: int) -> None:
+    runner, source = random_runner(), random_sources(1)[0][:1] * (length - 1) + (2,)
+    expected = decode(runner, encode(runner, [source]), [0], 16)
+    for padding in range(1, 65):
+        for width in (16, 32, 128):
+            found = decode(runner, encode(runner, [source], padding), [0], width, capacity=16 + padding)
+            assert all(np.array_equal(found[step], expected[step]) for step in range(STEPS)), (padding, width)
+
+
+def test_rows_of_different_pasts_share_a_batch() -> None:
+    runner, sources = random_runner(), random_sources(2)
+    encoded = encode(runner, sources)
+    expected = [decode(runner, encoded, [row], 32) for row in (0, 1)]
+    buffers = runner.open(2, 1, 32, 16)
+    buffers.place(0, encoded, 0)
+    for number in range(3):
+        step(buffers, [BOS if number == 0 else 5 + number], [number])
+    buffers.place(1, encoded, 1)
+    for late in range(STEPS - 3):
+        tokens, positions = [8 + late, BOS if late == 0 else 5 + late], [3 + late, late]
+        found = step(buffers, tokens, positions).candidate_log_probs
+        assert np.array_equal(found[0], expected[0][3 + late][0])
+        assert np.array_equal(found[1], expected[1][late][0])
+
+
+def poison(buffers: OnnxBuffers) -> None:
+    for array in buffers._arrays.values():
+        if array.dtype == np.float32:
+            array[...] = np.nan
+
+
+def test_poison_in_free_slots_and_unused_room_changes_nothing() -> None:
+    runner, sources = random_runner(), random_sources(3)
+    encoded = encode(runner, sources)
+    expected = decode(runner, encoded, [1], 64)
+    buffers = runner.open(4, 1, 64, 16)
+    poison(buffers)
+    buffers.place(0, encoded, 1)
+    for number in range(STEPS):
+        found = step(buffers, [BOS if number == 0 else 5 + number], [number])
+        assert np.array_equal(found.candidate_log_probs, expected[number])
+
+
+def test_beams_of_a_sentence_read_one_memory() -> None:
+    runner, sources = random_runner(), random_sources(3)
+    encoded = encode(runner, sources)
+    buffers = runner.open(3, 4, 32, 16)
+    for slot in range(3):
+        buffers.place(slot, encoded, slot)
+    assert all(buffers._arrays[state.name].shape[0] == 3 for state in runner.manifest.states_of("memory"))
+    found = step(buffers, [BOS] * 12, [0] * 12).candidate_log_probs
+    for slot in range(3):
+        single = decode(runner, encoded, [slot], 32)[0]
+        assert found[4 * slot : 4 * slot + 4, :1] == pytest.approx(np.repeat(single, 4, axis=0), abs=1e-5)
+
+
+def test_a_copied_row_goes_on_as_its_original_and_the_bytes_are_counted() -> None:
+    runner, sources = random_runner(), random_sources(1)
+    encoded = encode(runner, sources)
+    buffers = runner.open(1, 2, 32, 16)
+    buffers.place(0, encoded, 0)
+    for number in range(3):
+        step(buffers, [5 + number, 9 + number], [number, number])
+    layers, heads, head_dim = 2, 2, 16
+    assert buffers.copy_rows(np.array([0]), np.array([1]), np.array([3])) == 2 * layers * heads * 3 * head_dim * 4
+    found = step(buffers, [8, 8], [3, 3]).candidate_log_probs
+    assert np.array_equal(found[0], found[1])
+
+
+def test_logits_are_handed_out_where_they_are_asked_for() -> None:
+    runner, sources = random_runner(), random_sources(2)
+    buffers = runner.open(2, 2, 32, 16)
+    for slot in range(2):
+        buffers.place(slot, encode(runner, sources), slot)
+    assert step(buffers, [BOS] * 4, [0] * 4).logits is None
+    found = step(buffers, [BOS] * 4, [0] * 4, logits=True)
+    assert found.logits is not None
+    assert found.logits.shape[0] == 4
+    assert found.logits.shape[1] >= VOCAB
+    assert found.candidate_ids.shape == (4, 4)
+    wide = found.logits.astype(np.float64)
+    log_probs = wide - np.log(np.exp(wide).sum(axis=1, keepdims=True))
+    assert np.take_along_axis(log_probs, found.candidate_ids, axis=1) == pytest.approx(
+        found.candidate_log_probs, abs=1e-5
+    )
+    assert (np.diff(found.candidate_log_probs, axis=1) <= 0).all()
+
+
+def test_states_carried_to_the_graph_and_back_give_what_states_in_place_give() -> None:
+    runner, sources = random_runner(), random_sources(3)
+    encoded = encode(runner, sources)
+    found = []
+    for in_place in (True, False):
+        buffers = runner.open(3, 1, 32, 16)
+        buffers.in_place = in_place
+        for slot in range(3):
+            buffers.place(slot, encoded, slot)
+        for number in range(STEPS):
+            last = step(buffers, [5 + number, 6 + number, 7 + number], [number] * 3, logits=True)
+        assert last.logits is not None
+        found.append((last.candidate_log_probs.copy(), last.candidate_ids.copy(), last.logits.copy()))
+    assert all(np.array_equal(one, other) for one, other in zip(*found, strict=True))

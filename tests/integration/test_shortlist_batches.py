@@ -1,0 +1,147 @@
+"""Batches that choose among the pieces their sources call for: real tiny models, random shortlists."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import queue
+import random
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lingon.bundle import SHORTLIST, write_bundle
+from lingon.export.graph import WeightFiles
+from lingon.export.precisions import build, weight_files
+from lingon.serving.decoding.job import DecodeJob, Hypothesis, Options
+from lingon.serving.engine.engine import Engine
+from lingon.serving.engine.queue import EngineLimits
+from lingon.serving.runtime.onnx_runner import OnnxRunner, load_runner
+from lingon.serving.runtime.shortlist import Shortlist
+from lingon.text import BOS, EOS, UNK
+from tests.support.random_models import VOCAB, manifest_of, random_model, random_pairs, random_sources
+
+PRECISIONS = ["fp32", "int8"]
+
+
+def random_shortlist() -> Shortlist:
+    """Two to six candidates for every source piece."""
+    draw = np.random.default_rng(5)
+    sets = [draw.choice(np.arange(UNK + 1, VOCAB), draw.integers(2, 7), replace=False) for _ in range(VOCAB)]
+    offsets = np.append(0, np.cumsum([len(each) for each in sets]))
+    always = np.array([EOS, 7, 11, 12, 20, 30, 33])
+    return Shortlist(*(array.astype(np.int32) for array in (always, offsets, np.concatenate(sets))))
+
+
+@functools.cache
+def listed_runner(precision: str = "fp32") -> OnnxRunner:
+    model, weights = random_model(), WeightFiles()
+    built = build(model, precision, weights, random_pairs(8), shortlist=True)
+    files = {**built.graphs, **weight_files(weights), SHORTLIST: random_shortlist().to_bytes()}
+    manifest = dataclasses.replace(manifest_of(model, precision, built.reads), shortlist={})
+    with tempfile.TemporaryDirectory() as folder:
+        return load_runner(write_bundle(Path(folder) / "1", manifest, files), precision, threads=1)
+
+
+def translate(runner: OnnxRunner, jobs: Sequence[tuple[tuple[int, ...], Options]], **limits: int) -> list[Any]:
+    """The hypotheses of each source, all submitted at once."""
+    engine, done = Engine(runner, EngineLimits(**limits)), queue.SimpleQueue[tuple[int, Any]]()
+    engine.start()
+    try:
+        for index, (source, options) in enumerate(jobs):
+            job = DecodeJob(source_ids=source, options=options, on_done=lambda found, at=index: done.put((at, found)))
+            engine.submit([job])
+        found = dict(done.get(timeout=30) for _ in jobs)
+    finally:
+        engine.stop(timeout=0)
+    return [found[index] for index in range(len(jobs))]
+
+
+def listed(beam_size: int, *, shortlist: bool = True) -> Options:
+    return Options(beam_size=beam_size, num_hypotheses=beam_size, max_output_tokens=30, shortlist=shortlist)
+
+
+def alike(one: Sequence[Hypothesis], other: Sequence[Hypothesis]) -> bool:
+    """The same tokens, and scores within what a sum in another order may change."""
+    same = [mine.tokens for mine in one] == [theirs.tokens for theirs in other]
+    return same and [mine.score for mine in one] == pytest.approx([theirs.score for theirs in other], abs=1e-5)
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_a_sentence_says_only_what_its_source_calls_for(precision: str, beam_size: int) -> None:
+    runner, sources = listed_runner(precision), random_sources(20)
+    found = translate(runner, [(source, listed(beam_size)) for source in sources])
+    free = translate(runner, [(source, listed(beam_size, shortlist=False)) for source in sources])
+    for source, hypotheses in zip(sources, found, strict=True):
+        assert {token for each in hypotheses for token in each.tokens} <= set(
+            random_shortlist().select(source).tolist()
+        )
+    assert [row[0].tokens for row in found] != [row[0].tokens for row in free]
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_a_joining_sentence_never_changes_what_its_neighbours_say(precision: str, beam_size: int) -> None:
+    runner, sources = listed_runner(precision), random_sources(24)
+    jobs = [(source, listed(beam_size)) for source in sources]
+    alone = [translate(runner, [job])[0] for job in jobs]
+    random.Random(3).shuffle(order := list(range(len(jobs))))
+    together = translate(runner, [jobs[index] for index in order], max_rows=7 * beam_size)
+    assert all(alike(together[place], alone[index]) for place, index in enumerate(order))
+
+
+def test_sentences_with_and_without_a_shortlist_share_an_engine_and_no_bit() -> None:
+    runner, sources = listed_runner(), random_sources(16)
+    jobs = [(source, listed(beam_size, shortlist=False)) for source in sources for beam_size in (1, 4)]
+    expected = translate(runner, jobs)
+    mixed = [(source, dataclasses.replace(options, shortlist=on)) for source, options in jobs for on in (True, False)]
+    assert translate(runner, mixed)[1::2] == expected
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_log_probabilities_are_those_among_the_pieces_of_the_sentence(precision: str) -> None:
+    runner, sources = listed_runner(precision), random_sources(5)
+    buffers, full = runner.open(5, 2, 32, 16, shortlist=True), runner.open(5, 2, 32, 16)
+    for slot, source in enumerate(sources):
+        encoded = runner.encode(np.array([source]), np.array([len(source)]))
+        buffers.place(slot, encoded, 0, random_shortlist().select(source))
+        full.place(slot, encoded, 0)
+    buffers.token_ids[:], full.token_ids[:] = BOS, BOS
+    found, logits = buffers.step(5, logits=False), full.step(5, logits=True).logits
+    assert logits is not None
+    for slot, source in enumerate(sources):
+        chosen = logits[2 * slot].astype(np.float64)[random_shortlist().select(source)]
+        expected = np.sort(chosen - np.log(np.exp(chosen).sum()))[::-1][:4]
+        assert found.candidate_log_probs[2 * slot] == pytest.approx(expected, abs=1e-5)
+
+
+def test_rows_are_gathered_once_for_all_that_join_together() -> None:
+    runner = listed_runner()
+    assert runner.listed is not None
+    gathered = []
+
+    class Counting:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(runner.listed.output_rows, name)  # type: ignore[union-attr]
+
+        def run(self, *arguments: Any) -> Any:
+            gathered.append(arguments)
+            return runner.listed.output_rows.run(*arguments)  # type: ignore[union-attr]
+
+    counted = dataclasses.replace(runner, listed=dataclasses.replace(runner.listed, output_rows=Counting()))
+    buffers = counted.open(8, 1, 32, 16, shortlist=True)
+    sources = random_sources(8)
+    encoded = runner.encode(np.full((8, 8), 5), np.full(8, 8))
+    for joining in (range(5), range(5, 8)):
+        for slot in joining:
+            buffers.place(slot, encoded, slot, random_shortlist().select(sources[slot]))
+        for _ in range(3):
+            buffers.step(joining.stop, logits=False)
+    buffers.move(7, 0, 3)
+    buffers.step(7, logits=False)
+    assert len(gathered) == 2

@@ -1,0 +1,56 @@
+"""Promise 2: a sentence translates the same alone as in company, to the last bit of its scores.
+
+The model that ships, every precision that runs on the CPU, 500 real sentences, each greedy and with beam 4, with and
+without a shortlist (where tokens are the same, and scores to the fifth digit). In company they come in bursts and in
+disorder, among strangers of other lengths, widths and options, some of whom leave half-way, on one worker and two, one
+thread and two.
+"""
+
+from __future__ import annotations
+
+import queue
+import random
+from typing import Any
+
+import pytest
+
+from lingon.serving.decoding.job import Hypothesis, Scored, ScoreJob
+from tests.support import shipped_model as shipped
+
+precisions = pytest.mark.parametrize("precision", shipped.PRECISIONS)
+
+
+@precisions
+def test_alone_every_sentence_is_translated(precision: str) -> None:
+    answers = shipped.alone(precision)
+    assert len(answers) == 500
+    assert all(isinstance(answer[0], Hypothesis) for answer in answers)
+    assert len({answer[0].tokens for answer in answers}) > 400
+
+
+@precisions
+@pytest.mark.parametrize("seed", shipped.seeds())
+def test_a_sentence_means_the_same_alone_as_in_company(precision: str, seed: int) -> None:
+    assert shipped.differences(seed, precision, shipped.in_company(seed, precision)) == []
+
+
+@precisions
+def test_a_translation_scores_the_same_alone_as_in_company(precision: str) -> None:
+    draw = random.Random(7)
+    pairs = [(source, target[:-1]) for source, target in zip(shipped.sources(), shipped.sources()[1:], strict=False)]
+    pairs = draw.sample(pairs, 150) + [(source, source[:-1]) for source in shipped.long_sources()[:10]]
+    with shipped.at_work(shipped.runner(precision)) as engine:
+        apart = [bits(engine, [pair])[0] for pair in pairs]
+        assert bits(engine, pairs) == apart
+
+
+def bits(engine: Any, pairs: list[tuple[tuple[int, ...], tuple[int, ...]]]) -> list[tuple[bytes, bytes]]:
+    """Log-probabilities and attention of pairs that are scored together."""
+    done: queue.SimpleQueue[tuple[int, Scored]] = queue.SimpleQueue()
+    jobs = [
+        ScoreJob(source_ids=source, target_ids=target, on_done=lambda found, at=index: done.put((at, found)))
+        for index, (source, target) in enumerate(pairs)
+    ]
+    engine.submit(jobs)
+    found = dict(done.get(timeout=shipped.PATIENCE) for _ in jobs)
+    return [(found[index].log_probs.tobytes(), found[index].attention.tobytes()) for index in range(len(jobs))]

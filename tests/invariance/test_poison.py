@@ -1,0 +1,16 @@
+"""Nothing of who was there before: every slot is full of what must never be read when a sentence takes it."""
+
+from __future__ import annotations
+
+import pytest
+
+from lingon.serving.runtime.failpoints import Faults
+from tests.support import shipped_model as shipped
+from tests.support.scale import scaled
+
+
+@pytest.mark.parametrize("precision", shipped.PRECISIONS)
+@pytest.mark.parametrize("seed", range(scaled(2, 20)))
+def test_poisoned_slots_change_no_output(precision: str, seed: int) -> None:
+    found = shipped.in_company(seed, precision, Faults.parse("slot=poison"))
+    assert shipped.differences(seed, precision, found) == []

@@ -1,0 +1,262 @@
+"""The `lingon` command: light, ordered, one line for an error, and the extra named where it is missing."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+
+import pytest
+
+from lingon.cli.main import ORDER, main
+from lingon.errors import SettingsError
+from tests.support.repository import ROOT
+
+HEAVY = {"torch", "onnxruntime", "onnx", "numpy", "grpc", "sentencepiece", "sacrebleu", "tensorboard", "matplotlib"}
+
+VERBS = """
+import sys, time
+from lingon.errors import LingonError, SettingsError
+
+def good(): "Works."; print("done")
+def bad(): raise LingonError("the cow is\\n  ill")
+def wrong(): raise SettingsError("dim must be even, got 3")
+def heavy(): import a_library_not_installed.part
+def ours(): import lingon.training.a_module_not_written
+def unreadable(): open("/nowhere/file")
+def interrupted(): raise KeyboardInterrupt
+def endless():
+    print("ready", flush=True)
+    while True: time.sleep(0.01)
+def chatty():
+    for _ in range(100_000): print("a line that nobody reads")
+"""
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch, capsys):
+    """Runs one of the verbs above; returns exit code, stdout and stderr."""
+    (tmp_path / "toy_verbs.py").write_text(VERBS)
+    monkeypatch.syspath_prepend(tmp_path)
+    sys.modules.pop("toy_verbs", None)
+
+    def call(name: str, *arguments: str, value: str | None = None) -> tuple[int, str, str]:
+        entry = EntryPoint(name, value or f"toy_verbs:{name} [serve]", "lingon.verbs")
+        code = main([name, *arguments], [entry, EntryPoint("good", "toy_verbs:good", "lingon.verbs")])
+        return code, *capsys.readouterr()
+
+    return call
+
+
+def test_a_verb_that_returns_is_exit_code_0(run):
+    assert run("good") == (0, "done\n", "")
+
+
+def test_an_error_of_ours_is_one_line_and_exit_code_1(run):
+    assert run("bad") == (1, "", "lingon: error: the cow is ill\n")
+
+
+def test_a_wrong_setting_is_one_line_and_exit_code_2(run):
+    assert SettingsError.exit_code == 2
+    assert run("wrong") == (2, "", "lingon: error: dim must be even, got 3\n")
+
+
+@pytest.mark.parametrize("arguments", [["--colour"], ["unasked"]])
+def test_wrong_usage_is_one_line_that_names_the_help_and_exit_code_2(run, arguments):
+    code, out, err = run("bad", *arguments)
+    assert (code, out) == (2, "")
+    assert err.startswith("lingon: error: ")
+    assert err.endswith("(see lingon bad --help)\n")
+    assert err.count("\n") == 1
+
+
+def test_an_unknown_verb_is_one_line_and_exit_code_2(capsys):
+    assert main(["transalte"], []) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_no_verb_at_all_prints_the_help_and_is_exit_code_2(run, capsys):
+    assert main([], [EntryPoint("good", "toy_verbs:good", "lingon.verbs")]) == 2
+    assert "Works." in capsys.readouterr().out
+
+
+def test_a_file_that_cannot_be_read_is_one_line(run):
+    assert run("unreadable") == (1, "", "lingon: error: /nowhere/file: No such file or directory\n")
+
+
+def test_an_interrupted_verb_is_exit_code_130_without_a_word(run):
+    assert run("interrupted") == (130, "", "")
+
+
+@pytest.mark.parametrize(
+    ("redirection", "code", "told"),
+    [
+        (">&-", 0, ""),
+        (">/dev/full", 1, "lingon: error: [Errno 28] No space left on device\n"),
+        (">/dev/full 2>&-", 1, ""),
+    ],
+)
+def test_an_output_that_takes_nothing_is_one_line_at_most(redirection, code, told):
+    line = f"{shlex.quote(sys.executable)} -m lingon --version {redirection}"
+    done = subprocess.run(["sh", "-c", line], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (code, "", told)
+
+
+def test_a_missing_library_names_the_extra_that_brings_it(run):
+    assert run("heavy") == (
+        1,
+        "",
+        "lingon: error: lingon heavy needs what the extra 'serve' installs (a_library_not_installed is missing): "
+        "pip install 'lingon[serve]'\n",
+    )
+
+
+def test_a_missing_library_that_the_verb_itself_imports_names_the_extra_too(run, tmp_path):
+    (tmp_path / "eager_verbs.py").write_text("import a_library_not_installed")
+    code, _, err = run("eager", "--any", "argument", value="eager_verbs:eager [train]")
+    assert code == 1
+    assert "needs what the extra 'train' installs (a_library_not_installed is missing)" in err
+
+
+def test_a_missing_module_of_our_own_is_not_taken_for_a_missing_extra(run):
+    with pytest.raises(ModuleNotFoundError, match="a_module_not_written"):
+        run("ours")
+
+
+def test_a_missing_library_without_an_extra_that_brings_it_is_a_fault(run):
+    with pytest.raises(ModuleNotFoundError, match="a_library_not_installed"):
+        run("heavy", value="toy_verbs:heavy")
+
+
+def test_a_verb_whose_room_is_left_out_says_so(run):
+    code, _, err = run("serve", "models/en-de", "--device", "cpu", value="no_such_room.cli:serve [serve]")
+    assert code == 1
+    assert err == "lingon: error: lingon serve is not part of this installation: No module named 'no_such_room'\n"
+
+
+GROUP = """
+import typer
+
+group = typer.Typer(help="Several verbs.")
+
+@group.command("count")
+def count(to: int = 2): "Counts."; print(*range(to))
+
+@group.command("heavy")
+def heavy(): import a_library_not_installed
+"""
+
+
+@pytest.fixture
+def run_group(run, tmp_path):
+    """Runs a verb of a group."""
+    (tmp_path / "toy_group.py").write_text(GROUP)
+    sys.modules.pop("toy_group", None)
+    return lambda *arguments: run("several", *arguments, value="toy_group:group [train]")
+
+
+def test_an_entry_point_may_be_a_group_of_verbs_with_options_of_their_own(run_group):
+    assert run_group("count", "--to", "3") == (0, "0 1 2\n", "")
+
+
+def test_a_group_alone_prints_its_help_and_is_exit_code_2(run_group):
+    code, out, err = run_group()
+    assert (code, err) == (2, "")
+    assert "Several verbs." in out
+    assert "Counts." in out
+
+
+def test_wrong_usage_of_a_groups_verb_names_that_verbs_help(run_group):
+    code, _, err = run_group("count", "--from", "1")
+    assert code == 2
+    assert err.endswith("(see lingon several count --help)\n")
+
+
+def test_a_missing_library_of_a_groups_verb_names_verb_and_extra(run_group):
+    code, _, err = run_group("heavy")
+    assert code == 1
+    assert err.startswith("lingon: error: lingon several heavy needs what the extra 'train' installs")
+
+
+def test_a_verb_that_cannot_be_loaded_harms_no_other(run, tmp_path, capsys):
+    (tmp_path / "faulty_verbs.py").write_text("1 / 0")
+    entries = [EntryPoint("faulty", "faulty_verbs:faulty", ""), EntryPoint("good", "toy_verbs:good", "")]
+    assert main(["good"], entries) == 0
+    with pytest.raises(ZeroDivisionError):
+        main(["faulty"], entries)
+
+
+def test_the_verbs_stand_in_the_order_of_the_work(capsys):
+    assert main(["--help"]) == 0
+    words = [line.strip("│ ").partition(" ")[0] for line in capsys.readouterr().out.splitlines()]
+    assert [word for word in words if word in ORDER] == list(ORDER)
+
+
+def test_every_verb_of_the_project_is_installed_with_its_extra():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    declared = project["entry-points"]["lingon.verbs"]
+    installed = {entry.name: entry for entry in entry_points(group="lingon.verbs")}
+    assert set(ORDER) == set(declared) == set(installed)
+    for entry in installed.values():
+        assert set(entry.extras) <= set(project["optional-dependencies"])
+        assert declared[entry.name] == entry.value
+
+
+def test_the_version_is_that_of_the_package(capsys):
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == "lingon 0.1.0\n"
+
+
+BENCHES = (["bench", verb, "--help"] for verb in ("decode", "serve", "train"))
+LIGHT = [["--help"], ["--version"], *([verb, "--help"] for verb in ORDER), *BENCHES]
+
+
+@pytest.mark.parametrize("arguments", LIGHT, ids=" ".join)
+def test_help_loads_nothing_heavy(arguments):
+    code = f"import sys; from lingon.cli.main import main; main({arguments}); print('loaded:', *sys.modules)"
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not HEAVY.intersection(answer.stdout.partition("loaded:")[2].split())
+
+
+@contextmanager
+def started(folder: Path, verb: str) -> Iterator[subprocess.Popen[bytes]]:
+    (folder / "toy_verbs.py").write_text(VERBS)
+    names = f"[EntryPoint(name, f'toy_verbs:{{name}}', '') for name in ('good', '{verb}')]"
+    lines = [
+        "import sys",
+        "from importlib.metadata import EntryPoint",
+        "from lingon.cli.main import main",
+        f"sys.exit(main(['{verb}'], {names}))",
+    ]
+    environment = {**os.environ, "PYTHONPATH": str(folder)}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", "\n".join(lines)], env=environment, **pipes) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        yield process
+
+
+def test_a_reader_that_leaves_early_is_met_with_silence(tmp_path):
+    with started(tmp_path, "chatty") as process:
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 1
+
+
+def test_ctrl_c_ends_a_verb_without_a_traceback(tmp_path):
+    with started(tmp_path, "endless") as process:
+        process.send_signal(signal.SIGINT)
+        assert process.communicate(timeout=10) == (b"", b"")
+    assert process.returncode == 130
+
+
+def test_python_dash_m_is_the_same_command():
+    answer = subprocess.run([sys.executable, "-m", "lingon", "--version"], capture_output=True, text=True, check=True)
+    assert answer.stdout.startswith("lingon ")

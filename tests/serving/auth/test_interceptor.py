@@ -1,0 +1,379 @@
+"""Who may come in: every method of every service without a key, with a bad one, with a good one; quotas; who it was."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import grpc
+import pytest
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
+from google.rpc import code_pb2
+from grpc_health.v1 import health_pb2
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+
+from lingon import Client, ServerError
+from lingon.admin.v1 import admin_pb2
+from lingon.client.retry import Retry
+from lingon.errors import NotBegun, QuotaExceeded, WontFinish
+from lingon.serving.auth.api_keys import Keyring, new_key
+from lingon.serving.auth.interceptor import Access, caller_of, charged
+from lingon.serving.rpc.interceptors import Shield
+from lingon.serving.rpc.ports import Locks
+from lingon.serving.settings import Settings
+from lingon.translation.v1 import translation_pb2 as pb
+from tests.support.certificates import Authority, trusting
+from tests.support.echo_engine import EchoRunner, Running, running
+from tests.support.key_files import bearer, keyfile
+from tests.support.statuses import details, failure
+
+SHOP, OPS, OLD = new_key(), new_key(), new_key()
+HEALTH = "/grpc.health.v1.Health/"
+
+
+def methods(*files: Any) -> set[str]:
+    """The paths of all methods of all services of these files."""
+    return {
+        f"/{service.full_name}/{method.name}"
+        for file in files
+        for service in file.DESCRIPTOR.services_by_name.values()
+        for method in service.methods
+    }
+
+
+MAIN = methods(pb, health_pb2, reflection_pb2)
+ADMIN = methods(admin_pb2)
+UNKNOWN = {"/no.such.Service/Method", "/lingon.translation.v1.TranslationService/NoSuchMethod", "/"}
+NO_KEY: dict[str, tuple[tuple[str, str], ...]] = {
+    "none": (),
+    "an unknown one": bearer(new_key()),
+    "the beginning of one": bearer(SHOP[:-1]),
+    "its name": bearer("shop"),
+    "another scheme": (("authorization", f"Basic {SHOP}"),),
+    "no scheme": (("authorization", SHOP),),
+    "an empty one": (("authorization", "Bearer "),),
+    "elsewhere": (("x-api-key", SHOP),),
+    "a disabled one": bearer(OLD),
+    "two": bearer(SHOP) + bearer(OPS),
+}
+
+
+async def end_of(channel: grpc.aio.Channel, method: str, metadata: tuple[tuple[str, str], ...]) -> grpc.StatusCode:
+    """How a call with an empty message ends, or OK with its first answer.
+
+    Of whatever kind the method is: on the wire it is the same. Only a client that streams would make INTERNAL of a call
+    that ends before its message is out.
+    """
+    call = channel.unary_stream(method)(b"", metadata=metadata, timeout=10)
+    try:
+        if await call.read() is not grpc.aio.EOF:
+            return grpc.StatusCode.OK
+    except grpc.aio.AioRpcError as error:
+        return error.code()
+    finally:
+        call.cancel()
+    return await call.code()
+
+
+@asynccontextmanager
+async def guarded(folder: Path, runner: EchoRunner | None = None, **settings: Any) -> AsyncIterator[Running]:
+    """A server with keys; its channel shows none."""
+    shop = settings.pop("shop", {})
+    keys = keyfile(
+        folder, {"shop": SHOP, "ops": OPS, "old": OLD}, shop=shop, ops={"admin": True}, old={"disabled": True}
+    )
+    async with running(runner, api_keys=keys, **settings) as server:
+        yield server
+
+
+@pytest.mark.parametrize("kind", NO_KEY)
+async def test_without_a_good_key_no_method_answers_but_health(kind: str, tmp_path: Path):
+    async with guarded(tmp_path) as server:
+        for method in sorted(MAIN | ADMIN | UNKNOWN):
+            code = await end_of(server.channel, method, NO_KEY[kind])
+            if method.startswith(HEALTH):
+                assert code in (grpc.StatusCode.OK, grpc.StatusCode.UNIMPLEMENTED), method  # List is not written
+            else:
+                assert code == grpc.StatusCode.UNAUTHENTICATED, method
+        assert server.runner.encoded <= 1  # that of warming up
+
+
+async def test_with_a_good_key_all_methods_answer_and_unknown_ones_are_told_so(tmp_path: Path):
+    async with guarded(tmp_path) as server:
+        for key in (SHOP, OPS):
+            for method in sorted(MAIN):
+                code = await end_of(server.channel, method, bearer(key))
+                assert code not in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED), method
+            for method in sorted(UNKNOWN | ADMIN):
+                assert await end_of(server.channel, method, bearer(key)) == grpc.StatusCode.UNIMPLEMENTED, method
+            request = pb.TranslateRequest(texts=["Tom"])
+            assert (await server.stub.Translate(request, metadata=bearer(key))).results[0].hypotheses[0].text == "Tom"
+
+
+async def test_the_admin_port_opens_to_admin_keys_alone(tmp_path: Path):
+    others = {method for method in MAIN if not method.startswith(HEALTH)}
+    async with guarded(tmp_path, admin_port=0) as server:
+        address = f"127.0.0.1:{server.server.admin_port}"
+        async with grpc.aio.insecure_channel(address) as channel:
+            for method in sorted(ADMIN | UNKNOWN | others):
+                for metadata in NO_KEY.values():
+                    assert await end_of(channel, method, metadata) == grpc.StatusCode.UNAUTHENTICATED, method
+                assert await end_of(channel, method, bearer(SHOP)) == grpc.StatusCode.PERMISSION_DENIED, method
+                expected = grpc.StatusCode.UNIMPLEMENTED
+                code = await end_of(channel, method, bearer(OPS))
+                assert (code == expected) == (method not in ADMIN), method
+            assert await end_of(channel, "/lingon.admin.v1.ModelService/ListModels", bearer(OPS)) == grpc.StatusCode.OK
+            call = channel.unary_unary("/lingon.admin.v1.ModelService/ListModels")
+            status, trailers = await failure(call(b"", metadata=bearer(SHOP)))
+        assert server.metric("lingon_rejected_total", reason="PERMISSION_DENIED") > 1
+        assert server.metric("lingon_rejected_total", reason="UNAUTHENTICATED") > 1
+    assert details(status)["ErrorInfo"].reason == "PERMISSION_DENIED"
+    assert trailers["x-request-id"]
+
+
+async def test_reflection_tells_no_method_that_is_not_tried_here(tmp_path: Path):
+    async with guarded(tmp_path) as server:
+        stub: Any = reflection_pb2_grpc.ServerReflectionStub(server.channel)
+
+        async def reflect(**asked: str) -> Any:
+            call = stub.ServerReflectionInfo(
+                iter([reflection_pb2.ServerReflectionRequest(**asked)]), metadata=bearer(SHOP), timeout=10
+            )
+            return await call.read()
+
+        told = set()
+        for service in (await reflect(list_services="")).list_services_response.service:
+            reply = await reflect(file_containing_symbol=service.name)
+            for raw in reply.file_descriptor_response.file_descriptor_proto:
+                file = FileDescriptorProto.FromString(raw)
+                told |= {f"/{file.package}.{one.name}/{method.name}" for one in file.service for method in one.method}
+    assert told == MAIN
+
+
+async def test_a_refusal_tells_what_to_do_and_counts(tmp_path: Path):
+    async with guarded(tmp_path) as server:
+        status, trailers = await failure(server.translate("Tom"))
+        await failure(server.stub.Translate(pb.TranslateRequest(texts=["Tom"]), metadata=bearer(OLD)))
+        assert server.metric("lingon_requests_total", method="Translate", code="UNAUTHENTICATED") == 2
+        assert server.metric("lingon_rejected_total", reason="UNAUTHENTICATED") == 2
+    assert status.message == "an API key is needed: send it as metadata, authorization: Bearer KEY"
+    assert details(status)["ErrorInfo"].reason == "UNAUTHENTICATED"
+    assert len(trailers["x-request-id"]) == 32
+
+
+async def test_a_key_that_is_taken_back_opens_nothing_any_more_and_a_new_one_does(tmp_path: Path):
+    async with guarded(tmp_path) as server:
+        new = new_key()
+
+        async def code(key: str) -> str:
+            return (
+                await end_of(server.channel, "/lingon.translation.v1.TranslationService/ListModels", bearer(key))
+            ).name
+
+        assert [await code(SHOP), await code(new)] == ["OK", "UNAUTHENTICATED"]
+        keyfile(tmp_path, {"shop": new})
+        async with asyncio.timeout(5):
+            while [await code(SHOP), await code(new)] != ["UNAUTHENTICATED", "OK"]:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+
+
+async def test_a_used_up_quota_says_how_long_it_takes_and_that_is_true(tmp_path: Path):
+    async with guarded(tmp_path, shop={"requests_per_minute": 600, "characters_per_minute": 1200}) as server:
+
+        async def translate(*texts: str, key: str = SHOP) -> Any:
+            return await server.stub.Translate(pb.TranslateRequest(texts=texts), metadata=bearer(key))
+
+        await translate("x" * 600, "y" * 590, "z" * 10)
+        encoded = server.runner.encoded
+        status, trailers = await failure(translate("Tom", "B" * 37))
+        assert status.code == code_pb2.RESOURCE_EXHAUSTED
+        assert details(status)["ErrorInfo"].reason == "QUOTA_EXCEEDED"
+        wait = details(status)["RetryInfo"].retry_delay.ToMilliseconds()
+        assert 0 < wait <= 2000  # 40 characters, at 20 a second
+        assert trailers["retry-after-ms"] == str(wait)
+        assert server.runner.encoded == encoded  # not even the text that there was room for
+        await translate("Tom", key=OPS)
+        await asyncio.sleep(wait / 1000)
+        assert (await translate("Tom", "B" * 37)).results[0].hypotheses[0].text == "Tom"
+
+
+async def test_who_sends_in_bulk_waits_for_the_quota(tmp_path: Path):
+    async with guarded(tmp_path, shop={"characters_per_minute": 1200}) as server:
+        spent = pb.TranslateRequest(texts=["x" * 1200])
+        await server.stub.Translate(spent, metadata=bearer(SHOP))
+
+        def translate(patient: bool) -> list[str]:
+            retry = Retry(wait_when_full=patient)
+            with Client(f"127.0.0.1:{server.server.port}", api_key=SHOP, retries=retry) as client:
+                return [result.text for result in client.translate(["Tom lives in Boston."] * 2)]
+
+        with pytest.raises(ServerError, match="1200 characters in a minute; try again in"):
+            await asyncio.to_thread(translate, False)
+        assert await asyncio.to_thread(translate, True) == ["Tom lives in Boston."] * 2
+
+
+async def test_requests_are_counted_of_every_method_that_has_a_model_work(tmp_path: Path):
+    async with guarded(tmp_path, shop={"requests_per_minute": 3}) as server:
+        shown = {"metadata": bearer(SHOP)}
+        texts = {"texts": ["Tom"]}
+        await server.stub.Translate(pb.TranslateRequest(**texts), **shown)
+        assert [event async for event in server.stub.TranslateStream(pb.TranslateStreamRequest(**texts), **shown)]
+        await server.stub.Score(pb.ScoreRequest(pairs=[pb.ScorePair(source="a", target="b")]), **shown)
+        for call in (
+            server.stub.Translate(pb.TranslateRequest(**texts), **shown),
+            server.stub.TranslateStream(pb.TranslateStreamRequest(**texts), **shown).read(),
+        ):
+            status, _ = await failure(call)
+            assert details(status)["ErrorInfo"].reason == "QUOTA_EXCEEDED"
+        await server.stub.ListModels(pb.ListModelsRequest(), **shown)
+
+
+async def test_a_request_over_a_minutes_worth_is_not_told_to_come_back(tmp_path: Path):
+    async with guarded(tmp_path, shop={"characters_per_minute": 5}) as server:
+        request = pb.ScoreRequest(pairs=[pb.ScorePair(source="äöü", target="abc")])
+        status, trailers = await failure(server.stub.Score(request, metadata=bearer(SHOP)))
+        assert status.code == code_pb2.INVALID_ARGUMENT
+        assert "RetryInfo" not in details(status)
+        assert "retry-after-ms" not in trailers
+        request.pairs[0].target = "ab"
+        await server.stub.Score(request, metadata=bearer(SHOP))
+
+
+async def test_what_was_not_served_for_want_of_a_server_costs_nothing(tmp_path: Path):
+    async with guarded(tmp_path, ready=False, shop={"requests_per_minute": 1}) as server:
+        for _ in range(3):
+            status, _ = await failure(server.stub.Translate(pb.TranslateRequest(texts=["Tom"]), metadata=bearer(SHOP)))
+            assert status.code == code_pb2.UNAVAILABLE
+        server.loader.gate.set()
+        await server.until(lambda: server.metric("lingon_ready") == 1)
+        await server.stub.Translate(pb.TranslateRequest(texts=["Tom"]), metadata=bearer(SHOP))
+
+
+async def came_in(keyring: Keyring) -> None:
+    """From now on this task serves a call that has shown the key of the shop."""
+
+    async def handler(_: Any) -> None:
+        return None
+
+    call: Any = SimpleNamespace(method="/a/b", invocation_metadata=bearer(SHOP))
+    await Access(keyring).intercept_service(handler, call)
+
+
+async def test_what_was_not_begun_for_its_deadline_costs_nothing(tmp_path: Path):
+    await came_in(Keyring(keyfile(tmp_path, {"shop": SHOP}, shop={"requests_per_minute": 1})))
+    request = pb.TranslateRequest(texts=["Tom"])
+    for kind in (WontFinish, NotBegun, WontFinish):
+        with pytest.raises(kind), charged(request):
+            raise kind("the deadline is nearer than the work's end")
+    with charged(request):
+        pass
+    with pytest.raises(QuotaExceeded), charged(request):
+        pass
+
+
+async def test_a_request_of_very_many_texts_is_charged_without_a_look_at_each(tmp_path: Path):
+    await came_in(Keyring(keyfile(tmp_path, {"shop": SHOP}, shop={"characters_per_minute": 3_000_000})))
+    request = pb.TranslateRequest(texts=[""] * 1_500_000)  # in 3 MB
+    looks, charges = [], []
+    for _ in range(5):
+        start = time.thread_time()
+        assert sum(map(len, request.texts)) == 0
+        looks.append(time.thread_time() - start)
+        start = time.thread_time()
+        with suppress(WontFinish), charged(request):
+            charges.append(time.thread_time() - start)
+            raise WontFinish("what is not done costs nothing")
+    assert min(charges) < min(looks) / 4
+    with charged(request):
+        pass
+    with pytest.raises(QuotaExceeded), charged(request):
+        pass
+
+
+class Whoami(grpc.GenericRpcHandler):
+    """Every method answers who asked, after a while."""
+
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
+        async def answer(request: bytes, context: Any) -> bytes:
+            await asyncio.sleep(0.01)  # others come meanwhile
+            return caller_of(context).encode()
+
+        return grpc.unary_unary_rpc_method_handler(answer)
+
+
+@asynccontextmanager
+async def whoami(address: str, keyring: Keyring | None = None, credentials: Any = None) -> AsyncIterator[int]:
+    server = grpc.aio.server(interceptors=[Shield(), *([Access(keyring)] if keyring else [])])
+    server.add_generic_rpc_handlers((Whoami(),))
+    port = (
+        server.add_secure_port(f"{address}:0", credentials) if credentials else server.add_insecure_port(f"{address}:0")
+    )
+    await server.start()
+    try:
+        yield port
+    finally:
+        await server.stop(0)
+
+
+@pytest.mark.parametrize(("address", "caller"), [("127.0.0.1", "address/127.0.0.1"), ("[::1]", "address/::1")])
+async def test_without_key_or_certificate_a_caller_is_its_address(address: str, caller: str):
+    async with whoami(address) as port, grpc.aio.insecure_channel(f"{address}:{port}") as channel:
+        assert (await channel.unary_unary("/a/b")(b"")).decode() == caller
+
+
+async def test_a_key_says_who_calls_also_where_many_call_at_once(tmp_path: Path):
+    keyring = Keyring(keyfile(tmp_path, {"shop": SHOP, "ops": OPS}))
+    async with whoami("127.0.0.1", keyring) as port, grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        call = channel.unary_unary("/a/b")
+        keys = [SHOP, OPS] * 20
+        replies = await asyncio.gather(*(call(b"", metadata=bearer(key)) for key in keys))
+    assert [reply.decode() for reply in replies] == ["key/shop", "key/ops"] * 20
+
+
+@pytest.mark.parametrize(
+    ("common_name", "names", "caller"),
+    [("shop", ("a.example",), "certificate/shop"), ("", ("a.example",), "certificate/a.example")],
+)
+async def test_a_certificate_says_who_calls(common_name: str, names: tuple[str, ...], caller: str):
+    ours = Authority()
+    mine, shown = ours.sign(), ours.sign(common_name, names=names, addresses=())
+    credentials = grpc.ssl_server_credentials([(mine.key, mine.certificate)], ours.pem, require_client_auth=True)
+    async with (
+        whoami("127.0.0.1", None, credentials) as port,
+        grpc.aio.secure_channel(f"127.0.0.1:{port}", trusting(ours, shown)) as channel,
+    ):
+        assert (await channel.unary_unary("/a/b")(b"")).decode() == caller
+
+
+async def test_keys_that_travel_in_the_clear_are_told_at_the_start(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    keys = {"api_keys": keyfile(tmp_path, {"shop": SHOP})}
+    tls = Authority().sign().write(tmp_path)
+    everywhere, admin_everywhere = {"host": "0.0.0.0"}, {"admin_host": "0.0.0.0", "admin_port": 0}
+    expected = ((everywhere, 1), (admin_everywhere, 1), ({}, 0), ({**everywhere, **admin_everywhere, **tls}, 0))
+    for settings, told in expected:
+        caplog.clear()
+        Locks(Settings.model_validate({**keys, **settings}))
+        assert sum("API keys travel in the clear" in record.getMessage() for record in caplog.records) == told
+
+
+async def test_a_flood_under_one_key_does_not_keep_another_waiting(tmp_path: Path):
+    runner, order = EchoRunner(delay=0.001), []
+    async with guarded(tmp_path, runner, max_rows=2, max_queue_texts=1000) as server:
+
+        async def ask(key: str) -> None:
+            await server.stub.Translate(pb.TranslateRequest(texts=["Tom"]), metadata=bearer(key), timeout=30)
+            order.append(key)
+
+        runner.gate.clear()
+        flood = [asyncio.create_task(ask(SHOP)) for _ in range(100)]
+        await server.until(lambda: server.metric("lingon_queue_depth", model="en-de", version="1") >= 98)
+        other = asyncio.create_task(ask(OPS))
+        await server.until(lambda: server.metric("lingon_queue_depth", model="en-de", version="1") >= 99)
+        runner.gate.set()
+        await asyncio.gather(other, *flood)
+    assert order.index(OPS) < 10

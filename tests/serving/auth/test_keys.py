@@ -1,0 +1,293 @@
+"""API keys: the file that a server reads, the verb that writes it, and how clients show one."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lingon import AsyncClient, Client, LingonError, ServerError
+from lingon.cli.main import main
+from lingon.errors import SettingsError, Unauthenticated
+from lingon.serving.auth.api_keys import WRITING, Key, Keyring, hash_of, new_key, parse
+from tests.support.echo_engine import running
+from tests.support.key_files import keyfile, table
+
+SHOP, OPS = new_key(), new_key()
+NEW_YEAR = datetime(2027, 1, 1, tzinfo=UTC).timestamp()
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def lingon(capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs the command; returns exit code, stdout and stderr."""
+
+    def run(*arguments: object) -> tuple[int, str, str]:
+        code = main([*map(str, arguments)])
+        return code, *capsys.readouterr()
+
+    return run
+
+
+def test_a_key_is_printed_once_and_its_table_lets_it_in(lingon: Run, tmp_path: Path):
+    path = tmp_path / "keys.toml"
+    code, printed, told = lingon("keys", "new", "shop", "--requests-per-minute", 600, "--file", path)
+    assert code == 0
+    key, quota = Keyring(path).find(printed.strip())
+    assert (key.name, key.admin, quota.limits) == ("shop", False, (600, None))
+    assert printed.count("\n") == 1
+    assert printed.strip() not in path.read_text() + told
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_without_a_file_the_table_is_told_beside_the_key(lingon: Run, tmp_path: Path):
+    _, printed, told = lingon("keys", "new", "ops", "--admin", "--characters-per-minute", 9, "--expires", "2027-01-01")
+    (key,) = parse("\n".join(line for line in told.splitlines() if not line.startswith("lingon:")).encode(), "here")
+    assert key.hash == hash_of(printed.strip())
+    assert (key.admin, key.characters_per_minute, str(key.expires)) == (True, 9, "2027-01-01")
+
+
+def test_a_key_is_added_to_a_file_that_others_may_read_as_before(lingon: Run, tmp_path: Path):
+    path = keyfile(tmp_path, {"shop": SHOP})
+    path.write_text(f"# who may come in\n{path.read_text()}")
+    path.chmod(0o640)
+    _, printed, _ = lingon("keys", "new", "ops", "--file", path)
+    keyring = Keyring(path)
+    assert [keyring.find(key)[0].name for key in (SHOP, printed.strip())] == ["shop", "ops"]
+    assert path.read_text().startswith("# who may come in\n")
+    assert path.stat().st_mode & 0o777 == 0o640
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_keys_that_are_made_at_once_are_all_there(tmp_path: Path):
+    from lingon.serving.auth.cli import append
+
+    keys = {f"key-{number}": new_key() for number in range(12)}
+    path = tmp_path / "keys.toml"
+    threads = [threading.Thread(target=append, args=(path, table(*pair))) for pair in keys.items()]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert {key.name for key in parse(path.read_bytes(), "here")} == set(keys)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (["a b"], "a key's name has 1 to 64 letters"),
+        (['a"\nadmin = true\nx = "'], "a key's name has 1 to 64 letters"),
+        (["a", "--expires", "soon"], "--expires must be a date as 2027-01-01, got 'soon'"),
+        (["shop", "--file", "FILE"], "key 2: has the name of an earlier one"),
+        (["a", "--requests-per-minute", "0"], "--requests-per-minute"),
+    ],
+)
+def test_what_cannot_be_a_key_is_one_line(lingon: Run, tmp_path: Path, arguments: list[str], why: str):
+    path = keyfile(tmp_path, {"shop": SHOP})
+    before = path.read_bytes()
+    code, printed, told = lingon("keys", "new", *(str(path) if part == "FILE" else part for part in arguments))
+    assert (code, printed, told.count("\n")) == (2, "", 1)
+    assert why in told
+    assert path.read_bytes() == before
+
+
+def test_a_key_that_nobody_can_read_is_not_made(tmp_path: Path):
+    path = keyfile(tmp_path, {"shop": SHOP})
+    before = path.read_bytes()
+    for redirection, why in ((">/dev/full", "No space left on device"), (">&-", "is closed")):
+        line = f'exec "$0" -m lingon keys new ops --file "$1" {redirection}'
+        done = subprocess.run(["sh", "-c", line, sys.executable, path], capture_output=True, text=True, check=False)
+        assert (done.returncode, why in done.stderr.splitlines()[-1]) == (1, True)
+        assert path.read_bytes() == before
+        assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_file_of_keys_that_is_no_text_is_one_line(lingon: Run, tmp_path: Path):
+    path = tmp_path / "keys.toml"
+    path.write_bytes(b"# gr\xfcn\n")
+    code, printed, told = lingon("keys", "new", "shop", "--file", path)
+    assert (code, printed) == (2, "")
+    assert told == f"lingon: error: {path}: not UTF-8 (invalid start byte at byte 4)\n"
+    assert path.read_bytes() == b"# gr\xfcn\n"
+
+
+GOOD = table("shop", SHOP)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("[[key]\n", "not TOML"),
+        (f"key = {'[' * 10_000}", "not TOML"),
+        (f"{GOOD}{GOOD}", "key 2: has the name of an earlier one"),
+        (GOOD + table("other", SHOP), "key 2: has the hash of an earlier one"),
+        (f"limit = 3\n{GOOD}", r"must hold \[\[key\]\] tables and nothing else"),
+        ("key = 3\n", r"must hold \[\[key\]\] tables and nothing else"),
+        (f"{GOOD}request_per_minute = 3\n", "key 1: request_per_minute: "),
+        (f"{GOOD}requests_per_minute = 0\n", "key 1: requests_per_minute: "),
+        (f'{GOOD}expires = "soon"\n', "key 1: expires"),
+        (f'[[key]]\nname = "shop"\nhash = "{SHOP}"\n', "key 1: hash: "),
+        (GOOD.replace("sha256:", "md5:"), "key 1: hash: "),
+        (GOOD.replace('"shop"', '"the shop"'), "key 1: name: "),
+    ],
+)
+def test_a_bad_file_is_one_line_that_quotes_no_key(tmp_path: Path, text: str, why: str):
+    path = tmp_path / "keys.toml"
+    path.write_text(text)
+    with pytest.raises(SettingsError, match=why) as raised:
+        Keyring(path)
+    assert str(raised.value).startswith(str(path))
+    assert "\n" not in str(raised.value)
+    assert SHOP not in str(raised.value)
+
+
+def test_a_missing_file_is_one_line(tmp_path: Path):
+    with pytest.raises(SettingsError, match=r"keys\.toml: No such file or directory"):
+        Keyring(tmp_path / "keys.toml")
+
+
+@pytest.mark.parametrize("expires", ["2027-01-01", "2027-01-01T00:00:00Z", "2027-01-01T01:00:00+01:00"])
+def test_a_key_holds_until_it_expires(tmp_path: Path, expires: str):
+    path = tmp_path / "keys.toml"
+    path.write_text(f"{GOOD}expires = {expires}\n")
+    Keyring(path, clock=lambda: NEW_YEAR - 0.001).find(SHOP)
+    with pytest.raises(Unauthenticated, match="has expired"):
+        Keyring(path, clock=lambda: NEW_YEAR).find(SHOP)
+
+
+def test_a_file_that_changes_holds_at_once_and_a_bad_one_changes_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    path = keyfile(tmp_path, {"shop": SHOP})
+    keyring = Keyring(path, pause=0)
+    caplog.set_level(logging.INFO)
+    for bad in ("[[key", f'[[key]]\nname = "ops"\nhash = "{OPS}"\n', None):
+        path.unlink()
+        if bad is not None:
+            path.write_text(bad)
+        caplog.clear()
+        for _ in range(3):
+            assert keyring.find(SHOP)[0].name == "shop"
+        assert len(caplog.records) == 1
+        assert not any(key in str(vars(record)) for record in caplog.records for key in (SHOP, OPS))
+    keyfile(tmp_path, {"ops": OPS})
+    assert keyring.find(OPS)[0].name == "ops"
+    with pytest.raises(Unauthenticated):
+        keyring.find(SHOP)
+
+
+def test_an_emptied_file_is_being_written_until_it_has_been_empty_for_a_while(tmp_path: Path):
+    path = keyfile(tmp_path, {"shop": SHOP})
+    keyring = Keyring(path, pause=0)
+    for nothing in ("", "# none\n"):
+        keyfile(tmp_path, {"shop": SHOP})
+        assert keyring.find(SHOP)
+        path.write_text(nothing)
+        assert keyring.find(SHOP)
+        long_ago = time.time() - WRITING
+        os.utime(path, (long_ago, long_ago))
+        with pytest.raises(Unauthenticated):
+            keyring.find(SHOP)
+
+
+def test_a_file_that_changes_gives_nobody_a_full_quota_again_unless_its_limit_is_another(tmp_path: Path):
+    limit = {"requests_per_minute": 1}
+    keyring = Keyring(keyfile(tmp_path, {"shop": SHOP}, shop=limit), pause=0)
+    _, quota = keyring.find(SHOP)
+    keyfile(tmp_path, {"shop": SHOP, "ops": OPS}, shop=limit)
+    assert keyring.find(SHOP)[1] is quota
+    keyfile(tmp_path, {"shop": SHOP}, shop={"requests_per_minute": 2})
+    assert keyring.find(SHOP)[1].limits == (2, None)
+
+
+def test_all_hashes_are_compared_however_early_one_fits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    compared: list[bytes] = []
+
+    def compare(one: bytes, other: bytes) -> bool:
+        compared.append(other)
+        return one == other
+
+    monkeypatch.setattr("hmac.compare_digest", compare)
+    keyring = Keyring(keyfile(tmp_path, {"shop": SHOP, "ops": OPS, "more": new_key()}))
+    for key in (SHOP, new_key()):
+        compared.clear()
+        try:
+            keyring.find(key)
+        except Unauthenticated:
+            assert key != SHOP
+        assert len(compared) == 3
+
+
+def test_keys_are_long_random_and_never_the_same():
+    keys = [new_key() for _ in range(1000)]
+    assert len(set(keys)) == 1000
+    assert all(len(key.removeprefix("lingon_")) == 43 for key in keys)  # 256 bits, 6 in a character
+    assert Key(name="shop", hash=hash_of(keys[0]))
+
+
+@pytest.mark.parametrize("kind", [Client, AsyncClient])
+async def test_a_client_shows_its_key(kind: Any, tmp_path: Path):
+    async with running(api_keys=keyfile(tmp_path, {"shop": SHOP})) as server:
+        target = f"127.0.0.1:{server.server.port}"
+
+        async def translate(**arguments: Any) -> str:
+            if kind is AsyncClient:
+                async with AsyncClient(target, **arguments) as client:
+                    return (await client.translate("Tom")).text
+            with Client(target, **arguments) as client:
+                return (await asyncio.to_thread(client.translate, "Tom")).text
+
+        assert await translate(api_key=SHOP) == "Tom"
+        for arguments in ({}, {"api_key": OPS}):
+            with pytest.raises(ServerError) as raised:
+                await translate(**arguments)
+            assert raised.value.status == "UNAUTHENTICATED"
+            assert OPS not in str(raised.value)
+
+
+@pytest.mark.parametrize("key", ["", "canary key", "canary\n", "canäry"])
+def test_what_cannot_be_a_key_is_said_without_saying_it(key: str):
+    with pytest.raises(LingonError, match="the API key is empty, or has spaces") as raised:
+        Client(api_key=key)
+    assert "can" not in str(raised.value)
+
+
+async def test_the_command_takes_its_key_from_a_file_or_the_environment(
+    tmp_path: Path, capfd: Any, monkeypatch: pytest.MonkeyPatch
+):
+    path = tmp_path / "shop.key"
+    path.write_text(f"{SHOP}\n")
+    async with running(api_keys=keyfile(tmp_path, {"shop": SHOP})) as server:
+        command = ["translate", "--server", f"127.0.0.1:{server.server.port}", "Tom"]
+
+        async def lingon(*more: str) -> tuple[int, str, str]:
+            code = await asyncio.to_thread(main, [*command, *more])
+            return code, *capfd.readouterr()
+
+        assert await lingon() == (
+            1,
+            "",
+            "lingon: error: an API key is needed: send it as metadata, authorization: Bearer KEY\n",
+        )
+        assert await lingon("--api-key-file", str(path)) == (0, "Tom\n", "")
+        monkeypatch.setenv("LINGON_API_KEY_FILE", str(path))
+        assert await lingon() == (0, "Tom\n", "")
+        monkeypatch.delenv("LINGON_API_KEY_FILE")
+        monkeypatch.setenv("LINGON_API_KEY", OPS)
+        assert await lingon() == (1, "", "lingon: error: the API key is not known\n")
+        assert (await lingon("--api-key-file", str(path)))[0] == 0
+        monkeypatch.setenv("LINGON_API_KEY", SHOP)
+        assert await lingon() == (0, "Tom\n", "")
+        code, _, told = await lingon("--api-key-file", str(tmp_path / "none"))
+        assert (code, told) == (2, f"lingon: error: {tmp_path / 'none'}: No such file or directory\n")

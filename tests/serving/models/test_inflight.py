@@ -1,0 +1,55 @@
+"""Who comes to a closed gate is told so, also the last of a crowd."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import grpc
+import pytest
+
+from lingon.errors import Draining
+from lingon.serving.models.inflight import Gate
+from tests.support.echo_engine import EchoRunner, running
+
+
+async def test_a_burst_that_comes_when_the_server_is_stopped_is_refused_and_never_cancelled():
+    async with running(EchoRunner(delay=0.001)) as server:
+        await server.translate("Tom lives in Boston.")
+        calls = [asyncio.create_task(_code(server.call("Where is the station?"))) for _ in range(300)]
+        await server.until(lambda: server.metric("lingon_requests_in_flight") > 0)
+        server.server.stop()
+        codes = await asyncio.gather(*calls)
+        assert set(codes) <= {grpc.StatusCode.OK, grpc.StatusCode.UNAVAILABLE}
+        assert grpc.StatusCode.UNAVAILABLE in codes
+
+
+async def _code(call: grpc.aio.UnaryUnaryCall) -> grpc.StatusCode:
+    try:
+        await call
+    except asyncio.CancelledError:
+        return grpc.StatusCode.CANCELLED
+    except grpc.aio.AioRpcError as error:
+        return error.code()
+    return grpc.StatusCode.OK
+
+
+async def test_a_gate_is_quiet_when_nobody_has_come_for_a_while_and_waits_no_longer_than_it_may():
+    gate = Gate()
+    gate.open()
+    gate.close()
+
+    async def knock() -> None:
+        while True:
+            with pytest.raises(Draining):
+                gate.check()
+            await asyncio.sleep(0.001)
+
+    knocking = asyncio.create_task(knock())
+    start = time.monotonic()
+    await gate.quiet(0.3)
+    assert time.monotonic() - start >= 0.3
+    knocking.cancel()
+    start = time.monotonic()
+    await gate.quiet(60)
+    assert time.monotonic() - start < 30

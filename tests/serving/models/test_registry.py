@@ -1,0 +1,398 @@
+"""Models come and go while a server serves: nobody's request is lost, no reply is of two versions, nothing stays."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import weakref
+from pathlib import Path
+from typing import Any
+
+import pytest
+from grpc_health.v1 import health_pb2
+
+from lingon.serving.engine.engine import Engine
+from lingon.serving.observability.logs import ConsoleFormatter
+from lingon.serving.observability.metrics import KEPT
+from tests.support.echo_engine import EchoRunner
+from tests.support.health import SERVING
+from tests.support.http import get
+from tests.support.reload_harness import TEXT, Administered, Backwards, administered, refused, said, soon
+
+LONG = "The old man and the sea. Tom lives in Boston."
+
+
+async def test_twenty_swaps_under_load_fail_no_request_and_mix_no_versions():
+    async with administered(EchoRunner(delay=0.002)) as admin:
+        paths, stop, seen = {1: admin.server.folder / "en-de" / "1", 2: admin.publish(2)}, asyncio.Event(), []
+
+        async def ask(number: int) -> None:
+            texts = [TEXT, LONG, f"Tom {number}"]
+            while not stop.is_set():
+                reply = await admin.server.translate(*texts)
+                assert [one.hypotheses[0].text for one in reply.results] == [said(t, reply.version) for t in texts]
+                seen.append(reply.version)
+
+        async def listen() -> None:
+            while not stop.is_set():
+                start, *events = await admin.server.stream(TEXT, LONG)
+                grown = ["", ""]
+                for event in events:
+                    grown[event.delta.text_index] += event.delta.text
+                assert grown == [said(TEXT, start.start.version), said(LONG, start.start.version)]
+
+        clients = [asyncio.create_task(ask(number)) for number in range(6)] + [asyncio.create_task(listen())]
+        for swap in range(20):
+            before = len(seen)
+            reply = await admin.swap(paths[2 - swap % 2])
+            assert (reply.model.version, list(reply.unloaded)) == (str(2 - swap % 2), [f"en-de/{1 + swap % 2}"])
+            await admin.server.until(lambda before=before: len(seen) > before + 6 or any(c.done() for c in clients))
+        stop.set()
+        await asyncio.gather(*clients)
+        assert set(seen) == {"1", "2"}
+        assert [admin.changes(outcome) for outcome in ("loaded", "unloaded", "refused")] == [20, 20, 0]
+        assert len(admin.threads()) == 1
+
+
+async def test_a_request_inside_ends_where_it_began_and_new_ones_go_to_the_new_version():
+    async with administered() as admin:
+        admin.versions.runners[1].gate.clear()
+        inside = admin.server.call(TEXT)
+        await admin.server.until(lambda: admin.server.metric("lingon_running_sentences", model="en-de", version="1"))
+        swap = asyncio.create_task(admin.swap(admin.publish(2)))
+        await soon(lambda: _in_state(admin, ("en-de", "1", "LEAVING")))
+        assert await admin.version() == "2"
+        assert await admin.server.health("model/en-de") == SERVING
+        assert not swap.done()
+        admin.versions.runners[1].gate.set()
+        reply = await inside
+        assert (reply.version, reply.results[0].hypotheses[0].text) == ("1", TEXT)
+        assert list((await swap).unloaded) == ["en-de/1"]
+        assert await admin.models() == [("en-de", "2", "SERVING")]
+
+
+async def test_requests_are_answered_while_a_model_is_loaded():
+    async with administered() as admin:
+        admin.versions.gate.clear()
+        swap = asyncio.create_task(admin.swap(admin.publish(2)))
+        await soon(lambda: _in_state(admin, ("en-de", "2", "LOADING")))
+        assert [await admin.version() for _ in range(20)] == ["1"] * 20
+        admin.versions.gate.set()
+        await swap
+        assert await admin.version() == "2"
+
+
+async def test_what_was_swapped_out_leaves_neither_threads_nor_memory():
+    async with administered() as admin:
+        old = weakref.ref(admin.versions.runners.pop(1))
+        thread = admin.threads()
+        await admin.swap(admin.publish(2))
+        await admin.server.until(lambda: old() is None)
+        assert not any(each.is_alive() for each in thread)
+        await admin.server.until(lambda: len(admin.threads()) == 1)
+
+
+async def test_what_was_refused_leaves_neither_threads_nor_memory():
+    made: list[weakref.ref[EchoRunner]] = []
+
+    def noted(runner: EchoRunner) -> EchoRunner:
+        made.append(weakref.ref(runner))
+        return runner
+
+    async with administered() as admin:
+        admin.versions.broken = {2: lambda: noted(_dead()), 4: lambda: noted(Backwards())}
+        for version, golden in ((2, None), (4, "something else")):
+            assert (await refused(admin.swap(admin.publish(version, golden))))[0] == "FAILED_PRECONDITION"
+        await admin.server.until(lambda: [runner() for runner in made] == [None, None])
+        await admin.server.until(lambda: len(admin.threads()) == 1)
+
+
+def _dead() -> EchoRunner:
+    """A runner that fails when it is warmed up."""
+    return EchoRunner(dies_at=1)
+
+
+def _out_of_memory() -> EchoRunner:
+    raise MemoryError("canary text in a message")
+
+
+def _altered(admin: Administered) -> Path:
+    path = admin.publish(2)
+    (path / "tokenizer.model").write_bytes((path / "tokenizer.model").read_bytes()[:-1] + b"x")
+    return path
+
+
+def _without_a_file(admin: Administered) -> Path:
+    path = admin.publish(2)
+    (path / "tokenizer.model").unlink()
+    return path
+
+
+def _with_one_more(admin: Administered) -> Path:
+    path = admin.publish(2)
+    (path / "extra").write_bytes(b"")
+    return path
+
+
+def _without_sense(admin: Administered) -> Path:
+    path = admin.publish(2)
+    (path / "manifest.json").write_bytes(b"{")
+    return path
+
+
+def _broken(admin: Administered, how: Any) -> Path:
+    admin.versions.broken[2] = how
+    return admin.publish(2)
+
+
+BAD = {
+    "nothing there": (lambda admin: admin.server.folder / "en-de" / "9", "NOT_FOUND", "no bundle"),
+    "altered": (_altered, "FAILED_PRECONDITION", "tokenizer.model: was altered"),
+    "a file missing": (_without_a_file, "FAILED_PRECONDITION", "tokenizer.model: No such file"),
+    "a file too many": (_with_one_more, "FAILED_PRECONDITION", "extra: the manifest does not list it"),
+    "no manifest": (_without_sense, "FAILED_PRECONDITION", "manifest.json"),
+    "dies when warmed up": (lambda admin: _broken(admin, _dead), "FAILED_PRECONDITION", "(RuntimeError)"),
+    "too large": (lambda admin: _broken(admin, _out_of_memory), "FAILED_PRECONDITION", "(MemoryError)"),
+    "fails golden sentences": (
+        lambda admin: admin.publish(2, golden="Tom lebt in Boston."),
+        "FAILED_PRECONDITION",
+        "golden.json: sentence 1 of 1 is translated otherwise than at the export",
+    ),
+    "dies of golden sentences": (
+        lambda admin: (admin.publish(2, golden=said(TEXT, 2)), _broken_at_step(admin, 10))[0],
+        "FAILED_PRECONDITION",
+        "the engine failed",
+    ),
+    "other languages": (
+        lambda admin: admin.publish(2, target_language="fr"),
+        "FAILED_PRECONDITION",
+        "en-de/2 translates from en to fr, en-de/1 from en to de",
+    ),
+    "served already": (
+        lambda admin: admin.server.folder / "en-de" / "1",
+        "FAILED_PRECONDITION",
+        "en-de/1 is served already",
+    ),
+    "no such name": (
+        lambda admin: admin.publish(2, name="en-fr"),
+        "FAILED_PRECONDITION",
+        "could take the place of no model",
+    ),
+}
+
+
+def _broken_at_step(admin: Administered, step: int) -> None:
+    admin.versions.broken[2] = lambda: Backwards(dies_at=step)
+
+
+@pytest.mark.parametrize("case", BAD)
+async def test_a_bad_swap_changes_nothing_and_says_why(case: str, caplog: pytest.LogCaptureFixture):
+    make, code, message = BAD[case]
+    async with administered() as admin:
+        path = make(admin)
+        _, before = await asyncio.to_thread(get, admin.server.server.metrics_port, "/metrics")
+        with caplog.at_level(logging.INFO):
+            status, details = await refused(admin.swap(path))
+        assert (status, message in details, "canary" in details) == (code, True, False), details
+        assert [await admin.version() for _ in range(3)] == ["1"] * 3
+        assert await admin.models() == [("en-de", "1", "SERVING")]
+        assert [admin.changes(outcome) for outcome in ("loaded", "unloaded", "refused")] == [0, 0, 1]
+        assert await admin.server.health("model/en-de") == SERVING
+        _, after = await asyncio.to_thread(get, admin.server.server.metrics_port, "/metrics")
+        assert _gauges(after) == _gauges(before)
+        admin.versions.broken.clear()
+        assert (await admin.swap(admin.publish(6))).model.version == "6"  # it is no hindrance to a good one
+    assert [record.message for record in caplog.records].count("a model change was refused") == 1
+    assert "canary" not in "".join(map(ConsoleFormatter().format, caplog.records))
+
+
+def _gauges(page: str) -> list[str]:
+    """The series of models that are no counters."""
+    names = ("queue_depth", "queue_limit", "graph_bytes", "state_bytes", "model_info", "model_load_duration_seconds")
+    heads = tuple(f"lingon_{name}" for name in names)
+    return [line.rpartition(" ")[0] for line in page.splitlines() if line.startswith(heads)]
+
+
+async def test_a_good_bundle_passes_its_golden_sentences_and_they_are_in_no_figures():
+    async with administered() as admin:
+        assert (await admin.swap(admin.publish(2, golden=said(TEXT, 2)))).model.version == "2"
+        assert admin.server.metric("lingon_sentences_total", model="en-de", version="2", outcome="OK") == 0
+
+
+async def test_a_server_does_not_start_with_a_bundle_that_fails_its_golden_sentences(tmp_path: Path):
+    async with administered() as admin:
+        path = admin.publish(3, golden="something else")
+        with pytest.raises(Exception, match=r"golden\.json: sentence 1 of 1 is translated otherwise"):
+            async with administered(models=(path,)):
+                pass
+
+
+async def test_swapping_an_older_version_in_is_a_rollback():
+    async with administered() as admin:
+        await admin.swap(admin.publish(2))
+        assert await admin.version() == "2"
+        before = admin.server.metric("lingon_sentences_total", model="en-de", version="1", outcome="OK")
+        await admin.swap(admin.server.folder / "en-de" / "1")
+        assert [await admin.version(), await admin.version(model="en-de")] == ["1", "1"]
+        assert (await refused(admin.version(model="en-de/2")))[0] == "NOT_FOUND"
+        after = admin.server.metric("lingon_sentences_total", model="en-de", version="1", outcome="OK")
+        assert after == before + 2  # counters go on where they were
+
+
+async def test_versions_side_by_side_are_told_apart_and_one_swap_replaces_them_all():
+    async with administered(bundles=[{"version": 2}]) as admin:
+        await admin.load(admin.publish(1))
+        assert [await admin.version(), await admin.version(model="en-de/1")] == ["2", "1"]
+        reply = await admin.swap(admin.publish(3))
+        assert list(reply.unloaded) == ["en-de/1", "en-de/2"]
+        status, details = await refused(admin.version(model="en-de/1"))
+        assert (status, "served: en-de/3 (en to de)" in details) == ("NOT_FOUND", True)
+
+
+async def test_the_name_of_a_folder_means_its_highest_version():
+    async with administered() as admin:
+        admin.publish(2)
+        admin.publish(10)
+        assert (await admin.swap(admin.server.folder / "en-de")).model.version == "10"
+
+
+async def test_a_second_model_comes_and_goes_with_its_name_in_health():
+    async with administered() as admin:
+        model = await admin.load(admin.publish(4, name="en-fr", target_language="fr"))
+        assert (model.precision, model.provider, model.graph_bytes) == ("fp32", "CPUExecutionProvider", 7)
+        assert [await admin.version(target_language_code=code) for code in ("de", "fr")] == ["1", "4"]
+        assert await admin.server.health("model/en-fr") == SERVING
+        await admin.unload("en-fr", "4")
+        assert (await refused(admin.version(target_language_code="fr")))[0] == "NOT_FOUND"
+        assert (await refused(admin.server.health("model/en-fr")))[0] == "NOT_FOUND"
+        assert await admin.server.health("model/en-de") == SERVING
+        await admin.load(admin.server.folder / "en-fr" / "4")
+        assert await admin.server.health("model/en-fr") == SERVING
+
+
+async def test_the_only_model_stays():
+    async with administered() as admin:
+        status, details = await refused(admin.unload("en-de", "1"))
+        assert (status, "the only model" in details) == ("FAILED_PRECONDITION", True)
+        for name, version in (("en-de", "2"), ("nope", "1"), ("", ""), ("en-de", "01")):
+            status, details = await refused(admin.unload(name, version))
+            assert (status, "served: en-de/1" in details) == ("NOT_FOUND", True)
+        assert await admin.version() == "1"
+
+
+async def test_one_change_at_a_time_and_it_goes_on_though_its_caller_goes():
+    async with administered() as admin:
+        admin.versions.gate.clear()
+        first = asyncio.create_task(admin.swap(admin.publish(2)))
+        await soon(lambda: _in_state(admin, ("en-de", "2", "LOADING")))
+        others = [admin.swap(admin.publish(4)), admin.load(admin.publish(5)), admin.unload("en-de", "1")]
+        assert [(await refused(other))[0] for other in others] == ["ABORTED"] * 3
+        first.cancel()
+        await asyncio.gather(first, return_exceptions=True)
+        assert (await refused(admin.swap(admin.server.folder)))[0] == "ABORTED"
+        admin.versions.gate.set()
+        await soon(lambda: _only(admin, ("en-de", "2", "SERVING")))
+        assert await admin.version() == "2"
+        await admin.server.until(lambda: admin.changes("unloaded") == 1)
+        await admin.load(admin.server.folder / "en-de" / "5")
+
+
+async def test_a_request_that_does_not_end_is_cut_off_when_a_drain_would():
+    async with administered(drain_seconds=0.2) as admin:
+        admin.versions.runners[1].gate.clear()
+        inside = asyncio.create_task(refused(admin.server.call(TEXT)))
+        await admin.server.until(lambda: admin.server.metric("lingon_running_sentences", model="en-de", version="1"))
+        await admin.swap(admin.publish(2))
+        assert await inside == ("UNAVAILABLE", "the model went out of service before this was done; try again")
+        assert await admin.version() == "2"
+        admin.versions.runners[1].gate.set()
+
+
+class SlowToStart(Engine):
+    """An engine that is started anew only when it may be."""
+
+    may = threading.Event()
+
+    def successor(self) -> Engine:
+        self.may.wait()
+        return super().successor()
+
+
+async def test_an_engine_that_is_started_anew_while_its_model_leaves_is_ended_too():
+    SlowToStart.may.clear()
+    async with administered(engine=SlowToStart) as admin:
+        runner, path = admin.versions.runners[1], admin.publish(2)
+        runner.dies_at = runner.steps + 1
+        assert (await refused(admin.server.call(TEXT)))[0] == "UNAVAILABLE"
+        await admin.server.until(
+            lambda: admin.server.metric("lingon_engine_restarts_total", model="en-de", version="1", cause="death")
+        )
+        swap = asyncio.create_task(admin.swap(path))
+        await soon(lambda: _in_state(admin, ("en-de", "1", "LEAVING")))
+        assert await admin.version() == "2"
+        SlowToStart.may.set()
+        await swap
+        await soon(lambda: _in_state(admin, ("en-de", "2", "SERVING")))
+        await admin.server.until(lambda: len(admin.threads()) == 1)
+        assert not admin.server.task.done()
+
+
+async def test_an_engine_that_hangs_while_its_model_leaves_ends_the_server():
+    async with administered(hang_seconds=0.3) as admin:
+        admin.versions.runners[1].gate.clear()
+        inside = asyncio.create_task(refused(admin.server.call(TEXT)))
+        await admin.server.until(lambda: admin.server.metric("lingon_running_sentences", model="en-de", version="1"))
+        swap = asyncio.create_task(refused(admin.swap(admin.publish(2))))
+        assert (await inside)[0] == "UNAVAILABLE"
+        assert await asyncio.wait_for(admin.server.task, 10) == 1
+        admin.versions.runners[1].gate.set()
+        await asyncio.gather(swap, return_exceptions=True)
+
+
+async def test_a_server_that_ends_waits_for_no_load_and_says_so():
+    async with administered() as admin:
+        admin.versions.gate.clear()
+        swap = asyncio.create_task(refused(admin.swap(admin.publish(2))))
+        await soon(lambda: _in_state(admin, ("en-de", "2", "LOADING")))
+        admin.server.server.stop()
+        assert (await swap)[0] == "UNAVAILABLE"
+        assert await asyncio.wait_for(admin.server.task, 10) == 0
+        assert admin.server.server.abandoned
+        admin.versions.gate.set()
+        await admin.server.until(lambda: not admin.threads())
+
+
+async def test_gauges_go_with_their_model_and_counters_some_models_later():
+    async with administered() as admin:
+        sizes = []
+        for version in range(2, 2 + 2 * KEPT + 2):
+            await admin.swap(admin.publish(version))
+            _, page = await asyncio.to_thread(get, admin.server.server.metrics_port, "/metrics")
+            sizes.append(len(page.splitlines()))
+            assert {line.split('version="')[1].split('"')[0] for line in _gauges(page)} == {str(version)}
+        assert set(sizes[KEPT:]) == {sizes[KEPT]}
+        assert f'lingon_sentences_total{{model="en-de",outcome="OK",version="{version - KEPT}"}}' in page
+        assert f'lingon_sentences_total{{model="en-de",outcome="OK",version="{version - KEPT - 1}"}}' not in page
+
+
+async def test_who_watches_a_name_hears_that_it_goes():
+    async with administered() as admin:
+        await admin.load(admin.publish(1, name="en-fr", target_language="fr"))
+        watch = admin.server.channel.unary_stream(
+            "/grpc.health.v1.Health/Watch",
+            request_serializer=health_pb2.HealthCheckRequest.SerializeToString,
+            response_deserializer=health_pb2.HealthCheckResponse.FromString,
+        )(health_pb2.HealthCheckRequest(service="model/en-fr"))
+        assert (await watch.read()).status == SERVING
+        await admin.unload("en-fr", "1")
+        assert (await watch.read()).status == health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
+        watch.cancel()
+
+
+async def _in_state(admin: Administered, state: tuple[str, str, str]) -> bool:
+    return state in await admin.models()
+
+
+async def _only(admin: Administered, state: tuple[str, str, str]) -> bool:
+    return await admin.models() == [state]

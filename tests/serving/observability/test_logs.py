@@ -1,0 +1,136 @@
+"""Log lines: one event is one line, whatever its values hold; storms of refusals are told in few of them."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import logging
+import re
+
+import grpc
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lingon.serving.observability.logs import CallLog, ConsoleFormatter, JsonFormatter, event
+from tests.support.echo_engine import EchoRunner, running
+
+BREAKS = ["\n", "\r", "\r\n", "\x0b", "\x0c", "\x1c", "\x85", "\u2028", "\u2029", "\x7f"]
+FORGED = "x\n12:00:00 info ready\u2028level=error \x1b[2J\u202e\ud800"
+
+
+def written(formatter: logging.Formatter, message: str, **fields: object) -> str:
+    """What reaches the stream."""
+    stream = io.StringIO()
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(formatter)
+    logger = logging.Logger("lingon.serving.test")
+    logger.addHandler(handler)
+    event(logger, logging.WARNING, message, **fields)
+    return stream.getvalue()
+
+
+def test_a_json_line_holds_time_level_message_and_fields():
+    line = json.loads(written(JsonFormatter(), "call", code="OK", milliseconds=1.5, request_id="r1", trace_id="t1"))
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}\+00:00", line.pop("time"))
+    assert line == {
+        "level": "warning",
+        "logger": "lingon.serving.test",
+        "message": "call",
+        "code": "OK",
+        "milliseconds": 1.5,
+        "request_id": "r1",
+        "trace_id": "t1",
+    }
+
+
+@given(st.text(st.characters(codec=None)) | st.sampled_from(BREAKS), st.text(st.characters(codec=None)))
+def test_no_value_ends_a_line_or_moves_the_cursor(value: str, message: str):
+    for formatter in (ConsoleFormatter(), JsonFormatter()):
+        text = written(formatter, message, given=value, several=[value, value])
+        assert text.endswith("\n")
+        assert text[:-1].isprintable()
+        text.encode("utf-8")
+    assert json.loads(text)["given"] == value
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        ("models/en-de", "models/en-de"),
+        (0.5, "0.5"),
+        ("a b", '"a b"'),
+        ("r1 code=OK", '"r1 code=OK"'),
+        ("", '""'),
+        ('say "no"', r'"say \"no\""'),
+        (FORGED, r'"x\n12:00:00 info ready\u2028level=error \u001b[2J\u202e\ud800"'),
+        (["a b", "c\nd"], r"['a b', 'c\nd']"),
+        ("Grüße", "Grüße"),
+    ],
+)
+def test_a_value_on_the_console_cannot_be_taken_for_another(value: object, shown: str):
+    assert written(ConsoleFormatter(), "call", name=value).partition(" name=")[2] == f"{shown}\n"
+
+
+def told(level: int, calls: list[tuple[str, float]]) -> list[tuple[str, int]]:
+    """Of calls that ended at these moments, the codes that were logged, each with how many were left out before."""
+    found: list[tuple[str, int]] = []
+
+    class Listener(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            fields = vars(record)["fields"]
+            found.append((fields["code"], fields.get("left_out", 0)))
+
+    logger = logging.Logger("lingon.serving.test", level)
+    logger.addHandler(Listener())
+    clock = [0.0]
+    log = CallLog(logger, 2, lambda: clock[0])
+    for code, clock[0] in calls:
+        log.tell(code, method="Translate")
+    return found
+
+
+def test_a_storm_of_refusals_is_a_few_lines_that_say_how_many_it_was():
+    storm = [("RESOURCE_EXHAUSTED", 5.0 + index / 1000) for index in range(500)]
+    after = [("UNAVAILABLE", 5.9), ("RESOURCE_EXHAUSTED", 8.0), ("RESOURCE_EXHAUSTED", 8.1), ("OK", 8.2)]
+    assert told(logging.INFO, [*storm, *after]) == [
+        ("RESOURCE_EXHAUSTED", 0),
+        ("RESOURCE_EXHAUSTED", 0),
+        ("UNAVAILABLE", 0),
+        ("RESOURCE_EXHAUSTED", 498),
+        ("RESOURCE_EXHAUSTED", 0),
+    ]
+
+
+def test_whoever_debugs_sees_every_call_and_who_does_not_none_that_is_a_callers_own_matter():
+    calls = [(code, 1.0) for code in ("OK", "CANCELLED", "INVALID_ARGUMENT", *["UNAVAILABLE"] * 5)]
+    assert told(logging.DEBUG, calls) == [(code, 0) for code, _ in calls]
+    assert told(logging.INFO, calls) == [("UNAVAILABLE", 0)] * 2
+    assert told(logging.WARNING, calls) == []
+
+
+async def test_a_call_that_failed_is_found_by_its_request_id(caplog: pytest.LogCaptureFixture):
+    caplog.set_level(logging.INFO, "lingon.serving.rpc.interceptors")
+    async with running(EchoRunner(dies_at=3)) as server:
+        call = server.call("Tom lives", "the sea")
+        with pytest.raises(grpc.aio.AioRpcError):
+            await call
+        request_id = dict(await call.trailing_metadata())["x-request-id"]
+    (line,) = (record.fields for record in caplog.records if record.message == "call")
+    assert (line["code"], line["method"], line["request_id"]) == ("UNAVAILABLE", "Translate", request_id)
+    assert "trace_id" not in line
+
+
+async def test_an_error_that_nobody_caught_is_logged_without_its_message(caplog: pytest.LogCaptureFixture):
+    async with running() as server:
+        loop = asyncio.get_running_loop()
+
+        def fail() -> None:
+            raise ValueError("canary")
+
+        loop.call_soon(fail)
+        await server.until(lambda: "an error reached the event loop" in caplog.text)
+    (record,) = (record for record in caplog.records if record.levelno == logging.ERROR)
+    assert record.fields["error"] == "ValueError"
+    assert "canary" not in ConsoleFormatter().format(record) + caplog.text

@@ -1,0 +1,323 @@
+"""The service over a real socket: what comes back, in which order, and what one text costs its neighbours."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from types import SimpleNamespace
+from typing import Any
+
+import grpc
+import pytest
+from google.rpc import code_pb2
+
+from lingon.errors import NotBegun
+from lingon.serving.rpc.service import deadline_of
+from lingon.text import normalise
+from lingon.translation.v1 import translation_pb2 as pb
+from tests.support.echo_engine import LIMITS, EchoRunner, everything, running, tokenizer
+
+TEXTS = ["Tom lives in Boston.", "The old man", "Where is the station?", "what time it is"]
+LONG = "The old man and the sea. Tom lives in Boston. " * 3 + "He said: I would like to know what time it is and where."
+OPTIONS = pb.DecodingOptions
+
+
+async def test_results_come_in_the_order_of_the_texts_and_name_the_model():
+    async with running() as server:
+        reply = await server.translate(*TEXTS)
+    assert [result.hypotheses[0].text for result in reply.results] == TEXTS
+    assert (reply.model, reply.version) == ("en-de", "1")
+    assert (reply.source_language_code, reply.target_language_code) == ("en", "de")
+    assert all(result.hypotheses[0].finish_reason == pb.FINISH_REASON_END for result in reply.results)
+
+
+async def test_one_bad_text_does_not_fail_its_neighbours():
+    async with running(EchoRunner(faulty="Germany")) as server:
+        reply = await server.translate("Tom", " \u200b ", LONG, "He has been to Germany", "The sea")
+    assert [result.status.code for result in reply.results] == [
+        code_pb2.OK,
+        code_pb2.INVALID_ARGUMENT,
+        code_pb2.INVALID_ARGUMENT,
+        code_pb2.INTERNAL,
+        code_pb2.OK,
+    ]
+    assert [len(result.hypotheses) for result in reply.results] == [1, 0, 0, 0, 1]
+
+
+async def test_many_requests_at_once_answer_as_each_does_alone():
+    texts = [f"Tom lives in Boston {number}" for number in range(40)]
+    async with running(EchoRunner(delay=0.001)) as server:
+        replies = await asyncio.gather(
+            *(server.translate(text, TEXTS[number % 4]) for number, text in enumerate(texts))
+        )
+    assert [[result.hypotheses[0].text for result in reply.results] for reply in replies] == [
+        [text, TEXTS[number % 4]] for number, text in enumerate(texts)
+    ]
+
+
+async def test_results_tell_whether_their_scores_are_among_a_shortlist():
+    async with running(EchoRunner(shortlist=everything())) as server:
+        plain = await server.translate(*TEXTS)
+        listed = await server.translate(*TEXTS, options=OPTIONS(shortlist=True))
+        *_, event = await server.stream("Tom", options=OPTIONS(shortlist=True))
+        sampled = await server.translate("Tom", options=OPTIONS(sampling=pb.SamplingOptions()))
+        models = (await server.stub.ListModels(pb.ListModelsRequest())).models
+    assert {result.shortlist for result in plain.results} == {plain.options.shortlist} == {False}
+    assert {result.shortlist for result in listed.results} == {listed.options.shortlist} == {True}
+    assert event.done.result.shortlist
+    assert not sampled.results[0].shortlist
+    assert models[0].has_shortlist
+
+
+async def test_the_deltas_of_a_stream_joined_are_its_texts():
+    texts = [*TEXTS, "Grüße 😀 日本 x²", LONG, "Tom " * 20]
+    options = OPTIONS(long_text=pb.LONG_TEXT_POLICY_SPLIT)
+    async with running(EchoRunner(delay=0.02)) as server:  # who reads slower than steps are done has several at once
+        events = await server.stream(*texts, options=options, target_prefixes=["", "Ich möchte", *[""] * 5])
+    joined: dict[int, str] = defaultdict(str)
+    for event in events:
+        joined[event.delta.text_index] += event.delta.text
+    done = {event.done.text_index: event.done.result for event in events if event.WhichOneof("event") == "done"}
+    assert events[0].WhichOneof("event") == "start"
+    assert events[0].start.options.beam_size == 1
+    assert {index: result.hypotheses[0].text for index, result in done.items()} == dict(joined)
+    assert sorted(done) == list(range(len(texts)))
+    assert len([event for event in events if event.WhichOneof("event") == "delta"]) > 2 * len(texts)
+
+
+async def test_a_stream_hands_out_each_text_as_soon_as_it_is_done():
+    async with running(EchoRunner(delay=0.002)) as server:
+        events = await server.stream("I would like to know what time it is.", "", "Tom")
+    done = [event.done.text_index for event in events if event.WhichOneof("event") == "done"]
+    assert done == [1, 2, 0]
+
+
+async def test_beams_stream_results_but_no_deltas():
+    async with running() as server:
+        events = await server.stream(*TEXTS, options=OPTIONS(beam_size=2, num_hypotheses=2))
+    kinds = [event.WhichOneof("event") for event in events]
+    assert kinds == ["start", *["done"] * len(TEXTS)]
+
+
+async def test_hypotheses_come_best_first_and_as_many_as_asked_for():
+    async with running() as server:
+        reply = await server.translate(*TEXTS, options=OPTIONS(beam_size=4, num_hypotheses=3))
+    for text, result in zip(TEXTS, reply.results, strict=True):
+        scores = [hypothesis.score for hypothesis in result.hypotheses]
+        assert result.hypotheses[0].text == text
+        assert len(scores) == 3
+        assert scores == sorted(scores, reverse=True)
+
+
+async def test_the_reply_tells_the_options_that_were_used():
+    async with running() as server:
+        plain = await server.translate("Tom")
+        sampled = await server.translate("Tom", options=OPTIONS(sampling=pb.SamplingOptions(seed=7)))
+    assert plain.options == OPTIONS(
+        beam_size=1,
+        num_hypotheses=1,
+        length_penalty=1.0,
+        max_output_tokens=LIMITS.max_target_tokens,
+        long_text=pb.LONG_TEXT_POLICY_REFUSE,
+        shortlist=False,
+    )
+    assert sampled.options.sampling == pb.SamplingOptions(temperature=1.0, top_k=0, top_p=1.0, seed=7)
+
+
+async def test_sampling_is_repeatable_and_differs_by_seed_and_place():
+    def options(seed: int) -> pb.DecodingOptions:
+        return OPTIONS(num_hypotheses=4, sampling=pb.SamplingOptions(seed=seed, temperature=4.0))
+
+    async def draw(server: object, seed: int) -> list[list[str]]:
+        reply = await server.translate("Tom lives in Boston.", "Tom lives in Boston.", options=options(seed))  # type: ignore[attr-defined]
+        return [[hypothesis.text for hypothesis in result.hypotheses] for result in reply.results]
+
+    async with running() as server:
+        first, again, other = await draw(server, 1), await draw(server, 1), await draw(server, 2)
+    assert first == again != other
+    assert first[0] != first[1]
+    assert len(set(first[0])) > 1
+
+
+async def test_tokens_are_told_with_their_log_probabilities():
+    async with running() as server:
+        reply = await server.translate("Tom lives in Boston.", options=OPTIONS(return_tokens=True))
+    (result,) = reply.results
+    (hypothesis,) = result.hypotheses
+    assert "".join(token.piece for token in hypothesis.tokens).replace("▁", " ").strip() == "Tom lives in Boston."
+    assert all(token.log_prob == pytest.approx(-0.1) for token in hypothesis.tokens)
+    assert hypothesis.score == pytest.approx(-0.1)  # normalised by length
+    assert result.usage.source_tokens == result.usage.target_tokens == len(hypothesis.tokens) + 1
+
+
+@pytest.mark.parametrize("text", ["Tom lives  in Boston.", "Grüße 😀 日本!", LONG])
+async def test_an_alignment_links_stretches_of_text(text: str):
+    options = OPTIONS(return_alignment=True, long_text=pb.LONG_TEXT_POLICY_SPLIT)
+    async with running() as server:
+        (result,) = (await server.translate(text, options=options)).results
+    source, target = " ".join(text.split()), result.hypotheses[0].text
+    links = result.hypotheses[0].alignment
+    assert source == target
+    assert len(links) == result.usage.target_tokens - _parts(result)
+    for link in links:
+        assert source[link.source.begin : link.source.end] == target[link.target.begin : link.target.end] != ""
+        assert link.weight == pytest.approx(0.9)
+
+
+def _parts(result: pb.TextResult) -> int:
+    """End tokens are in the usage, but have no link."""
+    return int(result.warnings[0].message.split()[-2]) if result.warnings else 1
+
+
+async def test_long_text_is_refused_or_split_but_never_cut():
+    async with running() as server:
+        (refused,) = (await server.translate(LONG)).results
+        (split,) = (await server.translate(LONG, options=OPTIONS(long_text=pb.LONG_TEXT_POLICY_SPLIT))).results
+    assert refused.status.code == code_pb2.INVALID_ARGUMENT
+    assert split.hypotheses[0].text == LONG
+    assert [warning.code for warning in split.warnings] == [pb.WARNING_CODE_SPLIT]
+    assert split.usage.source_tokens == len(tokenizer().encode_source(LONG)) - 1 + _parts(split)
+
+
+async def test_a_translation_that_hits_its_bound_says_so():
+    async with running(EchoRunner(endless=True)) as server:
+        own, asked = [
+            (await server.translate("Tom", options=options)).results[0]
+            for options in (OPTIONS(return_tokens=True), OPTIONS(return_tokens=True, max_output_tokens=3))
+        ]
+    source = len(tokenizer().encode_source("Tom"))
+    for result, bound in ((own, LIMITS.max_output(source)), (asked, 3)):
+        assert result.hypotheses[0].finish_reason == pb.FINISH_REASON_LENGTH
+        assert [warning.code for warning in result.warnings] == [pb.WARNING_CODE_LENGTH]
+        assert len(result.hypotheses[0].tokens) == bound
+
+
+async def test_a_translation_begins_with_its_prefix():
+    async with running() as server:
+        reply = await server.translate("Tom lives in Boston.", "Tom", target_prefixes=["Wie geht", ""])
+    assert reply.results[0].hypotheses[0].text.startswith("Wie geht")
+    assert reply.results[1].hypotheses[0].text == "Tom"
+
+
+async def test_score_tells_the_probability_of_every_token():
+    async with running() as server:
+        pairs = [pb.ScorePair(source="Tom lives", target="Tom lives"), pb.ScorePair(source="", target="Tom")]
+        reply = await server.stub.Score(pb.ScoreRequest(pairs=pairs, return_alignment=True))
+    good, bad = reply.results
+    assert good.log_prob == pytest.approx(-0.25 * len(good.tokens))
+    assert good.tokens[-1].piece == "</s>"
+    spans = [(link.source.begin, link.source.end, link.target.begin, link.target.end) for link in good.alignment]
+    assert len(spans) == len(good.tokens) - 1
+    assert all((begin, end) == (other_begin, other_end) for begin, end, other_begin, other_end in spans)
+    assert bad.status.code == code_pb2.INVALID_ARGUMENT
+
+
+async def test_the_models_that_are_served_are_listed():
+    async with running(bundles=({}, {"name": "en-fr", "target_language": "fr"}), max_texts=7) as server:
+        reply = await server.stub.ListModels(pb.ListModelsRequest())
+    assert reply.max_texts == 7
+    assert [(model.name, model.version, model.target_language_code) for model in reply.models] == [
+        ("en-de", "1", "de"),
+        ("en-fr", "1", "fr"),
+    ]
+    assert reply.models[0].max_source_tokens == LIMITS.max_source_tokens
+    assert reply.models[0].default_options.beam_size == 1
+
+
+@pytest.mark.parametrize("streams", [False, True])
+async def test_a_cancelled_call_frees_its_places_at_once(streams: bool):
+    async with running(EchoRunner(endless=True, delay=0.01)) as server:
+        if streams:
+            call = server.stub.TranslateStream(pb.TranslateStreamRequest(texts=TEXTS))
+            await call.read()
+        else:
+            call = server.call(*TEXTS)
+        await server.until(lambda: server.metric("lingon_running_sentences", model="en-de", version="1") == len(TEXTS))
+        call.cancel()
+        await server.until(lambda: server.loader.engines[0].idle)
+        steps = server.runner.steps
+        await server.until(lambda: server.metric("lingon_requests_in_flight") == 0)
+        outcome = {"model": "en-de", "version": "1", "outcome": "CANCELLED"}
+        assert server.metric("lingon_sentences_total", **outcome) == len(TEXTS)
+        assert server.metric("lingon_texts_total", code="CANCELLED") == len(TEXTS)
+        assert server.runner.steps <= steps + 1
+        assert (await server.translate("Tom", options=OPTIONS(max_output_tokens=1))).results[0].status.code == 0
+
+
+async def test_what_expires_in_the_queue_is_never_decoded():
+    async with running(max_rows=1) as server:
+        server.runner.gate.clear()
+        first = server.call("Tom")
+        await server.until(lambda: server.runner.encoded >= 2)  # one is of warming up
+        encoded = server.runner.encoded
+        with pytest.raises(grpc.aio.AioRpcError) as raised:
+            await server.call(*TEXTS, seconds=1.0)
+        server.runner.gate.set()
+        await first
+        await server.until(lambda: server.loader.engines[0].idle)
+    assert raised.value.code() == grpc.StatusCode.DEADLINE_EXCEEDED
+    assert server.runner.encoded == encoded
+    assert server.metric("lingon_texts_total", code="DEADLINE_EXCEEDED") == len(TEXTS)
+
+
+async def test_admission_is_all_texts_of_a_request_or_none():
+    async with running(max_rows=1, max_queue_texts=4) as server:
+        server.runner.gate.clear()
+        running_one = server.call("Tom")
+        await server.until(lambda: server.metric("lingon_running_sentences", model="en-de", version="1") == 1)
+        waiting = server.call("a", "b", "c")
+        await server.until(lambda: server.metric("lingon_queue_depth", model="en-de", version="1") == 3)
+        with pytest.raises(grpc.aio.AioRpcError) as raised:
+            await server.translate("d", "e")
+        assert server.metric("lingon_queue_depth", model="en-de", version="1") == 3
+        fits = server.call("d")
+        server.runner.gate.set()
+        assert [len((await call).results) for call in (running_one, waiting, fits)] == [1, 3, 1]
+    assert raised.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert server.metric("lingon_rejected_total", reason="QUEUE_FULL") == 1
+
+
+TORTURE = [
+    "\x00Tom\x00",
+    "\u202eright to left\u202c",
+    "👩‍👩‍👧 family",
+    "e" + "\u0301" * 10,
+    "\ufeffTom",
+    "ﬁne ½ Ⅷ",
+    "नमस्ते",
+    "a\u3000b",
+    "<s> </s> <pad> <0x41>",
+    "\U0010ffff",
+]
+
+
+async def test_odd_text_comes_back_whole_or_is_refused():
+    async with running() as server:
+        reply = await server.translate(*TORTURE)
+        bombs = await server.translate("\u0301\u0323" * 2_000, "x" * 100_000, "\n" * 100_000)
+    for text, result in zip(TORTURE, reply.results, strict=True):
+        assert result.status.code == code_pb2.OK
+        assert result.hypotheses[0].text == normalise(text)
+    assert [result.status.code for result in bombs.results] == [code_pb2.INVALID_ARGUMENT] * 3
+
+
+async def test_alignments_wait_for_room_in_a_queue_that_holds_one():
+    options = OPTIONS(beam_size=4, num_hypotheses=3, return_alignment=True)
+    async with running(EchoRunner(delay=0.002), max_queue_texts=1) as server:
+        calls = [server.call("Tom lives in Boston.", options=options) for _ in range(8)]
+        ended = await asyncio.gather(*calls, return_exceptions=True)
+    replies = [reply for reply in ended if not isinstance(reply, BaseException)]
+    refused = [error for error in ended if isinstance(error, grpc.aio.AioRpcError)]
+    assert replies
+    assert len(replies) + len(refused) == len(calls)
+    assert {error.code() for error in refused} <= {grpc.StatusCode.RESOURCE_EXHAUSTED}
+    for reply in replies:
+        assert [len(hypothesis.alignment) > 0 for hypothesis in reply.results[0].hypotheses] == [True] * 3
+
+
+def test_a_deadline_that_passed_on_the_way_is_of_work_that_was_not_begun():
+    late: Any = SimpleNamespace(time_remaining=lambda: 0.0)
+    without: Any = SimpleNamespace(time_remaining=lambda: None)
+    with pytest.raises(NotBegun):
+        deadline_of(late)
+    assert deadline_of(without) is None

@@ -1,0 +1,165 @@
+"""A server with an admin port and models that come and go; every version of a model translates otherwise."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import grpc
+import numpy as np
+
+from lingon.admin.v1 import admin_pb2 as pb
+from lingon.admin.v1 import admin_pb2_grpc as pb_grpc
+from lingon.bundle import GOLDEN, Bundle, write_bundle
+from lingon.bundle.golden import Golden
+from lingon.serving.engine.engine import Engine
+from lingon.serving.engine.observer import Observer
+from lingon.serving.engine.queue import EngineLimits
+from lingon.serving.models.golden import prove
+from lingon.serving.runtime.runner import Encoded
+from lingon.serving.translation.translator import Translator
+from lingon.text import EOS
+from tests.support.echo_engine import EchoRunner, Loader, Running, manifest, running, tokenizer, tokenizer_model
+
+TEXT = "Tom lives in Boston."
+
+
+def said(text: str, version: str | int) -> str:
+    """What a version makes of a text: odd ones say it, even ones backwards, piece by piece."""
+    return text if int(version) % 2 else tokenizer().decode(tokenizer().encode_source(text)[-2::-1])
+
+
+class Backwards(EchoRunner):
+    """Says the source backwards."""
+
+    def encode(self, source_ids: np.ndarray, source_lengths: np.ndarray) -> Encoded:
+        turned = np.full_like(source_ids, EOS)
+        for row, length in enumerate(source_lengths.tolist()):
+            turned[row, : length - 1] = source_ids[row, : length - 1][::-1]
+        return super().encode(turned, source_lengths)
+
+
+class Versions(Loader):
+    """Loads version by version, each with a runner of its own.
+
+    broken: what happens instead, by version
+    """
+
+    def __init__(self, runner: EchoRunner, engine: type[Engine] = Engine) -> None:
+        super().__init__(runner, engine)
+        self.runners: dict[int, EchoRunner] = {}
+        self.broken: dict[int, Callable[[], EchoRunner]] = {}
+
+    def __call__(
+        self,
+        bundle: Bundle,
+        *,
+        limits: EngineLimits,
+        observer: Observer | None,
+        golden: bool = False,
+        **_: Any,
+    ) -> Translator:
+        self.gate.wait()
+        bundle.verify()
+        version = bundle.manifest.version
+        runner = self.broken.get(version, EchoRunner if version % 2 else Backwards)()
+        runner.gate = self.runners[version].gate if version in self.runners else runner.gate
+        runner.delay = self.runner.delay
+        if golden:
+            prove(bundle, runner, "fp32")
+        engine = self.engine(runner, limits, observer)
+        engine.start()
+        self.started.append(engine._dispatcher)
+        self.runners[version] = runner
+        return Translator(bundle, engine, limits, precision="fp32", provider="CPUExecutionProvider", graph_bytes=7)
+
+
+@dataclass
+class Administered:
+    """A running server and its admin port."""
+
+    server: Running
+    channel: grpc.aio.Channel
+    earlier: set[threading.Thread]
+
+    @property
+    def versions(self) -> Versions:
+        assert isinstance(self.server.loader, Versions)
+        return self.server.loader
+
+    def threads(self) -> list[threading.Thread]:
+        """Those of engines and of loading that this server has."""
+        alive = [thread for thread in threading.enumerate() if thread.name.startswith(("engine", "loading"))]
+        return [thread for thread in alive if thread not in self.earlier]
+
+    def publish(self, version: int, golden: str | None = None, **rest: Any) -> Path:
+        """A bundle below the server's models; golden: what it is said to make of TEXT."""
+        declared = manifest(version=version, **rest)
+        files = {"tokenizer.model": tokenizer_model()}
+        if golden is not None:
+            files[GOLDEN] = Golden((TEXT,), {"fp32": (golden,)}).to_bytes()
+        return write_bundle(self.server.folder / declared.name / str(version), declared, files).folder
+
+    async def call(self, method: str, request: Any, seconds: float | None = 20) -> Any:
+        stub: Any = pb_grpc.ModelServiceStub(self.channel)
+        return await getattr(stub, method)(request, timeout=seconds)
+
+    async def swap(self, path: Path | str) -> pb.SwapModelResponse:
+        reply: pb.SwapModelResponse = await self.call("SwapModel", pb.SwapModelRequest(path=str(path)))
+        return reply
+
+    async def load(self, path: Path | str) -> pb.Model:
+        model: pb.Model = (await self.call("LoadModel", pb.LoadModelRequest(path=str(path)))).model
+        return model
+
+    async def unload(self, name: str, version: str) -> None:
+        await self.call("UnloadModel", pb.UnloadModelRequest(name=name, version=version))
+
+    async def models(self) -> list[tuple[str, str, str]]:
+        """Name, version and state of what is there."""
+        reply = await self.call("ListModels", pb.ListModelsRequest())
+        states = pb.ModelState.DESCRIPTOR.values_by_number
+        return [(model.name, model.version, states[model.state].name.split("_")[-1]) for model in reply.models]
+
+    async def version(self, **request: Any) -> str:
+        """Which version answers; its answer must be its own."""
+        reply = await self.server.translate(TEXT, **request)
+        assert reply.results[0].hypotheses[0].text == said(TEXT, reply.version)
+        return reply.version
+
+    def changes(self, outcome: str) -> float:
+        return self.server.metric("lingon_model_changes_total", outcome=outcome)
+
+
+@asynccontextmanager
+async def administered(
+    runner: EchoRunner | None = None, *, bundles: Iterable[dict[str, Any]] = ({},), **settings: Any
+) -> AsyncIterator[Administered]:
+    """A server with version 1 of en-de, or other bundles; settings: those of lingon.serving.settings."""
+    earlier = set(threading.enumerate())
+    async with (
+        running(runner, bundles=tuple(bundles), loader=Versions, admin_port=0, **settings) as server,
+        grpc.aio.insecure_channel(f"127.0.0.1:{server.server.admin_port}") as channel,
+    ):
+        yield Administered(server, channel, earlier)
+
+
+async def refused(call: Any) -> tuple[str, str]:
+    """Status and message of a call that has to fail."""
+    try:
+        await call
+    except grpc.aio.AioRpcError as error:
+        return error.code().name, error.details() or ""
+    raise AssertionError("the call did not fail")
+
+
+async def soon(condition: Callable[[], Any]) -> None:
+    """Wait for an async condition, ten seconds at most."""
+    async with asyncio.timeout(10):
+        while not await condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.005)

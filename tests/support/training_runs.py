@@ -1,0 +1,82 @@
+"""What the tests of training share: tiny models, and runs in this process that can be cut at a step."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lingon.training.checkpoint import Progress
+from lingon.training.config import Config, ModelSettings, load_config
+from lingon.training.loop import Interrupt, Trainer
+from lingon.training.model import Transformer
+from lingon.training.report import Report
+from lingon.training.start import ready
+from tests.support.tiny_training import tiny_config_text
+
+VOCAB = 20
+
+
+def tiny_settings(**settings: Any) -> ModelSettings:
+    return ModelSettings.model_validate({"preset": "tiny", "max_positions": 24, **settings})
+
+
+def tiny_model(seed: int = 0, vocab: int = VOCAB, **settings: Any) -> Transformer:
+    torch.manual_seed(seed)
+    return Transformer(tiny_settings(**settings), vocab, vocab).eval()
+
+
+class CutAt(Report):
+    """A report that asks the run to stop once it has told of a step."""
+
+    def __init__(self, interrupt: Interrupt, step: int, run: Path, max_steps: int, *, speaks: bool) -> None:
+        super().__init__(run, max_steps, speaks=speaks)
+        self.interrupt, self.step = interrupt, step
+
+    def training(self, step: int, figures: Mapping[str, float]) -> None:
+        super().training(step, figures)
+        self.interrupt.asked |= step == self.step
+
+
+def write_config(folder: Path, name: str = "config.toml", **blocks: dict[str, Any]) -> Config:
+    """Settings of a tiny run on the digit corpus in folder."""
+    (folder / name).write_text(tiny_config_text(**blocks), encoding="utf-8")
+    return load_config(folder / name)
+
+
+def train(
+    config: Config,
+    run: Path,
+    cut: int = -1,
+    start: Path | None = None,
+    before: Callable[[Trainer], object] = lambda trainer: None,
+) -> Trainer:
+    """A run in this process, to its end or until the step after `cut`; `before` sees it before it begins."""
+    interrupt = Interrupt()
+    with ready(config, run, interrupt, start, partial(CutAt, interrupt, cut)) as trainer:
+        before(trainer)
+        trainer.run()
+    return trainer
+
+
+def log_of(run: Path, kind: str) -> list[dict[str, Any]]:
+    lines = [json.loads(line) for line in (run / "log.jsonl").read_text(encoding="utf-8").splitlines()]
+    return [line for line in lines if line["kind"] == kind]
+
+
+def weights_of(trainer: Trainer) -> dict[str, Tensor]:
+    return {name: tensor.clone() for name, tensor in trainer.model.state_dict().items()}
+
+
+def same(left: Mapping[str, Tensor], right: Mapping[str, Tensor]) -> bool:
+    return left.keys() == right.keys() and all(torch.equal(left[name], right[name]) for name in left)
+
+
+def counted(progress: Progress) -> dict[str, Any]:
+    """What of a run's progress depends on no clock."""
+    return {name: getattr(progress, name) for name in progress.__slots__ if name != "seconds"}

@@ -1,0 +1,150 @@
+"""A real server under a little load, and a real Prometheus that watches it."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import subprocess
+import threading
+import time
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from lingon import Client
+from lingon.errors import ServerError
+from tests.support.deploy_files import ALERTS, DEPLOY, read
+from tests.support.processes import Server, serving
+from tests.support.repository import ROOT
+
+SENTENCES = (ROOT / "tests" / "data" / "tatoeba.en").read_text(encoding="utf-8").splitlines()[:40]
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """A Prometheus and the server that it watches.
+
+    folder: where the server looks whether something is to go wrong
+    """
+
+    url: str
+    server: Server
+    folder: Path
+
+    def fail(self, how: str) -> None:
+        """Have the engine die or hang in its next step."""
+        (self.folder / how).touch()
+
+    def ask(self, path: str, **parameters: str) -> Any:
+        """What its HTTP interface answers."""
+        query = urllib.parse.urlencode(parameters)
+        with urllib.request.urlopen(f"{self.url}/api/v1/{path}?{query}", timeout=10) as answer:
+            content = json.load(answer)
+        assert content["status"] == "success"
+        return content["data"]
+
+    def query(self, expression: str) -> list[Any]:
+        """The series of an expression, now."""
+        found: list[Any] = self.ask("query", query=expression)["result"]
+        return found
+
+    def firing(self, **labels: str) -> set[str]:
+        """The names of the alerts with these labels that fire."""
+        return {
+            alert["labels"]["alertname"]
+            for alert in self.ask("alerts")["alerts"]
+            if alert["state"] == "firing" and labels.items() <= alert["labels"].items()
+        }
+
+
+def lowered(expression: str) -> str:
+    """An alert's expression with its thresholds so low that it fires wherever its series exist."""
+    return re.sub(r"(?:>|==) [\d.]+", ">= 0", expression)
+
+
+def rules(change: Callable[[str], str], kind: str) -> Any:
+    """All alerts, at once and not after a while, with their expressions changed."""
+    content = read(ALERTS)
+    for group in content["groups"]:
+        group["name"] += f"-{kind}"
+        for rule in group["rules"]:
+            rule.pop("for", None)
+            rule["expr"] = change(rule["expr"])
+            rule["labels"]["rehearsal"] = kind
+    return content
+
+
+def configuration(folder: Path, target: str) -> Path:
+    """prometheus.yml with another target, in a hurry, and all alerts twice: as they are, and lowered."""
+    content = read(DEPLOY / "prometheus" / "prometheus.yml")
+    content["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s"}
+    content["rule_files"] = ["as_they_are.yml", "lowered.yml"]
+    content["scrape_configs"] = [{"job_name": "lingon", "static_configs": [{"targets": [target]}]}]
+    (folder / "as_they_are.yml").write_text(yaml.safe_dump(rules(str, "as they are")))
+    (folder / "lowered.yml").write_text(yaml.safe_dump(rules(lowered, "lowered")))
+    (folder / "prometheus.yml").write_text(yaml.safe_dump(content))
+    return folder / "prometheus.yml"
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def load(address: str, stop: threading.Event) -> None:
+    """A little of everything: one, many, streams, beams, and what is wrong; whatever becomes of the server."""
+    with Client(address, retries=0) as client:
+        while not stop.wait(0.1):
+            with suppress(ServerError):
+                client.translate(SENTENCES[0], beam_size=1)
+                client.translate(SENTENCES, beam_size=2)
+                for _ in client.translate_stream(SENTENCES[1], beam_size=1):
+                    pass
+                client.translate("Tom", model="not-there")
+
+
+def settings(folder: Path) -> Path:
+    """A server's settings: its engine dies, or hangs, once there is a file of that name."""
+    path = folder / "server.toml"
+    failpoints = f"step=raise@1?{folder / 'dies'}; step=hang?{folder / 'hangs'}"
+    path.write_text(f'testing = true\nfailpoints = "{failpoints}"\nhang_seconds = 5\n')
+    return path
+
+
+@contextmanager
+def watched(folder: Path, patience: float = 60) -> Iterator[Watch]:
+    """Both, from when a dashboard has something to show."""
+    with serving(ROOT / "models" / "en-de", "--config", settings(folder)) as server:
+        port, stop = free_port(), threading.Event()
+        command = ["prometheus", f"--config.file={configuration(folder, server.metrics)}", "--log.level=error"]
+        command += [f"--storage.tsdb.path={folder / 'data'}", f"--web.listen-address=127.0.0.1:{port}"]
+        caller = threading.Thread(target=load, args=(server.address, stop), daemon=True)
+        with subprocess.Popen(command) as prometheus:
+            try:
+                watch = Watch(f"http://127.0.0.1:{port}", server, folder)
+                caller.start()
+                wait_until(lambda: len(watch.query("lingon_ready[20s]")[0]["values"]) > 15, patience)
+                yield watch
+            finally:
+                stop.set()
+                caller.join(10)
+                prometheus.terminate()
+
+
+def wait_until(there: Callable[[], bool], patience: float) -> None:
+    """Return as soon as something holds; what cannot be asked yet does not."""
+    end = time.monotonic() + patience
+    while time.monotonic() < end:
+        with suppress(OSError, IndexError):
+            if there():
+                return
+        time.sleep(0.5)
+    raise AssertionError(f"it did not come true within {patience} s")
