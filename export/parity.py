@@ -15,8 +15,8 @@ from lingon.errors import ParityError, RequestError
 from lingon.export.decode import decode_all
 from lingon.serving.decoding.job import Hypothesis, Options
 from lingon.serving.engine.engine import Engine
-from lingon.serving.engine.queue import EngineLimits, width_for
-from lingon.serving.runtime.runner import Runner
+from lingon.serving.engine.policy import EngineLimits
+from lingon.serving.runtime.runner import Runner, width_for
 from lingon.text import BOS, EOS, UNK, Tokenizer
 from lingon.training.batches import pad
 from lingon.training.model import Transformer

@@ -17,9 +17,9 @@ from lingon.export.precisions import KINDS, build, check_weights, weight_files
 from lingon.export.proof import Proof
 from lingon.export.settings import ExportSettings, Texts
 from lingon.export.shortlist import build_shortlist, measure_coverage
-from lingon.serving.runtime import cuda
 from lingon.serving.runtime import validation as fit
-from lingon.serving.runtime.onnx_runner import CPU, CUDA, OnnxRunner, load_runner
+from lingon.serving.runtime.device import CPU, CUDA, cuda_missing
+from lingon.serving.runtime.onnx_runner import OnnxRunner, load_runner
 from lingon.training.batches import fitting
 from lingon.training.checkpoint import Checkpoint
 from lingon.training.corpus import Pair
@@ -113,7 +113,7 @@ def _on_trial(manifest: Manifest, reads: dict[str, tuple[str, ...]], say: Callab
     precisions = {}
     for name, files in reads.items():
         provider = KINDS[name].provider
-        if provider == CUDA and (missing := cuda.why_not()):
+        if provider == CUDA and (missing := cuda_missing()):
             say(f"{name}: its gate is not run: {missing}")
             provider = CPU
         precisions[name] = Precision(provider, "being run", files)

@@ -14,7 +14,7 @@ from lingon.errors import CheckpointError, SettingsError
 from lingon.export.graph import WeightFiles
 from lingon.export.int8 import Sentence, prepare
 from lingon.export.transformer import TransformerGraphs
-from lingon.serving.runtime.onnx_runner import CPU, CUDA
+from lingon.serving.runtime.device import CPU, CUDA
 from lingon.training.checkpoint import Checkpoint
 from lingon.training.model import Transformer
 

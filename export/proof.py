@@ -13,7 +13,8 @@ from lingon.export.parity import check_tensors, check_tokens, engine_search
 from lingon.export.precisions import KINDS
 from lingon.export.quality import check_quality
 from lingon.export.settings import ExportSettings
-from lingon.serving.runtime.onnx_runner import CPU, OnnxRunner
+from lingon.serving.runtime.device import CPU
+from lingon.serving.runtime.onnx_runner import OnnxRunner
 from lingon.training.checkpoint import Checkpoint
 from lingon.training.corpus import Pair
 

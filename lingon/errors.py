@@ -21,6 +21,7 @@ LingonError                     one clear line for a person; exit code 1
     |       `-- WontFinish      DEADLINE_EXCEEDED   the deadline would pass before the work is done: it was not begun
     |-- Cancelled               CANCELLED           the caller went away
     |-- Draining                UNAVAILABLE         starting or shutting down; safe to retry
+    |   `-- ModelUnloaded       UNAVAILABLE         the model was unloaded or replaced; safe to retry
     |-- EngineLost              UNAVAILABLE         the engine failed and is started anew; safe to retry
     |-- Unauthenticated         UNAUTHENTICATED     no key, or none that is known
     |-- Forbidden               PERMISSION_DENIED   the key does not open this door
@@ -149,10 +150,17 @@ class TextTooLong(InvalidRequest):
 
 
 class UnknownModel(RequestError):
-    """No served model has this name, version or language pair."""
+    """No served model has this name, version or language pair.
+
+    resource: what the request named, as in `google.rpc.ResourceInfo`
+    """
 
     code = code_pb2.NOT_FOUND
     reason = "UNKNOWN_MODEL"
+
+    def __init__(self, resource: str, message: str) -> None:
+        super().__init__(message)
+        self.resource = resource
 
 
 class Unsupported(RequestError):
@@ -214,6 +222,15 @@ class Draining(RequestError):
 
     code = code_pb2.UNAVAILABLE
     reason = "DRAINING"
+
+
+class ModelUnloaded(Draining):
+    """The model was unloaded or replaced before the request was done; the same call is safe to retry."""
+
+    reason = "MODEL_UNLOADED"
+
+    def __init__(self, message: str = "the model was unloaded before the request was done; try again") -> None:
+        super().__init__(message)
 
 
 class EngineLost(RequestError):

@@ -1,15 +1,61 @@
-"""Statuses of gRPC as errors of ours, with all that their details say; the base install decodes them itself."""
+"""Errors as `google.rpc.Status` and back, with the details that a client acts on."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.message import Message
 from google.rpc import code_pb2, error_details_pb2, status_pb2
 
-from lingon.errors import ServerError
+from lingon.errors import (
+    Draining,
+    EngineLost,
+    InvalidRequest,
+    QueueFull,
+    QuotaExceeded,
+    RequestError,
+    ServerError,
+    UnknownModel,
+)
 
 STATUS_DETAILS = "grpc-status-details-bin"
 REQUEST_ID = "x-request-id"
+DOMAIN = "lingon"
+RETRY_MILLISECONDS: dict[type[RequestError], int] = {QueueFull: 200, Draining: 1000, EngineLost: 500}
+"""When it is worth asking again: a full queue moves within some sentences, another replica answers at once."""
+
+
+def to_status(error: RequestError) -> status_pb2.Status:
+    """The status of an error with its details packed."""
+    status = status_pb2.Status(code=error.code, message=str(error))
+    for detail in _details(error):
+        status.details.add().Pack(detail)
+    return status
+
+
+def _details(error: RequestError) -> list[Message]:
+    found: list[Message] = [error_details_pb2.ErrorInfo(reason=error.reason, domain=DOMAIN)]
+    if isinstance(error, InvalidRequest):
+        violation = error_details_pb2.BadRequest.FieldViolation(field=error.field, description=str(error))
+        found.append(error_details_pb2.BadRequest(field_violations=[violation]))
+    if isinstance(error, UnknownModel):
+        found.append(
+            error_details_pb2.ResourceInfo(resource_type="model", resource_name=error.resource, description=str(error))
+        )
+    if milliseconds := retry_milliseconds(error):
+        delay = Duration()
+        delay.FromMilliseconds(milliseconds)
+        found.append(error_details_pb2.RetryInfo(retry_delay=delay))
+    return found
+
+
+def retry_milliseconds(error: RequestError) -> int | None:
+    """When it is worth asking again; None where it is not."""
+    if isinstance(error, QuotaExceeded):
+        return max(math.ceil(error.retry_after * 1000), 1)  # not a moment too early
+    return next((after for kind, after in RETRY_MILLISECONDS.items() if isinstance(error, kind)), None)
 
 
 def server_error(status: status_pb2.Status, request_id: str = "") -> ServerError:

@@ -12,7 +12,7 @@ from typing import Any
 
 from lingon.bundle import PASSED, is_bundle, open_bundle
 from lingon.errors import BundleError
-from lingon.serving.runtime import cuda
+from lingon.serving.runtime.device import available_providers, cuda_missing
 from lingon.serving.system.cpu import granted_cores, usable_cores
 
 VERSIONS = ("lingon", "grpcio", "protobuf", "numpy", "onnxruntime", "onnxruntime-gpu", "sentencepiece", "torch")
@@ -22,12 +22,12 @@ def examine(paths: Iterable[Path]) -> dict[str, Any]:
     """All findings, ready for JSON; paths: where bundles are looked for."""
     models = [finding for path in paths for finding in _models(path)]
     extras = _extras()
-    runs = cuda.providers() and not (extras.get("serve") and extras.get("gpu"))
+    runs = available_providers() and not (extras.get("serve") and extras.get("gpu"))
     return {
         "versions": {"python": platform.python_version()} | {name: _version(name) for name in VERSIONS},
         "cores": {"machine": os.cpu_count(), "cgroup": granted_cores(), "usable": usable_cores()},
-        "providers": cuda.providers(),
-        "cuda": f"not usable: {missing}" if (missing := cuda.why_not()) else "usable",
+        "providers": available_providers(),
+        "cuda": f"not usable: {missing}" if (missing := cuda_missing()) else "usable",
         "extras": {name: missing or "installed" for name, missing in extras.items()},
         "models": models,
         "can_serve": bool(runs and models and all(model["problem"] is None for model in models)),

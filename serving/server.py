@@ -23,7 +23,7 @@ from lingon.serving.engine.engine import still_running
 from lingon.serving.models.catalog import Catalog, Entry
 from lingon.serving.models.inflight import Gate
 from lingon.serving.models.loading import bundles, load_translator
-from lingon.serving.models.registry import LAST_WORDS, Fleet
+from lingon.serving.models.registry import LAST_WORDS, Fleet, Served
 from lingon.serving.models.reload import Changes
 from lingon.serving.models.supervisor import Supervisor
 from lingon.serving.observability.http import Endpoint
@@ -34,7 +34,8 @@ from lingon.serving.rpc.admin import open_admin
 from lingon.serving.rpc.health import Health
 from lingon.serving.rpc.interceptors import Guard, Shield
 from lingon.serving.rpc.ports import Locks, allow_many_files, bind, grpc_server
-from lingon.serving.rpc.service import Served, TranslationService
+from lingon.serving.rpc.service import TranslationService
+from lingon.serving.runtime.device import onnxruntime_version
 from lingon.serving.settings import Settings
 from lingon.serving.system.event_loop import Pulse
 from lingon.serving.system.memory import keep_little
@@ -60,7 +61,7 @@ class Server:
         """announce: is told one line when the server is ready; load: makes a model of a bundle."""
         self._settings, self._announce, self._locks = settings, announce, Locks(settings)
         self._tracer = open_tracer(traces=settings.traces)
-        self.metrics = Metrics()
+        self.metrics = Metrics(onnxruntime_version())
         self.port = self.metrics_port = self.admin_port = 0  # real ones once it is bound
         self.bound = asyncio.Event()
         self.abandoned = False  # a thread still loads, computes or hangs, which cannot be interrupted

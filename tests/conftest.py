@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from lingon.serving.runtime import cuda
+from lingon.serving.runtime.device import cuda_missing
 from tests.support.scale import FULL
 
 # No time limit for an example: what a busy machine does says nothing of it. And the same examples every time: new ones
@@ -23,7 +23,7 @@ settings.load_profile("lingon")
 @functools.cache
 def gpu_missing() -> str | None:
     """Why tests marked `gpu` cannot run here."""
-    return cuda.why_not()
+    return cuda_missing()
 
 
 @functools.cache

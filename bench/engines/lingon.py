@@ -13,7 +13,7 @@ from lingon.bundle import Bundle, open_bundle
 from lingon.errors import RequestError
 from lingon.serving.decoding.job import DecodeJob, Hypothesis, Options
 from lingon.serving.engine.engine import Engine
-from lingon.serving.engine.queue import EngineLimits
+from lingon.serving.engine.policy import EngineLimits
 from lingon.serving.runtime.onnx_runner import OnnxRunner, load_runner
 
 Outcome = tuple[Hypothesis, ...] | RequestError

@@ -16,7 +16,7 @@ from lingon.bench.worker_process import errors_told
 from lingon.bundle import open_bundle
 from lingon.errors import RequestError
 from lingon.serving.decoding.job import DecodeJob
-from lingon.serving.engine.queue import EngineLimits
+from lingon.serving.engine.policy import EngineLimits
 from lingon.serving.models.loading import load_translator
 from lingon.serving.system.cpu import usable_cores
 from lingon.text import Tokenizer, normalise

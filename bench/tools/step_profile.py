@@ -27,7 +27,7 @@ from rich.table import Table
 
 from lingon.bundle import Bundle, open_bundle
 from lingon.serving.decoding.job import DecodeJob, Options
-from lingon.serving.engine.queue import EngineLimits
+from lingon.serving.engine.policy import EngineLimits
 from lingon.serving.engine.scheduler import Dispatcher
 from lingon.serving.engine.worker import Worker
 from lingon.serving.observability.metrics import Metrics

@@ -6,9 +6,8 @@ import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from lingon.errors import RequestError
+from lingon.serving.runtime.runner import Scored
 
 _numbers = itertools.count()
 
@@ -90,19 +89,6 @@ class DecodeJob:
     call: int = 0
     stamps: Stamps | None = None
     number: int = field(default_factory=lambda: next(_numbers))
-
-
-@dataclass(frozen=True, slots=True)
-class Scored:
-    """What the model thinks of a given translation.
-
-    log_probs: (target_length), of each target token and of the end token
-    attention: (target_length, source_length), each row how much its token looked at each source token; the end
-        tokens' row and column are the last
-    """
-
-    log_probs: np.ndarray
-    attention: np.ndarray
 
 
 @dataclass(eq=False, kw_only=True, slots=True)

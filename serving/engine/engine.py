@@ -11,10 +11,10 @@ import numpy as np
 from lingon.errors import Cancelled, EngineLost, RequestError
 from lingon.serving.decoding.job import Job
 from lingon.serving.engine.observer import Observer, Silent
-from lingon.serving.engine.queue import EngineLimits, width_for
+from lingon.serving.engine.policy import EngineLimits
 from lingon.serving.engine.scheduler import Dispatcher
 from lingon.serving.engine.worker import LOST, Worker
-from lingon.serving.runtime.runner import Runner
+from lingon.serving.runtime.runner import Runner, width_for
 from lingon.text import EOS
 
 FAREWELL = 0.5  # seconds for the workers to end their last turns

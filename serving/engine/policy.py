@@ -5,6 +5,15 @@ Costs are source tokens times rows.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from lingon.errors import SettingsError
+from lingon.serving.decoding.job import DecodeJob, Job
+
+ROUND = 4  # turns from one admission to the next while a batch runs, see `joins`
+SMALL = 8  # rows of a batch that everybody joins at once
+
 WINDOW = 0.2  # seconds of a measurement of the rate
 NEWEST = 0.3  # weight of the newest measurement of the rate
 JOB = 0.05  # weight of the newest job in how long a job runs
@@ -40,3 +49,65 @@ class Pace:
         """Until a job of so many tokens is done that has work of cost `ahead` before it."""
         waits = ahead / self._rate if self._rate else 0.0
         return waits + (self._run or 0.0) * source_tokens
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EngineLimits:
+    """How much waits and how much is decoded together."""
+
+    max_queue_texts: int = 1024
+    max_queue_tokens: int = 65_536  # source tokens
+    max_rows: int = 64  # sentences times beam size, over all lanes of all workers
+    spread: int = 16  # sentences from which on every worker has its part, see `fair_share`
+    max_batch_tokens: int = 1024  # of one encoder run, padding counted; larger ones leave the caches of a CPU
+
+    def __post_init__(self) -> None:
+        for name in ("max_queue_texts", "max_queue_tokens", "max_rows", "spread", "max_batch_tokens"):
+            if getattr(self, name) < 1:
+                raise SettingsError(f"{name} must be at least 1, got {getattr(self, name)}")
+
+
+def rows_of(job: Job) -> int:
+    """How many rows a job takes while it runs."""
+    return job.options.beam_size if isinstance(job, DecodeJob) else 1
+
+
+def fair_share(worker: int, running_rows: Sequence[int], waiting_rows: int, *, few: bool) -> int:
+    """Rows up to which a worker may fill its batch: all there are while sentences are few, else the mean of all.
+
+    A few sentences are done sooner in one batch with all cores to itself than in several that share them.
+
+    running_rows: of each worker, waiting_rows: that there is room for
+    """
+    if not few:
+        return -(-(sum(running_rows) + waiting_rows) // len(running_rows))
+    fullest = running_rows[worker] == max(running_rows)
+    return running_rows[worker] + (waiting_rows if fullest else 0)
+
+
+def joins(running_rows: int, joining_rows: int, turns: int) -> bool:
+    """Whether those who wait join a batch now, `turns` turns after others did.
+
+    Sentences that join together are encoded together, which takes less time for each (short ones half as much in tens
+    as in threes), and share the gathering of a shortlist's output rows. So they join in rounds; a small batch gains
+    more from a row than it loses, and is not kept waiting.
+
+    joining_rows: that wait and find room
+    """
+    return running_rows < SMALL or turns >= ROUND or 2 * joining_rows >= running_rows
+
+
+def cost_of(job: Job) -> int:
+    """What a job takes of an engine, about: source tokens times rows."""
+    return len(job.source_ids) * rows_of(job)
+
+
+def encoder_batches(lengths: Sequence[int], max_tokens: int) -> list[list[int]]:
+    """Places of sources in batches of like length, each within max_tokens of padded source (or a single source)."""
+    batches: list[list[int]] = []
+    for place in sorted(range(len(lengths)), key=lengths.__getitem__):
+        if batches and (len(batches[-1]) + 1) * lengths[place] <= max_tokens:
+            batches[-1].append(place)
+        else:
+            batches.append([place])
+    return batches

@@ -5,75 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from lingon.errors import QueueFull, SettingsError
-from lingon.serving.decoding.job import DecodeJob, Job, ScoreJob
+from lingon.errors import QueueFull
+from lingon.serving.decoding.job import Job, ScoreJob
 from lingon.serving.engine.fair_queue import Turns
-
-ROUND = 4  # turns from one admission to the next while a batch runs, see `joins`
-SMALL = 8  # rows of a batch that everybody joins at once
-NARROWEST = 32  # source tokens; a multiple of 4 keeps sums independent of padding, see serving/runtime/onnx_runner.py
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class EngineLimits:
-    """How much waits and how much is decoded together."""
-
-    max_queue_texts: int = 1024
-    max_queue_tokens: int = 65_536  # source tokens
-    max_rows: int = 64  # sentences times beam size, over all lanes of all workers
-    spread: int = 16  # sentences from which on every worker has its part, see `fair_share`
-    max_batch_tokens: int = 1024  # of one encoder run, padding counted; larger ones leave the caches of a CPU
-
-    def __post_init__(self) -> None:
-        for name in ("max_queue_texts", "max_queue_tokens", "max_rows", "spread", "max_batch_tokens"):
-            if getattr(self, name) < 1:
-                raise SettingsError(f"{name} must be at least 1, got {getattr(self, name)}")
-
-
-def rows_of(job: Job) -> int:
-    """How many rows a job takes while it runs."""
-    return job.options.beam_size if isinstance(job, DecodeJob) else 1
-
-
-def fair_share(worker: int, running_rows: Sequence[int], waiting_rows: int, *, few: bool) -> int:
-    """Rows up to which a worker may fill its batch: all there are while sentences are few, else the mean of all.
-
-    A few sentences are done sooner in one batch with all cores to itself than in several that share them.
-
-    running_rows: of each worker, waiting_rows: that there is room for
-    """
-    if not few:
-        return -(-(sum(running_rows) + waiting_rows) // len(running_rows))
-    fullest = running_rows[worker] == max(running_rows)
-    return running_rows[worker] + (waiting_rows if fullest else 0)
-
-
-def joins(running_rows: int, joining_rows: int, turns: int) -> bool:
-    """Whether those who wait join a batch now, `turns` turns after others did.
-
-    Sentences that join together are encoded together, which takes less time for each (short ones half as much in tens
-    as in threes), and share the gathering of a shortlist's output rows. So they join in rounds; a small batch gains
-    more from a row than it loses, and is not kept waiting.
-
-    joining_rows: that wait and find room
-    """
-    return running_rows < SMALL or turns >= ROUND or 2 * joining_rows >= running_rows
-
-
-def width_for(source_length: int) -> int:
-    """The memory bucket of a source: 32, 64, 128, ... tokens.
-
-    A bucket of 16 would split a batch of everyday sentences in two, whose steps cost more than the wider memory.
-    """
-    width = NARROWEST
-    while width < source_length:
-        width *= 2
-    return width
-
-
-def cost_of(job: Job) -> int:
-    """What a job takes of an engine, about: source tokens times rows."""
-    return len(job.source_ids) * rows_of(job)
+from lingon.serving.engine.policy import EngineLimits, cost_of, rows_of
 
 
 @dataclass(slots=True)
@@ -251,14 +186,3 @@ class Queue:
         own = self._lines.get(jobs[0].caller)
         mine = (own.tokens if own else 0) + sum(len(job.source_ids) for job in jobs)
         return line.latest() if caller != jobs[0].caller and line.tokens > mine else []
-
-
-def encoder_batches(lengths: Sequence[int], max_tokens: int) -> list[list[int]]:
-    """Places of sources in batches of like length, each within max_tokens of padded source (or a single source)."""
-    batches: list[list[int]] = []
-    for place in sorted(range(len(lengths)), key=lengths.__getitem__):
-        if batches and (len(batches[-1]) + 1) * lengths[place] <= max_tokens:
-            batches[-1].append(place)
-        else:
-            batches.append([place])
-    return batches

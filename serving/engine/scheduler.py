@@ -12,8 +12,8 @@ from typing import NamedTuple
 from lingon.errors import Cancelled, Draining, EngineLost, Expired, NotBegun, QueueFull, RequestError, WontFinish
 from lingon.serving.decoding.job import DecodeJob, Job, ScoreJob
 from lingon.serving.engine.observer import Observer
-from lingon.serving.engine.policy import Pace
-from lingon.serving.engine.queue import EngineLimits, Queue, cost_of, fair_share, joins, rows_of
+from lingon.serving.engine.policy import EngineLimits, Pace, cost_of, fair_share, joins, rows_of
+from lingon.serving.engine.queue import Queue
 
 
 @dataclass(slots=True)

@@ -19,9 +19,9 @@ from lingon.serving.decoding.beam import BeamLane
 from lingon.serving.decoding.greedy import GreedyLane
 from lingon.serving.decoding.job import DecodeJob, Hypothesis, Job, ScoreJob
 from lingon.serving.engine.observer import Observer
-from lingon.serving.engine.queue import EngineLimits, encoder_batches, width_for
+from lingon.serving.engine.policy import EngineLimits, encoder_batches
 from lingon.serving.engine.scheduler import Dispatcher, Orders
-from lingon.serving.runtime.runner import Runner
+from lingon.serving.runtime.runner import Runner, width_for
 from lingon.text import PAD
 
 logger = logging.getLogger(__name__)

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from lingon.errors import InvalidRequest, SettingsError
+from lingon.errors import InvalidRequest, SettingsError, UnknownModel
 from lingon.serving.models.languages import canonical, distance
-from lingon.serving.status import NotServed
 
 Model = TypeVar("Model")
 
@@ -42,7 +41,7 @@ class Catalog(Generic[Model]):
     def find(self, model: str, source: str, target: str) -> Model:
         """The model of a request: by name, "name" or "name/version"; else by language pair; else the only one.
 
-        A name without version means the highest. Raises NotServed and InvalidRequest.
+        A name without version means the highest. Raises UnknownModel and InvalidRequest.
         """
         named = self._named(model) if model else self._highest()
         fitting = self._fitting(named, source, target)
@@ -50,7 +49,7 @@ class Catalog(Generic[Model]):
             pair = f"{source or 'any language'} to {target or 'any language'}"
             if model:
                 raise InvalidRequest("model", f"model {named[0].label} does not translate from {pair}")
-            raise NotServed(f"{source}-{target}", f"no model translates from {pair}; served: {self.listing()}")
+            raise UnknownModel(f"{source}-{target}", f"no model translates from {pair}; served: {self.listing()}")
         if len(fitting) > 1:
             raise InvalidRequest(
                 "model", f"several models fit; name one of {', '.join(entry.label for entry in fitting)}"
@@ -65,7 +64,7 @@ class Catalog(Generic[Model]):
         found = [entry for entry in self.entries if entry.label == model]
         found = found or [entry for entry in self._highest() if entry.name == model]
         if not found:
-            raise NotServed(model[:128], f"model {model[:128]!r} is not served; served: {self.listing()}")
+            raise UnknownModel(model[:128], f"model {model[:128]!r} is not served; served: {self.listing()}")
         return found
 
     def _highest(self) -> list[Entry[Model]]:

@@ -56,11 +56,6 @@ class Visitors:
             visitor.cancel(_DISMISSED)
 
 
-def left_behind() -> Draining:
-    """What a request hears that was inside a model when it went."""
-    return Draining("the model went out of service before this was done; try again")
-
-
 def was_dismissed(error: asyncio.CancelledError) -> bool:
     """Whether it was by us, and not by its caller, that a request was cancelled."""
     return error.args == (_DISMISSED,)

@@ -11,13 +11,13 @@ from lingon.bundle import PASSED, Bundle, is_bundle, open_bundle
 from lingon.errors import BundleError, SettingsError
 from lingon.serving.engine.engine import Engine
 from lingon.serving.engine.observer import Observer
-from lingon.serving.engine.queue import EngineLimits
+from lingon.serving.engine.policy import EngineLimits
 from lingon.serving.models.golden import prove
 from lingon.serving.observability.logs import event
 from lingon.serving.runtime import validation as fit
-from lingon.serving.runtime.device import Choice, choose
+from lingon.serving.runtime.device import CPU, Choice, choose
 from lingon.serving.runtime.failpoints import Faults, FaultyRunner
-from lingon.serving.runtime.onnx_runner import CPU, load_runner
+from lingon.serving.runtime.onnx_runner import load_runner
 from lingon.serving.system.cpu import engines_by_default, threads_for
 from lingon.serving.system.threads import gently
 from lingon.serving.translation.translator import Translator

@@ -6,15 +6,17 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 
 from lingon.bundle import Bundle
 from lingon.serving.models.catalog import Catalog, Entry
+from lingon.serving.models.inflight import Visitors
 from lingon.serving.models.loading import load_translator
 from lingon.serving.observability.logs import event, fault
 from lingon.serving.observability.metrics import Metrics, ModelMetrics
-from lingon.serving.rpc.service import Served
+from lingon.serving.runtime.device import CPU, CUDA
 from lingon.serving.runtime.failpoints import Faults
-from lingon.serving.runtime.onnx_runner import CPU, CUDA
 from lingon.serving.settings import Settings
 from lingon.serving.translation.translator import Translator
 
@@ -127,3 +129,19 @@ class Fleet:
 
 def _has_fallen_back(bundle: Bundle, provider: str) -> bool:
     return provider == CPU and any(each.provider == CUDA for each in bundle.manifest.precisions.values())
+
+
+@dataclass(eq=False, slots=True)
+class Served:
+    """A model that is served, its figures, and who is inside.
+
+    care: held while its engine is started anew or ended for good, so that neither happens amid the other
+    gone: its engine was ended for good
+    """
+
+    translator: Translator
+    metrics: ModelMetrics
+    folder: Path
+    visitors: Visitors = field(default_factory=Visitors)
+    care: asyncio.Lock = field(default_factory=asyncio.Lock)
+    gone: bool = False

@@ -12,15 +12,21 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from lingon.bundle import MANIFEST, Bundle, Manifest, open_bundle, open_version, versions
-from lingon.errors import ChangeRefused, ChangeUnderWay, Draining, InvalidRequest, LingonError, RequestError
+from lingon.errors import (
+    ChangeRefused,
+    ChangeUnderWay,
+    Draining,
+    InvalidRequest,
+    LingonError,
+    RequestError,
+    UnknownModel,
+)
 from lingon.serving.models.catalog import Catalog, Entry
 from lingon.serving.models.languages import canonical
-from lingon.serving.models.registry import Fleet
+from lingon.serving.models.registry import Fleet, Served
 from lingon.serving.observability.logs import event, fault
 from lingon.serving.observability.metrics import Metrics
-from lingon.serving.rpc.service import Served
-from lingon.serving.runtime.onnx_runner import NotLoaded
-from lingon.serving.status import NotServed
+from lingon.serving.runtime.sessions import NotLoaded
 from lingon.serving.system.memory import free
 from lingon.serving.system.threads import aside
 
@@ -127,7 +133,7 @@ class Changes:
         found = [entry for entry in catalog.entries if (entry.name, str(entry.version)) == (name, version)]
         if not found:
             label = f"{name}/{version}"[:128]
-            raise NotServed(label, f"model {label!r} is not served; served: {catalog.listing()}")
+            raise UnknownModel(label, f"model {label!r} is not served; served: {catalog.listing()}")
         if len(catalog.entries) == 1:
             raise ChangeRefused(f"{found[0].label} is the only model; swap it for another, or stop the server")
         self._fleet.publish([], instead_of=found)
@@ -171,7 +177,8 @@ class Changes:
 def open_below(path: str, roots: Sequence[Path]) -> Bundle:
     """The bundle at a path, or the highest version below it, that lies below one of the roots.
 
-    Raises InvalidRequest where it lies elsewhere, whether or not there is anything; NotServed where nothing is there.
+    Raises InvalidRequest where it lies elsewhere, whether or not there is anything; UnknownModel where nothing is
+    there.
     """
     if not 0 < len(path) <= MOST_PATH or "\0" in path:
         raise InvalidRequest("path", f"path must be 1 to {MOST_PATH} characters, none of them NUL")
@@ -180,7 +187,7 @@ def open_below(path: str, roots: Sequence[Path]) -> Bundle:
         return open_bundle(folder)
     found = versions(folder)
     if not found:
-        raise NotServed(path[:128], f"{path[:128]!r}: no bundle and no version of one is there")
+        raise UnknownModel(path[:128], f"{path[:128]!r}: no bundle and no version of one is there")
     return open_version(_inside(folder / str(found[-1]), roots), found[-1])
 
 

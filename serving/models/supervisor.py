@@ -9,8 +9,8 @@ from collections import deque
 
 from lingon.serving.engine.engine import Engine
 from lingon.serving.models.catalog import Entry
+from lingon.serving.models.registry import Served
 from lingon.serving.observability.logs import event, fault
-from lingon.serving.rpc.service import Served
 from lingon.serving.system.threads import aside
 
 MINUTE = 60.0

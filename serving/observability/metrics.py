@@ -9,12 +9,11 @@ from contextlib import contextmanager
 from importlib.metadata import version
 from typing import TypeVar
 
-import onnxruntime
 from google.rpc import code_pb2
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, disable_created_metrics
 
 from lingon.errors import RequestError
-from lingon.serving.engine.queue import EngineLimits
+from lingon.serving.engine.policy import EngineLimits
 from lingon.translation.v1 import translation_pb2 as pb
 
 METHODS = tuple(method.name for method in pb.DESCRIPTOR.services_by_name["TranslationService"].methods)
@@ -50,7 +49,8 @@ class Texts:
 class Metrics:
     """The figures of one server."""
 
-    def __init__(self) -> None:
+    def __init__(self, onnxruntime: str = "") -> None:
+        """onnxruntime: its version, for the label of `lingon_build_info`."""
         disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series beside every counter
         registry = self.registry = CollectorRegistry()
         self.requests = Counter("lingon_requests", "Calls ended", ("method", "code"), registry=registry)
@@ -84,7 +84,7 @@ class Metrics:
             ("version", "onnxruntime", "python"),
             registry=registry,
         )
-        build.labels(version("lingon"), onnxruntime.__version__, platform.python_version()).set(1)
+        build.labels(version("lingon"), onnxruntime, platform.python_version()).set(1)
         for method in METHODS:
             self.duration.labels(method)
             for code in CODES:

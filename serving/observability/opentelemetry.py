@@ -28,7 +28,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from lingon.errors import RequestError, SettingsError
 from lingon.serving.decoding.job import Job, ScoreJob, Stamps
-from lingon.serving.observability.tracing import Followed, Metadata, Trace, Unfollowed
+from lingon.serving.observability.tracing import Metadata, Trace, TracedJob, Unfollowed
 from lingon.serving.system.threads import aside
 from lingon.translation.v1 import translation_pb2 as pb
 
@@ -102,22 +102,22 @@ class Call:
         self.trace_id = trace_id
         self._tracer, self._span, self._clock = tracer, span, clock
         self._context = set_span_in_context(span)
-        self._open: dict[int, Followed] = {}
+        self._open: dict[int, TracedJob] = {}
 
     def about(self, **attributes: str | int) -> None:
         """Attributes lingon.NAME of the call."""
         self._span.set_attributes({f"lingon.{name}": value for name, value in attributes.items()})
 
     @contextmanager
-    def following(self, jobs: Iterable[Followed]) -> Iterator[None]:
+    def trace_jobs(self, jobs: Iterable[TracedJob]) -> Iterator[None]:
         """Have jobs stamped; each has its spans when its outcome has arrived, at the latest when the call ends."""
-        followed, now = list(jobs), time.monotonic()
-        for _, asked in followed:
-            asked.job.stamps = Stamps(now)
+        traced, now = list(jobs), time.monotonic()
+        for _, job, _ in traced:
+            job.stamps = Stamps(now)
         yield
-        for text, asked in followed:
-            self._open[asked.job.number] = text, asked
-            asked.outcome.add_done_callback(partial(self._arrived, asked.job.number))
+        for text, job, outcome in traced:
+            self._open[job.number] = text, job, outcome
+            outcome.add_done_callback(partial(self._arrived, job.number))
 
     @contextmanager
     def phase(self, name: str, text: int) -> Iterator[None]:
@@ -132,8 +132,8 @@ class Call:
     def end(self, code: int) -> None:
         """End the call's span, after those of whatever it still waited for."""
         name = code_pb2.Code.Name(code)
-        for text, asked in self._open.values():
-            self._tell_job(asked.job, text, _reason(asked.outcome, name))
+        for text, job, outcome in self._open.values():
+            self._tell_job(job, text, _reason(outcome, name))
         self._open.clear()
         self._span.set_attribute("rpc.grpc.status_code", code)
         if name in OUR_FAULT:
@@ -143,8 +143,8 @@ class Call:
     def _arrived(self, number: int, outcome: asyncio.Future[Any]) -> None:
         """A job's outcome is there; where the call was cut short instead, its end tells why."""
         if number in self._open and not outcome.cancelled():
-            text, asked = self._open.pop(number)
-            self._tell_job(asked.job, text, _reason(outcome))
+            text, job, _ = self._open.pop(number)
+            self._tell_job(job, text, _reason(outcome))
 
     def _tell_job(self, job: Job, text: int, reason: str) -> None:
         """The spans of a job as far as it came; the last one bears the reason for which it came no further."""

@@ -6,6 +6,7 @@ serving/observability/opentelemetry.py.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
@@ -13,11 +14,11 @@ from importlib.metadata import EntryPoint
 from typing import Any, Protocol, cast
 
 from lingon.extras import needed_by
-from lingon.serving.translation.engine_client import Asked
+from lingon.serving.decoding.job import Job
 
 Metadata = Iterable[tuple[str, str | bytes]]
-Followed = tuple[int, Asked[Any]]
-"""The place of a text in the request, and a job of that text."""
+TracedJob = tuple[int, Job, asyncio.Future[Any]]
+"""The index of a text in the request, a job of that text, and the future of its outcome."""
 
 
 class Trace(Protocol):
@@ -30,7 +31,7 @@ class Trace(Protocol):
     def about(self, **attributes: str | int) -> None:
         """What is to be known of the call."""
 
-    def following(self, jobs: Iterable[Followed]) -> AbstractContextManager[None]:
+    def trace_jobs(self, jobs: Iterable[TracedJob]) -> AbstractContextManager[None]:
         """Hand jobs to the engine inside this: it stamps them, and their phases are told once they are over.
 
         Where the engine refuses them there is nothing to tell.
@@ -64,7 +65,7 @@ class Unfollowed:
 
     def about(self, **attributes: str | int) -> None: ...
 
-    def following(self, jobs: Iterable[Followed]) -> AbstractContextManager[None]:
+    def trace_jobs(self, jobs: Iterable[TracedJob]) -> AbstractContextManager[None]:
         return _NOTHING
 
     def phase(self, name: str, text: int) -> AbstractContextManager[None]:

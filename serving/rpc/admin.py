@@ -11,10 +11,9 @@ from lingon.admin.v1 import admin_pb2 as pb
 from lingon.admin.v1 import admin_pb2_grpc as pb_grpc
 from lingon.serving.models.catalog import Entry
 from lingon.serving.models.inflight import Gate
-from lingon.serving.models.registry import Fleet
+from lingon.serving.models.registry import Fleet, Served
 from lingon.serving.models.reload import Changes
 from lingon.serving.rpc.ports import bind, grpc_server
-from lingon.serving.rpc.service import Served
 from lingon.serving.settings import Settings
 
 SERVICE = pb.DESCRIPTOR.services_by_name["ModelService"].full_name

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 import time
 import traceback
-import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, contextmanager
 from functools import partial
@@ -16,27 +14,22 @@ from typing import Any, TypeAlias
 
 import grpc
 from google.protobuf.message import DecodeError
-from google.rpc import code_pb2, error_details_pb2, status_pb2
+from google.rpc import code_pb2, status_pb2
 from prometheus_client import Counter
 
-from lingon.errors import InvalidRequest, RequestError
+from lingon.errors import InvalidRequest, ModelUnloaded, RequestError
 from lingon.serving.auth.interceptor import charged
-from lingon.serving.models.inflight import left_behind, was_dismissed
+from lingon.serving.models.inflight import was_dismissed
 from lingon.serving.observability.logs import CallLog, fault
 from lingon.serving.observability.metrics import METHODS, Metrics
 from lingon.serving.observability.tracing import Silent, Tracer, enter
-from lingon.serving.status import to_status
+from lingon.serving.rpc.calls import REQUEST_ID, Context, abort, is_late, request_id_of
+from lingon.status import to_status
 from lingon.translation.v1 import translation_pb2 as pb
 
-REQUEST_ID = "x-request-id"
-RETRY_AFTER = "retry-after-ms"
-ON_THE_WAY = 0.2  # seconds that a call may take from its caller to us
-_SANE_ID = re.compile(r"[A-Za-z0-9_.:/+=-]{1,128}")
-_STATUS_DETAILS = "grpc-status-details-bin"
 _SERVICE = f"/{pb.DESCRIPTOR.services_by_name['TranslationService'].full_name}/"
 
 logger = logging.getLogger(__name__)
-Context = grpc.aio.ServicerContext[Any, Any]
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 
 
@@ -182,7 +175,7 @@ def _cancelled() -> Iterator[None]:
         if task is None or not was_dismissed(error):
             raise
         task.uncancel()
-        raise left_behind() from None
+        raise ModelUnloaded from None
 
 
 _MAKERS: dict[tuple[bool, bool], Callable[..., Handler]] = {
@@ -222,39 +215,3 @@ def parsed(raw: bytes, parse: Callable[[bytes], Any]) -> Any:
         return parse(raw)
     except DecodeError:
         raise InvalidRequest("request", "the request cannot be parsed; strings must be valid UTF-8") from None
-
-
-def request_id_of(context: Context) -> str:
-    """A call's id: the client's own, if it is one that may stand in a log; else a new one."""
-    for name, value in context.invocation_metadata() or ():
-        if name == REQUEST_ID and _SANE_ID.fullmatch(str(value)):
-            return str(value)
-    return uuid.uuid4().hex
-
-
-def is_late(context: Context) -> bool:
-    """Whether it was the deadline that ended a call which was cut short.
-
-    The caller's clock started before ours, by as long as the call was on its way: its own deadline cuts the call
-    while ours still shows a moment.
-    """
-    remaining = time_left(context)
-    return remaining is not None and remaining <= ON_THE_WAY
-
-
-def time_left(context: Context) -> float | None:
-    """Seconds until the deadline of a call; None without one, which the type stubs of grpc deny."""
-    return context.time_remaining()
-
-
-async def abort(context: Context, status: status_pb2.Status, request_id: str) -> None:
-    """End a call with a status; when it is worth asking again is told twice, for clients that unpack no details."""
-    trailers: list[tuple[str, str | bytes]] = [(_STATUS_DETAILS, status.SerializeToString()), (REQUEST_ID, request_id)]
-    retry = error_details_pb2.RetryInfo()
-    for detail in status.details:
-        if detail.Unpack(retry):
-            trailers.append((RETRY_AFTER, str(retry.retry_delay.ToMilliseconds())))
-    await context.abort(_GRPC_CODES[status.code], status.message, tuple(trailers))
-
-
-_GRPC_CODES: dict[int, grpc.StatusCode] = {code.value[0]: code for code in grpc.StatusCode}

@@ -2,46 +2,26 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import aclosing, contextmanager
-from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import grpc
 
-from lingon.errors import InvalidRequest, NotBegun
+from lingon.errors import InvalidRequest
 from lingon.serving.auth.interceptor import caller_of
 from lingon.serving.models.catalog import Catalog
-from lingon.serving.models.inflight import Gate, Visitors
-from lingon.serving.observability.metrics import Metrics, ModelMetrics
+from lingon.serving.models.inflight import Gate
+from lingon.serving.models.registry import Served
+from lingon.serving.observability.metrics import Metrics
 from lingon.serving.observability.tracing import current
-from lingon.serving.rpc.interceptors import is_late, time_left
-from lingon.serving.translation.translator import Translator
+from lingon.serving.rpc.calls import deadline_of, is_late
 from lingon.translation.v1 import translation_pb2 as pb
 from lingon.translation.v1 import translation_pb2_grpc as pb_grpc
 
 Context = grpc.aio.ServicerContext[Any, Any]
 Request = pb.TranslateRequest | pb.TranslateStreamRequest | pb.ScoreRequest
-
-
-@dataclass(eq=False, slots=True)
-class Served:
-    """A model that is served, its figures, and who is inside.
-
-    care: held while its engine is started anew or ended for good, so that neither happens amid the other
-    gone: its engine was ended for good
-    """
-
-    translator: Translator
-    metrics: ModelMetrics
-    folder: Path
-    visitors: Visitors = field(default_factory=Visitors)
-    care: asyncio.Lock = field(default_factory=asyncio.Lock)
-    gone: bool = False
 
 
 class TranslationService(pb_grpc.TranslationServiceServicer):
@@ -115,13 +95,3 @@ class TranslationService(pb_grpc.TranslationServiceServicer):
         current().about(model=served.translator.label)
         with served.visitors.passing():
             yield served
-
-
-def deadline_of(context: Context) -> float | None:
-    """The caller's deadline on the clock of `time.monotonic`."""
-    remaining = time_left(context)
-    if remaining is None:
-        return None
-    if remaining <= 0:
-        raise NotBegun("the deadline passed before the call began")
-    return time.monotonic() + remaining

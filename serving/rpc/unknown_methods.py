@@ -19,8 +19,8 @@ import grpc
 from grpc._cython import cygrpc  # type: ignore[attr-defined]
 
 from lingon.errors import RequestError
-from lingon.serving.rpc.interceptors import abort, request_id_of
-from lingon.serving.status import to_status
+from lingon.serving.rpc.calls import abort, request_id_of
+from lingon.status import to_status
 
 Check = Callable[[Iterable[tuple[str, str | bytes]]], object]
 """Raises RequestError."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
+import importlib.util
 from typing import NamedTuple
 
 from lingon.bundle import Bundle
 from lingon.errors import DeviceError
-from lingon.serving.runtime import cuda
-from lingon.serving.runtime.onnx_runner import CPU, CUDA
 
+CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
 PREFERRED = {CPU: ("int8", "fp32"), CUDA: ("fp16",)}
 
 
@@ -27,7 +28,7 @@ def choose(bundle: Bundle, device: str = "auto", precision: str | None = None) -
     """
     if device not in ("auto", "cpu", "cuda"):
         raise DeviceError(f"device must be auto, cpu or cuda, got {device!r}")
-    missing = _why_not_cuda(bundle)
+    missing = _cuda_missing_for(bundle)
     if device == "cuda" and missing:
         raise DeviceError(f"device cuda: {missing}")
     provider = CUDA if device == "cuda" or (device == "auto" and not missing and precision in (None, "fp16")) else CPU
@@ -42,8 +43,40 @@ def choose(bundle: Bundle, device: str = "auto", precision: str | None = None) -
     return Choice(provider, precision)
 
 
-def _why_not_cuda(bundle: Bundle) -> str | None:
-    if missing := cuda.why_not():
+def onnxruntime_version() -> str:
+    """The version of the onnxruntime that is installed."""
+    import onnxruntime
+
+    return str(onnxruntime.__version__)
+
+
+def available_providers() -> list[str]:
+    """The providers of the onnxruntime that is installed; none without one."""
+    if importlib.util.find_spec("onnxruntime") is None:
+        return []
+    import onnxruntime
+
+    return list(onnxruntime.get_available_providers())
+
+
+def cuda_missing() -> str | None:
+    """What CUDA lacks here and what to do, in one line; None where it is usable."""
+    if not available_providers():
+        return "onnxruntime is not installed; pip install 'lingon[gpu]'"
+    if CUDA not in available_providers():
+        return "this onnxruntime is the CPU build; install 'lingon[gpu]' in place of 'lingon[serve]'"
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return "there is no NVIDIA driver (libcuda.so.1 is not found)"
+    count = ctypes.c_int(0)
+    if driver.cuInit(0) != 0 or driver.cuDeviceGetCount(ctypes.byref(count)) != 0 or count.value == 0:
+        return "the NVIDIA driver finds no card"
+    return None
+
+
+def _cuda_missing_for(bundle: Bundle) -> str | None:
+    if missing := cuda_missing():
         return missing
     if not any(entry.provider == CUDA for entry in bundle.manifest.precisions.values()):
         return f"{bundle.label} has no precision for it; export one with --precision fp32,fp16"

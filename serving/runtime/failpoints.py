@@ -22,8 +22,7 @@ import numpy as np
 
 from lingon.bundle import Limits
 from lingon.errors import LingonError, SettingsError
-from lingon.serving.decoding.job import Scored
-from lingon.serving.runtime.runner import Buffers, Encoded, Runner, Step
+from lingon.serving.runtime.runner import Buffers, Encoded, Runner, Scored, Step
 from lingon.serving.runtime.shortlist import Shortlist
 
 ACTIONS = {

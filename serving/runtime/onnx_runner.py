@@ -7,7 +7,6 @@ Gemm whose rows are independent, self-attention reads each row's own length, and
 from __future__ import annotations
 
 import functools
-import os
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,32 +14,14 @@ import onnxruntime as ort
 
 from lingon import bundle as names
 from lingon.bundle import Bundle, Limits, Manifest
-from lingon.errors import BundleError, DeviceError
-from lingon.serving.decoding.job import Scored
-from lingon.serving.runtime import cuda
+from lingon.serving.runtime.device import CPU
 from lingon.serving.runtime.onnx_shortlist import ShortlistBuffers, ShortlistGraphs
 from lingon.serving.runtime.onnx_state import OnnxBuffers
-from lingon.serving.runtime.runner import Encoded
-from lingon.serving.runtime.sessions import Company, Shared
+from lingon.serving.runtime.runner import Encoded, Scored
+from lingon.serving.runtime.sessions import Company, Shared, _session
 from lingon.serving.runtime.shortlist import Shortlist
 from lingon.serving.system.threads import gently
 from lingon.text import BOS, EOS, PAD
-
-CPU, CUDA = "CPUExecutionProvider", cuda.PROVIDER
-
-NOWHERE = "/dev/null"
-"""Where a graph finds the weights that it was not given: a folder that cannot be, not the one the server runs in."""
-
-
-class NotLoaded(BundleError):
-    """A graph that the runtime does not take.
-
-    ours: what we say of it, without the runtime's own words, which are for whoever has the bundle in front of him
-    """
-
-    def __init__(self, ours: str, cause: str) -> None:
-        super().__init__(f"{ours} ({cause})")
-        self.ours = ours
 
 
 def load_runner(
@@ -134,55 +115,6 @@ class OnnxRunner:
             Scored(log_probs[row, :target].copy(), mean[row, :target, :source].copy())
             for row, (source, target) in enumerate(sizes)
         ]
-
-
-def _session(
-    graph: bytes, weights: dict[str, bytes], provider: str, threads: int, origin: os.PathLike[str]
-) -> ort.InferenceSession:
-    if provider == CUDA:
-        ort.preload_dlls()  # CUDA and cuDNN as pip installs them
-    options = ort.SessionOptions()
-    options.intra_op_num_threads = threads
-    options.log_severity_level = 3
-    options.enable_mem_pattern = False  # shapes change with every batch
-    if provider == CPU:
-        _share_arena()
-        options.add_session_config_entry("session.use_env_allocators", "1")
-        options.add_session_config_entry("session.use_device_allocator_for_initializers", "1")  # weights go with theirs
-    # The encoder's threads must not spin on the cores that the decoder's need.
-    options.add_session_config_entry("session.force_spinning_stop", "1")
-    options.add_session_config_entry("session.model_external_initializers_file_folder_path", NOWHERE)
-    files = list(weights), list(weights.values()), [len(content) for content in weights.values()]
-    options.add_external_initializers_from_files_in_memory(*files)
-    try:
-        session = ort.InferenceSession(
-            graph, options, providers=[provider], disabled_optimizers=["SkipLayerNormFusion"]
-        )
-    except Exception as error:
-        raise NotLoaded(f"{origin}: onnxruntime does not load it", str(error).splitlines()[0]) from None
-    session.disable_fallback()
-    if provider not in session.get_providers():
-        raise DeviceError(f"{origin}: {provider} was asked for and is not there; see `lingon doctor`")
-    return session
-
-
-@functools.cache
-def _share_arena() -> None:
-    """Have all sessions compute in one arena, which grows by what is asked for.
-
-    With one of its own for each, that grows by powers of two, a server whose model is swapped under load had 170 to
-    250 MB by chance; with this one 170 to 215. Without any, a base model with a shortlist was a fifth slower.
-    """
-    info = ort.OrtMemoryInfo("Cpu", ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, ort.OrtMemType.DEFAULT)
-    same_as_requested, default = 1, -1
-    arena = {
-        "max_mem": 0,
-        "arena_extend_strategy": same_as_requested,
-        "initial_chunk_size_bytes": default,
-        "max_dead_bytes_per_chunk": default,
-        "initial_growth_chunk_size_bytes": default,
-    }
-    ort.create_and_register_allocator(info, ort.OrtArenaCfg(arena))
 
 
 def _shortlist(bundle: Bundle) -> Shortlist:

@@ -11,8 +11,9 @@ from typing import Protocol
 import numpy as np
 
 from lingon.bundle import Limits
-from lingon.serving.decoding.job import Scored
 from lingon.serving.runtime.shortlist import Shortlist
+
+NARROWEST = 32  # source tokens; a multiple of 4 keeps sums independent of padding, see serving/runtime/onnx_runner.py
 
 Encoded = dict[str, np.ndarray]
 """What the encoder says of a batch: memory and first recurrent states by name, (batch, ...) each."""
@@ -90,3 +91,27 @@ class Runner(Protocol):
         self, source_ids: np.ndarray, source_lengths: np.ndarray, target_ids: np.ndarray, target_lengths: np.ndarray
     ) -> list[Scored]:
         """Run the scorer; target_ids: (batch, target_length) without special tokens, padded, of target_lengths."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """What the model thinks of a given translation.
+
+    log_probs: (target_length), of each target token and of the end token
+    attention: (target_length, source_length), each row how much its token looked at each source token; the end
+        tokens' row and column are the last
+    """
+
+    log_probs: np.ndarray
+    attention: np.ndarray
+
+
+def width_for(source_length: int) -> int:
+    """The memory bucket of a source: 32, 64, 128, ... tokens.
+
+    A bucket of 16 would split a batch of everyday sentences in two, whose steps cost more than the wider memory.
+    """
+    width = NARROWEST
+    while width < source_length:
+        width *= 2
+    return width

@@ -17,10 +17,10 @@ import onnxruntime as ort
 from lingon import bundle as names
 from lingon.bundle import MANIFEST, Bundle, Manifest
 from lingon.errors import BundleError
-from lingon.serving.engine.queue import width_for
-from lingon.serving.runtime.onnx_runner import NotLoaded, OnnxRunner
+from lingon.serving.runtime.onnx_runner import OnnxRunner
 from lingon.serving.runtime.onnx_shortlist import ShortlistGraphs
-from lingon.serving.runtime.runner import Encoded
+from lingon.serving.runtime.runner import Encoded, width_for
+from lingon.serving.runtime.sessions import NotLoaded
 from lingon.text import Tokenizer
 
 Shape = list[int | str] | None

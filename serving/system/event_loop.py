@@ -6,6 +6,8 @@ import asyncio
 import time
 from collections.abc import Callable
 
+BREATH = 0.005  # seconds that planning keeps the event loop from others
+
 BEAT = 0.05  # seconds between two measurements
 
 
@@ -25,3 +27,16 @@ class Pulse:
     def silent(self) -> float:
         """Seconds since the loop was last seen running."""
         return time.monotonic() - self._last
+
+
+class Breath:
+    """Lets the event loop serve others while much is planned."""
+
+    def __init__(self) -> None:
+        self._since = time.monotonic()
+
+    async def take(self) -> None:
+        """Pause if the last pause was long ago."""
+        if time.monotonic() - self._since > BREATH:
+            await asyncio.sleep(0)
+            self._since = time.monotonic()

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import logging
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from lingon.errors import Cancelled, QueueFull, RequestError
-from lingon.serving.decoding.job import DecodeJob, Hypothesis, Job, Options, Scored, ScoreJob
+from lingon.errors import Cancelled, ModelUnloaded, QueueFull, RequestError
+from lingon.serving.decoding.job import DecodeJob, Hypothesis, Job, Options, ScoreJob
 from lingon.serving.engine.engine import Engine
-from lingon.serving.models.inflight import left_behind
-from lingon.serving.translation.bridge import Bridge
+from lingon.serving.observability.logs import fault
+from lingon.serving.runtime.runner import Scored
 
 Answer = TypeVar("Answer")
 _calls = itertools.count(1)
+logger = logging.getLogger(__name__)
 PATIENCE = 0.02  # seconds between two tries to find room for what belongs to an admitted text
 
 
@@ -31,7 +34,7 @@ class Asked(Generic[Answer]):
         """The outcome; raises the error that the job ended with."""
         outcome = await self.outcome
         if isinstance(outcome, Cancelled):  # not by us: whoever cancels a request does not read its answers
-            raise left_behind()
+            raise ModelUnloaded
         if isinstance(outcome, RequestError):
             raise outcome
         return outcome
@@ -123,3 +126,31 @@ class Flight:
                 future.set_result(value)
 
         return future, lambda value: bridge.post(settle, value)
+
+
+class Bridge:
+    """Calls handlers on the loop with values posted from other threads, in the order they were posted.
+
+    Waking the loop costs a system call; at hundreds of tokens a millisecond one for each would be most of the work.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._posted: deque[tuple[Callable[[Any], None], Any]] = deque()
+        self._woken = False
+
+    def post(self, handler: Callable[[Any], None], value: Any) -> None:
+        """Have handler(value) called on the loop; from any thread. After the loop has closed nobody listens."""
+        self._posted.append((handler, value))
+        if not self._woken and not self._loop.is_closed():
+            self._woken = True
+            self._loop.call_soon_threadsafe(self._deliver)
+
+    def _deliver(self) -> None:
+        self._woken = False  # before looking: what is posted from here on wakes the loop again
+        while self._posted:
+            handler, value = self._posted.popleft()
+            try:
+                handler(value)
+            except Exception as error:
+                fault(logger, "what an engine posted failed", error)

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from lingon.errors import RequestError
-from lingon.serving.decoding.job import Hypothesis, Scored
-from lingon.serving.status import to_status
+from lingon.serving.decoding.job import Hypothesis
+from lingon.serving.runtime.runner import Scored
 from lingon.serving.translation.detokenizer import join
 from lingon.serving.translation.input_processor import PairPlan, TextPlan
 from lingon.serving.translation.options import Chosen
+from lingon.status import to_status
 from lingon.text import EOS, UNK, Tokenizer
 from lingon.translation.v1 import translation_pb2 as pb
 

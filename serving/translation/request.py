@@ -8,8 +8,9 @@ from functools import partial
 
 from lingon.bundle import Limits
 from lingon.errors import EngineFault
-from lingon.serving.decoding.job import Hypothesis, Job, Scored
+from lingon.serving.decoding.job import Hypothesis, Job
 from lingon.serving.observability.tracing import current
+from lingon.serving.runtime.runner import Scored
 from lingon.serving.translation.detokenizer import JoinedGrowth
 from lingon.serving.translation.engine_client import Asked, Flight
 from lingon.serving.translation.input_processor import TextPlan, max_output
@@ -96,7 +97,7 @@ class TextRun:
             for part, hypotheses in zip(self._plan.parts, found, strict=True)
         ]
         flat = [one for part in asked for one in part]
-        with current().following((self.index, one) for one in flat):
+        with current().trace_jobs((self.index, one.job, one.outcome) for one in flat):
             await flight.submit_patiently(flat)
         return [
             [PartFound(one.hypothesis, one.text, await ask.answer()) for one, ask in zip(ones, asks, strict=True)]
@@ -122,7 +123,7 @@ class Crowd:
 
     def submit(self) -> None:
         """Hand all to the engine or none."""
-        with current().following((run.index, one) for run in self._runs for one in run.asked):
+        with current().trace_jobs((run.index, one.job, one.outcome) for run in self._runs for one in run.asked):
             self._flight.submit(self._asked)
         for run in self._runs:
             task = asyncio.create_task(run.result(self._flight))

@@ -5,18 +5,17 @@ Runs on an event loop; the engine's thread answers through a Bridge.
 
 from __future__ import annotations
 
-import asyncio
-import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 
 from lingon.bundle import Bundle
 from lingon.errors import EngineFault, InvalidRequest, RequestError
-from lingon.serving.decoding.job import Job, Scored
+from lingon.serving.decoding.job import Job
 from lingon.serving.engine.engine import Engine
-from lingon.serving.engine.queue import EngineLimits
+from lingon.serving.engine.policy import EngineLimits
 from lingon.serving.observability.tracing import current
-from lingon.serving.status import to_status
+from lingon.serving.runtime.runner import Scored
+from lingon.serving.system.event_loop import Breath
 from lingon.serving.translation.engine_client import Asked, Flight
 from lingon.serving.translation.input_processor import (
     PairPlan,
@@ -32,14 +31,13 @@ from lingon.serving.translation.input_processor import (
 from lingon.serving.translation.options import Chosen, check_alignment, choose
 from lingon.serving.translation.output_processor import refused, scored
 from lingon.serving.translation.request import Crowd, TextRun
+from lingon.status import to_status
 from lingon.text import Tokenizer, normalise
 from lingon.translation.v1 import translation_pb2 as pb
 
 Request = pb.TranslateRequest | pb.TranslateStreamRequest
 Event = tuple[int, str | pb.TextResult]
 """Of the text at this place: more of its translation, or its result."""
-
-BREATH = 0.005  # seconds that planning keeps the event loop from others
 
 
 class Translator:
@@ -174,7 +172,9 @@ class Translator:
         asked = [run[1] for run in runs if isinstance(run, tuple)]
         self._check_room("pairs", [one.job for one in asked])
         try:
-            with current().following((at, run[1]) for at, run in enumerate(runs) if isinstance(run, tuple)):
+            with current().trace_jobs(
+                (at, run[1].job, run[1].outcome) for at, run in enumerate(runs) if isinstance(run, tuple)
+            ):
                 flight.submit(asked)
             results = [await self._scored(run, aligned=request.return_alignment) for run in runs]
         finally:
@@ -253,16 +253,3 @@ class Translator:
             if needed > most:
                 message = f"{field} come to {needed} {name}; a request may have {most} at most; send it in several"
                 raise InvalidRequest(field, message)
-
-
-class Breath:
-    """Lets the event loop serve others while much is planned."""
-
-    def __init__(self) -> None:
-        self._since = time.monotonic()
-
-    async def take(self) -> None:
-        """Pause if the last pause was long ago."""
-        if time.monotonic() - self._since > BREATH:
-            await asyncio.sleep(0)
-            self._since = time.monotonic()

@@ -21,7 +21,7 @@ from lingon.export.decode import decode_all
 from lingon.lines import read_parallel
 from lingon.serving.decoding.job import Options
 from lingon.serving.engine.engine import Engine
-from lingon.serving.engine.queue import EngineLimits
+from lingon.serving.engine.policy import EngineLimits
 from lingon.serving.runtime.onnx_runner import OnnxRunner, load_runner
 from lingon.text import EOS
 from lingon.training.config import TokenizerSettings

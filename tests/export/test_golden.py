@@ -24,10 +24,11 @@ from lingon.export.golden import MARGIN, SENTENCES, golden_sentences
 from lingon.export.pipeline import export_checkpoint
 from lingon.export.proof import NOT_ON_CUDA
 from lingon.export.settings import ExportSettings, Texts
-from lingon.serving.engine.queue import EngineLimits
+from lingon.serving.engine.policy import EngineLimits
 from lingon.serving.in_process import LocalTranslator
 from lingon.serving.models.loading import load_translator
-from lingon.serving.runtime.onnx_runner import CPU, load_runner
+from lingon.serving.runtime.device import CPU
+from lingon.serving.runtime.onnx_runner import load_runner
 from lingon.serving.server import Server
 from lingon.serving.settings import Settings
 from lingon.training.checkpoint import Checkpoint

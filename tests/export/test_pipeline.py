@@ -21,7 +21,8 @@ from lingon.export.proof import NOT_ON_CUDA
 from lingon.export.quality import check_quality
 from lingon.export.settings import ExportSettings, Texts
 from lingon.export.shortlist import ShortlistSettings
-from lingon.serving.runtime.onnx_runner import CPU, CUDA, OnnxRunner, load_runner
+from lingon.serving.runtime.device import CPU, CUDA
+from lingon.serving.runtime.onnx_runner import OnnxRunner, load_runner
 from lingon.training.checkpoint import Checkpoint
 from lingon.training.corpus import Pair
 from lingon.training.search import SearchSettings, translate

@@ -85,7 +85,7 @@ async def test_who_is_dismissed_while_nothing_is_on_its_way_may_try_again():
             await server.until(lambda: visitors.inside == 2)
             await asyncio.sleep(0.1)  # the beginning of the stream is out
             visitors.dismiss()
-            ended = ("UNAVAILABLE", "the model went out of service before this was done; try again")
+            ended = ("UNAVAILABLE", "the model was unloaded before the request was done; try again")
             assert await asyncio.gather(*inside) == [ended, ended]
         finally:
             server.runner.gate.set()

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 import torch
 
-from lingon.serving.decoding.job import Options, Sampling, Scored, ScoreJob
+from lingon.serving.decoding.job import Options, Sampling, ScoreJob
 from lingon.serving.engine.worker import SPARE_LANES
-from lingon.serving.runtime.runner import Runner
+from lingon.serving.runtime.runner import Runner, Scored
 from lingon.text import EOS
 from lingon.training.search import SearchSettings, translate
 from tests.support.echo_engine import EchoRunner

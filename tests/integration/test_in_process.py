@@ -22,7 +22,7 @@ import sentencepiece
 from google.rpc import code_pb2
 
 from lingon.bundle import write_bundle
-from lingon.errors import BundleError, DeviceError, Expired, InvalidRequest
+from lingon.errors import BundleError, DeviceError, Expired, InvalidRequest, UnknownModel
 from lingon.export.graph import WeightFiles
 from lingon.export.precisions import build, weight_files
 from lingon.serving.doctor import lacking
@@ -30,7 +30,6 @@ from lingon.serving.in_process import LocalTranslator, translate_lines
 from lingon.serving.models.catalog import Catalog
 from lingon.serving.server import _ready_line
 from lingon.serving.settings import Settings
-from lingon.serving.status import NotServed
 from lingon.text import BOS, EOS, PAD, UNK
 from lingon.translation.v1 import translation_pb2 as pb
 from lingon.translation.v1 import translation_pb2_grpc as pb_grpc
@@ -126,9 +125,9 @@ def test_a_bundle_here_is_asked_as_a_server_is(models: Path):
         assert local.translate(pb.TranslateRequest(texts=[LINES[0]], model="random/1", **languages), 60.0) == known
         pairs = [pb.ScorePair(source=LINES[0], target=LINES[2])]
         for other in ({"target_language_code": "fi"}, {"source_language_code": "fi"}, {"model": "none"}):
-            with pytest.raises(NotServed, match="random/1"):
+            with pytest.raises(UnknownModel, match="random/1"):
                 local.translate(pb.TranslateRequest(texts=[LINES[0]], **other))
-            with pytest.raises(NotServed, match="random/1"):
+            with pytest.raises(UnknownModel, match="random/1"):
                 local.score(pb.ScoreRequest(pairs=pairs, **other))
         with pytest.raises(Expired):
             local.translate(pb.TranslateRequest(texts=[LINES[0]] * 256), 0.001)

@@ -19,7 +19,7 @@ from lingon.export.graph import WeightFiles
 from lingon.export.precisions import build, weight_files
 from lingon.serving.decoding.job import DecodeJob, Hypothesis, Options
 from lingon.serving.engine.engine import Engine
-from lingon.serving.engine.queue import EngineLimits
+from lingon.serving.engine.policy import EngineLimits
 from lingon.serving.runtime.onnx_runner import OnnxRunner, load_runner
 from lingon.serving.runtime.shortlist import Shortlist
 from lingon.text import BOS, EOS, UNK

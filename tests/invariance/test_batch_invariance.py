@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from lingon.serving.decoding.job import Hypothesis, Scored, ScoreJob
+from lingon.serving.decoding.job import Hypothesis, ScoreJob
+from lingon.serving.runtime.runner import Scored
 from tests.support import shipped_model as shipped
 
 precisions = pytest.mark.parametrize("precision", shipped.PRECISIONS)

@@ -14,7 +14,6 @@ from google.rpc import code_pb2
 from lingon import errors
 from lingon.client.results import TextResult
 from lingon.errors import InvalidRequest, LingonError, RequestError, ServerError
-from lingon.serving.status import NotServed
 
 TABLE = {
     "InvalidRequest": "INVALID_ARGUMENT",
@@ -30,6 +29,7 @@ TABLE = {
     "QuotaExceeded": "RESOURCE_EXHAUSTED",
     "WontFinish": "DEADLINE_EXCEEDED",
     "EngineLost": "UNAVAILABLE",
+    "ModelUnloaded": "UNAVAILABLE",
     "Unauthenticated": "UNAUTHENTICATED",
     "Forbidden": "PERMISSION_DENIED",
     "ChangeRefused": "FAILED_PRECONDITION",
@@ -95,7 +95,7 @@ def test_a_server_error_has_the_name_of_its_code(code: int, name: str) -> None:
     assert (error.status, error.reason, error.violations, error.retry_after) == (name, "", (), None)
 
 
-@pytest.mark.parametrize("kind", [LingonError, *tree(LingonError), NotServed], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", [LingonError, *tree(LingonError)], ids=lambda kind: kind.__name__)
 def test_an_error_survives_pickling_and_copying(kind: type[LingonError]) -> None:
     own = inspect.isfunction(kind.__init__)
     known = {name: MORE[name] for name in inspect.signature(kind.__init__).parameters if own and name in MORE}

@@ -19,12 +19,11 @@ import sentencepiece
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from lingon.bundle import Alignment, Bundle, Defaults, Limits, Manifest, Precision, write_bundle
-from lingon.serving.decoding.job import Scored
 from lingon.serving.engine.engine import Engine
 from lingon.serving.engine.observer import Observer
-from lingon.serving.engine.queue import EngineLimits
+from lingon.serving.engine.policy import EngineLimits
 from lingon.serving.engine.scheduler import Dispatcher
-from lingon.serving.runtime.runner import Encoded, Step
+from lingon.serving.runtime.runner import Encoded, Scored, Step
 from lingon.serving.runtime.shortlist import Shortlist
 from lingon.serving.server import Server
 from lingon.serving.settings import Settings

@@ -11,7 +11,7 @@ from typing import Any
 from lingon.serving.decoding.job import DecodeJob, Options
 from lingon.serving.engine.engine import Engine
 from lingon.serving.engine.observer import Silent
-from lingon.serving.engine.queue import EngineLimits
+from lingon.serving.engine.policy import EngineLimits
 from lingon.serving.runtime.runner import Runner
 
 

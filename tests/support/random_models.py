@@ -14,7 +14,8 @@ from lingon.bundle import Alignment, Defaults, Limits, Manifest, Precision, writ
 from lingon.export.graph import WeightFiles
 from lingon.export.precisions import build, weight_files
 from lingon.export.transformer import states
-from lingon.serving.runtime.onnx_runner import CPU, OnnxRunner, load_runner
+from lingon.serving.runtime.device import CPU
+from lingon.serving.runtime.onnx_runner import OnnxRunner, load_runner
 from lingon.text import EOS, UNK
 from lingon.training.config import ModelSettings
 from lingon.training.model import Transformer

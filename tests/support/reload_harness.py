@@ -19,7 +19,7 @@ from lingon.bundle import GOLDEN, Bundle, write_bundle
 from lingon.bundle.golden import Golden
 from lingon.serving.engine.engine import Engine
 from lingon.serving.engine.observer import Observer
-from lingon.serving.engine.queue import EngineLimits
+from lingon.serving.engine.policy import EngineLimits
 from lingon.serving.models.golden import prove
 from lingon.serving.runtime.runner import Encoded
 from lingon.serving.translation.translator import Translator

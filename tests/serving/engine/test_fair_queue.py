@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from lingon.errors import QueueFull
 from lingon.serving.decoding.job import DecodeJob, Options
 from lingon.serving.engine.fair_queue import Turns
-from lingon.serving.engine.policy import WINDOW, Pace
-from lingon.serving.engine.queue import EngineLimits, Queue
+from lingon.serving.engine.policy import WINDOW, EngineLimits, Pace
+from lingon.serving.engine.queue import Queue
 
 
 def job(caller: str, call: int, length: int = 5) -> DecodeJob:

@@ -6,17 +6,9 @@ from hypothesis import strategies as st
 
 from lingon.errors import QueueFull, SettingsError
 from lingon.serving.decoding.job import DecodeJob, Options
-from lingon.serving.engine.queue import (
-    ROUND,
-    SMALL,
-    EngineLimits,
-    Queue,
-    encoder_batches,
-    fair_share,
-    joins,
-    rows_of,
-    width_for,
-)
+from lingon.serving.engine.policy import ROUND, SMALL, EngineLimits, encoder_batches, fair_share, joins, rows_of
+from lingon.serving.engine.queue import Queue
+from lingon.serving.runtime.runner import width_for
 
 
 def job(length: int = 3, beam_size: int = 1, deadline: float | None = None) -> DecodeJob:

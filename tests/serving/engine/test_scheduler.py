@@ -12,7 +12,7 @@ import pytest
 from lingon.errors import Cancelled, Draining, EngineLost, Expired, NotBegun, QueueFull, WontFinish
 from lingon.serving.decoding.job import DecodeJob, Job, Options, ScoreJob
 from lingon.serving.engine.observer import Silent
-from lingon.serving.engine.queue import ROUND, EngineLimits
+from lingon.serving.engine.policy import ROUND, EngineLimits
 from lingon.serving.engine.scheduler import Dispatcher, Orders
 
 calls = itertools.count()

@@ -304,7 +304,7 @@ async def test_a_request_that_does_not_end_is_cut_off_when_a_drain_would():
         inside = asyncio.create_task(refused(admin.server.call(TEXT)))
         await admin.server.until(lambda: admin.server.metric("lingon_running_sentences", model="en-de", version="1"))
         await admin.swap(admin.publish(2))
-        assert await inside == ("UNAVAILABLE", "the model went out of service before this was done; try again")
+        assert await inside == ("UNAVAILABLE", "the model was unloaded before the request was done; try again")
         assert await admin.version() == "2"
         admin.versions.runners[1].gate.set()
 

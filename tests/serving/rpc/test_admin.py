@@ -21,7 +21,8 @@ from lingon.cli.main import main
 from lingon.errors import Forbidden, LingonError, SettingsError
 from lingon.serving.models.reload import MOST_PATH
 from lingon.serving.rpc.admin import METHODS, SERVICE
-from lingon.serving.rpc.interceptors import REQUEST_ID, Shield
+from lingon.serving.rpc.calls import REQUEST_ID
+from lingon.serving.rpc.interceptors import Shield
 from lingon.serving.settings import load
 from tests.support.echo_engine import running
 from tests.support.key_files import keyfile

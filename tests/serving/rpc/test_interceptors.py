@@ -18,7 +18,7 @@ from lingon.errors import QuotaExceeded
 from lingon.serving.auth.api_keys import new_key
 from lingon.serving.observability.metrics import Metrics
 from lingon.serving.rpc.interceptors import Guard, Shield
-from lingon.serving.status import to_status
+from lingon.status import to_status
 from lingon.translation.v1 import translation_pb2 as pb
 from lingon.translation.v1 import translation_pb2_grpc as pb_grpc
 from tests.support.echo_engine import EchoRunner, running

@@ -12,7 +12,7 @@ import pytest
 from google.rpc import code_pb2
 
 from lingon.errors import NotBegun
-from lingon.serving.rpc.service import deadline_of
+from lingon.serving.rpc.calls import deadline_of
 from lingon.text import normalise
 from lingon.translation.v1 import translation_pb2 as pb
 from tests.support.echo_engine import LIMITS, EchoRunner, everything, running, tokenizer

@@ -10,7 +10,7 @@ from google.rpc import code_pb2
 
 from lingon.bundle import Alignment
 from lingon.errors import RequestError
-from lingon.serving.status import to_status
+from lingon.status import to_status
 from lingon.translation.v1 import translation_pb2 as pb
 from tests.support.echo_engine import EchoRunner, running
 from tests.support.statuses import CANARY, BrokenEngine, details, failure
@@ -204,7 +204,12 @@ def _family(kind: type[RequestError] = RequestError) -> list[type[RequestError]]
 
 @pytest.mark.parametrize("kind", _family(), ids=lambda kind: kind.__name__)
 def test_every_error_has_a_status_with_its_code_and_reason(kind: type[RequestError]):
-    arguments = {"InvalidRequest": ("field",), "EmptyText": ("field",), "TextTooLong": ("field",), "NotServed": ("x",)}
+    arguments = {
+        "InvalidRequest": ("field",),
+        "EmptyText": ("field",),
+        "TextTooLong": ("field",),
+        "UnknownModel": ("x",),
+    }
     status = to_status(kind(*arguments.get(kind.__name__, ()), "what is wrong"))
     assert (status.code, status.message) == (kind.code, "what is wrong")
     assert details(status)["ErrorInfo"].reason == kind.reason

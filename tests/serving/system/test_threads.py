@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lingon.serving.engine.queue import EngineLimits
+from lingon.serving.engine.policy import EngineLimits
 from lingon.serving.models.loading import load_translator
 from lingon.serving.system import threads as aside
 from lingon.serving.system.threads import NICE, gently

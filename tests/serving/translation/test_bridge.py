@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from lingon.serving.translation.bridge import Bridge
+from lingon.serving.translation.engine_client import Bridge
 
 
 async def test_a_handler_that_fails_keeps_nobody_elses_answer_back() -> None:

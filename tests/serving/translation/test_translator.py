@@ -13,12 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lingon.bundle import Defaults
-from lingon.errors import EmptyText, InvalidRequest, TextTooLong
+from lingon.errors import EmptyText, InvalidRequest, TextTooLong, UnknownModel
 from lingon.serving.engine.engine import Engine
-from lingon.serving.engine.queue import EngineLimits
+from lingon.serving.engine.policy import EngineLimits
 from lingon.serving.models.catalog import Catalog, Entry
 from lingon.serving.models.languages import canonical, distance
-from lingon.serving.status import NotServed
 from lingon.serving.translation.detokenizer import JoinedGrowth, TextGrowth, join
 from lingon.serving.translation.input_processor import blocks, parts_of
 from lingon.serving.translation.options import choose
@@ -204,7 +203,7 @@ def test_the_closest_language_wins():
     assert catalog.find("", "en", "de-AT") == "austrian"
     assert catalog.find("", "en-GB", "de-CH") == "plain"
     assert catalog.find("plain/1", "", "") == "plain"
-    with pytest.raises(NotServed, match="austrian/1"):
+    with pytest.raises(UnknownModel, match="austrian/1"):
         catalog.find("", "fr", "")
 
 
