@@ -18,7 +18,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from chaos.history import CANCELLED, DEADLINE_EXCEEDED, OK, Fate, History, TextFate
 from lingon.bench.serve.load import arrivals
-from lingon.serving.system.event_loop import Pulse
+from lingon.serving.system.event_loop import LagMonitor
 from lingon.translation.v1 import translation_pb2 as pb
 from lingon.translation.v1 import translation_pb2_grpc as pb_grpc
 
@@ -259,7 +259,7 @@ class no_collection:
 @asynccontextmanager
 async def lag_measured(into: list[float]) -> AsyncIterator[None]:
     """Write down, in seconds, how late this process's own event loop is, again and again."""
-    pulse = asyncio.create_task(Pulse().measure(into.append))
+    pulse = asyncio.create_task(LagMonitor().measure(into.append))
     try:
         yield
     finally:

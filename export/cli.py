@@ -32,7 +32,7 @@ def export(
         int, typer.Option(min=1, help="Of them, for the scores of lossy arithmetic, from the first.")
     ] = 2500,
     parity_sentences: Annotated[
-        int, typer.Option(min=1, help="Of them, to prove equal tokens on, from the first.")
+        int, typer.Option(min=1, help="Of them, to check_golden equal tokens on, from the first.")
     ] = 500,
     beam_size: Annotated[int, typer.Option(min=1, help="Default of the bundle, and of its gates.")] = 4,
     length_penalty: Annotated[float, typer.Option(min=0.0, help="Default of the bundle.")] = 1.0,
@@ -62,7 +62,7 @@ def export(
     readable = [pair for pair in pairs if len(loaded.tokenizer.encode_source(pair.source)) <= longest]
     if not readable:
         raise SettingsError(
-            f"{corpus.files()[0]}: no sentence to prove parity on: of {len(pairs):,} pairs none has at most "
+            f"{corpus.files()[0]}: no sentence to check_golden parity on: of {len(pairs):,} pairs none has at most "
             f"data.max_tokens = {longest} source tokens"
         )
     settings = ExportSettings(

@@ -18,7 +18,7 @@ from lingon.serving.runtime.onnx_runner import OnnxRunner
 from lingon.translation.v1 import translation_pb2 as pb
 
 SENTENCES = 20
-POOL = 200  # sentences that are looked at; of these the longer half, for the shortest prove little
+POOL = 200  # sentences that are looked at; of these the longer half, for the shortest check_golden little
 MARGIN = 1e-3  # of scores, between the best and the next: a thousand times what another processor moved
 
 

@@ -1,4 +1,4 @@
-"""From a checkpoint to a published bundle: build, prove, write. Nothing appears where the proof fails."""
+"""From a checkpoint to a published bundle: build, check_golden, write. Nothing appears where the proof fails."""
 
 from __future__ import annotations
 

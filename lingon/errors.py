@@ -26,7 +26,7 @@ LingonError                     one clear line for a person; exit code 1
     |-- Unauthenticated         UNAUTHENTICATED     no key, or none that is known
     |-- Forbidden               PERMISSION_DENIED   the key does not open this door
     |-- ChangeRefused           FAILED_PRECONDITION  a change to the models that the bundle or what is served forbids
-    |-- ChangeUnderWay          ABORTED             another change to the models is not done yet
+    |-- ChangeInProgress          ABORTED             another change to the models is not done yet
     `-- EngineFault             INTERNAL            decoding failed; the cause is in the server's log
 """
 
@@ -261,7 +261,7 @@ class ChangeRefused(RequestError):
     reason = "CHANGE_REFUSED"
 
 
-class ChangeUnderWay(RequestError):
+class ChangeInProgress(RequestError):
     """A change to what is served is not made because another one is not done yet."""
 
     code = code_pb2.ABORTED

@@ -21,25 +21,25 @@ from grpc_reflection.v1alpha import reflection
 from lingon.bundle import Bundle
 from lingon.serving.engine.engine import still_running
 from lingon.serving.models.catalog import Catalog, Entry
-from lingon.serving.models.inflight import Gate
+from lingon.serving.models.inflight import AdmissionGate
 from lingon.serving.models.loading import bundles, load_translator
-from lingon.serving.models.registry import LAST_WORDS, Fleet, Served
-from lingon.serving.models.reload import Changes
+from lingon.serving.models.registry import LAST_WORDS, ModelRegistry, ServedModel
+from lingon.serving.models.reload import ModelReloader
 from lingon.serving.models.supervisor import Supervisor
-from lingon.serving.observability.http import Endpoint
+from lingon.serving.observability.http import HttpEndpoint
 from lingon.serving.observability.logs import event, unexpected
 from lingon.serving.observability.metrics import Metrics
 from lingon.serving.observability.tracing import open_tracer
 from lingon.serving.rpc.admin import open_admin
 from lingon.serving.rpc.health import Health
-from lingon.serving.rpc.interceptors import Guard, Shield
-from lingon.serving.rpc.ports import Locks, allow_many_files, bind, grpc_server
+from lingon.serving.rpc.interceptors import CallInterceptor, ErrorInterceptor
+from lingon.serving.rpc.ports import PortSecurity, allow_many_files, bind, grpc_server
 from lingon.serving.rpc.service import TranslationService
 from lingon.serving.runtime.device import onnxruntime_version
 from lingon.serving.settings import Settings
-from lingon.serving.system.event_loop import Pulse
+from lingon.serving.system.event_loop import LagMonitor
 from lingon.serving.system.memory import keep_little
-from lingon.serving.system.threads import aside
+from lingon.serving.system.threads import run_in_thread
 from lingon.serving.translation.translator import Translator
 from lingon.translation.v1 import translation_pb2 as pb
 from lingon.translation.v1 import translation_pb2_grpc as pb_grpc
@@ -59,20 +59,20 @@ class Server:
         self, settings: Settings, announce: Callable[[str], None], load: Callable[..., Translator] = load_translator
     ) -> None:
         """announce: is told one line when the server is ready; load: makes a model of a bundle."""
-        self._settings, self._announce, self._locks = settings, announce, Locks(settings)
+        self._settings, self._announce, self._locks = settings, announce, PortSecurity(settings)
         self._tracer = open_tracer(traces=settings.traces)
         self.metrics = Metrics(onnxruntime_version())
         self.port = self.metrics_port = self.admin_port = 0  # real ones once it is bound
         self.bound = asyncio.Event()
         self.abandoned = False  # a thread still loads, computes or hangs, which cannot be interrupted
-        self._gate, self._stopping = Gate(), asyncio.Event()
-        self._fleet = Fleet(settings, self.metrics, load)
-        self._changes = Changes(self._fleet, self.metrics, settings.models, self._published)
+        self._gate, self._stopping = AdmissionGate(), asyncio.Event()
+        self._fleet = ModelRegistry(settings, self.metrics, load)
+        self._changes = ModelReloader(self._fleet, self.metrics, settings.models, self._published)
         self._supervisor = Supervisor(settings.hang_seconds, settings.max_restarts)
         most = min(settings.max_texts, settings.max_queue_texts)  # more would never find room in the queue
         self._service = TranslationService(self._gate, self.metrics, most, lambda: self._fleet.catalog)
         self._health = Health()
-        self._serving, self._pulse = False, Pulse()
+        self._serving, self._pulse = False, LagMonitor()
         self._names = ["", SERVICE]  # of which health tells the same
         self._admin: grpc.aio.Server | None = None
 
@@ -83,7 +83,7 @@ class Server:
         self._listen_to_signals(on=True)
         asyncio.get_running_loop().set_exception_handler(unexpected)
         pulse = asyncio.create_task(self._pulse.measure(self.metrics.loop_lag.observe))
-        with Endpoint(
+        with HttpEndpoint(
             settings.metrics_host, settings.metrics_port, self.metrics.registry, self._is_serving
         ) as endpoint:
             server = self._grpc_server()
@@ -95,7 +95,7 @@ class Server:
                     self._fleet,
                     self._changes,
                     self._gate,
-                    [Shield(self.metrics.rejected), *self._locks.interceptors(admin=True)],
+                    [ErrorInterceptor(self.metrics.rejected), *self._locks.interceptors(admin=True)],
                     self._locks.credentials(),
                 )
             self._tell()
@@ -129,7 +129,7 @@ class Server:
                 loop.remove_signal_handler(number)
 
     def _grpc_server(self) -> grpc.aio.Server:
-        server = grpc_server(self._settings, [Guard(self.metrics, self._tracer), *self._locks.interceptors()])
+        server = grpc_server(self._settings, [CallInterceptor(self.metrics, self._tracer), *self._locks.interceptors()])
         pb_grpc.add_TranslationServiceServicer_to_server(self._service, server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
         if self._settings.reflection:
@@ -138,7 +138,7 @@ class Server:
 
     async def _load(self, found: Sequence[Bundle]) -> bool:
         """Load all models; False if a signal came first."""
-        loading = aside(partial(self._fleet.load_all, found), "loading")
+        loading = run_in_thread(partial(self._fleet.load_all, found), "loading")
         self.abandoned = not await self._before_the_end(loading)
         if not self.abandoned:
             self._fleet.publish(loading.result())
@@ -179,7 +179,7 @@ class Server:
         await self._drain()
         return 0
 
-    async def _heal(self, sick: Sequence[Entry[Served]]) -> bool:
+    async def _heal(self, sick: Sequence[Entry[ServedModel]]) -> bool:
         """As the supervisor says of each; unless it is gone by then."""
         well = True
         for entry in sick:
@@ -242,7 +242,7 @@ def serve(settings: Settings, announce: Callable[[str], None]) -> int:
     return asyncio.run(live())
 
 
-def _ready_line(catalog: Catalog[Served], settings: Settings, port: int, metrics_port: int) -> str:
+def _ready_line(catalog: Catalog[ServedModel], settings: Settings, port: int, metrics_port: int) -> str:
     models = ", ".join(
         f"{entry.label} ({entry.model.translator.precision}, "
         f"{entry.model.translator.provider.removesuffix('ExecutionProvider')})"

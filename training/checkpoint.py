@@ -14,7 +14,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from lingon.bundle.schema import Misfit, declared
+from lingon.bundle.schema import SchemaError, declared
 from lingon.errors import BundleError, CheckpointError, SettingsError
 from lingon.files import published, sweep, write_json
 from lingon.text import Tokenizer
@@ -231,7 +231,7 @@ def _few(names: list[str]) -> str:
 def _read_progress(folder: Path) -> Progress:
     try:
         return declared(Progress, {"text": "", **_read_json(folder / STATE)})
-    except Misfit as error:
+    except SchemaError as error:
         raise CheckpointError(f"{folder / STATE}: {error}") from None
 
 

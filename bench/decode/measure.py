@@ -9,7 +9,7 @@ from typing import Any
 
 from lingon.bench.decode.cells import Wanted, cells_of, sentences_of, title
 from lingon.bench.decode.model_flops import shortlist_size, sizes_of
-from lingon.bench.decode.plan import Entrant, split
+from lingon.bench.decode.plan import EngineSetting, split
 from lingon.bench.decode.processes import Crew, Name
 from lingon.bench.decode.results import Row, row_of, with_ratios
 from lingon.bench.decode.resume import Scratch
@@ -31,7 +31,7 @@ class Bench:
     told: shows what goes on, and is replaced by the next; said: stays to be read
     """
 
-    entrants: Sequence[Entrant]
+    entrants: Sequence[EngineSetting]
     wanted: Wanted
     rounds: Rounds
     peaks: Peaks
@@ -53,7 +53,7 @@ class Bench:
             rows += self._measure_bundle(bundle, able, [work for work in works if work.bundle == folder])
         return rows
 
-    def _measure_bundle(self, bundle: Bundle, able: Sequence[Entrant], works: Sequence[Work]) -> list[Row]:
+    def _measure_bundle(self, bundle: Bundle, able: Sequence[EngineSetting], works: Sequence[Work]) -> list[Row]:
         sizes, rows = sizes_of(bundle), []
         with Crew(bundle, able, self.cache, self.told) as crew:
             for work in works:

@@ -32,7 +32,7 @@ WITH_SHORTLIST = (OURS, RIVAL)
 
 
 @dataclass(frozen=True, slots=True)
-class Entrant:
+class EngineSetting:
     """An engine in one setting: a process of its own."""
 
     engine: str
@@ -54,7 +54,7 @@ class Entrant:
         return alone and (not cell.shortlist or self.engine in WITH_SHORTLIST)
 
 
-def entrants(engines: Sequence[str], cores: int) -> list[Entrant]:
+def entrants(engines: Sequence[str], cores: int) -> list[EngineSetting]:
     """Every setting of these engines on a machine with so many cores; of all engines where none is named."""
     if unknown := [engine for engine in engines if engine not in MODULES]:
         raise SettingsError(f"--engine must be of {', '.join(MODULES)}, got {unknown[0]}")
@@ -70,12 +70,14 @@ def entrants(engines: Sequence[str], cores: int) -> list[Entrant]:
     ]
     table = {OURS: served, RIVAL: many}
     alone = [Setting(workers=1, threads=cores)]
-    return [Entrant(name, each) for name in MODULES if name in (engines or MODULES) for each in table.get(name, alone)]
+    return [
+        EngineSetting(name, each) for name in MODULES if name in (engines or MODULES) for each in table.get(name, alone)
+    ]
 
 
-def split(wanted: Iterable[Entrant], bundle: Bundle) -> tuple[list[Entrant], list[str]]:
+def split(wanted: Iterable[EngineSetting], bundle: Bundle) -> tuple[list[EngineSetting], list[str]]:
     """Who can run this bundle, and for everybody else a line that says why not."""
-    able: list[Entrant] = []
+    able: list[EngineSetting] = []
     lines: dict[str, None] = {}
     for entrant in wanted:
         reason = _why_not(entrant, bundle)
@@ -104,7 +106,7 @@ def module_of(engine: str) -> ModuleType:
     return importlib.import_module(MODULES[engine])
 
 
-def bytes_of(entrant: Entrant, folder: Path, bundle: Bundle) -> int:
+def bytes_of(entrant: EngineSetting, folder: Path, bundle: Bundle) -> int:
     """What its model files take on disk; of a bundle, what its precision reads."""
     files = [path for path in folder.rglob("*") if path.is_file()]
     if entrant.engine == OURS:
@@ -117,7 +119,7 @@ def bytes_of(entrant: Entrant, folder: Path, bundle: Bundle) -> int:
     return sum(path.stat().st_size for path in files)
 
 
-def _why_not(entrant: Entrant, bundle: Bundle) -> str | None:
+def _why_not(entrant: EngineSetting, bundle: Bundle) -> str | None:
     if entrant.engine == OURS and entrant.setting.precision not in bundle.manifest.precisions:
         return f"{bundle.folder} has no precision {entrant.setting.precision}"
     reason: str | None = module_of(entrant.engine).why_not()

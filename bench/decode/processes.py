@@ -9,14 +9,14 @@ from functools import partial
 from pathlib import Path
 from types import TracebackType
 
-from lingon.bench.decode.plan import OURS, STAGGERED, Entrant, bytes_of, folder_of
+from lingon.bench.decode.plan import OURS, STAGGERED, EngineSetting, bytes_of, folder_of
 from lingon.bench.decode.rounds import Measure, Tokens
 from lingon.bench.engines.base import Cell
 from lingon.bench.worker_process import Worker
 from lingon.bundle import Bundle
 from lingon.files import published
 
-Name = tuple[str, Entrant]
+Name = tuple[str, EngineSetting]
 """How an engine was used, and the entrant that was."""
 
 
@@ -38,10 +38,10 @@ class Crew:
     """
 
     bundle: Bundle
-    entrants: Sequence[Entrant]
+    entrants: Sequence[EngineSetting]
     cache: Path
     told: Callable[[str], None]
-    members: dict[Entrant, Member] = field(default_factory=dict)
+    members: dict[EngineSetting, Member] = field(default_factory=dict)
     _stack: ExitStack = field(default_factory=ExitStack)
 
     def __enter__(self) -> Crew:
@@ -71,7 +71,7 @@ class Crew:
                     found[STAGGERED, entrant] = partial(_measure, member, cell, count, True)
         return found
 
-    def _loaded(self, entrant: Entrant, stack: ExitStack) -> Member:
+    def _loaded(self, entrant: EngineSetting, stack: ExitStack) -> Member:
         folder = folder_of(entrant.engine, self.bundle, self.cache)
         if not folder.is_dir():
             self.told(f"writing the model files of {entrant.engine}")
@@ -83,7 +83,7 @@ class Crew:
         return Member(process, load_s, bytes_of(entrant, folder, self.bundle) / 2**20)
 
 
-def _worker(entrant: Entrant) -> Worker:
+def _worker(entrant: EngineSetting) -> Worker:
     return Worker("lingon.bench.decode.worker", entrant.engine, label=entrant.label)
 
 

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from lingon.bench.decode.plan import RIVAL, STAGGERED, Entrant
+from lingon.bench.decode.plan import RIVAL, STAGGERED, EngineSetting
 from lingon.bench.decode.ratios import fastest, ratio
 from lingon.bench.decode.rounds import Timed
 from lingon.bench.engines.base import Cell
@@ -15,7 +15,7 @@ Row = dict[str, Any]
 """One row of the JSON file, by the names that it has there."""
 
 
-def row_of(engine: str, entrant: Entrant, cell: Cell, timed: Timed) -> Row:
+def row_of(engine: str, entrant: EngineSetting, cell: Cell, timed: Timed) -> Row:
     """What follows from the times alone; engine: the entrant's, or the name of another way of using it."""
     median = statistics.median(timed.runs_ms)
     return {

@@ -28,12 +28,12 @@ from rich.table import Table
 from lingon.bundle import Bundle, open_bundle
 from lingon.serving.decoding.job import DecodeJob, Options
 from lingon.serving.engine.policy import EngineLimits
-from lingon.serving.engine.scheduler import Dispatcher
+from lingon.serving.engine.scheduler import Scheduler
 from lingon.serving.engine.worker import Worker
 from lingon.serving.observability.metrics import Metrics
 from lingon.serving.runtime.device import choose
 from lingon.serving.runtime.onnx_runner import OnnxRunner, load_runner
-from lingon.serving.runtime.sessions import Company, Shared
+from lingon.serving.runtime.sessions import ActiveThreads, SessionPair
 from lingon.text import Tokenizer, normalise
 
 PARTS = ("dispatcher", "onnxruntime", "buffers", "copies", "figures", "search")
@@ -86,7 +86,7 @@ class TimedRunner:
 
     def __init__(self, runner: OnnxRunner, clock: Clock) -> None:
         timed: Any = Timed(runner.decoder.alone, clock, run_with_iobinding="onnxruntime")
-        decoder = Shared(timed, timed, Company())
+        decoder = SessionPair(timed, timed, ActiveThreads())
         self._runner = OnnxRunner(runner.manifest, runner.encoder, decoder, runner.scorer)
         self._clock = clock
 
@@ -125,7 +125,7 @@ def profile(runner: OnnxRunner, bundle: Bundle, lines: list[str], rows: int, bea
     """Medians of the parts, in microseconds, over the quiet steps of batches of sentences of like length."""
     clock, limits = Clock(), EngineLimits(max_rows=rows)
     told = figures(clock, bundle)
-    dispatcher = Dispatcher(limits, 1, told)
+    dispatcher = Scheduler(limits, 1, told)
     timed: Any = TimedRunner(runner, clock)
     worker = Worker(0, timed, dispatcher, limits, told)
     ask, turn = clock.timed("dispatcher", dispatcher.next), clock.timed("search", worker.turn)

@@ -7,13 +7,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
 
-from lingon.bundle.schema import Few, Misfit, declared
+from lingon.bundle.schema import MaxLength, SchemaError, declared
 from lingon.errors import BundleError
 
 MOST = 64  # sentences, and precisions
 MOST_BYTES = 1 << 20
 
-Sentences = Annotated[tuple[str, ...], Few(MOST)]
+Sentences = Annotated[tuple[str, ...], MaxLength(MOST)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class Golden:
     """
 
     sentences: Sentences
-    translations: Annotated[dict[str, Sentences], Few(MOST)]
+    translations: Annotated[dict[str, Sentences], MaxLength(MOST)]
 
     def to_bytes(self) -> bytes:
         """The file."""
@@ -38,7 +38,7 @@ class Golden:
             raise BundleError(f"{origin}: has {len(content):,} bytes, at most {MOST_BYTES:,} are read")
         try:
             found = declared(cls, json.loads(content))
-        except Misfit as error:
+        except SchemaError as error:
             raise BundleError(f"{origin}: {error}") from None
         except (ValueError, RecursionError):
             raise BundleError(f"{origin}: not JSON") from None

@@ -32,7 +32,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, Never
 
-from lingon.bundle.schema import Few, Like, Misfit, Within, declared
+from lingon.bundle.schema import MaxLength, Pattern, Range, SchemaError, declared
 from lingon.errors import BundleError
 from lingon.text import BOS, EOS, PAD, UNK
 
@@ -65,18 +65,18 @@ VARYING = {"memory": ([], ["source_length"]), "cache": (["capacity"],), "recurre
 MOST_ELEMENTS = 2**28  # of all states of one sentence, at the longest; a large model of today has a tenth of it
 
 _FILE = r"\w[\w.+ -]*"
-Word = Annotated[str, Like(r"\w[\w.+-]{0,127}", "a name of letters, digits and . + - _")]
-FileName = Annotated[str, Like(rf"(?=.{{1,128}}$){_FILE}", "the name of a file")]
-FilePath = Annotated[str, Like(rf"(?=.{{1,255}}$){_FILE}(/{_FILE})*", "a path within the bundle")]
-Line = Annotated[str, Like(r"[^\x00-\x1f\x7f]{0,500}", "one line of text")]
-Language = Annotated[str, Like(r"[A-Za-z]{2,8}([-_][A-Za-z0-9]{1,8}){0,8}", "a BCP-47 language tag")]
-Sha256 = Annotated[str, Like(r"[0-9a-f]{64}", "a SHA-256 in hexadecimal")]
-Size = Annotated[int, Within(1, 2**20)]
-Varying = Annotated[str, Like("source_length|capacity", "a size, source_length or capacity")]
-Tokens = Annotated[int, Within(1, 2**15)]
-Beams = Annotated[int, Within(1, 128)]
-Penalty = Annotated[float, Within(0, 10)]
-Place = Annotated[int, Within(0, 1023)]
+Word = Annotated[str, Pattern(r"\w[\w.+-]{0,127}", "a name of letters, digits and . + - _")]
+FileName = Annotated[str, Pattern(rf"(?=.{{1,128}}$){_FILE}", "the name of a file")]
+FilePath = Annotated[str, Pattern(rf"(?=.{{1,255}}$){_FILE}(/{_FILE})*", "a path within the bundle")]
+Line = Annotated[str, Pattern(r"[^\x00-\x1f\x7f]{0,500}", "one line of text")]
+Language = Annotated[str, Pattern(r"[A-Za-z]{2,8}([-_][A-Za-z0-9]{1,8}){0,8}", "a BCP-47 language tag")]
+Sha256 = Annotated[str, Pattern(r"[0-9a-f]{64}", "a SHA-256 in hexadecimal")]
+Size = Annotated[int, Range(1, 2**20)]
+Varying = Annotated[str, Pattern("source_length|capacity", "a size, source_length or capacity")]
+Tokens = Annotated[int, Range(1, 2**15)]
+Beams = Annotated[int, Range(1, 128)]
+Penalty = Annotated[float, Range(0, 10)]
+Place = Annotated[int, Range(0, 1023)]
 
 
 def past_name(state: str) -> str:
@@ -104,7 +104,7 @@ class State:
 
     name: Word
     kind: StateKind
-    shape: Annotated[tuple[Varying | Size, ...], Few(8)]
+    shape: Annotated[tuple[Varying | Size, ...], MaxLength(8)]
 
     def sized(self, **sizes: int) -> tuple[int, ...]:
         """The shape with its names replaced by sizes."""
@@ -122,8 +122,8 @@ class Limits:
 
     max_source_tokens: Tokens
     max_target_tokens: Tokens
-    output_factor: Annotated[float, Within(0, 100)]
-    output_extra: Annotated[int, Within(0, 2**15)]
+    output_factor: Annotated[float, Range(0, 100)]
+    output_extra: Annotated[int, Range(0, 2**15)]
     max_beam_size: Beams
 
     def max_output(self, source_tokens: int) -> int:
@@ -161,7 +161,7 @@ class Alignment:
     """Which rows of the cross-attention tell alignments: their mean over these heads of this layer."""
 
     layer: Place
-    heads: Annotated[tuple[Place, ...], Few(1024)]
+    heads: Annotated[tuple[Place, ...], MaxLength(1024)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +169,7 @@ class Manifest:
     """All that a bundle declares of itself."""
 
     name: Word
-    version: Annotated[int, Within(1, 2**31 - 1)]
+    version: Annotated[int, Range(1, 2**31 - 1)]
     created: Line
     source_language: Language
     target_language: Language
@@ -179,12 +179,12 @@ class Manifest:
     special_ids: dict[str, int]
     limits: Limits
     defaults: Defaults
-    candidates: Annotated[int, Within(1, 2048)]
-    states: Annotated[tuple[State, ...], Few(4096)]
+    candidates: Annotated[int, Range(1, 2048)]
+    states: Annotated[tuple[State, ...], MaxLength(4096)]
     precisions: dict[Word, Precision]
     alignment: Alignment
     shortlist: dict[str, Any] | None = None  # what its gate found; None where the bundle has no shortlist
-    checksums: Annotated[dict[FilePath, Sha256], Few(1000)] = field(default_factory=dict)
+    checksums: Annotated[dict[FilePath, Sha256], MaxLength(1000)] = field(default_factory=dict)
     format: int = FORMAT
 
     def states_of(self, kind: StateKind) -> tuple[State, ...]:
@@ -212,7 +212,7 @@ class Manifest:
             manifest = declared(cls, {**values, "format": found})
             intact = manifest.to_bytes() == content
             problem = next(manifest._contradictions(), None)
-        except Misfit as error:
+        except SchemaError as error:
             raise BundleError(f"{origin}: {error}") from None
         except (ValueError, RecursionError):
             raise BundleError(f"{origin}: not a manifest") from None

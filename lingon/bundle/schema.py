@@ -2,7 +2,7 @@
 
     @dataclass
     class Limits:
-        max_beam_size: Annotated[int, Within(1, 128)]
+        max_beam_size: Annotated[int, Range(1, 128)]
 
 The base install is light, so this is the little of a validation library that a bundle's manifest needs.
 """
@@ -21,7 +21,7 @@ Declared = TypeVar("Declared")
 SHOWN = 60  # characters of a value that an error repeats
 
 
-class Misfit(ValueError):
+class SchemaError(ValueError):
     """A value is not what was declared; its text names the field, the bound and the value."""
 
 
@@ -38,7 +38,7 @@ def demands(kind: Any, value: Any) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Within:
+class Range:
     """A number from least to most."""
 
     least: float
@@ -50,7 +50,7 @@ class Within:
 
 
 @dataclass(frozen=True, slots=True)
-class Like:
+class Pattern:
     """A text that matches a pattern as a whole.
 
     said: what such a text is, for people
@@ -65,7 +65,7 @@ class Like:
 
 
 @dataclass(frozen=True, slots=True)
-class Few:
+class MaxLength:
     """At most so many entries."""
 
     most: int
@@ -76,7 +76,7 @@ class Few:
 
 
 def declared(kind: type[Declared], value: object) -> Declared:
-    """The dataclass `kind` that a JSON value stands for. Raises Misfit."""
+    """The dataclass `kind` that a JSON value stands for. Raises SchemaError."""
     found: Declared = _parsed(kind, value, "")
     return found
 
@@ -115,10 +115,10 @@ def _dataclass(kind: Any, value: Any, at: str) -> Any:
     kinds, prefix = _kinds(kind), f"{at}." if at else ""
     for name in kinds:
         if name not in given:
-            raise Misfit(f"{prefix}{name} is missing")
+            raise SchemaError(f"{prefix}{name} is missing")
     for name in given:
         if name not in kinds:
-            raise Misfit(f"{prefix}{name[:SHOWN]} is not a field")
+            raise SchemaError(f"{prefix}{name[:SHOWN]} is not a field")
     return kind(**{name: _parsed(each, given[name], f"{prefix}{name}") for name, each in kinds.items()})
 
 
@@ -144,11 +144,11 @@ def _one_of(kinds: tuple[Any, ...], value: Any, at: str) -> Any:
     for kind in others:
         try:
             return _parsed(kind, value, at)
-        except Misfit:
+        except SchemaError:
             continue
     return _parsed(last, value, at)
 
 
 def _refuse(at: str, wanted: str, value: object) -> Any:
     shown = repr(value)
-    raise Misfit(f"{at or 'it'} must be {wanted}, got {shown if len(shown) <= SHOWN else shown[:SHOWN] + '...'}")
+    raise SchemaError(f"{at or 'it'} must be {wanted}, got {shown if len(shown) <= SHOWN else shown[:SHOWN] + '...'}")

@@ -29,7 +29,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from lingon.errors import SettingsError, Unauthenticated
 from lingon.serving.auth.quota import Quota
-from lingon.serving.auth.watched_files import Reread
+from lingon.serving.auth.watched_files import WatchedFiles
 
 WRITING = 2.0  # seconds that a file may be written for
 PAUSE = 0.2  # seconds between two looks at the file: so soon a key that is taken back opens nothing any more
@@ -39,7 +39,7 @@ _SCHEME = "sha256:"
 Positive = Annotated[int, Field(ge=1)]
 
 
-class Key(BaseModel):
+class ApiKey(BaseModel):
     """One key of the file."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -62,17 +62,17 @@ class Key(BaseModel):
         return now >= (end if end.tzinfo else end.replace(tzinfo=UTC)).timestamp()
 
 
-class Keyring:
+class ApiKeyFile:
     """The keys of a file, which is read again when it changes; on the event loop only."""
 
     def __init__(self, path: Path, clock: Callable[[], float] = time.time, pause: float = PAUSE) -> None:
         """Read the file; raises SettingsError. clock: tells seconds since 1970."""
         self._path, self._any = path, False  # whether it held keys when it was read last
-        self._file = Reread("API keys", [path], self._parse, pause=pause)
+        self._file = WatchedFiles("API keys", [path], self._parse, pause=pause)
         self._clock = clock
         self._quotas: dict[str, Quota] = {}
 
-    def _parse(self, raw: bytes) -> tuple[Key, ...]:
+    def _parse(self, raw: bytes) -> tuple[ApiKey, ...]:
         """The keys of the file. An editor empties it first: it is believed to be empty when it has been for a while."""
         keys = parse(raw, str(self._path))
         if self._any and not keys and self._fresh():
@@ -87,7 +87,7 @@ class Keyring:
         except OSError as error:
             raise SettingsError(f"{self._path}: {error.strerror}") from None
 
-    def find(self, presented: str) -> tuple[Key, Quota]:
+    def find(self, presented: str) -> tuple[ApiKey, Quota]:
         """A key that a caller has shown, and what is left of its quota; raises Unauthenticated."""
         self._file.look()
         digest, found = hash_of(presented).encode(), None
@@ -100,7 +100,7 @@ class Keyring:
             raise Unauthenticated(f"the API key {'is disabled' if found.disabled else 'has expired'}")
         return found, self._quota(found)
 
-    def _quota(self, key: Key) -> Quota:
+    def _quota(self, key: ApiKey) -> Quota:
         """The same as long as its limits are: a file that changes gives nobody a full quota again."""
         limits = (key.requests_per_minute, key.characters_per_minute)
         quota = self._quotas.get(key.name)
@@ -109,7 +109,7 @@ class Keyring:
         return quota
 
 
-def parse(raw: bytes, where: str) -> tuple[Key, ...]:
+def parse(raw: bytes, where: str) -> tuple[ApiKey, ...]:
     """The keys of a file; raises SettingsError, which never quotes what could be a key."""
     try:
         content = tomllib.loads(raw.decode("utf-8"))
@@ -123,7 +123,7 @@ def parse(raw: bytes, where: str) -> tuple[Key, ...]:
     keys = []
     for number, table in enumerate(tables, start=1):
         try:
-            keys.append(Key.model_validate(table))
+            keys.append(ApiKey.model_validate(table))
         except ValidationError as error:
             detail = error.errors(include_input=False)[0]
             field = ".".join(map(str, detail["loc"]))

@@ -14,7 +14,7 @@ from google.rpc import code_pb2
 from grpc_health.v1 import health
 
 from lingon.errors import Forbidden, NotBegun, RequestError, Unauthenticated
-from lingon.serving.auth.api_keys import Key, Keyring
+from lingon.serving.auth.api_keys import ApiKey, ApiKeyFile
 from lingon.serving.auth.quota import Quota
 from lingon.serving.settings import MOST_TEXTS
 from lingon.translation.v1 import translation_pb2 as pb
@@ -28,17 +28,17 @@ Context = grpc.aio.ServicerContext[Any, Any]
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 Metadata = Iterable[tuple[str, str | bytes]]
 
-_shown: ContextVar[tuple[Key, Quota] | None] = ContextVar("shown", default=None)
+_shown: ContextVar[tuple[ApiKey, Quota] | None] = ContextVar("shown", default=None)
 """The key of the call that is served in this task: gRPC lets no argument of ours through to a method."""
 
 
-class Access(grpc.aio.ServerInterceptor):
+class ApiKeyInterceptor(grpc.aio.ServerInterceptor):
     """Asks for a key before anything of a call is read, unknown methods included.
 
     It raises inside the handler that it gives: whoever guards the port makes the error a status.
     """
 
-    def __init__(self, keyring: Keyring, *, admin: bool = False) -> None:
+    def __init__(self, keyring: ApiKeyFile, *, admin: bool = False) -> None:
         """admin: only keys of that kind open this port."""
         self._keyring, self._admin = keyring, admin
 
@@ -57,7 +57,7 @@ class Access(grpc.aio.ServerInterceptor):
         _shown.set(shown)
         return await continuation(handler_call_details)
 
-    def check(self, metadata: Metadata) -> tuple[Key, Quota]:
+    def check(self, metadata: Metadata) -> tuple[ApiKey, Quota]:
         """The key that a call shows, and its quota; raises Unauthenticated or Forbidden."""
         shown = self._keyring.find(_presented(metadata))
         if self._admin and not shown[0].admin:

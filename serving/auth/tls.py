@@ -12,7 +12,7 @@ from typing import Any
 import grpc
 
 from lingon.pem import check_pair, check_roots
-from lingon.serving.auth.watched_files import Reread
+from lingon.serving.auth.watched_files import WatchedFiles
 from lingon.serving.settings import Settings
 
 
@@ -29,11 +29,11 @@ def server_credentials(settings: Settings) -> grpc.ServerCredentials | None:
     return grpc.dynamic_ssl_server_credentials(files.value, fetch, require_client_authentication=roots is not None)
 
 
-def _files(certificate: Path, key: Path, roots: Path | None) -> Reread[grpc.ServerCertificateConfiguration]:
+def _files(certificate: Path, key: Path, roots: Path | None) -> WatchedFiles[grpc.ServerCertificateConfiguration]:
     def parse(chain: bytes, secret: bytes, trusted: bytes | None = None) -> grpc.ServerCertificateConfiguration:
         check_pair(chain, secret, f"tls_certificate {certificate}", f"tls_key {key}")
         if trusted is not None:
             check_roots(trusted, f"tls_client_ca {roots}")
         return grpc.ssl_server_certificate_configuration([(secret, chain)], root_certificates=trusted)
 
-    return Reread("TLS files", [certificate, key, *([roots] if roots else [])], parse)
+    return WatchedFiles("TLS files", [certificate, key, *([roots] if roots else [])], parse)

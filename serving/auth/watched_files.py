@@ -16,7 +16,7 @@ logger = logging.getLogger(__name__)
 Content = TypeVar("Content")
 
 
-class Reread(Generic[Content]):
+class WatchedFiles(Generic[Content]):
     """What some files say; for any thread. A change of one of them that does not fit the others yet is waited out."""
 
     def __init__(

@@ -29,7 +29,7 @@ class Sentence(Protocol):
 Seated = TypeVar("Seated", bound=Sentence)
 
 
-class Lane(ABC, Generic[Seated]):
+class RunningBatch(ABC, Generic[Seated]):
     """The sentences of a running batch, in slots; free slots may stand between them until `compact`.
 
     next, positions: (slots, beam_size), what each row reads in the next step and how much it has read before

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from lingon.serving.decoding.batch import Ended, Lane, hypothesis, last_step
+from lingon.serving.decoding.batch import Ended, RunningBatch, hypothesis, last_step
 from lingon.serving.decoding.job import DecodeJob, Hypothesis
 from lingon.serving.decoding.search import Ranked, Survivors, assign_rows, rank, survive
 from lingon.serving.runtime.runner import Buffers
@@ -16,7 +16,7 @@ from lingon.text import BOS, EOS
 
 
 @dataclass(eq=False, slots=True)
-class Tree:
+class BeamSequence:
     """A sentence, and the hypotheses of it that have ended.
 
     last: the step, from 1, after which it is cut
@@ -48,7 +48,7 @@ class Tree:
         return self.bar >= best_live_total / float(generated**self.job.options.length_penalty)
 
 
-class BeamLane(Lane[Tree]):
+class BeamBatch(RunningBatch[BeamSequence]):
     """A batch of beam search; a past is copied only where a hypothesis goes on in more than one way.
 
     By slot and rank of beam: rows (the row within the slot that the hypothesis lives in), totals (log-probabilities).
@@ -77,12 +77,12 @@ class BeamLane(Lane[Tree]):
         ended = [self._fail(slot) for slot in _faulty(log_probs)]
         return ended + self._end()
 
-    def _begin(self, slot: int, job: DecodeJob) -> Tree:
+    def _begin(self, slot: int, job: DecodeJob) -> BeamSequence:
         self._next[slot] = BOS
         self._rows[slot] = self._ranks
         self._totals[slot] = -np.inf  # every beam has the same past as yet, so only one is live
         self._totals[slot, 0] = 0
-        return Tree(job, last_step(job, self._capacity))
+        return BeamSequence(job, last_step(job, self._capacity))
 
     def _by_slot(self) -> Sequence[np.ndarray]:
         return *super()._by_slot(), self._rows, self._totals, self._tokens, self._log_probs
@@ -148,7 +148,7 @@ class BeamLane(Lane[Tree]):
                 ended.append((tree.job, tree.best(tree.job.options.num_hypotheses)))
         return ended
 
-    def _cut(self, slot: int, tree: Tree) -> None:
+    def _cut(self, slot: int, tree: BeamSequence) -> None:
         """Keep the live hypotheses as they are."""
         steps = self._positions[slot, 0]
         for row, total in zip(self._rows[slot].tolist(), self._totals[slot].tolist(), strict=True):

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from lingon.serving.decoding.batch import Ended, Lane, hypothesis, last_step
+from lingon.serving.decoding.batch import Ended, RunningBatch, hypothesis, last_step
 from lingon.serving.decoding.job import DecodeJob
 from lingon.serving.decoding.search import draw, log_prob
 from lingon.serving.runtime.runner import Buffers
@@ -14,7 +14,7 @@ from lingon.text import BOS, EOS
 
 
 @dataclass(eq=False, slots=True)
-class Line:
+class GreedySequence:
     """A sentence and its only hypothesis.
 
     last: the step, from 1, after which it is cut
@@ -29,7 +29,7 @@ class Line:
     log_probs: list[float] = field(default_factory=list)
 
 
-class GreedyLane(Lane[Line]):
+class GreedyBatch(RunningBatch[GreedySequence]):
     """A batch in which every sentence has one hypothesis; a step never copies anything of the past.
 
     Tokens go through plain lists: after a step's graph the caches are cold, and some 20 calls of NumPy on 32 numbers
@@ -62,18 +62,18 @@ class GreedyLane(Lane[Line]):
         self._positions[:count] += 1
         return ended
 
-    def _begin(self, slot: int, job: DecodeJob) -> Line:
+    def _begin(self, slot: int, job: DecodeJob) -> GreedySequence:
         self._next[slot] = BOS
         samples = job.options.sampling is not None
         self._drawing += samples
-        return Line(job, last_step(job, self._capacity), plain=not (samples or job.prefix))
+        return GreedySequence(job, last_step(job, self._capacity), plain=not (samples or job.prefix))
 
     def _vacate(self, slot: int) -> DecodeJob:
         job = super()._vacate(slot)
         self._drawing -= job.options.sampling is not None
         return job
 
-    def _overruled(self, line: Line, slot: int, logits: np.ndarray | None) -> tuple[int, float]:
+    def _overruled(self, line: GreedySequence, slot: int, logits: np.ndarray | None) -> tuple[int, float]:
         """Where a prefix is not yet spent its token comes next; where a sentence samples, one is drawn."""
         prefix, sampling, step = line.job.prefix, line.job.options.sampling, len(line.tokens)
         if step < len(prefix):
@@ -84,7 +84,7 @@ class GreedyLane(Lane[Line]):
         token = draw(logits[slot], sampling, step)
         return token, log_prob(logits[slot], token)
 
-    def _told(self, slot: int, line: Line) -> list[Ended]:
+    def _told(self, slot: int, line: GreedySequence) -> list[Ended]:
         """Tell the last token to who listens, an end token excepted; the sentence, if it is over."""
         finished = line.tokens[-1] == EOS
         if not finished and line.job.on_tokens is not None:

@@ -10,9 +10,9 @@ import numpy as np
 
 from lingon.errors import Cancelled, EngineLost, RequestError
 from lingon.serving.decoding.job import Job
-from lingon.serving.engine.observer import Observer, Silent
+from lingon.serving.engine.observer import NullObserver, Observer
 from lingon.serving.engine.policy import EngineLimits
-from lingon.serving.engine.scheduler import Dispatcher
+from lingon.serving.engine.scheduler import Scheduler
 from lingon.serving.engine.worker import LOST, Worker
 from lingon.serving.runtime.runner import Runner, width_for
 from lingon.text import EOS
@@ -30,9 +30,9 @@ class Engine:
     def __init__(
         self, runner: Runner, limits: EngineLimits, observer: Observer | None = None, *, workers: int = 1
     ) -> None:
-        self._limits, self._observer = limits, observer or Silent()
+        self._limits, self._observer = limits, observer or NullObserver()
         self._runner = runner
-        self._dispatcher = Dispatcher(limits, workers, self._observer)
+        self._dispatcher = Scheduler(limits, workers, self._observer)
         self._crew = [Worker(number, runner, self._dispatcher, limits, self._observer) for number in range(workers)]
         self._threads = [
             threading.Thread(target=worker.run, name=f"{_NAME} {number}", daemon=True)
@@ -104,7 +104,7 @@ class Engine:
         """Answer everybody with EngineLost, whatever the workers still do; nobody is taken any more."""
         self._end_all(lambda: EngineLost(LOST))
 
-    def successor(self) -> Engine:
+    def restarted(self) -> Engine:
         """A new engine of the same model, warm and started."""
         engine = Engine(self._runner, self._limits, self._observer, workers=len(self._crew))
         engine.start()

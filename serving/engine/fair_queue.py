@@ -16,7 +16,7 @@ from typing import Generic, TypeVar
 Key = TypeVar("Key")
 
 
-class Turns(Generic[Key]):
+class FairQueue(Generic[Key]):
     """Those who wait, and their tags."""
 
     def __init__(self) -> None:

@@ -36,7 +36,7 @@ class Observer(Protocol):
         """This many sentences are in the batch now."""
 
 
-class Silent:
+class NullObserver:
     """Measures nothing."""
 
     def queue_changed(self, jobs: int, source_tokens: int) -> None: ...

@@ -19,7 +19,7 @@ NEWEST = 0.3  # weight of the newest measurement of the rate
 JOB = 0.05  # weight of the newest job in how long a job runs
 
 
-class Pace:
+class ThroughputEstimator:
     """Learns from what an engine does while it has enough to do; before that it predicts nothing."""
 
     def __init__(self) -> None:

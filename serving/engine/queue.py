@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from lingon.errors import QueueFull
 from lingon.serving.decoding.job import Job, ScoreJob
-from lingon.serving.engine.fair_queue import Turns
+from lingon.serving.engine.fair_queue import FairQueue
 from lingon.serving.engine.policy import EngineLimits, cost_of, rows_of
 
 
@@ -20,13 +20,13 @@ class _Call:
     begun: bool = False
 
 
-class _Line:
+class _CallerQueue:
     """What one caller has waiting: his calls take turns."""
 
     def __init__(self) -> None:
         self.calls: dict[int, _Call] = {}
         self.tokens = self.cost = 0
-        self._turns: Turns[int] = Turns()
+        self._turns: FairQueue[int] = FairQueue()
 
     def add(self, job: Job) -> None:
         """Let a job wait."""
@@ -78,8 +78,8 @@ class Queue:
     def __init__(self, limits: EngineLimits) -> None:
         self._limits = limits
         self._jobs: dict[int, Job] = {}
-        self._lines: dict[str, _Line] = {}
-        self._turns: Turns[str] = Turns()
+        self._lines: dict[str, _CallerQueue] = {}
+        self._turns: FairQueue[str] = FairQueue()
         self._tokens = self._rows = 0
 
     def __len__(self) -> int:
@@ -133,7 +133,7 @@ class Queue:
         """Let these jobs of one call wait: the longest first, which decides when the call is answered."""
         for job in sorted(jobs, key=lambda job: len(job.source_ids), reverse=True):
             if job.caller not in self._lines:
-                self._lines[job.caller] = _Line()
+                self._lines[job.caller] = _CallerQueue()
                 self._turns.join(job.caller)
             self._lines[job.caller].add(job)
             self._jobs[job.number] = job

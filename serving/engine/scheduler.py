@@ -12,7 +12,7 @@ from typing import NamedTuple
 from lingon.errors import Cancelled, Draining, EngineLost, Expired, NotBegun, QueueFull, RequestError, WontFinish
 from lingon.serving.decoding.job import DecodeJob, Job, ScoreJob
 from lingon.serving.engine.observer import Observer
-from lingon.serving.engine.policy import EngineLimits, Pace, cost_of, fair_share, joins, rows_of
+from lingon.serving.engine.policy import EngineLimits, ThroughputEstimator, cost_of, fair_share, joins, rows_of
 from lingon.serving.engine.queue import Queue
 
 
@@ -26,7 +26,7 @@ class _Ticket:
     began: float = math.inf
 
 
-class Orders(NamedTuple):
+class StepPlan(NamedTuple):
     """What a worker does before its next step.
 
     leaving: jobs to end, whether they run or never began; joining: jobs to begin, and when each came
@@ -36,7 +36,7 @@ class Orders(NamedTuple):
     joining: list[tuple[Job, float]]
 
 
-class Dispatcher:
+class Scheduler:
     """Hands jobs to workers 0, 1, ...; safe from any thread."""
 
     def __init__(
@@ -56,7 +56,7 @@ class Dispatcher:
         self._earliest = math.inf  # no deadline is before it
         self._rows = [0] * workers  # that each worker has
         self._turns = [0] * workers  # since each had somebody join
-        self._pace = Pace()
+        self._pace = ThroughputEstimator()
         self._change = threading.Condition()
         self._stopping = self._failed = False
         self.abandoned = False  # somebody else answers for all jobs
@@ -126,13 +126,13 @@ class Dispatcher:
         with self._change:
             self._dismiss([job.number for job in jobs if job.number in self._unfinished])
 
-    def next(self, worker: int) -> Orders | None:
+    def next(self, worker: int) -> StepPlan | None:
         """What a worker does next; sleeps while there is nothing. None when it is time to go."""
         with self._change:
             while True:
                 leaving, joining = self._leavers(worker), self._joiners(worker)
                 if leaving or joining or self._rows[worker]:
-                    return Orders(leaving, joining)
+                    return StepPlan(leaving, joining)
                 if self._failed or (self._stopping and not len(self._queue)):
                     return None
                 self._change.wait()

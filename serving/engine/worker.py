@@ -14,20 +14,20 @@ from typing import Any
 import numpy as np
 
 from lingon.errors import EngineLost, RequestError
-from lingon.serving.decoding.batch import Lane
-from lingon.serving.decoding.beam import BeamLane
-from lingon.serving.decoding.greedy import GreedyLane
+from lingon.serving.decoding.batch import RunningBatch
+from lingon.serving.decoding.beam import BeamBatch
+from lingon.serving.decoding.greedy import GreedyBatch
 from lingon.serving.decoding.job import DecodeJob, Hypothesis, Job, ScoreJob
 from lingon.serving.engine.observer import Observer
 from lingon.serving.engine.policy import EngineLimits, encoder_batches
-from lingon.serving.engine.scheduler import Dispatcher, Orders
+from lingon.serving.engine.scheduler import Scheduler, StepPlan
 from lingon.serving.runtime.runner import Runner, width_for
 from lingon.text import PAD
 
 logger = logging.getLogger(__name__)
 LOST = "the engine failed and is started anew; try again"
 SPARE_LANES = 3  # empty ones that a worker keeps
-LaneKey = tuple[int, int, bool]
+BatchKey = tuple[int, int, bool]
 """Beam size, memory width, and whether there is a shortlist."""
 
 
@@ -35,13 +35,13 @@ class Worker:
     """Works on what the dispatcher hands to worker `number`."""
 
     def __init__(
-        self, number: int, runner: Runner, dispatcher: Dispatcher, limits: EngineLimits, observer: Observer
+        self, number: int, runner: Runner, dispatcher: Scheduler, limits: EngineLimits, observer: Observer
     ) -> None:
         self._number, self._runner, self._dispatcher = number, runner, dispatcher
         self._max_batch_tokens, self._observer = limits.max_batch_tokens, observer
-        self._lanes: dict[LaneKey, Lane[Any]] = {}
-        self._bytes: dict[LaneKey, int] = {}  # of its lanes, as the observer was told: some grow
-        self._silent: dict[LaneKey, list[float]] = {}  # when those came that have no token yet
+        self._lanes: dict[BatchKey, RunningBatch[Any]] = {}
+        self._bytes: dict[BatchKey, int] = {}  # of its lanes, as the observer was told: some grow
+        self._silent: dict[BatchKey, list[float]] = {}  # when those came that have no token yet
         self.since: float | None = None  # when the turn began that it is in, as time.monotonic tells it
 
     def run(self) -> None:
@@ -59,7 +59,7 @@ class Worker:
             self.since = None
             self._observer.states_changed(-sum(self._bytes.values()))
 
-    def turn(self, orders: Orders) -> None:
+    def turn(self, orders: StepPlan) -> None:
         """Do as told, then one step of every lane that is not empty."""
         if orders.leaving:
             self._let_go(orders.leaving)
@@ -105,7 +105,7 @@ class Worker:
         assert self._runner.shortlist is not None
         return self._runner.shortlist.select(job.source_ids)
 
-    def _lane(self, key: LaneKey) -> Lane[Any]:
+    def _lane(self, key: BatchKey) -> RunningBatch[Any]:
         if key not in self._lanes:
             beam_size, width, shortlist = key
             slots = max(self._dispatcher.most_rows // beam_size, 1)
@@ -115,9 +115,9 @@ class Worker:
             self._bytes[key] = buffers.nbytes
             self._observer.states_changed(self._bytes[key])
             if beam_size == 1:
-                self._lanes[key] = GreedyLane(buffers, slots, capacity)
+                self._lanes[key] = GreedyBatch(buffers, slots, capacity)
             else:
-                self._lanes[key] = BeamLane(buffers, slots, beam_size, capacity)
+                self._lanes[key] = BeamBatch(buffers, slots, beam_size, capacity)
         self._lanes[key] = self._lanes.pop(key)  # the one used last is the last
         return self._lanes[key]
 
@@ -137,7 +137,7 @@ class Worker:
         for job, scored in zip(jobs, scores, strict=True):
             self._close(job, len(job.target_ids) + 1, "OK", partial(job.on_done, scored))
 
-    def _step(self, key: LaneKey, lane: Lane[Any]) -> None:
+    def _step(self, key: BatchKey, lane: RunningBatch[Any]) -> None:
         start = time.perf_counter()
         lane.compact()
         live, rows = len(lane) * lane.beam_size, lane.rows

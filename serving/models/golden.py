@@ -23,7 +23,7 @@ EXACT = "fp32"
 MOST_UNLIKE = 0.25  # of sentences whose decisions are clear; what is broken translates none of them alike
 
 
-def prove(bundle: Bundle, runner: Runner, precision: str, workers: int = 1) -> None:
+def check_golden(bundle: Bundle, runner: Runner, precision: str, workers: int = 1) -> None:
     """Translate the golden sentences of a bundle; raises BundleError where one comes out otherwise than at its export.
 
     Bundles of earlier exports have none. Precisions for cards have no translations of their own, as results differ from

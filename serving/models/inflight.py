@@ -15,7 +15,7 @@ QUIET_ROUNDS = 10
 _DISMISSED = "dismissed"
 
 
-class Visitors:
+class InFlight:
     """The requests that are inside, each a task; on the event loop only."""
 
     def __init__(self) -> None:
@@ -61,7 +61,7 @@ def was_dismissed(error: asyncio.CancelledError) -> bool:
     return error.args == (_DISMISSED,)
 
 
-class Gate(Visitors):
+class AdmissionGate(InFlight):
     """Closed until the server is ready and again when it goes."""
 
     def __init__(self) -> None:

@@ -12,14 +12,14 @@ from lingon.errors import BundleError, SettingsError
 from lingon.serving.engine.engine import Engine
 from lingon.serving.engine.observer import Observer
 from lingon.serving.engine.policy import EngineLimits
-from lingon.serving.models.golden import prove
+from lingon.serving.models.golden import check_golden
 from lingon.serving.observability.logs import event
 from lingon.serving.runtime import validation as fit
-from lingon.serving.runtime.device import CPU, Choice, choose
-from lingon.serving.runtime.failpoints import Faults, FaultyRunner
+from lingon.serving.runtime.device import CPU, DeviceChoice, choose
+from lingon.serving.runtime.failpoints import Failpoints, FaultyRunner
 from lingon.serving.runtime.onnx_runner import load_runner
 from lingon.serving.system.cpu import engines_by_default, threads_for
-from lingon.serving.system.threads import gently
+from lingon.serving.system.threads import run_at_low_priority
 from lingon.serving.translation.translator import Translator
 
 logger = logging.getLogger(__name__)
@@ -40,7 +40,7 @@ def load_translator(
     limits: EngineLimits,
     shortlist: bool | None = None,
     observer: Observer | None = None,
-    faults: Faults | None = None,
+    faults: Failpoints | None = None,
     golden: bool = False,
     beside: bool = False,
 ) -> Translator:
@@ -56,14 +56,14 @@ def load_translator(
     """
     choice = choose(bundle, device, precision)
     _warn(bundle, choice)
-    gently(bundle.verify, beside)
+    run_at_low_priority(bundle.verify, beside)
     if engines is None:
         engines = engines_by_default() if choice.provider == CPU else 1
     alone, apart = _threads(engines, threads)
     runner = load_runner(bundle, choice.precision, threads=alone, apart=apart, beside=beside)
     fit.check(bundle, choice.precision, runner)
     if golden:
-        gently(partial(prove, bundle, runner, choice.precision, workers=engines), beside)
+        run_at_low_priority(partial(check_golden, bundle, runner, choice.precision, workers=engines), beside)
     engine = Engine(FaultyRunner(runner, faults) if faults else runner, limits, observer, workers=engines)
     if shortlist and runner.shortlist is None:
         raise SettingsError(f"shortlist: {bundle.label} has none for {choice.precision}")
@@ -89,7 +89,7 @@ def _threads(engines: int, each: int | None) -> tuple[int, int]:
     return engines * each, 1 + engines * (each - 1)
 
 
-def _warn(bundle: Bundle, choice: Choice) -> None:
+def _warn(bundle: Bundle, choice: DeviceChoice) -> None:
     """Tell whoever runs this that nobody has proven what is about to serve, which no request and no metric would."""
     gate = bundle.manifest.precisions[choice.precision].gate
     if gate != PASSED:

@@ -11,12 +11,12 @@ from pathlib import Path
 
 from lingon.bundle import Bundle
 from lingon.serving.models.catalog import Catalog, Entry
-from lingon.serving.models.inflight import Visitors
+from lingon.serving.models.inflight import InFlight
 from lingon.serving.models.loading import load_translator
 from lingon.serving.observability.logs import event, fault
 from lingon.serving.observability.metrics import Metrics, ModelMetrics
 from lingon.serving.runtime.device import CPU, CUDA
-from lingon.serving.runtime.failpoints import Faults
+from lingon.serving.runtime.failpoints import Failpoints
 from lingon.serving.settings import Settings
 from lingon.serving.translation.translator import Translator
 
@@ -24,22 +24,22 @@ LAST_WORDS = 1.0  # seconds for calls that were cut off to tell their clients
 logger = logging.getLogger(__name__)
 
 
-class Fleet:
+class ModelRegistry:
     """Loading happens on any thread, everything else on the event loop."""
 
     def __init__(self, settings: Settings, metrics: Metrics, load: Callable[..., Translator] = load_translator) -> None:
         """load: makes a model of a bundle."""
-        self.catalog: Catalog[Served] = Catalog([])
-        self.leaving: list[Entry[Served]] = []  # no request goes there any more; some may be inside
+        self.catalog: Catalog[ServedModel] = Catalog([])
+        self.leaving: list[Entry[ServedModel]] = []  # no request goes there any more; some may be inside
         self._settings, self._metrics, self._load = settings, metrics, load
-        self._faults = Faults.parse(settings.failpoints) if settings.failpoints else None
+        self._faults = Failpoints.parse(settings.failpoints) if settings.failpoints else None
 
-    def load(self, bundle: Bundle) -> Entry[Served]:
+    def load(self, bundle: Bundle) -> Entry[ServedModel]:
         """A model that is proven, warm and not yet published."""
         manifest = bundle.manifest
         metrics = self._metrics.model(manifest.name, manifest.version)
         try:
-            served = Served(self._loaded(bundle, metrics), metrics, bundle.folder)
+            served = ServedModel(self._loaded(bundle, metrics), metrics, bundle.folder)
         except BaseException:
             self._metrics.gone(metrics)
             raise
@@ -78,17 +78,17 @@ class Fleet:
         )
         return translator
 
-    def load_all(self, bundles: Sequence[Bundle]) -> list[Entry[Served]]:
+    def load_all(self, bundles: Sequence[Bundle]) -> list[Entry[ServedModel]]:
         """One after the other."""
         return [self.load(bundle) for bundle in bundles]
 
-    def publish(self, entries: Sequence[Entry[Served]], instead_of: Sequence[Entry[Served]] = ()) -> None:
+    def publish(self, entries: Sequence[Entry[ServedModel]], instead_of: Sequence[Entry[ServedModel]] = ()) -> None:
         """Serve these, and what is served already save `instead_of`, all at once; what leaves is to be retired."""
         stay = [entry for entry in self.catalog.entries if entry not in instead_of]
         self.catalog = Catalog([*stay, *entries])
         self.leaving += instead_of
 
-    async def retire(self, entry: Entry[Served]) -> None:
+    async def retire(self, entry: Entry[ServedModel]) -> None:
         """Let the requests inside a model that leaves end, then free what it holds."""
         served, patience = entry.model, self._settings.drain_seconds
         if not await served.visitors.empty(patience):
@@ -102,7 +102,7 @@ class Fleet:
         event(logger, logging.INFO, "unloaded", model=entry.label)
 
     @property
-    def watched(self) -> list[Entry[Served]]:
+    def watched(self) -> list[Entry[ServedModel]]:
         """The models whose engines have to live."""
         return [entry for entry in (*self.catalog.entries, *self.leaving) if not entry.model.gone]
 
@@ -120,7 +120,7 @@ class Fleet:
                 fault(logger, "an engine was not stopped", error, model=entry.label)
                 entry.model.translator.engine.abandon()
 
-    async def _end(self, served: Served) -> None:
+    async def _end(self, served: ServedModel) -> None:
         """End an engine for good."""
         async with served.care:
             served.gone = True
@@ -132,7 +132,7 @@ def _has_fallen_back(bundle: Bundle, provider: str) -> bool:
 
 
 @dataclass(eq=False, slots=True)
-class Served:
+class ServedModel:
     """A model that is served, its figures, and who is inside.
 
     care: held while its engine is started anew or ended for good, so that neither happens amid the other
@@ -142,6 +142,6 @@ class Served:
     translator: Translator
     metrics: ModelMetrics
     folder: Path
-    visitors: Visitors = field(default_factory=Visitors)
+    visitors: InFlight = field(default_factory=InFlight)
     care: asyncio.Lock = field(default_factory=asyncio.Lock)
     gone: bool = False

@@ -1,4 +1,4 @@
-"""Changes to what a server serves, while it serves: one at a time, each whole or not at all."""
+"""ModelReloader to what a server serves, while it serves: one at a time, each whole or not at all."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 
 from lingon.bundle import MANIFEST, Bundle, Manifest, open_bundle, open_version, versions
 from lingon.errors import (
+    ChangeInProgress,
     ChangeRefused,
-    ChangeUnderWay,
     Draining,
     InvalidRequest,
     LingonError,
@@ -23,12 +23,12 @@ from lingon.errors import (
 )
 from lingon.serving.models.catalog import Catalog, Entry
 from lingon.serving.models.languages import canonical
-from lingon.serving.models.registry import Fleet, Served
+from lingon.serving.models.registry import ModelRegistry, ServedModel
 from lingon.serving.observability.logs import event, fault
 from lingon.serving.observability.metrics import Metrics
-from lingon.serving.runtime.sessions import NotLoaded
+from lingon.serving.runtime.sessions import GraphLoadError
 from lingon.serving.system.memory import free
-from lingon.serving.system.threads import aside
+from lingon.serving.system.threads import run_in_thread
 
 MOST_PATH = 4096  # characters
 LONG = 120.0  # seconds of loading after which whoever looks on wants to hear that it goes on
@@ -38,26 +38,28 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Swapped:
+class SwapResult:
     """What is served now, and the labels of what it took the place of."""
 
-    entry: Entry[Served]
+    entry: Entry[ServedModel]
     unloaded: tuple[str, ...]
 
 
-class Changes:
-    """On the event loop only; what takes time is done aside.
+class ModelReloader:
+    """On the event loop only; what takes time runs in a thread.
 
     A change that is refused raises a RequestError and leaves all as it was. One that has begun goes on though whoever
     asked for it has gone.
     """
 
-    def __init__(self, fleet: Fleet, metrics: Metrics, roots: Sequence[Path], published: Callable[[], None]) -> None:
+    def __init__(
+        self, fleet: ModelRegistry, metrics: Metrics, roots: Sequence[Path], published: Callable[[], None]
+    ) -> None:
         """roots: below them lies whatever may be loaded; published: is told when other models are served."""
         self.loading: Manifest | None = None  # of the bundle that is being loaded
         self._fleet, self._metrics, self._roots, self._published = fleet, metrics, tuple(roots), published
         self._under_way: asyncio.Task[Any] | None = None
-        self._gone: list[object] = []  # held until the change is over, so that they are freed aside
+        self._gone: list[object] = []  # held until the change is over, so that they are freed in a thread
         self._closing = asyncio.Event()
 
     @property
@@ -69,11 +71,11 @@ class Changes:
         """Whoever waits for a change hears that the server ends."""
         self._closing.set()
 
-    async def load(self, path: str) -> Entry[Served]:
+    async def load(self, path: str) -> Entry[ServedModel]:
         """Serve the bundle at a path too."""
         return await self._alone("load", self._load(path))
 
-    async def swap(self, path: str) -> Swapped:
+    async def swap(self, path: str) -> SwapResult:
         """Serve the bundle at a path in the place of all other versions of its name."""
         return await self._alone("swap", self._swap(path))
 
@@ -86,7 +88,7 @@ class Changes:
         if self._under_way is not None:
             change.close()
             self._metrics.changes.labels("refused").inc()
-            raise _refusal(kind, ChangeUnderWay("another change of models is under way; try again when it is done"))
+            raise _refusal(kind, ChangeInProgress("another change of models is under way; try again when it is done"))
         task = asyncio.create_task(self._accounted(kind, change))
         self._under_way = task
         task.add_done_callback(self._over)
@@ -102,7 +104,7 @@ class Changes:
     def _over(self, task: asyncio.Task[Any]) -> None:
         self._under_way = None
         freed, self._gone = self._gone, []
-        aside(partial(free, freed), "memory")
+        run_in_thread(partial(free, freed), "memory")
         if not task.cancelled():
             task.exception()  # seen, also where nobody waits any more
 
@@ -116,17 +118,17 @@ class Changes:
             traceback.clear_frames(error.__traceback__)  # which hold the model that was loaded in vain
         raise refusal
 
-    async def _load(self, path: str) -> Entry[Served]:
+    async def _load(self, path: str) -> Entry[ServedModel]:
         entry = await self._loaded(path, swaps=False)
         self._publish(entry, ())
         return entry
 
-    async def _swap(self, path: str) -> Swapped:
+    async def _swap(self, path: str) -> SwapResult:
         entry = await self._loaded(path, swaps=True)
         old = [each for each in self._fleet.catalog.entries if each.name == entry.name]
         self._publish(entry, old)
         await asyncio.gather(*map(self._retire, old))
-        return Swapped(entry, tuple(each.label for each in old))
+        return SwapResult(entry, tuple(each.label for each in old))
 
     async def _unload(self, name: str, version: str) -> None:
         catalog = self._fleet.catalog
@@ -140,9 +142,9 @@ class Changes:
         self._published()
         await self._retire(found[0])
 
-    async def _loaded(self, path: str, *, swaps: bool) -> Entry[Served]:
+    async def _loaded(self, path: str, *, swaps: bool) -> Entry[ServedModel]:
         """The model of the bundle at a path, proven and warm."""
-        loading = aside(partial(self._prepare, path, swaps=swaps), "loading")
+        loading = run_in_thread(partial(self._prepare, path, swaps=swaps), "loading")
         try:
             while not (await asyncio.wait({loading}, timeout=LONG))[0]:
                 event(logger, logging.WARNING, "a model is still being loaded", path=path[:MOST_PATH])
@@ -154,7 +156,7 @@ class Changes:
             raise Draining("the server is shutting down; try again")
         return entry
 
-    def _prepare(self, path: str, *, swaps: bool) -> Entry[Served]:
+    def _prepare(self, path: str, *, swaps: bool) -> Entry[ServedModel]:
         bundle = open_below(path, self._roots)
         check_fits(bundle.manifest, self._fleet.catalog, swaps=swaps)
         self.loading = bundle.manifest
@@ -163,12 +165,12 @@ class Changes:
         except RequestError as error:  # of the golden sentences: to the caller it is no status of their own
             raise ChangeRefused(str(error)) from None
 
-    def _publish(self, entry: Entry[Served], instead_of: Sequence[Entry[Served]]) -> None:
+    def _publish(self, entry: Entry[ServedModel], instead_of: Sequence[Entry[ServedModel]]) -> None:
         self._fleet.publish([entry], instead_of)
         self._metrics.changes.labels("loaded").inc()
         self._published()
 
-    async def _retire(self, entry: Entry[Served]) -> None:
+    async def _retire(self, entry: Entry[ServedModel]) -> None:
         await self._fleet.retire(entry)
         self._gone.append(entry)
         self._metrics.changes.labels("unloaded").inc()
@@ -233,7 +235,7 @@ def _refusal(kind: str, error: Exception) -> RequestError:
     if isinstance(error, OSError) and error.filename:
         error = ChangeRefused(f"{str(error.filename)[:MOST_PATH]}: {error.strerror}")
     if isinstance(error, LingonError):
-        ours = error.ours if isinstance(error, NotLoaded) else str(error)
+        ours = error.ours if isinstance(error, GraphLoadError) else str(error)
         found = error if isinstance(error, RequestError) else ChangeRefused(ours)
         event(logger, logging.WARNING, "a model change was refused", change=kind, reason=str(found))
         return found

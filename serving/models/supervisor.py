@@ -9,9 +9,9 @@ from collections import deque
 
 from lingon.serving.engine.engine import Engine
 from lingon.serving.models.catalog import Entry
-from lingon.serving.models.registry import Served
+from lingon.serving.models.registry import ServedModel
 from lingon.serving.observability.logs import event, fault
-from lingon.serving.system.threads import aside
+from lingon.serving.system.threads import run_in_thread
 
 MINUTE = 60.0
 LOOK = 0.1  # seconds between two looks at an engine that ends
@@ -28,15 +28,15 @@ class Supervisor:
         self._farewells: set[asyncio.Task[None]] = set()
         self._replaced: set[Engine] = set()  # whose workers that live may have jobs yet
 
-    def sick(self, entry: Entry[Served]) -> bool:
+    def sick(self, entry: Entry[ServedModel]) -> bool:
         """Whether the engine of a model is dead or hangs."""
         engine = entry.model.translator.engine
         return not engine.healthy or engine.turn_seconds > self._hang_seconds
 
-    async def heal(self, entry: Entry[Served]) -> bool:
+    async def heal(self, entry: Entry[ServedModel]) -> bool:
         """Start a sick engine anew; False where the process has to end instead.
 
-        A thread that hangs in a graph cannot be ended, and may hold what its successor would need.
+        A thread that hangs in a graph cannot be ended, and may hold what its restarted would need.
         """
         engine = entry.model.translator.engine
         cause = "death" if not engine.healthy else "hang"
@@ -55,7 +55,7 @@ class Supervisor:
         self._replaced.add(engine)
         try:
             async with asyncio.timeout(self._hang_seconds):
-                await aside(entry.model.translator.restart, "restart")
+                await run_in_thread(entry.model.translator.restart, "restart")
         except Exception as error:
             fault(logger, "an engine does not start again", error, model=entry.label)
             return False

@@ -25,7 +25,7 @@ PAUSE = 0.1  # seconds between two tries to have a file for a connection
 logger = logging.getLogger(__name__)
 
 
-class Endpoint:
+class HttpEndpoint:
     """Answers on threads of its own, so that a slow scrape holds up no translation."""
 
     def __init__(self, host: str, port: int, registry: CollectorRegistry, ready: Callable[[], bool]) -> None:
@@ -37,7 +37,7 @@ class Endpoint:
         self.port = int(self._server.server_address[1])
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.1,), name="metrics", daemon=True)
 
-    def __enter__(self) -> Endpoint:
+    def __enter__(self) -> HttpEndpoint:
         self._thread.start()
         return self
 

@@ -18,18 +18,18 @@ from itertools import pairwise
 from typing import Any
 
 from google.rpc import code_pb2
+from opentelemetry import trace as otel
 from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, format_trace_id, set_span_in_context
-from opentelemetry.trace import Tracer as OtelTracer
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from lingon.errors import RequestError, SettingsError
 from lingon.serving.decoding.job import Job, ScoreJob, Stamps
-from lingon.serving.observability.tracing import Metadata, Trace, TracedJob, Unfollowed
-from lingon.serving.system.threads import aside
+from lingon.serving.observability.tracing import Metadata, NullTrace, Trace, TracedJob
+from lingon.serving.system.threads import run_in_thread
 from lingon.translation.v1 import translation_pb2 as pb
 
 SERVICE = pb.DESCRIPTOR.services_by_name["TranslationService"].full_name
@@ -39,7 +39,7 @@ OUR_FAULT = {"UNKNOWN", "DEADLINE_EXCEEDED", "UNIMPLEMENTED", "INTERNAL", "UNAVA
 """Codes that are errors of a server by OpenTelemetry's conventions; the others are its caller's."""
 
 
-class Telemetry:
+class OpenTelemetryTracer:
     """Makes the spans of calls and has them sent in batches by a thread of their own."""
 
     def __init__(self) -> None:
@@ -70,14 +70,14 @@ class Telemetry:
         )
         context = span.get_span_context()
         trace_id = format_trace_id(context.trace_id) if context.is_valid else ""
-        return Call(self._tracer, span, clock, trace_id) if span.is_recording() else Unfollowed(trace_id)
+        return CallTrace(self._tracer, span, clock, trace_id) if span.is_recording() else NullTrace(trace_id)
 
     async def close(self) -> None:
         """Send what is left; what the collector has not taken within FLUSH seconds is lost."""
-        sending = aside(self._provider.shutdown, "last traces")
+        sending = run_in_thread(self._provider.shutdown, "last traces")
         await asyncio.wait({sending}, timeout=FLUSH)
         if not sending.done():
-            await asyncio.wait({sending, aside(self._exporter.shutdown, "cut")}, timeout=CUT)
+            await asyncio.wait({sending, run_in_thread(self._exporter.shutdown, "cut")}, timeout=CUT)
 
 
 class Clock:
@@ -95,10 +95,10 @@ class Clock:
         return int(seconds * 1e9) + self._offset
 
 
-class Call:
+class CallTrace:
     """The span of a call, and below it those of its sentences."""
 
-    def __init__(self, tracer: OtelTracer, span: Span, clock: Clock, trace_id: str) -> None:
+    def __init__(self, tracer: otel.Tracer, span: Span, clock: Clock, trace_id: str) -> None:
         self.trace_id = trace_id
         self._tracer, self._span, self._clock = tracer, span, clock
         self._context = set_span_in_context(span)

@@ -57,7 +57,7 @@ class Tracer(Protocol):
 _NOTHING = nullcontext()
 
 
-class Unfollowed:
+class NullTrace:
     """A trace that nobody wants to see; it may have an id, which the caller knows the call by."""
 
     def __init__(self, trace_id: str = "") -> None:
@@ -74,19 +74,19 @@ class Unfollowed:
     def end(self, code: int) -> None: ...
 
 
-UNFOLLOWED = Unfollowed()
+NULL_TRACE = NullTrace()
 
 
-class Silent:
+class NullTracer:
     """Follows nobody."""
 
     def call(self, method: str, request_id: str, metadata: Metadata) -> Trace:
-        return UNFOLLOWED
+        return NULL_TRACE
 
     async def close(self) -> None: ...
 
 
-_current: ContextVar[Trace] = ContextVar("trace", default=UNFOLLOWED)
+_current: ContextVar[Trace] = ContextVar("trace", default=NULL_TRACE)
 
 
 def enter(trace: Trace) -> Trace:
@@ -103,7 +103,9 @@ def current() -> Trace:
 def open_tracer(*, traces: bool) -> Tracer:
     """What follows the calls of a server; raises LingonError where traces are asked for and cannot be had."""
     if not traces:
-        return Silent()
-    entry = EntryPoint("traces", "lingon.serving.observability.opentelemetry:Telemetry [tracing]", "lingon.tracers")
+        return NullTracer()
+    entry = EntryPoint(
+        "traces", "lingon.serving.observability.opentelemetry:OpenTelemetryTracer [tracing]", "lingon.tracers"
+    )
     with needed_by("lingon serve --traces", entry):
         return cast(Tracer, entry.load()())

@@ -10,9 +10,9 @@ import grpc
 from lingon.admin.v1 import admin_pb2 as pb
 from lingon.admin.v1 import admin_pb2_grpc as pb_grpc
 from lingon.serving.models.catalog import Entry
-from lingon.serving.models.inflight import Gate
-from lingon.serving.models.registry import Fleet, Served
-from lingon.serving.models.reload import Changes
+from lingon.serving.models.inflight import AdmissionGate
+from lingon.serving.models.registry import ModelRegistry, ServedModel
+from lingon.serving.models.reload import ModelReloader
 from lingon.serving.rpc.ports import bind, grpc_server
 from lingon.serving.settings import Settings
 
@@ -24,9 +24,9 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 async def open_admin(
     settings: Settings,
-    fleet: Fleet,
-    changes: Changes,
-    gate: Gate,
+    fleet: ModelRegistry,
+    changes: ModelReloader,
+    gate: AdmissionGate,
     interceptors: Sequence[grpc.aio.ServerInterceptor],
     credentials: grpc.ServerCredentials | None = None,
 ) -> tuple[grpc.aio.Server, int]:
@@ -45,7 +45,7 @@ async def open_admin(
 class ModelService(pb_grpc.ModelServiceServicer):
     """Answers while the gate is open."""
 
-    def __init__(self, fleet: Fleet, changes: Changes, gate: Gate) -> None:
+    def __init__(self, fleet: ModelRegistry, changes: ModelReloader, gate: AdmissionGate) -> None:
         self._fleet, self._changes, self._gate = fleet, changes, gate
 
     async def ListModels(self, request: pb.ListModelsRequest, context: Context) -> pb.ListModelsResponse:
@@ -86,7 +86,7 @@ class ModelService(pb_grpc.ModelServiceServicer):
         return pb.UnloadModelResponse()
 
 
-def described(entry: Entry[Served], state: pb.ModelState.ValueType) -> pb.Model:
+def described(entry: Entry[ServedModel], state: pb.ModelState.ValueType) -> pb.Model:
     """A model as ListModels tells it."""
     served = entry.model
     return pb.Model(

@@ -22,7 +22,7 @@ from lingon.serving.auth.interceptor import charged
 from lingon.serving.models.inflight import was_dismissed
 from lingon.serving.observability.logs import CallLog, fault
 from lingon.serving.observability.metrics import METHODS, Metrics
-from lingon.serving.observability.tracing import Silent, Tracer, enter
+from lingon.serving.observability.tracing import NullTracer, Tracer, enter
 from lingon.serving.rpc.calls import REQUEST_ID, Context, abort, is_late, request_id_of
 from lingon.status import to_status
 from lingon.translation.v1 import translation_pb2 as pb
@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 
 
-class Shield(grpc.aio.ServerInterceptor):
+class ErrorInterceptor(grpc.aio.ServerInterceptor):
     """Surrounds every call of a port, of whatever service: no error leaves it but as a status that we chose.
 
     gRPC would send the text of an error to the client, under the status UNKNOWN.
@@ -85,12 +85,12 @@ class Shield(grpc.aio.ServerInterceptor):
         return status
 
 
-class Guard(Shield):
+class CallInterceptor(ErrorInterceptor):
     """Counts, times and follows the calls of TranslationService as well."""
 
     def __init__(self, metrics: Metrics, tracer: Tracer | None = None) -> None:
         super().__init__(metrics.rejected)
-        self._metrics, self._tracer = metrics, tracer or Silent()
+        self._metrics, self._tracer = metrics, tracer or NullTracer()
 
     def _watched(self, method: str, context: Context) -> AbstractAsyncContextManager[None]:
         name = method.removeprefix(_SERVICE)

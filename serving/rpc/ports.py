@@ -9,11 +9,11 @@ from collections.abc import Sequence
 import grpc
 
 from lingon.errors import LingonError
-from lingon.serving.auth.api_keys import Keyring
-from lingon.serving.auth.interceptor import Access
+from lingon.serving.auth.api_keys import ApiKeyFile
+from lingon.serving.auth.interceptor import ApiKeyInterceptor
 from lingon.serving.auth.tls import server_credentials
 from lingon.serving.observability.logs import event
-from lingon.serving.rpc.unknown_methods import sturdy_server
+from lingon.serving.rpc.unknown_methods import make_server
 from lingon.serving.settings import LOOPBACK, Settings
 
 PENDING = 10_000
@@ -35,13 +35,13 @@ def allow_many_files() -> None:
         event(logger, logging.WARNING, "the limit of open files stays", limit=usual)
 
 
-class Locks:
+class PortSecurity:
     """What the ports of a server ask of those who come: TLS, a certificate, an API key; all as the settings say."""
 
     def __init__(self, settings: Settings) -> None:
         """Read what is needed; raises SettingsError."""
         self._settings = settings
-        self._keyring = Keyring(settings.api_keys) if settings.api_keys is not None else None
+        self._keyring = ApiKeyFile(settings.api_keys) if settings.api_keys is not None else None
         open_to_all = settings.host not in LOOPBACK or (
             settings.admin_port is not None and settings.admin_host not in LOOPBACK
         )
@@ -54,7 +54,7 @@ class Locks:
 
     def interceptors(self, *, admin: bool = False) -> list[grpc.aio.ServerInterceptor]:
         """What calls pass before they are read; admin: on the admin port."""
-        return [Access(self._keyring, admin=admin)] if self._keyring is not None else []
+        return [ApiKeyInterceptor(self._keyring, admin=admin)] if self._keyring is not None else []
 
 
 def grpc_server(settings: Settings, interceptors: Sequence[grpc.aio.ServerInterceptor]) -> grpc.aio.Server:
@@ -71,8 +71,8 @@ def grpc_server(settings: Settings, interceptors: Sequence[grpc.aio.ServerInterc
     ]
     if settings.max_connection_age_seconds:
         options.append(("grpc.max_connection_age_ms", int(settings.max_connection_age_seconds * 1000)))
-    doorkeepers = [each for each in interceptors if isinstance(each, Access)]
-    return sturdy_server(interceptors, options, lambda metadata: [each.check(metadata) for each in doorkeepers])
+    doorkeepers = [each for each in interceptors if isinstance(each, ApiKeyInterceptor)]
+    return make_server(interceptors, options, lambda metadata: [each.check(metadata) for each in doorkeepers])
 
 
 def bind(

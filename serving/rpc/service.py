@@ -12,8 +12,8 @@ import grpc
 from lingon.errors import InvalidRequest
 from lingon.serving.auth.interceptor import caller_of
 from lingon.serving.models.catalog import Catalog
-from lingon.serving.models.inflight import Gate
-from lingon.serving.models.registry import Served
+from lingon.serving.models.inflight import AdmissionGate
+from lingon.serving.models.registry import ServedModel
 from lingon.serving.observability.metrics import Metrics
 from lingon.serving.observability.tracing import current
 from lingon.serving.rpc.calls import deadline_of, is_late
@@ -27,7 +27,9 @@ Request = pb.TranslateRequest | pb.TranslateStreamRequest | pb.ScoreRequest
 class TranslationService(pb_grpc.TranslationServiceServicer):
     """Answers while the gate is open."""
 
-    def __init__(self, gate: Gate, metrics: Metrics, max_texts: int, catalog: Callable[[], Catalog[Served]]) -> None:
+    def __init__(
+        self, gate: AdmissionGate, metrics: Metrics, max_texts: int, catalog: Callable[[], Catalog[ServedModel]]
+    ) -> None:
         """max_texts: texts or pairs of one request, at most; catalog: what is served now."""
         self._gate, self._metrics, self._max_texts, self._catalog = gate, metrics, max_texts, catalog
 
@@ -86,7 +88,7 @@ class TranslationService(pb_grpc.TranslationServiceServicer):
             return pb.ListModelsResponse(models=models, max_texts=self._max_texts)
 
     @contextmanager
-    def _served(self, request: Request, field: str, count: int) -> Iterator[Served]:
+    def _served(self, request: Request, field: str, count: int) -> Iterator[ServedModel]:
         """The model of a request, which stays while the request is inside."""
         if not 1 <= count <= self._max_texts:
             raise InvalidRequest(field, f"{field} must be 1 to {self._max_texts}, got {count}")

@@ -26,7 +26,7 @@ Check = Callable[[Iterable[tuple[str, str | bytes]]], object]
 """Raises RequestError."""
 
 
-class _Sturdy(cygrpc.AioServer):  # type: ignore[misc]
+class _Server(cygrpc.AioServer):  # type: ignore[misc]
     """What is below grpc.aio.Server."""
 
     check: Check
@@ -58,7 +58,7 @@ async def _refuse(call: Any, check: Check) -> None:
         await context.abort(grpc.StatusCode.UNIMPLEMENTED, "Method not found!", ())
 
 
-def sturdy_server(
+def make_server(
     interceptors: Sequence[grpc.aio.ServerInterceptor], options: Sequence[tuple[str, Any]], check: Check
 ) -> grpc.aio.Server:
     """A server whose services are all added by name, as generated code adds them.
@@ -66,7 +66,7 @@ def sturdy_server(
     check: what calls of other methods pass, by their metadata, before they are told that there is no such method
     """
     usual = cygrpc.AioServer
-    cygrpc.AioServer = _Sturdy
+    cygrpc.AioServer = _Server
     try:
         server = grpc.aio.server(interceptors=interceptors, options=options)
         server._server.check = check  # type: ignore[attr-defined]

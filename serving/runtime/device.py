@@ -13,14 +13,14 @@ CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
 PREFERRED = {CPU: ("int8", "fp32"), CUDA: ("fp16",)}
 
 
-class Choice(NamedTuple):
+class DeviceChoice(NamedTuple):
     """What a model is served on."""
 
     provider: str
     precision: str
 
 
-def choose(bundle: Bundle, device: str = "auto", precision: str | None = None) -> Choice:
+def choose(bundle: Bundle, device: str = "auto", precision: str | None = None) -> DeviceChoice:
     """The provider and precision for a device: auto, cpu or cuda.
 
     auto takes CUDA where its provider, a card and a precision for it are there, else the CPU. Raises DeviceError with
@@ -37,10 +37,10 @@ def choose(bundle: Bundle, device: str = "auto", precision: str | None = None) -
         ranked = [name for name in PREFERRED[provider] if name in fitting] or fitting
         if not ranked:
             raise DeviceError(f"{bundle.label} has no precision for {provider}; it has {_list(bundle)}")
-        return Choice(provider, ranked[0])
+        return DeviceChoice(provider, ranked[0])
     if precision not in fitting:
         raise DeviceError(f"{bundle.label} has no {precision} for {provider}; it has {_list(bundle)}")
-    return Choice(provider, precision)
+    return DeviceChoice(provider, precision)
 
 
 def onnxruntime_version() -> str:

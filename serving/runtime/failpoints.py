@@ -38,7 +38,7 @@ _RULE = re.compile(r"(?P<place>\w+)=(?P<action>\w+)(:(?P<amount>[\d.]+))?(@(?P<n
 _MOMENT = 0.005  # seconds between two looks whether to hang on
 
 
-class Planted(Exception):
+class InjectedFault(Exception):
     """What a failpoint raises."""
 
 
@@ -71,7 +71,7 @@ class Failpoint:
         return self.nth in (0, self.reached)
 
 
-class Faults:
+class Failpoints:
     """The failpoints of a server."""
 
     def __init__(self, points: Sequence[Failpoint]) -> None:
@@ -80,7 +80,7 @@ class Faults:
         self._lost: list[bytes] = []
 
     @classmethod
-    def parse(cls, text: str) -> Faults:
+    def parse(cls, text: str) -> Failpoints:
         """Failpoints as written, with ; between them. Raises SettingsError."""
         return cls([_parsed(rule.strip()) for rule in text.split(";") if rule.strip()])
 
@@ -90,7 +90,7 @@ class Faults:
             struck = [point for point in self._points if point.place == place and point.strikes()]
         for point in struck:
             if point.action == "raise":
-                raise Planted(f"planted at {place}")
+                raise InjectedFault(f"planted at {place}")
             if point.action == "sleep":
                 time.sleep(point.amount)
             if point.action == "leak":
@@ -115,7 +115,7 @@ def _parsed(rule: str) -> Failpoint:
 class FaultyRunner:
     """A runner with failpoints; see lingon.serving.runtime.runner.Runner."""
 
-    def __init__(self, runner: Runner, faults: Faults) -> None:
+    def __init__(self, runner: Runner, faults: Failpoints) -> None:
         self._runner, self._faults = runner, faults
 
     @property
@@ -150,7 +150,7 @@ class FaultyRunner:
 class FaultyBuffers:
     """Buffers with failpoints; see lingon.serving.runtime.runner.Buffers."""
 
-    def __init__(self, buffers: Buffers, faults: Faults) -> None:
+    def __init__(self, buffers: Buffers, faults: Failpoints) -> None:
         self._buffers, self._faults = buffers, faults
 
     @property
@@ -171,10 +171,10 @@ class FaultyBuffers:
     def place(self, slot: int, encoded: Encoded, index: int, piece_ids: np.ndarray | None = None) -> None:
         """Put a sentence into a slot, in which may be what was never meant to be read."""
         if "poison" in self._faults.reach("slot"):
-            spoil: Callable[[int], None] | None = getattr(self._buffers, "spoil", None)
-            if spoil is None:
+            poison: Callable[[int], None] | None = getattr(self._buffers, "poison", None)
+            if poison is None:
                 raise LingonError("failpoints: these buffers cannot be poisoned")
-            spoil(slot)
+            poison(slot)
         self._buffers.place(slot, encoded, index, piece_ids)
 
     def step(self, sentences: int, *, logits: bool) -> Step:

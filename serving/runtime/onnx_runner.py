@@ -18,9 +18,9 @@ from lingon.serving.runtime.device import CPU
 from lingon.serving.runtime.onnx_shortlist import ShortlistBuffers, ShortlistGraphs
 from lingon.serving.runtime.onnx_state import OnnxBuffers
 from lingon.serving.runtime.runner import Encoded, Scored
-from lingon.serving.runtime.sessions import Company, Shared, _session
+from lingon.serving.runtime.sessions import ActiveThreads, SessionPair, _session
 from lingon.serving.runtime.shortlist import Shortlist
-from lingon.serving.system.threads import gently
+from lingon.serving.system.threads import run_at_low_priority
 from lingon.text import BOS, EOS, PAD
 
 
@@ -36,16 +36,16 @@ def load_runner(
     wanted = [names.ENCODER, names.DECODER, names.SCORER]
     if f"{precision}/{names.OUTPUT_ROWS}" in bundle.manifest.checksums:
         wanted += [names.OUTPUT_ROWS, names.DECODER_SHORTLIST]
-    graphs, weights = gently(functools.partial(bundle.graphs, precision, *wanted), beside)
-    company = Company()
+    graphs, weights = run_at_low_priority(functools.partial(bundle.graphs, precision, *wanted), beside)
+    company = ActiveThreads()
 
     def session(name: str, count: int) -> ort.InferenceSession:
         make = functools.partial(_session, graphs[name], weights, provider, count, bundle.folder / precision / name)
-        return gently(make, beside and count == 1)  # a pool would keep a low priority
+        return run_at_low_priority(make, beside and count == 1)  # a pool would keep a low priority
 
-    def shared(name: str) -> Shared[ort.InferenceSession]:
+    def shared(name: str) -> SessionPair[ort.InferenceSession]:
         alone = session(name, threads)
-        return Shared(alone, alone if apart in (None, threads) else session(name, apart), company)
+        return SessionPair(alone, alone if apart in (None, threads) else session(name, apart), company)
 
     encoder, decoder, scorer = shared(names.ENCODER), shared(names.DECODER), session(names.SCORER, threads)
     listed = None
@@ -61,8 +61,8 @@ class OnnxRunner:
     """See lingon.serving.runtime.runner.Runner."""
 
     manifest: Manifest
-    encoder: Shared[ort.InferenceSession]
-    decoder: Shared[ort.InferenceSession]
+    encoder: SessionPair[ort.InferenceSession]
+    decoder: SessionPair[ort.InferenceSession]
     scorer: ort.InferenceSession
     listed: ShortlistGraphs | None = None
     graph_bytes: int = 0  # of the files that it was loaded from
@@ -81,7 +81,7 @@ class OnnxRunner:
         """Run the encoder."""
         outputs = [state.name for state in self.manifest.states if state.kind != "cache"]
         feed = {names.SOURCE_IDS: source_ids, names.SOURCE_LENGTHS: source_lengths}
-        with self.encoder.at_hand() as encoder:
+        with self.encoder.acquire() as encoder:
             found = dict(zip(outputs, encoder.run(outputs, feed), strict=True))
         return {**found, names.MEMORY_LENGTHS: source_lengths}
 

@@ -12,7 +12,7 @@ from lingon import bundle as names
 from lingon.bundle import Manifest
 from lingon.serving.runtime.onnx_state import Bound, OnnxBuffers
 from lingon.serving.runtime.runner import Encoded, Step
-from lingon.serving.runtime.sessions import Shared
+from lingon.serving.runtime.sessions import SessionPair
 from lingon.serving.runtime.shortlist import Shortlist, unite
 
 
@@ -25,7 +25,7 @@ class ShortlistGraphs:
 
     shortlist: Shortlist
     output_rows: ort.InferenceSession
-    decoder: Shared[ort.InferenceSession]
+    decoder: SessionPair[ort.InferenceSession]
 
 
 class ShortlistBuffers(OnnxBuffers):

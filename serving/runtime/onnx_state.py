@@ -11,7 +11,7 @@ import onnxruntime as ort
 from lingon import bundle as names
 from lingon.bundle import Manifest
 from lingon.serving.runtime.runner import Encoded, Step
-from lingon.serving.runtime.sessions import Shared
+from lingon.serving.runtime.sessions import SessionPair
 
 Bound = tuple[ort.IOBinding | None, Step]
 _TYPES = {
@@ -34,7 +34,7 @@ class OnnxBuffers:
     def __init__(
         self,
         manifest: Manifest,
-        session: Shared[ort.InferenceSession],
+        session: SessionPair[ort.InferenceSession],
         sentences: int,
         beam_size: int,
         width: int,
@@ -76,7 +76,7 @@ class OnnxBuffers:
             self._arrays[state.name][first : first + self.beam_size] = encoded[state.name][index]
         self._arrays[names.MEMORY_LENGTHS][slot] = encoded[names.MEMORY_LENGTHS][index]
 
-    def spoil(self, slot: int) -> None:
+    def poison(self, slot: int) -> None:
         """Fill all that a slot holds with what must never be read: for tests."""
         first = slot * self.beam_size
         for state in self._memory:
@@ -101,7 +101,7 @@ class OnnxBuffers:
 
     def step(self, sentences: int, *, logits: bool) -> Step:
         """Run the decoder over the first sentences."""
-        with self._session.at_hand() as session:
+        with self._session.acquire() as session:
             binding, step = self._bound_to(session, sentences, logits)
             if binding is not None:
                 session.run_with_iobinding(binding)

@@ -24,7 +24,7 @@ Engine = TypeVar("Engine")
 MOMENT = 0.02  # seconds: who computed so lately is between two steps
 
 
-class Company:
+class ActiveThreads:
     """Threads that share cores. Times are on `clock`, in seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -42,23 +42,23 @@ class Company:
             self._until[me] = self._clock()
 
 
-class Shared(Generic[Engine]):
+class SessionPair(Generic[Engine]):
     """One thing made twice: for a thread that has all cores, and for several that have a share of them each.
 
     Both answer alike, to the last bit.
     """
 
-    def __init__(self, alone: Engine, apart: Engine, company: Company) -> None:
+    def __init__(self, alone: Engine, apart: Engine, company: ActiveThreads) -> None:
         self.alone, self.apart, self._company = alone, apart, company
 
     @contextmanager
-    def at_hand(self) -> Iterator[Engine]:
+    def acquire(self) -> Iterator[Engine]:
         """The one to use now."""
         with self._company.computing() as alone:
             yield self.alone if alone else self.apart
 
 
-class NotLoaded(BundleError):
+class GraphLoadError(BundleError):
     """A graph that the runtime does not take.
 
     ours: what we say of it, without the runtime's own words, which are for whoever has the bundle in front of him
@@ -92,7 +92,7 @@ def _session(
             graph, options, providers=[provider], disabled_optimizers=["SkipLayerNormFusion"]
         )
     except Exception as error:
-        raise NotLoaded(f"{origin}: onnxruntime does not load it", str(error).splitlines()[0]) from None
+        raise GraphLoadError(f"{origin}: onnxruntime does not load it", str(error).splitlines()[0]) from None
     session.disable_fallback()
     if provider not in session.get_providers():
         raise DeviceError(f"{origin}: {provider} was asked for and is not there; see `lingon doctor`")

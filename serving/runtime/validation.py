@@ -20,7 +20,7 @@ from lingon.errors import BundleError
 from lingon.serving.runtime.onnx_runner import OnnxRunner
 from lingon.serving.runtime.onnx_shortlist import ShortlistGraphs
 from lingon.serving.runtime.runner import Encoded, width_for
-from lingon.serving.runtime.sessions import NotLoaded
+from lingon.serving.runtime.sessions import GraphLoadError
 from lingon.text import Tokenizer
 
 Shape = list[int | str] | None
@@ -48,7 +48,7 @@ def check(bundle: Bundle, precision: str, runner: OnnxRunner) -> None:
     _check_sizes(bundle, precision, runner)
     if runner.listed:
         _check_rows(bundle.folder / precision / names.OUTPUT_ROWS, runner.listed)
-    _rehearse(bundle, precision, runner)
+    _run_once(bundle, precision, runner)
 
 
 def _check_tokenizer(bundle: Bundle) -> None:
@@ -143,7 +143,7 @@ def _numbers(shape: Shape) -> list[int | None]:
     return [size if isinstance(size, int) else None for size in shape or []]
 
 
-def _rehearse(bundle: Bundle, precision: str, runner: OnnxRunner) -> None:
+def _run_once(bundle: Bundle, precision: str, runner: OnnxRunner) -> None:
     """Run every graph as far as it may have to go: tables may be shorter than said, and nodes other than declared."""
     path, folder, limits = bundle.folder / MANIFEST, bundle.folder / precision, bundle.manifest.limits
     source, target = limits.max_source_tokens, limits.max_target_tokens
@@ -172,8 +172,10 @@ def _write(runner: OnnxRunner, encoded: Encoded, manifest: Manifest, piece_ids: 
 
 @contextmanager
 def _refused(why: str) -> Iterator[None]:
-    """Errors of running a graph as NotLoaded: onnxruntime has many of its own, and arrays that do not fit theirs."""
+    """Errors of running a graph as GraphLoadError: onnxruntime has many of its own, and arrays that do not fit
+    theirs.
+    """
     try:
         yield
     except Exception as error:
-        raise NotLoaded(why, f"{type(error).__name__}: {error}".splitlines()[0]) from None
+        raise GraphLoadError(why, f"{type(error).__name__}: {error}".splitlines()[0]) from None

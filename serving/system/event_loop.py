@@ -6,12 +6,12 @@ import asyncio
 import time
 from collections.abc import Callable
 
-BREATH = 0.005  # seconds that planning keeps the event loop from others
+SLICE = 0.005  # seconds that planning keeps the event loop from others
 
 BEAT = 0.05  # seconds between two measurements
 
 
-class Pulse:
+class LagMonitor:
     """Of one event loop; whether it still beats can be asked from any thread."""
 
     def __init__(self) -> None:
@@ -29,7 +29,7 @@ class Pulse:
         return time.monotonic() - self._last
 
 
-class Breath:
+class TimeSlice:
     """Lets the event loop serve others while much is planned."""
 
     def __init__(self) -> None:
@@ -37,6 +37,6 @@ class Breath:
 
     async def take(self) -> None:
         """Pause if the last pause was long ago."""
-        if time.monotonic() - self._since > BREATH:
+        if time.monotonic() - self._since > SLICE:
             await asyncio.sleep(0)
             self._since = time.monotonic()

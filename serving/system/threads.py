@@ -15,12 +15,12 @@ Result = TypeVar("Result")
 NICE = 10  # of 19: about a tenth of a core that others want too, so that the work ends all the same
 
 
-def aside(work: Callable[[], Result], name: str) -> asyncio.Future[Result]:
+def run_in_thread(work: Callable[[], Result], name: str) -> asyncio.Future[Result]:
     """The outcome of work, which is done on a thread of this name; it goes on though the outcome is not awaited."""
     return asyncio.wrap_future(_begun(work, name))
 
 
-def gently(work: Callable[[], Result], wanted: bool = True) -> Result:
+def run_at_low_priority(work: Callable[[], Result], wanted: bool = True) -> Result:
     """The outcome of work, done on a thread that leaves the cores to all others of this process.
 
     Threads that the work starts have its low priority too, and keep it: nobody but root may raise one again.
@@ -33,7 +33,7 @@ def gently(work: Callable[[], Result], wanted: bool = True) -> Result:
         _step_back()
         return work()
 
-    return _begun(stepped_back, "gently").result()
+    return _begun(stepped_back, "run_at_low_priority").result()
 
 
 def _begun(work: Callable[[], Result], name: str) -> concurrent.futures.Future[Result]:

@@ -15,7 +15,7 @@ MAX_TEMPERATURE = 10.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Chosen:
+class ResolvedOptions:
     """How the texts of one request are translated and what is told of it."""
 
     beam_size: int
@@ -66,7 +66,7 @@ class Chosen:
         return message
 
 
-def choose(asked: pb.DecodingOptions, manifest: Manifest, shortlist: bool | None = None) -> Chosen:
+def choose(asked: pb.DecodingOptions, manifest: Manifest, shortlist: bool | None = None) -> ResolvedOptions:
     """The options to use; InvalidRequest and Unsupported name the field, its bound and the value.
 
     shortlist: whether one is used where the request does not say; None is where there is none
@@ -85,7 +85,7 @@ def choose(asked: pb.DecodingOptions, manifest: Manifest, shortlist: bool | None
     _at_least("max_output_tokens", longest, 1)
     if asked.return_alignment:
         check_alignment(manifest, "options.return_alignment")
-    return Chosen(
+    return ResolvedOptions(
         beam_size=beam_size,
         num_hypotheses=wanted,
         length_penalty=penalty,

@@ -12,7 +12,7 @@ from lingon.serving.decoding.job import Hypothesis
 from lingon.serving.runtime.runner import Scored
 from lingon.serving.translation.detokenizer import join
 from lingon.serving.translation.input_processor import PairPlan, TextPlan
-from lingon.serving.translation.options import Chosen
+from lingon.serving.translation.options import ResolvedOptions
 from lingon.status import to_status
 from lingon.text import EOS, UNK, Tokenizer
 from lingon.translation.v1 import translation_pb2 as pb
@@ -44,7 +44,7 @@ def refused(error: RequestError) -> pb.TextResult:
 
 
 def translated(
-    plan: TextPlan, found: Sequence[Sequence[PartFound]], options: Chosen, tokenizer: Tokenizer
+    plan: TextPlan, found: Sequence[Sequence[PartFound]], options: ResolvedOptions, tokenizer: Tokenizer
 ) -> pb.TextResult:
     """The result of a text.
 
@@ -115,7 +115,9 @@ def generated_spans(tokenizer: Tokenizer, tokens: Sequence[int]) -> list[Span]:
     return found
 
 
-def _hypothesis(plan: TextPlan, parts: Sequence[PartFound], options: Chosen, tokenizer: Tokenizer) -> pb.Hypothesis:
+def _hypothesis(
+    plan: TextPlan, parts: Sequence[PartFound], options: ResolvedOptions, tokenizer: Tokenizer
+) -> pb.Hypothesis:
     text, begins = join([part.text for part in parts])
     finished = all(part.hypothesis.finished for part in parts)
     message = pb.Hypothesis(

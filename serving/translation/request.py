@@ -14,7 +14,7 @@ from lingon.serving.runtime.runner import Scored
 from lingon.serving.translation.detokenizer import JoinedGrowth
 from lingon.serving.translation.engine_client import Asked, Flight
 from lingon.serving.translation.input_processor import TextPlan, max_output
-from lingon.serving.translation.options import Chosen
+from lingon.serving.translation.options import ResolvedOptions
 from lingon.serving.translation.output_processor import PartFound, refused, text_of, translated
 from lingon.text import Tokenizer
 from lingon.translation.v1 import translation_pb2 as pb
@@ -25,7 +25,9 @@ Hypotheses = tuple[Hypothesis, ...]
 class TextRun:
     """One text of a request."""
 
-    def __init__(self, index: int, plan: TextPlan, options: Chosen, limits: Limits, tokenizer: Tokenizer) -> None:
+    def __init__(
+        self, index: int, plan: TextPlan, options: ResolvedOptions, limits: Limits, tokenizer: Tokenizer
+    ) -> None:
         """The text at place `index` of a request."""
         self.index = index
         self.growth: JoinedGrowth | None = None

@@ -15,7 +15,7 @@ from lingon.serving.engine.engine import Engine
 from lingon.serving.engine.policy import EngineLimits
 from lingon.serving.observability.tracing import current
 from lingon.serving.runtime.runner import Scored
-from lingon.serving.system.event_loop import Breath
+from lingon.serving.system.event_loop import TimeSlice
 from lingon.serving.translation.engine_client import Asked, Flight
 from lingon.serving.translation.input_processor import (
     PairPlan,
@@ -28,7 +28,7 @@ from lingon.serving.translation.input_processor import (
     plan_pair,
     target_ids,
 )
-from lingon.serving.translation.options import Chosen, check_alignment, choose
+from lingon.serving.translation.options import ResolvedOptions, check_alignment, choose
 from lingon.serving.translation.output_processor import refused, scored
 from lingon.serving.translation.request import Crowd, TextRun
 from lingon.status import to_status
@@ -67,7 +67,7 @@ class Translator:
 
     def restart(self) -> None:
         """Put a new engine in the place of one that died; who asks from now on finds the new one."""
-        self.engine = self.engine.successor()
+        self.engine = self.engine.restarted()
 
     async def translate(
         self, request: pb.TranslateRequest, deadline: float | None = None, caller: str = ""
@@ -88,11 +88,11 @@ class Translator:
             options=options.message(),
         )
 
-    def choose(self, asked: pb.DecodingOptions) -> Chosen:
+    def choose(self, asked: pb.DecodingOptions) -> ResolvedOptions:
         """The options of a request with this model's defaults, checked."""
         return choose(asked, self.manifest, self._shortlist)
 
-    def start(self, options: Chosen) -> pb.StreamStart:
+    def start(self, options: ResolvedOptions) -> pb.StreamStart:
         """What a stream begins with."""
         return pb.StreamStart(
             model=self.manifest.name,
@@ -105,7 +105,7 @@ class Translator:
     async def run(
         self,
         request: Request,
-        options: Chosen,
+        options: ResolvedOptions,
         deadline: float | None = None,
         caller: str = "",
         *,
@@ -141,13 +141,13 @@ class Translator:
         finally:
             await crowd.disperse()
 
-    async def plan(self, request: Request, options: Chosen) -> list[TextPlan | RequestError]:
+    async def plan(self, request: Request, options: ResolvedOptions) -> list[TextPlan | RequestError]:
         """What is to be decoded for each text, or why it cannot be."""
         prefixes = request.target_prefixes or [""] * len(request.texts)
         if len(prefixes) != len(request.texts):
             message = f"target_prefixes must be none or one for each of {len(request.texts)} texts, got {len(prefixes)}"
             raise InvalidRequest("target_prefixes", message)
-        breath = Breath()
+        breath = TimeSlice()
         plans: list[TextPlan | RequestError] = []
         for index, (text, prefix) in enumerate(zip(request.texts, prefixes, strict=True)):
             try:
@@ -200,7 +200,9 @@ class Translator:
             has_shortlist=self._shortlist is not None,
         )
 
-    async def _plan_text(self, text: str, prefix: str, index: int, options: Chosen, breath: Breath) -> TextPlan:
+    async def _plan_text(
+        self, text: str, prefix: str, index: int, options: ResolvedOptions, breath: TimeSlice
+    ) -> TextPlan:
         field, limits = f"texts[{index}]", self.manifest.limits
         normalised = await self._normalised(text, field, breath, splits=options.splits)
         parts = []
@@ -212,7 +214,7 @@ class Translator:
         check_prefix(limits, plan, name)
         return plan
 
-    async def _normalised(self, text: str, field: str, breath: Breath, *, splits: bool) -> str:
+    async def _normalised(self, text: str, field: str, breath: TimeSlice, *, splits: bool) -> str:
         limits = self.manifest.limits
         most = most_characters(self._queue.max_queue_tokens)
         check_size(text, field, limits, splits=splits, most=most)
@@ -223,7 +225,7 @@ class Translator:
         return " ".join(filter(None, done))
 
     async def _plan_pairs(self, request: pb.ScoreRequest) -> list[PairPlan | RequestError]:
-        breath, limits = Breath(), self.manifest.limits
+        breath, limits = TimeSlice(), self.manifest.limits
         plans: list[PairPlan | RequestError] = []
         for index, pair in enumerate(request.pairs):
             try:

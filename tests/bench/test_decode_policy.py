@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lingon.bench.decode.cells import Wanted, cells_of, sentences_of
-from lingon.bench.decode.plan import Entrant, entrants
+from lingon.bench.decode.plan import EngineSetting, entrants
 from lingon.bench.decode.ratios import fastest, ratio
 from lingon.bench.decode.report import staggered, tables
 from lingon.bench.decode.results import best_settings, row_of, with_ratios
@@ -113,7 +113,7 @@ def test_a_ratio_pairs_each_round_with_the_same_round():
 def row(engine: str, precision: str, runs_ms: list[float], shape: tuple[int, int] = (1, 2)) -> dict:
     setting = Setting(precision=precision, workers=shape[0], threads=shape[1])
     cell = Cell(work="base", batch=8, exact_length=2)
-    found = row_of(engine, Entrant(engine, setting), cell, Timed(runs_ms, [[5, 6]] * 8))
+    found = row_of(engine, EngineSetting(engine, setting), cell, Timed(runs_ms, [[5, 6]] * 8))
     more = {"fraction_of_floor": 0.5, "bleu": None, "chrf": None, "agreement": 1.0}
     return {**found, **more, "load_s": 1.0, "disk_mb": 1.0, "peak_mb": 1.0}
 

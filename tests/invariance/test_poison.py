@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lingon.serving.runtime.failpoints import Faults
+from lingon.serving.runtime.failpoints import Failpoints
 from tests.support import shipped_model as shipped
 from tests.support.scale import scaled
 
@@ -12,5 +12,5 @@ from tests.support.scale import scaled
 @pytest.mark.parametrize("precision", shipped.PRECISIONS)
 @pytest.mark.parametrize("seed", range(scaled(2, 20)))
 def test_poisoned_slots_change_no_output(precision: str, seed: int) -> None:
-    found = shipped.in_company(seed, precision, Faults.parse("slot=poison"))
+    found = shipped.in_company(seed, precision, Failpoints.parse("slot=poison"))
     assert shipped.differences(seed, precision, found) == []

@@ -33,7 +33,7 @@ TABLE = {
     "Unauthenticated": "UNAUTHENTICATED",
     "Forbidden": "PERMISSION_DENIED",
     "ChangeRefused": "FAILED_PRECONDITION",
-    "ChangeUnderWay": "ABORTED",
+    "ChangeInProgress": "ABORTED",
     "EngineFault": "INTERNAL",
 }
 

@@ -22,7 +22,7 @@ from lingon.bundle import Alignment, Bundle, Defaults, Limits, Manifest, Precisi
 from lingon.serving.engine.engine import Engine
 from lingon.serving.engine.observer import Observer
 from lingon.serving.engine.policy import EngineLimits
-from lingon.serving.engine.scheduler import Dispatcher
+from lingon.serving.engine.scheduler import Scheduler
 from lingon.serving.runtime.runner import Encoded, Scored, Step
 from lingon.serving.runtime.shortlist import Shortlist
 from lingon.serving.server import Server
@@ -198,7 +198,7 @@ class Loader:
         self.gate = threading.Event()  # loading waits for it
         self.gate.set()
         self.engines: list[Engine] = []
-        self.started: list[Dispatcher] = []  # of the engines, which they do not keep from going
+        self.started: list[Scheduler] = []  # of the engines, which they do not keep from going
 
     def __call__(self, bundle: Bundle, *, limits: EngineLimits, observer: Observer | None, **_: Any) -> Translator:
         self.gate.wait()

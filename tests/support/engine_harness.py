@@ -10,12 +10,12 @@ from typing import Any
 
 from lingon.serving.decoding.job import DecodeJob, Options
 from lingon.serving.engine.engine import Engine
-from lingon.serving.engine.observer import Silent
+from lingon.serving.engine.observer import NullObserver
 from lingon.serving.engine.policy import EngineLimits
 from lingon.serving.runtime.runner import Runner
 
 
-class Recorder(Silent):
+class Recorder(NullObserver):
     """Remembers what the engine told."""
 
     def __init__(self) -> None:
@@ -61,7 +61,7 @@ class Desk:
 
 
 @contextmanager
-def running(runner: Runner, observer: Silent | None = None, workers: int = 1, **limits: int) -> Iterator[Desk]:
+def running(runner: Runner, observer: NullObserver | None = None, workers: int = 1, **limits: int) -> Iterator[Desk]:
     engine = Engine(runner, EngineLimits(**{"spread": 1, **limits}), observer, workers=workers)
     engine.start()
     try:

@@ -20,7 +20,7 @@ from lingon.bundle.golden import Golden
 from lingon.serving.engine.engine import Engine
 from lingon.serving.engine.observer import Observer
 from lingon.serving.engine.policy import EngineLimits
-from lingon.serving.models.golden import prove
+from lingon.serving.models.golden import check_golden
 from lingon.serving.runtime.runner import Encoded
 from lingon.serving.translation.translator import Translator
 from lingon.text import EOS
@@ -71,7 +71,7 @@ class Versions(Loader):
         runner.gate = self.runners[version].gate if version in self.runners else runner.gate
         runner.delay = self.runner.delay
         if golden:
-            prove(bundle, runner, "fp32")
+            check_golden(bundle, runner, "fp32")
         engine = self.engine(runner, limits, observer)
         engine.start()
         self.started.append(engine._dispatcher)

@@ -16,7 +16,7 @@ from lingon.errors import RequestError
 from lingon.serving.decoding.job import DecodeJob, Options, Sampling, ScoreJob
 from lingon.serving.engine.engine import Engine
 from lingon.serving.engine.policy import EngineLimits
-from lingon.serving.runtime.failpoints import Faults, FaultyRunner
+from lingon.serving.runtime.failpoints import Failpoints, FaultyRunner
 from lingon.serving.runtime.onnx_runner import OnnxRunner, load_runner
 from lingon.serving.runtime.runner import Runner
 from lingon.text import EOS, Tokenizer, normalise
@@ -113,7 +113,7 @@ def at_work(runner: Runner, workers: int = 1, **limits: int) -> Iterator[Engine]
 
 
 @dataclass(frozen=True, slots=True)
-class Company:
+class ActiveThreads:
     """What surrounds sentences: drawn from a seed, so that what fails can be had again."""
 
     seed: int
@@ -122,7 +122,7 @@ class Company:
     limits: dict[str, int]
 
     @classmethod
-    def drawn(cls, seed: int) -> Company:
+    def drawn(cls, seed: int) -> ActiveThreads:
         draw = random.Random(seed)
         limits = {"max_rows": draw.choice([8, 24, 64]), "max_batch_tokens": draw.choice([200, 1024])}
         return cls(seed, 1 + seed % 2, 1 + seed // 2 % 2, {**limits, "spread": draw.choice([1, 16])})
@@ -151,9 +151,9 @@ class Company:
         return [found[index] for index in range(len(wanted))]
 
 
-def in_company(seed: int, precision: str, faults: Faults | None = None) -> list[Any]:
+def in_company(seed: int, precision: str, faults: Failpoints | None = None) -> list[Any]:
     """The answer to each of `asks` in the company of this seed."""
-    company = Company.drawn(seed)
+    company = ActiveThreads.drawn(seed)
     model: Runner = runner(precision, company.threads)
     with at_work(FaultyRunner(model, faults) if faults else model, company.workers, **company.limits) as engine:
         return company.answers(engine, [ask(place, way) for place, way in asks(seed)])

@@ -21,10 +21,10 @@ from lingon import Client, ServerError
 from lingon.admin.v1 import admin_pb2
 from lingon.client.retry import Retry
 from lingon.errors import NotBegun, QuotaExceeded, WontFinish
-from lingon.serving.auth.api_keys import Keyring, new_key
-from lingon.serving.auth.interceptor import Access, caller_of, charged
-from lingon.serving.rpc.interceptors import Shield
-from lingon.serving.rpc.ports import Locks
+from lingon.serving.auth.api_keys import ApiKeyFile, new_key
+from lingon.serving.auth.interceptor import ApiKeyInterceptor, caller_of, charged
+from lingon.serving.rpc.interceptors import ErrorInterceptor
+from lingon.serving.rpc.ports import PortSecurity
 from lingon.serving.settings import Settings
 from lingon.translation.v1 import translation_pb2 as pb
 from tests.support.certificates import Authority, trusting
@@ -254,18 +254,18 @@ async def test_what_was_not_served_for_want_of_a_server_costs_nothing(tmp_path: 
         await server.stub.Translate(pb.TranslateRequest(texts=["Tom"]), metadata=bearer(SHOP))
 
 
-async def came_in(keyring: Keyring) -> None:
+async def came_in(keyring: ApiKeyFile) -> None:
     """From now on this task serves a call that has shown the key of the shop."""
 
     async def handler(_: Any) -> None:
         return None
 
     call: Any = SimpleNamespace(method="/a/b", invocation_metadata=bearer(SHOP))
-    await Access(keyring).intercept_service(handler, call)
+    await ApiKeyInterceptor(keyring).intercept_service(handler, call)
 
 
 async def test_what_was_not_begun_for_its_deadline_costs_nothing(tmp_path: Path):
-    await came_in(Keyring(keyfile(tmp_path, {"shop": SHOP}, shop={"requests_per_minute": 1})))
+    await came_in(ApiKeyFile(keyfile(tmp_path, {"shop": SHOP}, shop={"requests_per_minute": 1})))
     request = pb.TranslateRequest(texts=["Tom"])
     for kind in (WontFinish, NotBegun, WontFinish):
         with pytest.raises(kind), charged(request):
@@ -277,7 +277,7 @@ async def test_what_was_not_begun_for_its_deadline_costs_nothing(tmp_path: Path)
 
 
 async def test_a_request_of_very_many_texts_is_charged_without_a_look_at_each(tmp_path: Path):
-    await came_in(Keyring(keyfile(tmp_path, {"shop": SHOP}, shop={"characters_per_minute": 3_000_000})))
+    await came_in(ApiKeyFile(keyfile(tmp_path, {"shop": SHOP}, shop={"characters_per_minute": 3_000_000})))
     request = pb.TranslateRequest(texts=[""] * 1_500_000)  # in 3 MB
     looks, charges = [], []
     for _ in range(5):
@@ -307,8 +307,8 @@ class Whoami(grpc.GenericRpcHandler):
 
 
 @asynccontextmanager
-async def whoami(address: str, keyring: Keyring | None = None, credentials: Any = None) -> AsyncIterator[int]:
-    server = grpc.aio.server(interceptors=[Shield(), *([Access(keyring)] if keyring else [])])
+async def whoami(address: str, keyring: ApiKeyFile | None = None, credentials: Any = None) -> AsyncIterator[int]:
+    server = grpc.aio.server(interceptors=[ErrorInterceptor(), *([ApiKeyInterceptor(keyring)] if keyring else [])])
     server.add_generic_rpc_handlers((Whoami(),))
     port = (
         server.add_secure_port(f"{address}:0", credentials) if credentials else server.add_insecure_port(f"{address}:0")
@@ -327,7 +327,7 @@ async def test_without_key_or_certificate_a_caller_is_its_address(address: str, 
 
 
 async def test_a_key_says_who_calls_also_where_many_call_at_once(tmp_path: Path):
-    keyring = Keyring(keyfile(tmp_path, {"shop": SHOP, "ops": OPS}))
+    keyring = ApiKeyFile(keyfile(tmp_path, {"shop": SHOP, "ops": OPS}))
     async with whoami("127.0.0.1", keyring) as port, grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
         call = channel.unary_unary("/a/b")
         keys = [SHOP, OPS] * 20
@@ -357,7 +357,7 @@ async def test_keys_that_travel_in_the_clear_are_told_at_the_start(tmp_path: Pat
     expected = ((everywhere, 1), (admin_everywhere, 1), ({}, 0), ({**everywhere, **admin_everywhere, **tls}, 0))
     for settings, told in expected:
         caplog.clear()
-        Locks(Settings.model_validate({**keys, **settings}))
+        PortSecurity(Settings.model_validate({**keys, **settings}))
         assert sum("API keys travel in the clear" in record.getMessage() for record in caplog.records) == told
 
 

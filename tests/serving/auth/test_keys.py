@@ -19,7 +19,7 @@ import pytest
 from lingon import AsyncClient, Client, LingonError, ServerError
 from lingon.cli.main import main
 from lingon.errors import SettingsError, Unauthenticated
-from lingon.serving.auth.api_keys import WRITING, Key, Keyring, hash_of, new_key, parse
+from lingon.serving.auth.api_keys import WRITING, ApiKeyFile, Key, hash_of, new_key, parse
 from tests.support.echo_engine import running
 from tests.support.key_files import keyfile, table
 
@@ -44,7 +44,7 @@ def test_a_key_is_printed_once_and_its_table_lets_it_in(lingon: Run, tmp_path: P
     path = tmp_path / "keys.toml"
     code, printed, told = lingon("keys", "new", "shop", "--requests-per-minute", 600, "--file", path)
     assert code == 0
-    key, quota = Keyring(path).find(printed.strip())
+    key, quota = ApiKeyFile(path).find(printed.strip())
     assert (key.name, key.admin, quota.limits) == ("shop", False, (600, None))
     assert printed.count("\n") == 1
     assert printed.strip() not in path.read_text() + told
@@ -63,7 +63,7 @@ def test_a_key_is_added_to_a_file_that_others_may_read_as_before(lingon: Run, tm
     path.write_text(f"# who may come in\n{path.read_text()}")
     path.chmod(0o640)
     _, printed, _ = lingon("keys", "new", "ops", "--file", path)
-    keyring = Keyring(path)
+    keyring = ApiKeyFile(path)
     assert [keyring.find(key)[0].name for key in (SHOP, printed.strip())] == ["shop", "ops"]
     assert path.read_text().startswith("# who may come in\n")
     assert path.stat().st_mode & 0o777 == 0o640
@@ -146,7 +146,7 @@ def test_a_bad_file_is_one_line_that_quotes_no_key(tmp_path: Path, text: str, wh
     path = tmp_path / "keys.toml"
     path.write_text(text)
     with pytest.raises(SettingsError, match=why) as raised:
-        Keyring(path)
+        ApiKeyFile(path)
     assert str(raised.value).startswith(str(path))
     assert "\n" not in str(raised.value)
     assert SHOP not in str(raised.value)
@@ -154,23 +154,23 @@ def test_a_bad_file_is_one_line_that_quotes_no_key(tmp_path: Path, text: str, wh
 
 def test_a_missing_file_is_one_line(tmp_path: Path):
     with pytest.raises(SettingsError, match=r"keys\.toml: No such file or directory"):
-        Keyring(tmp_path / "keys.toml")
+        ApiKeyFile(tmp_path / "keys.toml")
 
 
 @pytest.mark.parametrize("expires", ["2027-01-01", "2027-01-01T00:00:00Z", "2027-01-01T01:00:00+01:00"])
 def test_a_key_holds_until_it_expires(tmp_path: Path, expires: str):
     path = tmp_path / "keys.toml"
     path.write_text(f"{GOOD}expires = {expires}\n")
-    Keyring(path, clock=lambda: NEW_YEAR - 0.001).find(SHOP)
+    ApiKeyFile(path, clock=lambda: NEW_YEAR - 0.001).find(SHOP)
     with pytest.raises(Unauthenticated, match="has expired"):
-        Keyring(path, clock=lambda: NEW_YEAR).find(SHOP)
+        ApiKeyFile(path, clock=lambda: NEW_YEAR).find(SHOP)
 
 
 def test_a_file_that_changes_holds_at_once_and_a_bad_one_changes_nothing(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ):
     path = keyfile(tmp_path, {"shop": SHOP})
-    keyring = Keyring(path, pause=0)
+    keyring = ApiKeyFile(path, pause=0)
     caplog.set_level(logging.INFO)
     for bad in ("[[key", f'[[key]]\nname = "ops"\nhash = "{OPS}"\n', None):
         path.unlink()
@@ -189,7 +189,7 @@ def test_a_file_that_changes_holds_at_once_and_a_bad_one_changes_nothing(
 
 def test_an_emptied_file_is_being_written_until_it_has_been_empty_for_a_while(tmp_path: Path):
     path = keyfile(tmp_path, {"shop": SHOP})
-    keyring = Keyring(path, pause=0)
+    keyring = ApiKeyFile(path, pause=0)
     for nothing in ("", "# none\n"):
         keyfile(tmp_path, {"shop": SHOP})
         assert keyring.find(SHOP)
@@ -203,7 +203,7 @@ def test_an_emptied_file_is_being_written_until_it_has_been_empty_for_a_while(tm
 
 def test_a_file_that_changes_gives_nobody_a_full_quota_again_unless_its_limit_is_another(tmp_path: Path):
     limit = {"requests_per_minute": 1}
-    keyring = Keyring(keyfile(tmp_path, {"shop": SHOP}, shop=limit), pause=0)
+    keyring = ApiKeyFile(keyfile(tmp_path, {"shop": SHOP}, shop=limit), pause=0)
     _, quota = keyring.find(SHOP)
     keyfile(tmp_path, {"shop": SHOP, "ops": OPS}, shop=limit)
     assert keyring.find(SHOP)[1] is quota
@@ -219,7 +219,7 @@ def test_all_hashes_are_compared_however_early_one_fits(tmp_path: Path, monkeypa
         return one == other
 
     monkeypatch.setattr("hmac.compare_digest", compare)
-    keyring = Keyring(keyfile(tmp_path, {"shop": SHOP, "ops": OPS, "more": new_key()}))
+    keyring = ApiKeyFile(keyfile(tmp_path, {"shop": SHOP, "ops": OPS, "more": new_key()}))
     for key in (SHOP, new_key()):
         compared.clear()
         try:

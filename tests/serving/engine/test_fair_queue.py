@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from lingon.errors import QueueFull
 from lingon.serving.decoding.job import DecodeJob, Options
-from lingon.serving.engine.fair_queue import Turns
-from lingon.serving.engine.policy import WINDOW, EngineLimits, Pace
+from lingon.serving.engine.fair_queue import FairQueue
+from lingon.serving.engine.policy import WINDOW, EngineLimits, ThroughputEstimator
 from lingon.serving.engine.queue import Queue
 
 
@@ -24,7 +24,7 @@ def served(queue: Queue, count: int) -> list[tuple[str, int]]:
 
 @given(st.lists(st.integers(1, 9), min_size=2, max_size=6), st.integers(20, 200))
 def test_who_always_wants_more_gets_as_much_as_anybody(costs: list[int], rounds: int) -> None:
-    turns: Turns[int] = Turns()
+    turns: FairQueue[int] = FairQueue()
     for key in range(len(costs)):
         turns.join(key)
     had = [0] * len(costs)
@@ -36,7 +36,7 @@ def test_who_always_wants_more_gets_as_much_as_anybody(costs: list[int], rounds:
 
 
 def test_who_comes_late_is_next_and_has_no_claim_to_what_he_missed() -> None:
-    turns: Turns[str] = Turns()
+    turns: FairQueue[str] = FairQueue()
     turns.join("early")
     for _ in range(100):
         turns.charge(turns.next(), 1)
@@ -49,7 +49,7 @@ def test_who_comes_late_is_next_and_has_no_claim_to_what_he_missed() -> None:
 
 
 def test_who_had_something_is_not_kept_waiting_by_newcomers_without_end() -> None:
-    turns: Turns[int] = Turns()
+    turns: FairQueue[int] = FairQueue()
     turns.join(-1)
     turns.charge(-1, 100)
     for newcomer in range(2000):  # two come for each that is served
@@ -63,7 +63,7 @@ def test_who_had_something_is_not_kept_waiting_by_newcomers_without_end() -> Non
 
 
 def test_turns_forget_who_left() -> None:
-    turns: Turns[int] = Turns()
+    turns: FairQueue[int] = FairQueue()
     for key in range(1000):
         turns.join(key)
         turns.charge(key, 1)
@@ -166,7 +166,7 @@ def test_what_comes_first_is_counted_with_its_beams() -> None:
 
 
 def test_a_pace_is_learned_only_while_there_is_enough_to_do() -> None:
-    pace, now = Pace(), 0.0
+    pace, now = ThroughputEstimator(), 0.0
     assert pace.seconds_to(1000, 10) == 0
     for _ in range(20):  # one by one, slowly, for want of work
         pace.took(10, now, more=False)

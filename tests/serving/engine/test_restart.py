@@ -17,9 +17,9 @@ from tests.support.statuses import details, failure
 class HangingHeir(Engine):
     """An engine that is not started anew."""
 
-    def successor(self) -> Engine:
+    def restarted(self) -> Engine:
         threading.Event().wait()
-        return super().successor()
+        return super().restarted()
 
 
 async def test_an_engine_that_hangs_as_it_is_started_anew_ends_the_server_with_a_failure():
@@ -46,14 +46,14 @@ class TwoWorkers(Engine):
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments, workers=2)
 
-    def successor(self) -> Engine:
+    def restarted(self) -> Engine:
         return Engine(self._runner, self._limits, self._observer)
 
 
 class TwoWorkersHangingHeir(TwoWorkers, HangingHeir):
     """And it is not started anew."""
 
-    successor = HangingHeir.successor
+    restarted = HangingHeir.restarted
 
 
 @pytest.mark.parametrize("kind", [TwoWorkers, TwoWorkersHangingHeir])

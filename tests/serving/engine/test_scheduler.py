@@ -11,9 +11,9 @@ import pytest
 
 from lingon.errors import Cancelled, Draining, EngineLost, Expired, NotBegun, QueueFull, WontFinish
 from lingon.serving.decoding.job import DecodeJob, Job, Options, ScoreJob
-from lingon.serving.engine.observer import Silent
+from lingon.serving.engine.observer import NullObserver
 from lingon.serving.engine.policy import ROUND, EngineLimits
-from lingon.serving.engine.scheduler import Dispatcher, Orders
+from lingon.serving.engine.scheduler import Scheduler, StepPlan
 
 calls = itertools.count()
 
@@ -34,11 +34,11 @@ def job(beam_size: int = 1, deadline: float | None = None) -> DecodeJob:
     )
 
 
-def dispatcher(workers: int = 2, clock: Clock | None = None, **limits: int) -> Dispatcher:
-    return Dispatcher(EngineLimits(spread=1, **limits), workers, Silent(), clock or time.monotonic)
+def dispatcher(workers: int = 2, clock: Clock | None = None, **limits: int) -> Scheduler:
+    return Scheduler(EngineLimits(spread=1, **limits), workers, NullObserver(), clock or time.monotonic)
 
 
-def ask(asked: Dispatcher, worker: int) -> tuple[list[Job], list[tuple[Job, type]]]:
+def ask(asked: Scheduler, worker: int) -> tuple[list[Job], list[tuple[Job, type]]]:
     """Who joins the worker, and who has to leave, with the kind of the error."""
     orders = asked.next(worker)
     assert orders is not None
@@ -129,7 +129,7 @@ def test_a_dead_worker_answers_for_its_own_jobs_and_those_that_wait() -> None:
     assert shared.fail(0) == [jobs[0], *jobs[2:]]
     with pytest.raises(EngineLost):
         shared.submit([job()])
-    assert shared.next(1) == Orders([], [])
+    assert shared.next(1) == StepPlan([], [])
     shared.close(jobs[1])
     assert shared.next(1) is None
 

@@ -9,7 +9,7 @@ import grpc
 import pytest
 
 from lingon.errors import Draining
-from lingon.serving.models.inflight import Gate
+from lingon.serving.models.inflight import AdmissionGate
 from tests.support.echo_engine import EchoRunner, running
 
 
@@ -35,7 +35,7 @@ async def _code(call: grpc.aio.UnaryUnaryCall) -> grpc.StatusCode:
 
 
 async def test_a_gate_is_quiet_when_nobody_has_come_for_a_while_and_waits_no_longer_than_it_may():
-    gate = Gate()
+    gate = AdmissionGate()
     gate.open()
     gate.close()
 

@@ -314,9 +314,9 @@ class SlowToStart(Engine):
 
     may = threading.Event()
 
-    def successor(self) -> Engine:
+    def restarted(self) -> Engine:
         self.may.wait()
-        return super().successor()
+        return super().restarted()
 
 
 async def test_an_engine_that_is_started_anew_while_its_model_leaves_is_ended_too():

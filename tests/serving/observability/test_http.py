@@ -16,23 +16,23 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from lingon.serving.observability.http import Endpoint
+from lingon.serving.observability.http import HttpEndpoint
 
 MOST = 128  # connections that it has room for
 
 
 @pytest.fixture
-def endpoint() -> Iterator[Endpoint]:
-    with Endpoint("127.0.0.1", 0, CollectorRegistry(), lambda: True) as opened:
+def endpoint() -> Iterator[HttpEndpoint]:
+    with HttpEndpoint("127.0.0.1", 0, CollectorRegistry(), lambda: True) as opened:
         yield opened
 
 
-def is_well(endpoint: Endpoint) -> bool:
+def is_well(endpoint: HttpEndpoint) -> bool:
     with urllib.request.urlopen(f"http://127.0.0.1:{endpoint.port}/healthz", timeout=5) as reply:
         return bool(reply.read() == b"SERVING\n")
 
 
-def test_who_sends_a_byte_now_and_then_takes_nobodys_place(endpoint: Endpoint) -> None:
+def test_who_sends_a_byte_now_and_then_takes_nobodys_place(endpoint: HttpEndpoint) -> None:
     with ExitStack() as idle:
         for _ in range(MOST + 20):
             connection = idle.enter_context(socket.create_connection(("127.0.0.1", endpoint.port), timeout=5))
@@ -40,7 +40,7 @@ def test_who_sends_a_byte_now_and_then_takes_nobodys_place(endpoint: Endpoint) -
         assert is_well(endpoint)
 
 
-def test_connections_for_which_there_is_no_file_wait(endpoint: Endpoint, monkeypatch: Any) -> None:
+def test_connections_for_which_there_is_no_file_wait(endpoint: HttpEndpoint, monkeypatch: Any) -> None:
     accept, tries = socket.socket.accept, list[float]()
 
     def accept_nothing(listening: socket.socket) -> Any:
@@ -72,7 +72,7 @@ def test_a_server_has_as_many_files_as_it_may() -> None:
     assert done.stdout == "(512, 512)\n"
 
 
-def test_connections_for_which_there_was_no_thread_take_no_places(endpoint: Endpoint, monkeypatch: Any) -> None:
+def test_connections_for_which_there_was_no_thread_take_no_places(endpoint: HttpEndpoint, monkeypatch: Any) -> None:
     start, failed = threading.Thread.start, threading.Semaphore(0)
 
     def start_nothing(thread: threading.Thread) -> None:

@@ -22,7 +22,7 @@ from lingon.errors import Forbidden, LingonError, SettingsError
 from lingon.serving.models.reload import MOST_PATH
 from lingon.serving.rpc.admin import METHODS, SERVICE
 from lingon.serving.rpc.calls import REQUEST_ID
-from lingon.serving.rpc.interceptors import Shield
+from lingon.serving.rpc.interceptors import ErrorInterceptor
 from lingon.serving.settings import load
 from tests.support.echo_engine import running
 from tests.support.key_files import keyfile
@@ -198,7 +198,7 @@ class Closed(grpc.aio.ServerInterceptor):
 
 
 async def test_errors_of_interceptors_become_statuses():
-    server = grpc.aio.server(interceptors=[Shield(), Closed()])
+    server = grpc.aio.server(interceptors=[ErrorInterceptor(), Closed()])
     handler = grpc.unary_unary_rpc_method_handler(lambda request, context: request)
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("a", {"b": handler}),))
     port = server.add_insecure_port("127.0.0.1:0")

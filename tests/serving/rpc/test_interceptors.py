@@ -17,7 +17,7 @@ from prometheus_client.exposition import generate_latest
 from lingon.errors import QuotaExceeded
 from lingon.serving.auth.api_keys import new_key
 from lingon.serving.observability.metrics import Metrics
-from lingon.serving.rpc.interceptors import Guard, Shield
+from lingon.serving.rpc.interceptors import CallInterceptor, ErrorInterceptor
 from lingon.status import to_status
 from lingon.translation.v1 import translation_pb2 as pb
 from lingon.translation.v1 import translation_pb2_grpc as pb_grpc
@@ -114,7 +114,7 @@ async def test_what_raises_anywhere_ends_as_internal_and_tells_nothing(
     method: str, where: str, caplog: pytest.LogCaptureFixture
 ):
     caplog.set_level(logging.DEBUG)
-    server = grpc.aio.server(interceptors=[Shield(), *([Raising()] if where == "interceptor" else [])])
+    server = grpc.aio.server(interceptors=[ErrorInterceptor(), *([Raising()] if where == "interceptor" else [])])
     server.add_generic_rpc_handlers((Failing(),))
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
@@ -159,7 +159,7 @@ class Endless(pb_grpc.TranslationServiceServicer):
 async def test_who_goes_while_a_reply_is_on_its_way_to_him_is_no_fault_of_ours(caplog: pytest.LogCaptureFixture):
     """What gRPC raises then is an error of its own, more often than a cancelled task."""
     metrics = Metrics()
-    server = grpc.aio.server(interceptors=[Guard(metrics)])
+    server = grpc.aio.server(interceptors=[CallInterceptor(metrics)])
     pb_grpc.add_TranslationServiceServicer_to_server(Endless(), server)
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()

@@ -9,7 +9,7 @@ import pytest
 
 from lingon.errors import EngineFault, EngineLost, SettingsError
 from lingon.serving.decoding.job import Options
-from lingon.serving.runtime.failpoints import Faults, FaultyRunner, Planted
+from lingon.serving.runtime.failpoints import Failpoints, FaultyRunner, InjectedFault
 from lingon.serving.settings import load
 from lingon.text import EOS
 from tests.support.echo_engine import EchoRunner
@@ -27,7 +27,7 @@ from tests.support.engine_harness import eventually, running
 )
 def test_what_cannot_be_read_is_refused(rule: str, complaint: str) -> None:
     with pytest.raises(SettingsError, match=complaint):
-        Faults.parse(f"encode=raise; {rule}")
+        Failpoints.parse(f"encode=raise; {rule}")
 
 
 def test_a_server_that_is_relied_on_takes_no_failpoints() -> None:
@@ -38,19 +38,19 @@ def test_a_server_that_is_relied_on_takes_no_failpoints() -> None:
 
 def test_a_fault_happens_at_its_time_and_while_its_file_is_there(tmp_path: Path) -> None:
     switch = tmp_path / "on"
-    faults = Faults.parse(f"step=raise@2?{switch}")
+    faults = Failpoints.parse(f"step=raise@2?{switch}")
     for _ in range(5):
         faults.reach("step")
     switch.touch()
     faults.reach("step")
     faults.reach("encode")
-    with pytest.raises(Planted):
+    with pytest.raises(InjectedFault):
         faults.reach("step")
     faults.reach("step")
 
 
 def test_a_step_that_fails_ends_the_engine_and_its_jobs_alone_are_lost(caplog: pytest.LogCaptureFixture) -> None:
-    with running(FaultyRunner(EchoRunner(), Faults.parse("step=raise@4"))) as desk:  # two steps warm it up
+    with running(FaultyRunner(EchoRunner(), Failpoints.parse("step=raise@4"))) as desk:  # two steps warm it up
         outcome = desk.translate([(5, 6, 7, EOS)], [Options()])[0]
         assert isinstance(outcome, EngineLost)
         assert eventually(lambda: not desk.engine.healthy)
@@ -58,7 +58,7 @@ def test_a_step_that_fails_ends_the_engine_and_its_jobs_alone_are_lost(caplog: p
 
 
 def test_a_row_without_numbers_fails_its_text_alone() -> None:
-    with running(FaultyRunner(EchoRunner(), Faults.parse("step=nan@4"))) as desk:
+    with running(FaultyRunner(EchoRunner(), Failpoints.parse("step=nan@4"))) as desk:
         outcomes = desk.translate([(5, 6, 7, EOS), (8, 9, 10, EOS)], [Options()] * 2)
     assert isinstance(outcomes[0], EngineFault)
     assert outcomes[1][0].tokens == (8, 9, 10)
@@ -66,7 +66,7 @@ def test_a_row_without_numbers_fails_its_text_alone() -> None:
 
 def test_an_engine_that_hangs_can_be_told_by_how_long_its_turn_lasts(tmp_path: Path) -> None:
     switch = tmp_path / "hang"
-    with running(FaultyRunner(EchoRunner(), Faults.parse(f"step=hang?{switch}"))) as desk:
+    with running(FaultyRunner(EchoRunner(), Failpoints.parse(f"step=hang?{switch}"))) as desk:
         assert desk.engine.turn_seconds == 0
         switch.touch()
         desk.engine.submit([desk.job((5, EOS))])
@@ -79,7 +79,7 @@ def test_an_engine_that_hangs_can_be_told_by_how_long_its_turn_lasts(tmp_path: P
 
 def test_who_is_abandoned_is_answered_while_the_engine_hangs(tmp_path: Path) -> None:
     switch = tmp_path / "hang"
-    with running(FaultyRunner(EchoRunner(), Faults.parse(f"step=hang?{switch}")), max_rows=1) as desk:
+    with running(FaultyRunner(EchoRunner(), Failpoints.parse(f"step=hang?{switch}")), max_rows=1) as desk:
         switch.touch()
         desk.engine.submit([desk.job((5, EOS), index) for index in range(3)])
         assert eventually(lambda: desk.engine.turn_seconds > 0.01)
@@ -93,6 +93,6 @@ def test_who_is_abandoned_is_answered_while_the_engine_hangs(tmp_path: Path) -> 
 
 
 def test_poison_asks_for_buffers_that_can_be_poisoned() -> None:
-    buffers = FaultyRunner(EchoRunner(), Faults.parse("slot=poison")).open(1, 1, 32, 10)
+    buffers = FaultyRunner(EchoRunner(), Failpoints.parse("slot=poison")).open(1, 1, 32, 10)
     with pytest.raises(Exception, match="cannot be poisoned"):
         buffers.place(0, {"source": np.array([[5, EOS]])}, 0)

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from lingon.serving.runtime.sessions import MOMENT, Company, Shared
+from lingon.serving.runtime.sessions import MOMENT, ActiveThreads, SessionPair
 
 
 class Clock:
@@ -23,19 +23,19 @@ def elsewhere(work: Callable[[], object]) -> object:
         return pool.submit(work).result(timeout=10)
 
 
-def alone_in(company: Company) -> bool:
+def alone_in(company: ActiveThreads) -> bool:
     with company.computing() as alone:
         return alone
 
 
 def test_who_computes_alone_stays_so_from_step_to_step() -> None:
-    company = Company(Clock())
+    company = ActiveThreads(Clock())
     assert [alone_in(company) for _ in range(3)] == [True] * 3
 
 
 def test_somebody_who_computes_now_is_company_however_long_it_takes() -> None:
     clock = Clock()
-    company = Company(clock)
+    company = ActiveThreads(clock)
     began, go = threading.Event(), threading.Event()
 
     def work() -> None:
@@ -54,7 +54,7 @@ def test_somebody_who_computes_now_is_company_however_long_it_takes() -> None:
 
 def test_somebody_between_two_steps_is_company_for_a_moment() -> None:
     clock = Clock()
-    company = Company(clock)
+    company = ActiveThreads(clock)
     elsewhere(lambda: alone_in(company))
     assert not alone_in(company)
     clock.now += 2 * MOMENT
@@ -64,10 +64,10 @@ def test_somebody_between_two_steps_is_company_for_a_moment() -> None:
 
 def test_who_has_company_uses_a_share() -> None:
     clock = Clock()
-    shared = Shared("alone", "apart", Company(clock))
+    shared = SessionPair("alone", "apart", ActiveThreads(clock))
 
     def used() -> str:
-        with shared.at_hand() as chosen:
+        with shared.acquire() as chosen:
             return chosen
 
     assert used() == "alone"

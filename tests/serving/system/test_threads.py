@@ -11,8 +11,7 @@ import pytest
 
 from lingon.serving.engine.policy import EngineLimits
 from lingon.serving.models.loading import load_translator
-from lingon.serving.system import threads as aside
-from lingon.serving.system.threads import NICE, gently
+from lingon.serving.system.threads import NICE, run_at_low_priority
 from tests.support.engine_harness import eventually
 from tests.support.shipped_model import bundle
 
@@ -31,13 +30,13 @@ def alive() -> set[int]:
 
 def test_work_done_gently_has_a_low_priority_and_who_waits_for_it_keeps_his_own():
     usual = priority()
-    assert gently(priority) == max(usual, NICE)
+    assert run_at_low_priority(priority) == max(usual, NICE)
     assert priority() == usual
 
 
 def test_an_error_of_work_done_gently_is_raised():
     with pytest.raises(ZeroDivisionError):
-        gently(lambda: 1 // 0)
+        run_at_low_priority(lambda: 1 // 0)
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -46,13 +45,13 @@ def test_a_model_loaded_beside_others_serves_at_the_usual_priority(
 ) -> None:
     """Though most of the work of loading it is done at a low one."""
     lowered = list[int]()
-    step_back = aside._step_back
+    step_back = threads._step_back
 
     def noted() -> None:
         step_back()
         lowered.append(threading.get_native_id())
 
-    monkeypatch.setattr(aside, "_step_back", noted)
+    monkeypatch.setattr(run_in_thread, "_step_back", noted)
     before = alive()
     limits = EngineLimits()
     translator = load_translator(
