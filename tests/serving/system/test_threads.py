@@ -51,7 +51,7 @@ def test_a_model_loaded_beside_others_serves_at_the_usual_priority(
         step_back()
         lowered.append(threading.get_native_id())
 
-    monkeypatch.setattr(run_in_thread, "_step_back", noted)
+    monkeypatch.setattr(threads, "_step_back", noted)
     before = alive()
     limits = EngineLimits()
     translator = load_translator(
