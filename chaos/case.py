@@ -26,7 +26,7 @@ from chaos.clients import lag_measured
 from chaos.context import Session, World
 from chaos.pytest_cases import gate
 from chaos.report import Row
-from lingon.bench.serve.latency import percentile
+from lingon.bench.statistics import percentile
 from lingon.errors import SettingsError
 
 TRIES = 3

@@ -7,9 +7,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from lingon.bench.decode.cells import Wanted, cells_of, sentences_of, title
 from lingon.bench.decode.model_flops import shortlist_size, sizes_of
-from lingon.bench.decode.plan import EngineSetting, split
+from lingon.bench.decode.plan import EngineSetting, Wanted, cells_of, sentences_of, split, title
 from lingon.bench.decode.processes import Crew, Name
 from lingon.bench.decode.results import Row, row_of, with_ratios
 from lingon.bench.decode.resume import Scratch

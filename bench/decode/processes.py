@@ -14,7 +14,7 @@ from lingon.bench.decode.rounds import Measure, Tokens
 from lingon.bench.engines.base import Cell
 from lingon.bench.worker_process import Worker
 from lingon.bundle import Bundle
-from lingon.files import published
+from lingon.files import publish_folder
 
 Name = tuple[str, EngineSetting]
 """How an engine was used, and the entrant that was."""
@@ -75,7 +75,7 @@ class Crew:
         folder = folder_of(entrant.engine, self.bundle, self.cache)
         if not folder.is_dir():
             self.told(f"writing the model files of {entrant.engine}")
-            with published(folder) as part, _worker(entrant) as process:
+            with publish_folder(folder) as part, _worker(entrant) as process:
                 process.ask(do="prepare", bundle=str(self.bundle.folder), folder=str(part))
         self.told(f"loading {entrant.label}")
         process = stack.enter_context(_worker(entrant))

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from lingon.bench.decode.plan import RIVAL, STAGGERED, EngineSetting
-from lingon.bench.decode.ratios import fastest, ratio
 from lingon.bench.decode.rounds import Timed
 from lingon.bench.engines.base import Cell
 
+Name = TypeVar("Name")
 Row = dict[str, Any]
 """One row of the JSON file, by the names that it has there."""
 
@@ -77,3 +77,17 @@ def together(rows: Sequence[Row]) -> list[Row]:
 
 def _ratio(runs: dict[int, list[float]], best: int | None, place: int) -> float | None:
     return None if best is None else round(ratio(runs[best], runs[place]), 3)
+
+
+def fastest(runs: Mapping[Name, Sequence[float]], among: Iterable[Name]) -> Name | None:
+    """Who of `among` has the lowest median; None where nobody of them ran. runs: milliseconds by name."""
+    there = [name for name in among if runs.get(name)]
+    return min(there, key=lambda name: statistics.median(runs[name]), default=None)
+
+
+def ratio(theirs: Sequence[float], ours: Sequence[float]) -> float:
+    """How many times faster ours is: the median over the rounds that both ran, each round against the same round.
+
+    theirs, ours: milliseconds of each round, in the order of the rounds
+    """
+    return statistics.median(one / other for one, other in zip(theirs, ours, strict=False))

@@ -8,10 +8,9 @@ from pathlib import Path
 
 from rich.console import Console
 
-from lingon.bench.decode.cells import Wanted
 from lingon.bench.decode.machine_peaks import best, measured
 from lingon.bench.decode.measure import Bench
-from lingon.bench.decode.plan import entrants
+from lingon.bench.decode.plan import Wanted, entrants
 from lingon.bench.decode.plot import draw
 from lingon.bench.decode.report import WIDTH, staggered, tables
 from lingon.bench.decode.results import Row

@@ -17,9 +17,8 @@ from typing import Any
 
 import grpc
 
-from lingon.bench.serve.jobs import Closed, Job, Load, Target, from_json
 from lingon.bench.serve.latency import OK, Answer
-from lingon.bench.serve.load import arrivals
+from lingon.bench.serve.load import Closed, Job, Load, Target, arrivals, from_json
 from lingon.translation.v1 import translation_pb2_grpc as pb_grpc
 
 HEAD_START = 0.05  # seconds before the first arrival

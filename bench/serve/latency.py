@@ -11,6 +11,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from lingon.bench.statistics import percentile
+
 OK = "OK"
 MOST_LAG = 20.0  # milliseconds: beyond it the generator, not the server, was measured
 
@@ -69,14 +71,6 @@ class Point:
         rounded = {name: _finite(value) for name, value in {**rates, **times, **lags}.items()}
         flags = {"within_objective": self.within, "void": self.void}
         return {"requests": self.requests, **rounded, "errors": self.errors, **flags}
-
-
-def percentile(values: Iterable[float], percent: float) -> float:
-    """The least value that `percent` of a hundred do not exceed (nearest rank); nan of none."""
-    ranked = sorted(values)
-    if not ranked:
-        return math.nan
-    return ranked[max(math.ceil(percent / 100 * len(ranked)), 1) - 1]
 
 
 def summarise(answers: Sequence[Answer], offered: float, seconds: float, objective: Objective) -> Point:

@@ -8,9 +8,8 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import Any
 
-from lingon.bench.serve.jobs import Closed, Job, Load, Target, to_json
 from lingon.bench.serve.latency import OK, Answer, Point, best, saturated, summarise
-from lingon.bench.serve.load import ladder
+from lingon.bench.serve.load import Closed, Job, Load, Target, ladder, to_json
 from lingon.bench.serve.memory import memory_row
 from lingon.bench.serve.plan import OURS, PEER, Plan, System
 from lingon.bench.serve.processes import Server, serving

@@ -13,7 +13,7 @@ from chaos.clients import Client, closed_loop, open_loop
 from chaos.context import World, translated
 from chaos.history import DEADLINE_EXCEEDED, OK, TO_WALL, UNAVAILABLE, Fate
 from chaos.server import LOOK, Server, wall
-from lingon.bench.serve.latency import percentile
+from lingon.bench.statistics import percentile
 
 
 @case(7, "engine death", "in-flight fail <= 1 s with UNAVAILABLE or INTERNAL, restart <= 5 s, next request OK")

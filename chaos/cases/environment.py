@@ -21,7 +21,7 @@ from chaos.clients import closed_loop
 from chaos.context import World, translated
 from chaos.history import DEADLINE_EXCEEDED, OK, Fate
 from chaos.server import Server
-from lingon.bench.serve.latency import percentile
+from lingon.bench.statistics import percentile
 
 READ_ONLY = 'mount --bind /dev/null /etc/resolv.conf && mount -o remount,bind,ro / && exec "$@"'
 HOUR = 3600

@@ -17,7 +17,7 @@ from chaos.clients import open_loop
 from chaos.context import World
 from chaos.history import Fate
 from chaos.server import Server
-from lingon.bench.serve.latency import percentile
+from lingon.bench.statistics import percentile
 
 
 @case(

@@ -17,7 +17,7 @@ from chaos.clients import open_loop
 from chaos.context import World
 from chaos.history import OK, Fate
 from chaos.server import LOOK, free_port
-from lingon.bench.serve.latency import percentile
+from lingon.bench.statistics import percentile
 from lingon.bundle import GOLDEN, MANIFEST, Bundle, open_bundle
 from lingon.client.admin import ModelsClient
 

@@ -20,7 +20,7 @@ from chaos.context import World
 from chaos.history import DEADLINE_EXCEEDED, NOT_BEGUN, OK, RESOURCE_EXHAUSTED, Fate, p99
 from chaos.keys import keys_file
 from chaos.server import LOOK, Server
-from lingon.bench.serve.latency import percentile
+from lingon.bench.statistics import percentile
 
 SLOW: dict[str, Any] = {"failpoints": "step=sleep:0.005", "max_rows": 2}
 QUEUE = 16  # texts that wait: about what is done within the objective

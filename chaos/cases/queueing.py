@@ -15,7 +15,7 @@ from chaos.context import World, translated
 from chaos.history import CANCELLED, DEADLINE_EXCEEDED, NOT_BEGUN, OK, RESOURCE_EXHAUSTED, Fate
 from chaos.prometheus import Scrape
 from chaos.server import Server
-from lingon.bench.serve.latency import percentile
+from lingon.bench.statistics import percentile
 
 RUNNING, QUEUE, BEYOND = 8, 40, 25  # of case 10: sentences that run, that may wait, requests beyond
 STEP = 0.02  # seconds of a step of cases 16 and 17

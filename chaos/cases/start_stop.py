@@ -21,7 +21,7 @@ from chaos.context import World, translated
 from chaos.history import OK, TO_WALL, UNAVAILABLE, Fate, History
 from chaos.prometheus import Scrape
 from chaos.server import Server, wall
-from lingon.bench.serve.latency import percentile
+from lingon.bench.statistics import percentile
 from lingon.errors import LingonError
 
 DRAIN = 10.0  # seconds that a server under case 2 has to end what it took

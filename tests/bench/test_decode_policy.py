@@ -7,11 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from lingon.bench.decode.cells import Wanted, cells_of, sentences_of
-from lingon.bench.decode.plan import EngineSetting, entrants
-from lingon.bench.decode.ratios import fastest, ratio
+from lingon.bench.decode.plan import EngineSetting, Wanted, cells_of, entrants, sentences_of
 from lingon.bench.decode.report import staggered, tables
-from lingon.bench.decode.results import best_settings, row_of, with_ratios
+from lingon.bench.decode.results import best_settings, fastest, ratio, row_of, with_ratios
 from lingon.bench.decode.resume import Scratch
 from lingon.bench.decode.roofline import Amount, Peaks, Sizes, amount, floor_ms
 from lingon.bench.decode.rounds import Rounds, Timed, race

@@ -22,14 +22,14 @@ from prometheus_client import generate_latest
 
 from lingon.bench.serve.ctranslate2_server.batching import Batcher, BatchPolicy, Search, pick
 from lingon.bench.serve.ctranslate2_server.service import PeerService
-from lingon.bench.serve.jobs import Closed, Load, Target, from_json, to_json
-from lingon.bench.serve.latency import OK, Answer, Objective, Point, best, percentile, saturated, summarise
-from lingon.bench.serve.load import arrivals, ladder
+from lingon.bench.serve.latency import OK, Answer, Objective, Point, best, saturated, summarise
+from lingon.bench.serve.load import Closed, Load, Target, arrivals, from_json, ladder, to_json
 from lingon.bench.serve.memory import CACHES, bound, loaded_mb, stated
 from lingon.bench.serve.plan import OURS, Places, Plan, System, our_command, sentences
 from lingon.bench.serve.processes import serving
 from lingon.bench.serve.report import draw, tables
 from lingon.bench.serve.run import measure, summary
+from lingon.bench.statistics import percentile
 from lingon.bench.worker_process import Worker
 from lingon.bundle import Bundle, Precision, write_bundle
 from lingon.errors import LingonError, QueueFull, SettingsError
@@ -42,7 +42,7 @@ from lingon.training.config import ModelSettings
 from lingon.training.model import Transformer
 from lingon.translation.v1 import translation_pb2 as pb
 from lingon.translation.v1 import translation_pb2_grpc as pb_grpc
-from tests.support import echo_engine as fakes
+from tests.support import echo_engine
 
 GREEDY = Search(1, 0.0)
 EVERY = frozenset(os.sched_getaffinity(0))
@@ -161,7 +161,7 @@ def test_memory_is_bound_by_graphs_and_stated_caches(tmp_path: Path):
     assert stated(text, CACHES) == 3e6
     assert stated(text, "lingon_missing") is None
     assert bound(graphs_mb=15, caches_mb=3) == 183
-    assert loaded_mb(fakes.bundle(tmp_path), "fp32") == 0
+    assert loaded_mb(echo_engine.bundle(tmp_path), "fp32") == 0
 
 
 def test_a_core_that_this_process_may_not_use_is_refused():
@@ -170,7 +170,7 @@ def test_a_core_that_this_process_may_not_use_is_refused():
 
 
 def test_sentences_are_those_that_the_model_reads_in_an_order_of_the_seed(tmp_path: Path):
-    bundle = fakes.bundle(tmp_path)
+    bundle = echo_engine.bundle(tmp_path)
     texts = sentences(bundle, None, seed=1)
     assert 100 < len(texts) < 500
     assert texts == sentences(bundle, None, seed=1)
@@ -193,8 +193,8 @@ async def generator(texts: list[str]) -> AsyncIterator[Worker]:
 
 async def test_what_a_slow_server_kept_waiting_counts_from_when_it_was_due():
     """The engine halts for half a second: whoever was due then waited, and all were sent."""
-    runner = fakes.EchoRunner(delay=0.002)
-    async with fakes.running(runner) as server, generator(["Tom", "The old man and the sea"]) as worker:
+    runner = echo_engine.EchoRunner(delay=0.002)
+    async with echo_engine.running(runner) as server, generator(["Tom", "The old man and the sea"]) as worker:
         target = Target(address=f"127.0.0.1:{server.server.port}", timeout=5)
         load = Load(target=target, offered=60, seconds=1.5, warm_up=0.5, seed=1)
         task = asyncio.create_task(ask(worker, **to_json(load)))
@@ -238,14 +238,14 @@ def test_an_error_of_ours_in_a_worker_is_raised_here():
 @pytest.fixture
 def tiny_bundle(tmp_path: Path) -> Bundle:
     """A bundle with drawn weights and a real tokenizer, whose graphs run."""
-    size = fakes.tokenizer().source_vocab
+    size = echo_engine.tokenizer().source_vocab
     torch.manual_seed(0)
     model, weights = Transformer(ModelSettings.model_validate({"preset": "tiny"}), size, size).eval(), WeightFiles()
     built = build(model, "fp32", weights, [], shortlist=False)
-    declared = fakes.manifest(
+    declared = echo_engine.manifest(
         states=states(model), precisions={"fp32": Precision("CPUExecutionProvider", "random", built.reads)}
     )
-    files = {**built.graphs, **weight_files(weights), "tokenizer.model": fakes.tokenizer_model()}
+    files = {**built.graphs, **weight_files(weights), "tokenizer.model": echo_engine.tokenizer_model()}
     return write_bundle(tmp_path / "en-de" / "1", declared, files)
 
 
@@ -349,7 +349,7 @@ async def test_a_full_queue_refuses():
 async def test_the_peer_answers_as_the_contract_has_it():
     batcher = Batcher(Echo(), workers=1, policy=BatchPolicy())
     server = grpc.aio.server()
-    server.add_generic_rpc_handlers((PeerService(fakes.manifest(), fakes.tokenizer(), batcher).handler(),))
+    server.add_generic_rpc_handlers((PeerService(echo_engine.manifest(), echo_engine.tokenizer(), batcher).handler(),))
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
