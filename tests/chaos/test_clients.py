@@ -10,6 +10,7 @@ from chaos.clients import Client, closed_loop, open_loop
 from chaos.history import Fate, History
 from chaos.keys import keys_file
 from tests.support.echo_engine import EchoRunner, running
+from tests.support.eventually import eventually
 
 TEXT = "Where is the station?"
 
@@ -66,7 +67,7 @@ async def test_a_request_of_a_client_that_is_stopped_has_no_end(history):
     async with running(EchoRunner(endless=True, delay=0.01)) as server:
         client = connect(server, history)
         asked = asyncio.create_task(client.translate(TEXT))
-        await server.until(lambda: server.metric("lingon_requests_in_flight") == 1)
+        await eventually(lambda: server.metric("lingon_requests_in_flight") == 1)
         asked.cancel()
         await asyncio.gather(asked, return_exceptions=True)
         await client.close()

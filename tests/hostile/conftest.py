@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.server_process import Victim, victim
+from tests.support.server_process import ServerProcess, server_process
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Victim]:
-    with victim(tmp_path_factory.mktemp("victim")) as running:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    with server_process(tmp_path_factory.mktemp("victim")) as running:
         yield running

@@ -9,7 +9,7 @@ import pytest
 
 from lingon.translation.v1 import translation_pb2 as pb
 from tests.support.scale import scaled
-from tests.support.server_process import CONTRACT, MEBIBYTE, SERVICE, Victim, lines
+from tests.support.server_process import CONTRACT, MEBIBYTE, SERVICE, ServerProcess, log_entries
 
 CANARY = "kanarienvogel"
 TEXT = f"The {CANARY} sings."
@@ -59,7 +59,7 @@ SLOW = {"headers without end"}  # gRPC takes a fifth of a second for each
 
 
 @pytest.mark.parametrize("name", ATTACKS)
-def test_wrong_requests_leave_no_memory_behind_and_tell_nothing(server: Victim, name: str):
+def test_wrong_requests_leave_no_memory_behind_and_tell_nothing(server: ServerProcess, name: str):
     method, raw, metadata = ATTACKS[name]
     count = COUNT // 20 if name in SLOW else COUNT
     for _ in range(count):
@@ -69,18 +69,18 @@ def test_wrong_requests_leave_no_memory_behind_and_tell_nothing(server: Victim, 
     growth = server.resident() - before
     assert {answer.code for answer in answers} <= CONTRACT
     assert growth <= COUNT / 100 * MEBIBYTE, f"{growth / MEBIBYTE:.1f} MiB after {COUNT} requests"
-    told = [answer.told for answer in answers]
+    told = [answer.received for answer in answers]
     assert [each for each in told if INNER.search(each)] == []
     own = name in ("no such model", "no such language", "no language", "no such method")  # a name, not a text
     assert own or [each for each in told if CANARY.encode() in each] == []
 
 
-def test_afterwards_the_server_is_well_and_its_log_holds_no_text(server: Victim):
-    assert server.is_well()
+def test_afterwards_the_server_is_well_and_its_log_holds_no_text(server: ServerProcess):
+    assert server.is_healthy()
     server.translate(TEXT, TEXT * 3)
     answer = server.call(f"{SERVICE}Translate", translate(), metadata=[("x-request-id", "the-last-one")])
     assert answer.code == grpc.StatusCode.OK
-    log = lines(server)
+    log = log_entries(server)
     assert [line for line in log if line.get("request_id") == "the-last-one"], "debug lines are there"
     assert len(log) > COUNT
     assert [line for line in log if CANARY in str(line)] == []

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from lingon.bundle import MANIFEST, MOST_BYTES
+from lingon.bundle import MANIFEST, MAX_FILE_BYTES
 from tests.support import tampered_bundles as forge
 from tests.support.echo_engine import tokenizer_model
 from tests.support.shipped_model import bundle
@@ -91,7 +91,7 @@ def become_a_socket(path: Path) -> None:
 
 def grow(path: Path) -> None:
     with path.open("r+b") as file:
-        file.truncate(MOST_BYTES[MANIFEST] + 1 if path.name == MANIFEST else path.stat().st_size + 2**28)
+        file.truncate(MAX_FILE_BYTES[MANIFEST] + 1 if path.name == MANIFEST else path.stat().st_size + 2**28)
 
 
 CHANGES = [

@@ -14,7 +14,7 @@ import onnx
 import pytest
 
 from lingon.bundle import MANIFEST, SHORTLIST
-from lingon.serving.runtime.shortlist import MOST_BYTES, Shortlist
+from lingon.serving.runtime.shortlist import MAX_BYTES, Shortlist
 from tests.support import tampered_bundles as forge
 from tests.support.echo_engine import tokenizer_model
 from tests.support.shipped_model import bundle
@@ -280,7 +280,7 @@ def a_shortlist_of_another_vocabulary(folder: Path) -> str:
 
 
 def a_shortlist_that_unpacks_to_too_much(folder: Path) -> str:
-    many = np.zeros(MOST_BYTES // 4 + 1, np.int32)
+    many = np.zeros(MAX_BYTES // 4 + 1, np.int32)
     (folder / SHORTLIST).write_bytes(Shortlist(np.array([2], np.int32), np.zeros(6001, np.int32), many).to_bytes())
     return f"{SHORTLIST}: unpacks to"
 

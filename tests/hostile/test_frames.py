@@ -10,9 +10,18 @@ import grpc
 import pytest
 
 from lingon.translation.v1 import translation_pb2 as pb
-from tests.hostile import http2
+from tests.support import http2
 from tests.support.scale import scaled
-from tests.support.server_process import ALIVE, CONTRACT, MEBIBYTE, MOST_AT_ONCE, SERVICE, Victim, promptly, unharmed
+from tests.support.server_process import (
+    CONTRACT,
+    MEBIBYTE,
+    MOST_IN_FLIGHT_MIB,
+    RESPONSE_SECONDS,
+    SERVICE,
+    ServerProcess,
+    is_prompt,
+    stays_healthy,
+)
 
 REQUEST = pb.TranslateRequest(texts=["Tom"]).SerializeToString()
 USUAL = http2.call_headers(SERVICE + "Translate")
@@ -45,26 +54,26 @@ HALF = {"no message", "half a length", "less than its length", "another content 
 """Calls of which gRPC waits for the rest, until their connection is gone."""
 
 
-def test_a_call_by_hand_is_answered(server: Victim):
-    heard, ended = http2.converse(server.port, GOOD, 10 * ALIVE)
+def test_a_call_by_hand_is_answered(server: ServerProcess):
+    heard, ended = http2.converse(server.port, GOOD, 10 * RESPONSE_SECONDS)
     assert ended
     assert http2.status(heard) == 0
     assert pb.TranslateResponse(model="en-de").SerializeToString() in heard
 
 
 @pytest.mark.parametrize("name", BROKEN_CALLS)
-def test_a_call_that_is_broken_ends_at_once_and_not_as_unknown(server: Victim, name: str):
+def test_a_call_that_is_broken_ends_at_once_and_not_as_unknown(server: ServerProcess, name: str):
     sent = http2.opening() + BROKEN_CALLS[name]
-    heard, ended = http2.converse(server.port, sent, ALIVE if name in HALF else 10 * ALIVE)
+    heard, ended = http2.converse(server.port, sent, RESPONSE_SECONDS if name in HALF else 10 * RESPONSE_SECONDS)
     assert ended or name in HALF, "neither a status nor an end"
-    assert name in HALF or promptly(lambda: http2.converse(server.port, sent, 10 * ALIVE))
+    assert name in HALF or is_prompt(lambda: http2.converse(server.port, sent, 10 * RESPONSE_SECONDS))
     code = http2.status(heard)
     allowed = CONTRACT | {grpc.StatusCode.INTERNAL, grpc.StatusCode.CANCELLED}  # of a transport that is broken
     assert code is None or CODES[code] in allowed, CODES[code]
-    assert server.is_well()
+    assert server.is_healthy()
 
 
-def throw(server: Victim, raw: bytes) -> None:
+def throw(server: ServerProcess, raw: bytes) -> None:
     """Send bytes, and go; a server that has hung up already is fine, and so is one whose port opens again soon."""
     try:
         with socket.create_connection(("127.0.0.1", server.port), timeout=10) as connection:
@@ -102,9 +111,9 @@ def damaged_call(draw: random.Random) -> bytes:
 
 
 @pytest.mark.parametrize("kind", [noise, noise_after_the_opening, random_frames, damaged_call])
-def test_noise_on_the_port_harms_nobody(server: Victim, kind: Callable[[random.Random], bytes]):
+def test_noise_on_the_port_harms_nobody(server: ServerProcess, kind: Callable[[random.Random], bytes]):
     draw = random.Random(kind.__name__)
-    with unharmed(server):
+    with stays_healthy(server):
         for _ in range(scaled(150, 25_000)):
             throw(server, kind(draw))
 
@@ -137,40 +146,42 @@ FLOODS = {
 
 
 @pytest.mark.parametrize("name", FLOODS)
-def test_a_flood_harms_nobody_and_takes_no_memory(server: Victim, name: str):
+def test_a_flood_harms_nobody_and_takes_no_memory(server: ServerProcess, name: str):
     flood = http2.opening() + FLOODS[name]()
     throw(server, flood)
 
     def thrice() -> None:
         for _ in range(3):  # one after the other, none of them awaited
             throw(server, flood)
-        assert server.is_well()
+        assert server.is_healthy()
 
-    with unharmed(server, within=2 * ALIVE):  # 1,500 calls that are begun and reset are 0.4 s of an event loop
+    with stays_healthy(
+        server, within=2 * RESPONSE_SECONDS
+    ):  # 1,500 calls that are begun and reset are 0.4 s of an event loop
         peaks, growths = server.rounds(scaled(12, 30), thrice)
-    assert max(peaks) <= MOST_AT_ONCE, peaks
+    assert max(peaks) <= MOST_IN_FLIGHT_MIB, peaks
     assert min(growths[len(growths) // 2 :]) < 1.0, growths
 
 
 @pytest.mark.parametrize("name", sorted(HALF))
-def test_half_a_call_is_forgotten_with_its_connection(server: Victim, name: str):
+def test_half_a_call_is_forgotten_with_its_connection(server: ServerProcess, name: str):
     half = http2.opening() + BROKEN_CALLS[name]
 
     def some() -> None:
         for _ in range(scaled(100, 2500)):
             throw(server, half)
 
-    with unharmed(server):
+    with stays_healthy(server):
         peaks, growths = server.rounds(6, some)
-    assert max(peaks) <= MOST_AT_ONCE, peaks
+    assert max(peaks) <= MOST_IN_FLIGHT_MIB, peaks
     assert min(growths) < 1.0, growths
 
 
-def test_connections_that_say_nothing_keep_nobody_out(server: Victim):
-    with unharmed(server):
+def test_connections_that_say_nothing_keep_nobody_out(server: ServerProcess):
+    with stays_healthy(server):
         idle = [socket.create_connection(("127.0.0.1", server.port), timeout=10) for _ in range(scaled(300, 1000))]
         for place, connection in enumerate(idle):
             connection.sendall([b"", http2.PREFACE[:10], http2.opening(), http2.opening() + OPEN][place % 4])
-        assert server.is_well()
+        assert server.is_healthy()
         for connection in idle:
             connection.close()

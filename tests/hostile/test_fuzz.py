@@ -12,16 +12,14 @@ from lingon.errors import EmptyText, TextTooLong
 from lingon.serving.translation.input_processor import Part, parts_of
 from lingon.text import EOS, normalise
 from lingon.translation.v1 import translation_pb2 as pb
-from tests.hostile import fuzz_requests
-from tests.hostile.requests import ANY, METHODS, TEXTS, VALID
-from tests.support import echo_engine as fakes
-from tests.support import shipped_model as shipped
+from tests.support import echo_engine, fuzz_requests, shipped_model
+from tests.support.request_strategies import ANY, METHODS, TEXTS, VALID
 from tests.support.scale import scaled
-from tests.support.server_process import CONTRACT, SERVICE, Victim, promptly
+from tests.support.server_process import CONTRACT, SERVICE, ServerProcess, is_prompt
 
 REPLIES = {"Translate": pb.TranslateResponse, "Score": pb.ScoreResponse}
 TEXT_CODES = {code_pb2.OK, code_pb2.INVALID_ARGUMENT}
-LIMITS = shipped.bundle().manifest.limits
+LIMITS = shipped_model.bundle().manifest.limits
 
 
 def often(gate: int, full: int) -> settings:
@@ -32,7 +30,7 @@ def often(gate: int, full: int) -> settings:
 
 @given(method=st.sampled_from(METHODS), raw=ANY)
 @often(300, 20_000)
-def test_whatever_comes_as_a_request_ends_with_a_code_of_the_contract(server: Victim, method: str, raw: bytes):
+def test_whatever_comes_as_a_request_ends_with_a_code_of_the_contract(server: ServerProcess, method: str, raw: bytes):
     answer = server.send(method, raw)
     assert answer.code in CONTRACT, answer
     if answer.code == grpc.StatusCode.OK and method in REPLIES:
@@ -42,13 +40,13 @@ def test_whatever_comes_as_a_request_ends_with_a_code_of_the_contract(server: Vi
 
 @given(raw=VALID)
 @often(80, 5_000)
-def test_a_stream_ends_as_the_whole_does(server: Victim, raw: bytes):
+def test_a_stream_ends_as_the_whole_does(server: ServerProcess, raw: bytes):
     apart, whole = server.send("TranslateStream", raw), server.send("Translate", raw)
     assert apart.code == whole.code
     assert apart.code in CONTRACT
 
 
-def test_paths_and_headers_that_make_no_sense_end_in_the_contract(server: Victim):
+def test_paths_and_headers_that_make_no_sense_end_in_the_contract(server: ServerProcess):
     request = pb.TranslateRequest(texts=["Tom"]).SerializeToString()
     for path in ("/", "//", "/a", SERVICE, SERVICE + "Translate/", "/x" * 500, SERVICE + "%00", SERVICE + "Übersetze"):
         try:
@@ -67,16 +65,16 @@ def test_paths_and_headers_that_make_no_sense_end_in_the_contract(server: Victim
         assert server.send("Translate", request, seconds).code in codes
 
 
-def test_afterwards_the_server_answers_at_once_and_nothing_unexpected_was_counted(server: Victim):
-    assert promptly(server.is_well)
-    assert server.is_well()
+def test_afterwards_the_server_answers_at_once_and_nothing_unexpected_was_counted(server: ServerProcess):
+    assert is_prompt(server.is_healthy)
+    assert server.is_healthy()
     assert "internal" not in server.logged().lower().replace("internal_", "")
     assert '"level": "error"' not in server.logged()
 
 
 async def test_the_harness_for_fuzzing_by_coverage_knocks_at_every_door():
-    async with fakes.running(fakes.EchoRunner(shortlist=fakes.everything())) as running:
-        codes = {await fuzz_requests.knock(running, data) for data in [b"", *fuzz_requests.inputs()]}
+    async with echo_engine.running(echo_engine.EchoRunner(shortlist=echo_engine.everything())) as running:
+        codes = {await fuzz_requests.answer_to(running, data) for data in [b"", *fuzz_requests.inputs()]}
     assert codes == {grpc.StatusCode.OK, grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.UNIMPLEMENTED}
 
 
@@ -85,7 +83,7 @@ async def test_the_harness_for_fuzzing_by_coverage_knocks_at_every_door():
 def test_any_text_is_planned_within_the_limits_or_refused(text: str, splits: bool):
     normal = normalise(text)
     try:
-        parts = list(parts_of(normal, "text", shipped.tokenizer(), LIMITS, splits=splits))
+        parts = list(parts_of(normal, "text", shipped_model.tokenizer(), LIMITS, splits=splits))
     except (EmptyText, TextTooLong):
         return
     assert " ".join(part.text for part in parts).split() == normal.split()
@@ -97,19 +95,19 @@ def assert_planned(part: Part, normal: str) -> None:
     assert normal[part.begin :].startswith(part.text)
     assert 1 <= len(part.source_ids) <= LIMITS.max_source_tokens
     assert part.source_ids[-1] == EOS
-    assert all(0 <= token < shipped.tokenizer().source_vocab for token in part.source_ids)
+    assert all(0 <= token < shipped_model.tokenizer().source_vocab for token in part.source_ids)
 
 
-@given(st.lists(st.integers(0, shipped.tokenizer().target_vocab - 1), max_size=60))
+@given(st.lists(st.integers(0, shipped_model.tokenizer().target_vocab - 1), max_size=60))
 @often(200, 50_000)
 def test_any_tokens_have_a_text(tokens: list[int]):
-    assert shipped.tokenizer().decode(tokens).encode().decode() == shipped.tokenizer().decode(tokens)
+    assert shipped_model.tokenizer().decode(tokens).encode().decode() == shipped_model.tokenizer().decode(tokens)
 
 
 @pytest.mark.parametrize(
     "raw", [b"\x0a\x03\xed\xa0\x80", b"\x0a\x02\xc0\x80", b"\x0a\x01\xff", b"\x0a\x04\xf4\x90\x80\x80"]
 )
 @pytest.mark.parametrize("method", ["Translate", "TranslateStream"])
-def test_what_is_no_utf8_is_an_invalid_argument(server: Victim, method: str, raw: bytes):
+def test_what_is_no_utf8_is_an_invalid_argument(server: ServerProcess, method: str, raw: bytes):
     """A lone surrogate, a NUL of two bytes, a byte that is none, a code point beyond the last."""
     assert server.send(method, raw).code == grpc.StatusCode.INVALID_ARGUMENT

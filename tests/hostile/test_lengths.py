@@ -10,13 +10,12 @@ from google.rpc import code_pb2, error_details_pb2
 
 from lingon.text import normalise
 from lingon.translation.v1 import translation_pb2 as pb
-from tests.support import echo_engine as fakes
-from tests.support import shipped_model as shipped
-from tests.support.server_process import MEBIBYTE, Victim, promptly
+from tests.support import echo_engine, shipped_model
+from tests.support.server_process import MEBIBYTE, ServerProcess, is_prompt
 
 SPLIT = pb.DecodingOptions(long_text=pb.LONG_TEXT_POLICY_SPLIT, beam_size=1)
-MOST = shipped.bundle().manifest.limits.max_source_tokens
-MOST_TARGET = shipped.bundle().manifest.limits.max_target_tokens
+MOST = shipped_model.bundle().manifest.limits.max_source_tokens
+MOST_TARGET = shipped_model.bundle().manifest.limits.max_target_tokens
 NOTHING = [
     "",
     " ",
@@ -31,7 +30,7 @@ NOTHING = [
 def words(tokens: int) -> str:
     """A text of so many tokens, the end token counted."""
     text = " ".join(["house"] * (tokens - 1))
-    assert len(shipped.tokenizer().encode_source(normalise(text))) == tokens
+    assert len(shipped_model.tokenizer().encode_source(normalise(text))) == tokens
     return text
 
 
@@ -51,7 +50,9 @@ TOO_LONG, EMPTY = (code_pb2.INVALID_ARGUMENT, "TEXT_TOO_LONG"), (code_pb2.INVALI
 
 
 @pytest.mark.parametrize("beam_size", [1, 4])
-def test_the_most_that_the_model_reads_is_read_whole_and_one_token_more_is_refused(server: Victim, beam_size: int):
+def test_the_most_that_the_model_reads_is_read_whole_and_one_token_more_is_refused(
+    server: ServerProcess, beam_size: int
+):
     texts = [words(2), words(MOST - 1), words(MOST), words(MOST + 1)]
     reply = server.translate(*texts, options=pb.DecodingOptions(beam_size=beam_size))
     assert refusals(reply) == [OK, OK, OK, TOO_LONG]
@@ -60,7 +61,7 @@ def test_the_most_that_the_model_reads_is_read_whole_and_one_token_more_is_refus
     assert [len(result.hypotheses) for result in reply.results] == [1, 1, 1, 0]
 
 
-def test_one_token_more_is_split_where_that_is_asked_for_and_said(server: Victim):
+def test_one_token_more_is_split_where_that_is_asked_for_and_said(server: ServerProcess):
     reply = server.translate(words(MOST), words(MOST + 1), words(5 * MOST), options=SPLIT)
     assert refusals(reply) == [OK] * 3
     split = [pb.WARNING_CODE_SPLIT in [each.code for each in result.warnings] for result in reply.results]
@@ -71,16 +72,16 @@ def test_one_token_more_is_split_where_that_is_asked_for_and_said(server: Victim
 
 
 @pytest.mark.parametrize("options", [pb.DecodingOptions(), SPLIT], ids=["refuse", "split"])
-def test_a_word_of_a_megabyte_is_refused_and_holds_nobody_up(server: Victim, options: pb.DecodingOptions):
+def test_a_word_of_a_megabyte_is_refused_and_holds_nobody_up(server: ServerProcess, options: pb.DecodingOptions):
     def ask() -> None:
         reply = server.translate("x" * MEBIBYTE, "Tom", "ü" * (MEBIBYTE // 2), options=options)
         assert refusals(reply) == [TOO_LONG, OK, TOO_LONG]
 
-    assert promptly(ask)
+    assert is_prompt(ask)
 
 
 @pytest.mark.parametrize("options", [pb.DecodingOptions(), SPLIT], ids=["refuse", "split"])
-def test_nothing_is_empty_however_long_it_is(server: Victim, options: pb.DecodingOptions):
+def test_nothing_is_empty_however_long_it_is(server: ServerProcess, options: pb.DecodingOptions):
     reply = server.translate(*NOTHING, options=options)
     assert [reason for _, reason in refusals(reply)].count("EMPTY_TEXT") >= len(NOTHING) - 1
     assert {code for code, _ in refusals(reply)} == {code_pb2.INVALID_ARGUMENT}
@@ -88,7 +89,7 @@ def test_nothing_is_empty_however_long_it_is(server: Victim, options: pb.Decodin
     assert long.status.code == code_pb2.INVALID_ARGUMENT
 
 
-def test_the_edges_of_a_pair_to_score(server: Victim):
+def test_the_edges_of_a_pair_to_score(server: ServerProcess):
     edges = [
         (words(MOST), words(MOST_TARGET)),
         (words(MOST + 1), "Haus"),
@@ -104,8 +105,8 @@ def test_the_edges_of_a_pair_to_score(server: Victim):
     assert len(reply.results[0].tokens) == MOST_TARGET
 
 
-def test_a_prefix_that_leaves_no_room_is_refused(server: Victim):
-    bound = shipped.bundle().manifest.limits.max_output(2)
+def test_a_prefix_that_leaves_no_room_is_refused(server: ServerProcess):
+    bound = shipped_model.bundle().manifest.limits.max_output(2)
     fits, full, long = words(bound), words(bound + 1), "x" * MEBIBYTE
     reply = server.translate("house", "house", "house", target_prefixes=[fits, full, long])
     assert [code for code, _ in refusals(reply)] == [code_pb2.OK, *[code_pb2.INVALID_ARGUMENT] * 2]
@@ -113,11 +114,11 @@ def test_a_prefix_that_leaves_no_room_is_refused(server: Victim):
 
 
 async def test_a_text_of_every_length_comes_back_whole_or_not_at_all():
-    most = fakes.LIMITS.max_source_tokens
+    most = echo_engine.LIMITS.max_source_tokens
     texts = [" ".join(["Tom"] * count) + end for count in range(1, 2 * most) for end in ("", ".")]
-    lengths = [len(fakes.tokenizer().encode_source(text)) for text in texts]
+    lengths = [len(echo_engine.tokenizer().encode_source(text)) for text in texts]
     assert {most, most + 1} <= set(lengths)
-    async with fakes.running(max_texts=len(texts)) as server:
+    async with echo_engine.running(max_texts=len(texts)) as server:
         refused = await server.translate(*texts)
         split = await server.translate(*texts, options=SPLIT)
     whole = [result.hypotheses[0].text if result.hypotheses else None for result in refused.results]

@@ -9,7 +9,7 @@ import grpc
 import pytest
 
 from lingon.translation.v1 import translation_pb2 as pb
-from tests.support.server_process import MEBIBYTE, MOST_AT_ONCE, Answer, Victim
+from tests.support.server_process import MEBIBYTE, MOST_IN_FLIGHT_MIB, Answer, ServerProcess
 
 LIMIT = 4 * MEBIBYTE  # max_message_bytes, as it is unless it is set
 MOST_GROWTH = 10.0  # MiB
@@ -25,7 +25,7 @@ def message(size: int) -> bytes:
 
 
 @pytest.mark.parametrize("size", [LIMIT - 1, LIMIT])
-def test_a_message_up_to_the_limit_is_read(server: Victim, size: int):
+def test_a_message_up_to_the_limit_is_read(server: ServerProcess, size: int):
     raw = message(size)
     assert len(raw) == size
     answer = server.send("Translate", raw)
@@ -33,36 +33,38 @@ def test_a_message_up_to_the_limit_is_read(server: Victim, size: int):
     assert pb.TranslateResponse.FromString(answer.reply).results[0].hypotheses[0].text
 
 
-def one_more(server: Victim) -> Answer:
+def one_more(server: ServerProcess) -> Answer:
     return server.send("Translate", message(LIMIT + 1))
 
 
-def five_megabytes(server: Victim) -> Answer:
+def five_megabytes(server: ServerProcess) -> Answer:
     return server.send("Translate", pb.TranslateRequest(texts=["x" * 5_000_000]).SerializeToString())
 
 
-def bomb(server: Victim) -> Answer:
+def bomb(server: ServerProcess) -> Answer:
     """200 KB that unpack to 200 MB."""
     return server.send("Translate", bytes(200 * MEBIBYTE), 60, compression=grpc.Compression.Gzip)
 
 
-def headers(server: Victim) -> Answer:
+def headers(server: ServerProcess) -> Answer:
     request = pb.TranslateRequest(texts=["Tom"]).SerializeToString()
     return server.send("Translate", request, metadata=[(f"x-{place}", "y" * 1000) for place in range(20)])
 
 
 @pytest.mark.parametrize("attack", [one_more, five_megabytes, bomb, headers])
-def test_what_is_too_large_is_refused_and_takes_no_memory(server: Victim, attack: Callable[[Victim], Answer]):
+def test_what_is_too_large_is_refused_and_takes_no_memory(
+    server: ServerProcess, attack: Callable[[ServerProcess], Answer]
+):
     def thrice() -> None:
         assert {attack(server).code for _ in range(3)} == {grpc.StatusCode.RESOURCE_EXHAUSTED}
 
     peaks, growths = server.rounds(4, thrice)
     assert min(growths) <= MOST_GROWTH, growths
-    assert statistics.median(peaks) <= MOST_AT_ONCE, peaks
-    assert server.is_well()
+    assert statistics.median(peaks) <= MOST_IN_FLIGHT_MIB, peaks
+    assert server.is_healthy()
 
 
-def test_an_unpacked_message_up_to_the_limit_is_read(server: Victim):
+def test_an_unpacked_message_up_to_the_limit_is_read(server: ServerProcess):
     for size, code in ((LIMIT, grpc.StatusCode.OK), (LIMIT + 1, grpc.StatusCode.RESOURCE_EXHAUSTED)):
         assert server.send("Translate", message(size), compression=grpc.Compression.Gzip).code == code
     assert server.send("Translate", message(100), compression=grpc.Compression.Deflate).code == grpc.StatusCode.OK

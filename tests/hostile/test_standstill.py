@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from lingon.translation.v1 import translation_pb2 as pb
-from tests.hostile import http2
+from tests.support import http2
 from tests.support.echo_engine import Running, running
+from tests.support.eventually import eventually
 from tests.support.reload_harness import Administered, administered, refused
 from tests.support.server_process import SERVICE
 
@@ -47,8 +48,8 @@ async def test_an_engine_that_died_is_started_anew():
         server.runner.dies_at = server.runner.steps + 1
         assert (await refused(server.translate(TEXT)))[0] == "UNAVAILABLE"
         restarts = {"model": "en-de", "version": "1", "cause": "death"}
-        await server.until(lambda: server.metric("lingon_engine_restarts_total", **restarts) == 1)
-        await server.until(lambda: server.metric("lingon_ready") == 1)
+        await eventually(lambda: server.metric("lingon_engine_restarts_total", **restarts) == 1)
+        await eventually(lambda: server.metric("lingon_ready") == 1)
         assert (await server.translate("Tom")).results[0].hypotheses[0].text == "Tom"
 
 
@@ -69,8 +70,8 @@ async def test_a_model_that_was_swapped_out_is_gone_though_its_stream_is_not_rea
         model = _model(admin)
         async with standing_still(admin.server, *STREAM):
             await admin.swap(admin.publish(2))
-            await admin.server.until(lambda: admin.changes("unloaded") == 1)
-            await admin.server.until(lambda: model() is None)
+            await eventually(lambda: admin.changes("unloaded") == 1)
+            await eventually(lambda: model() is None)
             assert admin.server.metric("lingon_requests_in_flight") == 0
             ended = {"method": "TranslateStream", "code": "CANCELLED"}
             assert admin.server.metric("lingon_requests_total", **ended) == 1
@@ -82,7 +83,7 @@ async def test_who_is_dismissed_while_nothing_is_on_its_way_may_try_again():
         server.runner.gate.clear()
         inside = [asyncio.create_task(refused(server.call(TEXT))), asyncio.create_task(refused(server.stream(TEXT)))]
         try:
-            await server.until(lambda: visitors.inside == 2)
+            await eventually(lambda: visitors.inside == 2)
             await asyncio.sleep(0.1)  # the beginning of the stream is out
             visitors.dismiss()
             ended = ("UNAVAILABLE", "the model was unloaded before the request was done; try again")
@@ -100,10 +101,10 @@ async def test_a_model_whose_calls_are_cut_off_is_gone_at_once():
             model = _model(admin)
             admin.versions.runners[1].gate.clear()
             inside = [asyncio.create_task(refused(admin.server.call(TEXT))) for _ in range(5)]
-            await admin.server.until(lambda: admin.server.metric("lingon_requests_in_flight") == 5)
+            await eventually(lambda: admin.server.metric("lingon_requests_in_flight") == 5)
             await admin.swap(admin.publish(2))
             assert {status for status, _ in await asyncio.gather(*inside)} == {"UNAVAILABLE"}
             admin.versions.runners[1].gate.set()
-            await admin.server.until(lambda: model() is None)
+            await eventually(lambda: model() is None)
     finally:
         gc.enable()

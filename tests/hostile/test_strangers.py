@@ -8,10 +8,11 @@ import grpc
 import pytest
 from google.rpc import code_pb2
 
-from tests.hostile import http2
+from tests.support import http2
 from tests.support.echo_engine import EchoRunner, running
+from tests.support.eventually import eventually
 from tests.support.scale import scaled
-from tests.support.server_process import ALIVE, MEBIBYTE, SERVICE, Victim, unharmed
+from tests.support.server_process import MEBIBYTE, RESPONSE_SECONDS, SERVICE, ServerProcess, stays_healthy
 
 UNIMPLEMENTED = grpc.StatusCode.UNIMPLEMENTED.value[0]
 PATHS = {
@@ -30,7 +31,7 @@ PATHS = {
 async def ask(port: int, path: str) -> int | None:
     """The status of a call of this path."""
     raw = http2.opening() + http2.call(http2.call_headers(path), http2.message(b""))
-    heard, ended = await asyncio.to_thread(http2.converse, port, raw, 10 * ALIVE)
+    heard, ended = await asyncio.to_thread(http2.converse, port, raw, 10 * RESPONSE_SECONDS)
     assert ended
     return http2.status(heard)
 
@@ -40,7 +41,7 @@ async def test_a_stranger_is_turned_away_and_calls_that_are_inside_end_well(name
     async with running(EchoRunner()) as server:
         server.runner.gate.clear()
         inside = [server.call("Tom lives in Boston.") for _ in range(3)]
-        await server.until(lambda: server.metric("lingon_requests_in_flight") == 3)
+        await eventually(lambda: server.metric("lingon_requests_in_flight") == 3)
         for _ in range(3):
             assert await ask(server.server.port, PATHS[name]) == UNIMPLEMENTED
         server.runner.gate.set()
@@ -62,25 +63,27 @@ async def test_a_server_that_saw_strangers_ends_in_order():
         assert await asyncio.wait_for(server.task, 20) == 0
 
 
-def test_strangers_leave_nothing_behind(server: Victim):
+def test_strangers_leave_nothing_behind(server: ServerProcess):
     """A mebibyte for a hundred calls at most, as for any that is wrong."""
     together, rounds = 100, scaled(20, 1000)
     calls = (http2.call(http2.call_headers("/\xce"), http2.message(b""), 2 * place + 1) for place in range(together))
     raw = http2.opening() + b"".join(calls)
     for _ in range(5):
-        http2.converse(server.port, raw, 10 * ALIVE)
+        http2.converse(server.port, raw, 10 * RESPONSE_SECONDS)
     before = server.resident()
-    with unharmed(server):
+    with stays_healthy(server):
         for _ in range(rounds):
-            assert http2.converse(server.port, raw, 10 * ALIVE)[1]
+            assert http2.converse(server.port, raw, 10 * RESPONSE_SECONDS)[1]
     assert server.resident() - before < rounds * together / 100 * MEBIBYTE
     assert '"level": "error"' not in server.logged()
 
 
-def test_what_a_caller_writes_beside_his_call_is_not_logged(server: Victim):
+def test_what_a_caller_writes_beside_his_call_is_not_logged(server: ServerProcess):
     """Headers that are no UTF-8 are shown by gRPC itself, in its own log lines."""
     headers = http2.call_headers(SERVICE + "Translate", authorization="Bearer confidential\xff", x_note="secretly \xfc")
-    heard, ended = http2.converse(server.port, http2.opening() + http2.call(headers, http2.message(b"")), 10 * ALIVE)
+    heard, ended = http2.converse(
+        server.port, http2.opening() + http2.call(headers, http2.message(b"")), 10 * RESPONSE_SECONDS
+    )
     assert ended
     assert http2.status(heard) is not None
     assert "confidential" not in server.logged()

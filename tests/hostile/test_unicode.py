@@ -14,12 +14,12 @@ from lingon.errors import EmptyText, TextTooLong
 from lingon.serving.translation.input_processor import blocks, most_characters, parts_of
 from lingon.text import normalise
 from lingon.translation.v1 import translation_pb2 as pb
-from tests.support import shipped_model as shipped
-from tests.support.server_process import MEBIBYTE, Victim, unharmed
+from tests.support import shipped_model
+from tests.support.server_process import MEBIBYTE, ServerProcess, stays_healthy
 
 SPLIT = pb.DecodingOptions(long_text=pb.LONG_TEXT_POLICY_SPLIT, beam_size=1)
-LIMITS = shipped.bundle().manifest.limits
-TOKENIZER = shipped.tokenizer()
+LIMITS = shipped_model.bundle().manifest.limits
+TOKENIZER = shipped_model.tokenizer()
 TORTURE: dict[str, str] = {
     "NUL": "a\0",
     "one word": "x",
@@ -100,7 +100,7 @@ def test_time_grows_with_length_alone(work: Callable[[str], object], kind: str):
 
 
 @kinds
-def test_a_text_is_translated_or_refused(server: Victim, kind: str):
+def test_a_text_is_translated_or_refused(server: ServerProcess, kind: str):
     texts = [text(kind, length) for length in (1, 30, 300)]
     for options, more in ((pb.DecodingOptions(beam_size=1), [text(kind, 10_000)]), (SPLIT, [])):
         reply = server.translate(*texts, *more, options=options)
@@ -108,7 +108,7 @@ def test_a_text_is_translated_or_refused(server: Victim, kind: str):
         assert all(len(result.hypotheses) == (result.status.code == code_pb2.OK) for result in reply.results)
 
 
-def test_two_ways_to_write_the_same_are_translated_alike(server: Victim):
+def test_two_ways_to_write_the_same_are_translated_alike(server: ServerProcess):
     lines = ["Café Zoë naïve Übergrößen", "한국어 house", "Å is the Ångström", "ệ Việt Nam"]
     composed, decomposed = ([unicodedata.normalize(form, line) for line in lines] for form in ("NFC", "NFD"))
     assert composed != decomposed
@@ -117,11 +117,11 @@ def test_two_ways_to_write_the_same_are_translated_alike(server: Victim):
 
 
 @kinds
-def test_a_megabyte_of_it_holds_nobody_up(server: Victim, kind: str):
+def test_a_megabyte_of_it_holds_nobody_up(server: ServerProcess, kind: str):
     piece = text(kind, MEBIBYTE // 4)
     while len(piece.encode()) < MEBIBYTE - 1000:
         piece += piece[: (MEBIBYTE - len(piece.encode())) // 4]
-    with unharmed(server):
+    with stays_healthy(server):
         for options in (pb.DecodingOptions(), SPLIT):
             answer = server.send("Translate", pb.TranslateRequest(texts=[piece], options=options).SerializeToString())
             if answer.code == grpc.StatusCode.OK:

@@ -33,7 +33,7 @@ def runner() -> OnnxRunner:
 
 
 def test_the_graphs_run_on_the_card(runner: OnnxRunner) -> None:
-    for session in (runner.encoder.alone, runner.decoder.alone, runner.scorer):
+    for session in (runner.encoder.all_cores, runner.decoder.all_cores, runner.scorer):
         assert session.get_providers()[0] == CUDA
 
 

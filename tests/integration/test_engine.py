@@ -18,7 +18,7 @@ from lingon.serving.runtime.runner import Runner, Scored
 from lingon.text import EOS
 from lingon.training.search import SearchSettings, translate
 from tests.support.echo_engine import EchoRunner
-from tests.support.engine_harness import Recorder, options_for, running
+from tests.support.engine_harness import Recorder, options_for, running_engine
 from tests.support.random_models import limits_of, random_model, random_runner, random_sources
 
 
@@ -48,8 +48,8 @@ def test_the_engine_finds_what_the_reference_search_finds(
         options_for(runner, source, beam_size=beam_size, num_hypotheses=beam_size, length_penalty=penalty)
         for source in sources
     ]
-    with running(runner, max_rows=7 * beam_size) as desk:
-        found = desk.translate(sources, options)
+    with running_engine(runner, max_rows=7 * beam_size) as harness:
+        found = harness.translate(sources, options)
     assert [[each.tokens for each in row] for row in found] == [[each.tokens for each in row] for row in expected]
     assert [[each.finished for each in row] for row in found] == [[each.finished for each in row] for row in expected]
     for mine, theirs in zip(found, expected, strict=True):
@@ -61,8 +61,8 @@ def test_the_engine_finds_what_the_reference_search_finds(
 
 def test_log_probs_sum_to_the_score() -> None:
     runner, sources = random_runner(), random_sources(10)
-    with running(runner) as desk:
-        found = desk.translate(
+    with running_engine(runner) as harness:
+        found = harness.translate(
             sources, [options_for(runner, source, beam_size=3, length_penalty=0.7) for source in sources]
         )
     for best, *_ in found:
@@ -72,7 +72,7 @@ def test_log_probs_sum_to_the_score() -> None:
 
 def random_options(draw: random.Random, runner: Runner, source: Sequence[int]) -> Options:
     beam_size, penalty = draw.choice([1, 1, 4]), draw.choice([0.0, 1.0])
-    sampling = Sampling(seed=3, place=7) if beam_size == 1 and draw.random() < 0.3 else None
+    sampling = Sampling(seed=3, stream=7) if beam_size == 1 and draw.random() < 0.3 else None
     return options_for(
         runner, source, beam_size=beam_size, num_hypotheses=beam_size, length_penalty=penalty, sampling=sampling
     )
@@ -83,28 +83,28 @@ def test_company_and_arrival_change_neither_tokens_nor_one_bit_of_a_score(seed: 
     runner, sources = random_runner(), random_sources(40, longest=40)
     draw = random.Random(seed)
     mixed = [random_options(draw, runner, source) for source in sources]
-    with running(runner, max_rows=8) as desk:
-        alone = [desk.translate([source], [options])[0] for source, options in zip(sources, mixed, strict=True)]
-    with running(runner, workers=workers, max_rows=33) as desk:
+    with running_engine(runner, max_rows=8) as harness:
+        alone = [harness.translate([source], [options])[0] for source, options in zip(sources, mixed, strict=True)]
+    with running_engine(runner, workers=workers, max_rows=33) as harness:
         order = draw.sample(range(len(sources)), len(sources))
         for index in order:
-            desk.engine.submit([desk.job(sources[index], index, options=mixed[index])])
+            harness.engine.submit([harness.job(sources[index], index, options=mixed[index])])
             if draw.random() < 0.3:
                 time.sleep(draw.random() * 0.01)
-        together = desk.collect(len(sources))
+        together = harness.collect(len(sources))
     assert [together[index] for index in range(len(sources))] == alone
 
 
 def test_a_prefix_begins_the_translation_and_the_rest_follows_from_it() -> None:
     runner, sources = random_runner(), random_sources(12)
-    with running(runner) as desk:
-        free = desk.translate(sources, [options_for(runner, source) for source in sources])
+    with running_engine(runner) as harness:
+        free = harness.translate(sources, [options_for(runner, source) for source in sources])
         jobs = [
-            desk.job(source, index, options=options_for(runner, source), prefix=best.tokens[:3])
+            harness.job(source, index, options=options_for(runner, source), prefix=best.tokens[:3])
             for index, (source, (best,)) in enumerate(zip(sources, free, strict=True))
         ]
-        desk.engine.submit(jobs)
-        forced = desk.collect(len(jobs))
+        harness.engine.submit(jobs)
+        forced = harness.collect(len(jobs))
     for index, (best,) in enumerate(free):
         (again,) = forced[index]
         assert again.tokens[: len(best.tokens)] == best.tokens
@@ -116,11 +116,11 @@ def test_a_prefix_begins_the_translation_and_the_rest_follows_from_it() -> None:
 def test_every_hypothesis_of_a_beam_begins_with_the_prefix() -> None:
     runner, sources = random_runner(), random_sources(8)
     options = [options_for(runner, source, beam_size=4, num_hypotheses=4) for source in sources]
-    with running(runner) as desk:
-        desk.engine.submit(
-            [desk.job(source, at, options=options[at], prefix=(9, 7, 9)) for at, source in enumerate(sources)]
+    with running_engine(runner) as harness:
+        harness.engine.submit(
+            [harness.job(source, at, options=options[at], prefix=(9, 7, 9)) for at, source in enumerate(sources)]
         )
-        found = desk.collect(len(sources))
+        found = harness.collect(len(sources))
     assert all(
         each.tokens[:3] == (9, 7, 9) and each.log_probs[:3] == (0.0,) * 3 for row in found.values() for each in row
     )
@@ -130,13 +130,13 @@ def test_every_hypothesis_of_a_beam_begins_with_the_prefix() -> None:
 def test_greedy_tokens_are_told_as_they_are_decided() -> None:
     runner, sources = random_runner(), random_sources(6)
     told: dict[int, list[int]] = {index: [] for index in range(6)}
-    with running(runner) as desk:
+    with running_engine(runner) as harness:
         jobs = [
-            desk.job(source, index, options=options_for(runner, source), on_tokens=told[index].append)
+            harness.job(source, index, options=options_for(runner, source), on_tokens=told[index].append)
             for index, source in enumerate(sources)
         ]
-        desk.engine.submit(jobs)
-        done = desk.collect(6)
+        harness.engine.submit(jobs)
+        done = harness.collect(6)
     assert {index: tuple(tokens) for index, tokens in told.items()} == {
         index: row[0].tokens for index, row in done.items()
     }
@@ -145,39 +145,39 @@ def test_greedy_tokens_are_told_as_they_are_decided() -> None:
 def test_a_greedy_batch_that_nobody_leaves_copies_no_past() -> None:
     runner, recorder = random_runner(), Recorder()
     sources = random_sources(8)
-    with running(runner, recorder) as desk:
-        desk.translate(sources[:1], [options_for(runner, sources[0])])
+    with running_engine(runner, recorder) as harness:
+        harness.translate(sources[:1], [options_for(runner, sources[0])])
         assert recorder.copied == 0
-        desk.translate(sources, [options_for(runner, source, beam_size=4) for source in sources])
+        harness.translate(sources, [options_for(runner, source, beam_size=4) for source in sources])
         assert recorder.copied > 0
 
 
 def test_finished_sentences_make_room_at_once() -> None:
     recorder = Recorder()
-    with running(EchoRunner(), recorder, max_rows=64) as desk:
+    with running_engine(EchoRunner(), recorder, max_rows=64) as harness:
         sources = [(*range(5, 5 + length), EOS) for length in (2, 9, 4, 30)]
-        outcomes = desk.translate(sources, [Options(max_output_tokens=60)] * 4)
+        outcomes = harness.translate(sources, [Options(max_output_tokens=60)] * 4)
     assert [best.tokens for (best,) in outcomes] == [source[:-1] for source in sources]
     assert all(live == rows for live, rows in recorder.live), "no row is computed for nobody"
 
 
 def test_a_job_never_waits_for_the_batch_before_it_to_end() -> None:
     runner = EchoRunner()
-    with running(runner) as desk:
+    with running_engine(runner) as harness:
         runner.gate.clear()
-        desk.engine.submit([desk.job((*range(4, 60), EOS), 0, options=Options(max_output_tokens=100))])
+        harness.engine.submit([harness.job((*range(4, 60), EOS), 0, options=Options(max_output_tokens=100))])
         time.sleep(0.05)
-        desk.engine.submit([desk.job((5, EOS), 1)])
+        harness.engine.submit([harness.job((5, EOS), 1)])
         runner.gate.set()
-        assert desk.done.get(timeout=10)[0] == 1
+        assert harness.done.get(timeout=10)[0] == 1
 
 
 def test_room_for_kinds_of_batches_that_nobody_asks_for_any_more_is_given_back() -> None:
     recorder = Recorder()
-    with running(EchoRunner(), recorder) as desk:
+    with running_engine(EchoRunner(), recorder) as harness:
         for beam_size in (1, 2, 3, 4):
             for length in (3, 40, 80):
-                desk.translate([(5,) * length], [Options(beam_size=beam_size, max_output_tokens=3)])
+                harness.translate([(5,) * length], [Options(beam_size=beam_size, max_output_tokens=3)])
         assert 1 <= recorder.state_bytes <= SPARE_LANES + 1, "the fake's batches have a byte each"
     assert recorder.state_bytes == 0, "who ends gives all of it back"
 
@@ -185,15 +185,15 @@ def test_room_for_kinds_of_batches_that_nobody_asks_for_any_more_is_given_back()
 def test_scoring_gives_what_decoding_gave() -> None:
     runner, sources = random_runner(), random_sources(6)
     scored: queue.SimpleQueue[tuple[int, Any]] = queue.SimpleQueue()
-    with running(runner) as desk:
-        found = desk.translate(sources, [options_for(runner, source) for source in sources])
+    with running_engine(runner) as harness:
+        found = harness.translate(sources, [options_for(runner, source) for source in sources])
         for index, (source, (best,)) in enumerate(zip(sources, found, strict=True)):
             job = ScoreJob(
                 source_ids=source,
                 target_ids=best.tokens,
                 on_done=lambda answer, index=index: scored.put((index, answer)),
             )
-            desk.engine.submit([job])
+            harness.engine.submit([job])
         answers = dict(scored.get(timeout=30) for _ in sources)
     for index, (best,) in enumerate(found):
         answer = answers[index]
@@ -212,9 +212,11 @@ def test_a_run_of_the_scorer_has_as_many_tokens_as_one_of_the_encoder_may_have()
             return super().score(source_ids, source_lengths, *targets)
 
     scored: queue.SimpleQueue[Any] = queue.SimpleQueue()
-    with running(Noting(), max_batch_tokens=400) as desk:
+    with running_engine(Noting(), max_batch_tokens=400) as harness:
         shapes.clear()  # that of warming up
-        desk.engine.submit([ScoreJob(source_ids=(5, EOS), target_ids=(7,) * 99, on_done=scored.put) for _ in range(20)])
+        harness.engine.submit(
+            [ScoreJob(source_ids=(5, EOS), target_ids=(7,) * 99, on_done=scored.put) for _ in range(20)]
+        )
         assert all(isinstance(scored.get(timeout=30), Scored) for _ in range(20))
     assert sum(rows for rows, _ in shapes) == 20
     assert max(rows * (width + 1) for rows, width in shapes) <= 400

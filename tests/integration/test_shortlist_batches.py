@@ -122,18 +122,20 @@ def test_log_probabilities_are_those_among_the_pieces_of_the_sentence(precision:
 
 def test_rows_are_gathered_once_for_all_that_join_together() -> None:
     runner = listed_runner()
-    assert runner.listed is not None
+    assert runner.shortlist_graphs is not None
     gathered = []
 
     class Counting:
         def __getattr__(self, name: str) -> Any:
-            return getattr(runner.listed.output_rows, name)  # type: ignore[union-attr]
+            return getattr(runner.shortlist_graphs.output_rows, name)  # type: ignore[union-attr]
 
         def run(self, *arguments: Any) -> Any:
             gathered.append(arguments)
-            return runner.listed.output_rows.run(*arguments)  # type: ignore[union-attr]
+            return runner.shortlist_graphs.output_rows.run(*arguments)  # type: ignore[union-attr]
 
-    counted = dataclasses.replace(runner, listed=dataclasses.replace(runner.listed, output_rows=Counting()))
+    counted = dataclasses.replace(
+        runner, shortlist_graphs=dataclasses.replace(runner.shortlist_graphs, output_rows=Counting())
+    )
     buffers = counted.open(8, 1, 32, 16, shortlist=True)
     sources = random_sources(8)
     encoded = runner.encode(np.full((8, 8), 5), np.full(8, 8))

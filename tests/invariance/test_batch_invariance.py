@@ -16,31 +16,34 @@ import pytest
 
 from lingon.serving.decoding.job import Hypothesis, ScoreJob
 from lingon.serving.runtime.runner import Scored
-from tests.support import shipped_model as shipped
+from tests.support import shipped_model
 
-precisions = pytest.mark.parametrize("precision", shipped.PRECISIONS)
+precisions = pytest.mark.parametrize("precision", shipped_model.PRECISIONS)
 
 
 @precisions
 def test_alone_every_sentence_is_translated(precision: str) -> None:
-    answers = shipped.alone(precision)
+    answers = shipped_model.alone(precision)
     assert len(answers) == 500
     assert all(isinstance(answer[0], Hypothesis) for answer in answers)
     assert len({answer[0].tokens for answer in answers}) > 400
 
 
 @precisions
-@pytest.mark.parametrize("seed", shipped.seeds())
+@pytest.mark.parametrize("seed", shipped_model.seeds())
 def test_a_sentence_means_the_same_alone_as_in_company(precision: str, seed: int) -> None:
-    assert shipped.differences(seed, precision, shipped.in_company(seed, precision)) == []
+    assert shipped_model.differences(seed, precision, shipped_model.in_company(seed, precision)) == []
 
 
 @precisions
 def test_a_translation_scores_the_same_alone_as_in_company(precision: str) -> None:
     draw = random.Random(7)
-    pairs = [(source, target[:-1]) for source, target in zip(shipped.sources(), shipped.sources()[1:], strict=False)]
-    pairs = draw.sample(pairs, 150) + [(source, source[:-1]) for source in shipped.long_sources()[:10]]
-    with shipped.at_work(shipped.runner(precision)) as engine:
+    pairs = [
+        (source, target[:-1])
+        for source, target in zip(shipped_model.sources(), shipped_model.sources()[1:], strict=False)
+    ]
+    pairs = draw.sample(pairs, 150) + [(source, source[:-1]) for source in shipped_model.long_sources()[:10]]
+    with shipped_model.at_work(shipped_model.runner(precision)) as engine:
         apart = [bits(engine, [pair])[0] for pair in pairs]
         assert bits(engine, pairs) == apart
 
@@ -53,5 +56,5 @@ def bits(engine: Any, pairs: list[tuple[tuple[int, ...], tuple[int, ...]]]) -> l
         for index, (source, target) in enumerate(pairs)
     ]
     engine.submit(jobs)
-    found = dict(done.get(timeout=shipped.PATIENCE) for _ in jobs)
+    found = dict(done.get(timeout=shipped_model.PATIENCE) for _ in jobs)
     return [(found[index].log_probs.tobytes(), found[index].attention.tobytes()) for index in range(len(jobs))]

@@ -10,7 +10,7 @@ import pytest
 
 from lingon.translation.v1 import translation_pb2 as pb
 from lingon.translation.v1 import translation_pb2_grpc as pb_grpc
-from tests.support import shipped_model as shipped
+from tests.support import shipped_model
 from tests.support.processes import serving
 from tests.support.scale import FULL
 
@@ -20,7 +20,7 @@ TOGETHER = 100  # texts of a request
 def replies(precision: str, threads: int) -> list[bytes]:
     """What a server that has just started answers to 1,000 texts: 500 greedy, and 500 with beam 4."""
     flags = ("--precision", precision, "--engines", 1, "--threads", threads)
-    with serving(shipped.MODEL, *flags) as server, grpc.insecure_channel(server.address) as channel:
+    with serving(shipped_model.MODEL, *flags) as server, grpc.insecure_channel(server.address) as channel:
         translate = pb_grpc.TranslationServiceStub(channel).Translate
         found = [translate(request, timeout=60) for request in requests()]
         assert server.stop() == 0
@@ -30,8 +30,8 @@ def replies(precision: str, threads: int) -> list[bytes]:
 def requests() -> Iterator[pb.TranslateRequest]:
     for beam_size in (1, 4):
         wanted = pb.DecodingOptions(beam_size=beam_size, num_hypotheses=beam_size, return_tokens=True)
-        for begin in range(0, len(shipped.LINES), TOGETHER):
-            yield pb.TranslateRequest(texts=shipped.LINES[begin : begin + TOGETHER], options=wanted)
+        for begin in range(0, len(shipped_model.LINES), TOGETHER):
+            yield pb.TranslateRequest(texts=shipped_model.LINES[begin : begin + TOGETHER], options=wanted)
 
 
 @functools.cache
@@ -40,7 +40,7 @@ def first(precision: str) -> list[bytes]:
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("precision", shipped.PRECISIONS if FULL else ["fp32"])
+@pytest.mark.parametrize("precision", shipped_model.PRECISIONS if FULL else ["fp32"])
 def test_a_server_that_is_started_again_answers_to_the_byte(precision: str, threads: int) -> None:
     assert len(first(precision)) == 1000
     assert replies(precision, threads) == first(precision)

@@ -9,10 +9,10 @@ import pytest
 from google.rpc import code_pb2
 
 from lingon.translation.v1 import translation_pb2 as pb
-from tests.support import shipped_model as shipped
+from tests.support import shipped_model
 from tests.support.real_server import serving
 
-TEXTS = shipped.LINES[:40]
+TEXTS = shipped_model.LINES[:40]
 
 
 def alike(mine: pb.TextResult, right: pb.TextResult) -> bool:
@@ -20,16 +20,16 @@ def alike(mine: pb.TextResult, right: pb.TextResult) -> bool:
     if not mine.shortlist or mine.status.code:
         return mine == right
     (one,), (other,) = mine.hypotheses, right.hypotheses
-    return one.text == other.text and abs(one.score - other.score) <= shipped.CLOSE
+    return one.text == other.text and abs(one.score - other.score) <= shipped_model.CLOSE
 
 
-@pytest.mark.parametrize("precision", shipped.PRECISIONS)
+@pytest.mark.parametrize("precision", shipped_model.PRECISIONS)
 async def test_a_text_without_numbers_is_internal_and_its_mates_are_golden(precision: str, tmp_path: Path):
-    switches = {way: tmp_path / str(place) for place, way in enumerate(shipped.WAYS)}
+    switches = {way: tmp_path / str(place) for place, way in enumerate(shipped_model.WAYS)}
     failpoints = ";".join(f"step=nan@4?{switch}" for switch in switches.values())
     async with serving(precision=precision, failpoints=failpoints, testing=True) as server:
         for count, (way, switch) in enumerate(switches.items(), 1):
-            wanted: dict[str, Any] = shipped.WAYS[way]
+            wanted: dict[str, Any] = shipped_model.WAYS[way]
             golden = [(await server.translate([text], **wanted)).results[0] for text in TEXTS]
             switch.touch()
             found = (await server.translate(TEXTS, **wanted)).results

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from lingon.serving.runtime.failpoints import Failpoints
-from tests.support import shipped_model as shipped
+from tests.support import shipped_model
 from tests.support.scale import scaled
 
 
-@pytest.mark.parametrize("precision", shipped.PRECISIONS)
+@pytest.mark.parametrize("precision", shipped_model.PRECISIONS)
 @pytest.mark.parametrize("seed", range(scaled(2, 20)))
 def test_poisoned_slots_change_no_output(precision: str, seed: int) -> None:
-    found = shipped.in_company(seed, precision, Failpoints.parse("slot=poison"))
-    assert shipped.differences(seed, precision, found) == []
+    found = shipped_model.in_company(seed, precision, Failpoints.parse("slot=poison"))
+    assert shipped_model.differences(seed, precision, found) == []

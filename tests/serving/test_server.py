@@ -25,6 +25,7 @@ from lingon.serving.engine.engine import Engine, still_running
 from lingon.serving.server import SERVICE
 from lingon.translation.v1 import translation_pb2 as pb
 from tests.support.echo_engine import EchoRunner, bundle, running
+from tests.support.eventually import eventually
 from tests.support.health import NOT_SERVING, SERVING
 from tests.support.http import get
 from tests.support.repository import ROOT
@@ -35,11 +36,11 @@ import asyncio, sys
 from lingon.serving.observability.logs import configure
 from lingon.serving.server import Server
 from lingon.serving.settings import Settings
-from tests.support import echo_engine as fakes
+from tests.support import echo_engine
 configure("console", "debug")
 
 async def main():
-    loader = fakes.Loader(fakes.EchoRunner(delay=float(sys.argv[2]), endless=True))
+    loader = echo_engine.Loader(echo_engine.EchoRunner(delay=float(sys.argv[2]), endless=True))
     if "slow" in sys.argv:
         loader.gate.clear()
     settings = Settings.model_validate({"models": (sys.argv[1],), "port": 0, "metrics_port": 0, "drain_seconds": 10})
@@ -91,7 +92,7 @@ async def test_reflection_tells_the_contract_unless_it_is_off(offered: bool):
 async def test_a_drain_finishes_what_is_inside_and_refuses_what_is_new():
     async with running(EchoRunner(delay=0.02, endless=True)) as server:
         inside = server.call("Tom", "The sea", options=pb.DecodingOptions(return_alignment=True))
-        await server.until(lambda: server.metric("lingon_running_sentences", model="en-de", version="1") == 2)
+        await eventually(lambda: server.metric("lingon_running_sentences", model="en-de", version="1") == 2)
         server.server.stop()
         await asyncio.sleep(0.05)
         with pytest.raises(grpc.aio.AioRpcError) as raised:
@@ -145,15 +146,15 @@ async def test_silent_connections_to_the_metrics_port_take_no_more_threads_than_
         with contextlib.ExitStack() as stack:
             peers = [stack.enter_context(socket.create_connection(address, timeout=3)) for _ in range(150)]
             assert await asyncio.to_thread(peers[0].recv, 1) == b""  # hung up on
-            await server.until(lambda: threading.active_count() - before <= 128 + 1)
-        await server.until(lambda: threading.active_count() <= before + 2)
+            await eventually(lambda: threading.active_count() - before <= 128 + 1)
+        await eventually(lambda: threading.active_count() <= before + 2)
         assert (await asyncio.to_thread(get, address[1], "/healthz"))[0] == 200
 
 
 async def test_what_is_not_done_when_the_drain_ends_is_unavailable():
     async with running(EchoRunner(delay=0.05, endless=True), drain_seconds=0.1) as server:
         inside = server.call("Tom lives in Boston", "The old man and the sea")
-        await server.until(lambda: server.metric("lingon_running_sentences", model="en-de", version="1") == 2)
+        await eventually(lambda: server.metric("lingon_running_sentences", model="en-de", version="1") == 2)
         server.server.stop()
         with pytest.raises(grpc.aio.AioRpcError) as raised:
             await inside
@@ -196,7 +197,7 @@ async def test_a_worker_that_has_not_ended_by_the_end_is_known_and_who_cannot_be
 ):
     async with running(EchoRunner(endless=True, delay=0.2), engine=Unstoppable, drain_seconds=0.1) as server:
         inside = asyncio.create_task(failure(server.call("Tom")))
-        await server.until(lambda: server.metric("lingon_running_sentences", model="en-de", version="1") == 1)
+        await eventually(lambda: server.metric("lingon_running_sentences", model="en-de", version="1") == 1)
         server.server.stop()
         assert details((await inside)[0])["ErrorInfo"].reason == "ENGINE_RESTARTING"
         assert await asyncio.wait_for(server.task, 10) == 0

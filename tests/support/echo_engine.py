@@ -255,12 +255,6 @@ class Running:
             raise KeyError(f"{name}{labels}")
         return value
 
-    async def until(self, condition: Any) -> None:
-        """Wait for a condition, ten seconds at most."""
-        async with asyncio.timeout(10):
-            while not condition():  # noqa: ASYNC110
-                await asyncio.sleep(0.005)
-
 
 @asynccontextmanager
 async def running(

@@ -1,10 +1,9 @@
-"""An engine at work, and who hands it jobs and collects their outcomes."""
+"""A running engine, jobs for it, and their outcomes."""
 
 from __future__ import annotations
 
 import queue
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,7 +15,7 @@ from lingon.serving.runtime.runner import Runner
 
 
 class Recorder(NullObserver):
-    """Remembers what the engine told."""
+    """Keeps what the engine reports to its observer."""
 
     def __init__(self) -> None:
         self.copied = self.steps = self.state_bytes = 0
@@ -34,7 +33,7 @@ class Recorder(NullObserver):
         self.endings.append(outcome)
 
 
-class Desk:
+class EngineHarness:
     """Submits jobs and collects their outcomes."""
 
     def __init__(self, engine: Engine) -> None:
@@ -61,21 +60,15 @@ class Desk:
 
 
 @contextmanager
-def running(runner: Runner, observer: NullObserver | None = None, workers: int = 1, **limits: int) -> Iterator[Desk]:
+def running_engine(
+    runner: Runner, observer: NullObserver | None = None, workers: int = 1, **limits: int
+) -> Iterator[EngineHarness]:
     engine = Engine(runner, EngineLimits(**{"spread": 1, **limits}), observer, workers=workers)
     engine.start()
     try:
-        yield Desk(engine)
+        yield EngineHarness(engine)
     finally:
         engine.stop(timeout=0)
-
-
-def eventually(condition: Callable[[], bool]) -> bool:
-    """Whether a condition comes true within some seconds."""
-    end = time.monotonic() + 10
-    while not condition() and time.monotonic() < end:
-        time.sleep(0.002)
-    return condition()
 
 
 def options_for(runner: Runner, source: Sequence[int], **options: Any) -> Options:

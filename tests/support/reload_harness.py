@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
@@ -156,10 +155,3 @@ async def refused(call: Any) -> tuple[str, str]:
     except grpc.aio.AioRpcError as error:
         return error.code().name, error.details() or ""
     raise AssertionError("the call did not fail")
-
-
-async def soon(condition: Callable[[], Any]) -> None:
-    """Wait for an async condition, ten seconds at most."""
-    async with asyncio.timeout(10):
-        while not await condition():  # noqa: ASYNC110
-            await asyncio.sleep(0.005)

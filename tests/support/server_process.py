@@ -1,4 +1,4 @@
-"""The real server with the model that ships, in a process of its own, to be ill-treated; and how it bears it."""
+"""The real server with the shipped model in its own process, as the target of hostile requests, and checks of it."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from google.rpc import status_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from lingon.translation.v1 import translation_pb2 as pb
+from tests.support.eventually import eventually_blocking
 from tests.support.shipped_model import MODEL
 
 SERVICE = f"/{pb.DESCRIPTOR.services_by_name['TranslationService'].full_name}/"
@@ -31,17 +32,17 @@ CONTRACT = {
     grpc.StatusCode.UNIMPLEMENTED,
     grpc.StatusCode.RESOURCE_EXHAUSTED,
 }
-"""What the README promises to a caller who waits, of a server that is well."""
+"""The statuses that a healthy server may return to a client without a deadline, as the documentation promises."""
 
-ALIVE = 1.0  # seconds within which a server that does not hang answers
-PATIENCE = 10.0
+RESPONSE_SECONDS = 1.0  # seconds within which a server that does not hang answers
+PATIENCE = 10.0  # seconds within which every answer arrives, also on a busy machine
 MEBIBYTE = 1024 * 1024
-MOST_AT_ONCE = 32.0
-"""MiB that connections may have on their way: some messages, or 1,500 calls that are begun; a bomb would be 200."""
+MOST_IN_FLIGHT_MIB = 32.0
+"""MiB that connections may hold while they are read: some messages, or 1,500 started calls; a bomb would take 200."""
 
 
 class Answer(NamedTuple):
-    """How a call ended; details are all bytes of the status beyond its code."""
+    """The end of a call; details: the serialised google.rpc.Status."""
 
     code: grpc.StatusCode
     message: str
@@ -49,14 +50,14 @@ class Answer(NamedTuple):
     reply: bytes
 
     @property
-    def told(self) -> bytes:
-        """All that the caller was told."""
+    def received(self) -> bytes:
+        """All bytes that the client received."""
         return self.message.encode() + self.details + self.reply
 
 
 @dataclass(slots=True)
-class Victim:
-    """A server process."""
+class ServerProcess:
+    """A running server process and a channel to it."""
 
     process: subprocess.Popen[str]
     channel: grpc.Channel
@@ -68,11 +69,11 @@ class Victim:
     def port(self) -> int:
         return int(self.address.rpartition(":")[2])
 
-    def send(self, method: str, raw: bytes, seconds: float = 10 * ALIVE, **more: Any) -> Answer:
+    def send(self, method: str, raw: bytes, seconds: float = 10 * RESPONSE_SECONDS, **more: Any) -> Answer:
         """Call a method of the service with these bytes."""
         return self.call(SERVICE + method, raw, seconds, **more)
 
-    def call(self, path: str, raw: bytes, seconds: float = 10 * ALIVE, **more: Any) -> Answer:
+    def call(self, path: str, raw: bytes, seconds: float = 10 * RESPONSE_SECONDS, **more: Any) -> Answer:
         """Call any path."""
         try:
             if path.endswith("Stream"):
@@ -85,13 +86,13 @@ class Victim:
         return Answer(grpc.StatusCode.OK, "", b"", replies)
 
     def translate(self, *texts: str, **fields: Any) -> pb.TranslateResponse:
-        """A Translate that has to go well."""
+        """Call Translate, which must succeed."""
         answer = self.send("Translate", pb.TranslateRequest(texts=texts, **fields).SerializeToString(), 60)
         assert answer.code == grpc.StatusCode.OK, answer
         return pb.TranslateResponse.FromString(answer.reply)
 
-    def is_well(self) -> bool:
-        """Whether it lives, says that it serves, and translates."""
+    def is_healthy(self) -> bool:
+        """Whether the process runs, reports SERVING and translates."""
         health = health_pb2_grpc.HealthStub(self.channel)
         serving = health.Check(health_pb2.HealthCheckRequest(), timeout=PATIENCE).status
         (result,) = self.translate("Tom lives in Boston.").results
@@ -99,11 +100,11 @@ class Victim:
         return alive and serving == health_pb2.HealthCheckResponse.SERVING and result.hypotheses[0].text != ""
 
     def resident(self) -> int:
-        """Bytes of memory that it holds now; pages of files are the system's, which takes them as it likes."""
+        """Bytes of anonymous memory that the process holds now; the kernel may evict file pages at any time."""
         return self._status("RssAnon")
 
     def rounds(self, count: int, work: Callable[[], object]) -> tuple[list[float], list[float]]:
-        """Of each time the work is done: the most memory beyond what was held before, and what was kept; in MiB."""
+        """Repeat the work; returns the peak and the lasting growth of memory of each repetition, in MiB."""
         peaks, growths = [], []
         for _ in range(count):
             Path(f"/proc/{self.process.pid}/clear_refs").write_text("5")
@@ -114,11 +115,11 @@ class Victim:
         return peaks, growths
 
     def descriptors(self) -> int:
-        """Files and sockets that it has open."""
+        """The number of open files and sockets."""
         return len(list(Path(f"/proc/{self.process.pid}/fd").iterdir()))
 
     def logged(self) -> str:
-        """All that it has logged."""
+        """The whole log."""
         return self.log.read_text(encoding="utf-8")
 
     def _status(self, name: str) -> int:
@@ -128,12 +129,12 @@ class Victim:
         return int(found[1]) * 1024
 
 
-def promptly(work: Callable[[], object]) -> bool:
-    """Whether it takes less than ALIVE, at one of three tries: machines of tests have others to serve too."""
+def is_prompt(work: Callable[[], object]) -> bool:
+    """Whether one of three tries takes less than RESPONSE_SECONDS; a busy machine may delay a single one."""
     for _ in range(3):
         start = time.monotonic()
         work()
-        if time.monotonic() - start < ALIVE:
+        if time.monotonic() - start < RESPONSE_SECONDS:
             return True
     return False
 
@@ -143,8 +144,8 @@ def details_of(answer: Answer) -> status_pb2.Status:
 
 
 @contextmanager
-def victim(folder: Path, *flags: object) -> Iterator[Victim]:
-    """A server that logs all it ever logs into a file of folder."""
+def server_process(folder: Path, *flags: object) -> Iterator[ServerProcess]:
+    """Start a server that writes its debug log to folder/log."""
     log = folder / "log"
     command = [sys.executable, "-m", "lingon", "serve", str(MODEL), "--port", "0", "--metrics-port", "0"]
     command += ["--engines", "1", "--threads", "1", "--log-level", "debug", "--log-format", "json", *map(str, flags)]
@@ -159,52 +160,45 @@ def victim(folder: Path, *flags: object) -> Iterator[Victim]:
             assert line.startswith("ready: "), log.read_text()
             address, metrics = line.split(" on ")[1].split(",")[0], line.split("metrics on ")[1].split(" ")[0]
             with grpc.insecure_channel(address, [("grpc.max_receive_message_length", -1)]) as channel:
-                yield Victim(process, channel, address, metrics, log)
+                yield ServerProcess(process, channel, address, metrics, log)
         finally:
             process.kill()
 
 
 @contextmanager
-def unharmed(server: Victim, within: float = ALIVE) -> Iterator[None]:
-    """Others are served meanwhile, within seconds; afterwards the server is well and has closed what was opened.
+def stays_healthy(server: ServerProcess, within: float = RESPONSE_SECONDS) -> Iterator[None]:
+    """Check that other clients are served while the block runs, and that the server is healthy afterwards.
 
-    The machine has others to serve too: now and then an answer may take longer.
+    within: seconds that the median answer may take; a busy machine may delay single answers up to PATIENCE.
+    All files and sockets that the block opened in the server must be closed in the end.
     """
-    assert server.is_well()
+    assert server.is_healthy()
     before, over, wrong = server.descriptors(), threading.Event(), list[object]()
     seconds: list[float] = []
 
-    def look_on() -> None:
+    def keep_asking() -> None:
         while not over.is_set() or len(seconds) < 5:
             start = time.monotonic()
             try:
-                assert server.is_well()
+                assert server.is_healthy()
             except Exception as error:
                 wrong.append(error)
             seconds.append(time.monotonic() - start)
 
-    onlooker = threading.Thread(target=look_on)
-    onlooker.start()
+    other_client = threading.Thread(target=keep_asking)
+    other_client.start()
     try:
         yield
     finally:
         over.set()
-        onlooker.join()
+        other_client.join()
     assert wrong == []
     assert statistics.median(seconds) < within, seconds
     assert max(seconds) < PATIENCE, seconds
-    assert server.is_well()
-    assert until(lambda: server.descriptors() <= before), f"{server.descriptors()} open, {before} before"
+    assert server.is_healthy()
+    eventually_blocking(lambda: server.descriptors() <= before)
 
 
-def lines(victim: Victim) -> list[dict[str, Any]]:
-    """What was logged, entry by entry."""
-    return [json.loads(line) for line in victim.logged().splitlines()]
-
-
-def until(condition: Any, seconds: float = 10) -> bool:
-    """Whether a condition comes true in time."""
-    end = time.monotonic() + seconds
-    while not condition() and time.monotonic() < end:
-        time.sleep(0.01)
-    return bool(condition())
+def log_entries(server: ServerProcess) -> list[dict[str, Any]]:
+    """The entries of the JSON log."""
+    return [json.loads(line) for line in server.logged().splitlines()]

@@ -7,7 +7,6 @@ import re
 import socket
 import subprocess
 import threading
-import time
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -21,6 +20,7 @@ import yaml
 from lingon import Client
 from lingon.errors import ServerError
 from tests.support.deploy_files import ALERTS, DEPLOY, read
+from tests.support.eventually import eventually_blocking
 from tests.support.processes import Server, serving
 from tests.support.repository import ROOT
 
@@ -139,12 +139,6 @@ def watched(folder: Path, patience: float = 60) -> Iterator[Watch]:
                 prometheus.terminate()
 
 
-def wait_until(there: Callable[[], bool], patience: float) -> None:
-    """Return as soon as something holds; what cannot be asked yet does not."""
-    end = time.monotonic() + patience
-    while time.monotonic() < end:
-        with suppress(OSError, IndexError):
-            if there():
-                return
-        time.sleep(0.5)
-    raise AssertionError(f"it did not come true within {patience} s")
+def wait_until(condition: Callable[[], bool], seconds: float) -> None:
+    """Wait for a condition on Prometheus, which refuses connections or has no series yet while it starts."""
+    eventually_blocking(condition, seconds, pause=0.5, ignoring=(OSError, IndexError))

@@ -29,6 +29,7 @@ from lingon.serving.settings import Settings
 from lingon.translation.v1 import translation_pb2 as pb
 from tests.support.certificates import Authority, trusting
 from tests.support.echo_engine import EchoRunner, Running, running
+from tests.support.eventually import eventually
 from tests.support.key_files import bearer, keyfile
 from tests.support.statuses import details, failure
 
@@ -250,7 +251,7 @@ async def test_what_was_not_served_for_want_of_a_server_costs_nothing(tmp_path: 
             status, _ = await failure(server.stub.Translate(pb.TranslateRequest(texts=["Tom"]), metadata=bearer(SHOP)))
             assert status.code == code_pb2.UNAVAILABLE
         server.loader.gate.set()
-        await server.until(lambda: server.metric("lingon_ready") == 1)
+        await eventually(lambda: server.metric("lingon_ready") == 1)
         await server.stub.Translate(pb.TranslateRequest(texts=["Tom"]), metadata=bearer(SHOP))
 
 
@@ -371,9 +372,9 @@ async def test_a_flood_under_one_key_does_not_keep_another_waiting(tmp_path: Pat
 
         runner.gate.clear()
         flood = [asyncio.create_task(ask(SHOP)) for _ in range(100)]
-        await server.until(lambda: server.metric("lingon_queue_depth", model="en-de", version="1") >= 98)
+        await eventually(lambda: server.metric("lingon_queue_depth", model="en-de", version="1") >= 98)
         other = asyncio.create_task(ask(OPS))
-        await server.until(lambda: server.metric("lingon_queue_depth", model="en-de", version="1") >= 99)
+        await eventually(lambda: server.metric("lingon_queue_depth", model="en-de", version="1") >= 99)
         runner.gate.set()
         await asyncio.gather(other, *flood)
     assert order.index(OPS) < 10

@@ -15,35 +15,36 @@ from lingon.serving.decoding.job import Options
 from lingon.serving.models.supervisor import Supervisor
 from lingon.text import EOS
 from tests.support.echo_engine import EchoRunner
-from tests.support.engine_harness import Desk, Recorder, eventually, running
+from tests.support.engine_harness import EngineHarness, Recorder, running_engine
+from tests.support.eventually import eventually_blocking
 
 
 def test_a_full_queue_takes_all_of_a_request_or_none() -> None:
     runner = EchoRunner()
-    with running(runner, max_queue_texts=5, max_rows=1) as desk:
+    with running_engine(runner, max_queue_texts=5, max_rows=1) as harness:
         runner.gate.clear()
-        desk.engine.submit([desk.job((5, EOS), 0)])
+        harness.engine.submit([harness.job((5, EOS), 0)])
         time.sleep(0.05)  # it is admitted, and stuck at the gate
-        desk.engine.submit([desk.job((5, EOS), index) for index in range(1, 5)])
+        harness.engine.submit([harness.job((5, EOS), index) for index in range(1, 5)])
         with pytest.raises(QueueFull):
-            desk.engine.submit([desk.job((5, EOS), 98), desk.job((5, EOS), 99)])
+            harness.engine.submit([harness.job((5, EOS), 98), harness.job((5, EOS), 99)])
         runner.gate.set()
-        assert sorted(desk.collect(5)) == [0, 1, 2, 3, 4]
-        assert desk.done.empty()
+        assert sorted(harness.collect(5)) == [0, 1, 2, 3, 4]
+        assert harness.done.empty()
 
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_cancelled_job_leaves_at_the_next_step_and_its_neighbours_stay(workers: int) -> None:
     runner = EchoRunner(endless=True)
-    with running(runner, workers=workers) as desk:
+    with running_engine(runner, workers=workers) as harness:
         runner.gate.clear()
-        jobs = [desk.job((5, 6, EOS), index, options=Options(max_output_tokens=40)) for index in range(3)]
-        desk.engine.submit(jobs)
+        jobs = [harness.job((5, 6, EOS), index, options=Options(max_output_tokens=40)) for index in range(3)]
+        harness.engine.submit(jobs)
         time.sleep(0.05)
-        desk.engine.cancel(jobs[1:2])
+        harness.engine.cancel(jobs[1:2])
         runner.gate.set()
-        first = desk.done.get(timeout=10)
-        rest = desk.collect(2)
+        first = harness.done.get(timeout=10)
+        rest = harness.collect(2)
     assert first[0] == 1
     assert isinstance(first[1], Cancelled)
     assert all(len(row[0].tokens) == 40 and not row[0].finished for row in rest.values())
@@ -51,13 +52,13 @@ def test_a_cancelled_job_leaves_at_the_next_step_and_its_neighbours_stay(workers
 
 def test_an_expired_job_ends_waiting_or_running() -> None:
     runner, recorder = EchoRunner(endless=True), Recorder()
-    with running(runner, recorder, max_rows=1) as desk:
+    with running_engine(runner, recorder, max_rows=1) as harness:
         runner.gate.clear()
         soon = time.monotonic() + 0.05
-        desk.engine.submit([desk.job((5, EOS), index, deadline=soon) for index in range(3)])
+        harness.engine.submit([harness.job((5, EOS), index, deadline=soon) for index in range(3)])
         time.sleep(0.1)
         runner.gate.set()
-        outcomes = desk.collect(3)
+        outcomes = harness.collect(3)
     assert all(isinstance(outcome, Expired) for outcome in outcomes.values())
     assert runner.encoded <= 2, "the warm-up, and the one that was running; what expired waiting was never encoded"
     assert recorder.endings == ["DEADLINE_EXCEEDED"] * 3
@@ -65,66 +66,66 @@ def test_an_expired_job_ends_waiting_or_running() -> None:
 
 @pytest.mark.parametrize("beam_size", [1, 3])
 def test_a_text_without_numbers_fails_alone(beam_size: int) -> None:
-    with running(EchoRunner(faulty=9)) as desk:
+    with running_engine(EchoRunner(faulty=9)) as harness:
         sources = [(5, 6, EOS), (5, 9, EOS), (7, EOS)]
-        outcomes = desk.translate(sources, [Options(beam_size=beam_size)] * 3)
+        outcomes = harness.translate(sources, [Options(beam_size=beam_size)] * 3)
     assert isinstance(outcomes[1], EngineFault)
     assert [outcomes[0][0].tokens, outcomes[2][0].tokens] == [(5, 6), (7,)]
 
 
 def test_a_dead_engine_answers_everybody_and_takes_nobody(caplog: pytest.LogCaptureFixture) -> None:
     runner = EchoRunner()
-    with running(runner, max_rows=2) as desk:
+    with running_engine(runner, max_rows=2) as harness:
         runner.gate.clear()
-        desk.engine.submit([desk.job((5, 6, 7, EOS), index) for index in range(5)])
+        harness.engine.submit([harness.job((5, 6, 7, EOS), index) for index in range(5)])
         runner.dies_at = runner.steps + 2
         runner.gate.set()
-        outcomes = desk.collect(5)
+        outcomes = harness.collect(5)
         assert all(isinstance(outcome, EngineLost) for outcome in outcomes.values())
         assert not any("canary" in str(outcome) for outcome in outcomes.values())
         time.sleep(0.05)
-        assert not desk.engine.healthy
+        assert not harness.engine.healthy
         with pytest.raises(EngineLost):
-            desk.engine.submit([desk.job((5, EOS))])
+            harness.engine.submit([harness.job((5, EOS))])
     assert "planted" in caplog.text
 
 
 def test_texts_that_come_at_once_are_spread_evenly_over_the_workers() -> None:
     runner, recorder = EchoRunner(), Recorder()
-    with running(runner, recorder, workers=2) as desk:
+    with running_engine(runner, recorder, workers=2) as harness:
         runner.gate.clear()
-        desk.engine.submit([desk.job((5, 6, EOS), index) for index in range(32)])
+        harness.engine.submit([harness.job((5, 6, EOS), index) for index in range(32)])
         runner.gate.set()
-        desk.collect(32)
+        harness.collect(32)
     assert recorder.live[:2] == [(16, 16), (16, 16)]
 
 
 def test_a_text_that_has_no_room_beside_others_begins_at_once_where_a_worker_is_idle() -> None:
     runner = EchoRunner()
-    with running(runner, workers=2, max_rows=2) as desk:
+    with running_engine(runner, workers=2, max_rows=2) as harness:
         runner.gate.clear()
         before = runner.encoded
         for index in range(2):
-            desk.engine.submit([desk.job((5, EOS), index)])
-            assert eventually(lambda count=index + 1: runner.encoded == before + count)
+            harness.engine.submit([harness.job((5, EOS), index)])
+            eventually_blocking(lambda count=index + 1: runner.encoded == before + count)
         runner.gate.set()
-        desk.collect(2)
+        harness.collect(2)
 
 
 def test_a_worker_that_dies_takes_its_own_jobs_and_those_that_wait_and_no_others(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     runner = EchoRunner()
-    with running(runner, workers=2, max_rows=4) as desk:
+    with running_engine(runner, workers=2, max_rows=4) as harness:
         runner.gate.clear()
-        desk.engine.submit([desk.job((5, 6, 7, EOS), index) for index in range(6)])
-        assert eventually(lambda: runner.encoded >= 4)
+        harness.engine.submit([harness.job((5, 6, 7, EOS), index) for index in range(6)])
+        eventually_blocking(lambda: runner.encoded >= 4)
         runner.dies_at = runner.steps + 1
         runner.gate.set()
-        outcomes = desk.collect(6)
-        assert eventually(lambda: not desk.engine.healthy)
+        outcomes = harness.collect(6)
+        eventually_blocking(lambda: not harness.engine.healthy)
         with pytest.raises(EngineLost):
-            desk.engine.submit([desk.job((5, EOS))])
+            harness.engine.submit([harness.job((5, EOS))])
     failed = [index for index, outcome in outcomes.items() if isinstance(outcome, EngineLost)]
     assert len(failed) == 4
     assert {4, 5} <= set(failed)
@@ -134,21 +135,21 @@ def test_a_worker_that_dies_takes_its_own_jobs_and_those_that_wait_and_no_others
 @pytest.mark.parametrize("workers", [1, 2])
 def test_stopping_finishes_what_is_there_and_refuses_the_rest(workers: int) -> None:
     runner = EchoRunner()
-    with running(runner, workers=workers) as desk:
+    with running_engine(runner, workers=workers) as harness:
         runner.gate.clear()
-        desk.engine.submit([desk.job((*range(5, 20), EOS), index) for index in range(4)])
-        stopped = threading.Thread(target=lambda: desk.done.put((99, desk.engine.stop(timeout=10))))
+        harness.engine.submit([harness.job((*range(5, 20), EOS), index) for index in range(4)])
+        stopped = threading.Thread(target=lambda: harness.done.put((99, harness.engine.stop(timeout=10))))
         stopped.start()
-        assert eventually(lambda: _refuses(desk))
+        eventually_blocking(lambda: _refuses(harness))
         runner.gate.set()
-        outcomes = desk.collect(5)
+        outcomes = harness.collect(5)
     assert outcomes.pop(99) is True
     assert all(outcome[0].tokens == tuple(range(5, 20)) for outcome in outcomes.values())
 
 
-def _refuses(desk: Desk) -> bool:
+def _refuses(harness: EngineHarness) -> bool:
     try:
-        desk.engine.submit([])
+        harness.engine.submit([])
     except Draining:
         return True
     return False
@@ -156,31 +157,31 @@ def _refuses(desk: Desk) -> bool:
 
 def test_stopping_cancels_what_does_not_finish_in_time() -> None:
     runner = EchoRunner(endless=True)
-    with running(runner) as desk:
+    with running_engine(runner) as harness:
         runner.gate.clear()
-        desk.engine.submit([desk.job((5, EOS), 0, options=Options(max_output_tokens=200))])
+        harness.engine.submit([harness.job((5, EOS), 0, options=Options(max_output_tokens=200))])
         threading.Timer(0.2, runner.gate.set).start()
-        assert desk.engine.stop(timeout=0.05) is False
-        assert isinstance(desk.collect(1)[0], Cancelled)
+        assert harness.engine.stop(timeout=0.05) is False
+        assert isinstance(harness.collect(1)[0], Cancelled)
 
 
 async def test_who_is_with_another_worker_of_a_dead_engine_gets_an_answer_too() -> None:
     runner = EchoRunner(endless=True, delay=0.05)
-    with running(runner, workers=2, max_rows=4) as desk:
+    with running_engine(runner, workers=2, max_rows=4) as harness:
         runner.gate.clear()
         before = runner.encoded
-        desk.engine.submit(
-            [desk.job((5, 6, 7, EOS), index, options=Options(max_output_tokens=400)) for index in (0, 1)]
+        harness.engine.submit(
+            [harness.job((5, 6, 7, EOS), index, options=Options(max_output_tokens=400)) for index in (0, 1)]
         )
-        assert eventually(lambda: runner.encoded == before + 2)
+        eventually_blocking(lambda: runner.encoded == before + 2)
         runner.dies_at = runner.steps + 1
         runner.gate.set()
-        assert isinstance(desk.done.get(timeout=10)[1], EngineLost)
-        translator = SimpleNamespace(engine=desk.engine, restart=lambda: None)
+        assert isinstance(harness.done.get(timeout=10)[1], EngineLost)
+        translator = SimpleNamespace(engine=harness.engine, restart=lambda: None)
         model = SimpleNamespace(translator=translator, metrics=SimpleNamespace(restarted=lambda cause: None))
         entry: Any = SimpleNamespace(label="en-de/1", model=model)
         start = time.monotonic()
         assert await Supervisor(hang_seconds=0.3, max_restarts=3).heal(entry)
-        _, outcome = await asyncio.to_thread(desk.done.get, timeout=10)
+        _, outcome = await asyncio.to_thread(harness.done.get, timeout=10)
         assert isinstance(outcome, EngineLost)
         assert time.monotonic() - start < 8  # decoding on would take 20 s

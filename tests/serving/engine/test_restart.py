@@ -11,6 +11,7 @@ import pytest
 
 from lingon.serving.engine.engine import Engine
 from tests.support.echo_engine import EchoRunner, running
+from tests.support.eventually import eventually
 from tests.support.statuses import details, failure
 
 
@@ -33,7 +34,7 @@ async def test_a_server_that_is_told_to_end_does_not_wait_for_an_engine_that_is_
     async with running(EchoRunner(dies_at=3), engine=HangingHeir, hang_seconds=60) as server:
         with pytest.raises(grpc.aio.AioRpcError):
             await server.translate("Tom lives in Boston.")
-        await server.until(
+        await eventually(
             lambda: server.metric("lingon_engine_restarts_total", model="en-de", version="1", cause="death") == 1
         )
         server.server.stop()
@@ -62,13 +63,13 @@ async def test_who_is_with_a_worker_that_lives_has_an_answer_when_the_server_end
     async with running(runner, engine=kind, hang_seconds=60, drain_seconds=0.2) as server:
         runner.gate.clear()
         calls = [asyncio.create_task(failure(server.call("Tom", "the sea"))) for _ in range(10)]
-        await server.until(lambda: server.metric("lingon_requests_in_flight") == 10)
+        await eventually(lambda: server.metric("lingon_requests_in_flight") == 10)
         runner.dies_at = runner.steps + 5
         runner.gate.set()
-        await server.until(
+        await eventually(
             lambda: server.metric("lingon_engine_restarts_total", model="en-de", version="1", cause="death") == 1
         )
-        await server.until(lambda: kind is TwoWorkersHangingHeir or server.metric("lingon_ready") == 1)
+        await eventually(lambda: kind is TwoWorkersHangingHeir or server.metric("lingon_ready") == 1)
         server.server.stop()
         for status, _ in await asyncio.gather(*calls):
             assert details(status)["ErrorInfo"].reason == "ENGINE_RESTARTING"

@@ -11,13 +11,14 @@ import pytest
 from lingon.errors import Draining
 from lingon.serving.models.inflight import AdmissionGate
 from tests.support.echo_engine import EchoRunner, running
+from tests.support.eventually import eventually
 
 
 async def test_a_burst_that_comes_when_the_server_is_stopped_is_refused_and_never_cancelled():
     async with running(EchoRunner(delay=0.001)) as server:
         await server.translate("Tom lives in Boston.")
         calls = [asyncio.create_task(_code(server.call("Where is the station?"))) for _ in range(300)]
-        await server.until(lambda: server.metric("lingon_requests_in_flight") > 0)
+        await eventually(lambda: server.metric("lingon_requests_in_flight") > 0)
         server.server.stop()
         codes = await asyncio.gather(*calls)
         assert set(codes) <= {grpc.StatusCode.OK, grpc.StatusCode.UNAVAILABLE}
@@ -39,17 +40,17 @@ async def test_a_gate_is_quiet_when_nobody_has_come_for_a_while_and_waits_no_lon
     gate.open()
     gate.close()
 
-    async def knock() -> None:
+    async def keep_trying() -> None:
         while True:
             with pytest.raises(Draining):
                 gate.check()
             await asyncio.sleep(0.001)
 
-    knocking = asyncio.create_task(knock())
+    trying = asyncio.create_task(keep_trying())
     start = time.monotonic()
     await gate.quiet(0.3)
     assert time.monotonic() - start >= 0.3
-    knocking.cancel()
+    trying.cancel()
     start = time.monotonic()
     await gate.quiet(60)
     assert time.monotonic() - start < 30

@@ -14,11 +14,12 @@ from grpc_health.v1 import health_pb2
 
 from lingon.serving.engine.engine import Engine
 from lingon.serving.observability.logs import ConsoleFormatter
-from lingon.serving.observability.metrics import KEPT
+from lingon.serving.observability.metrics import KEPT_MODELS
 from tests.support.echo_engine import EchoRunner
+from tests.support.eventually import eventually
 from tests.support.health import SERVING
 from tests.support.http import get
-from tests.support.reload_harness import TEXT, Administered, Backwards, administered, refused, said, soon
+from tests.support.reload_harness import TEXT, Administered, Backwards, administered, refused, said
 
 LONG = "The old man and the sea. Tom lives in Boston."
 
@@ -47,7 +48,7 @@ async def test_twenty_swaps_under_load_fail_no_request_and_mix_no_versions():
             before = len(seen)
             reply = await admin.swap(paths[2 - swap % 2])
             assert (reply.model.version, list(reply.unloaded)) == (str(2 - swap % 2), [f"en-de/{1 + swap % 2}"])
-            await admin.server.until(lambda before=before: len(seen) > before + 6 or any(c.done() for c in clients))
+            await eventually(lambda before=before: len(seen) > before + 6 or any(c.done() for c in clients))
         stop.set()
         await asyncio.gather(*clients)
         assert set(seen) == {"1", "2"}
@@ -59,9 +60,9 @@ async def test_a_request_inside_ends_where_it_began_and_new_ones_go_to_the_new_v
     async with administered() as admin:
         admin.versions.runners[1].gate.clear()
         inside = admin.server.call(TEXT)
-        await admin.server.until(lambda: admin.server.metric("lingon_running_sentences", model="en-de", version="1"))
+        await eventually(lambda: admin.server.metric("lingon_running_sentences", model="en-de", version="1"))
         swap = asyncio.create_task(admin.swap(admin.publish(2)))
-        await soon(lambda: _in_state(admin, ("en-de", "1", "LEAVING")))
+        await eventually(lambda: _in_state(admin, ("en-de", "1", "LEAVING")))
         assert await admin.version() == "2"
         assert await admin.server.health("model/en-de") == SERVING
         assert not swap.done()
@@ -76,7 +77,7 @@ async def test_requests_are_answered_while_a_model_is_loaded():
     async with administered() as admin:
         admin.versions.gate.clear()
         swap = asyncio.create_task(admin.swap(admin.publish(2)))
-        await soon(lambda: _in_state(admin, ("en-de", "2", "LOADING")))
+        await eventually(lambda: _in_state(admin, ("en-de", "2", "LOADING")))
         assert [await admin.version() for _ in range(20)] == ["1"] * 20
         admin.versions.gate.set()
         await swap
@@ -88,9 +89,9 @@ async def test_what_was_swapped_out_leaves_neither_threads_nor_memory():
         old = weakref.ref(admin.versions.runners.pop(1))
         thread = admin.threads()
         await admin.swap(admin.publish(2))
-        await admin.server.until(lambda: old() is None)
+        await eventually(lambda: old() is None)
         assert not any(each.is_alive() for each in thread)
-        await admin.server.until(lambda: len(admin.threads()) == 1)
+        await eventually(lambda: len(admin.threads()) == 1)
 
 
 async def test_what_was_refused_leaves_neither_threads_nor_memory():
@@ -104,8 +105,8 @@ async def test_what_was_refused_leaves_neither_threads_nor_memory():
         admin.versions.broken = {2: lambda: noted(_dead()), 4: lambda: noted(Backwards())}
         for version, golden in ((2, None), (4, "something else")):
             assert (await refused(admin.swap(admin.publish(version, golden))))[0] == "FAILED_PRECONDITION"
-        await admin.server.until(lambda: [runner() for runner in made] == [None, None])
-        await admin.server.until(lambda: len(admin.threads()) == 1)
+        await eventually(lambda: [runner() for runner in made] == [None, None])
+        await eventually(lambda: len(admin.threads()) == 1)
 
 
 def _dead() -> EchoRunner:
@@ -285,16 +286,16 @@ async def test_one_change_at_a_time_and_it_goes_on_though_its_caller_goes():
     async with administered() as admin:
         admin.versions.gate.clear()
         first = asyncio.create_task(admin.swap(admin.publish(2)))
-        await soon(lambda: _in_state(admin, ("en-de", "2", "LOADING")))
+        await eventually(lambda: _in_state(admin, ("en-de", "2", "LOADING")))
         others = [admin.swap(admin.publish(4)), admin.load(admin.publish(5)), admin.unload("en-de", "1")]
         assert [(await refused(other))[0] for other in others] == ["ABORTED"] * 3
         first.cancel()
         await asyncio.gather(first, return_exceptions=True)
         assert (await refused(admin.swap(admin.server.folder)))[0] == "ABORTED"
         admin.versions.gate.set()
-        await soon(lambda: _only(admin, ("en-de", "2", "SERVING")))
+        await eventually(lambda: _only(admin, ("en-de", "2", "SERVING")))
         assert await admin.version() == "2"
-        await admin.server.until(lambda: admin.changes("unloaded") == 1)
+        await eventually(lambda: admin.changes("unloaded") == 1)
         await admin.load(admin.server.folder / "en-de" / "5")
 
 
@@ -302,7 +303,7 @@ async def test_a_request_that_does_not_end_is_cut_off_when_a_drain_would():
     async with administered(drain_seconds=0.2) as admin:
         admin.versions.runners[1].gate.clear()
         inside = asyncio.create_task(refused(admin.server.call(TEXT)))
-        await admin.server.until(lambda: admin.server.metric("lingon_running_sentences", model="en-de", version="1"))
+        await eventually(lambda: admin.server.metric("lingon_running_sentences", model="en-de", version="1"))
         await admin.swap(admin.publish(2))
         assert await inside == ("UNAVAILABLE", "the model was unloaded before the request was done; try again")
         assert await admin.version() == "2"
@@ -325,16 +326,16 @@ async def test_an_engine_that_is_started_anew_while_its_model_leaves_is_ended_to
         runner, path = admin.versions.runners[1], admin.publish(2)
         runner.dies_at = runner.steps + 1
         assert (await refused(admin.server.call(TEXT)))[0] == "UNAVAILABLE"
-        await admin.server.until(
+        await eventually(
             lambda: admin.server.metric("lingon_engine_restarts_total", model="en-de", version="1", cause="death")
         )
         swap = asyncio.create_task(admin.swap(path))
-        await soon(lambda: _in_state(admin, ("en-de", "1", "LEAVING")))
+        await eventually(lambda: _in_state(admin, ("en-de", "1", "LEAVING")))
         assert await admin.version() == "2"
         SlowToStart.may.set()
         await swap
-        await soon(lambda: _in_state(admin, ("en-de", "2", "SERVING")))
-        await admin.server.until(lambda: len(admin.threads()) == 1)
+        await eventually(lambda: _in_state(admin, ("en-de", "2", "SERVING")))
+        await eventually(lambda: len(admin.threads()) == 1)
         assert not admin.server.task.done()
 
 
@@ -342,7 +343,7 @@ async def test_an_engine_that_hangs_while_its_model_leaves_ends_the_server():
     async with administered(hang_seconds=0.3) as admin:
         admin.versions.runners[1].gate.clear()
         inside = asyncio.create_task(refused(admin.server.call(TEXT)))
-        await admin.server.until(lambda: admin.server.metric("lingon_running_sentences", model="en-de", version="1"))
+        await eventually(lambda: admin.server.metric("lingon_running_sentences", model="en-de", version="1"))
         swap = asyncio.create_task(refused(admin.swap(admin.publish(2))))
         assert (await inside)[0] == "UNAVAILABLE"
         assert await asyncio.wait_for(admin.server.task, 10) == 1
@@ -354,26 +355,26 @@ async def test_a_server_that_ends_waits_for_no_load_and_says_so():
     async with administered() as admin:
         admin.versions.gate.clear()
         swap = asyncio.create_task(refused(admin.swap(admin.publish(2))))
-        await soon(lambda: _in_state(admin, ("en-de", "2", "LOADING")))
+        await eventually(lambda: _in_state(admin, ("en-de", "2", "LOADING")))
         admin.server.server.stop()
         assert (await swap)[0] == "UNAVAILABLE"
         assert await asyncio.wait_for(admin.server.task, 10) == 0
         assert admin.server.server.abandoned
         admin.versions.gate.set()
-        await admin.server.until(lambda: not admin.threads())
+        await eventually(lambda: not admin.threads())
 
 
 async def test_gauges_go_with_their_model_and_counters_some_models_later():
     async with administered() as admin:
         sizes = []
-        for version in range(2, 2 + 2 * KEPT + 2):
+        for version in range(2, 2 + 2 * KEPT_MODELS + 2):
             await admin.swap(admin.publish(version))
             _, page = await asyncio.to_thread(get, admin.server.server.metrics_port, "/metrics")
             sizes.append(len(page.splitlines()))
             assert {line.split('version="')[1].split('"')[0] for line in _gauges(page)} == {str(version)}
-        assert set(sizes[KEPT:]) == {sizes[KEPT]}
-        assert f'lingon_sentences_total{{model="en-de",outcome="OK",version="{version - KEPT}"}}' in page
-        assert f'lingon_sentences_total{{model="en-de",outcome="OK",version="{version - KEPT - 1}"}}' not in page
+        assert set(sizes[KEPT_MODELS:]) == {sizes[KEPT_MODELS]}
+        assert f'lingon_sentences_total{{model="en-de",outcome="OK",version="{version - KEPT_MODELS}"}}' in page
+        assert f'lingon_sentences_total{{model="en-de",outcome="OK",version="{version - KEPT_MODELS - 1}"}}' not in page
 
 
 async def test_who_watches_a_name_hears_that_it_goes():

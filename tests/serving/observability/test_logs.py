@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from lingon.serving.observability.logs import CallLog, ConsoleFormatter, JsonFormatter, event
 from tests.support.echo_engine import EchoRunner, running
+from tests.support.eventually import eventually
 
 BREAKS = ["\n", "\r", "\r\n", "\x0b", "\x0c", "\x1c", "\x85", "\u2028", "\u2029", "\x7f"]
 FORGED = "x\n12:00:00 info ready\u2028level=error \x1b[2J\u202e\ud800"
@@ -123,14 +124,14 @@ async def test_a_call_that_failed_is_found_by_its_request_id(caplog: pytest.LogC
 
 
 async def test_an_error_that_nobody_caught_is_logged_without_its_message(caplog: pytest.LogCaptureFixture):
-    async with running() as server:
+    async with running():
         loop = asyncio.get_running_loop()
 
         def fail() -> None:
             raise ValueError("canary")
 
         loop.call_soon(fail)
-        await server.until(lambda: "an error reached the event loop" in caplog.text)
+        await eventually(lambda: "an error reached the event loop" in caplog.text)
     (record,) = (record for record in caplog.records if record.levelno == logging.ERROR)
     assert record.fields["error"] == "ValueError"
     assert "canary" not in ConsoleFormatter().format(record) + caplog.text

@@ -12,13 +12,14 @@ import grpc
 import numpy as np
 import pytest
 
-from lingon.serving.decoding.job import Stamps
+from lingon.serving.decoding.job import PhaseTimes
 from lingon.serving.runtime.runner import Encoded
 from lingon.serving.server import SERVICE
 from lingon.text import EOS
 from lingon.translation.v1 import translation_pb2 as pb
-from tests.support import engine_harness as desk
+from tests.support import engine_harness
 from tests.support.echo_engine import EchoRunner, running
+from tests.support.eventually import eventually
 from tests.support.trace_collector import PHASES, UNSET, Collector, collecting, names, values
 
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
@@ -85,8 +86,8 @@ async def test_time_in_the_queue_is_the_time_until_there_was_room(collector: Col
         runner.gate.clear()
         calls = [server.call("Tom"), server.call("Tom")]
         labels = {"model": "en-de", "version": "1"}
-        await server.until(lambda: server.metric("lingon_running_sentences", **labels) == 1)
-        await server.until(lambda: server.metric("lingon_queue_depth", **labels) == 1)
+        await eventually(lambda: server.metric("lingon_running_sentences", **labels) == 1)
+        await eventually(lambda: server.metric("lingon_queue_depth", **labels) == 1)
         opened = time.time_ns()
         runner.gate.set()
         await asyncio.gather(*calls)
@@ -102,16 +103,16 @@ class SlowEncoder(EchoRunner):
 
 def test_the_engine_stamps_what_it_does_when_it_does_it():
     runner = SlowEncoder(delay=0.02)
-    with desk.running(runner) as engine:
+    with engine_harness.running_engine(runner) as engine:
         jobs = [engine.job((5, 6, EOS), index) for index in range(2)]
         for job in jobs:
-            job.stamps = Stamps(time.monotonic())
+            job.phase_times = PhaseTimes(time.monotonic())
         engine.engine.submit(jobs)
         engine.collect(2)
     for job in jobs:
-        stamps = job.stamps
-        assert stamps.asked <= stamps.begun < stamps.encoded < stamps.ended
-        assert stamps.encoded - stamps.begun >= 0.05
+        stamps = job.phase_times
+        assert stamps.submitted <= stamps.started < stamps.encoded < stamps.ended
+        assert stamps.encoded - stamps.started >= 0.05
         assert stamps.ended - stamps.encoded >= 3 * runner.delay, "three steps"
 
 

@@ -19,6 +19,7 @@ from lingon.errors import SettingsError
 from lingon.serving.observability.opentelemetry import FLUSH
 from lingon.serving.observability.tracing import open_tracer
 from tests.support.echo_engine import EchoRunner, running
+from tests.support.eventually import eventually
 from tests.support.repository import ROOT
 from tests.support.trace_collector import ERROR, PHASES, SERVER, UNSET, Collector, collecting, names, values
 
@@ -43,9 +44,9 @@ async def test_a_cancelled_call_has_its_spans(collector: Collector):
     async with running(runner, traces=True) as server:
         runner.gate.clear()
         call = server.call("Tom", "the sea")
-        await server.until(lambda: runner.encoded > 1)
+        await eventually(lambda: runner.encoded > 1)
         call.cancel()
-        await server.until(lambda: server.metric("lingon_requests_in_flight") == 0)
+        await eventually(lambda: server.metric("lingon_requests_in_flight") == 0)
         runner.gate.set()
     assert values(collector.call())["rpc.grpc.status_code"] == code_pb2.CANCELLED
     assert collector.call().status.code == UNSET, "the caller's own wish is no error"
@@ -64,7 +65,7 @@ async def test_an_expired_call_has_its_spans(collector: Collector):
             await server.call("Tom", "the sea", seconds=1.0)
         runner.gate.set()
         assert raised.value.code() == grpc.StatusCode.DEADLINE_EXCEEDED
-        await server.until(lambda: server.metric("lingon_requests_in_flight") == 0)
+        await eventually(lambda: server.metric("lingon_requests_in_flight") == 0)
     assert values(collector.call())["rpc.grpc.status_code"] == code_pb2.DEADLINE_EXCEEDED
     assert collector.call().status.code == ERROR
     last = [spans[-1] for spans in (collector.phases(0), collector.phases(1))]
@@ -87,9 +88,9 @@ async def test_a_refused_call_has_no_phases(collector: Collector):
         labels = {"model": "en-de", "version": "1"}
         runner.gate.clear()
         call = server.call("Tom")
-        await server.until(lambda: server.metric("lingon_running_sentences", **labels) == 1)
+        await eventually(lambda: server.metric("lingon_running_sentences", **labels) == 1)
         waiting = server.call("Tom")
-        await server.until(lambda: server.metric("lingon_queue_depth", **labels) == 1)
+        await eventually(lambda: server.metric("lingon_queue_depth", **labels) == 1)
         with pytest.raises(grpc.aio.AioRpcError):
             await server.translate("Tom")
         runner.gate.set()

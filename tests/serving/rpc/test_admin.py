@@ -25,6 +25,7 @@ from lingon.serving.rpc.calls import REQUEST_ID
 from lingon.serving.rpc.interceptors import ErrorInterceptor
 from lingon.serving.settings import load
 from tests.support.echo_engine import running
+from tests.support.eventually import eventually
 from tests.support.key_files import keyfile
 from tests.support.reload_harness import Administered, administered, refused
 
@@ -289,7 +290,7 @@ async def test_a_load_that_takes_long_is_told(monkeypatch: pytest.MonkeyPatch, c
     async with administered() as admin:
         admin.versions.gate.clear()
         swap = asyncio.create_task(admin.swap(admin.publish(2)))
-        await admin.server.until(lambda: "a model is still being loaded" in caplog.messages)
+        await eventually(lambda: "a model is still being loaded" in caplog.messages)
         admin.versions.gate.set()
         await swap
         assert await admin.version() == "2"

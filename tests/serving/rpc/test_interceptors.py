@@ -22,6 +22,7 @@ from lingon.status import to_status
 from lingon.translation.v1 import translation_pb2 as pb
 from lingon.translation.v1 import translation_pb2_grpc as pb_grpc
 from tests.support.echo_engine import EchoRunner, running
+from tests.support.eventually import eventually
 from tests.support.key_files import bearer, keyfile
 from tests.support.statuses import BrokenEngine, details, failure
 
@@ -179,7 +180,7 @@ async def test_when_to_come_back_is_told_where_no_details_are_unpacked():
     async with running(ready=False) as server:
         status, trailers = await failure(server.translate("Tom"))
         server.loader.gate.set()
-        await server.until(lambda: server.metric("lingon_ready") == 1)  # else it ends amid loading
+        await eventually(lambda: server.metric("lingon_ready") == 1)  # else it ends amid loading
     assert trailers["retry-after-ms"] == str(details(status)["RetryInfo"].retry_delay.ToMilliseconds())
 
 

@@ -16,6 +16,7 @@ from lingon.serving.rpc.calls import deadline_of
 from lingon.text import normalise
 from lingon.translation.v1 import translation_pb2 as pb
 from tests.support.echo_engine import LIMITS, EchoRunner, everything, running, tokenizer
+from tests.support.eventually import eventually
 
 TEXTS = ["Tom lives in Boston.", "The old man", "Where is the station?", "what time it is"]
 LONG = "The old man and the sea. Tom lives in Boston. " * 3 + "He said: I would like to know what time it is and where."
@@ -232,11 +233,11 @@ async def test_a_cancelled_call_frees_its_places_at_once(streams: bool):
             await call.read()
         else:
             call = server.call(*TEXTS)
-        await server.until(lambda: server.metric("lingon_running_sentences", model="en-de", version="1") == len(TEXTS))
+        await eventually(lambda: server.metric("lingon_running_sentences", model="en-de", version="1") == len(TEXTS))
         call.cancel()
-        await server.until(lambda: server.loader.engines[0].idle)
+        await eventually(lambda: server.loader.engines[0].idle)
         steps = server.runner.steps
-        await server.until(lambda: server.metric("lingon_requests_in_flight") == 0)
+        await eventually(lambda: server.metric("lingon_requests_in_flight") == 0)
         outcome = {"model": "en-de", "version": "1", "outcome": "CANCELLED"}
         assert server.metric("lingon_sentences_total", **outcome) == len(TEXTS)
         assert server.metric("lingon_texts_total", code="CANCELLED") == len(TEXTS)
@@ -248,13 +249,13 @@ async def test_what_expires_in_the_queue_is_never_decoded():
     async with running(max_rows=1) as server:
         server.runner.gate.clear()
         first = server.call("Tom")
-        await server.until(lambda: server.runner.encoded >= 2)  # one is of warming up
+        await eventually(lambda: server.runner.encoded >= 2)  # one is of warming up
         encoded = server.runner.encoded
         with pytest.raises(grpc.aio.AioRpcError) as raised:
             await server.call(*TEXTS, seconds=1.0)
         server.runner.gate.set()
         await first
-        await server.until(lambda: server.loader.engines[0].idle)
+        await eventually(lambda: server.loader.engines[0].idle)
     assert raised.value.code() == grpc.StatusCode.DEADLINE_EXCEEDED
     assert server.runner.encoded == encoded
     assert server.metric("lingon_texts_total", code="DEADLINE_EXCEEDED") == len(TEXTS)
@@ -264,9 +265,9 @@ async def test_admission_is_all_texts_of_a_request_or_none():
     async with running(max_rows=1, max_queue_texts=4) as server:
         server.runner.gate.clear()
         running_one = server.call("Tom")
-        await server.until(lambda: server.metric("lingon_running_sentences", model="en-de", version="1") == 1)
+        await eventually(lambda: server.metric("lingon_running_sentences", model="en-de", version="1") == 1)
         waiting = server.call("a", "b", "c")
-        await server.until(lambda: server.metric("lingon_queue_depth", model="en-de", version="1") == 3)
+        await eventually(lambda: server.metric("lingon_queue_depth", model="en-de", version="1") == 3)
         with pytest.raises(grpc.aio.AioRpcError) as raised:
             await server.translate("d", "e")
         assert server.metric("lingon_queue_depth", model="en-de", version="1") == 3

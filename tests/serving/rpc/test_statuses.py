@@ -13,6 +13,7 @@ from lingon.errors import RequestError
 from lingon.status import to_status
 from lingon.translation.v1 import translation_pb2 as pb
 from tests.support.echo_engine import EchoRunner, running
+from tests.support.eventually import eventually
 from tests.support.statuses import CANARY, BrokenEngine, details, failure
 
 TWO_MODELS = ({}, {"name": "other"}, {"name": "en-fr", "target_language": "fr"})
@@ -126,9 +127,9 @@ async def test_a_full_queue_says_when_to_come_back():
     async with running(max_rows=1, max_queue_texts=1) as server:
         server.runner.gate.clear()
         calls = [server.call("Tom")]
-        await server.until(lambda: server.metric("lingon_running_sentences", model="en-de", version="1") == 1)
+        await eventually(lambda: server.metric("lingon_running_sentences", model="en-de", version="1") == 1)
         calls.append(server.call("Tom"))
-        await server.until(lambda: server.metric("lingon_queue_depth", model="en-de", version="1") == 1)
+        await eventually(lambda: server.metric("lingon_queue_depth", model="en-de", version="1") == 1)
         status, _ = await failure(server.translate("Tom"))
         server.runner.gate.set()
         await asyncio.gather(*calls)
@@ -185,13 +186,13 @@ async def test_calls_that_end_early_have_their_codes_counted():
         server.runner.gate.clear()
         late, _ = await failure(server.call("Tom", seconds=1.0))
         server.runner.gate.set()
-        await server.until(lambda: server.metric("lingon_requests_in_flight") == 0)
+        await eventually(lambda: server.metric("lingon_requests_in_flight") == 0)
         call = server.call("Tom")
-        await server.until(lambda: server.metric("lingon_requests_in_flight") == 1)
+        await eventually(lambda: server.metric("lingon_requests_in_flight") == 1)
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
             await call
-        await server.until(lambda: server.metric("lingon_requests_in_flight") == 0)
+        await eventually(lambda: server.metric("lingon_requests_in_flight") == 0)
         for code in ("DEADLINE_EXCEEDED", "CANCELLED"):
             assert server.metric("lingon_requests_total", method="Translate", code=code) == 1
             assert server.metric("lingon_texts_total", code=code) == 1

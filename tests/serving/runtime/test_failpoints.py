@@ -13,7 +13,8 @@ from lingon.serving.runtime.failpoints import Failpoints, FaultyRunner, Injected
 from lingon.serving.settings import load
 from lingon.text import EOS
 from tests.support.echo_engine import EchoRunner
-from tests.support.engine_harness import eventually, running
+from tests.support.engine_harness import running_engine
+from tests.support.eventually import eventually_blocking
 
 
 @pytest.mark.parametrize(
@@ -40,56 +41,58 @@ def test_a_fault_happens_at_its_time_and_while_its_file_is_there(tmp_path: Path)
     switch = tmp_path / "on"
     faults = Failpoints.parse(f"step=raise@2?{switch}")
     for _ in range(5):
-        faults.reach("step")
+        faults.trigger("step")
     switch.touch()
-    faults.reach("step")
-    faults.reach("encode")
+    faults.trigger("step")
+    faults.trigger("encode")
     with pytest.raises(InjectedFault):
-        faults.reach("step")
-    faults.reach("step")
+        faults.trigger("step")
+    faults.trigger("step")
 
 
 def test_a_step_that_fails_ends_the_engine_and_its_jobs_alone_are_lost(caplog: pytest.LogCaptureFixture) -> None:
-    with running(FaultyRunner(EchoRunner(), Failpoints.parse("step=raise@4"))) as desk:  # two steps warm it up
-        outcome = desk.translate([(5, 6, 7, EOS)], [Options()])[0]
+    with running_engine(
+        FaultyRunner(EchoRunner(), Failpoints.parse("step=raise@4"))
+    ) as harness:  # two steps warm it up
+        outcome = harness.translate([(5, 6, 7, EOS)], [Options()])[0]
         assert isinstance(outcome, EngineLost)
-        assert eventually(lambda: not desk.engine.healthy)
+        eventually_blocking(lambda: not harness.engine.healthy)
     assert "the engine died" in caplog.text
 
 
 def test_a_row_without_numbers_fails_its_text_alone() -> None:
-    with running(FaultyRunner(EchoRunner(), Failpoints.parse("step=nan@4"))) as desk:
-        outcomes = desk.translate([(5, 6, 7, EOS), (8, 9, 10, EOS)], [Options()] * 2)
+    with running_engine(FaultyRunner(EchoRunner(), Failpoints.parse("step=nan@4"))) as harness:
+        outcomes = harness.translate([(5, 6, 7, EOS), (8, 9, 10, EOS)], [Options()] * 2)
     assert isinstance(outcomes[0], EngineFault)
     assert outcomes[1][0].tokens == (8, 9, 10)
 
 
 def test_an_engine_that_hangs_can_be_told_by_how_long_its_turn_lasts(tmp_path: Path) -> None:
     switch = tmp_path / "hang"
-    with running(FaultyRunner(EchoRunner(), Failpoints.parse(f"step=hang?{switch}"))) as desk:
-        assert desk.engine.turn_seconds == 0
+    with running_engine(FaultyRunner(EchoRunner(), Failpoints.parse(f"step=hang?{switch}"))) as harness:
+        assert harness.engine.turn_seconds == 0
         switch.touch()
-        desk.engine.submit([desk.job((5, EOS))])
-        assert eventually(lambda: desk.engine.turn_seconds > 0.1)
-        assert desk.engine.healthy
+        harness.engine.submit([harness.job((5, EOS))])
+        eventually_blocking(lambda: harness.engine.turn_seconds > 0.1)
+        assert harness.engine.healthy
         switch.unlink()
-        assert desk.collect(1)[0][0].tokens == (5,)
-        assert eventually(lambda: desk.engine.turn_seconds == 0)
+        assert harness.collect(1)[0][0].tokens == (5,)
+        eventually_blocking(lambda: harness.engine.turn_seconds == 0)
 
 
 def test_who_is_abandoned_is_answered_while_the_engine_hangs(tmp_path: Path) -> None:
     switch = tmp_path / "hang"
-    with running(FaultyRunner(EchoRunner(), Failpoints.parse(f"step=hang?{switch}")), max_rows=1) as desk:
+    with running_engine(FaultyRunner(EchoRunner(), Failpoints.parse(f"step=hang?{switch}")), max_rows=1) as harness:
         switch.touch()
-        desk.engine.submit([desk.job((5, EOS), index) for index in range(3)])
-        assert eventually(lambda: desk.engine.turn_seconds > 0.01)
-        desk.engine.abandon()
-        assert all(isinstance(outcome, EngineLost) for outcome in desk.collect(3).values())
+        harness.engine.submit([harness.job((5, EOS), index) for index in range(3)])
+        eventually_blocking(lambda: harness.engine.turn_seconds > 0.01)
+        harness.engine.abandon()
+        assert all(isinstance(outcome, EngineLost) for outcome in harness.collect(3).values())
         with pytest.raises(EngineLost):
-            desk.engine.submit([desk.job((5, EOS))])
+            harness.engine.submit([harness.job((5, EOS))])
         switch.unlink()
-        assert eventually(lambda: desk.engine.turn_seconds == 0)
-        assert desk.done.empty(), "nobody is answered twice"
+        eventually_blocking(lambda: harness.engine.turn_seconds == 0)
+        assert harness.done.empty(), "nobody is answered twice"
 
 
 def test_poison_asks_for_buffers_that_can_be_poisoned() -> None:

@@ -11,8 +11,8 @@ import pytest
 
 from lingon.serving.engine.policy import EngineLimits
 from lingon.serving.models.loading import load_translator
-from lingon.serving.system.threads import NICE, run_at_low_priority
-from tests.support.engine_harness import eventually
+from lingon.serving.system.threads import LOW_PRIORITY, run_at_low_priority
+from tests.support.eventually import eventually_blocking
 from tests.support.shipped_model import bundle
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="threads have priorities of their own on Linux alone")
@@ -30,7 +30,7 @@ def alive() -> set[int]:
 
 def test_work_done_gently_has_a_low_priority_and_who_waits_for_it_keeps_his_own():
     usual = priority()
-    assert run_at_low_priority(priority) == max(usual, NICE)
+    assert run_at_low_priority(priority) == max(usual, LOW_PRIORITY)
     assert priority() == usual
 
 
@@ -45,13 +45,13 @@ def test_a_model_loaded_beside_others_serves_at_the_usual_priority(
 ) -> None:
     """Though most of the work of loading it is done at a low one."""
     lowered = list[int]()
-    step_back = threads._step_back
+    step_back = threads._lower_priority
 
     def noted() -> None:
         step_back()
         lowered.append(threading.get_native_id())
 
-    monkeypatch.setattr(threads, "_step_back", noted)
+    monkeypatch.setattr(threads, "_lower_priority", noted)
     before = alive()
     limits = EngineLimits()
     translator = load_translator(
@@ -59,7 +59,7 @@ def test_a_model_loaded_beside_others_serves_at_the_usual_priority(
     )
     try:
         assert len(lowered) >= 3
-        assert eventually(lambda: not alive() & set(lowered)), "who has given his outcome ends a moment later"
+        eventually_blocking(lambda: not alive() & set(lowered))
         started = alive() - before
         assert len(started) >= 2 + threads  # the engines', and those of their sessions
         assert {priority(thread) for thread in started} == {priority()}

@@ -1,4 +1,4 @@
-"""Requests to throw at a server: valid ones of every shape, the same with damage, and plain noise."""
+"""Hypothesis strategies for request bytes: valid requests of every shape, damaged ones, and random bytes."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ VALID = st.one_of(translations(), scores())
 
 @st.composite
 def damaged(draw: st.DrawFn) -> bytes:
-    """A valid request with bits flipped, parts cut out, doubled or put in."""
+    """A valid request with flipped bits, and with removed, doubled or inserted parts."""
     raw = bytearray(draw(VALID))
     for _ in range(draw(st.integers(1, 6))):
         begin = draw(st.integers(0, len(raw)))
