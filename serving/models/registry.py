@@ -41,7 +41,7 @@ class ModelRegistry:
         try:
             served = ServedModel(self._loaded(bundle, metrics), metrics, bundle.folder)
         except BaseException:
-            self._metrics.gone(metrics)
+            self._metrics.remove(metrics)
             raise
         return Entry(manifest.name, manifest.version, manifest.source_language, manifest.target_language, served)
 
@@ -98,7 +98,7 @@ class ModelRegistry:
             served.visitors.dismiss()  # they write to clients who do not read, and would keep the model for ever
             await served.visitors.empty(LAST_WORDS)
         self.leaving.remove(entry)
-        self._metrics.gone(served.metrics)
+        self._metrics.remove(served.metrics)
         event(logger, logging.INFO, "unloaded", model=entry.label)
 
     @property

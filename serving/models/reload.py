@@ -27,7 +27,7 @@ from lingon.serving.models.registry import ModelRegistry, ServedModel
 from lingon.serving.observability.logs import event, fault
 from lingon.serving.observability.metrics import Metrics
 from lingon.serving.runtime.sessions import GraphLoadError
-from lingon.serving.system.memory import free
+from lingon.serving.system.memory import release_memory
 from lingon.serving.system.threads import run_in_thread
 
 MOST_PATH = 4096  # characters
@@ -104,7 +104,7 @@ class ModelReloader:
     def _over(self, task: asyncio.Task[Any]) -> None:
         self._under_way = None
         freed, self._gone = self._gone, []
-        run_in_thread(partial(free, freed), "memory")
+        run_in_thread(partial(release_memory, freed), "memory")
         if not task.cancelled():
             task.exception()  # seen, also where nobody waits any more
 
@@ -235,7 +235,7 @@ def _refusal(kind: str, error: Exception) -> RequestError:
     if isinstance(error, OSError) and error.filename:
         error = ChangeRefused(f"{str(error.filename)[:MOST_PATH]}: {error.strerror}")
     if isinstance(error, LingonError):
-        ours = error.ours if isinstance(error, GraphLoadError) else str(error)
+        ours = error.public_message if isinstance(error, GraphLoadError) else str(error)
         found = error if isinstance(error, RequestError) else ChangeRefused(ours)
         event(logger, logging.WARNING, "a model change was refused", change=kind, reason=str(found))
         return found

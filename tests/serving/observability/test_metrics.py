@@ -11,7 +11,7 @@ from google.rpc import code_pb2
 from prometheus_client.parser import text_string_to_metric_families
 
 from lingon.errors import EmptyText
-from lingon.serving.observability.metrics import CODES, KEPT, METHODS, Metrics
+from lingon.serving.observability.metrics import CODES, KEPT_MODELS, METHODS, Metrics
 from lingon.translation.v1 import translation_pb2 as pb
 from tests.support.echo_engine import EchoRunner, running, tokenizer
 from tests.support.http import get
@@ -113,13 +113,13 @@ def test_two_servers_in_a_process_do_not_share_figures():
 def test_counters_of_a_model_that_came_back_stay_though_others_go():
     metrics = Metrics()
     metrics.model("en-de", 1).split.inc()
-    metrics.gone(metrics.model("en-de", 1))
+    metrics.remove(metrics.model("en-de", 1))
     back = metrics.model("en-de", 1)
-    for version in range(2, KEPT + 3):
-        metrics.gone(metrics.model("en-de", version))
+    for version in range(2, KEPT_MODELS + 3):
+        metrics.remove(metrics.model("en-de", version))
     assert metrics.registry.get_sample_value("lingon_split_total", MODEL) == 1
     assert metrics.registry.get_sample_value("lingon_queue_depth", MODEL) == 0
-    metrics.gone(back)
+    metrics.remove(back)
     assert metrics.registry.get_sample_value("lingon_queue_depth", MODEL) is None
 
 
