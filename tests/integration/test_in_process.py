@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import re
@@ -18,7 +17,6 @@ from typing import Any
 
 import grpc
 import pytest
-import sentencepiece
 from google.rpc import code_pb2
 
 from lingon.bundle import write_bundle
@@ -30,11 +28,11 @@ from lingon.serving.in_process import LocalTranslator, translate_lines
 from lingon.serving.models.catalog import Catalog
 from lingon.serving.server import _ready_line
 from lingon.serving.settings import Settings
-from lingon.text import BOS, EOS, PAD, UNK
 from lingon.translation.v1 import translation_pb2 as pb
 from lingon.translation.v1 import translation_pb2_grpc as pb_grpc
 from tests.support.random_models import VOCAB, manifest_of, random_model
 from tests.support.repository import ROOT
+from tests.support.tokenizers import train_sentencepiece
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 LINES = ["the quick brown fox", "", "jumps over", "   ", "the lazy dog", "pack my box with five dozen jugs", "sphinx"]
@@ -45,23 +43,11 @@ VERB += "sys.exit(main(entries=[E(v, f'lingon.serving.cli:{v} [serve]', 'lingon.
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with one real bundle, random/1."""
-    tokenizer = io.BytesIO()
     lines = [f"{word}{LETTERS[place:]} {LETTERS[:place]}" for place, word in enumerate(" ".join(LINES).split() * 3)]
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(lines),
-        model_writer=tokenizer,
-        vocab_size=VOCAB,
-        pad_id=PAD,
-        bos_id=BOS,
-        eos_id=EOS,
-        unk_id=UNK,
-        normalization_rule_name="identity",
-        minloglevel=2,
-    )
     model = random_model()
     weights = WeightFiles()
     built = build(model, "fp32", weights, [], shortlist=False)
-    files = {**built.graphs, **weight_files(weights), "tokenizer.model": tokenizer.getvalue()}
+    files = {**built.graphs, **weight_files(weights), "tokenizer.model": train_sentencepiece(lines, VOCAB)}
     folder = tmp_path_factory.mktemp("models")
     write_bundle(folder / "random" / "1", manifest_of(model, reads=built.reads), files)
     return folder

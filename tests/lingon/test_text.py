@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import io
 import unicodedata
 from pathlib import Path
 
 import pytest
-import sentencepiece
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from lingon.errors import BundleError
-from lingon.text import BOS, EOS, PAD, UNK, Piece, Tokenizer, normalise
+from lingon.text import BOS, EOS, PAD, UNK, Tokenizer, normalise
+from tests.support.tokenizers import train_sentencepiece
 
 LINES = ["the cow sees the green grass", "die Kuh sieht das grüne Gras", "Tom lives in Boston.", "ab cd ef gh ij kl"]
 SPECIALS = "\u0000\u0009\u000a\u00ad\u00a0\u200b\u200d\u2060\u2028\u2066\u3000\ufeff\u0301\u0308e\u1100\u1161 "
@@ -21,20 +20,7 @@ WITHOUT_SPACE_SIGN = ANY_TEXT.map(lambda text: normalise(text.replace("\u2581", 
 
 
 def train(lines: list[str], kind: str, **ids: int) -> bytes:
-    model = io.BytesIO()
-    special = {"pad_id": PAD, "bos_id": BOS, "eos_id": EOS, "unk_id": UNK, **ids}
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(lines),
-        model_writer=model,
-        model_type=kind,
-        vocab_size=310,
-        hard_vocab_limit=False,
-        byte_fallback=True,
-        **special,
-        normalization_rule_name="identity",
-        minloglevel=2,
-    )
-    return model.getvalue()
+    return train_sentencepiece(lines, 310, model_type=kind, hard_vocab_limit=False, byte_fallback=True, **ids)
 
 
 UNIGRAM, BPE = (Tokenizer(train(LINES * 5, kind)) for kind in ("unigram", "bpe"))
@@ -75,24 +61,12 @@ def test_decoding_what_was_encoded_gives_the_text(tokenizer: Tokenizer, text: st
 
 @both_kinds
 @given(text=WITHOUT_SPACE_SIGN)
-def test_spans_cover_the_text_without_gap_or_overlap(tokenizer: Tokenizer, text: str) -> None:
-    for spans in (tokenizer.source_spans(text), tokenizer.target_spans(text)):
-        bounds = [0, *(piece.end for piece in spans)]
-        assert [piece.begin for piece in spans] == bounds[:-1]
-        assert bounds[-1] == len(text)
-
-
-@both_kinds
-@given(text=WITHOUT_SPACE_SIGN)
-def test_there_is_a_span_for_every_id(tokenizer: Tokenizer, text: str) -> None:
+def test_pieces_name_every_id_and_join_to_the_text(tokenizer: Tokenizer, text: str) -> None:
     ids = tokenizer.encode_source(text)
     assert ids[-1] == EOS
-    assert [piece.text for piece in tokenizer.source_spans(text)] == tokenizer.target_pieces(ids[:-1])
-
-
-def test_spans_count_code_points() -> None:
-    pieces = BPE.source_spans("😀ü the")
-    assert pieces[-1] == Piece("▁the", 2, 6)
+    assert tokenizer.source.decode_pieces(tokenizer.source_pieces(ids[:-1])) == text
+    ids = tokenizer.encode_target(text)
+    assert tokenizer.target.decode_pieces(tokenizer.target_pieces(ids)) == text
 
 
 def test_a_tokenizer_is_read_back_from_its_files(tmp_path: Path) -> None:

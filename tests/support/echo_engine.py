@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import io
 import tempfile
 import threading
 import time
@@ -15,7 +14,6 @@ from typing import Any
 
 import grpc
 import numpy as np
-import sentencepiece
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from lingon.bundle import Alignment, Bundle, Defaults, Limits, Manifest, Precision, write_bundle
@@ -31,6 +29,7 @@ from lingon.serving.translation.translator import Translator
 from lingon.text import BOS, EOS, PAD, UNK, Tokenizer
 from lingon.translation.v1 import translation_pb2 as pb
 from lingon.translation.v1 import translation_pb2_grpc as pb_grpc
+from tests.support.tokenizers import train_sentencepiece
 
 LIMITS = Limits(max_source_tokens=32, max_target_tokens=64, output_factor=2.0, output_extra=8, max_beam_size=4)
 CANDIDATES = 16
@@ -42,22 +41,8 @@ Wie geht es dir heute? Der alte Mann und das Meer. Ich möchte wissen, wie spät
 @functools.cache
 def tokenizer_model() -> bytes:
     """A small sentencepiece model of both sides that spells what it does not know in bytes."""
-    model = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(CORPUS.splitlines()),
-        model_writer=model,
-        model_type="unigram",
-        vocab_size=360,
-        hard_vocab_limit=False,
-        byte_fallback=True,
-        pad_id=PAD,
-        bos_id=BOS,
-        eos_id=EOS,
-        unk_id=UNK,
-        normalization_rule_name="identity",
-        minloglevel=2,
-    )
-    return model.getvalue()
+    options = {"model_type": "unigram", "hard_vocab_limit": False, "byte_fallback": True}
+    return train_sentencepiece(CORPUS.splitlines(), 360, **options)
 
 
 @functools.cache

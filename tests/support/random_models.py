@@ -18,7 +18,7 @@ from lingon.serving.runtime.device import CPU
 from lingon.serving.runtime.onnx_runner import OnnxRunner, load_runner
 from lingon.text import EOS, UNK
 from lingon.training.config import ModelSettings
-from lingon.training.model import Transformer
+from lingon.training.models.transformer import Transformer
 
 VOCAB = 40
 

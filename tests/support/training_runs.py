@@ -13,10 +13,11 @@ from torch import Tensor
 
 from lingon.training.checkpoint import Progress
 from lingon.training.config import Config, ModelSettings, load_config
-from lingon.training.loop import Interrupt, Trainer
-from lingon.training.model import Transformer
-from lingon.training.report import Report
-from lingon.training.start import ready
+from lingon.training.models.transformer import Transformer
+from lingon.training.run.interrupt import Interrupt
+from lingon.training.run.report import Report
+from lingon.training.run.setup import ready
+from lingon.training.run.trainer import Trainer
 from tests.support.tiny_training import tiny_config_text
 
 VOCAB = 20

@@ -1,4 +1,4 @@
-"""Work beside what is served comes after it."""
+"""Work at low priority, and the priority of the threads that serve."""
 
 from __future__ import annotations
 
@@ -11,47 +11,48 @@ import pytest
 
 from lingon.serving.engine.policy import EngineLimits
 from lingon.serving.models.loading import load_translator
+from lingon.serving.system import threads as system_threads
 from lingon.serving.system.threads import LOW_PRIORITY, run_at_low_priority
 from tests.support.eventually import eventually_blocking
 from tests.support.shipped_model import bundle
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="threads have priorities of their own on Linux alone")
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only on Linux do threads have their own priorities")
 
 
 def priority(thread: int = 0) -> int:
-    """The nice value of a thread; 0 is this one."""
+    """The nice value of a thread; 0 is the calling thread."""
     return os.getpriority(os.PRIO_PROCESS, thread)
 
 
 def alive() -> set[int]:
-    """The threads of this process."""
+    """The ids of the threads of this process."""
     return {int(task.name) for task in Path("/proc/self/task").iterdir()}
 
 
-def test_work_done_gently_has_a_low_priority_and_who_waits_for_it_keeps_his_own():
+def test_work_at_low_priority_leaves_the_priority_of_the_caller():
     usual = priority()
     assert run_at_low_priority(priority) == max(usual, LOW_PRIORITY)
     assert priority() == usual
 
 
-def test_an_error_of_work_done_gently_is_raised():
+def test_an_error_of_work_at_low_priority_is_raised():
     with pytest.raises(ZeroDivisionError):
         run_at_low_priority(lambda: 1 // 0)
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_a_model_loaded_beside_others_serves_at_the_usual_priority(
+def test_a_model_loaded_while_serving_serves_at_the_usual_priority(
     threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Though most of the work of loading it is done at a low one."""
+    """Although most of the loading runs at low priority."""
     lowered = list[int]()
-    step_back = threads._lower_priority
+    lower_priority = system_threads._lower_priority
 
-    def noted() -> None:
-        step_back()
+    def lower_and_record() -> None:
+        lower_priority()
         lowered.append(threading.get_native_id())
 
-    monkeypatch.setattr(threads, "_lower_priority", noted)
+    monkeypatch.setattr(system_threads, "_lower_priority", lower_and_record)
     before = alive()
     limits = EngineLimits()
     translator = load_translator(
@@ -61,7 +62,7 @@ def test_a_model_loaded_beside_others_serves_at_the_usual_priority(
         assert len(lowered) >= 3
         eventually_blocking(lambda: not alive() & set(lowered))
         started = alive() - before
-        assert len(started) >= 2 + threads  # the engines', and those of their sessions
+        assert len(started) >= 2 + threads  # the threads of the engines and of their sessions
         assert {priority(thread) for thread in started} == {priority()}
     finally:
         translator.engine.stop(0)
