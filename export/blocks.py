@@ -16,7 +16,8 @@ from torch import Tensor, nn
 from lingon.export.graph import CONTRIB, Graph
 from lingon.export.products import Products
 from lingon.training.config import ModelSettings
-from lingon.training.model import CrossAttention, Embedding, FeedForward, PostNorm, SelfAttention
+from lingon.training.models.attention import CrossAttention, SelfAttention
+from lingon.training.models.layers import Embedding, FeedForward, PostNorm
 
 MASKED = {"float32": -3e38, "float16": -6e4}  # exp of it is exactly 0, and it is finite
 
@@ -69,7 +70,7 @@ class Blocks:
         return self.graph.op("LayerNormalization", rows, gain, bias, axis=-1, epsilon=module.eps)
 
     def before(self, around: PostNorm, name: str, rows: str) -> str:
-        """What a sublayer reads: see lingon.training.model.PostNorm and PreNorm."""
+        """What a sublayer reads: see lingon.training.models.layers.PostNorm and PreNorm."""
         return self.norm(around.norm, f"{name}.norm", rows) if self.settings.norm == "pre" else rows
 
     def after(self, around: PostNorm, name: str, rows: str, sublayer: str) -> str:

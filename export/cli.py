@@ -50,10 +50,10 @@ def export(
     from lingon.export.report import print_report
     from lingon.export.settings import ExportSettings, Texts
     from lingon.export.shortlist import ShortlistSettings
-    from lingon.training.batches import drop_long
     from lingon.training.checkpoint import load_checkpoint
     from lingon.training.config import Corpus
-    from lingon.training.corpus import Pair, read_pairs, read_training_text
+    from lingon.training.data.batches import drop_long
+    from lingon.training.data.corpus import Pair, read_pairs, read_training_text
 
     loaded = load_checkpoint(checkpoint)
     corpus = Corpus(source=gate_data[0], target=gate_data[1]) if gate_data else loaded.config.data.valid

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from lingon import bundle as names
-from lingon.bundle import Alignment, Defaults, FileName, Limits, Manifest, Word, versions
+from lingon.bundle import Alignment, Defaults, FileName, Limits, Manifest, Name, versions
 from lingon.errors import SettingsError
 from lingon.export.settings import ExportSettings, demand
 from lingon.export.transformer import states
@@ -29,7 +29,7 @@ def declare(checkpoint: Checkpoint, folder: Path, settings: ExportSettings) -> M
     if not 0 <= layer < layers:
         raise SettingsError(f"--alignment-layer must be 0 to {layers - 1}, got {layer}")
     name = folder.absolute().name
-    demand(Word, name, f"{folder}: the name of the model")
+    demand(Name, name, f"{folder}: the name of the model")
     _check_place(folder)
     found = versions(folder)
     return Manifest(

@@ -17,7 +17,8 @@ import torch
 from torch import Tensor, nn
 
 from lingon.text import BOS
-from lingon.training.model import DecoderLayer, EncoderLayer, PostNorm, PreNorm, Transformer
+from lingon.training.models.layers import PostNorm, PreNorm
+from lingon.training.models.transformer import DecoderLayer, EncoderLayer, Transformer
 
 LARGEST_WEIGHT = 63
 LARGEST_ACTIVATION = 255

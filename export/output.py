@@ -15,7 +15,7 @@ from onnx import TensorProto
 from lingon import bundle
 from lingon.export.blocks import BLOCK, Blocks, in_whole_blocks, numpy_of
 from lingon.export.graph import Graph
-from lingon.training.model import FORBIDDEN_LOGIT, Transformer
+from lingon.training.models.transformer import FORBIDDEN_LOGIT, Transformer
 
 NAME = "output"
 

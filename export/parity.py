@@ -18,8 +18,8 @@ from lingon.serving.engine.engine import Engine
 from lingon.serving.engine.policy import EngineLimits
 from lingon.serving.runtime.runner import Runner, width_for
 from lingon.text import BOS, EOS, UNK, Tokenizer
-from lingon.training.batches import pad
-from lingon.training.model import Transformer
+from lingon.training.data.batches import pad
+from lingon.training.models.transformer import Transformer
 from lingon.training.search import Hypothesis as Reference
 from lingon.training.search import SearchSettings, translate
 

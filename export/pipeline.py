@@ -7,8 +7,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from lingon import bundle as names
-from lingon.bundle import Bundle, Manifest, Precision, sealed
-from lingon.bundle.publish import lay_down, publishing
+from lingon.bundle import Bundle, Manifest, Precision, with_checksums
+from lingon.bundle.publish import publish_bundle, write_files
 from lingon.export.card import model_card
 from lingon.export.declaration import attached, declare
 from lingon.export.golden import golden_sentences
@@ -17,12 +17,12 @@ from lingon.export.precisions import KINDS, build, check_weights, weight_files
 from lingon.export.proof import Proof
 from lingon.export.settings import ExportSettings, Texts
 from lingon.export.shortlist import build_shortlist, measure_coverage
-from lingon.serving.runtime import validation as fit
 from lingon.serving.runtime.device import CPU, CUDA, cuda_missing
 from lingon.serving.runtime.onnx_runner import OnnxRunner, load_runner
-from lingon.training.batches import fitting
+from lingon.serving.runtime.validation import check_bundle
 from lingon.training.checkpoint import Checkpoint
-from lingon.training.corpus import Pair
+from lingon.training.data.batches import fitting
+from lingon.training.data.corpus import Pair
 
 
 def export_checkpoint(
@@ -43,7 +43,7 @@ def export_checkpoint(
     manifest = declare(checkpoint, folder, settings)
     files = dict(checkpoint.tokenizer.files()) | attached(settings.attachments)
     target = folder / str(manifest.version)
-    sealed(target, manifest, files)  # what would be refused in the end is refused now
+    with_checksums(target, manifest, files)  # what would be refused in the end is refused now
     if settings.shortlist is not None:
         shortlist = build_shortlist(texts.training, checkpoint.tokenizer, settings.shortlist, say)
         files[names.SHORTLIST] = shortlist.to_bytes()
@@ -54,17 +54,17 @@ def export_checkpoint(
             say(f"held-out text: {len(texts.held_out):,} sentences, not {wanted:,}, to compare {what} on")
     built, reads = _build(checkpoint, texts.training, settings, say)
     files |= built
-    with publishing(target) as part:
-        lay_down(part, files, target)
-        trial = Bundle(part, sealed(part, _on_trial(manifest, reads, say), files))
+    with publish_bundle(target) as part:
+        write_files(part, files, target)
+        trial = Bundle(part, with_checksums(part, _on_trial(manifest, reads, say), files))
         proof = Proof(checkpoint, trial, _runners(trial), texts.held_out, settings, say)
         manifest = replace(manifest, precisions={name: proof.precision(name) for name in reads})
         if manifest.shortlist is not None:
             manifest = replace(manifest, shortlist=manifest.shortlist | proof.shortlist())
         more = _golden(proof, texts.held_out, say)
         more[names.CARD] = model_card(checkpoint, manifest, settings.card).encode()
-        manifest = sealed(target, manifest, files | more)
-        lay_down(part, {**more, names.MANIFEST: manifest.to_bytes()}, target)
+        manifest = with_checksums(target, manifest, files | more)
+        write_files(part, {**more, names.MANIFEST: manifest.to_bytes()}, target)
     return Bundle(target, manifest)
 
 
@@ -72,7 +72,7 @@ def _runners(trial: Bundle) -> dict[str, OnnxRunner]:
     """The graphs of every precision as a server would load them, or refuse them."""
     runners = {name: load_runner(trial, name, threads=0) for name in trial.manifest.precisions}
     for name, runner in runners.items():
-        fit.check(trial, name, runner)
+        check_bundle(trial, name, runner)
     return runners
 
 

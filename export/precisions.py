@@ -16,7 +16,7 @@ from lingon.export.int8 import Sentence, prepare
 from lingon.export.transformer import TransformerGraphs
 from lingon.serving.runtime.device import CPU, CUDA
 from lingon.training.checkpoint import Checkpoint
-from lingon.training.model import Transformer
+from lingon.training.models.transformer import Transformer
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from lingon.export.settings import ExportSettings
 from lingon.serving.runtime.device import CPU
 from lingon.serving.runtime.onnx_runner import OnnxRunner
 from lingon.training.checkpoint import Checkpoint
-from lingon.training.corpus import Pair
+from lingon.training.data.corpus import Pair
 
 NOT_ON_CUDA = "not run on cuda"
 BEAM_SIZE = 4  # for equal tokens, where the default is greedy search

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lingon.bundle import Penalty
-from lingon.bundle.schema import demands
+from lingon.bundle import LengthPenalty
+from lingon.bundle.schema import unmet_rule
 from lingon.errors import SettingsError
 from lingon.export.precisions import KINDS
 from lingon.export.shortlist import ShortlistSettings
-from lingon.training.corpus import Pair
+from lingon.training.data.corpus import Pair
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,7 +38,7 @@ class ExportSettings:
         unknown = [name for name in self.precisions if name not in KINDS]
         if unknown:
             raise SettingsError(f"--precision must be of {', '.join(KINDS)}; got {','.join(self.precisions)}")
-        demand(Penalty, self.length_penalty, "--length-penalty")
+        demand(LengthPenalty, self.length_penalty, "--length-penalty")
         if not 1 <= self.beam_size <= self.max_beam_size:
             raise SettingsError(f"--beam-size must be 1 to {self.max_beam_size}, got {self.beam_size}")
         if self.shortlist_by_default and self.shortlist is None:
@@ -75,5 +75,5 @@ class Texts:
 
 def demand(kind: Any, value: object, what: str) -> None:
     """Raise SettingsError where a value is not as `kind`, one of the annotated types of lingon.bundle, declares it."""
-    if wanted := demands(kind, value):
+    if wanted := unmet_rule(kind, value):
         raise SettingsError(f"{what} must be {wanted}, got {value}")

@@ -13,7 +13,7 @@ from lingon.errors import CorpusError, SettingsError
 from lingon.export.lexicon import Lexicon, LexiconSettings, learn_lexicon
 from lingon.serving.runtime.shortlist import Shortlist
 from lingon.text import EOS, FORBIDDEN, UNK, Tokenizer
-from lingon.training.corpus import Pair
+from lingon.training.data.corpus import Pair
 
 COMPANY = 32
 """Sentences whose sets are united in a report: a running batch of usual size."""

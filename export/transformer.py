@@ -19,7 +19,7 @@ from lingon.export.graph import Graph, WeightFiles
 from lingon.export.int8 import Range
 from lingon.export.output import OutputLayer, choose, in_float32
 from lingon.export.products import FloatProducts, Int8Products
-from lingon.training.model import DecoderLayer, EncoderLayer, Transformer
+from lingon.training.models.transformer import DecoderLayer, EncoderLayer, Transformer
 
 INT8_FILE = "int8.bin"
 

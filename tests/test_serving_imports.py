@@ -42,7 +42,7 @@ def test_the_tests_of_serving_import_nothing_that_only_training_and_export_need(
 
 def test_the_check_notices_a_forbidden_import(tmp_path: Path):
     test = tmp_path / "test_importing.py"
-    test.write_text("import lingon.training.model\ndef test_something(): pass\n", encoding="utf-8")
+    test.write_text("import lingon.training.models.transformer\ndef test_something(): pass\n", encoding="utf-8")
     collected = collect(tmp_path, test)
     assert collected.returncode == 2
     assert "lingon.training is refused here" in collected.stdout

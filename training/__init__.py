@@ -1,1 +1,1 @@
-"""Training in PyTorch: from a parallel corpus to a checkpoint."""
+"""Training in PyTorch: text, models, the training loop, checkpoints; it imports neither `serving` nor ONNX."""

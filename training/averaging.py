@@ -9,7 +9,7 @@ import torch
 from lingon.errors import CheckpointError
 from lingon.training.checkpoint import Checkpoint, load_checkpoint
 from lingon.training.config import model_changes
-from lingon.training.model import Transformer
+from lingon.training.models.transformer import Transformer
 
 
 @torch.no_grad()

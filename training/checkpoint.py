@@ -14,12 +14,12 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from lingon.bundle.schema import SchemaError, declared
+from lingon.bundle.schema import SchemaError, parse_dataclass
 from lingon.errors import BundleError, CheckpointError, SettingsError
-from lingon.files import published, sweep, write_json
+from lingon.files import publish_folder, remove_partial_files, write_json
 from lingon.text import Tokenizer
 from lingon.training.config import Config, load_config, model_changes
-from lingon.training.model import Transformer
+from lingon.training.models.transformer import Transformer
 
 CONFIG, MODEL, OPTIMIZER, STATE, BEST = (
     "config.json",
@@ -72,7 +72,7 @@ def save_checkpoint(
 ) -> None:
     """Write a checkpoint whole or not at all; without an optimizer it cannot be resumed from."""
     try:
-        with published(folder) as part:
+        with publish_folder(folder) as part:
             (part / CONFIG).write_text(config.model_dump_json(indent=2) + "\n", encoding="utf-8")
             for name, content in tokenizer.files().items():
                 (part / name).write_bytes(content)
@@ -178,14 +178,14 @@ def clear_up(run: Path) -> None:
         if isinstance(name, str) and not (run / "checkpoints" / name).exists():
             (run / BEST).unlink()
     _sweep_checkpoints(run / "checkpoints")
-    sweep(run)
+    remove_partial_files(run)
 
 
 def _sweep_checkpoints(checkpoints: Path) -> None:
     for old in checkpoints.glob(".step-*.old"):
         shutil.rmtree(old)
     if checkpoints.is_dir():
-        sweep(checkpoints)
+        remove_partial_files(checkpoints)
 
 
 def _read_settings(folder: Path) -> tuple[Config, Tokenizer]:
@@ -230,7 +230,7 @@ def _few(names: list[str]) -> str:
 
 def _read_progress(folder: Path) -> Progress:
     try:
-        return declared(Progress, {"text": "", **_read_json(folder / STATE)})
+        return parse_dataclass(Progress, {"text": "", **_read_json(folder / STATE)})
     except SchemaError as error:
         raise CheckpointError(f"{folder / STATE}: {error}") from None
 

@@ -32,8 +32,9 @@ def train(
     if print_config:
         print(settings.model_dump_json(indent=2))
         return
-    from lingon.training.loop import Interrupt, ending
-    from lingon.training.start import ready
+    from lingon.training.run.interrupt import Interrupt
+    from lingon.training.run.setup import ready
+    from lingon.training.run.trainer import ending
 
     run = output or Path("runs") / config.stem
     interrupt = Interrupt()
@@ -50,10 +51,10 @@ def tokenizer(
 ) -> None:
     """Train the tokenizer of a config on its training text."""
     from lingon.errors import SettingsError
-    from lingon.files import published
+    from lingon.files import publish_folder
     from lingon.training.config import load_config
-    from lingon.training.corpus import read_training_text
-    from lingon.training.vocabulary import train_tokenizer
+    from lingon.training.data.corpus import read_training_text
+    from lingon.training.data.tokenizer import train_tokenizer
 
     settings = load_config(config, overrides or ())
     if output.exists():
@@ -61,13 +62,13 @@ def tokenizer(
     text = read_training_text(settings.data)
     print(f"training text: {text.counts}")
     trained = train_tokenizer(text.epoch(), settings.tokenizer)
-    with published(output) as part:
+    with publish_folder(output) as part:
         for name, content in trained.files().items():
             (part / name).write_bytes(content)
     print(f"pieces: {trained.source_vocab:,} source, {trained.target_vocab:,} target ({', '.join(trained.files())})")
     sample = next(pair for pairs in text.corpora for pair in pairs)
-    print("source:", *(piece.text for piece in trained.source_spans(sample.source)))
-    print("target:", *(piece.text for piece in trained.target_spans(sample.target)))
+    print("source:", *trained.source_pieces(trained.encode_source(sample.source)[:-1]))
+    print("target:", *trained.target_pieces(trained.encode_target(sample.target)))
 
 
 def average(

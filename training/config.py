@@ -12,8 +12,8 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails, PydanticCustomError
 
-from lingon.bundle import Beams, Language, Size, Tokens
-from lingon.bundle.schema import demands
+from lingon.bundle import BeamSize, Language, Size, TokenCount
+from lingon.bundle.schema import unmet_rule
 from lingon.errors import SettingsError
 
 
@@ -27,7 +27,7 @@ def as_in_bundles(kind: Any) -> AfterValidator:
     """The rules that an Annotated of lingon.bundle has: what an export would refuse is refused before the training."""
 
     def check(value: Any) -> Any:
-        if wanted := demands(kind, value):
+        if wanted := unmet_rule(kind, value):
             raise PydanticCustomError("bundle", "must be {wanted}", {"wanted": wanted})
         return value
 
@@ -101,7 +101,7 @@ class ModelSettings(Settings):
     norm: Literal["post", "pre"] = "post"
     activation: Literal["relu", "gelu", "silu"] = "relu"
     positions: Literal["sinusoidal", "learned"] = "sinusoidal"
-    max_positions: Annotated[int, Field(ge=2), as_in_bundles(Tokens)] = 256
+    max_positions: Annotated[int, Field(ge=2), as_in_bundles(TokenCount)] = 256
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.1
     tie: Literal["all", "decoder", "none"] = "all"
 
@@ -162,7 +162,7 @@ class TrainingSettings(Settings):
     log_every: Annotated[int, Field(ge=1)] = 50  # updates
     valid_every: Annotated[int, Field(ge=1)] = 1000  # updates; a checkpoint is written as often
     valid_sentences: Annotated[int, Field(ge=1)] = 500  # of the validation set, translated for BLEU and chrF
-    valid_beam_size: Annotated[int, as_in_bundles(Beams)] = 1
+    valid_beam_size: Annotated[int, as_in_bundles(BeamSize)] = 1
     patience: Annotated[int, Field(ge=0)] = 0  # validations without a better BLEU before stopping; 0 never stops
     keep_checkpoints: Annotated[int, Field(ge=1)] = 5
 

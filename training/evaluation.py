@@ -9,11 +9,11 @@ import torch
 
 from lingon.errors import CorpusError, SettingsError
 from lingon.text import Tokenizer, normalise
-from lingon.training.batches import EncodedPairs, plan_batches
 from lingon.training.checkpoint import load_checkpoint
-from lingon.training.distributed import choose_device
-from lingon.training.loss import smoothed_loss
-from lingon.training.model import Transformer
+from lingon.training.data.batches import EncodedPairs, plan_batches
+from lingon.training.device import choose_device
+from lingon.training.models.loss import smoothed_loss
+from lingon.training.models.transformer import Transformer
 from lingon.training.search import SearchSettings, translate
 
 

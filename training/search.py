@@ -24,8 +24,9 @@ from torch import Tensor
 
 from lingon.errors import SettingsError
 from lingon.text import BOS, EOS
-from lingon.training.batches import pad
-from lingon.training.model import KeyValue, Memory, Transformer
+from lingon.training.data.batches import pad
+from lingon.training.models.attention import KeyValue
+from lingon.training.models.transformer import Memory, Transformer
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

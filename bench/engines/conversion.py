@@ -59,7 +59,7 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A Transformer as lingon.training.model computes it: embeddings times sqrt(dim) plus positions, all products
+    """A Transformer as lingon.training.models computes it: embeddings times sqrt(dim) plus positions, all products
     with bias.
 
     cross: of each decoder layer

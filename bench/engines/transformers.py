@@ -1,6 +1,6 @@
 """`transformers` as a contestant: Marian where a model has its norms after the sublayers, Pegasus where before them.
 
-Both compute what lingon.training.model does: embeddings times sqrt(dim), a table of positions (overwritten by the
+Both compute what lingon.training.models does: embeddings times sqrt(dim), a table of positions (overwritten by the
 bundle's, since their sines and cosines stand in another order), products with bias, and a bias of the logits that
 keeps special pieces away. `generate` ranks 2 * beam_size continuations, keeps those that end within the first
 beam_size, and with early_stopping=False goes on until the worst of beam_size that ended is at least as good as the

@@ -16,9 +16,9 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from lingon.text import BOS, EOS, PAD
-from lingon.training.batches import EncodedPairs
 from lingon.training.config import ModelSettings, TrainingSettings
-from lingon.training.model import sinusoids
+from lingon.training.data.batches import EncodedPairs
+from lingon.training.models.layers import sinusoids
 
 
 class PlainTransformer(nn.Module):

@@ -39,7 +39,7 @@ from lingon.export.transformer import states
 from lingon.serving.observability.metrics import Metrics
 from lingon.text import EOS
 from lingon.training.config import ModelSettings
-from lingon.training.model import Transformer
+from lingon.training.models.transformer import Transformer
 from lingon.translation.v1 import translation_pb2 as pb
 from lingon.translation.v1 import translation_pb2_grpc as pb_grpc
 from tests.support import echo_engine

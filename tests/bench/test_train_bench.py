@@ -15,12 +15,12 @@ from lingon.bench.train.run import Rounds, contestants, measure, multiplies_bf16
 from lingon.bench.train.worker import ours
 from lingon.errors import SettingsError
 from lingon.text import BOS, EOS, PAD, Tokenizer
-from lingon.training.batches import EncodedPairs, encode_pairs
 from lingon.training.checkpoint import saved_steps
 from lingon.training.config import Config, ModelSettings, TokenizerSettings, TrainingSettings, load_config
-from lingon.training.corpus import Pair
-from lingon.training.model import Transformer
-from lingon.training.vocabulary import train_tokenizer
+from lingon.training.data.batches import EncodedPairs, encode_pairs
+from lingon.training.data.corpus import Pair
+from lingon.training.data.tokenizer import train_tokenizer
+from lingon.training.models.transformer import Transformer
 from tests.support.repository import ROOT
 from tests.support.tiny_training import tiny_config_text, write_digit_corpus
 

@@ -7,9 +7,9 @@ import torch
 
 from lingon.training.checkpoint import Checkpoint, Progress
 from lingon.training.config import load_config
-from lingon.training.corpus import Pair, read_pairs
-from lingon.training.model import Transformer
-from lingon.training.vocabulary import train_tokenizer
+from lingon.training.data.corpus import Pair, read_pairs
+from lingon.training.data.tokenizer import train_tokenizer
+from lingon.training.models.transformer import Transformer
 from tests.support.tiny_training import tiny_config_text, write_digit_corpus
 
 

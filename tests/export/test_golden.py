@@ -18,7 +18,7 @@ import lingon.export.quality
 from lingon.admin.v1 import admin_pb2 as admin_pb
 from lingon.admin.v1 import admin_pb2_grpc as admin_grpc
 from lingon.bundle import GOLDEN, Bundle, write_bundle
-from lingon.bundle.golden import MOST, MOST_BYTES, Golden
+from lingon.bundle.golden import MAX_BYTES, MAX_SENTENCES, Golden
 from lingon.errors import BundleError
 from lingon.export.golden import MARGIN, SENTENCES, golden_sentences
 from lingon.export.pipeline import export_checkpoint
@@ -32,8 +32,8 @@ from lingon.serving.runtime.onnx_runner import load_runner
 from lingon.serving.server import Server
 from lingon.serving.settings import Settings
 from lingon.training.checkpoint import Checkpoint
-from lingon.training.corpus import Pair
-from lingon.training.model import Transformer
+from lingon.training.data.corpus import Pair
+from lingon.training.models.transformer import Transformer
 from lingon.translation.v1 import translation_pb2 as pb
 from lingon.translation.v1 import translation_pb2_grpc as pb_grpc
 
@@ -228,8 +228,8 @@ GOOD = Golden(("1 2",), {"fp32": ("2 1",)})
         (b'{"sentences": [1], "translations": {}}', r"sentences\[0\] must be of type str"),
         (b'{"sentences": ["1"], "translations": {"fp32": ["1", "2"]}}', "2 translations in 'fp32' of 1 sentences"),
         (b'{"sentences": [], "translations": {"fp32": []}}', "0 translations in 'fp32' of 0 sentences"),
-        (Golden(("1",) * (MOST + 1), {}).to_bytes(), "at most 64 entries"),
-        (Golden(("1" * MOST_BYTES,), {}).to_bytes(), "at most 1,048,576 are read"),
+        (Golden(("1",) * (MAX_SENTENCES + 1), {}).to_bytes(), "at most 64 entries"),
+        (Golden(("1" * MAX_BYTES,), {}).to_bytes(), "at most 1,048,576 are read"),
         (GOOD.to_bytes()[:-3] + b', "more": 1}', "more is not a field"),
     ],
 )

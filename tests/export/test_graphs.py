@@ -19,7 +19,7 @@ from lingon.export.graph import IR_VERSION, OPSET, Graph, WeightFiles
 from lingon.export.parity import check_tensors
 from lingon.export.precisions import build, weight_files
 from lingon.export.transformer import TransformerGraphs, states
-from lingon.training.model import Transformer
+from lingon.training.models.transformer import Transformer
 from tests.support.random_models import random_model, random_pairs, random_runner, runner_of
 
 OPTIONS = [
@@ -124,15 +124,15 @@ def test_the_scorer_hands_out_every_attention_matrix() -> None:
 
 def test_declared_states_are_the_decoders_inputs_and_outputs() -> None:
     runner, model = random_runner(), random_model()
-    inputs = {each.name: each.shape[1:] for each in runner.decoder.alone.get_inputs()}
-    outputs = {each.name for each in runner.decoder.alone.get_outputs()}
+    inputs = {each.name: each.shape[1:] for each in runner.decoder.all_cores.get_inputs()}
+    outputs = {each.name for each in runner.decoder.all_cores.get_outputs()}
     for state in states(model):
         if state.kind == "memory":
             assert inputs[state.name] == list(state.shape)
         else:
             assert inputs[past_name(state.name)] == list(state.shape)
             assert present_name(state.name) in outputs
-    assert {each.name for each in runner.encoder.alone.get_outputs()} == {
+    assert {each.name for each in runner.encoder.all_cores.get_outputs()} == {
         state.name for state in states(model) if state.kind == "memory"
     }
 

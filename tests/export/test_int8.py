@@ -12,7 +12,7 @@ import torch
 from lingon.export.graph import Graph, WeightFiles
 from lingon.export.int8 import LARGEST_WEIGHT, Range, prepare, quantised_columns
 from lingon.export.products import Int8Products
-from lingon.training.model import Transformer
+from lingon.training.models.transformer import Transformer
 from tests.support.random_models import random_model, random_pairs, random_runner
 
 OPTIONS = [{}, {"norm": "pre"}, {"activation": "gelu", "norm": "pre"}, {"tie": "none"}]

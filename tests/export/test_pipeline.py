@@ -24,7 +24,7 @@ from lingon.export.shortlist import ShortlistSettings
 from lingon.serving.runtime.device import CPU, CUDA
 from lingon.serving.runtime.onnx_runner import OnnxRunner, load_runner
 from lingon.training.checkpoint import Checkpoint
-from lingon.training.corpus import Pair
+from lingon.training.data.corpus import Pair
 from lingon.training.search import SearchSettings, translate
 from tests.support.random_models import random_model, random_runner
 

@@ -15,8 +15,8 @@ from lingon.lines import read_parallel
 from lingon.serving.runtime.shortlist import Shortlist
 from lingon.text import EOS, FORBIDDEN, UNK, Tokenizer, normalise
 from lingon.training.config import TokenizerSettings
-from lingon.training.corpus import Pair
-from lingon.training.vocabulary import train_tokenizer
+from lingon.training.data.corpus import Pair
+from lingon.training.data.tokenizer import train_tokenizer
 from tests.support.repository import ROOT
 
 DATA = ROOT / "tests" / "data"

@@ -7,8 +7,8 @@ import torch
 
 from lingon.text import Tokenizer
 from lingon.training.config import TokenizerSettings
-from lingon.training.corpus import Pair
-from lingon.training.vocabulary import train_tokenizer
+from lingon.training.data.corpus import Pair
+from lingon.training.data.tokenizer import train_tokenizer
 from tests.support.tiny_training import write_digit_corpus
 
 

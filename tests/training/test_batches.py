@@ -11,9 +11,9 @@ from torch.testing import assert_close
 
 from lingon.errors import CorpusError
 from lingon.text import BOS, EOS, PAD, Tokenizer
-from lingon.training.batches import EncodedPairs, drop_long, fitting, plan_batches, seed_of
-from lingon.training.corpus import FilterCounts, Pair, TrainingText
-from lingon.training.loss import smoothed_loss
+from lingon.training.data.batches import EncodedPairs, drop_long, fitting, plan_batches, seed_of
+from lingon.training.data.corpus import FilterCounts, Pair, TrainingText
+from lingon.training.models.loss import smoothed_loss
 
 LENGTHS = st.lists(st.tuples(st.integers(1, 40), st.integers(1, 40)), min_size=1, max_size=80)
 

@@ -14,9 +14,9 @@ from lingon.training import checkpoint as files
 from lingon.training.averaging import average, round_to_half
 from lingon.training.checkpoint import Progress, load_checkpoint, load_weights, save_checkpoint
 from lingon.training.config import TokenizerSettings
-from lingon.training.corpus import Pair
-from lingon.training.model import Transformer
-from lingon.training.vocabulary import train_tokenizer
+from lingon.training.data.corpus import Pair
+from lingon.training.data.tokenizer import train_tokenizer
+from lingon.training.models.transformer import Transformer
 from tests.support.training_runs import same, write_config
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from lingon.errors import CorpusError, SettingsError
 from lingon.training.config import Corpus, DataSettings, TokenizerSettings
-from lingon.training.corpus import Pair, read_pairs, read_training_text
-from lingon.training.vocabulary import train_tokenizer
+from lingon.training.data.corpus import Pair, read_pairs, read_training_text
+from lingon.training.data.tokenizer import train_tokenizer
 
 
 def files(folder: Path, source: bytes, target: bytes, suffix: str = "") -> Corpus:

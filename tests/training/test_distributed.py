@@ -16,8 +16,9 @@ from torch.testing import assert_close
 from lingon.errors import DeviceError, SettingsError
 from lingon.training import checkpoint as files
 from lingon.training.checkpoint import load_checkpoint
-from lingon.training.distributed import own_device, processes
-from lingon.training.start import shared_out
+from lingon.training.device import own_device
+from lingon.training.run.distributed import processes
+from lingon.training.run.setup import shared_out
 from tests.support.repository import ROOT
 from tests.support.tiny_training import one_thread, train_command
 from tests.support.training_runs import log_of, train, weights_of, write_config
@@ -109,7 +110,7 @@ def test_a_device_that_is_not_there_is_one_line(name: str, devices: int, process
 
 JOINED = """
 from torch import distributed
-from lingon.training.distributed import processes
+from lingon.training.run.distributed import processes
 with processes("cpu") as group:
     print(distributed.group.WORLD._get_backend(group.device).options._timeout)
 """

@@ -9,20 +9,11 @@ from torch.nn import functional
 from torch.testing import assert_close
 
 from lingon.text import BOS, FORBIDDEN, PAD
-from lingon.training.batches import pad
 from lingon.training.config import PRESETS, ModelSettings
-from lingon.training.model import (
-    DecoderLayer,
-    Dropout,
-    Embedding,
-    EncoderLayer,
-    FeedForward,
-    KeyValue,
-    Transformer,
-    attend,
-    sinusoids,
-    visible_positions,
-)
+from lingon.training.data.batches import pad
+from lingon.training.models.attention import KeyValue, attend, visible_positions
+from lingon.training.models.layers import Dropout, Embedding, FeedForward, sinusoids
+from lingon.training.models.transformer import DecoderLayer, EncoderLayer, Transformer
 from tests.support.training_runs import VOCAB, tiny_model, tiny_settings
 
 SHAPES = [{"norm": norm, "positions": positions} for norm in ("post", "pre") for positions in ("sinusoidal", "learned")]

@@ -14,8 +14,9 @@ import pytest
 from lingon.errors import CheckpointError, LingonError, SettingsError
 from lingon.training import checkpoint as files
 from lingon.training.checkpoint import load_checkpoint
-from lingon.training.loop import Interrupt, ending
-from lingon.training.start import ready
+from lingon.training.run.interrupt import Interrupt
+from lingon.training.run.setup import ready
+from lingon.training.run.trainer import ending
 from tests.support.repository import ROOT
 from tests.support.tiny_training import one_thread, tiny_config_text, train_command
 from tests.support.training_runs import counted, log_of, same, train, weights_of, write_config
@@ -109,7 +110,7 @@ def test_a_first_signal_is_answered_and_a_second_of_either_kind_ends_the_process
 
 def test_a_signal_is_heard_though_nobody_reads_what_is_said_of_it() -> None:
     script = (
-        "import os, signal\nfrom lingon.training.loop import Interrupt\n"
+        "import os, signal\nfrom lingon.training.run.trainer import Interrupt\n"
         "interrupt = Interrupt()\ninterrupt.listen()\nsignal.raise_signal(signal.SIGINT)\nos._exit(not interrupt.asked)"
     )
     read, write = os.pipe()

@@ -11,11 +11,11 @@ from sentencepiece import SentencePieceProcessor
 
 from lingon.errors import SettingsError
 from lingon.text import Tokenizer
-from lingon.training.batches import EpochEncoder, encode_pairs
 from lingon.training.config import TokenizerSettings
-from lingon.training.corpus import Pair
-from lingon.training.sampling import SampledSegmentations
-from lingon.training.vocabulary import train_tokenizer
+from lingon.training.data.batches import EpochEncoder, encode_pairs
+from lingon.training.data.corpus import Pair
+from lingon.training.data.segmentation_sampling import SampledSegmentations
+from lingon.training.data.tokenizer import train_tokenizer
 from tests.support.repository import ROOT
 
 LINES = (ROOT / "lingon" / "errors.py").read_text(encoding="utf-8").split("\n\n")
@@ -38,7 +38,7 @@ def test_every_process_draws_the_same_segmentations(words: SentencePieceProcesso
     """What sentencepiece's own sampling fails: its generator is seeded anew in every process."""
     (tmp_path / "words").write_bytes(words.serialized_model_proto())
     program = (
-        "import sys, sentencepiece; from lingon.training.sampling import SampledSegmentations;"
+        "import sys, sentencepiece; from lingon.training.data.segmentation_sampling import SampledSegmentations;"
         "words = sentencepiece.SentencePieceProcessor(model_file=sys.argv[1]);"
         "print(SampledSegmentations(words, sys.argv[2:], 0.2).draw((5,)))"
     )

@@ -8,7 +8,7 @@ import torch
 
 from lingon.errors import SettingsError
 from lingon.text import BOS, EOS
-from lingon.training.model import Transformer
+from lingon.training.models.transformer import Transformer
 from lingon.training.search import Hypothesis, SearchSettings, translate
 from tests.support.training_runs import tiny_model
 

@@ -15,10 +15,10 @@ from lingon.text import Tokenizer
 from lingon.training import checkpoint as files
 from lingon.training.checkpoint import load_checkpoint
 from lingon.training.config import TokenizerSettings, TrainingSettings
-from lingon.training.corpus import Pair
-from lingon.training.loop import learning_rate
-from lingon.training.report import Report
-from lingon.training.vocabulary import train_tokenizer
+from lingon.training.data.corpus import Pair
+from lingon.training.data.tokenizer import train_tokenizer
+from lingon.training.run.report import Report
+from lingon.training.run.trainer import learning_rate
 from tests.support.tiny_training import write_digit_corpus
 from tests.support.training_runs import log_of, same, train, weights_of, write_config
 
@@ -101,7 +101,7 @@ def test_accumulated_batches_teach_as_one_great_batch(corpus: Path) -> None:
 
 
 def _plan(config: Any, pairs: list[Pair], tokenizer: Tokenizer) -> list[Any]:
-    from lingon.training.batches import encode_pairs, plan_batches
+    from lingon.training.data.batches import encode_pairs, plan_batches
 
     return plan_batches(encode_pairs(pairs, tokenizer).lengths(), config.training.batch_tokens, (1, 0))
 

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from lingon.errors import CorpusError
 from lingon.text import BOS, EOS, PAD, Tokenizer
-from lingon.training.corpus import FilterCounts, Pair, TrainingText, sides
-from lingon.training.sampling import SampledSegmentations
+from lingon.training.data.corpus import FilterCounts, Pair, TrainingText, sides
+from lingon.training.data.segmentation_sampling import SampledSegmentations
 
 
 class Batch(NamedTuple):

@@ -8,9 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import os
-import signal
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,38 +21,18 @@ from lingon.errors import LingonError, SettingsError
 from lingon.scoring import score
 from lingon.text import Tokenizer
 from lingon.training import checkpoint as checkpoints
-from lingon.training.batches import Batch, EncodedPairs, EpochEncoder, encode_pairs, plan_batches, seed_of
 from lingon.training.checkpoint import Progress
 from lingon.training.config import Config, TrainingSettings
-from lingon.training.corpus import Pair, sides
-from lingon.training.distributed import Processes
+from lingon.training.data.batches import Batch, EncodedPairs, EpochEncoder, encode_pairs, plan_batches, seed_of
+from lingon.training.data.corpus import Pair, sides
 from lingon.training.evaluation import held_out_loss, translate_texts
-from lingon.training.loss import smoothed_loss
-from lingon.training.model import Transformer
-from lingon.training.report import Report
+from lingon.training.models.loss import smoothed_loss
+from lingon.training.models.transformer import Transformer
+from lingon.training.run.distributed import Processes
+from lingon.training.run.interrupt import Interrupt
+from lingon.training.run.meter import Meter
+from lingon.training.run.report import Report
 from lingon.training.search import SearchSettings
-
-
-@dataclass(slots=True)
-class Interrupt:
-    """Whether a person or the system asked the run to stop; it then saves and ends."""
-
-    asked: bool = False
-
-    def listen(self) -> None:
-        """Ask on SIGINT and SIGTERM; a second signal, of either kind, ends the process at once."""
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, self._ask)
-
-    def _ask(self, number: int, frame: object) -> None:
-        self.asked = True
-        for other in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(other, signal.SIG_DFL)
-        # Reading text may go on for minutes. Not by print, which the signal may have cut short in the middle.
-        with contextlib.suppress(
-            OSError
-        ):  # nobody reads any more: what ends us may have ended them, as in `lingon train | tee`
-            os.write(2, b"stops and saves after the next update; a second signal ends it at once\n")
 
 
 def learning_rate(step: int, settings: TrainingSettings) -> float:
@@ -70,7 +47,7 @@ def learning_rate(step: int, settings: TrainingSettings) -> float:
 
 @dataclass(slots=True)
 class Trainer:
-    """One run: the model and where it stands. `lingon.training.start.prepare` makes it, `run` trains."""
+    """One run: the model and where it stands. `lingon.training.run.setup.prepare` makes it, `run` trains."""
 
     config: Config
     folder: Path
@@ -286,52 +263,6 @@ class Group:
     def batch(self, index: int) -> Batch:
         """One micro-batch."""
         return self.encoded.batch(self.rows[index])
-
-
-class Meter:
-    """Loss and speed since it was made; nothing waits for the device until the figures are asked for."""
-
-    def __init__(self) -> None:
-        self._start = time.perf_counter()
-        self._losses: list[Tensor] = []
-        self._norms: list[Tensor] = []
-        self.tokens = 0
-
-    def add(self, loss: Tensor, norm: Tensor, tokens: int) -> None:
-        """Count an update: this process' loss, the gradient's norm, the target tokens of all processes."""
-        self._losses.append(loss)
-        self._norms.append(norm)
-        self.tokens += tokens
-
-    def seconds(self) -> float:
-        """Since the meter was made."""
-        return time.perf_counter() - self._start
-
-    def losses(self, processes: Processes) -> Tensor:
-        """The loss of every update (updates), summed over all processes."""
-        return processes.total(torch.stack(self._losses).double().cpu())
-
-    def harm(self, losses: Tensor, last: int, *, norms: bool) -> str:
-        """What of the updates up to step `last` was the first that is no finite number; empty where all are.
-
-        norms: whether the norm of a gradient has to be finite too
-        """
-        watched = {"loss": losses.tolist()}
-        if norms:
-            watched["gradient's norm"] = torch.stack(self._norms).tolist()
-        for index in range(len(losses)):
-            for name, values in watched.items():
-                if not math.isfinite(values[index]):
-                    return f"the {name} at step {last + 1 - len(losses) + index} is {values[index]}"
-        return ""
-
-    def figures(self, losses: Tensor) -> dict[str, float]:
-        """Smoothed loss per target token, speed, and the norm of the last gradient."""
-        return {
-            "loss": float(losses.sum()) / self.tokens,
-            "tokens_per_second": self.tokens / self.seconds(),
-            "gradient_norm": float(self._norms[-1]),
-        }
 
 
 def _autocast(precision: str, device: torch.device) -> torch.autocast:

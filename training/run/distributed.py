@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from lingon.errors import DeviceError, SettingsError
+from lingon.training.device import choose_device, torchrun_number
 
 PATIENCE = timedelta(days=1)
 """How long processes wait for one another: one may train the tokenizer or search a validation set meanwhile.
@@ -65,7 +64,7 @@ def processes(device: str) -> Iterator[Processes]:
 
     device: auto, cpu or cuda; gradients travel through NCCL on CUDA and gloo on the CPU
     """
-    world, rank = _number("WORLD_SIZE", 1), _number("RANK", 0)
+    world, rank = torchrun_number("WORLD_SIZE", 1), torchrun_number("RANK", 0)
     chosen = choose_device(device)
     if world > 1:
         dist.init_process_group("cpu:gloo,cuda:nccl" if chosen.type == "cuda" else "gloo", timeout=PATIENCE)
@@ -74,37 +73,3 @@ def processes(device: str) -> Iterator[Processes]:
     finally:
         if world > 1:
             dist.destroy_process_group()
-
-
-def choose_device(name: str) -> torch.device:
-    """The device that auto, cpu or cuda means here; of several CUDA devices, the one of this process."""
-    devices = torch.cuda.device_count() if name != "cpu" and torch.cuda.is_available() else 0
-    device = own_device(name, devices, _number("LOCAL_RANK", 0))
-    if device.type == "cuda":
-        torch.cuda.set_device(device)
-    return device
-
-
-def own_device(name: str, devices: int, process: int) -> torch.device:
-    """The device of a process.
-
-    devices: how many CUDA devices there are
-    process: its number among those of this machine
-    """
-    if name not in ("auto", "cpu", "cuda"):
-        raise DeviceError(f"the device must be auto, cpu or cuda, got {name!r}; CUDA_VISIBLE_DEVICES says which cuda")
-    if name == "cpu" or (name == "auto" and not devices):
-        return torch.device("cpu")
-    if process >= devices:
-        found = f"{devices} CUDA device(s)" if devices else "no CUDA device"
-        asked = f"process {process} of this machine needs one of its own" if process else "asked for cuda"
-        raise DeviceError(f"{asked}, but torch sees {found}")
-    return torch.device("cuda", process)
-
-
-def _number(variable: str, default: int) -> int:
-    """What torchrun says in an environment variable."""
-    text = os.environ.get(variable, str(default))
-    if not text.isdecimal():
-        raise SettingsError(f"{variable} in the environment must be a number, got {text!r}")
-    return int(text)

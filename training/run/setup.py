@@ -10,18 +10,19 @@ import torch
 from torch import nn
 
 from lingon.errors import CheckpointError, CorpusError, SettingsError
-from lingon.files import held, make_folders, write_bytes, write_text
+from lingon.files import lock_path, make_folders, write_bytes, write_text
 from lingon.text import Tokenizer
 from lingon.training import checkpoint as checkpoints
-from lingon.training.batches import drop_long, fitting
 from lingon.training.config import Config, TrainingSettings, changes, model_changes
-from lingon.training.corpus import Pair, TrainingText, read_pairs, read_training_text
-from lingon.training.cpu import fast_kernels
-from lingon.training.distributed import Processes, processes
-from lingon.training.loop import Interrupt, Trainer
-from lingon.training.model import Transformer
-from lingon.training.report import Report
-from lingon.training.vocabulary import train_tokenizer
+from lingon.training.data.batches import drop_long, fitting
+from lingon.training.data.corpus import Pair, TrainingText, read_pairs, read_training_text
+from lingon.training.data.tokenizer import train_tokenizer
+from lingon.training.models.transformer import Transformer
+from lingon.training.run.cpu import fast_kernels
+from lingon.training.run.distributed import Processes, processes
+from lingon.training.run.interrupt import Interrupt
+from lingon.training.run.report import Report
+from lingon.training.run.trainer import Trainer
 
 
 @contextmanager
@@ -59,7 +60,7 @@ def opened(folder: Path) -> Iterator[None]:
     with ExitStack() as stack:
         try:
             make_folders(folder)
-            stack.enter_context(held(folder))
+            stack.enter_context(lock_path(folder))
         except BlockingIOError:
             raise SettingsError(f"--output {folder}: another run is at work there") from None
         except OSError as error:

@@ -11,7 +11,7 @@ import sentencepiece
 from lingon.errors import CorpusError, SettingsError
 from lingon.text import BOS, EOS, PAD, UNK, Tokenizer
 from lingon.training.config import TokenizerSettings
-from lingon.training.corpus import Pair, sides
+from lingon.training.data.corpus import Pair, sides
 
 
 def train_tokenizer(pairs: Sequence[Pair], settings: TokenizerSettings) -> Tokenizer:

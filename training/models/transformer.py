@@ -6,25 +6,18 @@ Dimensions, by one name each throughout the repository:
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from lingon.text import FORBIDDEN
 from lingon.training.config import ModelSettings
+from lingon.training.models.attention import CrossAttention, KeyValue, SelfAttention, visible_positions
+from lingon.training.models.layers import Embedding, FeedForward, residual
 
 FORBIDDEN_LOGIT = -3e4  # a probability of zero in every precision, and finite in fp16 (largest 65504)
-
-
-class KeyValue(NamedTuple):
-    """Keys and values of one attention: (batch, heads, length, head_dim) each."""
-
-    key: Tensor
-    value: Tensor
 
 
 class Memory(NamedTuple):
@@ -36,147 +29,6 @@ class Memory(NamedTuple):
 
     layers: list[KeyValue]
     visible: Tensor
-
-
-def visible_positions(lengths: Tensor, longest: int) -> Tensor:
-    """Mask (batch, 1, 1, longest), True at the positions before each length."""
-    return (torch.arange(longest, device=lengths.device) < lengths[:, None])[:, None, None, :]
-
-
-def sinusoids(positions: int, dim: int) -> Tensor:
-    """Section 3.5: PE(pos, 2i) = sin(pos / 10000^(2i/dim)), PE(pos, 2i+1) = the cosine; (positions, dim)."""
-    rate = torch.exp(torch.arange(0, dim, 2, dtype=torch.float64) * (-math.log(10000.0) / dim))
-    angle = torch.arange(positions, dtype=torch.float64)[:, None] * rate
-    return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(1).float()
-
-
-def attend(query: Tensor, past: KeyValue, visible: Tensor | None = None, *, causal: bool = False) -> Tensor:
-    """Equation 1, softmax(QK^T / sqrt(head_dim)) V; returns (batch, target_length, heads * head_dim).
-
-    query: (batch, heads, target_length, head_dim)
-    visible: (batch, 1, 1, source_length), True where a key may be seen
-    """
-    mixed = functional.scaled_dot_product_attention(query, *past, attn_mask=visible, is_causal=causal)
-    return mixed.transpose(1, 2).flatten(2)
-
-
-class SelfAttention(nn.Module):
-    """Multi-head attention of a sequence over itself; one product for queries, keys and values."""
-
-    def __init__(self, settings: ModelSettings) -> None:
-        super().__init__()
-        self.heads = settings.heads
-        self.qkv = nn.Linear(settings.dim, 3 * settings.dim)
-        self.output = nn.Linear(settings.dim, settings.dim)
-
-    def project(self, hidden: Tensor) -> tuple[Tensor, KeyValue]:
-        """Query, and key with value, of hidden (batch, length, dim)."""
-        query, key, value = self.qkv(hidden).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
-        return query, KeyValue(key, value)
-
-    def forward(self, hidden: Tensor, visible: Tensor | None = None, *, causal: bool = False) -> Tensor:
-        """(batch, length, dim), from hidden of that shape."""
-        query, present = self.project(hidden)
-        return self.output(attend(query, present, visible, causal=causal))  # type: ignore[no-any-return]
-
-    def step(self, hidden: Tensor, past: KeyValue) -> tuple[Tensor, KeyValue]:
-        """One more position (batch, 1, dim) after a past; also returns the past grown by it."""
-        query, new = self.project(hidden)
-        present = KeyValue(torch.cat([past.key, new.key], 2), torch.cat([past.value, new.value], 2))
-        return self.output(attend(query, present)), present
-
-
-class CrossAttention(nn.Module):
-    """Multi-head attention of the decoder over the encoder's output."""
-
-    def __init__(self, settings: ModelSettings) -> None:
-        super().__init__()
-        self.heads = settings.heads
-        self.query = nn.Linear(settings.dim, settings.dim)
-        self.key_value = nn.Linear(settings.dim, 2 * settings.dim)
-        self.output = nn.Linear(settings.dim, settings.dim)
-
-    def remember(self, encoder_output: Tensor) -> KeyValue:
-        """Keys and values of encoder_output (batch, source_length, dim)."""
-        return KeyValue(*self.key_value(encoder_output).unflatten(-1, (2, self.heads, -1)).permute(2, 0, 3, 1, 4))
-
-    def project(self, hidden: Tensor) -> Tensor:
-        """Queries (batch, heads, target_length, head_dim) of hidden (batch, target_length, dim)."""
-        return self.query(hidden).unflatten(-1, (self.heads, -1)).transpose(1, 2)  # type: ignore[no-any-return]
-
-    def forward(self, hidden: Tensor, memory: KeyValue, visible: Tensor) -> Tensor:
-        """(batch, target_length, dim), from hidden of that shape."""
-        return self.output(attend(self.project(hidden), memory, visible))  # type: ignore[no-any-return]
-
-
-class FeedForward(nn.Module):
-    """Equation 2, position by position: max(0, x W1 + b1) W2 + b2, or with GELU or SiLU."""
-
-    def __init__(self, settings: ModelSettings) -> None:
-        super().__init__()
-        self.inner = nn.Linear(settings.dim, settings.ffn)
-        self.outer = nn.Linear(settings.ffn, settings.dim)
-        self.activation = {"relu": nn.ReLU, "gelu": nn.GELU, "silu": nn.SiLU}[settings.activation]()
-
-    def forward(self, hidden: Tensor) -> Tensor:
-        """(batch, length, dim), from hidden of that shape."""
-        return self.outer(self.activation(self.inner(hidden)))  # type: ignore[no-any-return]
-
-
-class Dropout(nn.Module):
-    """Dropout that draws one random byte an element on the CPU, where `nn.Dropout` draws a 64-bit number in turn.
-
-    That took a quarter of a training step. The rate is rounded to a 256th, and the scale follows what is kept.
-    """
-
-    def __init__(self, rate: float) -> None:
-        super().__init__()
-        self.rate = rate
-        self.dropped = round(256 * rate)
-
-    def forward(self, hidden: Tensor) -> Tensor:
-        """In training, hidden with some elements 0 and the others greater; else hidden."""
-        if not self.training or self.dropped == 0:
-            return hidden
-        if hidden.device.type != "cpu":
-            return functional.dropout(hidden, self.rate)
-        words = torch.empty(-(-hidden.numel() // 8), dtype=torch.int64).random_(-(2**63), None)
-        drawn = words.view(torch.uint8)[: hidden.numel()].view(hidden.shape)
-        return hidden * (drawn >= self.dropped).to(hidden.dtype).mul_(256 / (256 - self.dropped))
-
-
-class PostNorm(nn.Module):
-    """Add & Norm as in the paper: LayerNorm(x + Dropout(sublayer(x)))."""
-
-    def __init__(self, settings: ModelSettings) -> None:
-        super().__init__()
-        self.norm = nn.LayerNorm(settings.dim)
-        self.dropout = Dropout(settings.dropout)
-
-    def before(self, hidden: Tensor) -> Tensor:
-        """What the sublayer reads."""
-        return hidden
-
-    def after(self, hidden: Tensor, sublayer: Tensor) -> Tensor:
-        """What the next sublayer gets."""
-        return self.norm(hidden + self.dropout(sublayer))  # type: ignore[no-any-return]
-
-
-class PreNorm(PostNorm):
-    """The norm moved before the sublayer: x + Dropout(sublayer(LayerNorm(x))) (Xiong et al., 2020)."""
-
-    def before(self, hidden: Tensor) -> Tensor:
-        """What the sublayer reads."""
-        return self.norm(hidden)  # type: ignore[no-any-return]
-
-    def after(self, hidden: Tensor, sublayer: Tensor) -> Tensor:
-        """What the next sublayer gets."""
-        return hidden + self.dropout(sublayer)  # type: ignore[no-any-return]
-
-
-def residual(settings: ModelSettings) -> PostNorm:
-    """The wrapper around one sublayer."""
-    return PreNorm(settings) if settings.norm == "pre" else PostNorm(settings)
 
 
 class EncoderLayer(nn.Module):
@@ -217,28 +69,6 @@ class DecoderLayer(nn.Module):
         crossed = self.cross(self.around_cross.before(hidden), memory, visible)
         hidden = self.around_cross.after(hidden, crossed)
         return self.around_feed_forward.after(hidden, self.feed_forward(self.around_feed_forward.before(hidden)))
-
-
-class Embedding(nn.Module):
-    """Dropout(sqrt(dim) * piece + position), sections 3.4, 3.5 and 5.4."""
-
-    positions: Tensor  # (max_positions, dim)
-
-    def __init__(self, settings: ModelSettings, vocab: int) -> None:
-        super().__init__()
-        self.scale = math.sqrt(settings.dim)
-        self.pieces = nn.Embedding(vocab, settings.dim)
-        self.dropout = Dropout(settings.dropout)
-        table = sinusoids(settings.max_positions, settings.dim)
-        if settings.positions == "learned":
-            self.positions = nn.Parameter(torch.empty_like(table).normal_(std=settings.dim**-0.5))
-        else:
-            self.register_buffer("positions", table, persistent=False)
-
-    def forward(self, ids: Tensor, first: int = 0) -> Tensor:
-        """ids: (batch, length), the first of them at position `first`; returns (batch, length, dim)."""
-        positions = self.positions[first : first + ids.size(1)]
-        return self.dropout(self.pieces(ids) * self.scale + positions)  # type: ignore[no-any-return]
 
 
 class Transformer(nn.Module):
