@@ -1,36 +1,44 @@
-# Everything runs in .venv, which is made and filled when it is first needed.
-# Another Python than python3: make serve PYTHON=python3.12
+# Everything runs in .venv, which is created when it is first needed.
+# To use a Python other than python3: make serve PYTHON=python3.12
 
 PYTHON ?= python3
 MINUTES ?= 30
 BIN := .venv/bin
 
-# What pip installs is pinned, and so is what builds the package (two names: older and newer pip look at one each).
+# The versions that pip installs are pinned, and so are those that build the package.
+# Older and newer versions of pip each read one of these two variables.
 export PIP_CONSTRAINT := constraints.txt
 export PIP_BUILD_CONSTRAINT := constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help serve test chaos soak format stubs clean
+.PHONY: help serve test checks docs chaos soak format stubs clean
 
 help:
 	@echo "make serve    serve models/en-de on 127.0.0.1:50051, metrics on :9464"
-	@echo "make test     install what tests need, then run all checks and tests"
-	@echo "make chaos    faults and floods against a real server, half an hour on 2 cores; results in bench/results"
-	@echo "make soak     mixed traffic for 30 minutes (MINUTES=...), memory, files and threads watched"
-	@echo "make format   put the code in its format, and mend what the linter can mend"
+	@echo "make test     install the test tools, then run all checks and tests, with coverage"
+	@echo "make checks   run the checks alone: format, linter, types, import rules, generated code"
+	@echo "make docs     build the documentation site in build/docs; open build/docs/index.html"
+	@echo "make format   format the code and apply the linter's fixes"
 	@echo "make stubs    generate the gRPC code again after a change in protos/"
-	@echo "make clean    remove .venv and caches"
+	@echo "make chaos    run the reliability tests against a real server: half an hour on 2 cores; results in bench/results"
+	@echo "make soak     run mixed traffic for 30 minutes (MINUTES=...) and watch memory, files and threads"
+	@echo "make clean    remove .venv, build and caches"
 
 serve: .venv/serve.done
 	exec $(BIN)/lingon serve models/en-de
 
-test: .venv/test.done
+test: checks
+	$(BIN)/python -m pytest --cov
+
+checks: .venv/test.done
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python scripts/stubs.py --check
-	$(BIN)/python -m pytest
+
+docs: .venv/test.done
+	$(BIN)/sphinx-build --fresh-env --nitpicky --fail-on-warning --keep-going --jobs auto --quiet docs build/docs
 
 chaos: .venv/test.done
 	$(BIN)/python -m chaos
@@ -46,7 +54,7 @@ stubs: .venv/test.done
 	$(BIN)/python scripts/stubs.py
 
 clean:
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf .venv build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage
 
 .venv/serve.done: pyproject.toml constraints.txt | .venv/bin/pip
 	$(BIN)/python -m pip install --quiet --editable '.[serve]'
