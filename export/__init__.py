@@ -1,0 +1,1 @@
+"""From a checkpoint to a verified ONNX bundle; it imports `training` and `serving`."""

@@ -49,7 +49,7 @@ def export(
     from lingon.export.pipeline import export_checkpoint
     from lingon.export.report import print_report
     from lingon.export.settings import ExportSettings, Texts
-    from lingon.export.shortlist import ShortlistSettings
+    from lingon.export.shortlist.build import ShortlistSettings
     from lingon.training.checkpoint import load_checkpoint
     from lingon.training.config import Corpus
     from lingon.training.data.batches import drop_long

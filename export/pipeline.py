@@ -9,14 +9,15 @@ from pathlib import Path
 from lingon import bundle as names
 from lingon.bundle import Bundle, Manifest, Precision, with_checksums
 from lingon.bundle.publish import publish_bundle, write_files
-from lingon.export.card import model_card
-from lingon.export.declaration import attached, declare
-from lingon.export.golden import golden_sentences
-from lingon.export.graph import WeightFiles
-from lingon.export.precisions import KINDS, build, check_weights, weight_files
-from lingon.export.proof import Proof
+from lingon.export.gates.golden import golden_sentences
+from lingon.export.gates.verifier import Proof
+from lingon.export.graphs.onnx_writer import WeightFiles
+from lingon.export.graphs.precisions import KINDS, build, check_weights, weight_files
+from lingon.export.manifest import attached, declare
+from lingon.export.model_card import model_card
 from lingon.export.settings import ExportSettings, Texts
-from lingon.export.shortlist import build_shortlist, measure_coverage
+from lingon.export.shortlist.build import build_shortlist
+from lingon.export.shortlist.coverage import measure_coverage
 from lingon.serving.runtime.device import CPU, CUDA, cuda_missing
 from lingon.serving.runtime.onnx_runner import OnnxRunner, load_runner
 from lingon.serving.runtime.validation import check_bundle

@@ -10,8 +10,8 @@ from typing import Any
 from lingon.bundle import LengthPenalty
 from lingon.bundle.schema import unmet_rule
 from lingon.errors import SettingsError
-from lingon.export.precisions import KINDS
-from lingon.export.shortlist import ShortlistSettings
+from lingon.export.graphs.precisions import KINDS
+from lingon.export.shortlist.build import ShortlistSettings
 from lingon.training.data.corpus import Pair
 
 

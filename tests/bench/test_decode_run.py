@@ -13,8 +13,8 @@ from lingon.bench.decode.model_flops import sizes_of
 from lingon.bench.worker_process import Worker
 from lingon.bundle import write_bundle
 from lingon.errors import LingonError
-from lingon.export.graph import WeightFiles
-from lingon.export.precisions import build, weight_files
+from lingon.export.graphs.onnx_writer import WeightFiles
+from lingon.export.graphs.precisions import build, weight_files
 from tests.support.random_models import VOCAB, manifest_of, random_model
 from tests.support.repository import ROOT
 

@@ -22,8 +22,8 @@ from lingon.bench.engines.batches import batches
 from lingon.bench.engines.conversion import model_of
 from lingon.bundle import Bundle, write_bundle
 from lingon.errors import BundleError, SettingsError
-from lingon.export.graph import WeightFiles
-from lingon.export.precisions import build, weight_files
+from lingon.export.graphs.onnx_writer import WeightFiles
+from lingon.export.graphs.precisions import build, weight_files
 from lingon.serving.runtime.onnx_runner import OnnxRunner, load_runner
 from lingon.serving.runtime.shortlist import Shortlist
 from lingon.text import BOS, EOS, PAD, UNK

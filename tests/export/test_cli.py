@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-import lingon.export.quality
+import lingon.export.gates.quality
 from lingon.bundle import open_bundle
 from lingon.errors import SettingsError
 from lingon.export.cli import export as verb
@@ -20,7 +20,7 @@ LONG = "1 " * 30
 def saved(checkpoint: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The checkpoint on disk; its training text ends with a pair that is longer than data.max_tokens."""
     for bound in ("MAX_BLEU_LOSS", "MAX_CHRF_LOSS"):
-        monkeypatch.setattr(lingon.export.quality, bound, 100)  # a model that has learned nothing says anything
+        monkeypatch.setattr(lingon.export.gates.quality, bound, 100)  # a model that has learned nothing says anything
     for side in ("source", "target"):
         with (tmp_path / "text" / f"train.{side}").open("a") as file:
             file.write(f"{LONG}\n")

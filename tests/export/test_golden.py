@@ -13,18 +13,18 @@ import grpc
 import pytest
 import torch
 
-import lingon.export.golden
-import lingon.export.quality
+import lingon.export.gates.golden
+import lingon.export.gates.quality
 from lingon.admin.v1 import admin_pb2 as admin_pb
 from lingon.admin.v1 import admin_pb2_grpc as admin_grpc
 from lingon.bundle import GOLDEN, Bundle, write_bundle
 from lingon.bundle.golden import MAX_BYTES, MAX_SENTENCES, Golden
 from lingon.errors import BundleError
-from lingon.export.golden import MARGIN, SENTENCES, golden_sentences
+from lingon.export.gates.golden import MARGIN, SENTENCES, golden_sentences
+from lingon.export.gates.verifier import NOT_ON_CUDA
 from lingon.export.pipeline import export_checkpoint
-from lingon.export.proof import NOT_ON_CUDA
 from lingon.export.settings import ExportSettings, Texts
-from lingon.serving.engine.policy import EngineLimits
+from lingon.serving.engine.limits import EngineLimits
 from lingon.serving.in_process import LocalTranslator
 from lingon.serving.models.loading import load_translator
 from lingon.serving.runtime.device import CPU
@@ -84,7 +84,7 @@ def test_an_export_writes_what_each_precision_for_the_cpu_says(
     checkpoint: Checkpoint, pairs: list[Pair], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for bound in ("MAX_BLEU_LOSS", "MAX_CHRF_LOSS"):
-        monkeypatch.setattr(lingon.export.quality, bound, 100)  # a model that has learned nothing says anything
+        monkeypatch.setattr(lingon.export.gates.quality, bound, 100)  # a model that has learned nothing says anything
     lines: list[str] = []
     settings = ExportSettings(parity_sentences=2)
     decided(checkpoint.model, gain=5)
@@ -137,11 +137,11 @@ def test_what_is_translated_unlike_or_nearly_so_is_no_golden_sentence(
         other = exported(checkpoint, pairs, tmp_path / "other", seed=3)
         runners["int8"] = load_runner(other, "fp32", threads=1)
     else:
-        monkeypatch.setattr(lingon.export.golden, "MARGIN", 1e3)
+        monkeypatch.setattr(lingon.export.gates.golden, "MARGIN", 1e3)
     lines: list[str] = []
     assert golden_sentences(bundle, runners, [pair.source for pair in pairs[:40]], lines.append) is None
     assert lines == [
-        f"no golden sentences: of 20 none is translated alike by all by a margin of {lingon.export.golden.MARGIN}"
+        f"no golden sentences: of 20 none is translated alike by all by a margin of {lingon.export.gates.golden.MARGIN}"
     ]
 
 

@@ -15,10 +15,10 @@ import torch
 from lingon import bundle
 from lingon.bundle import past_name, present_name
 from lingon.errors import ParityError
-from lingon.export.graph import IR_VERSION, OPSET, Graph, WeightFiles
-from lingon.export.parity import check_tensors
-from lingon.export.precisions import build, weight_files
-from lingon.export.transformer import TransformerGraphs, states
+from lingon.export.gates.tensors import check_tensors
+from lingon.export.graphs.onnx_writer import IR_VERSION, OPSET, Graph, WeightFiles
+from lingon.export.graphs.precisions import build, weight_files
+from lingon.export.graphs.transformer import TransformerGraphs, states
 from lingon.training.models.transformer import Transformer
 from tests.support.random_models import random_model, random_pairs, random_runner, runner_of
 

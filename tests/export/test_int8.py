@@ -9,9 +9,9 @@ import onnxruntime as ort
 import pytest
 import torch
 
-from lingon.export.graph import Graph, WeightFiles
-from lingon.export.int8 import LARGEST_WEIGHT, Range, prepare, quantised_columns
-from lingon.export.products import Int8Products
+from lingon.export.graphs.matmul import Int8Products
+from lingon.export.graphs.onnx_writer import Graph, WeightFiles
+from lingon.export.graphs.quantisation import LARGEST_WEIGHT, Range, prepare, quantised_columns
 from lingon.training.models.transformer import Transformer
 from tests.support.random_models import random_model, random_pairs, random_runner
 

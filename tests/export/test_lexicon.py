@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from lingon.errors import CorpusError, SettingsError
-from lingon.export.lexicon import Lexicon, LexiconSettings, learn_lexicon
+from lingon.export.shortlist.lexicon import Lexicon, LexiconSettings, learn_lexicon
 
 VOCAB = 40
 Text = tuple[list[list[int]], list[list[int]]]

@@ -10,17 +10,17 @@ from typing import Any
 import pytest
 import torch
 
-import lingon.export.proof
-import lingon.export.quality
+import lingon.export.gates.quality
+import lingon.export.gates.verifier
 from lingon.bundle import CARD, open_bundle
 from lingon.errors import BundleError, CheckpointError, ParityError, SettingsError
-from lingon.export import parity
-from lingon.export.parity import check_tokens
+from lingon.export.gates import decode, tensors, tokens
+from lingon.export.gates.quality import check_quality
+from lingon.export.gates.tokens import check_tokens
+from lingon.export.gates.verifier import NOT_ON_CUDA
 from lingon.export.pipeline import export_checkpoint
-from lingon.export.proof import NOT_ON_CUDA
-from lingon.export.quality import check_quality
 from lingon.export.settings import ExportSettings, Texts
-from lingon.export.shortlist import ShortlistSettings
+from lingon.export.shortlist.build import ShortlistSettings
 from lingon.serving.runtime.device import CPU, CUDA
 from lingon.serving.runtime.onnx_runner import OnnxRunner, load_runner
 from lingon.training.checkpoint import Checkpoint
@@ -35,7 +35,7 @@ def test_an_export_is_a_verified_bundle_that_says_what_was_proven(
     checkpoint: Checkpoint, pairs: list[Pair], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for bound in ("MAX_BLEU_LOSS", "MAX_CHRF_LOSS"):
-        monkeypatch.setattr(lingon.export.quality, bound, 100)  # a model that has learned nothing says anything
+        monkeypatch.setattr(lingon.export.gates.quality, bound, 100)  # a model that has learned nothing says anything
     lines: list[str] = []
     texts = Texts(pairs[:30], pairs)
     settings = ExportSettings(shortlist=ShortlistSettings(), parity_sentences=20)
@@ -71,7 +71,7 @@ def test_the_next_export_is_the_next_version_and_nothing_is_written_elsewhere(
 def test_a_failed_gate_leaves_nothing(
     checkpoint: Checkpoint, pairs: list[Pair], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(parity.TOLERANCE, "float32", 1e-12)
+    monkeypatch.setitem(tensors.TOLERANCE, "float32", 1e-12)
     with pytest.raises(ParityError):
         export_checkpoint(checkpoint, tmp_path / "digits", Texts(pairs[:2]), FP32)
     assert not (tmp_path / "digits").exists()
@@ -235,11 +235,11 @@ def test_gates_search_as_the_bundle_does_by_default_on_as_many_sentences_as_is_s
 
     def noted(runner: OnnxRunner, sources: list[tuple[int, ...]], width: int, *rest: Any, **more: Any) -> Any:
         searches.append((len(sources), width))
-        return parity.engine_search(runner, sources, width, *rest, **more)
+        return decode.engine_search(runner, sources, width, *rest, **more)
 
-    monkeypatch.setattr(lingon.export.proof, "engine_search", noted)
+    monkeypatch.setattr(lingon.export.gates.verifier, "engine_search", noted)
     for bound in ("MAX_BLEU_LOSS", "MAX_CHRF_LOSS"):
-        monkeypatch.setattr(lingon.export.quality, bound, 100)
+        monkeypatch.setattr(lingon.export.gates.quality, bound, 100)
     settings = ExportSettings(precisions=("int8",), shortlist=None, beam_size=beam_size, parity_sentences=4)
     settings, lines = replace(settings, gate_sentences=3), list[str]()
     bundle = export_checkpoint(checkpoint, tmp_path / "digits", Texts(pairs[:6], pairs), settings, lines.append)
@@ -261,7 +261,7 @@ def test_a_pair_longer_than_the_model_reads_measures_no_range(
     checkpoint: Checkpoint, pairs: list[Pair], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for bound in ("MAX_BLEU_LOSS", "MAX_CHRF_LOSS"):
-        monkeypatch.setattr(lingon.export.quality, bound, 100)
+        monkeypatch.setattr(lingon.export.gates.quality, bound, 100)
     long = Pair("1 " * 40 + "2", "2" + " 1" * 40)
     settings = ExportSettings(precisions=("int8",), shortlist=None, parity_sentences=2)
     digests = []
@@ -278,7 +278,7 @@ def test_of_few_sentences_one_may_be_a_toss_up(
     runner = load_runner(bundle, "fp32", threads=1)
     with torch.no_grad():  # all come out otherwise
         checkpoint.model.target_embedding.pieces.weight += 0.5 * torch.randn_like(checkpoint.model.output.weight)
-    monkeypatch.setattr(parity, "_is_toss_up", lambda *_: True)
+    monkeypatch.setattr(tokens, "is_near_tie", lambda *_: True)
     texts = [pair.source for pair in pairs[:2]]
     report = check_tokens(checkpoint.model, runner, checkpoint.tokenizer, texts[:1], 4, 1.0)
     assert str(report) == "0 of 1 sentences identical, 1 toss-ups (at most 1)"
@@ -295,10 +295,10 @@ def test_a_toss_up_is_excused_and_listed_and_nothing_else_is(monkeypatch: pytest
     model, runner = random_model(norm="pre"), random_runner(norm="pre")
     source = (5, 6, 7, 2)
     (mine,), (theirs,) = (
-        parity.engine_search(runner, [source], 1, 0.0)[0],
-        parity.translate(model, [source], parity.reference_settings(runner.limits, 1, 0.0))[0],
+        decode.engine_search(runner, [source], 1, 0.0)[0],
+        tokens.translate(model, [source], tokens.reference_settings(runner.limits, 1, 0.0))[0],
     )
     other = replace(theirs, tokens=(theirs.tokens[0] + 1, *theirs.tokens[1:]))
-    assert not parity._is_toss_up(model, runner, source, (mine, other), 1, 0.0)
-    monkeypatch.setattr(parity, "NEAR_TIE", 1e9)
-    assert parity._is_toss_up(model, runner, source, (mine, other), 1, 0.0)
+    assert not tokens.is_near_tie(model, runner, source, (mine, other), 1, 0.0)
+    monkeypatch.setattr(tokens, "NEAR_TIE", 1e9)
+    assert tokens.is_near_tie(model, runner, source, (mine, other), 1, 0.0)

@@ -6,11 +6,8 @@ import numpy as np
 import pytest
 
 from lingon.errors import CorpusError, SettingsError
-from lingon.export.shortlist import (
-    ShortlistSettings,
-    build_shortlist,
-    measure_coverage,
-)
+from lingon.export.shortlist.build import ShortlistSettings, build_shortlist
+from lingon.export.shortlist.coverage import measure_coverage
 from lingon.lines import read_parallel
 from lingon.serving.runtime.shortlist import Shortlist
 from lingon.text import EOS, FORBIDDEN, UNK, Tokenizer, normalise

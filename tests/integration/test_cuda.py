@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from lingon.bundle import Precision, write_bundle
-from lingon.export.graph import WeightFiles
-from lingon.export.parity import check_tensors, engine_search
-from lingon.export.precisions import build, weight_files
+from lingon.export.gates.decode import engine_search
+from lingon.export.gates.tensors import check_tensors
+from lingon.export.graphs.onnx_writer import WeightFiles
+from lingon.export.graphs.precisions import build, weight_files
 from lingon.serving.runtime.device import CUDA
 from lingon.serving.runtime.onnx_runner import OnnxRunner, load_runner
 from tests.support.random_models import manifest_of, random_model, random_runner, random_sources

@@ -21,8 +21,8 @@ from google.rpc import code_pb2
 
 from lingon.bundle import write_bundle
 from lingon.errors import BundleError, DeviceError, Expired, InvalidRequest, UnknownModel
-from lingon.export.graph import WeightFiles
-from lingon.export.precisions import build, weight_files
+from lingon.export.graphs.onnx_writer import WeightFiles
+from lingon.export.graphs.precisions import build, weight_files
 from lingon.serving.doctor import lacking
 from lingon.serving.in_process import LocalTranslator, translate_lines
 from lingon.serving.models.catalog import Catalog

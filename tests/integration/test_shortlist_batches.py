@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 
 from lingon.bundle import SHORTLIST, write_bundle
-from lingon.export.graph import WeightFiles
-from lingon.export.precisions import build, weight_files
+from lingon.export.graphs.onnx_writer import WeightFiles
+from lingon.export.graphs.precisions import build, weight_files
 from lingon.serving.decoding.job import DecodeJob, Hypothesis, Options
 from lingon.serving.engine.engine import Engine
-from lingon.serving.engine.policy import EngineLimits
+from lingon.serving.engine.limits import EngineLimits
 from lingon.serving.runtime.onnx_runner import OnnxRunner, load_runner
 from lingon.serving.runtime.shortlist import Shortlist
 from lingon.text import BOS, EOS, UNK

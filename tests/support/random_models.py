@@ -11,9 +11,9 @@ import numpy as np
 import torch
 
 from lingon.bundle import Alignment, Defaults, Limits, Manifest, Precision, write_bundle
-from lingon.export.graph import WeightFiles
-from lingon.export.precisions import build, weight_files
-from lingon.export.transformer import states
+from lingon.export.graphs.onnx_writer import WeightFiles
+from lingon.export.graphs.precisions import build, weight_files
+from lingon.export.graphs.transformer import states
 from lingon.serving.runtime.device import CPU
 from lingon.serving.runtime.onnx_runner import OnnxRunner, load_runner
 from lingon.text import EOS, UNK

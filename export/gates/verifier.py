@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 
 from lingon.bundle import PASSED, Bundle, Precision
-from lingon.export.parity import check_tensors, check_tokens, engine_search
-from lingon.export.precisions import KINDS
-from lingon.export.quality import check_quality
+from lingon.export.gates.decode import engine_search
+from lingon.export.gates.quality import check_quality
+from lingon.export.gates.tensors import check_tensors
+from lingon.export.gates.tokens import check_tokens
+from lingon.export.graphs.precisions import KINDS
 from lingon.export.settings import ExportSettings
 from lingon.serving.runtime.device import CPU
 from lingon.serving.runtime.onnx_runner import OnnxRunner

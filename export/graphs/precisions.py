@@ -11,9 +11,9 @@ import numpy as np
 
 from lingon import bundle
 from lingon.errors import CheckpointError, SettingsError
-from lingon.export.graph import WeightFiles
-from lingon.export.int8 import Sentence, prepare
-from lingon.export.transformer import TransformerGraphs
+from lingon.export.graphs.onnx_writer import WeightFiles
+from lingon.export.graphs.quantisation import Sentence, prepare
+from lingon.export.graphs.transformer import TransformerGraphs
 from lingon.serving.runtime.device import CPU, CUDA
 from lingon.training.checkpoint import Checkpoint
 from lingon.training.models.transformer import Transformer

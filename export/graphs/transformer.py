@@ -14,11 +14,11 @@ from onnx import TensorProto
 
 from lingon import bundle
 from lingon.bundle import State, StateKind
-from lingon.export.blocks import Blocks, numpy_of
-from lingon.export.graph import Graph, WeightFiles
-from lingon.export.int8 import Range
-from lingon.export.output import OutputLayer, choose, in_float32
-from lingon.export.products import FloatProducts, Int8Products
+from lingon.export.graphs.blocks import Blocks, numpy_of
+from lingon.export.graphs.matmul import FloatProducts, Int8Products
+from lingon.export.graphs.onnx_writer import Graph, WeightFiles
+from lingon.export.graphs.output_layer import OutputLayer, choose, in_float32
+from lingon.export.graphs.quantisation import Range
 from lingon.training.models.transformer import DecoderLayer, EncoderLayer, Transformer
 
 INT8_FILE = "int8.bin"

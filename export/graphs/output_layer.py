@@ -13,8 +13,8 @@ import numpy as np
 from onnx import TensorProto
 
 from lingon import bundle
-from lingon.export.blocks import BLOCK, Blocks, in_whole_blocks, numpy_of
-from lingon.export.graph import Graph
+from lingon.export.graphs.blocks import BLOCK, Blocks, in_whole_blocks, numpy_of
+from lingon.export.graphs.onnx_writer import Graph
 from lingon.training.models.transformer import FORBIDDEN_LOGIT, Transformer
 
 NAME = "output"

@@ -1,6 +1,6 @@
 """The Transformer's blocks as ONNX nodes, on two-dimensional rows (rows, dim) wherever a product stands.
 
-Every product of a row with a weight goes over rows alone (lingon.export.products), so that a row's result does not
+Every product of a row with a weight goes over rows alone (lingon.export.graphs.matmul), so that a row's result does not
 depend on how many others there are; attention is written out as MatMul, Softmax, MatMul, which measured faster than
 the fused operators for few queries, and shares one copy of keys and values between the beams of a sentence.
 """
@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from torch import Tensor, nn
 
-from lingon.export.graph import CONTRIB, Graph
-from lingon.export.products import Products
+from lingon.export.graphs.matmul import Products
+from lingon.export.graphs.onnx_writer import CONTRIB, Graph
 from lingon.training.config import ModelSettings
 from lingon.training.models.attention import CrossAttention, SelfAttention
 from lingon.training.models.layers import Embedding, FeedForward, PostNorm
@@ -22,7 +22,7 @@ from lingon.training.models.layers import Embedding, FeedForward, PostNorm
 MASKED = {"float32": -3e38, "float16": -6e4}  # exp of it is exactly 0, and it is finite
 
 
-BLOCK = 64  # pieces of the vocabulary that are looked through together, see lingon.export.output
+BLOCK = 64  # pieces of the vocabulary that are looked through together, see lingon.export.graphs.output_layer
 
 
 def in_whole_blocks(values: np.ndarray, fill: float = 0) -> np.ndarray:

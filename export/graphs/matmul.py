@@ -12,8 +12,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from lingon.export.graph import CONTRIB, Graph
-from lingon.export.int8 import Range, quantised_columns
+from lingon.export.graphs.onnx_writer import CONTRIB, Graph
+from lingon.export.graphs.quantisation import Range, quantised_columns
 
 
 class Products(Protocol):
@@ -77,7 +77,7 @@ class FloatProducts:
 class Int8Products:
     """8-bit products, summed in 32-bit integers: activations of a fixed scale, a scale for every column of a weight.
 
-    ranges: of what each product reads, see lingon.export.int8.calibrate
+    ranges: of what each product reads, see lingon.export.graphs.quantisation.calibrate
     """
 
     graph: Graph

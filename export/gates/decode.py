@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import queue
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
-from lingon.errors import QueueFull, RequestError
+from lingon.errors import ParityError, QueueFull, RequestError
 from lingon.serving.decoding.job import DecodeJob, Hypothesis, Options
 from lingon.serving.engine.engine import Engine
+from lingon.serving.engine.limits import EngineLimits
+from lingon.serving.runtime.runner import Runner
 
 Outcome = tuple[Hypothesis, ...] | RequestError
 
@@ -37,3 +39,33 @@ def _submitted(engine: Engine, job: DecodeJob) -> bool:
     except QueueFull:
         return False
     return True
+
+
+def engine_search(
+    runner: Runner,
+    sources: Sequence[tuple[int, ...]],
+    beam_size: int,
+    length_penalty: float,
+    *,
+    shortlist: bool = False,
+) -> list[tuple[Hypothesis, ...]]:
+    """What the serving engine finds for each source."""
+    engine = Engine(runner, EngineLimits(max_rows=64 * beam_size))
+    engine.start()
+    try:
+        options = [
+            Options(
+                beam_size=beam_size,
+                length_penalty=length_penalty,
+                max_output_tokens=runner.limits.max_output(len(source)),
+                shortlist=shortlist,
+            )
+            for source in sources
+        ]
+        outcomes = decode_all(engine, sources, options)
+    finally:
+        engine.stop(timeout=0)
+    for outcome in outcomes:
+        if isinstance(outcome, RequestError):
+            raise ParityError(f"the engine failed on a sentence: {outcome}")
+    return [outcome for outcome in outcomes if not isinstance(outcome, RequestError)]

@@ -10,8 +10,8 @@ from pathlib import Path
 from lingon import bundle as names
 from lingon.bundle import Alignment, Defaults, FileName, Limits, Manifest, Name, versions
 from lingon.errors import SettingsError
+from lingon.export.graphs.transformer import states
 from lingon.export.settings import ExportSettings, demand
-from lingon.export.transformer import states
 from lingon.text import BOS, EOS, PAD, UNK
 from lingon.training.checkpoint import Checkpoint
 

@@ -1,0 +1,1 @@
+"""The checks that a bundle passes before it is published; it imports the graphs, `serving` and the reference search."""
