@@ -9,13 +9,13 @@ from importlib.metadata import EntryPoint, entry_points
 from lingon.errors import LingonError
 
 
-def found(group: str) -> dict[str, EntryPoint]:
+def find_entry_points(group: str) -> dict[str, EntryPoint]:
     """The entry points of a group by name; the extra that each one needs is in its `extras`."""
     return {entry.name: entry for entry in entry_points(group=group)}
 
 
 @contextmanager
-def needed_by(doer: str, entry: EntryPoint) -> Iterator[None]:
+def name_missing_extra(doer: str, entry: EntryPoint) -> Iterator[None]:
     """Turns a third-party module missing inside the block into one line that names the extra of the entry point.
 
     doer: who needs it, as a person would type it: `lingon train`

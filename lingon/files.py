@@ -18,7 +18,7 @@ from lingon.errors import SettingsError
 
 
 @contextmanager
-def published(folder: Path) -> Iterator[Path]:
+def publish_folder(folder: Path) -> Iterator[Path]:
     """A new folder to fill; on leaving without an error it appears as `folder`, complete and on disk.
 
     A kill at any moment leaves at most a hidden `.NAME.part-...` beside it, which the next attempt removes.
@@ -72,7 +72,7 @@ def make_folders(folder: Path) -> None:
 
 
 @contextmanager
-def held(folder: Path) -> Iterator[bool]:
+def lock_path(folder: Path) -> Iterator[bool]:
     """Keep other processes that ask for the same out of a folder or file, however this process ends.
 
     False where the file system knows no locks: then nobody is kept out. Raises BlockingIOError where another has it.
@@ -93,12 +93,12 @@ def held(folder: Path) -> Iterator[bool]:
         os.close(handle)
 
 
-def sweep(folder: Path, name: str | None = None) -> None:
+def remove_partial_files(folder: Path, name: str | None = None) -> None:
     """Remove from a folder what killed processes left half-written: all, or what was to be of that name."""
     left_over = re.compile(rf"\.{'.+' if name is None else re.escape(name)}\.part(-[0-9a-f]{{16}})?")
     for part in [path for path in folder.iterdir() if left_over.fullmatch(path.name)]:
         # What a process still fills is held by it; what cannot be removed harms nobody.
-        with suppress(OSError), held(part) as locked:
+        with suppress(OSError), lock_path(part) as locked:
             if locked:
                 _remove(part)
 
@@ -106,13 +106,13 @@ def sweep(folder: Path, name: str | None = None) -> None:
 @contextmanager
 def _aside(path: Path, make: Callable[[Path], None]) -> Iterator[Path]:
     """A hidden file or folder beside path, of this attempt alone; what is left of it in the end is removed."""
-    sweep(path.parent, path.name)
+    remove_partial_files(path.parent, path.name)
     with ExitStack() as stack:
         while True:
             part = path.with_name(f".{path.name}.part-{secrets.token_hex(8)}")
             make(part)
             with suppress(FileNotFoundError, BlockingIOError):
-                stack.enter_context(held(part))
+                stack.enter_context(lock_path(part))
                 if part.exists():
                     break
             # Another attempt swept it away before it was held.
@@ -127,7 +127,7 @@ def _remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def read_named(path: str | os.PathLike[str]) -> bytes:
+def read_setting_file(path: str | os.PathLike[str]) -> bytes:
     """The bytes of a small file that a setting names. Raises SettingsError."""
     try:
         return Path(path).read_bytes()
@@ -135,15 +135,15 @@ def read_named(path: str | os.PathLike[str]) -> bytes:
         raise SettingsError(f"{path}: {error.strerror}") from None
 
 
-def read_named_text(path: str | os.PathLike[str]) -> str:
+def read_setting_text(path: str | os.PathLike[str]) -> str:
     """The UTF-8 text of a small file that a setting names. Raises SettingsError."""
     try:
-        return read_named(path).decode("utf-8")
+        return read_setting_file(path).decode("utf-8")
     except UnicodeDecodeError as error:
         raise SettingsError(f"{path}: not UTF-8 ({error.reason} at byte {error.start})") from None
 
 
-def read_plainly(folder: Path, name: str, most: int) -> bytes:
+def read_plain_file(folder: Path, name: str, most: int) -> bytes:
     """The bytes of a file below folder that no link leads to; name has / between its parts.
 
     Raises OSError, whose strerror is for people, where it is no plain file or has more than `most` bytes.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -44,15 +43,6 @@ def _in_order(text: str) -> str:
 
 LONG = 1000
 """Characters up to which the order of marks takes no time worth mentioning, a quarter of a millisecond at worst."""
-
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """One token with the span of the text it stands for, in code points, end exclusive."""
-
-    text: str
-    begin: int
-    end: int
 
 
 class Tokenizer:
@@ -114,17 +104,13 @@ class Tokenizer:
         """The target text of ids; special ids add nothing to it."""
         return str(self.target.decode([token for token in ids if token > UNK]))
 
+    def source_pieces(self, ids: Sequence[int]) -> list[str]:
+        """The source pieces of ids as the vocabulary writes them."""
+        return [str(self.source.id_to_piece(token)) for token in ids]
+
     def target_pieces(self, ids: Sequence[int]) -> list[str]:
-        """The written form of target ids, as the vocabulary has them."""
+        """The target pieces of ids as the vocabulary writes them."""
         return [str(self.target.id_to_piece(token)) for token in ids]
-
-    def source_spans(self, text: str) -> list[Piece]:
-        """The pieces of a normalised source text with their spans, without the end token."""
-        return _spans(self.source, text)
-
-    def target_spans(self, text: str) -> list[Piece]:
-        """The pieces of a normalised target text with their spans, without the end token."""
-        return _spans(self.target, text)
 
 
 def _load(model: bytes, name: str) -> sentencepiece.SentencePieceProcessor:
@@ -145,12 +131,3 @@ def _load(model: bytes, name: str) -> sentencepiece.SentencePieceProcessor:
 
 def _listed(ids: dict[str, int]) -> str:
     return ", ".join(f"{name} {number}" for name, number in ids.items())
-
-
-def _spans(processor: sentencepiece.SentencePieceProcessor, text: str) -> list[Piece]:
-    pieces, begin = [], 0
-    for piece in processor.encode(text, return_type="proto").pieces:
-        end = begin + len(piece.surface)  # its own begin and end count bytes
-        pieces.append(Piece(piece.piece, begin, end))
-        begin = end
-    return pieces

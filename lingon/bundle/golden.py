@@ -7,13 +7,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
 
-from lingon.bundle.schema import MaxLength, SchemaError, declared
+from lingon.bundle.schema import MaxLength, SchemaError, parse_dataclass
 from lingon.errors import BundleError
 
-MOST = 64  # sentences, and precisions
-MOST_BYTES = 1 << 20
+MAX_SENTENCES = 64  # sentences, and precisions
+MAX_BYTES = 1 << 20
 
-Sentences = Annotated[tuple[str, ...], MaxLength(MOST)]
+Sentences = Annotated[tuple[str, ...], MaxLength(MAX_SENTENCES)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class Golden:
     """
 
     sentences: Sentences
-    translations: Annotated[dict[str, Sentences], MaxLength(MOST)]
+    translations: Annotated[dict[str, Sentences], MaxLength(MAX_SENTENCES)]
 
     def to_bytes(self) -> bytes:
         """The file."""
@@ -34,10 +34,10 @@ class Golden:
     @classmethod
     def from_bytes(cls, content: bytes, origin: Path) -> Golden:
         """What was written; origin is named in errors. Raises BundleError."""
-        if len(content) > MOST_BYTES:
-            raise BundleError(f"{origin}: has {len(content):,} bytes, at most {MOST_BYTES:,} are read")
+        if len(content) > MAX_BYTES:
+            raise BundleError(f"{origin}: has {len(content):,} bytes, at most {MAX_BYTES:,} are read")
         try:
-            found = declared(cls, json.loads(content))
+            found = parse_dataclass(cls, json.loads(content))
         except SchemaError as error:
             raise BundleError(f"{origin}: {error}") from None
         except (ValueError, RecursionError):

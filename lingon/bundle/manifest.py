@@ -32,7 +32,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, Never
 
-from lingon.bundle.schema import MaxLength, Pattern, Range, SchemaError, declared
+from lingon.bundle.schema import MaxLength, Pattern, Range, SchemaError, parse_dataclass
 from lingon.errors import BundleError
 from lingon.text import BOS, EOS, PAD, UNK
 
@@ -62,21 +62,21 @@ StateKind = Literal["memory", "cache", "recurrent"]
 VARYING = {"memory": ([], ["source_length"]), "cache": (["capacity"],), "recurrent": ([],)}
 """By kind of state, the sizes of its shape that may vary."""
 
-MOST_ELEMENTS = 2**28  # of all states of one sentence, at the longest; a large model of today has a tenth of it
+MAX_STATE_ELEMENTS = 2**28  # of all states of one sentence, at the longest; a large model of today has a tenth of it
 
 _FILE = r"\w[\w.+ -]*"
-Word = Annotated[str, Pattern(r"\w[\w.+-]{0,127}", "a name of letters, digits and . + - _")]
+Name = Annotated[str, Pattern(r"\w[\w.+-]{0,127}", "a name of letters, digits and . + - _")]
 FileName = Annotated[str, Pattern(rf"(?=.{{1,128}}$){_FILE}", "the name of a file")]
 FilePath = Annotated[str, Pattern(rf"(?=.{{1,255}}$){_FILE}(/{_FILE})*", "a path within the bundle")]
-Line = Annotated[str, Pattern(r"[^\x00-\x1f\x7f]{0,500}", "one line of text")]
+TextLine = Annotated[str, Pattern(r"[^\x00-\x1f\x7f]{0,500}", "one line of text")]
 Language = Annotated[str, Pattern(r"[A-Za-z]{2,8}([-_][A-Za-z0-9]{1,8}){0,8}", "a BCP-47 language tag")]
 Sha256 = Annotated[str, Pattern(r"[0-9a-f]{64}", "a SHA-256 in hexadecimal")]
 Size = Annotated[int, Range(1, 2**20)]
 Varying = Annotated[str, Pattern("source_length|capacity", "a size, source_length or capacity")]
-Tokens = Annotated[int, Range(1, 2**15)]
-Beams = Annotated[int, Range(1, 128)]
-Penalty = Annotated[float, Range(0, 10)]
-Place = Annotated[int, Range(0, 1023)]
+TokenCount = Annotated[int, Range(1, 2**15)]
+BeamSize = Annotated[int, Range(1, 128)]
+LengthPenalty = Annotated[float, Range(0, 10)]
+Index = Annotated[int, Range(0, 1023)]
 
 
 def past_name(state: str) -> str:
@@ -102,7 +102,7 @@ class State:
         the graphs of a precision.
     """
 
-    name: Word
+    name: Name
     kind: StateKind
     shape: Annotated[tuple[Varying | Size, ...], MaxLength(8)]
 
@@ -120,11 +120,11 @@ class State:
 class Limits:
     """Bounds of a model, in tokens with the end token counted."""
 
-    max_source_tokens: Tokens
-    max_target_tokens: Tokens
+    max_source_tokens: TokenCount
+    max_target_tokens: TokenCount
     output_factor: Annotated[float, Range(0, 100)]
     output_extra: Annotated[int, Range(0, 2**15)]
-    max_beam_size: Beams
+    max_beam_size: BeamSize
 
     def max_output(self, source_tokens: int) -> int:
         """The most target tokens for a source of source_tokens."""
@@ -135,9 +135,9 @@ class Limits:
 class Defaults:
     """How a translation is searched for where the request does not say."""
 
-    beam_size: Beams = 1
-    num_hypotheses: Beams = 1
-    length_penalty: Penalty = 1.0
+    beam_size: BeamSize = 1
+    num_hypotheses: BeamSize = 1
+    length_penalty: LengthPenalty = 1.0
     shortlist: bool = False
 
 
@@ -150,8 +150,8 @@ class Precision:
     weights: the files below WEIGHTS that its graphs read, by the names that the graphs know them by
     """
 
-    provider: Word
-    gate: Line
+    provider: Name
+    gate: TextLine
     weights: tuple[FileName, ...]
     report: dict[str, Any] = field(default_factory=dict)
 
@@ -160,20 +160,20 @@ class Precision:
 class Alignment:
     """Which rows of the cross-attention tell alignments: their mean over these heads of this layer."""
 
-    layer: Place
-    heads: Annotated[tuple[Place, ...], MaxLength(1024)]
+    layer: Index
+    heads: Annotated[tuple[Index, ...], MaxLength(1024)]
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
     """All that a bundle declares of itself."""
 
-    name: Word
+    name: Name
     version: Annotated[int, Range(1, 2**31 - 1)]
-    created: Line
+    created: TextLine
     source_language: Language
     target_language: Language
-    architecture: Line
+    architecture: TextLine
     source_vocab: Size
     target_vocab: Size
     special_ids: dict[str, int]
@@ -181,7 +181,7 @@ class Manifest:
     defaults: Defaults
     candidates: Annotated[int, Range(1, 2048)]
     states: Annotated[tuple[State, ...], MaxLength(4096)]
-    precisions: dict[Word, Precision]
+    precisions: dict[Name, Precision]
     alignment: Alignment
     shortlist: dict[str, Any] | None = None  # what its gate found; None where the bundle has no shortlist
     checksums: Annotated[dict[FilePath, Sha256], MaxLength(1000)] = field(default_factory=dict)
@@ -209,7 +209,7 @@ class Manifest:
             raise BundleError(f"{origin}: bundle format {shown}; this version of Lingon reads format {FORMAT}")
         values.pop("digest", None)
         try:
-            manifest = declared(cls, {**values, "format": found})
+            manifest = parse_dataclass(cls, {**values, "format": found})
             intact = manifest.to_bytes() == content
             problem = next(manifest._contradictions(), None)
         except SchemaError as error:
@@ -244,8 +244,8 @@ class Manifest:
                 yield f"states[{place}].shape does not vary as that of a {state.kind}: {list(state.shape)}"
         sizes = {"source_length": limits.max_source_tokens, "capacity": limits.max_target_tokens}
         elements = sum(math.prod(state.sized(**sizes)) for state in self.states)
-        if elements > MOST_ELEMENTS:
-            yield f"states must come to {MOST_ELEMENTS:,} numbers for a sentence at most, come to {elements:,}"
+        if elements > MAX_STATE_ELEMENTS:
+            yield f"states must come to {MAX_STATE_ELEMENTS:,} numbers for a sentence at most, come to {elements:,}"
 
 
 def _no_number(name: str) -> Never:

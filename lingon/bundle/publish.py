@@ -7,11 +7,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from lingon.errors import BundleError
-from lingon.files import published
+from lingon.files import publish_folder
 
 
 @contextmanager
-def publishing(folder: Path) -> Iterator[Path]:
+def publish_bundle(folder: Path) -> Iterator[Path]:
     """A folder to lay files down in; on leaving without an error it is the one of a bundle.
 
     Otherwise nothing stays, of the folders above it neither that were not there. Raises BundleError where there is a
@@ -20,7 +20,7 @@ def publishing(folder: Path) -> Iterator[Path]:
     missing = [above for above in folder.parents if not above.exists()]  # the innermost first
     inner: BaseException | None = None  # what happens in between has its own words
     try:
-        with published(folder) as part:
+        with publish_folder(folder) as part:
             try:
                 yield part
             except BaseException as error:
@@ -39,7 +39,7 @@ def publishing(folder: Path) -> Iterator[Path]:
         raise
 
 
-def lay_down(part: Path, files: dict[str, bytes], folder: Path) -> None:
+def write_files(part: Path, files: dict[str, bytes], folder: Path) -> None:
     """Write files by their paths within part, the folder that is to be `folder`; raises BundleError."""
     try:
         for name, content in files.items():

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Annotated, Any, Literal, Protocol, TypeVar, Union, get_args, get_origin, get_type_hints
 
-Declared = TypeVar("Declared")
+Parsed = TypeVar("Parsed")
 SHOWN = 60  # characters of a value that an error repeats
 
 
@@ -28,13 +28,13 @@ class SchemaError(ValueError):
 class Rule(Protocol):
     """What is demanded of a value beyond its type; stands in Annotated."""
 
-    def demands(self, value: Any) -> str:
+    def unmet(self, value: Any) -> str:
         """What the value must be, as in "must be ..."; empty where it is."""
 
 
-def demands(kind: Any, value: Any) -> str:
+def unmet_rule(kind: Any, value: Any) -> str:
     """What the rules of an Annotated type demand of a value, as in "must be ..."; empty where it is so."""
-    return next(filter(None, (rule.demands(value) for rule in get_args(kind)[1:])), "")
+    return next(filter(None, (rule.unmet(value) for rule in get_args(kind)[1:])), "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Range:
     least: float
     most: float
 
-    def demands(self, value: Any) -> str:
+    def unmet(self, value: Any) -> str:
         """See Rule; what is not a number is nowhere."""
         return "" if self.least <= value <= self.most else f"{self.least:,} to {self.most:,}"
 
@@ -59,7 +59,7 @@ class Pattern:
     pattern: str
     said: str
 
-    def demands(self, value: Any) -> str:
+    def unmet(self, value: Any) -> str:
         """See Rule."""
         return "" if re.fullmatch(self.pattern, value) else self.said
 
@@ -70,14 +70,14 @@ class MaxLength:
 
     most: int
 
-    def demands(self, value: Any) -> str:
+    def unmet(self, value: Any) -> str:
         """See Rule."""
         return "" if len(value) <= self.most else f"of at most {self.most:,} entries"
 
 
-def declared(kind: type[Declared], value: object) -> Declared:
+def parse_dataclass(kind: type[Parsed], value: object) -> Parsed:
     """The dataclass `kind` that a JSON value stands for. Raises SchemaError."""
-    found: Declared = _parsed(kind, value, "")
+    found: Parsed = _parsed(kind, value, "")
     return found
 
 
@@ -131,7 +131,7 @@ def _kinds(kind: Any) -> dict[str, Any]:
 
 def _ruled(value: Any, rules: tuple[Rule, ...], at: str) -> Any:
     for rule in rules:
-        if wanted := rule.demands(value):
+        if wanted := rule.unmet(value):
             _refuse(at, wanted, value)
     return value
 

@@ -9,12 +9,12 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 from lingon.bundle.manifest import MANIFEST, WEIGHTS, Manifest
-from lingon.bundle.publish import lay_down, publishing
+from lingon.bundle.publish import publish_bundle, write_files
 from lingon.errors import BundleError
-from lingon.files import read_plainly
+from lingon.files import read_plain_file
 from lingon.text import Tokenizer
 
-MOST_BYTES = {MANIFEST: 2**20, f"{WEIGHTS}/": 2**36, "": 2**28}
+MAX_FILE_BYTES = {MANIFEST: 2**20, f"{WEIGHTS}/": 2**36, "": 2**28}
 """The largest that files may be, by what their names begin with: weights have no bound but memory's, all else has."""
 
 
@@ -102,13 +102,13 @@ def open_version(folder: Path, version: int) -> Bundle:
 
 def write_bundle(folder: Path, manifest: Manifest, files: dict[str, bytes]) -> Bundle:
     """Publish a bundle whole or not at all; the checksums of files are put into the manifest."""
-    complete = sealed(folder, manifest, files)
-    with publishing(folder) as part:
-        lay_down(part, files | {MANIFEST: complete.to_bytes()}, folder)
+    complete = with_checksums(folder, manifest, files)
+    with publish_bundle(folder) as part:
+        write_files(part, files | {MANIFEST: complete.to_bytes()}, folder)
     return Bundle(folder, complete)
 
 
-def sealed(folder: Path, manifest: Manifest, files: dict[str, bytes]) -> Manifest:
+def with_checksums(folder: Path, manifest: Manifest, files: dict[str, bytes]) -> Manifest:
     """The manifest with the checksums of files; raises BundleError where it would be refused once it lies in folder."""
     sums = {name: hashlib.sha256(content).hexdigest() for name, content in sorted(files.items())}
     values = {entry.name: getattr(manifest, entry.name) for entry in fields(manifest)}
@@ -124,8 +124,8 @@ def _declares(folder: Path) -> bool:
 
 def _read(folder: Path, name: str) -> bytes:
     """The bytes of a file of a bundle that is as plain and as small as it has to be."""
-    most = next(most for begin, most in MOST_BYTES.items() if name.startswith(begin))
+    most = next(most for begin, most in MAX_FILE_BYTES.items() if name.startswith(begin))
     try:
-        return read_plainly(folder, name, most)
+        return read_plain_file(folder, name, most)
     except OSError as error:
         raise BundleError(f"{folder / name}: {error.strerror}") from None

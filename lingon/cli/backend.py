@@ -16,7 +16,7 @@ from lingon.client.results import ScoreResult, TextResult
 from lingon.client.retry import Retry
 from lingon.client.tls import Credentials
 from lingon.errors import InvalidRequest, LingonError, RequestError, ServerError, SettingsError
-from lingon.extras import found, needed_by
+from lingon.extras import find_entry_points, name_missing_extra
 
 
 class Answers(Protocol):
@@ -81,10 +81,10 @@ def connected(where: Where) -> Iterator[Answers]:
         with Client(address, timeout=where.timeout or TIMEOUT, retries=retry, **shown) as client:
             yield client
         return
-    entry = found("lingon.translators").get("local")
+    entry = find_entry_points("lingon.translators").get("local")
     if entry is None:
         raise LingonError("this installation translates with no bundle (entry point local of lingon.translators)")
-    with needed_by("translating with --model", entry):
+    with name_missing_extra("translating with --model", entry):
         local = entry.load()(where.model, device=where.device or "auto", precision=where.precision)
     with local, closing(InProcess(local, timeout=where.timeout or NO_HURRY)) as here:
         yield here

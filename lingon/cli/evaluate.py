@@ -12,7 +12,7 @@ import typer
 
 from lingon.cli.output import check_output, writing
 from lingon.errors import CorpusError, LingonError, SettingsError
-from lingon.extras import found, needed_by
+from lingon.extras import find_entry_points, name_missing_extra
 from lingon.lines import read_parallel
 from lingon.scoring import Scores, score
 
@@ -69,10 +69,10 @@ def _translate(model: Path, lines: list[str], **settings: Any) -> list[str]:
     Each has a function translate_lines(model, lines, *, beam_size, length_penalty, device="auto", precision=None).
     """
     kind = kind_of(model)
-    entry = found("lingon.translators").get(kind)
+    entry = find_entry_points("lingon.translators").get(kind)
     if entry is None:
         raise LingonError(f"this installation translates with no {kind} (entry point group lingon.translators)")
-    with needed_by(f"evaluating a {kind}", entry):
+    with name_missing_extra(f"evaluating a {kind}", entry):
         translations: list[str] = entry.load()(model, lines, **settings)
     return translations
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from lingon.errors import LingonError
-from lingon.extras import found, needed_by
+from lingon.extras import find_entry_points, name_missing_extra
 
 Verb = Callable[..., Any]
 
@@ -44,7 +44,7 @@ def main(arguments: Sequence[str] | None = None, entries: Iterable[EntryPoint] |
     entries: the verbs; without them, all that are installed
     """
     try:
-        app = build(found("lingon.verbs").values() if entries is None else entries)
+        app = build(find_entry_points("lingon.verbs").values() if entries is None else entries)
         result = app(arguments, prog_name="lingon", standalone_mode=False)
         if sys.stdout is not None:  # as in `lingon serve >&-`
             sys.stdout.flush()
@@ -117,7 +117,7 @@ def _guarded(entry: EntryPoint, name: str, verb: Verb) -> Verb:
 
     @functools.wraps(verb)
     def run(*args: Any, **kwargs: Any) -> Any:
-        with needed_by(f"lingon {name}", entry):
+        with name_missing_extra(f"lingon {name}", entry):
             return verb(*args, **kwargs)
 
     return run
@@ -127,7 +127,7 @@ def _broken(entry: EntryPoint, error: Exception) -> Verb:
     """In the place of a verb that cannot be loaded: says why when it is called, and harms no other verb."""
 
     def explain() -> None:
-        with needed_by(f"lingon {entry.name}", entry):
+        with name_missing_extra(f"lingon {entry.name}", entry):
             if isinstance(error, ModuleNotFoundError) and f"{entry.module}.".startswith(f"{error.name}."):
                 raise LingonError(f"lingon {entry.name} is not part of this installation: {error}")
             raise error

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lingon.errors import SettingsError
-from lingon.files import read_named, read_named_text
+from lingon.files import read_setting_file, read_setting_text
 
 if TYPE_CHECKING:
     import grpc
@@ -41,10 +41,10 @@ class Tls:
             raise SettingsError("a client's certificate and its key go together")
         roots = certificate = key = None
         if self.ca is not None:
-            roots = read_named(self.ca)
+            roots = read_setting_file(self.ca)
             check_roots(roots, str(self.ca))
         if self.certificate is not None and self.key is not None:
-            certificate, key = read_named(self.certificate), read_named(self.key)
+            certificate, key = read_setting_file(self.certificate), read_setting_file(self.key)
             check_pair(certificate, key, str(self.certificate), str(self.key))
         return grpc.ssl_channel_credentials(roots, key, certificate)
 
@@ -72,7 +72,7 @@ class Credentials:
     def shown_key(self) -> str | None:
         """From a file or the environment; of an argument everyone on the machine would know."""
         if self.api_key_file is not None:
-            return read_named_text(self.api_key_file).strip()
+            return read_setting_text(self.api_key_file).strip()
         return os.environ.get(API_KEY, "").strip() or None
 
 

@@ -66,7 +66,7 @@ def append(path: Path, table: str, tell: Callable[[], None] = lambda: None) -> N
     import fcntl
     import os
 
-    from lingon.files import read_named_text
+    from lingon.files import read_setting_text
     from lingon.serving.auth.api_keys import parse
 
     path = path.resolve()
@@ -75,7 +75,7 @@ def append(path: Path, table: str, tell: Callable[[], None] = lambda: None) -> N
         fcntl.flock(folder, fcntl.LOCK_EX)  # two that append at once would lose a key; ends with the descriptor
         before, status = "", None
         if path.exists():
-            before, status = read_named_text(path), path.stat()
+            before, status = read_setting_text(path), path.stat()
         after = f"{before.rstrip()}\n\n{table}" if before.strip() else table
         parse(after.encode(), str(path))
         part = path.with_name(f".{path.name}.part")

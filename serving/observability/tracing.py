@@ -13,7 +13,7 @@ from contextvars import ContextVar
 from importlib.metadata import EntryPoint
 from typing import Any, Protocol, cast
 
-from lingon.extras import needed_by
+from lingon.extras import name_missing_extra
 from lingon.serving.decoding.job import Job
 
 Metadata = Iterable[tuple[str, str | bytes]]
@@ -107,5 +107,5 @@ def open_tracer(*, traces: bool) -> Tracer:
     entry = EntryPoint(
         "traces", "lingon.serving.observability.opentelemetry:OpenTelemetryTracer [tracing]", "lingon.tracers"
     )
-    with needed_by("lingon serve --traces", entry):
+    with name_missing_extra("lingon serve --traces", entry):
         return cast(Tracer, entry.load()())

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from lingon.files import held, published, sweep, write_json, write_text
+from lingon.files import lock_path, publish_folder, remove_partial_files, write_json, write_text
 
 KILLED_IN_THE_MIDDLE = """
 import os, signal, sys
 from pathlib import Path
-from lingon.files import published
+from lingon.files import publish_folder
 
-with published(Path(sys.argv[1])) as part:
+with publish_folder(Path(sys.argv[1])) as part:
     (part / "first").write_bytes(b"x" * 100_000)
     os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -28,7 +28,7 @@ def names(folder: Path) -> list[str]:
 
 
 def publish(folder: Path, content: str = "content") -> None:
-    with published(folder) as part:
+    with publish_folder(folder) as part:
         (part / "below").mkdir()
         (part / "below" / "file").write_text(content)
 
@@ -44,14 +44,14 @@ def test_what_was_written_appears_and_nothing_else(tmp_path: Path) -> None:
 
 
 def test_nothing_is_there_before_it_is_complete(tmp_path: Path) -> None:
-    with published(tmp_path / "folder") as part:
+    with publish_folder(tmp_path / "folder") as part:
         (part / "file").write_text("half")
         assert not (tmp_path / "folder").exists()
 
 
 def test_an_error_in_the_middle_leaves_nothing(tmp_path: Path) -> None:
     def fail() -> None:
-        with published(tmp_path / "folder") as part:
+        with publish_folder(tmp_path / "folder") as part:
             (part / "file").write_text("half")
             raise RuntimeError("out of luck")
 
@@ -76,7 +76,7 @@ def test_of_two_that_publish_at_once_one_is_whole_and_the_other_is_told(tmp_path
         publish(tmp_path / "folder")
         (part / "second").write_text("2")
 
-    with pytest.raises(FileExistsError, match="exists already"), published(tmp_path / "folder") as part:
+    with pytest.raises(FileExistsError, match="exists already"), publish_folder(tmp_path / "folder") as part:
         overtaken(part)
     assert names(tmp_path) == ["folder"]
     assert names(tmp_path / "folder") == ["below"]
@@ -86,19 +86,22 @@ def test_a_sweep_takes_what_the_dead_left_and_nothing_of_the_living(tmp_path: Pa
     for killed in ("one", "two"):
         subprocess.run([sys.executable, "-c", KILLED_IN_THE_MIDDLE, str(tmp_path / killed)], check=False, timeout=60)
     (tmp_path / ".hidden").touch()
-    with published(tmp_path / "three") as living:
+    with publish_folder(tmp_path / "three") as living:
         left = set(names(tmp_path)) - {living.name, ".hidden"}
         assert {name.rpartition("-")[0] for name in left} == {".one.part", ".two.part"}
-        sweep(tmp_path, "one")
+        remove_partial_files(tmp_path, "one")
         assert {name.rpartition("-")[0] for name in names(tmp_path)} >= {".two.part", ".three.part"}
-        sweep(tmp_path)
+        remove_partial_files(tmp_path)
         assert set(names(tmp_path)) == {living.name, ".hidden"}
 
 
 def test_a_folder_is_held_by_one_process_at_a_time(tmp_path: Path) -> None:
-    program = "import sys; from pathlib import Path; from lingon.files import held; held(Path(sys.argv[1])).__enter__()"
+    program = (
+        "import sys; from pathlib import Path; from lingon.files import lock_path; "
+        "lock_path(Path(sys.argv[1])).__enter__()"
+    )
     other = [sys.executable, "-c", program, str(tmp_path)]
-    with held(tmp_path) as locked:
+    with lock_path(tmp_path) as locked:
         assert locked
         refused = subprocess.run(other, capture_output=True, text=True, check=False, timeout=60)
         assert "BlockingIOError" in refused.stderr
