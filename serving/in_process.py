@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from lingon.bundle import open_bundle
 from lingon.errors import LingonError
-from lingon.serving.engine.policy import EngineLimits
+from lingon.serving.engine.limits import EngineLimits
 from lingon.serving.models.catalog import Catalog, Entry
 from lingon.serving.models.loading import load_translator
 from lingon.serving.translation.translator import Translator

@@ -1,21 +1,25 @@
-"""The settings of a server: flags before environment (LINGON_...) before a TOML file before defaults."""
+"""The settings of a server. Flags override environment variables (LINGON_NAME), then a TOML file, then defaults.
+
+`Settings` is the only source of names, types, bounds, defaults and descriptions: the options of `lingon serve` and the
+documentation are made from it.
+"""
 
 from __future__ import annotations
 
 import difflib
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from lingon.errors import SettingsError
-from lingon.serving.engine.policy import EngineLimits
+from lingon.serving.engine.limits import EngineLimits
 
 PREFIX = "LINGON_"
-NOT_OURS = {
+CLIENT_VARIABLES = {
     "LINGON_CONFIG",
     "LINGON_SERVER",
     "LINGON_ADMIN",
@@ -27,67 +31,125 @@ NOT_OURS = {
     "LINGON_API_KEY",
     "LINGON_API_KEY_FILE",
 }
-"""Variables that are no settings of a server: where its TOML file is; what clients call, trust and show."""
+"""Variables that are not settings of a server: the path of its TOML file, and the options of clients."""
+
+TEST_HOOKS = frozenset({"failpoints", "testing"})
+"""Settings for tests: they have no flag and are left out of the documentation."""
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
+MAX_TEXTS = 10_000  # texts; upper bound of max_texts
+GRPC_MAX = 2**31 - 1  # bytes or milliseconds; gRPC counts both in 32 bits
+LIMITS = EngineLimits()  # the source of four defaults
 
 Port = Annotated[int, Field(ge=0, le=65_535)]
-MOST_TEXTS = 10_000  # of one request
 Positive = Annotated[int, Field(ge=1)]
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-MOST_OF_GRPC = 2**31 - 1  # of what it counts: bytes, milliseconds
-Age = Annotated[float, Field(ge=0, le=MOST_OF_GRPC // 1000)]  # in seconds
+Age = Annotated[float, Field(ge=0, le=GRPC_MAX // 1000)]  # seconds
 
 
 class Settings(BaseModel):
-    """All that can be set of a server."""
+    """All settings of a server."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    models: Annotated[tuple[Path, ...], Field(min_length=1)] = (Path("models"),)  # bundles, or folders of them
-    host: str = "127.0.0.1"
-    port: Port = 50_051  # 0 takes a free one
-    metrics_host: str = "127.0.0.1"
-    metrics_port: Port = 9464
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    precision: str | None = None  # the bundle's best for the device
-    engines: Positive | None = None  # running batches of a model side by side; without it several on the CPU
-    threads: Positive | None = None  # of each engine; without it they share the cores that may be used
-    shortlist: bool | None = None  # choose among the pieces that a source calls for; without it as the bundle says
-    max_queue_texts: Positive = 1024  # sentences that wait, of one model
-    max_queue_tokens: Positive = 65_536  # source tokens that wait
-    max_rows: Positive = 64  # sentences times beam size that are decoded together, over all engines of a model
-    max_batch_tokens: Positive = 1024  # of one run of the encoder, padding counted
-    max_texts: Annotated[int, Field(ge=1, le=MOST_TEXTS)] = 256  # texts or pairs of one request
-    max_message_bytes: Annotated[int, Field(ge=1024, le=MOST_OF_GRPC)] = 4 * 1024 * 1024  # of one request
-    max_connection_age_seconds: Age = 0  # after which clients connect anew, so that load spreads; 0 is never
-    drain_seconds: Seconds = 30  # for calls in flight to end after SIGTERM
-    propagation_seconds: Seconds = 0  # between NOT_SERVING and refusing calls: what load balancers need to notice
-    hang_seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 10  # of one turn of an engine: then it hangs
-    max_restarts: Annotated[int, Field(ge=0)] = 3  # of a model's engine within a minute; one more ends the server
-    tls_certificate: Path | None = None  # PEM, the chain; read again whenever it changes
-    tls_key: Path | None = None  # PEM
-    tls_client_ca: Path | None = None  # PEM: clients need a certificate that it signed
-    api_keys: Path | None = None  # TOML: hashes of keys, and what each may have; without it nobody is asked for one
-    admin_host: str = "127.0.0.1"
-    admin_port: Port | None = None  # where models are loaded, swapped and unloaded; without it nowhere
-    traces: bool = False  # OpenTelemetry, sent where OTEL_EXPORTER_OTLP_ENDPOINT says
-    failpoints: str = ""  # what goes wrong on purpose, see serving/runtime/failpoints.py; refused unless testing
-    testing: bool = False  # nobody relies on this server
-    reflection: bool = True
-    log_format: Literal["console", "json"] = "console"
-    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    models: Annotated[tuple[Path, ...], Field(min_length=1)] = Field(
+        (Path("models"),),
+        description="Models to serve: paths of bundles (models/NAME/VERSION), of models (models/NAME; the highest "
+        "version is served) or of folders of models. The variable separates them by commas.",
+    )
+    host: str = Field("127.0.0.1", description="Address that the gRPC port listens on; 0.0.0.0 is every IPv4 address.")
+    port: Port = Field(50_051, description="TCP port of the gRPC service; 0 takes a free port.")
+    metrics_host: str = Field("127.0.0.1", description="Address that the metrics port listens on.")
+    metrics_port: Port = Field(9464, description="TCP port of /metrics and /healthz (HTTP); 0 takes a free port.")
+    device: Literal["auto", "cpu", "cuda"] = Field(
+        "auto", description="Device to compute on. auto takes a usable GPU, else the CPU; cuda fails without a GPU."
+    )
+    precision: str | None = Field(
+        None, description="Precision of the graphs, such as fp32 or fp16. Unset: the bundle's best for the device."
+    )
+    engines: Positive | None = Field(
+        None, description="Batches of a model that run in parallel. Unset: 1 on a GPU; on a CPU, depends on the cores."
+    )
+    threads: Positive | None = Field(
+        None, description="CPU cores for each engine. Unset: the engines share all usable cores."
+    )
+    shortlist: bool | None = Field(
+        None,
+        description="Use the vocabulary shortlist by default; a request may override this. Unset: as the bundle says.",
+    )
+    max_queue_texts: Positive = Field(
+        LIMITS.max_queue_texts, description="Sentences that the queue of a model holds; above this, calls are refused."
+    )
+    max_queue_tokens: Positive = Field(
+        LIMITS.max_queue_tokens,
+        description="Source tokens that the queue of a model holds; above this, calls are refused.",
+    )
+    max_rows: Positive = Field(
+        LIMITS.max_rows,
+        description="Rows (sentences times beam size) decoded together, over all engines of a model.",
+    )
+    max_batch_tokens: Positive = Field(
+        LIMITS.max_batch_tokens, description="Source tokens of one encoder run, padding included."
+    )
+    max_texts: Annotated[int, Field(ge=1, le=MAX_TEXTS)] = Field(
+        256, description=f"Texts or pairs of one request, at most {MAX_TEXTS:,}."
+    )
+    max_message_bytes: Annotated[int, Field(ge=1024, le=GRPC_MAX)] = Field(
+        4 * 1024 * 1024, description="Size of one request, in bytes."
+    )
+    max_connection_age_seconds: Age = Field(
+        0,
+        description="Age at which a connection is closed, in seconds, so that clients reconnect and load spreads. "
+        "0 is never.",
+    )
+    drain_seconds: Seconds = Field(
+        30, description="Time for calls in progress to finish after SIGTERM, in seconds; then they are cancelled."
+    )
+    propagation_seconds: Seconds = Field(
+        0,
+        description="Time between health NOT_SERVING and refusing calls, in seconds, for load balancers to notice.",
+    )
+    hang_seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] = Field(
+        10, description="Longest iteration of an engine, in seconds; above this it hangs and the process ends."
+    )
+    max_restarts: Annotated[int, Field(ge=0)] = Field(
+        3, description="Restarts of a model's engine within a minute; one more ends the process."
+    )
+    tls_certificate: Path | None = Field(
+        None,
+        description="PEM file of the server's certificate chain; with tls_key it turns TLS on. Reloaded on change.",
+    )
+    tls_key: Path | None = Field(None, description="PEM file of the server's private key. Reloaded on change.")
+    tls_client_ca: Path | None = Field(
+        None, description="PEM file of authorities; clients must have a certificate that one of them signed."
+    )
+    api_keys: Path | None = Field(
+        None, description="TOML file of API keys, see `lingon keys`. Unset: calls need no key. Reloaded on change."
+    )
+    admin_host: str = Field("127.0.0.1", description="Address that the admin port listens on.")
+    admin_port: Port | None = Field(
+        None,
+        description="TCP port for `lingon models` (load, swap, unload); 0 takes a free port. Unset: no admin port.",
+    )
+    traces: bool = Field(
+        False, description="Send OpenTelemetry traces to OTEL_EXPORTER_OTLP_ENDPOINT; needs the extra 'tracing'."
+    )
+    failpoints: str = Field("", description="Faults to inject, see serving/runtime/failpoints.py; needs testing.")
+    testing: bool = Field(False, description="Allow failpoints; never set it on a server in production.")
+    reflection: bool = Field(True, description="Offer gRPC server reflection, for tools such as grpcurl.")
+    log_format: Literal["console", "json"] = Field("console", description="Format of the log on standard error.")
+    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Lowest level to log.")
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         if self.failpoints and not self.testing:
-            raise ValueError("failpoints are for tests alone: a server that is relied on takes none")
+            raise ValueError("failpoints are for tests alone: unset failpoints, or set testing")
         if (self.tls_certificate is None) != (self.tls_key is None):
-            raise ValueError("tls_certificate and tls_key go together")
+            raise ValueError("tls_certificate and tls_key must be set together")
         if self.tls_client_ca is not None and self.tls_certificate is None:
             raise ValueError("tls_client_ca needs tls_certificate and tls_key")
         if self.admin_port is not None and self.admin_host not in LOOPBACK and self.api_keys is None:
-            raise ValueError("admin_host: without api_keys the admin port is for this machine alone (127.0.0.1)")
+            raise ValueError(f"admin_host must be a loopback address (127.0.0.1) unless api_keys is set, got {self.admin_host}")
         return self
 
     @field_validator("models", mode="before")
@@ -96,7 +158,7 @@ class Settings(BaseModel):
         return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
 
     def engine_limits(self) -> EngineLimits:
-        """What the engines are told."""
+        """The limits of every engine."""
         return EngineLimits(
             max_queue_texts=self.max_queue_texts,
             max_queue_tokens=self.max_queue_tokens,
@@ -106,15 +168,70 @@ class Settings(BaseModel):
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
-    """Settings, and for each where its value came from."""
+class LoadedSettings:
+    """Settings, and the origin of each value: a flag, a variable, a file or "default"."""
 
     settings: Settings
     origins: dict[str, str]
 
 
-def load(flags: Mapping[str, Any], environment: Mapping[str, str], config: Path | None) -> Loaded:
-    """The settings; what is None among flags was not given."""
+@dataclass(frozen=True, slots=True)
+class SettingInfo:
+    """The description of one setting, for the options of `lingon serve` and for the documentation.
+
+    kind: bool, int, float, str or Path
+    choices: the allowed values, if they are a closed set
+    default: as a person writes it; empty if the setting is unset by default
+    """
+
+    name: str
+    kind: type
+    choices: tuple[str, ...]
+    default: str
+    description: str
+
+    @property
+    def flag(self) -> str:
+        """The option of `lingon serve`; models are its arguments."""
+        return "MODELS" if self.name == "models" else f"--{self.name.replace('_', '-')}"
+
+    @property
+    def variable(self) -> str:
+        """The environment variable."""
+        return PREFIX + self.name.upper()
+
+    @property
+    def help(self) -> str:
+        """The description with default and variable."""
+        return f"{self.description} ({f'default: {self.default}; ' if self.default else ''}{self.variable})"
+
+
+def describe_settings() -> Iterator[SettingInfo]:
+    """Every setting except the hooks for tests."""
+    for name, field in Settings.model_fields.items():
+        if name not in TEST_HOOKS:
+            kind, choices = _kind(field.annotation)
+            yield SettingInfo(name, kind, choices, _shown(field.default), field.description or "")
+
+
+def _kind(annotation: Any) -> tuple[type, tuple[str, ...]]:
+    """The plain type of a field, without bounds and None, and its choices."""
+    arguments = [each for each in get_args(annotation) if each is not type(None)]
+    if get_origin(annotation) is Literal:
+        return str, tuple(arguments)
+    return _kind(arguments[0]) if arguments else (annotation, ())
+
+
+def _shown(default: Any) -> str:
+    if default is None:
+        return ""
+    if isinstance(default, bool):
+        return str(default).lower()
+    return ",".join(map(str, default)) if isinstance(default, tuple) else str(default)
+
+
+def load(flags: Mapping[str, Any], environment: Mapping[str, str], config: Path | None) -> LoadedSettings:
+    """The settings; a flag with the value None was not given. Raises SettingsError."""
     if config is None and "LINGON_CONFIG" in environment:
         config = Path(environment["LINGON_CONFIG"])
     values: dict[str, Any] = {}
@@ -122,13 +239,13 @@ def load(flags: Mapping[str, Any], environment: Mapping[str, str], config: Path 
     for name, value, origin in [*_from_file(config), *_from_environment(environment), *_from_flags(flags)]:
         values[name], origins[name] = value, origin
     try:
-        return Loaded(Settings.model_validate(values), origins)
+        return LoadedSettings(Settings.model_validate(values), origins)
     except ValidationError as error:
-        raise SettingsError("; ".join(_complaint(detail, origins) for detail in error.errors())) from None
+        raise SettingsError("; ".join(_describe_error(detail, origins) for detail in error.errors())) from None
 
 
 Given = Iterable[tuple[str, Any, str]]
-"""Name, value and origin of settings."""
+"""Settings that were given: name, value and origin."""
 
 
 def _from_file(config: Path | None) -> Given:
@@ -147,7 +264,7 @@ def _from_file(config: Path | None) -> Given:
 
 def _from_environment(environment: Mapping[str, str]) -> Given:
     for variable, value in environment.items():
-        if variable.startswith(PREFIX) and variable not in NOT_OURS:
+        if variable.startswith(PREFIX) and variable not in CLIENT_VARIABLES:
             name = variable.removeprefix(PREFIX).lower()
             _check_known(name, f"unknown environment variable {variable}", lambda near: PREFIX + near.upper())
             yield name, value, variable
@@ -159,13 +276,13 @@ def _from_flags(flags: Mapping[str, Any]) -> Given:
             yield name, value, f"--{name.replace('_', '-')}" if name != "models" else "arguments"
 
 
-def _check_known(name: str, complaint: str, spelled: Any = str) -> None:
+def _check_known(name: str, message: str, spelled: Callable[[str], str] = str) -> None:
     if name not in Settings.model_fields:
         near = difflib.get_close_matches(name, Settings.model_fields, n=1)
-        raise SettingsError(f"{complaint}; did you mean {spelled(near[0])}?" if near else complaint)
+        raise SettingsError(f"{message}; did you mean {spelled(near[0])}?" if near else message)
 
 
-def _complaint(detail: Any, origins: Mapping[str, str]) -> str:
+def _describe_error(detail: Any, origins: Mapping[str, str]) -> str:
     if not detail["loc"]:
         return str(detail["ctx"]["error"])
     name = str(detail["loc"][0])

@@ -44,7 +44,8 @@ def main(arguments: Sequence[str] | None = None, entries: Iterable[EntryPoint] |
     entries: the verbs; without them, all that are installed
     """
     try:
-        app = build(find_entry_points("lingon.verbs").values() if entries is None else entries)
+        found = list(find_entry_points("lingon.verbs").values() if entries is None else entries)
+        app = build(_needed(found, sys.argv[1:] if arguments is None else arguments))
         result = app(arguments, prog_name="lingon", standalone_mode=False)
         if sys.stdout is not None:  # as in `lingon serve >&-`
             sys.stdout.flush()
@@ -64,6 +65,11 @@ def main(arguments: Sequence[str] | None = None, entries: Iterable[EntryPoint] |
         return _complain(f"{error.filename}: {error.strerror}" if error.filename else str(error), 1)
     finally:
         _settle()
+
+
+def _needed(entries: list[EntryPoint], arguments: Sequence[str]) -> list[EntryPoint]:
+    """The verb that the first argument names, so that no other one is loaded; all verbs if it names none."""
+    return [entry for entry in entries if [entry.name] == list(arguments[:1])] or entries
 
 
 def build(entries: Iterable[EntryPoint]) -> typer.Typer:
@@ -132,7 +138,8 @@ def _broken(entry: EntryPoint, error: Exception) -> Verb:
                 raise LingonError(f"lingon {entry.name} is not part of this installation: {error}")
             raise error
 
-    explain.__doc__ = "(cannot be loaded here)"
+    missing = isinstance(error, ModuleNotFoundError) and entry.extras
+    explain.__doc__ = f"(needs the extra '{entry.extras[0]}')" if missing else "(cannot be loaded here)"
     return explain
 
 

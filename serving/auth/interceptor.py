@@ -16,7 +16,7 @@ from grpc_health.v1 import health
 from lingon.errors import Forbidden, NotBegun, RequestError, Unauthenticated
 from lingon.serving.auth.api_keys import ApiKey, ApiKeyFile
 from lingon.serving.auth.quota import Quota
-from lingon.serving.settings import MOST_TEXTS
+from lingon.serving.settings import MAX_TEXTS
 from lingon.translation.v1 import translation_pb2 as pb
 
 AUTHORIZATION = "authorization"
@@ -110,7 +110,7 @@ def _characters(request: Any) -> int:
     room for two million texts, and nobody else is served while they are looked at one by one.
     """
     scores = isinstance(request, pb.ScoreRequest)
-    if len(request.pairs if scores else request.texts) > MOST_TEXTS:
+    if len(request.pairs if scores else request.texts) > MAX_TEXTS:
         return int(request.ByteSize())
     if scores:
         return sum(len(pair.source) + len(pair.target) for pair in request.pairs)

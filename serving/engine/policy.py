@@ -6,9 +6,7 @@ Costs are source tokens times rows.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from lingon.errors import SettingsError
 from lingon.serving.decoding.job import DecodeJob, Job
 
 ROUND = 4  # turns from one admission to the next while a batch runs, see `joins`
@@ -49,22 +47,6 @@ class ThroughputEstimator:
         """Until a job of so many tokens is done that has work of cost `ahead` before it."""
         waits = ahead / self._rate if self._rate else 0.0
         return waits + (self._run or 0.0) * source_tokens
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class EngineLimits:
-    """How much waits and how much is decoded together."""
-
-    max_queue_texts: int = 1024
-    max_queue_tokens: int = 65_536  # source tokens
-    max_rows: int = 64  # sentences times beam size, over all lanes of all workers
-    spread: int = 16  # sentences from which on every worker has its part, see `fair_share`
-    max_batch_tokens: int = 1024  # of one encoder run, padding counted; larger ones leave the caches of a CPU
-
-    def __post_init__(self) -> None:
-        for name in ("max_queue_texts", "max_queue_tokens", "max_rows", "spread", "max_batch_tokens"):
-            if getattr(self, name) < 1:
-                raise SettingsError(f"{name} must be at least 1, got {getattr(self, name)}")
 
 
 def rows_of(job: Job) -> int:

@@ -11,7 +11,7 @@ from lingon.bundle import GOLDEN, Bundle
 from lingon.bundle.golden import Golden
 from lingon.errors import BundleError
 from lingon.serving.engine.engine import Engine
-from lingon.serving.engine.policy import EngineLimits
+from lingon.serving.engine.limits import EngineLimits
 from lingon.serving.observability.logs import event
 from lingon.serving.runtime.runner import Runner
 from lingon.serving.translation.translator import Translator

@@ -13,7 +13,7 @@ from google.rpc import code_pb2
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, disable_created_metrics
 
 from lingon.errors import RequestError
-from lingon.serving.engine.policy import EngineLimits
+from lingon.serving.engine.limits import EngineLimits
 from lingon.serving.observability.families import Metric, MetricFamily, counter, declared, gauge, histogram
 from lingon.translation.v1 import translation_pb2 as pb
 

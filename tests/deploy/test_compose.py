@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from lingon.serving.settings import NOT_OURS, Settings
+from lingon.serving.settings import CLIENT_VARIABLES, Settings
 from tests.support.deploy_files import DEPLOY, read, seconds
 from tests.support.repository import ROOT
 
@@ -143,7 +143,7 @@ def test_every_setting_can_be_set_or_is_fixed_on_purpose():
 
 def test_the_example_explains_every_variable_and_shows_its_default():
     shown = mentioned()
-    assert set(shown) == used() - NOT_OURS
+    assert set(shown) == used() - CLIENT_VARIABLES
     paragraphs = re.split(r"\n\s*\n", EXAMPLE)
     assert all(part.startswith("# ") for part in paragraphs)
     defaults = dict(re.findall(r"\$\{(\w+):-([^}]*)\}", TEXT))

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import inspect
+import logging
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
+from typer.models import ArgumentInfo, OptionInfo
 
 from lingon.errors import SettingsError
-from lingon.serving.settings import load
-from lingon.serving.system.cpu import engines_by_default, granted_cores, threads_for, usable_cores
+from lingon.serving.cli import log_settings, with_setting_options
+from lingon.serving.engine.limits import EngineLimits
+from lingon.serving.settings import TEST_HOOKS, Settings, describe_settings, load
+from lingon.serving.system.cpu import default_engines, granted_cores, threads_per_engine, usable_cores
 
 
 def toml(folder: Path, text: str) -> Path:
@@ -40,10 +46,10 @@ def test_several_models_are_separated_by_commas_in_the_environment():
 
 
 def test_engines_share_the_cores_that_may_be_used():
-    assert 1 <= engines_by_default() <= usable_cores()
-    assert threads_for(1) == usable_cores()
-    assert threads_for(2) == max(usable_cores() // 2, 1)
-    assert threads_for(500) == 1
+    assert 1 <= default_engines() <= usable_cores()
+    assert threads_per_engine(1) == usable_cores()
+    assert threads_per_engine(2) == max(usable_cores() // 2, 1)
+    assert threads_per_engine(500) == 1
 
 
 @pytest.mark.parametrize(
@@ -69,6 +75,46 @@ def test_what_is_wrong_is_named_with_its_origin(
     pattern = re.escape(message).replace(r"\.\*", ".*").replace(r"\$", "$")
     with pytest.raises(SettingsError, match=pattern):
         load(flags, environment, toml(tmp_path, text))
+
+
+def options_of_serve() -> dict[str, OptionInfo | ArgumentInfo]:
+    verb = with_setting_options(lambda config, flags: None)
+    return {name: each.annotation.__metadata__[0] for name, each in inspect.signature(verb).parameters.items()}
+
+
+def test_every_setting_but_the_hooks_for_tests_is_an_option_with_description_default_and_variable():
+    options = options_of_serve()
+    assert set(options) == set(Settings.model_fields) - TEST_HOOKS | {"config"}
+    for setting in describe_settings():
+        assert setting.description.endswith(".")
+        assert setting.description in options[setting.name].help
+        assert f"LINGON_{setting.name.upper()})" in options[setting.name].help
+    assert "(default: 50051; LINGON_PORT)" in options["port"].help
+    assert "(default: false; LINGON_TRACES)" in options["traces"].help
+
+
+def test_options_that_are_not_given_are_no_flags():
+    given: dict[str, Any] = {}
+    with_setting_options(lambda config, flags: given.update(flags))(config=None, port=1, host=None)
+    assert load(given, {}, None).origins["port"] == "--port"
+    assert load(given, {}, None).origins["host"] == "default"
+
+
+def test_the_limits_of_an_engine_have_the_defaults_of_the_settings():
+    assert load({}, {}, None).settings.engine_limits() == EngineLimits()
+
+
+def test_given_settings_are_logged_at_info_and_defaults_at_debug(caplog: pytest.LogCaptureFixture):
+    caplog.set_level(logging.DEBUG)
+    log_settings(load({"max_rows": 8}, {"LINGON_DEVICE": "cpu"}, None))
+    levels: dict[int, list[dict[str, Any]]] = {}
+    for record in caplog.records:
+        levels.setdefault(record.levelno, []).append(record.fields)
+    assert sorted((line["name"], line["value"], line["origin"]) for line in levels[logging.INFO]) == [
+        ("device", "cpu", "LINGON_DEVICE"),
+        ("max_rows", 8, "--max-rows"),
+    ]
+    assert len(levels[logging.DEBUG]) == len(Settings.model_fields) - 2
 
 
 def test_a_missing_file_is_named(tmp_path: Path):

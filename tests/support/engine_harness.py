@@ -9,8 +9,8 @@ from typing import Any
 
 from lingon.serving.decoding.job import DecodeJob, Options
 from lingon.serving.engine.engine import Engine
+from lingon.serving.engine.limits import EngineLimits
 from lingon.serving.engine.observer import NullObserver
-from lingon.serving.engine.policy import EngineLimits
 from lingon.serving.runtime.runner import Runner
 
 

@@ -17,8 +17,8 @@ from lingon.admin.v1 import admin_pb2_grpc as pb_grpc
 from lingon.bundle import GOLDEN, Bundle, write_bundle
 from lingon.bundle.golden import Golden
 from lingon.serving.engine.engine import Engine
+from lingon.serving.engine.limits import EngineLimits
 from lingon.serving.engine.observer import Observer
-from lingon.serving.engine.policy import EngineLimits
 from lingon.serving.models.golden import check_golden
 from lingon.serving.runtime.runner import Encoded
 from lingon.serving.translation.translator import Translator

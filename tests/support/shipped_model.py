@@ -15,7 +15,7 @@ from lingon.bundle import Bundle, open_bundle
 from lingon.errors import RequestError
 from lingon.serving.decoding.job import DecodeJob, Options, Sampling, ScoreJob
 from lingon.serving.engine.engine import Engine
-from lingon.serving.engine.policy import EngineLimits
+from lingon.serving.engine.limits import EngineLimits
 from lingon.serving.runtime.failpoints import Failpoints, FaultyRunner
 from lingon.serving.runtime.onnx_runner import OnnxRunner, load_runner
 from lingon.serving.runtime.runner import Runner

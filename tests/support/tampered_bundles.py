@@ -17,7 +17,7 @@ from typing import Any
 
 from lingon.bundle import MANIFEST
 from lingon.errors import BundleError
-from lingon.serving.engine.policy import EngineLimits
+from lingon.serving.engine.limits import EngineLimits
 from lingon.serving.models.loading import bundles, load_translator
 from tests.support.shipped_model import bundle
 

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from lingon.errors import QueueFull
 from lingon.serving.decoding.job import DecodeJob, Options
 from lingon.serving.engine.fair_queue import FairQueue
-from lingon.serving.engine.policy import WINDOW, EngineLimits, ThroughputEstimator
+from lingon.serving.engine.limits import EngineLimits
+from lingon.serving.engine.policy import WINDOW, ThroughputEstimator
 from lingon.serving.engine.queue import Queue
 
 

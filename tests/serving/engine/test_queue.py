@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from lingon.errors import QueueFull, SettingsError
 from lingon.serving.decoding.job import DecodeJob, Options
-from lingon.serving.engine.policy import ROUND, SMALL, EngineLimits, encoder_batches, fair_share, joins, rows_of
+from lingon.serving.engine.limits import EngineLimits
+from lingon.serving.engine.policy import ROUND, SMALL, encoder_batches, fair_share, joins, rows_of
 from lingon.serving.engine.queue import Queue
 from lingon.serving.runtime.runner import width_for
 

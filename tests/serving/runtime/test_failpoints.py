@@ -10,6 +10,7 @@ import pytest
 from lingon.errors import EngineFault, EngineLost, SettingsError
 from lingon.serving.decoding.job import Options
 from lingon.serving.runtime.failpoints import Failpoints, FaultyRunner, InjectedFault
+from lingon.serving.runtime.runner import BatchShape
 from lingon.serving.settings import load
 from lingon.text import EOS
 from tests.support.echo_engine import EchoRunner
@@ -96,6 +97,6 @@ def test_who_is_abandoned_is_answered_while_the_engine_hangs(tmp_path: Path) -> 
 
 
 def test_poison_asks_for_buffers_that_can_be_poisoned() -> None:
-    buffers = FaultyRunner(EchoRunner(), Failpoints.parse("slot=poison")).open(1, 1, 32, 10)
+    buffers = FaultyRunner(EchoRunner(), Failpoints.parse("slot=poison")).open(BatchShape(1, 1, 32, 10))
     with pytest.raises(Exception, match="cannot be poisoned"):
         buffers.place(0, {"source": np.array([[5, EOS]])}, 0)

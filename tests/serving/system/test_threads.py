@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lingon.serving.engine.policy import EngineLimits
+from lingon.serving.engine.limits import EngineLimits
 from lingon.serving.models.loading import load_translator
 from lingon.serving.system import threads as system_threads
 from lingon.serving.system.threads import LOW_PRIORITY, run_at_low_priority
