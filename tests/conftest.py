@@ -1,4 +1,4 @@
-"""What holds for every test: a test runs, unless what it is marked to need is not there; any other skip fails."""
+"""Rules for every test: only a test whose mark allows it may be skipped; any other skip is a failure."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from hypothesis import settings
 from lingon.serving.runtime.device import cuda_missing
 from tests.support.scale import FULL
 
-# No time limit for an example: what a busy machine does says nothing of it. And the same examples every time: new ones
-# are looked for where there is time for many, not where a change waits.
+pytest_plugins = ["tests.support.environments"]
+
+# There is no time limit for an example, because a busy machine delays any of them. The examples are the same in every
+# run: new ones are tried only with TEST_SCALE=full, which has time for many.
 settings.register_profile("lingon", deadline=None, derandomize=not FULL)
 settings.load_profile("lingon")
 
@@ -36,12 +38,12 @@ def docker_missing() -> str | None:
 
 
 def peer_missing() -> str | None:
-    """Nothing here: tests marked `peer` say themselves which peer they need."""
+    """None: every test marked `peer` skips itself if the peer that it needs is missing."""
     return None
 
 
 def ops_missing() -> str | None:
-    """Nothing here: tests marked `ops` say themselves what they need."""
+    """None: every test marked `ops` skips itself if the tool that it needs is missing."""
     return None
 
 

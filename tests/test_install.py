@@ -1,92 +1,18 @@
-"""Each extra alone in a bare environment does its verb, and says in one line what another verb would need."""
+"""In an environment with one extra alone its verbs work, and every other verb names the extra that it lacks."""
 
 from __future__ import annotations
 
-import os
 import re
 import signal
 import subprocess
-import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from tests.support.repository import ROOT
+from tests.support.environments import VARIABLES, install
 from tests.support.tiny_training import tiny_config_text, write_digit_corpus
 
-pytestmark = pytest.mark.timeout(900)  # where torch is not at hand, it is downloaded twice
-BARE = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ} | {"OMP_NUM_THREADS": "2"}
-
-
-@dataclass(frozen=True)
-class Environment:
-    """A virtual environment that holds Lingon with some extras and nothing else."""
-
-    folder: Path
-
-    def run(self, *command: object) -> subprocess.CompletedProcess[str]:
-        """Runs one of its programs, away from the repository, so that only what is installed can be imported."""
-        program, *arguments = map(str, command)
-        call = [self.folder / "bin" / program, *arguments]
-        return subprocess.run(call, cwd=self.folder, env=BARE, capture_output=True, text=True, timeout=120, check=False)
-
-    def imports(self, *modules: str) -> set[str]:
-        """Those of the modules that it can import."""
-        code = "import sys, importlib.util as u; print(*(m for m in sys.argv[1:] if u.find_spec(m)))"
-        return set(self.run("python", "-c", code, *modules).stdout.split())
-
-
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("wheel")
-    pip("wheel", "--no-deps", "--wheel-dir", folder, ROOT)
-    return next(folder.glob("*.whl"))
-
-
-def pip(*arguments: object) -> None:
-    """Runs pip with the pinned versions; it is that of the environment in which these tests run."""
-    pins = {"PIP_CONSTRAINT": "constraints.txt", "PIP_BUILD_CONSTRAINT": "constraints.txt"}
-    command = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", *map(str, arguments)]
-    answer = subprocess.run(command, cwd=ROOT, env={**os.environ, **pins}, capture_output=True, text=True, check=False)
-    assert answer.returncode == 0, answer.stderr
-
-
-def install(environment: Environment, wheel: Path, *extras: str) -> None:
-    """Adds what some extras ask for. Not compiled ahead: of torch, that would take longer than to run what is used."""
-    what = f"lingon[{','.join(extras)}] @ {wheel.as_uri()}" if extras else wheel
-    pip("--python", environment.folder / "bin" / "python", "install", "--no-compile", what)
-
-
-@pytest.fixture(scope="module")
-def made(wheel, tmp_path_factory):
-    """Makes a bare environment with one extra, or with none."""
-    folders: list[Path] = []
-
-    def make(*extras: str) -> Environment:
-        folders.append(tmp_path_factory.mktemp("-".join(["lingon", *extras])))
-        subprocess.run([sys.executable, "-m", "venv", "--without-pip", folders[-1]], check=True)
-        install(Environment(folders[-1]), wheel, *extras)
-        return Environment(folders[-1])
-
-    yield make
-    # In the background: where a disk is told of every block that is freed, this takes longer than all the tests here.
-    subprocess.run(["sh", "-c", 'rm -rf "$@" > /dev/null 2>&1 &', "rm", *folders], check=True)
-
-
-@pytest.fixture(scope="module")
-def base(made) -> Environment:
-    return made()
-
-
-@pytest.fixture(scope="module")
-def serve(made) -> Environment:
-    return made("serve")
-
-
-@pytest.fixture(scope="module")
-def train(made) -> Environment:
-    return made("train")
+pytestmark = pytest.mark.timeout(900)  # seconds: torch may have to be downloaded
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +26,7 @@ def config(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def run(train, config) -> Path:
-    """The folder of a run of two steps, trained by what the extra `train` installs."""
+    """The folder of a run of two steps, trained with the extra `train`."""
     assert train.imports("torch", "onnx", "onnxruntime", "grpc_health", "prometheus_client") == {"torch"}
     output = config.parent / "run"
     answer = train.run("lingon", "train", config, "--output", output)
@@ -110,9 +36,10 @@ def run(train, config) -> Path:
 
 @pytest.fixture(scope="module")
 def bundle(train, run, wheel) -> Path:
-    """The bundle of that run, exported by what the extras `export` and `serve` install.
+    """The bundle of that run, exported with the extras `export` and `serve`.
 
-    They go where `train` is, all of which `export` asks for too: a second torch would be a minute more, and no other.
+    They are installed into the environment of `train`, because `export` requires `train`: installing a second torch
+    would take a minute and change nothing.
     """
     install(train, wheel, "export", "serve")
     models = run.parent / "models" / "digits"
@@ -122,13 +49,13 @@ def bundle(train, run, wheel) -> Path:
 
 
 @pytest.mark.parametrize("verb", ["", "translate", "train", "serve"])
-def test_the_base_install_prints_every_help(base, verb):
+def test_the_base_install_prints_the_help_of_verbs(base, verb):
     answer = base.run("lingon", *verb.split(), "--help")
     assert (answer.returncode, answer.stderr) == (0, "")
     assert "Usage: lingon" in answer.stdout
 
 
-def test_the_base_install_is_the_client_alone(base):
+def test_the_base_install_holds_the_client_alone(base):
     answer = base.run("python", "-W", "error", "-c", "from lingon import AsyncClient, Client")
     assert (answer.returncode, answer.stderr) == (0, "")
     heavy = {"torch", "numpy", "onnx", "onnxruntime", "sentencepiece", "sacrebleu", "prometheus_client"}
@@ -153,7 +80,7 @@ def test_a_verb_names_the_extra_that_the_base_install_lacks(base, command, extra
     assert answer.stderr.count("\n") == 1
 
 
-def test_the_base_install_knows_what_it_lacks(base):
+def test_doctor_reports_the_missing_extras_of_the_base_install(base):
     answer = base.run("lingon", "doctor")
     assert (answer.returncode, answer.stderr) == (1, "")
     assert re.search("^extra serve: lacks .*onnxruntime", answer.stdout, re.MULTILINE)
@@ -172,17 +99,17 @@ def test_the_serve_extra_has_no_torch(serve):
     assert serve.imports("onnxruntime", "torch", "onnx", "sacrebleu") == {"onnxruntime"}
 
 
-def test_the_serve_extra_knows_that_it_can_serve(serve, bundle):
+def test_doctor_reports_that_the_serve_extra_can_serve(serve, bundle):
     answer = serve.run("lingon", "doctor", bundle)
     assert (answer.returncode, answer.stderr) == (0, "")
     assert "extra serve: installed" in answer.stdout
     assert re.search("^extra train: lacks .*torch", answer.stdout, re.MULTILINE)
 
 
-def test_the_serve_extra_serves_what_the_base_install_translates_with(serve, base, bundle):
+def test_the_base_install_translates_with_a_server_of_the_serve_extra(serve, base, bundle):
     options = ["--port", "0", "--metrics-port", "0", "--device", "cpu"]
     command = [serve.folder / "bin" / "lingon", "serve", bundle, *options]
-    with subprocess.Popen(command, cwd=serve.folder, env=BARE, stdout=subprocess.PIPE, text=True) as server:
+    with subprocess.Popen(command, cwd=serve.folder, env=VARIABLES, stdout=subprocess.PIPE, text=True) as server:
         try:
             ready = re.search(r"^ready: .* on (\S+), metrics on ", server.stdout.readline())
             assert ready

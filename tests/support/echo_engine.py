@@ -18,10 +18,10 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from lingon.bundle import Alignment, Bundle, Defaults, Limits, Manifest, Precision, write_bundle
 from lingon.serving.engine.engine import Engine
+from lingon.serving.engine.limits import EngineLimits
 from lingon.serving.engine.observer import Observer
-from lingon.serving.engine.policy import EngineLimits
 from lingon.serving.engine.scheduler import Scheduler
-from lingon.serving.runtime.runner import Encoded, Scored, Step
+from lingon.serving.runtime.runner import BatchShape, Encoded, Scored, Step
 from lingon.serving.runtime.shortlist import Shortlist
 from lingon.serving.server import Server
 from lingon.serving.settings import Settings
@@ -119,10 +119,8 @@ class EchoRunner:
         self.encoded += len(source_ids)
         return {"source": source_ids}
 
-    def open(
-        self, sentences: int, beam_size: int, width: int, capacity: int, *, shortlist: bool = False
-    ) -> EchoBuffers:
-        return EchoBuffers(self, sentences, beam_size)
+    def open(self, shape: BatchShape, *, shortlist: bool = False) -> EchoBuffers:
+        return EchoBuffers(self, shape)
 
     def score(
         self, source_ids: np.ndarray, source_lengths: np.ndarray, target_ids: np.ndarray, target_lengths: np.ndarray
@@ -138,12 +136,12 @@ class EchoRunner:
 
 
 class EchoBuffers:
-    def __init__(self, runner: EchoRunner, sentences: int, beam_size: int) -> None:
-        self.runner, self.beam_size = runner, beam_size
-        self.sources: list[np.ndarray] = [np.array([EOS])] * sentences
-        self.token_ids, self.positions = np.zeros((2, sentences * beam_size), np.int64)
+    def __init__(self, runner: EchoRunner, shape: BatchShape) -> None:
+        self.runner, self.beam_size = runner, shape.beam_size
+        self.sources: list[np.ndarray] = [np.array([EOS])] * shape.sentences
+        self.token_ids, self.positions = np.zeros((2, shape.rows), np.int64)
         self.nbytes = 1
-        self.candidates = 1 if beam_size == 1 else 2 * beam_size
+        self.candidates = 1 if shape.beam_size == 1 else 2 * shape.beam_size
 
     def place(self, slot: int, encoded: Encoded, index: int, piece_ids: np.ndarray | None = None) -> None:
         self.sources[slot] = encoded["source"][index]

@@ -16,7 +16,7 @@ from lingon.training.config import Config, ModelSettings, load_config
 from lingon.training.models.transformer import Transformer
 from lingon.training.run.interrupt import Interrupt
 from lingon.training.run.report import Report
-from lingon.training.run.setup import ready
+from lingon.training.run.setup import open_run
 from lingon.training.run.trainer import Trainer
 from tests.support.tiny_training import tiny_config_text
 
@@ -35,13 +35,13 @@ def tiny_model(seed: int = 0, vocab: int = VOCAB, **settings: Any) -> Transforme
 class CutAt(Report):
     """A report that asks the run to stop once it has told of a step."""
 
-    def __init__(self, interrupt: Interrupt, step: int, run: Path, max_steps: int, *, speaks: bool) -> None:
-        super().__init__(run, max_steps, speaks=speaks)
+    def __init__(self, interrupt: Interrupt, step: int, run: Path, max_steps: int, *, enabled: bool) -> None:
+        super().__init__(run, max_steps, enabled=enabled)
         self.interrupt, self.step = interrupt, step
 
-    def training(self, step: int, figures: Mapping[str, float]) -> None:
-        super().training(step, figures)
-        self.interrupt.asked |= step == self.step
+    def log_training(self, step: int, figures: Mapping[str, float]) -> None:
+        super().log_training(step, figures)
+        self.interrupt.requested |= step == self.step
 
 
 def write_config(folder: Path, name: str = "config.toml", **blocks: dict[str, Any]) -> Config:
@@ -59,7 +59,7 @@ def train(
 ) -> Trainer:
     """A run in this process, to its end or until the step after `cut`; `before` sees it before it begins."""
     interrupt = Interrupt()
-    with ready(config, run, interrupt, start, partial(CutAt, interrupt, cut)) as trainer:
+    with open_run(config, run, interrupt, start, partial(CutAt, interrupt, cut)) as trainer:
         before(trainer)
         trainer.run()
     return trainer

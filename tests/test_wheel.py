@@ -1,0 +1,109 @@
+"""The wheel holds the package `lingon` alone and works outside the repository; an sdist builds the same wheel."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import tarfile
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests.support.environments import VARIABLES, Environment, build_wheel, create_environment, pip
+from tests.support.repository import ROOT
+
+pytestmark = pytest.mark.timeout(900)  # seconds: packages may have to be downloaded
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+VERBS = sorted(PROJECT["project"]["entry-points"]["lingon.verbs"])
+LINKED = ("training", "export", "serving", "bench")  # folders of the repository that links in lingon/ point to
+MODEL = ROOT / "models" / "en-de"
+INSTALLED_FILES = "from importlib.metadata import files; print(*files('lingon'), sep='\\n')"
+
+
+@pytest.fixture(scope="module")
+def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The source archive, built by the pinned hatchling in an environment of its own."""
+    builder = create_environment(tmp_path_factory.mktemp("hatchling"))
+    pip("--python", builder.python, "install", "--no-compile", *PROJECT["build-system"]["requires"])
+    folder = tmp_path_factory.mktemp("sdist")
+    command = [builder.python, "-m", "hatchling", "build", "--target", "sdist", "--directory", folder]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    (archive,) = folder.glob("*.tar.gz")
+    return archive
+
+
+def test_the_wheel_holds_one_package_with_every_module_of_the_linked_folders(wheel: Path):
+    names = zipfile.ZipFile(wheel).namelist()
+    assert {name.partition("/")[0] for name in names} == {"lingon", f"{wheel.stem.partition('-py3')[0]}.dist-info"}
+    modules = {
+        f"lingon/{folder}/{path.relative_to(ROOT / folder)}"
+        for folder in LINKED
+        for path in (ROOT / folder).rglob("*.py")
+    }
+    assert modules - set(names) == set()
+    assert [name for name in names if "results" in Path(name).parts or name.endswith((".json", ".svg"))] == []
+
+
+def test_the_wheel_installs_one_top_level_package(serve: Environment):
+    installed = serve.run("python", "-c", INSTALLED_FILES).stdout.split()
+    tops = {name.partition("/")[0] for name in installed if not name.startswith("..")}
+    assert {top for top in tops if not top.endswith(".dist-info")} == {"lingon"}
+    assert serve.imports("lingon", *LINKED, "tests", "chaos") == {"lingon"}
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_of_an_installed_lingon_prints_its_help(serve: Environment, verb: str):
+    ran = serve.run("lingon", verb, "--help")
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert f"Usage: lingon {verb}" in ran.stdout
+
+
+@pytest.mark.parametrize("verb", ["inspect", "doctor"])
+def test_an_installed_lingon_reads_the_shipped_bundle(serve: Environment, verb: str):
+    ran = serve.run("lingon", verb, MODEL)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert "en-de" in ran.stdout
+
+
+def test_an_installed_lingon_translates_in_its_own_process(serve: Environment):
+    ran = serve.run("lingon", "translate", "--model", MODEL, "Tom lives in Boston.")
+    assert ran.returncode == 0, ran.stderr
+    assert "Boston" in ran.stdout
+
+
+def test_an_installed_lingon_serves_the_shipped_bundle(serve: Environment):
+    options = ["--port", "0", "--metrics-port", "0", "--device", "cpu"]
+    command = [serve.folder / "bin" / "lingon", "serve", MODEL, *options]
+    with subprocess.Popen(command, cwd=serve.folder, env=VARIABLES, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stdout is not None
+            ready = re.search(r"^ready: .* on (\S+), metrics on ", server.stdout.readline())
+            assert ready
+            health = serve.run("lingon", "healthcheck", "--server", ready[1])
+            translated = serve.run("lingon", "translate", "--server", ready[1], "Tom lives in Boston.")
+        finally:
+            server.send_signal(signal.SIGTERM)
+    assert (health.returncode, translated.returncode, server.returncode) == (0, 0, 0), health.stderr + translated.stderr
+    assert "Boston" in translated.stdout
+
+
+def test_the_sdist_holds_every_source_file_once(sdist: Path):
+    with tarfile.open(sdist) as archive:
+        members = archive.getmembers()
+    assert [member.name for member in members if not member.isfile()] == []
+    names = {member.name.partition("/")[2] for member in members}
+    modules = {
+        f"lingon/{folder}/{path.relative_to(ROOT / folder)}"
+        for folder in LINKED
+        for path in (ROOT / folder).rglob("*.py")
+    }
+    assert modules - names == set()
+    assert [name for name in names if name.startswith(tuple(f"{folder}/" for folder in LINKED))] == []
+
+
+def test_a_wheel_from_the_sdist_has_the_files_of_a_wheel_from_the_repository(sdist: Path, wheel: Path, tmp_path: Path):
+    rebuilt = build_wheel(sdist, tmp_path)
+    assert sorted(zipfile.ZipFile(rebuilt).namelist()) == sorted(zipfile.ZipFile(wheel).namelist())
