@@ -38,7 +38,7 @@ from lingon.serving.rpc.service import TranslationService
 from lingon.serving.runtime.device import onnxruntime_version
 from lingon.serving.settings import Settings
 from lingon.serving.system.event_loop import LagMonitor
-from lingon.serving.system.memory import keep_little
+from lingon.serving.system.memory import limit_malloc_caches
 from lingon.serving.system.threads import run_in_thread
 from lingon.serving.translation.translator import Translator
 from lingon.translation.v1 import translation_pb2 as pb
@@ -223,7 +223,7 @@ class Server:
 
     def _is_serving(self) -> bool:
         """For other threads: a loop that hangs cannot say so itself."""
-        return self._serving and self._pulse.silent() < self._settings.hang_seconds
+        return self._serving and self._pulse.seconds_since_beat() < self._settings.hang_seconds
 
 
 def serve(settings: Settings, announce: Callable[[str], None]) -> int:
@@ -237,7 +237,7 @@ def serve(settings: Settings, announce: Callable[[str], None]) -> int:
         return code
 
     allow_many_files()
-    keep_little()
+    limit_malloc_caches()
     gc.freeze()  # what is imported stays; to look through it took each full collection 25 ms of the event loop
     return asyncio.run(live())
 

@@ -27,12 +27,13 @@ from rich.table import Table
 
 from lingon.bundle import Bundle, open_bundle
 from lingon.serving.decoding.job import DecodeJob, Options
-from lingon.serving.engine.policy import EngineLimits
+from lingon.serving.engine.limits import EngineLimits
 from lingon.serving.engine.scheduler import Scheduler
 from lingon.serving.engine.worker import Worker
 from lingon.serving.observability.metrics import Metrics
-from lingon.serving.runtime.device import choose
+from lingon.serving.runtime.device import choose_device
 from lingon.serving.runtime.onnx_runner import OnnxRunner, load_runner
+from lingon.serving.runtime.runner import BatchShape
 from lingon.serving.runtime.sessions import ActiveThreads, SessionPair
 from lingon.text import Tokenizer, normalise
 
@@ -85,7 +86,7 @@ class TimedRunner:
     """A runner whose decoder and buffers are timed."""
 
     def __init__(self, runner: OnnxRunner, clock: Clock) -> None:
-        timed: Any = Timed(runner.decoder.alone, clock, run_with_iobinding="onnxruntime")
+        timed: Any = Timed(runner.decoder.all_cores, clock, run_with_iobinding="onnxruntime")
         decoder = SessionPair(timed, timed, ActiveThreads())
         self._runner = OnnxRunner(runner.manifest, runner.encoder, decoder, runner.scorer)
         self._clock = clock
@@ -93,11 +94,10 @@ class TimedRunner:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._runner, name)
 
-    def open(self, *sizes: int, **options: bool) -> Any:
+    def open(self, shape: BatchShape, *, shortlist: bool = False) -> Any:
         """See lingon.serving.runtime.runner.Runner."""
-        return Timed(
-            self._runner.open(*sizes, **options), self._clock, step="buffers", copy_rows="copies", move="copies"
-        )
+        buffers = self._runner.open(shape, shortlist=shortlist)
+        return Timed(buffers, self._clock, step="buffers", copy_rows="copies", move="copies")
 
 
 def figures(clock: Clock, bundle: Bundle) -> Any:
@@ -162,7 +162,7 @@ def main(
 ) -> None:
     """Print the table."""
     bundle, lines = open_bundle(model), source.read_text(encoding="utf-8").splitlines()
-    runner = load_runner(bundle, choose(bundle, "cpu", precision).precision, threads)
+    runner = load_runner(bundle, choose_device(bundle, "cpu", precision).precision, threads)
     table = Table("rows", "beam", "steps", "step us", "python us", *(f"{part} us" for part in PARTS))
     for rows, beam_size in CELLS:
         found = profile(runner, bundle, lines, rows, beam_size)

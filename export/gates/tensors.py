@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from lingon.errors import ParityError
-from lingon.serving.runtime.runner import Runner, width_for
+from lingon.serving.runtime.runner import BatchShape, Runner, width_for
 from lingon.text import BOS, EOS, UNK
 from lingon.training.data.batches import pad
 from lingon.training.models.transformer import Transformer
@@ -94,7 +94,7 @@ def _step_difference(model: Transformer, runner: Runner, case: Case, dtype: str)
     """Feed all rows in one batch, each from its own step on, so that their pasts differ in length."""
     rows, longest = len(case.sources), int(case.target_lengths.max())
     encoded = runner.encode(pad(case.sources).numpy(), case.source_lengths)
-    buffers = runner.open(rows, 1, width_for(int(case.source_lengths.max())), longest + 1)
+    buffers = runner.open(BatchShape(rows, 1, width_for(int(case.source_lengths.max())), longest + 1))
     for row in range(rows):
         buffers.place(row, encoded, row)
     expected, differences = expected_log_probs(model, case), []

@@ -12,7 +12,7 @@ from lingon.errors import ParityError
 from lingon.export.gates.decode import engine_search
 from lingon.export.gates.tensors import Case, expected_log_probs
 from lingon.serving.decoding.job import Hypothesis
-from lingon.serving.runtime.runner import Runner, width_for
+from lingon.serving.runtime.runner import BatchShape, Runner, width_for
 from lingon.text import BOS, EOS, Tokenizer
 from lingon.training.models.transformer import Transformer
 from lingon.training.search import Hypothesis as Reference
@@ -112,7 +112,7 @@ def is_near_tie(
 def _last_logits(runner: Runner, case: Case) -> np.ndarray:
     """The graph's logits (vocab) after the target of a case of one row."""
     source, target = case.sources[0], case.targets[0]
-    buffers = runner.open(1, 1, width_for(len(source)), len(target) + 1)
+    buffers = runner.open(BatchShape(1, 1, width_for(len(source)), len(target) + 1))
     buffers.place(0, runner.encode(np.array([source]), case.source_lengths), 0)
     for step, token in enumerate([BOS, *target]):
         buffers.token_ids[0], buffers.positions[0] = token, step

@@ -1,8 +1,7 @@
-"""A lane: a running batch of sentences of one beam width and one memory width, with a shortlist or all without one;
-every other option mixes freely.
+"""A running batch: sentences of one beam size and one memory width, all with a shortlist or all without one.
 
-Here is who sits where; how the next tokens are chosen is the matter of `lingon.serving.decoding.greedy` and
-`lingon.serving.decoding.beam`.
+Every other option may differ between its sentences. This file assigns slots; `lingon.serving.decoding.greedy` and
+`lingon.serving.decoding.beam` choose the next tokens.
 """
 
 from __future__ import annotations
@@ -15,37 +14,36 @@ import numpy as np
 
 from lingon.errors import EngineFault, RequestError
 from lingon.serving.decoding.job import DecodeJob, Hypothesis
-from lingon.serving.runtime.runner import Buffers, Encoded
+from lingon.serving.runtime.runner import BatchShape, Buffers, Encoded
 
-Ended = tuple[DecodeJob, tuple[Hypothesis, ...] | RequestError]
+JobResult = tuple[DecodeJob, tuple[Hypothesis, ...] | RequestError]
+"""A job that ended, and its hypotheses, best first, or its error."""
 
 
-class Sentence(Protocol):
-    """A sentence that is being translated."""
+class TargetSequence(Protocol):
+    """The state of decoding one job."""
 
     job: DecodeJob
 
 
-Seated = TypeVar("Seated", bound=Sentence)
+SequenceT = TypeVar("SequenceT", bound=TargetSequence)
 
 
-class RunningBatch(ABC, Generic[Seated]):
-    """The sentences of a running batch, in slots; free slots may stand between them until `compact`.
+class RunningBatch(ABC, Generic[SequenceT]):
+    """The sequences of a running batch, in slots. Between two calls of `compact`, slots may be free."""
 
-    next, positions: (slots, beam_size), what each row reads in the next step and how much it has read before
-    """
-
-    def __init__(self, buffers: Buffers, slots: int, beam_size: int, capacity: int) -> None:
-        self.beam_size = beam_size
-        self.copied_bytes = 0  # of the past, since the worker last looked
-        self._buffers, self._capacity = buffers, capacity
-        self._sentences: list[Seated | None] = []
-        self._free: set[int] = set()
-        self._next = buffers.token_ids.reshape(slots, beam_size)
-        self._positions = buffers.positions.reshape(slots, beam_size)
+    def __init__(self, buffers: Buffers, shape: BatchShape) -> None:
+        self.beam_size = shape.beam_size
+        self.copied_bytes = 0  # bytes of the past copied since the worker last reset this
+        self._buffers, self._capacity = buffers, shape.capacity
+        self._sequences: list[SequenceT | None] = []  # by slot; None is a free slot
+        self._free: set[int] = set()  # free slots
+        # (slots, beam_size): the token that each row reads next, and the number of tokens that it has read.
+        self._next = buffers.token_ids.reshape(shape.sentences, shape.beam_size)
+        self._positions = buffers.positions.reshape(shape.sentences, shape.beam_size)
 
     def __len__(self) -> int:
-        return len(self._sentences) - len(self._free)
+        return len(self._sequences) - len(self._free)
 
     @property
     def nbytes(self) -> int:
@@ -55,87 +53,94 @@ class RunningBatch(ABC, Generic[Seated]):
     @property
     def rows(self) -> int:
         """Rows that a step computes."""
-        return len(self._sentences) * self.beam_size
+        return len(self._sequences) * self.beam_size
 
     def admit(self, job: DecodeJob, encoded: Encoded, index: int, piece_ids: np.ndarray | None = None) -> None:
-        """Put sentence `index` of an encoder's batch into a free slot; see
-        `lingon.serving.runtime.runner.Buffers.place`.
+        """Put sentence `index` of an encoder batch into a free slot.
+
+        piece_ids: see `lingon.serving.runtime.runner.Buffers.place`
         """
         if self._free:
             slot = self._free.pop()
         else:
-            slot = len(self._sentences)
-            self._sentences.append(None)
+            slot = len(self._sequences)
+            self._sequences.append(None)
         self._buffers.place(slot, encoded, index, piece_ids)
         self._positions[slot] = 0
-        self._sentences[slot] = self._begin(slot, job)
+        self._sequences[slot] = self._start(slot, job)
 
-    def remove(self, numbers: Container[int]) -> None:
-        """Free the places of these jobs, of those that are here."""
-        for slot, sentence in enumerate(self._sentences):
-            if sentence is not None and sentence.job.number in numbers:
-                self._vacate(slot)
+    def remove(self, job_numbers: Container[int]) -> None:
+        """Free the slots of these jobs; numbers of jobs that are not in this batch are ignored."""
+        for slot, sequence in enumerate(self._sequences):
+            if sequence is not None and sequence.job.number in job_numbers:
+                self._release(slot)
 
     def compact(self) -> None:
-        """Fill free slots from the end, so that a step computes no row for nothing."""
+        """Move sequences from the end into free slots, so that a step computes no unused rows."""
         for target in sorted(self._free):
-            while self._sentences and self._sentences[-1] is None:
-                self._sentences.pop()
-            if target < len(self._sentences):
-                self._move(len(self._sentences) - 1, target)
-                self._sentences[target] = self._sentences.pop()
+            while self._sequences and self._sequences[-1] is None:
+                self._sequences.pop()
+            if target < len(self._sequences):
+                self._move(len(self._sequences) - 1, target)
+                self._sequences[target] = self._sequences.pop()
         self._free.clear()
 
     @abstractmethod
-    def step(self) -> list[Ended]:
-        """Decide one more token of every hypothesis; returns the jobs that ended, their places free.
+    def step(self) -> list[JobResult]:
+        """Decide one more token of every hypothesis; returns the jobs that ended and frees their slots.
 
-        No slot is free when it begins: see `compact`.
+        Call `compact` before, so that no slot is free.
         """
 
     @abstractmethod
-    def _begin(self, slot: int, job: DecodeJob) -> Seated:
-        """Make the slot ready for the first step of a job."""
+    def _start(self, slot: int, job: DecodeJob) -> SequenceT:
+        """Prepare the slot for the first step of a job."""
 
-    def _by_slot(self) -> Sequence[np.ndarray]:
-        """The arrays that have an entry for each slot."""
+    def _slot_arrays(self) -> Sequence[np.ndarray]:
+        """The arrays whose first dimension is the slot."""
         return self._next, self._positions
 
-    def _vacate(self, slot: int) -> DecodeJob:
-        job = self._sentence(slot).job
-        self._sentences[slot] = None
+    def _release(self, slot: int) -> DecodeJob:
+        """Free a slot; returns its job."""
+        job = self._sequence(slot).job
+        self._sequences[slot] = None
         self._free.add(slot)
         return job
 
-    def _fail(self, slot: int) -> Ended:
-        return self._vacate(slot), EngineFault("decoding this text failed")
+    def _fail(self, slot: int) -> JobResult:
+        """Free a slot; returns its job with an error."""
+        return self._release(slot), EngineFault("decoding this text failed")
 
     def _move(self, source: int, target: int) -> None:
         self.copied_bytes += self._buffers.move(source, target, int(self._positions[source, 0]))
-        for array in self._by_slot():
+        for array in self._slot_arrays():
             array[target] = array[source]
 
-    def _sentence(self, slot: int) -> Seated:
-        sentence = self._sentences[slot]
-        assert sentence is not None
-        return sentence
+    def _sequence(self, slot: int) -> SequenceT:
+        sequence = self._sequences[slot]
+        assert sequence is not None
+        return sequence
 
-    def _seated(self) -> Iterator[tuple[int, Seated]]:
-        """Every slot and its sentence, where no slot is free."""
-        for slot, sentence in enumerate(self._sentences):
-            assert sentence is not None
-            yield slot, sentence
+    def _slots(self) -> Iterator[tuple[int, SequenceT]]:
+        """Every slot and its sequence; no slot may be free."""
+        for slot, sequence in enumerate(self._sequences):
+            assert sequence is not None
+            yield slot, sequence
 
 
-def last_step(job: DecodeJob, capacity: int) -> int:
-    """The step, from 1, after which a translation is cut."""
+def max_steps(job: DecodeJob, capacity: int) -> int:
+    """The number of steps after which a translation is cut; steps through the prefix count."""
     return min(len(job.prefix) + job.options.max_output_tokens, capacity)
 
 
-def hypothesis(
+def make_hypothesis(
     job: DecodeJob, tokens: Sequence[int], log_probs: Sequence[float], total: float, *, finished: bool
 ) -> Hypothesis:
-    """A hypothesis with its score; log_probs has the end token's besides, if it is finished."""
+    """A hypothesis with its score.
+
+    log_probs: of each of tokens and, if finished, of the end token
+    total: sum of log_probs
+    """
     generated = max(len(log_probs) - len(job.prefix), 1)
     score = total / generated**job.options.length_penalty
     return Hypothesis(tuple(tokens), tuple(log_probs), score, finished)

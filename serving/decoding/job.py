@@ -1,4 +1,4 @@
-"""What is asked of the engine, and what it answers: plain values, no tensors, no sockets."""
+"""The jobs of the engine and their results: plain values, no tensors, no sockets."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ _numbers = itertools.count()
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sampling:
-    """How tokens are drawn where they are not chosen. Randomness is a function of (seed, place, step)."""
+    """How tokens are sampled. The random numbers are a function of (seed, stream, step)."""
 
     temperature: float = 1.0  # divides the logits
-    top_k: int = 0  # 0 is all
-    top_p: float = 1.0
+    top_k: int = 0  # tokens; 0 is all
+    top_p: float = 1.0  # probability of the nucleus
     seed: int = 0
-    place: int = 0  # of the text, and of the hypothesis within it: the same seed draws otherwise elsewhere
+    stream: int = 0  # of random numbers; differs between the texts of a request and the hypotheses of a text
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Options:
-    """How one sentence is translated; every value is already checked against the model's limits."""
+    """How one sentence is translated; the values are already checked against the limits of the model."""
 
     beam_size: int = 1
     num_hypotheses: int = 1  # at most beam_size
-    length_penalty: float = 0.0  # score = log-probability / length ** length_penalty, the end token counted
-    max_output_tokens: int = 256  # the end token counted, a prefix not
-    sampling: Sampling | None = None  # beam_size is 1 then
-    shortlist: bool = False  # choose among the pieces that the source calls for; never where tokens are drawn
+    length_penalty: float = 0.0  # score = log-probability / length ** length_penalty; length includes the end token
+    max_output_tokens: int = 256  # includes the end token, excludes the prefix
+    sampling: Sampling | None = None  # requires beam_size 1
+    shortlist: bool = False  # choose among the target pieces of the source only; requires no sampling
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Hypothesis:
     tokens: without begin and end token, the prefix first
     log_probs: of each of tokens, 0 in the prefix; then, if finished, of the end token
     score: sum of log_probs / generated length ** length_penalty
-    finished: whether the model ended it, rather than the bound on its length
+    finished: whether the model ended it; False if it reached its maximum length
     """
 
     tokens: tuple[int, ...]
@@ -52,16 +52,16 @@ class Hypothesis:
 
 
 @dataclass(slots=True)
-class Stamps:
-    """When the phases of a job began and it ended, on the clock of `time.monotonic`; on the engine's thread.
+class PhaseTimes:
+    """When the phases of a job began and when the job ended, in seconds of `time.monotonic`.
 
-    asked: by whoever asked for it
-    begun: its run of the encoder, or of the scorer
-    encoded: and decoding began
+    submitted: when the caller submitted the job; set by the caller, the other times by the thread of the engine
+    started: when the encoder, or the scorer, began
+    encoded: when the encoder finished and decoding began
     """
 
-    asked: float
-    begun: float | None = None
+    submitted: float
+    started: float | None = None
     encoded: float | None = None
     ended: float | None = None
 
@@ -70,13 +70,13 @@ class Stamps:
 class DecodeJob:
     """One sentence to translate.
 
-    source_ids: ends with EOS
-    prefix: target tokens that the translation begins with
-    deadline: on the clock of `time.monotonic`, in seconds; None is never
-    caller, call: whose it is, and of which of his calls: those take turns
-    on_tokens: called with every token as it is decided, for greedy jobs that stream; on the engine's thread
-    on_done: called once, with the hypotheses (best first) or the error that ended the job; on the engine's thread
-    stamps: where somebody wants to know when what happened
+    source_ids: token ids of the source, the last is EOS
+    prefix: target tokens with which the translation begins
+    deadline: in seconds of `time.monotonic`; None if there is none
+    caller, call: the caller and the number of the call; queuing is fair between callers, and between the calls of one
+    on_tokens: called with every token once it is decided, for streaming greedy jobs; on the thread of the engine
+    on_done: called once, with the hypotheses (best first) or the error that ended the job; on the thread of the engine
+    phase_times: filled in by the engine if given
     """
 
     source_ids: tuple[int, ...]
@@ -87,28 +87,28 @@ class DecodeJob:
     deadline: float | None = None
     caller: str = ""
     call: int = 0
-    stamps: Stamps | None = None
+    phase_times: PhaseTimes | None = None
     number: int = field(default_factory=lambda: next(_numbers))
 
 
 @dataclass(eq=False, kw_only=True, slots=True)
 class ScoreJob:
-    """A translation to score.
+    """A translation to score. Fields without a line here are as in DecodeJob.
 
-    source_ids: ends with EOS
-    target_ids: without begin and end token
-    follows: whether it belongs to a text that was translated already, and gives way to nobody
-    stamps: as of a DecodeJob
+    source_ids: token ids of the source, the last is EOS
+    target_ids: token ids of the translation, without begin and end token
+    follow_up: whether it scores a translation that the engine has just made; such a job is neither dropped from a full
+        queue nor rejected because of its deadline
     """
 
     source_ids: tuple[int, ...]
     target_ids: tuple[int, ...]
     on_done: Callable[[Scored | RequestError], None]
-    follows: bool = False
+    follow_up: bool = False
     deadline: float | None = None
     caller: str = ""
     call: int = 0
-    stamps: Stamps | None = None
+    phase_times: PhaseTimes | None = None
     number: int = field(default_factory=lambda: next(_numbers))
 
 

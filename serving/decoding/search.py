@@ -1,7 +1,8 @@
-"""Greedy and beam search as arithmetic on candidates: no model, no queue. The promises stand in training/search.py.
+"""Greedy and beam search as arithmetic on candidates: no model, no queue.
 
-Beams of a sentence are kept in order of rank; which row of the running batch holds the past of which rank is
-`rows`, so that a change of rank copies nothing and only a parent with several children does.
+Its properties are stated in training/search.py. The beams of a sentence are ordered by rank. `rows` maps each rank to
+the row of the running batch that holds its past, so that a change of rank copies nothing: only a parent with several
+children does.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from lingon.text import EOS
 class Ranked(NamedTuple):
     """The best 2 * beam_size continuations of each sentence, best first; (sentences, 2 * beam_size) each.
 
-    parents: the rank that each continues, totals: log-probability of the whole, log_probs: of the token alone
+    parents: the rank of the hypothesis that is continued
+    totals: log-probability of the whole hypothesis
+    log_probs: log-probability of the token
     """
 
     parents: np.ndarray
@@ -28,7 +31,7 @@ class Ranked(NamedTuple):
 
 
 class Survivors(NamedTuple):
-    """The best beam_size continuations that do not end; (sentences, beam_size) each."""
+    """The best beam_size continuations that do not end; (sentences, beam_size) each. Fields are as in Ranked."""
 
     parents: np.ndarray
     tokens: np.ndarray
@@ -37,7 +40,7 @@ class Survivors(NamedTuple):
 
 
 class Copies(NamedTuple):
-    """Pasts to copy between the rows of a sentence; (copies) each."""
+    """Pasts to copy between rows of one sentence; (copies) each."""
 
     sentences: np.ndarray
     sources: np.ndarray
@@ -45,19 +48,23 @@ class Copies(NamedTuple):
 
 
 def rank(totals: np.ndarray, candidate_ids: np.ndarray, candidate_log_probs: np.ndarray) -> Ranked:
-    """Rank every continuation of every sentence; equal ones by parent, then by order of the candidates.
+    """Rank all continuations of every sentence; equal ones by parent, then by the order of the candidates.
 
-    totals: (sentences, beam_size), candidates: (sentences, beam_size, candidates) in order of rank
+    totals: (sentences, beam_size), ordered by rank
+    candidate_ids, candidate_log_probs: (sentences, beam_size, candidates), ordered by rank, likeliest first
     """
     sentences, beam_size, candidates = candidate_ids.shape
     sums = (totals[:, :, None] + candidate_log_probs).reshape(sentences, -1)
     order = np.argsort(-sums, axis=1, kind="stable")[:, : 2 * beam_size]
-    place = order + np.arange(0, sums.size, sums.shape[1])[:, None]
-    return Ranked(order // candidates, candidate_ids.take(place), sums.take(place), candidate_log_probs.take(place))
+    flat = order + np.arange(0, sums.size, sums.shape[1])[:, None]  # indices into the flattened arrays
+    return Ranked(order // candidates, candidate_ids.take(flat), sums.take(flat), candidate_log_probs.take(flat))
 
 
-def survive(ranked: Ranked, beam_size: int) -> Survivors:
-    """Who lives on: at most one continuation of a parent ends, so beam_size of them never do."""
+def select_survivors(ranked: Ranked, beam_size: int) -> Survivors:
+    """The continuations that stay live.
+
+    There are always beam_size of them: at most one of the continuations of a parent ends.
+    """
     ends = ranked.tokens == EOS
     if not ends[:, :beam_size].any():
         return Survivors(*(column[:, :beam_size] for column in ranked))
@@ -66,32 +73,35 @@ def survive(ranked: Ranked, beam_size: int) -> Survivors:
 
 
 def assign_rows(rows: np.ndarray, parents: np.ndarray) -> tuple[np.ndarray, Copies]:
-    """Rows of the new ranks of each sentence, and what has to be copied for it.
+    """The rows of the new ranks, (sentences, beam_size), and the pasts to copy.
 
-    rows: the row of each old rank, parents: the old rank that each new one continues; (sentences, beam_size) both.
-    The first child of a parent stays in its row; the others take rows whose hypotheses have no child. So no row is
-    both copied and overwritten.
+    rows: (sentences, beam_size), the row of each old rank
+    parents: (sentences, beam_size), the old rank that each new rank continues
+
+    The first child of a parent keeps the row of the parent. The other children take rows of hypotheses without
+    children, so that no row is both copied and overwritten.
     """
     index = np.arange(len(rows))[:, None]
     assigned = rows[index, parents]
-    same = parents[:, :, None] == parents[:, None, :]
-    later = (same & _before(rows.shape[1])).any(axis=2)
+    same_parent = parents[:, :, None] == parents[:, None, :]
+    later_child = (same_parent & _earlier_ranks(rows.shape[1])).any(axis=2)
     childless = np.ones(rows.shape, bool)
     childless[index, parents] = False
-    sentences = np.nonzero(later)[0]
-    copies = Copies(sentences, assigned[later], rows[childless])  # as many of each in every sentence, in its order
-    assigned[later] = copies.targets
+    sentences = np.nonzero(later_child)[0]
+    # A sentence has as many childless rows as later children, and both are in its order.
+    copies = Copies(sentences, assigned[later_child], rows[childless])
+    assigned[later_child] = copies.targets
     return assigned, copies
 
 
 @functools.cache
-def _before(beam_size: int) -> np.ndarray:
-    """(beam_size, beam_size), True where the column's rank comes before the row's."""
+def _earlier_ranks(beam_size: int) -> np.ndarray:
+    """(beam_size, beam_size), True if the rank of the column is before that of the row."""
     return np.tri(beam_size, k=-1, dtype=np.bool_)
 
 
 def draw(logits: np.ndarray, sampling: Sampling, step: int) -> int:
-    """A token drawn from logits (vocab), as sampling says; a function of (seed, place, step) and the logits alone."""
+    """A token sampled from logits (vocab); a function of the logits, the settings, and (seed, stream, step) alone."""
     order = np.argsort(-logits, kind="stable")
     scaled = logits[order].astype(np.float64) / sampling.temperature
     probabilities = np.exp(scaled - scaled[0])
@@ -102,7 +112,7 @@ def draw(logits: np.ndarray, sampling: Sampling, step: int) -> int:
         before = np.cumsum(probabilities) - probabilities
         probabilities[before >= sampling.top_p] = 0
     cumulative = np.cumsum(probabilities)
-    random = np.random.Generator(np.random.Philox(key=sampling.seed, counter=[step, sampling.place, 0, 0]))
+    random = np.random.Generator(np.random.Philox(key=sampling.seed, counter=[step, sampling.stream, 0, 0]))
     return int(order[np.searchsorted(cumulative, random.random() * cumulative[-1], side="right")])
 
 

@@ -10,11 +10,11 @@ import numpy as np
 
 from lingon.errors import Cancelled, EngineLost, RequestError
 from lingon.serving.decoding.job import Job
+from lingon.serving.engine.limits import EngineLimits
 from lingon.serving.engine.observer import NullObserver, Observer
-from lingon.serving.engine.policy import EngineLimits
 from lingon.serving.engine.scheduler import Scheduler
 from lingon.serving.engine.worker import LOST, Worker
-from lingon.serving.runtime.runner import Runner, width_for
+from lingon.serving.runtime.runner import BatchShape, Runner, width_for
 from lingon.text import EOS
 
 FAREWELL = 0.5  # seconds for the workers to end their last turns
@@ -54,7 +54,7 @@ class Engine:
         for shortlist, piece_ids in [(False, None), *listed]:
             for beam_size in (1, self._runner.limits.max_beam_size):
                 capacity = self._runner.limits.max_output(width)
-                buffers = self._runner.open(1, beam_size, width, capacity, shortlist=shortlist)
+                buffers = self._runner.open(BatchShape(1, beam_size, width, capacity), shortlist=shortlist)
                 buffers.place(0, encoded, 0, piece_ids)
                 buffers.token_ids[:] = EOS
                 buffers.step(1, logits=not shortlist)
@@ -66,7 +66,8 @@ class Engine:
         while widths[-1] < limits.max_source_tokens:
             widths.append(2 * widths[-1])
         slots = max(self._dispatcher.most_rows // beam_size, 1)
-        sizes = (self._runner.open(slots, beam_size, width, limits.max_output(width)).nbytes for width in widths)
+        shapes = [BatchShape(slots, beam_size, width, limits.max_output(width)) for width in widths]
+        sizes = (self._runner.open(shape).nbytes for shape in shapes)
         return sum(sizes) * len(self._threads)
 
     @property

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from lingon.errors import QueueFull
 from lingon.serving.decoding.job import Job, ScoreJob
 from lingon.serving.engine.fair_queue import FairQueue
-from lingon.serving.engine.policy import EngineLimits, cost_of, rows_of
+from lingon.serving.engine.limits import EngineLimits
+from lingon.serving.engine.policy import cost_of, rows_of
 
 
 @dataclass(slots=True)
@@ -31,7 +32,7 @@ class _CallerQueue:
     def add(self, job: Job) -> None:
         """Let a job wait."""
         if job.call not in self.calls:
-            self.calls[job.call] = _Call(begun=isinstance(job, ScoreJob) and job.follows)
+            self.calls[job.call] = _Call(begun=isinstance(job, ScoreJob) and job.follow_up)
             self._turns.join(job.call)
         self.calls[job.call].jobs[job.number] = job
         self._count(job, 1)

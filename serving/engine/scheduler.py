@@ -11,8 +11,9 @@ from typing import NamedTuple
 
 from lingon.errors import Cancelled, Draining, EngineLost, Expired, NotBegun, QueueFull, RequestError, WontFinish
 from lingon.serving.decoding.job import DecodeJob, Job, ScoreJob
+from lingon.serving.engine.limits import EngineLimits
 from lingon.serving.engine.observer import Observer
-from lingon.serving.engine.policy import EngineLimits, ThroughputEstimator, cost_of, fair_share, joins, rows_of
+from lingon.serving.engine.policy import ThroughputEstimator, cost_of, fair_share, joins, rows_of
 from lingon.serving.engine.queue import Queue
 
 
@@ -108,7 +109,7 @@ class Scheduler:
 
     def _check_time(self, jobs: Sequence[Job], now: float) -> None:
         """Refuse what would not be done in time, as things stand: others may still be. Where nobody waits, all try."""
-        if all(isinstance(job, ScoreJob) and job.follows for job in jobs):
+        if all(isinstance(job, ScoreJob) and job.follow_up for job in jobs):
             return  # most of the work is done, and what is left takes less than is estimated of a translation
         deadline = min((job.deadline for job in jobs if job.deadline is not None), default=math.inf)
         if deadline == math.inf:

@@ -18,10 +18,11 @@ from lingon.serving.decoding.batch import RunningBatch
 from lingon.serving.decoding.beam import BeamBatch
 from lingon.serving.decoding.greedy import GreedyBatch
 from lingon.serving.decoding.job import DecodeJob, Hypothesis, Job, ScoreJob
+from lingon.serving.engine.limits import EngineLimits
 from lingon.serving.engine.observer import Observer
-from lingon.serving.engine.policy import EngineLimits, encoder_batches
+from lingon.serving.engine.policy import encoder_batches
 from lingon.serving.engine.scheduler import Scheduler, StepPlan
-from lingon.serving.runtime.runner import Runner, width_for
+from lingon.serving.runtime.runner import BatchShape, Runner, width_for
 from lingon.text import PAD
 
 logger = logging.getLogger(__name__)
@@ -91,8 +92,8 @@ class Worker:
         ids, lengths = _padded([job.source_ids for job, _ in joining])
         encoded, now = self._runner.encode(ids, lengths), time.monotonic()
         for index, (job, came) in enumerate(joining):
-            if job.stamps is not None:
-                job.stamps.encoded = now
+            if job.phase_times is not None:
+                job.phase_times.encoded = now
             key = job.options.beam_size, width_for(len(job.source_ids)), job.options.shortlist
             self._lane(key).admit(job, encoded, index, self._piece_ids(job))
             self._silent.setdefault(key, []).append(came)
@@ -109,15 +110,12 @@ class Worker:
         if key not in self._lanes:
             beam_size, width, shortlist = key
             slots = max(self._dispatcher.most_rows // beam_size, 1)
-            capacity = self._runner.limits.max_output(width)
+            shape = BatchShape(slots, beam_size, width, self._runner.limits.max_output(width))
             self._close_lanes()
-            buffers = self._runner.open(slots, beam_size, width, capacity, shortlist=shortlist)
+            buffers = self._runner.open(shape, shortlist=shortlist)
             self._bytes[key] = buffers.nbytes
             self._observer.states_changed(self._bytes[key])
-            if beam_size == 1:
-                self._lanes[key] = GreedyBatch(buffers, slots, capacity)
-            else:
-                self._lanes[key] = BeamBatch(buffers, slots, beam_size, capacity)
+            self._lanes[key] = GreedyBatch(buffers, shape) if beam_size == 1 else BeamBatch(buffers, shape)
         self._lanes[key] = self._lanes.pop(key)  # the one used last is the last
         return self._lanes[key]
 
@@ -164,8 +162,8 @@ class Worker:
         if self._dispatcher.abandoned:  # somebody else has answered, while this worker hung
             return
         self._observer.ended(outcome, target_tokens)
-        if job.stamps is not None:
-            job.stamps.ended = time.monotonic()
+        if job.phase_times is not None:
+            job.phase_times.ended = time.monotonic()
         try:
             answer()
         except Exception:
@@ -182,8 +180,8 @@ def _begin(jobs: Sequence[Job]) -> float:
     """Now, when the encoder or the scorer begins with these jobs, by `time.monotonic`."""
     now = time.monotonic()
     for job in jobs:
-        if job.stamps is not None:
-            job.stamps.begun = now
+        if job.phase_times is not None:
+            job.phase_times.started = now
     return now
 
 

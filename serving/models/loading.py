@@ -10,15 +10,15 @@ from pathlib import Path
 from lingon.bundle import PASSED, Bundle, is_bundle, open_bundle
 from lingon.errors import BundleError, SettingsError
 from lingon.serving.engine.engine import Engine
+from lingon.serving.engine.limits import EngineLimits
 from lingon.serving.engine.observer import Observer
-from lingon.serving.engine.policy import EngineLimits
 from lingon.serving.models.golden import check_golden
 from lingon.serving.observability.logs import event
-from lingon.serving.runtime import validation as fit
-from lingon.serving.runtime.device import CPU, DeviceChoice, choose
+from lingon.serving.runtime.device import CPU, DeviceChoice, choose_device
 from lingon.serving.runtime.failpoints import Failpoints, FaultyRunner
 from lingon.serving.runtime.onnx_runner import load_runner
-from lingon.serving.system.cpu import engines_by_default, threads_for
+from lingon.serving.runtime.validation import check_bundle
+from lingon.serving.system.cpu import default_engines, threads_per_engine
 from lingon.serving.system.threads import run_at_low_priority
 from lingon.serving.translation.translator import Translator
 
@@ -54,14 +54,14 @@ def load_translator(
     beside: whether others are served meanwhile, who come first
     Raises SettingsError where one is to be used and there is none.
     """
-    choice = choose(bundle, device, precision)
+    choice = choose_device(bundle, device, precision)
     _warn(bundle, choice)
     run_at_low_priority(bundle.verify, beside)
     if engines is None:
-        engines = engines_by_default() if choice.provider == CPU else 1
+        engines = default_engines() if choice.provider == CPU else 1
     alone, apart = _threads(engines, threads)
-    runner = load_runner(bundle, choice.precision, threads=alone, apart=apart, beside=beside)
-    fit.check(bundle, choice.precision, runner)
+    runner = load_runner(bundle, choice.precision, threads=alone, shared_threads=apart, low_priority=beside)
+    check_bundle(bundle, choice.precision, runner)
     if golden:
         run_at_low_priority(partial(check_golden, bundle, runner, choice.precision, workers=engines), beside)
     engine = Engine(FaultyRunner(runner, faults) if faults else runner, limits, observer, workers=engines)
@@ -84,7 +84,7 @@ def load_translator(
 def _threads(engines: int, each: int | None) -> tuple[int, int]:
     """Threads of a session while one engine computes, and while all do; each: cores of an engine."""
     if each is None:
-        each = threads_for(engines)
+        each = threads_per_engine(engines)
     # A session's threads are those of its pool and the one that calls: every engine's own.
     return engines * each, 1 + engines * (each - 1)
 

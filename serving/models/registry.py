@@ -48,7 +48,7 @@ class ModelRegistry:
     def _loaded(self, bundle: Bundle, metrics: ModelMetrics) -> Translator:
         settings, limits, start = self._settings, self._settings.engine_limits(), time.perf_counter()
         if self._faults is not None:
-            self._faults.reach("load")
+            self._faults.trigger("load")
         translator = self._load(
             bundle,
             device=settings.device,

@@ -27,7 +27,7 @@ from opentelemetry.trace import Span, SpanKind, Status, StatusCode, format_trace
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from lingon.errors import RequestError, SettingsError
-from lingon.serving.decoding.job import Job, ScoreJob, Stamps
+from lingon.serving.decoding.job import Job, PhaseTimes, ScoreJob
 from lingon.serving.observability.tracing import Metadata, NullTrace, Trace, TracedJob
 from lingon.serving.system.threads import run_in_thread
 from lingon.translation.v1 import translation_pb2 as pb
@@ -113,7 +113,7 @@ class CallTrace:
         """Have jobs stamped; each has its spans when its outcome has arrived, at the latest when the call ends."""
         traced, now = list(jobs), time.monotonic()
         for _, job, _ in traced:
-            job.stamps = Stamps(now)
+            job.phase_times = PhaseTimes(now)
         yield
         for text, job, outcome in traced:
             self._open[job.number] = text, job, outcome
@@ -148,12 +148,12 @@ class CallTrace:
 
     def _tell_job(self, job: Job, text: int, reason: str) -> None:
         """The spans of a job as far as it came; the last one bears the reason for which it came no further."""
-        stamps = job.stamps
+        stamps = job.phase_times
         assert stamps is not None
         # The latest first, and the clock last: the engine may write the next one at any moment.
-        ended, encoded, begun = stamps.ended, stamps.encoded, stamps.begun
+        ended, encoded, begun = stamps.ended, stamps.encoded, stamps.started
         over = ended or time.monotonic()
-        begins = [("queue", stamps.asked)]
+        begins = [("queue", stamps.submitted)]
         if begun is not None:
             begins.append(("score" if isinstance(job, ScoreJob) else "encode", begun))
         if encoded is not None:

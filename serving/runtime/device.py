@@ -10,7 +10,7 @@ from lingon.bundle import Bundle
 from lingon.errors import DeviceError
 
 CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
-PREFERRED = {CPU: ("int8", "fp32"), CUDA: ("fp16",)}
+PREFERRED_PRECISIONS = {CPU: ("int8", "fp32"), CUDA: ("fp16",)}
 
 
 class DeviceChoice(NamedTuple):
@@ -20,7 +20,7 @@ class DeviceChoice(NamedTuple):
     precision: str
 
 
-def choose(bundle: Bundle, device: str = "auto", precision: str | None = None) -> DeviceChoice:
+def choose_device(bundle: Bundle, device: str = "auto", precision: str | None = None) -> DeviceChoice:
     """The provider and precision for a device: auto, cpu or cuda.
 
     auto takes CUDA where its provider, a card and a precision for it are there, else the CPU. Raises DeviceError with
@@ -34,7 +34,7 @@ def choose(bundle: Bundle, device: str = "auto", precision: str | None = None) -
     provider = CUDA if device == "cuda" or (device == "auto" and not missing and precision in (None, "fp16")) else CPU
     fitting = [name for name, entry in bundle.manifest.precisions.items() if entry.provider == provider]
     if precision is None:
-        ranked = [name for name in PREFERRED[provider] if name in fitting] or fitting
+        ranked = [name for name in PREFERRED_PRECISIONS[provider] if name in fitting] or fitting
         if not ranked:
             raise DeviceError(f"{bundle.label} has no precision for {provider}; it has {_list(bundle)}")
         return DeviceChoice(provider, ranked[0])

@@ -22,7 +22,7 @@ import numpy as np
 
 from lingon.bundle import Limits
 from lingon.errors import LingonError, SettingsError
-from lingon.serving.runtime.runner import Buffers, Encoded, Runner, Scored, Step
+from lingon.serving.runtime.runner import BatchShape, Buffers, Encoded, Runner, Scored, Step
 from lingon.serving.runtime.shortlist import Shortlist
 
 ACTIONS = {
@@ -59,13 +59,13 @@ class Failpoint:
     reached: int = field(default=0, init=False)
 
     @property
-    def live(self) -> bool:
+    def enabled(self) -> bool:
         """Whether it may happen now."""
         return self.file is None or self.file.exists()
 
-    def strikes(self) -> bool:
+    def fires(self) -> bool:
         """Whether it happens this time."""
-        if not self.live:
+        if not self.enabled:
             return False
         self.reached += 1
         return self.nth in (0, self.reached)
@@ -84,10 +84,10 @@ class Failpoints:
         """Failpoints as written, with ; between them. Raises SettingsError."""
         return cls([_parsed(rule.strip()) for rule in text.split(";") if rule.strip()])
 
-    def reach(self, place: str) -> list[str]:
+    def trigger(self, place: str) -> list[str]:
         """Be at a place: fails, sleeps or hangs if it has to; returns the actions that are left to the place itself."""
         with self._lock:
-            struck = [point for point in self._points if point.place == place and point.strikes()]
+            struck = [point for point in self._points if point.place == place and point.fires()]
         for point in struck:
             if point.action == "raise":
                 raise InjectedFault(f"planted at {place}")
@@ -95,7 +95,7 @@ class Failpoints:
                 time.sleep(point.amount)
             if point.action == "leak":
                 self._lost.append(bytes(int(point.amount)))
-            while point.action == "hang" and point.live:
+            while point.action == "hang" and point.enabled:
                 time.sleep(_MOMENT)
         return [point.action for point in struck]
 
@@ -130,20 +130,18 @@ class FaultyRunner:
 
     def encode(self, source_ids: np.ndarray, source_lengths: np.ndarray) -> Encoded:
         """Run the encoder."""
-        self._faults.reach("encode")
+        self._faults.trigger("encode")
         return self._runner.encode(source_ids, source_lengths)
 
-    def open(self, sentences: int, beam_size: int, width: int, capacity: int, *, shortlist: bool = False) -> Buffers:
-        """Room for a running batch."""
-        return FaultyBuffers(
-            self._runner.open(sentences, beam_size, width, capacity, shortlist=shortlist), self._faults
-        )
+    def open(self, shape: BatchShape, *, shortlist: bool = False) -> Buffers:
+        """Allocate the states of a running batch."""
+        return FaultyBuffers(self._runner.open(shape, shortlist=shortlist), self._faults)
 
     def score(
         self, source_ids: np.ndarray, source_lengths: np.ndarray, target_ids: np.ndarray, target_lengths: np.ndarray
     ) -> list[Scored]:
         """Run the scorer."""
-        self._faults.reach("score")
+        self._faults.trigger("score")
         return self._runner.score(source_ids, source_lengths, target_ids, target_lengths)
 
 
@@ -170,7 +168,7 @@ class FaultyBuffers:
 
     def place(self, slot: int, encoded: Encoded, index: int, piece_ids: np.ndarray | None = None) -> None:
         """Put a sentence into a slot, in which may be what was never meant to be read."""
-        if "poison" in self._faults.reach("slot"):
+        if "poison" in self._faults.trigger("slot"):
             poison: Callable[[int], None] | None = getattr(self._buffers, "poison", None)
             if poison is None:
                 raise LingonError("failpoints: these buffers cannot be poisoned")
@@ -179,7 +177,7 @@ class FaultyBuffers:
 
     def step(self, sentences: int, *, logits: bool) -> Step:
         """Run the decoder over the first sentences."""
-        actions = self._faults.reach("step")
+        actions = self._faults.trigger("step")
         found = self._buffers.step(sentences, logits=logits)
         if "nan" in actions:
             found.candidate_log_probs[0] = np.nan

@@ -1,7 +1,8 @@
-"""The graphs of a bundle on ONNX Runtime: their sessions, and what goes in and out.
+"""The graphs of a bundle on ONNX Runtime.
 
-Results do not depend on batch mates or padding, to the last bit, because every product with a weight is a packed
-Gemm whose rows are independent, self-attention reads each row's own length, and memories are a multiple of 16 wide.
+Results do not depend on the other sentences of a batch or on padding, to the last bit: every product with a weight is
+a packed Gemm whose rows are independent, self-attention reads only as far as each row's own length, and the width of
+memories is a multiple of 16.
 """
 
 from __future__ import annotations
@@ -17,43 +18,49 @@ from lingon.bundle import Bundle, Limits, Manifest
 from lingon.serving.runtime.device import CPU
 from lingon.serving.runtime.onnx_shortlist import ShortlistBuffers, ShortlistGraphs
 from lingon.serving.runtime.onnx_state import OnnxBuffers
-from lingon.serving.runtime.runner import Encoded, Scored
-from lingon.serving.runtime.sessions import ActiveThreads, SessionPair, _session
+from lingon.serving.runtime.runner import BatchShape, Encoded, Scored
+from lingon.serving.runtime.sessions import ActiveThreads, SessionPair, create_session
 from lingon.serving.runtime.shortlist import Shortlist
 from lingon.serving.system.threads import run_at_low_priority
 from lingon.text import BOS, EOS, PAD
 
 
 def load_runner(
-    bundle: Bundle, precision: str, threads: int, apart: int | None = None, *, beside: bool = False
+    bundle: Bundle, precision: str, threads: int, shared_threads: int | None = None, *, low_priority: bool = False
 ) -> OnnxRunner:
-    """The graphs of one precision, on the provider that they are built for, every byte checked.
+    """Load the graphs of one precision on their provider and check all checksums.
 
-    threads: cores that one run may use; apart: where several threads compute at a time, cores that each may use
-    beside: whether others are served meanwhile, who come first
+    threads: cores that one run may use
+    shared_threads: cores that each run may use while several threads compute; default: threads
+    low_priority: load at low priority, because other models are being served
     """
     provider = bundle.manifest.precisions[precision].provider
-    wanted = [names.ENCODER, names.DECODER, names.SCORER]
+    shared_threads = threads if shared_threads is None else shared_threads
+    graph_names = [names.ENCODER, names.DECODER, names.SCORER]
     if f"{precision}/{names.OUTPUT_ROWS}" in bundle.manifest.checksums:
-        wanted += [names.OUTPUT_ROWS, names.DECODER_SHORTLIST]
-    graphs, weights = run_at_low_priority(functools.partial(bundle.graphs, precision, *wanted), beside)
-    company = ActiveThreads()
+        graph_names += [names.OUTPUT_ROWS, names.DECODER_SHORTLIST]
+    graphs, weights = run_at_low_priority(functools.partial(bundle.graphs, precision, *graph_names), low_priority)
+    active_threads = ActiveThreads()
 
     def session(name: str, count: int) -> ort.InferenceSession:
-        make = functools.partial(_session, graphs[name], weights, provider, count, bundle.folder / precision / name)
-        return run_at_low_priority(make, beside and count == 1)  # a pool would keep a low priority
+        origin = bundle.folder / precision / name
+        create = functools.partial(create_session, graphs[name], weights, provider, count, origin)
+        # A session of several threads starts a thread pool, which would keep the low priority.
+        return run_at_low_priority(create, low_priority and count == 1)
 
-    def shared(name: str) -> SessionPair[ort.InferenceSession]:
-        alone = session(name, threads)
-        return SessionPair(alone, alone if apart in (None, threads) else session(name, apart), company)
+    def session_pair(name: str) -> SessionPair[ort.InferenceSession]:
+        all_cores = session(name, threads)
+        shared_cores = all_cores if shared_threads == threads else session(name, shared_threads)
+        return SessionPair(all_cores, shared_cores, active_threads)
 
-    encoder, decoder, scorer = shared(names.ENCODER), shared(names.DECODER), session(names.SCORER, threads)
-    listed = None
+    encoder, decoder = session_pair(names.ENCODER), session_pair(names.DECODER)
+    scorer = session(names.SCORER, threads)
+    shortlist_graphs = None
     if names.OUTPUT_ROWS in graphs:
         rows = session(names.OUTPUT_ROWS, 1)
-        listed = ShortlistGraphs(_shortlist(bundle), rows, shared(names.DECODER_SHORTLIST))
+        shortlist_graphs = ShortlistGraphs(_shortlist(bundle), rows, session_pair(names.DECODER_SHORTLIST))
     size = sum(map(len, (*graphs.values(), *weights.values())))
-    return OnnxRunner(bundle.manifest, encoder, decoder, scorer, listed, size)
+    return OnnxRunner(bundle.manifest, encoder, decoder, scorer, shortlist_graphs, size)
 
 
 @dataclass(slots=True)
@@ -64,37 +71,34 @@ class OnnxRunner:
     encoder: SessionPair[ort.InferenceSession]
     decoder: SessionPair[ort.InferenceSession]
     scorer: ort.InferenceSession
-    listed: ShortlistGraphs | None = None
-    graph_bytes: int = 0  # of the files that it was loaded from
+    shortlist_graphs: ShortlistGraphs | None = None
+    graph_bytes: int = 0  # bytes of the files of graphs and weights
 
     @property
     def limits(self) -> Limits:
-        """The model's bounds."""
+        """The limits of the model."""
         return self.manifest.limits
 
     @property
     def shortlist(self) -> Shortlist | None:
-        """Which pieces a source calls for."""
-        return self.listed.shortlist if self.listed else None
+        """The vocabulary shortlist; None if the bundle has none."""
+        return self.shortlist_graphs.shortlist if self.shortlist_graphs else None
 
     def encode(self, source_ids: np.ndarray, source_lengths: np.ndarray) -> Encoded:
         """Run the encoder."""
         outputs = [state.name for state in self.manifest.states if state.kind != "cache"]
         feed = {names.SOURCE_IDS: source_ids, names.SOURCE_LENGTHS: source_lengths}
         with self.encoder.acquire() as encoder:
-            found = dict(zip(outputs, encoder.run(outputs, feed), strict=True))
-        return {**found, names.MEMORY_LENGTHS: source_lengths}
+            encoded = dict(zip(outputs, encoder.run(outputs, feed), strict=True))
+        return {**encoded, names.MEMORY_LENGTHS: source_lengths}
 
-    def open(
-        self, sentences: int, beam_size: int, width: int, capacity: int, *, shortlist: bool = False
-    ) -> OnnxBuffers:
-        """Room for a running batch."""
-        sizes = (sentences, beam_size, width, capacity)
-        in_place = self.decoder.alone.get_providers()[0] == CPU
+    def open(self, shape: BatchShape, *, shortlist: bool = False) -> OnnxBuffers:
+        """Allocate the states of a running batch."""
+        in_place = self.decoder.all_cores.get_providers()[0] == CPU
         if shortlist:
-            assert self.listed is not None
-            return ShortlistBuffers(self.manifest, self.listed, *sizes, in_place=in_place)
-        return OnnxBuffers(self.manifest, self.decoder, *sizes, in_place=in_place)
+            assert self.shortlist_graphs is not None
+            return ShortlistBuffers(self.manifest, self.shortlist_graphs, shape, in_place=in_place)
+        return OnnxBuffers(self.manifest, self.decoder, shape, in_place=in_place)
 
     def score(
         self, source_ids: np.ndarray, source_lengths: np.ndarray, target_ids: np.ndarray, target_lengths: np.ndarray
@@ -124,7 +128,7 @@ def _shortlist(bundle: Bundle) -> Shortlist:
 
 
 def _labels(target_ids: np.ndarray, target_lengths: np.ndarray) -> np.ndarray:
-    """The tokens after each of BOS + target_ids: the targets, then EOS."""
+    """The token that follows each token of BOS + target_ids, (batch, target_length + 1): the targets, then EOS."""
     labels = np.concatenate([target_ids, np.full((len(target_ids), 1), PAD)], axis=1)
     labels[np.arange(len(labels)), target_lengths] = EOS
     return labels

@@ -1,4 +1,4 @@
-"""Running batches whose sentences choose among the pieces that their sources call for."""
+"""Running batches that use the vocabulary shortlist: each sentence chooses among the target pieces of its source."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ import onnxruntime as ort
 
 from lingon import bundle as names
 from lingon.bundle import Manifest
-from lingon.serving.runtime.onnx_state import Bound, OnnxBuffers
-from lingon.serving.runtime.runner import Encoded, Step
+from lingon.serving.runtime.onnx_state import Bound, OnnxBuffers, Slice
+from lingon.serving.runtime.runner import BatchShape, Encoded, Step
 from lingon.serving.runtime.sessions import SessionPair
 from lingon.serving.runtime.shortlist import Shortlist, unite
 
 
 @dataclass(frozen=True, slots=True)
 class ShortlistGraphs:
-    """What a bundle with a shortlist has besides.
+    """The additional graphs of a bundle with a shortlist.
 
-    output_rows: hands out what the output layer knows of some pieces; decoder: a step that chooses among these
+    output_rows: the graph that gathers the rows of the output layer for some target pieces
+    decoder: the decoder step that reads these rows and computes the logits of these pieces only
     """
 
     shortlist: Shortlist
@@ -29,74 +30,65 @@ class ShortlistGraphs:
 
 
 class ShortlistBuffers(OnnxBuffers):
-    """Buffers whose steps compute the union of what their sentences may say, and let each say what is its own.
+    """Buffers whose steps compute the union of the sentences' pieces; each sentence chooses from its own pieces.
 
-    The union is made anew, and the output layer's rows are gathered for it, in the first step after sentences came,
-    however many they were; it gets no smaller as they leave.
+    The first step after sentences were placed, however many, recomputes the union and gathers its rows of the output
+    layer. The union does not shrink when sentences leave.
     """
 
-    def __init__(
-        self,
-        manifest: Manifest,
-        graphs: ShortlistGraphs,
-        sentences: int,
-        beam_size: int,
-        width: int,
-        capacity: int,
-        *,
-        in_place: bool,
-    ) -> None:
-        super().__init__(manifest, graphs.decoder, sentences, beam_size, width, capacity, in_place=in_place)
+    def __init__(self, manifest: Manifest, graphs: ShortlistGraphs, shape: BatchShape, *, in_place: bool) -> None:
+        super().__init__(manifest, graphs.decoder, shape, in_place=in_place)
         self._output_rows = graphs.output_rows
-        self._gathered = [output.name for output in graphs.output_rows.get_outputs()]
-        self._pieces = [np.empty(0, np.int64)] * sentences  # of each slot
-        self._outdated = True
-        self._current: set[tuple[ort.InferenceSession, int]] = set()  # whose binding is to the present union
+        self._row_names = [output.name for output in graphs.output_rows.get_outputs()]
+        self._pieces = [np.empty(0, np.int64)] * shape.sentences  # by slot, the pieces that its sentence may use
+        self._outdated = True  # whether sentences were placed since the union was computed
+        # Sessions and numbers of sentences whose binding reads the current union.
+        self._bound_to_union: set[tuple[ort.InferenceSession, int]] = set()
 
     def place(self, slot: int, encoded: Encoded, index: int, piece_ids: np.ndarray | None = None) -> None:
-        """Put a sentence into a slot, which may say piece_ids."""
+        """Put a sentence, which may use piece_ids, into a slot."""
         assert piece_ids is not None
         super().place(slot, encoded, index)
         self._pieces[slot] = piece_ids
         self._outdated = True
 
     def step(self, sentences: int, *, logits: bool) -> Step:
-        """Run the decoder over the first sentences; it has no logits to hand out."""
+        """Run one decoder step for the first `sentences` slots; the graph returns no logits."""
         assert not logits
         if self._outdated:
-            self._unite(sentences)
+            self._update_union(sentences)
         return super().step(sentences, logits=False)
 
     def move(self, source: int, target: int, length: int) -> int:
-        """Move a sentence and what it may say."""
+        """Move a sentence and its pieces to another slot."""
         self._pieces[target] = self._pieces[source]
         if not self._outdated:
             self._arrays[names.ALLOWED][target] = self._arrays[names.ALLOWED][source]
         return super().move(source, target, length)
 
-    def _bound_to(self, session: ort.InferenceSession, sentences: int, logits: bool) -> Bound:
-        binding, step = super()._bound_to(session, sentences, logits)
-        if (session, sentences) not in self._current:
-            self._current.add((session, sentences))
+    def _bound_step(self, session: ort.InferenceSession, sentences: int, logits: bool) -> Bound:
+        binding, step = super()._bound_step(session, sentences, logits)
+        if (session, sentences) not in self._bound_to_union:
+            self._bound_to_union.add((session, sentences))
             if binding is not None:
-                for each in self._union(sentences):
-                    self._bind_one(binding.bind_input, *each)
+                for each in self._union_inputs(sentences):
+                    self._bind_one(binding.bind_input, each)
         return binding, step
 
-    def _unite(self, sentences: int) -> None:
+    def _update_union(self, sentences: int) -> None:
         union = unite(self._pieces[:sentences])
-        rows = self._output_rows.run(self._gathered, {names.PIECE_IDS: union.piece_ids})
-        self._arrays |= dict(zip(self._gathered, rows, strict=True))
+        rows = self._output_rows.run(self._row_names, {names.PIECE_IDS: union.piece_ids})
+        self._arrays |= dict(zip(self._row_names, rows, strict=True))
         self._arrays |= {names.PIECE_IDS: union.piece_ids, names.ALLOWED: union.allowed}
         self._outdated = False
-        self._current.clear()
+        self._bound_to_union.clear()
 
-    def _inputs(self, sentences: int) -> Iterator[tuple[str, str, int]]:
+    def _inputs(self, sentences: int) -> Iterator[Slice]:
         yield from super()._inputs(sentences)
-        yield from self._union(sentences)
+        yield from self._union_inputs(sentences)
 
-    def _union(self, sentences: int) -> Iterator[tuple[str, str, int]]:
-        """The same of those inputs that change with the union."""
-        for name in (names.PIECE_IDS, *self._gathered):
-            yield name, name, len(self._arrays[name])
-        yield names.ALLOWED, names.ALLOWED, sentences
+    def _union_inputs(self, sentences: int) -> Iterator[Slice]:
+        """The inputs whose arrays are new with every union."""
+        for name in (names.PIECE_IDS, *self._row_names):
+            yield Slice(name, name, len(self._arrays[name]))
+        yield Slice(names.ALLOWED, names.ALLOWED, sentences)

@@ -1,19 +1,21 @@
-"""The states of a running batch on ONNX Runtime: arrays that are bound once, and what moves between rows."""
+"""The decoder states of a running batch on ONNX Runtime: their arrays, their bindings, and copies between rows."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnxruntime as ort
 
 from lingon import bundle as names
 from lingon.bundle import Manifest
-from lingon.serving.runtime.runner import Encoded, Step
+from lingon.serving.runtime.runner import BatchShape, Encoded, Step
 from lingon.serving.runtime.sessions import SessionPair
 
 Bound = tuple[ort.IOBinding | None, Step]
+"""A binding, or None if states are not in place, and the arrays to which a step writes its results."""
+
 _TYPES = {
     "tensor(float)": np.float32,
     "tensor(float16)": np.float16,
@@ -23,52 +25,66 @@ _TYPES = {
 }
 
 
-class OnnxBuffers:
-    """See lingon.serving.runtime.runner.Buffers. All states lie in NumPy arrays.
+class Slice(NamedTuple):
+    """The part of an array that is one input or output of a graph."""
 
-    On the CPU the graph reads and grows them in place: a binding is made once for every number of sentences, as the
-    first n slots are the beginning of each array. On CUDA every step carries them to the card and back, which is
-    right but slow: states that stay on the card are still to come.
+    name: str  # of the input or output
+    array: str  # name of the array
+    size: int  # of the first dimension; the slice begins at 0
+
+
+class OnnxBuffers:
+    """See lingon.serving.runtime.runner.Buffers. All states are NumPy arrays in main memory.
+
+    On the CPU the graph reads and extends the states in place. There is one binding per number of sentences, because
+    the first n slots are the first part of each array. On CUDA every step copies the states to the card and back,
+    which is correct but slow; states that stay on the card are not implemented yet.
     """
 
     def __init__(
         self,
         manifest: Manifest,
         session: SessionPair[ort.InferenceSession],
-        sentences: int,
-        beam_size: int,
-        width: int,
-        capacity: int,
+        shape: BatchShape,
         *,
         in_place: bool,
     ) -> None:
-        self._session, self.beam_size, self.in_place = session, beam_size, in_place
+        self._session, self.beam_size, self.in_place = session, shape.beam_size, in_place
         self._memory = manifest.states_of("memory")
         self._recurrent = manifest.states_of("recurrent")
         self._caches = manifest.states_of("cache")
-        rows, sizes = sentences * beam_size, {"source_length": width, "capacity": capacity}
-        graph = session.alone
+        graph = session.all_cores
         values = {value.name: value for value in (*graph.get_inputs(), *graph.get_outputs())}
         self._types = {name: _TYPES[value.type] for name, value in values.items()}
-        self._logits = (rows, values[names.LOGITS].shape[1]) if names.LOGITS in values else (0, 0)
-        candidates = 1 if beam_size == 1 else min(2 * beam_size, manifest.candidates)
-        self._arrays = {
-            **{each.name: np.zeros((sentences, *each.sized(**sizes)), self._types[each.name]) for each in self._memory},
-            **{
-                each.name: np.zeros((rows, *each.sized(**sizes)), self._types[names.past_name(each.name)])
-                for each in (*self._caches, *self._recurrent)
-            },
-            names.MEMORY_LENGTHS: np.ones(sentences, np.int64),
-            names.TOKEN_IDS: np.zeros(rows, np.int64),
-            names.POSITIONS: np.zeros(rows, np.int64),
-            names.CANDIDATE_COUNT: np.array([candidates]),
-            names.CANDIDATE_IDS: np.zeros((rows, candidates), np.int64),
-            names.CANDIDATE_LOG_PROBS: np.zeros((rows, candidates), np.float32),
-        }
+        self._logits_shape = (shape.rows, values[names.LOGITS].shape[1]) if names.LOGITS in values else (0, 0)
+        self._arrays = self._allocate(shape, manifest.candidates)
         self._bound: dict[tuple[ort.InferenceSession, int, bool], Bound] = {}
 
+    def _allocate(self, shape: BatchShape, max_candidates: int) -> dict[str, np.ndarray]:
+        """All arrays but the logits, by name."""
+        sizes = {"source_length": shape.width, "capacity": shape.capacity}
+        candidates = 1 if shape.beam_size == 1 else min(2 * shape.beam_size, max_candidates)
+        memory: dict[str, np.ndarray] = {
+            each.name: np.zeros((shape.sentences, *each.sized(**sizes)), self._types[each.name])
+            for each in self._memory
+        }
+        past: dict[str, np.ndarray] = {
+            each.name: np.zeros((shape.rows, *each.sized(**sizes)), self._types[names.past_name(each.name)])
+            for each in (*self._caches, *self._recurrent)
+        }
+        return {
+            **memory,
+            **past,
+            names.MEMORY_LENGTHS: np.ones(shape.sentences, np.int64),
+            names.TOKEN_IDS: np.zeros(shape.rows, np.int64),
+            names.POSITIONS: np.zeros(shape.rows, np.int64),
+            names.CANDIDATE_COUNT: np.array([candidates]),
+            names.CANDIDATE_IDS: np.zeros((shape.rows, candidates), np.int64),
+            names.CANDIDATE_LOG_PROBS: np.zeros((shape.rows, candidates), np.float32),
+        }
+
     def place(self, slot: int, encoded: Encoded, index: int, piece_ids: np.ndarray | None = None) -> None:
-        """Put a sentence into a slot; the whole width is written, so that nothing of the last one stays."""
+        """Put a sentence into a slot; writes the whole width, so that nothing of the previous sentence stays."""
         for state in self._memory:
             _fill(self._arrays[state.name][slot], encoded[state.name][index])
         first = slot * self.beam_size
@@ -77,36 +93,36 @@ class OnnxBuffers:
         self._arrays[names.MEMORY_LENGTHS][slot] = encoded[names.MEMORY_LENGTHS][index]
 
     def poison(self, slot: int) -> None:
-        """Fill all that a slot holds with what must never be read: for tests."""
+        """Fill the states of a slot with values that no step may read. For tests."""
         first = slot * self.beam_size
         for state in self._memory:
-            _fill_with_nothing(self._arrays[state.name][slot])
+            _fill_with_poison(self._arrays[state.name][slot])
         for state in (*self._caches, *self._recurrent):
-            _fill_with_nothing(self._arrays[state.name][first : first + self.beam_size])
+            _fill_with_poison(self._arrays[state.name][first : first + self.beam_size])
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all states: address space, of which the system gives out what was once written to."""
+        """Bytes of all arrays: address space, of which the system backs with memory only what was written."""
         return sum(array.nbytes for array in self._arrays.values())
 
     @property
     def token_ids(self) -> np.ndarray:
-        """What each row reads next."""
+        """The token that each row reads in the next step: (rows of all slots)."""
         return self._arrays[names.TOKEN_IDS]
 
     @property
     def positions(self) -> np.ndarray:
-        """How many tokens each row has read."""
+        """The number of tokens that each row has read: (rows of all slots)."""
         return self._arrays[names.POSITIONS]
 
     def step(self, sentences: int, *, logits: bool) -> Step:
-        """Run the decoder over the first sentences."""
+        """Run one decoder step for the first `sentences` slots."""
         with self._session.acquire() as session:
-            binding, step = self._bound_to(session, sentences, logits)
+            binding, step = self._bound_step(session, sentences, logits)
             if binding is not None:
                 session.run_with_iobinding(binding)
             else:
-                self._run_copying(session, sentences, logits)
+                self._run_with_copies(session, sentences, logits)
         return step
 
     def copy_rows(self, sources: np.ndarray, targets: np.ndarray, lengths: np.ndarray) -> int:
@@ -116,78 +132,83 @@ class OnnxBuffers:
         for source, target, length in zip(sources.tolist(), targets.tolist(), lengths.tolist(), strict=True):
             for array, axis in pasts:
                 past = (*[slice(None)] * axis, slice(length))
-                array[target][past] = array[source][past]  # views: a fancy index would allocate and copy twice
+                array[target][past] = array[source][past]  # Views: a fancy index would allocate and copy twice.
                 copied += array[source][past].nbytes
         for state in self._recurrent:
             self._arrays[state.name][targets] = self._arrays[state.name][sources]
         return copied
 
     def move(self, source: int, target: int, length: int) -> int:
-        """Move a sentence's memory and its rows."""
+        """Move the memory and the rows of a sentence to another slot."""
         for name in (*(state.name for state in self._memory), names.MEMORY_LENGTHS):
             self._arrays[name][target] = self._arrays[name][source]
         beams = np.arange(self.beam_size)
         rows = source * self.beam_size + beams, target * self.beam_size + beams
         return self.copy_rows(*rows, np.full(self.beam_size, length))
 
-    def _inputs(self, sentences: int) -> Iterator[tuple[str, str, int]]:
-        """Of every input of the graph: its name, the name of its array, and how much of it is read."""
+    def _inputs(self, sentences: int) -> Iterator[Slice]:
+        """The inputs of the graph for a step of the first `sentences` slots."""
         for name in (*(state.name for state in self._memory), names.MEMORY_LENGTHS):
-            yield name, name, sentences
+            yield Slice(name, name, sentences)
         for name in (names.TOKEN_IDS, names.POSITIONS):
-            yield name, name, sentences * self.beam_size
-        yield names.CANDIDATE_COUNT, names.CANDIDATE_COUNT, 1
+            yield Slice(name, name, sentences * self.beam_size)
+        yield Slice(names.CANDIDATE_COUNT, names.CANDIDATE_COUNT, 1)
         for state in (*self._caches, *self._recurrent):
-            yield names.past_name(state.name), state.name, sentences * self.beam_size
+            yield Slice(names.past_name(state.name), state.name, sentences * self.beam_size)
 
-    def _outputs(self, sentences: int, logits: bool) -> Iterator[tuple[str, str, int]]:
-        """The same of every output. Past and present of a state are one array: the step appends in place."""
+    def _outputs(self, sentences: int, logits: bool) -> Iterator[Slice]:
+        """The outputs of the graph. Past and present of a state are one array: the step appends in place."""
         for state in (*self._caches, *self._recurrent):
-            yield names.present_name(state.name), state.name, sentences * self.beam_size
+            yield Slice(names.present_name(state.name), state.name, sentences * self.beam_size)
         for name in (names.CANDIDATE_IDS, names.CANDIDATE_LOG_PROBS, *([names.LOGITS] if logits else [])):
-            yield name, name, sentences * self.beam_size
+            yield Slice(name, name, sentences * self.beam_size)
 
-    def _bound_to(self, session: ort.InferenceSession, sentences: int, logits: bool) -> Bound:
-        """What `_bind` gives, made once."""
+    def _bound_step(self, session: ort.InferenceSession, sentences: int, logits: bool) -> Bound:
+        """The result of `_bind`, which is computed once for the same arguments."""
         key = (session, sentences, logits)
         if key not in self._bound:
             self._bound[key] = self._bind(*key)
         return self._bound[key]
 
     def _bind(self, session: ort.InferenceSession, sentences: int, logits: bool) -> Bound:
-        """A binding for a step of the first sentences, where states stay in place, and where its results lie."""
+        """Bind the arrays for a step of the first `sentences` slots."""
         if logits and names.LOGITS not in self._arrays:
-            self._arrays[names.LOGITS] = np.zeros(self._logits, self._types[names.LOGITS])
-        outputs = {name: self._arrays[array][:count] for name, array, count in self._outputs(sentences, logits)}
+            self._arrays[names.LOGITS] = np.zeros(self._logits_shape, self._types[names.LOGITS])
+        outputs = {name: self._arrays[array][:size] for name, array, size in self._outputs(sentences, logits)}
         step = Step(outputs[names.CANDIDATE_IDS], outputs[names.CANDIDATE_LOG_PROBS], outputs.get(names.LOGITS))
         if not self.in_place:
             return None, step
         binding = session.io_binding()
         for each in self._inputs(sentences):
-            self._bind_one(binding.bind_input, *each)
+            self._bind_one(binding.bind_input, each)
         for each in self._outputs(sentences, logits):
-            self._bind_one(binding.bind_output, *each)
+            self._bind_one(binding.bind_output, each)
         return binding, step
 
-    def _run_copying(self, session: ort.InferenceSession, sentences: int, logits: bool) -> None:
-        feed = {name: self._arrays[array][:count] for name, array, count in self._inputs(sentences)}
-        wanted = list(self._outputs(sentences, logits))
-        found = session.run([name for name, _, _ in wanted], feed)
-        for (_, array, count), values in zip(wanted, found, strict=True):
-            self._arrays[array][:count] = values
+    def _run_with_copies(self, session: ort.InferenceSession, sentences: int, logits: bool) -> None:
+        feed = {name: self._arrays[array][:size] for name, array, size in self._inputs(sentences)}
+        outputs = list(self._outputs(sentences, logits))
+        results = session.run([each.name for each in outputs], feed)
+        for each, values in zip(outputs, results, strict=True):
+            self._arrays[each.array][: each.size] = values
 
-    def _bind_one(self, bind: Any, name: str, array_name: str, count: int) -> None:
-        array = self._arrays[array_name]
-        bind(name, "cpu", 0, array.dtype, (count, *array.shape[1:]), array.ctypes.data)
+    def _bind_one(self, bind: Any, each: Slice) -> None:
+        """Bind one input or output; bind: the method bind_input or bind_output of a binding."""
+        array = self._arrays[each.array]
+        bind(each.name, "cpu", 0, array.dtype, (each.size, *array.shape[1:]), array.ctypes.data)
 
 
 def _fill(slot: np.ndarray, values: np.ndarray) -> None:
-    """Write values into the beginning of a slot, zeros, which weigh nothing, into the rest; padding may be cut off."""
+    """Write `values` to the beginning of a slot and zeros, which have no effect, to the rest.
+
+    Values beyond the size of the slot are padding and are cut off.
+    """
     common = tuple(slice(min(sizes)) for sizes in zip(slot.shape, values.shape, strict=True))
     if slot.shape != values.shape:
         slot[...] = 0
     slot[common] = values[common]
 
 
-def _fill_with_nothing(array: np.ndarray) -> None:
+def _fill_with_poison(array: np.ndarray) -> None:
+    """Write NaN, or the largest integer, to every element."""
     array[:] = np.nan if np.issubdtype(array.dtype, np.floating) else np.iinfo(array.dtype).max

@@ -1,6 +1,6 @@
-"""The seam between deciding and computing: what the engine asks of whatever runs the graphs.
+"""The interface between the engine, which decides what to decode, and the model, which computes.
 
-`lingon.serving.runtime.onnx_runner` answers it with ONNX Runtime; tests answer it with a few lines of NumPy.
+`lingon.serving.runtime.onnx_runner` implements it with ONNX Runtime; tests implement it with a few lines of NumPy.
 """
 
 from __future__ import annotations
@@ -13,19 +13,34 @@ import numpy as np
 from lingon.bundle import Limits
 from lingon.serving.runtime.shortlist import Shortlist
 
-NARROWEST = 32  # source tokens; a multiple of 4 keeps sums independent of padding, see serving/runtime/onnx_runner.py
+NARROWEST = 32  # source tokens; a multiple of 4, so that sums do not depend on padding, see onnx_runner.py
 
 Encoded = dict[str, np.ndarray]
-"""What the encoder says of a batch: memory and first recurrent states by name, (batch, ...) each."""
+"""The output of the encoder: memory and initial recurrent states by name, (batch, ...) each."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchShape:
+    """The size of a running batch."""
+
+    sentences: int  # at most this many at a time, each in a slot
+    beam_size: int  # rows of each sentence
+    width: int  # source tokens of each sentence, padded; see `width_for`
+    capacity: int  # target tokens of each row
+
+    @property
+    def rows(self) -> int:
+        """Rows of all slots."""
+        return self.sentences * self.beam_size
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What a step found, row by row.
+    """The results of one decoder step.
 
-    candidate_ids, candidate_log_probs: (rows, candidates), likeliest first: 1 where there is one beam, else two for
-        each
-    logits: (rows, vocab), where they were asked for
+    candidate_ids, candidate_log_probs: (rows, candidates), likeliest first; one candidate for beam size 1, otherwise
+        two for each beam
+    logits: (rows, vocab), if requested
     """
 
     candidate_ids: np.ndarray
@@ -34,37 +49,40 @@ class Step:
 
 
 class Buffers(Protocol):
-    """The states of a running batch of up to `sentences` sentences of one beam width and one memory width.
+    """The decoder states of a running batch, allocated for a BatchShape.
 
-    Sentences live in slots 0, 1, ...; the rows of slot s are s * beam_size to (s + 1) * beam_size.
+    Sentences occupy slots 0, 1, ...; the rows of slot s are s * beam_size to (s + 1) * beam_size - 1.
     """
 
     @property
     def token_ids(self) -> np.ndarray:
-        """What each row reads in the next step, to be written to: (rows of all slots)."""
+        """The token that each row reads in the next step; writable: (rows of all slots)."""
 
     @property
     def positions(self) -> np.ndarray:
-        """How many tokens each row has read before, to be written to: (rows of all slots)."""
+        """The number of tokens that each row has read; writable: (rows of all slots)."""
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all states, when every slot is full."""
+        """Bytes of the states of all slots."""
 
     def place(self, slot: int, encoded: Encoded, index: int, piece_ids: np.ndarray | None = None) -> None:
-        """Put sentence `index` of an encoder's batch into a slot; nothing of what was there stays.
+        """Put sentence `index` of an encoder batch into a slot and overwrite the previous content of the slot.
 
-        piece_ids: what it may say, ascending, where the batch was opened for a shortlist
+        piece_ids: (pieces) ascending, the target pieces that the sentence may use; only if opened with a shortlist
         """
 
     def step(self, sentences: int, *, logits: bool) -> Step:
-        """One step of the first `sentences` slots; what it returns is overwritten by the next one."""
+        """Run one decoder step for the first `sentences` slots; the next step overwrites the returned arrays."""
 
     def copy_rows(self, sources: np.ndarray, targets: np.ndarray, lengths: np.ndarray) -> int:
-        """Copy the past of rows onto others, of each its first positions, one by one; returns the bytes copied."""
+        """Copy the first `lengths` positions of the past of row `sources` to row `targets`, one pair after the other.
+
+        sources, targets, lengths: (copies). Returns the number of bytes copied.
+        """
 
     def move(self, source: int, target: int, length: int) -> int:
-        """Move a sentence to another slot, its past's first `length` positions; returns the bytes of past copied."""
+        """Move a sentence to another slot with `length` positions of its past; returns the bytes of past copied."""
 
 
 class Runner(Protocol):
@@ -72,34 +90,38 @@ class Runner(Protocol):
 
     @property
     def limits(self) -> Limits:
-        """The model's bounds."""
+        """The limits of the model."""
 
     def encode(self, source_ids: np.ndarray, source_lengths: np.ndarray) -> Encoded:
         """Run the encoder; source_ids: (batch, source_length), source_lengths: (batch)."""
 
     @property
     def shortlist(self) -> Shortlist | None:
-        """Which pieces a source calls for, if the model can choose among those alone."""
+        """The vocabulary shortlist; None if the model has none."""
 
-    def open(self, sentences: int, beam_size: int, width: int, capacity: int, *, shortlist: bool = False) -> Buffers:
-        """Room for a running batch: memory of width source tokens, pasts of capacity target tokens.
+    def open(self, shape: BatchShape, *, shortlist: bool = False) -> Buffers:
+        """Allocate the states of a running batch.
 
-        shortlist: whether its sentences choose among certain pieces, each its own
+        shortlist: whether each sentence chooses among its own target pieces, instead of the whole vocabulary
         """
 
     def score(
         self, source_ids: np.ndarray, source_lengths: np.ndarray, target_ids: np.ndarray, target_lengths: np.ndarray
     ) -> list[Scored]:
-        """Run the scorer; target_ids: (batch, target_length) without special tokens, padded, of target_lengths."""
+        """Run the scorer.
+
+        source_ids: (batch, source_length) with EOS, target_ids: (batch, target_length) without BOS and EOS; padded
+        source_lengths, target_lengths: (batch)
+        """
 
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """What the model thinks of a given translation.
+    """The scores of a given translation.
 
-    log_probs: (target_length), of each target token and of the end token
-    attention: (target_length, source_length), each row how much its token looked at each source token; the end
-        tokens' row and column are the last
+    log_probs: (target_length + 1), of each target token and of the end token
+    attention: (target_length + 1, source_length), the weight of each source token for each target token; the last row
+        and the last column are those of the end tokens
     """
 
     log_probs: np.ndarray
@@ -107,9 +129,9 @@ class Scored:
 
 
 def width_for(source_length: int) -> int:
-    """The memory bucket of a source: 32, 64, 128, ... tokens.
+    """The width of the memory for a source: 32, 64, 128, ... tokens.
 
-    A bucket of 16 would split a batch of everyday sentences in two, whose steps cost more than the wider memory.
+    Widths from 16 on would split a batch of everyday sentences in two, and two steps cost more than a wider memory.
     """
     width = NARROWEST
     while width < source_length:

@@ -1,4 +1,4 @@
-"""Which threads compute now, so that one that is alone may use every core and several keep to their own."""
+"""ONNX Runtime sessions, and the choice between a session that uses all cores and one that uses a share of them."""
 
 from __future__ import annotations
 
@@ -16,75 +16,86 @@ import onnxruntime as ort
 from lingon.errors import BundleError, DeviceError
 from lingon.serving.runtime.device import CPU, CUDA
 
-NOWHERE = "/dev/null"
-"""Where a graph finds the weights that it was not given: a folder that cannot be, not the one the server runs in."""
+STEP_GAP = 0.02  # seconds that a thread stays active after it computed: it is probably between two steps
+NO_FOLDER = "/dev/null"
+"""The folder for weights that are not given in memory. It cannot exist; the default is the server's own folder."""
 
-Engine = TypeVar("Engine")
-
-MOMENT = 0.02  # seconds: who computed so lately is between two steps
+SessionT = TypeVar("SessionT")
 
 
 class ActiveThreads:
-    """Threads that share cores. Times are on `clock`, in seconds."""
+    """The threads that compute at the moment and share the cores. Times are those of `clock`, in seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._until: dict[int, float] = {}  # by thread: when it last stopped computing; it may be in the future
+        self._last_active: dict[int, float] = {}  # by thread id, in seconds of the clock; infinite while it computes
 
     @contextmanager
     def computing(self) -> Iterator[bool]:
-        """While this thread computes; tells whether it is alone in that."""
-        me, since = threading.get_ident(), self._clock() - MOMENT
-        self._until[me] = math.inf
+        """Mark this thread as active; yields whether it is the only active thread."""
+        own, recent = threading.get_ident(), self._clock() - STEP_GAP
+        self._last_active[own] = math.inf
         try:
-            yield all(until < since for who, until in self._until.copy().items() if who != me)
+            yield all(active < recent for thread, active in self._last_active.copy().items() if thread != own)
         finally:
-            self._until[me] = self._clock()
+            self._last_active[own] = self._clock()
 
 
-class SessionPair(Generic[Engine]):
-    """One thing made twice: for a thread that has all cores, and for several that have a share of them each.
+class SessionPair(Generic[SessionT]):
+    """Two sessions of one graph: one for a single thread, one for each of several threads at the same time.
 
-    Both answer alike, to the last bit.
+    Both give the same results, to the last bit.
+
+    all_cores: the session that uses all cores
+    shared_cores: the session that uses one thread's share of the cores
     """
 
-    def __init__(self, alone: Engine, apart: Engine, company: ActiveThreads) -> None:
-        self.alone, self.apart, self._company = alone, apart, company
+    def __init__(self, all_cores: SessionT, shared_cores: SessionT, active_threads: ActiveThreads) -> None:
+        self.all_cores, self.shared_cores, self._active_threads = all_cores, shared_cores, active_threads
 
     @contextmanager
-    def acquire(self) -> Iterator[Engine]:
-        """The one to use now."""
-        with self._company.computing() as alone:
-            yield self.alone if alone else self.apart
+    def acquire(self) -> Iterator[SessionT]:
+        """The session that this thread should use now; the thread counts as active inside the context."""
+        with self._active_threads.computing() as alone:
+            yield self.all_cores if alone else self.shared_cores
 
 
 class GraphLoadError(BundleError):
-    """A graph that the runtime does not take.
+    """A graph that ONNX Runtime cannot load or run.
 
-    ours: what we say of it, without the runtime's own words, which are for whoever has the bundle in front of him
+    public_message: our message without ONNX Runtime's text; safe to send to clients
     """
 
-    def __init__(self, ours: str, cause: str) -> None:
-        super().__init__(f"{ours} ({cause})")
-        self.ours = ours
+    def __init__(self, public_message: str, cause: str) -> None:
+        super().__init__(f"{public_message} ({cause})")
+        self.public_message = public_message
 
 
-def _session(
+def create_session(
     graph: bytes, weights: dict[str, bytes], provider: str, threads: int, origin: os.PathLike[str]
 ) -> ort.InferenceSession:
+    """A session of a graph.
+
+    weights: contents of the files of external weights, by the file names that the graph uses
+    threads: threads of one run
+    origin: path of the graph, for error messages
+
+    Raises GraphLoadError if ONNX Runtime rejects the graph, DeviceError if the provider is not available.
+    """
     if provider == CUDA:
-        ort.preload_dlls()  # CUDA and cuDNN as pip installs them
+        ort.preload_dlls()  # Loads CUDA and cuDNN from their pip packages.
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
     options.log_severity_level = 3
-    options.enable_mem_pattern = False  # shapes change with every batch
+    options.enable_mem_pattern = False  # Shapes change with every batch.
     if provider == CPU:
-        _share_arena()
+        _share_one_arena()
         options.add_session_config_entry("session.use_env_allocators", "1")
-        options.add_session_config_entry("session.use_device_allocator_for_initializers", "1")  # weights go with theirs
-    # The encoder's threads must not spin on the cores that the decoder's need.
+        # Weights stay out of the shared arena, so that unloading a model frees them.
+        options.add_session_config_entry("session.use_device_allocator_for_initializers", "1")
+    # Threads of the encoder must not spin on the cores that the decoder needs.
     options.add_session_config_entry("session.force_spinning_stop", "1")
-    options.add_session_config_entry("session.model_external_initializers_file_folder_path", NOWHERE)
+    options.add_session_config_entry("session.model_external_initializers_file_folder_path", NO_FOLDER)
     files = list(weights), list(weights.values()), [len(content) for content in weights.values()]
     options.add_external_initializers_from_files_in_memory(*files)
     try:
@@ -95,16 +106,17 @@ def _session(
         raise GraphLoadError(f"{origin}: onnxruntime does not load it", str(error).splitlines()[0]) from None
     session.disable_fallback()
     if provider not in session.get_providers():
-        raise DeviceError(f"{origin}: {provider} was asked for and is not there; see `lingon doctor`")
+        raise DeviceError(f"{origin}: {provider} is not available; see `lingon doctor`")
     return session
 
 
 @functools.cache
-def _share_arena() -> None:
-    """Have all sessions compute in one arena, which grows by what is asked for.
+def _share_one_arena() -> None:
+    """Make all sessions allocate from one arena, which grows by the size that is requested.
 
-    With one of its own for each, that grows by powers of two, a server whose model is swapped under load had 170 to
-    250 MB by chance; with this one 170 to 215. Without any, a base model with a shortlist was a fifth slower.
+    If each session has its own arena, which grows by powers of two, a server whose model is swapped under load takes
+    170 to 250 MB, by chance; with the shared arena it takes 170 to 215 MB. Without any arena, a base model with a
+    shortlist is a fifth slower.
     """
     info = ort.OrtMemoryInfo("Cpu", ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, ort.OrtMemType.DEFAULT)
     same_as_requested, default = 1, -1

@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 from lingon.errors import BundleError
 from lingon.text import EOS, FORBIDDEN
 
-COLUMNS = 64
+COLUMN_MULTIPLE = 64
 """Unions are padded to a multiple of this, so that graphs meet few shapes."""
 
-MOST_BYTES = 2**27
+MAX_BYTES = 2**27
 """Of all arrays: 100 candidates for each of 300,000 pieces. A file may unpack to a thousand times its size."""
 
 _UNREADABLE = (ValueError, OSError, EOFError, KeyError, RuntimeError, MemoryError, zipfile.BadZipFile, zlib.error)
@@ -84,10 +84,10 @@ class Shortlist:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Union:
+class ShortlistUnion:
     """The sets of several sentences as one.
 
-    piece_ids: (union) int64, ascending, then the end token until the length is a multiple of COLUMNS
+    piece_ids: (union) int64, ascending, then the end token until the length is a multiple of COLUMN_MULTIPLE
     allowed: (sentences, union), which columns each sentence may say; the columns of padding none of them
     """
 
@@ -95,7 +95,7 @@ class Union:
     allowed: NDArray[np.bool_]
 
 
-def unite(sets: Sequence[NDArray[np.int64]]) -> Union:
+def unite(sets: Sequence[NDArray[np.int64]]) -> ShortlistUnion:
     """The union of the sets of sentences, each as `Shortlist.select` gives it; an empty set is a free slot."""
     pieces = np.concatenate([np.empty(0, np.int64), *sets])
     # A place for every id: sorting the 9,600 ids of 32 sentences of 300 takes ten times as long.
@@ -104,12 +104,12 @@ def unite(sets: Sequence[NDArray[np.int64]]) -> Union:
     union = np.flatnonzero(seen)
     columns = np.empty(len(seen), np.int64)
     columns[union] = np.arange(len(union))
-    padded = np.full(max(-(-len(union) // COLUMNS), 1) * COLUMNS, EOS, np.int64)
+    padded = np.full(max(-(-len(union) // COLUMN_MULTIPLE), 1) * COLUMN_MULTIPLE, EOS, np.int64)
     padded[: len(union)] = union
     allowed = np.zeros((len(sets), len(padded)), np.bool_)
     for row, some in zip(allowed, sets, strict=True):
         row[columns[some]] = True
-    return Union(padded, allowed)
+    return ShortlistUnion(padded, allowed)
 
 
 def _read(content: bytes, origin: Path) -> dict[str, NDArray[np.int32]]:
@@ -119,8 +119,8 @@ def _read(content: bytes, origin: Path) -> dict[str, NDArray[np.int32]]:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             if set(archive.namelist()) != {f"{name}.npy" for name in wanted}:
                 raise BundleError(f"{origin}: must hold the arrays {', '.join(sorted(wanted))} and nothing else")
-            if (size := sum(each.file_size for each in archive.infolist())) > MOST_BYTES:
-                raise BundleError(f"{origin}: unpacks to {size:,} bytes; {MOST_BYTES:,} are the most")
+            if (size := sum(each.file_size for each in archive.infolist())) > MAX_BYTES:
+                raise BundleError(f"{origin}: unpacks to {size:,} bytes; {MAX_BYTES:,} are the most")
         with np.load(io.BytesIO(content)) as arrays:  # never loads objects: that is its default
             return {name: arrays[name] for name in wanted}
     except _UNREADABLE:

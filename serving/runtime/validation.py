@@ -19,7 +19,7 @@ from lingon.bundle import MANIFEST, Bundle, Manifest
 from lingon.errors import BundleError
 from lingon.serving.runtime.onnx_runner import OnnxRunner
 from lingon.serving.runtime.onnx_shortlist import ShortlistGraphs
-from lingon.serving.runtime.runner import Encoded, width_for
+from lingon.serving.runtime.runner import BatchShape, Encoded, width_for
 from lingon.serving.runtime.sessions import GraphLoadError
 from lingon.text import Tokenizer
 
@@ -37,7 +37,7 @@ class Graph:
     outputs: dict[str, Shape]
 
 
-def check(bundle: Bundle, precision: str, runner: OnnxRunner) -> None:
+def check_bundle(bundle: Bundle, precision: str, runner: OnnxRunner) -> None:
     """Raise BundleError where something does not fit, naming file and field."""
     _check_tokenizer(bundle)
     for graph in _graphs(bundle.manifest, runner):
@@ -46,8 +46,8 @@ def check(bundle: Bundle, precision: str, runner: OnnxRunner) -> None:
         found = {each.name: each.shape for each in graph.session.get_outputs()}
         _check_values(path, "output", graph.outputs, {name: found[name] for name in graph.outputs if name in found})
     _check_sizes(bundle, precision, runner)
-    if runner.listed:
-        _check_rows(bundle.folder / precision / names.OUTPUT_ROWS, runner.listed)
+    if runner.shortlist_graphs:
+        _check_rows(bundle.folder / precision / names.OUTPUT_ROWS, runner.shortlist_graphs)
     _run_once(bundle, precision, runner)
 
 
@@ -79,15 +79,15 @@ def _graphs(manifest: Manifest, runner: OnnxRunner) -> Iterator[Graph]:
     found |= dict.fromkeys((names.CANDIDATE_IDS, names.CANDIDATE_LOG_PROBS))
     source: dict[str, Shape] = dict.fromkeys((names.SOURCE_IDS, names.SOURCE_LENGTHS))
     scored: dict[str, Shape] = dict.fromkeys((names.TOKEN_LOG_PROBS, names.CROSS_ATTENTION))
-    yield Graph(names.ENCODER, runner.encoder.alone, source, first)
-    yield Graph(names.DECODER, runner.decoder.alone, step, {**found, names.LOGITS: None})
+    yield Graph(names.ENCODER, runner.encoder.all_cores, source, first)
+    yield Graph(names.DECODER, runner.decoder.all_cores, step, {**found, names.LOGITS: None})
     pair = {**source, **dict.fromkeys((names.TARGET_IDS, names.LABELS))}
     yield Graph(names.SCORER, runner.scorer, pair, scored)
-    if runner.listed:
-        rows: dict[str, Shape] = {each.name: None for each in runner.listed.output_rows.get_outputs()}
-        yield Graph(names.OUTPUT_ROWS, runner.listed.output_rows, {names.PIECE_IDS: None}, {})
+    if runner.shortlist_graphs:
+        rows: dict[str, Shape] = {each.name: None for each in runner.shortlist_graphs.output_rows.get_outputs()}
+        yield Graph(names.OUTPUT_ROWS, runner.shortlist_graphs.output_rows, {names.PIECE_IDS: None}, {})
         listed = {**step, names.PIECE_IDS: None, names.ALLOWED: None, **rows}
-        yield Graph(names.DECODER_SHORTLIST, runner.listed.decoder.alone, listed, found)
+        yield Graph(names.DECODER_SHORTLIST, runner.shortlist_graphs.decoder.all_cores, listed, found)
 
 
 def _check_values(path: Path, kind: str, wanted: dict[str, Shape], found: dict[str, Shape]) -> None:
@@ -103,7 +103,7 @@ def _check_values(path: Path, kind: str, wanted: dict[str, Shape], found: dict[s
 def _check_sizes(bundle: Bundle, precision: str, runner: OnnxRunner) -> None:
     """What the sizes of two outputs say of vocabulary and alignment."""
     manifest, folder = bundle.manifest, bundle.folder / precision
-    (logits,) = _sizes(folder / names.DECODER, runner.decoder.alone, names.LOGITS, 1)
+    (logits,) = _sizes(folder / names.DECODER, runner.decoder.all_cores, names.LOGITS, 1)
     if logits < manifest.target_vocab:
         raise BundleError(
             f"{folder / names.DECODER}: has {logits} logits, {MANIFEST} says target_vocab {manifest.target_vocab}"
@@ -128,7 +128,7 @@ def _sizes(path: Path, session: ort.InferenceSession, output: str, count: int) -
 
 def _check_rows(path: Path, listed: ShortlistGraphs) -> None:
     """What the output layer hands out of some pieces is what a step with a shortlist reads; path: of the former."""
-    read = {each.name: (each.type, each.shape) for each in listed.decoder.alone.get_inputs()}
+    read = {each.name: (each.type, each.shape) for each in listed.decoder.all_cores.get_inputs()}
     for each in listed.output_rows.get_outputs():
         kind, shape = read[each.name]
         if each.type != kind or _numbers(each.shape) != _numbers(shape):
@@ -164,7 +164,7 @@ def _write(runner: OnnxRunner, encoded: Encoded, manifest: Manifest, piece_ids: 
     """The last token of the longest translation; piece_ids: what it may be, where there is a shortlist."""
     source, target = manifest.limits.max_source_tokens, manifest.limits.max_target_tokens
     listed = piece_ids is not None
-    buffers = runner.open(1, 1, width_for(source), target, shortlist=listed)
+    buffers = runner.open(BatchShape(1, 1, width_for(source), target), shortlist=listed)
     buffers.place(0, encoded, 0, piece_ids)
     buffers.token_ids[:], buffers.positions[:] = manifest.target_vocab - 1, target - 1
     buffers.step(1, logits=not listed)

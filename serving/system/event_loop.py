@@ -1,4 +1,4 @@
-"""How late the event loop is: what a call waits before anybody looks at it."""
+"""The lag of the event loop, which delays every call, and pauses in long work on the loop."""
 
 from __future__ import annotations
 
@@ -6,37 +6,36 @@ import asyncio
 import time
 from collections.abc import Callable
 
-SLICE = 0.005  # seconds that planning keeps the event loop from others
-
-BEAT = 0.05  # seconds between two measurements
+MAX_SLICE = 0.005  # seconds that one task may work on the event loop before it yields
+BEAT_INTERVAL = 0.05  # seconds between two measurements of the lag
 
 
 class LagMonitor:
-    """Of one event loop; whether it still beats can be asked from any thread."""
+    """Measures the lag of one event loop; `seconds_since_beat` may be called from any thread."""
 
     def __init__(self) -> None:
-        self._last = time.monotonic()
+        self._last_beat = time.monotonic()
 
     async def measure(self, observe: Callable[[float], None]) -> None:
-        """Tell by how many seconds the loop is late, again and again until cancelled."""
+        """Call `observe` with the lag of the loop in seconds, every BEAT_INTERVAL, until cancelled."""
         while True:
-            self._last = time.monotonic()
-            await asyncio.sleep(BEAT)
-            observe(max(time.monotonic() - self._last - BEAT, 0.0))
+            self._last_beat = time.monotonic()
+            await asyncio.sleep(BEAT_INTERVAL)
+            observe(max(time.monotonic() - self._last_beat - BEAT_INTERVAL, 0.0))
 
-    def silent(self) -> float:
-        """Seconds since the loop was last seen running."""
-        return time.monotonic() - self._last
+    def seconds_since_beat(self) -> float:
+        """Seconds since the loop last ran `measure`."""
+        return time.monotonic() - self._last_beat
 
 
 class TimeSlice:
-    """Lets the event loop serve others while much is planned."""
+    """Divides long work on the event loop into short slices, so that other tasks can run between them."""
 
     def __init__(self) -> None:
-        self._since = time.monotonic()
+        self._start = time.monotonic()
 
-    async def take(self) -> None:
-        """Pause if the last pause was long ago."""
-        if time.monotonic() - self._since > SLICE:
+    async def yield_if_due(self) -> None:
+        """Let other tasks run if the current slice is longer than MAX_SLICE."""
+        if time.monotonic() - self._start > MAX_SLICE:
             await asyncio.sleep(0)
-            self._since = time.monotonic()
+            self._start = time.monotonic()

@@ -1,4 +1,4 @@
-"""What the C library keeps for itself of the memory of models that are gone."""
+"""The memory that the C library keeps after it was freed, for example that of unloaded models."""
 
 from __future__ import annotations
 
@@ -6,37 +6,40 @@ import ctypes
 import gc
 import os
 
-_GLIBC = {
+_MALLOC_SETTINGS = {
     "MALLOC_ARENA_MAX": ("glibc.malloc.arena_max", -8, 2),
     "MALLOC_MMAP_THRESHOLD_": ("glibc.malloc.mmap_threshold", -3, 256 * 1024),
 }
-"""What is set by which variable: its name among GLIBC_TUNABLES, mallopt's parameter, and our value."""
+"""By environment variable: the name of the same setting in GLIBC_TUNABLES, its number for mallopt, and our value."""
 
 
-def free(things: list[object]) -> None:
-    """Empty the list, of whose things nobody else may know, and have the C library let go of their memory.
+def release_memory(objects: list[object]) -> None:
+    """Empty the list and return the memory of its objects to the system. The list holds the last references to them.
 
-    On a thread that nobody waits for: both take some milliseconds. glibc keeps what was freed for its next user; a
-    server whose models are swapped, each loaded on a thread of its own, grew by 85 MB with every model of 10 MB.
+    Call this on a background thread: both parts take some milliseconds. glibc keeps freed memory for the next
+    allocation: a server whose models were swapped, each loaded on its own thread, grew by 85 MB with every model of
+    10 MB.
     """
-    things.clear()
-    gc.collect()  # errors that calls ended with hold their frames in cycles, and those a model
+    objects.clear()
+    gc.collect()  # The errors of finished calls hold their frames in reference cycles, and the frames hold a model.
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:  # other C libraries keep little
+    if trim is not None:  # Other C libraries than glibc keep little.
         trim(0)
 
 
-def keep_little() -> None:
-    """Have the C library give back what is freed; what the environment says of it stays. Before there are threads.
+def limit_malloc_caches() -> None:
+    """Configure glibc to return freed memory to the system; settings in the environment win. Call before any thread.
 
-    glibc has large blocks from the system, and they go back to it, until the first is freed: then it takes all up to
-    that size out of a heap, where they leave holes, and where rooms for states are written full of zeros rather than
-    being pages that nobody has touched. And it gives every thread a heap of its own, eight a core. In four minutes of
-    mixed traffic with six swaps of the shipped model a server went from 304 to 428 MB; so it stays at 270.
+    MALLOC_MMAP_THRESHOLD_: at first, glibc maps large blocks from the system and unmaps them when they are freed.
+    Once one is freed, glibc takes all blocks up to that size from a heap. There they leave holes, and the buffers of
+    decoder states are filled with zeros instead of being untouched pages.
+    MALLOC_ARENA_MAX: by default, threads have their own heaps, up to eight per core.
+    In four minutes of mixed traffic with six swaps of the shipped model, a server grew from 304 to 428 MB; with these
+    settings it stays at 270 MB.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is None:
         return
-    for variable, (tunable, parameter, value) in _GLIBC.items():
+    for variable, (tunable, parameter, value) in _MALLOC_SETTINGS.items():
         if variable not in os.environ and tunable not in os.environ.get("GLIBC_TUNABLES", ""):
             mallopt(parameter, value)

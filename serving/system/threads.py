@@ -1,4 +1,4 @@
-"""Work beside what is served: on threads that hold up neither the event loop, nor the end, nor other threads."""
+"""Background work on daemon threads, which block neither the event loop nor the exit of the process."""
 
 from __future__ import annotations
 
@@ -12,31 +12,32 @@ from typing import TypeVar
 
 Result = TypeVar("Result")
 
-NICE = 10  # of 19: about a tenth of a core that others want too, so that the work ends all the same
+LOW_PRIORITY = 10  # nice value, of at most 19; gets about a tenth of a busy core, so that the work still ends
 
 
 def run_in_thread(work: Callable[[], Result], name: str) -> asyncio.Future[Result]:
-    """The outcome of work, which is done on a thread of this name; it goes on though the outcome is not awaited."""
-    return asyncio.wrap_future(_begun(work, name))
+    """Run `work` on a new thread of this name; it goes on even if the returned future is cancelled."""
+    return asyncio.wrap_future(_start(work, name))
 
 
-def run_at_low_priority(work: Callable[[], Result], wanted: bool = True) -> Result:
-    """The outcome of work, done on a thread that leaves the cores to all others of this process.
+def run_at_low_priority(work: Callable[[], Result], enabled: bool = True) -> Result:
+    """Run `work` on a new thread of low priority and return its result.
 
-    Threads that the work starts have its low priority too, and keep it: nobody but root may raise one again.
-    wanted: whether there are others; else the work is done here
+    Threads that `work` starts inherit the low priority and keep it: only root may raise a priority again.
+    enabled: False runs `work` on the calling thread at its priority
     """
-    if not wanted:
+    if not enabled:
         return work()
 
-    def stepped_back() -> Result:
-        _step_back()
+    def work_at_low_priority() -> Result:
+        _lower_priority()
         return work()
 
-    return _begun(stepped_back, "run_at_low_priority").result()
+    return _start(work_at_low_priority, "low priority").result()
 
 
-def _begun(work: Callable[[], Result], name: str) -> concurrent.futures.Future[Result]:
+def _start(work: Callable[[], Result], name: str) -> concurrent.futures.Future[Result]:
+    """Start a daemon thread that runs `work`; returns the future of its result."""
     future: concurrent.futures.Future[Result] = concurrent.futures.Future()
     future.set_running_or_notify_cancel()
 
@@ -50,6 +51,7 @@ def _begun(work: Callable[[], Result], name: str) -> concurrent.futures.Future[R
     return future
 
 
-def _step_back() -> None:
-    if sys.platform == "linux":  # elsewhere it is the priority of the process
-        os.setpriority(os.PRIO_PROCESS, 0, max(os.getpriority(os.PRIO_PROCESS, 0), NICE))
+def _lower_priority() -> None:
+    """Lower the priority of the calling thread."""
+    if sys.platform == "linux":  # On other systems the priority is that of the whole process.
+        os.setpriority(os.PRIO_PROCESS, 0, max(os.getpriority(os.PRIO_PROCESS, 0), LOW_PRIORITY))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lingon.serving.runtime.onnx_runner import OnnxBuffers, OnnxRunner
-from lingon.serving.runtime.runner import Encoded, Step
+from lingon.serving.runtime.runner import BatchShape, Encoded, Step
 from lingon.text import BOS, PAD
 from tests.support.random_models import VOCAB, random_runner, random_sources
 
@@ -29,7 +29,7 @@ def step(buffers: OnnxBuffers, tokens: list[int], positions: list[int], *, logit
 
 def decode(runner: OnnxRunner, encoded: Encoded, rows: list[int], width: int, capacity: int = 16) -> list[np.ndarray]:
     """The candidates' log-probabilities of some steps with fixed tokens, for rows of an encoder's batch."""
-    buffers = runner.open(len(rows), 1, width, capacity)
+    buffers = runner.open(BatchShape(len(rows), 1, width, capacity))
     for slot, row in enumerate(rows):
         buffers.place(slot, encoded, row)
     found = []
@@ -71,7 +71,7 @@ def test_rows_of_different_pasts_share_a_batch() -> None:
     runner, sources = random_runner(), random_sources(2)
     encoded = encode(runner, sources)
     expected = [decode(runner, encoded, [row], 32) for row in (0, 1)]
-    buffers = runner.open(2, 1, 32, 16)
+    buffers = runner.open(BatchShape(2, 1, 32, 16))
     buffers.place(0, encoded, 0)
     for number in range(3):
         step(buffers, [BOS if number == 0 else 5 + number], [number])
@@ -93,7 +93,7 @@ def test_poison_in_free_slots_and_unused_room_changes_nothing() -> None:
     runner, sources = random_runner(), random_sources(3)
     encoded = encode(runner, sources)
     expected = decode(runner, encoded, [1], 64)
-    buffers = runner.open(4, 1, 64, 16)
+    buffers = runner.open(BatchShape(4, 1, 64, 16))
     poison(buffers)
     buffers.place(0, encoded, 1)
     for number in range(STEPS):
@@ -104,7 +104,7 @@ def test_poison_in_free_slots_and_unused_room_changes_nothing() -> None:
 def test_beams_of_a_sentence_read_one_memory() -> None:
     runner, sources = random_runner(), random_sources(3)
     encoded = encode(runner, sources)
-    buffers = runner.open(3, 4, 32, 16)
+    buffers = runner.open(BatchShape(3, 4, 32, 16))
     for slot in range(3):
         buffers.place(slot, encoded, slot)
     assert all(buffers._arrays[state.name].shape[0] == 3 for state in runner.manifest.states_of("memory"))
@@ -117,7 +117,7 @@ def test_beams_of_a_sentence_read_one_memory() -> None:
 def test_a_copied_row_goes_on_as_its_original_and_the_bytes_are_counted() -> None:
     runner, sources = random_runner(), random_sources(1)
     encoded = encode(runner, sources)
-    buffers = runner.open(1, 2, 32, 16)
+    buffers = runner.open(BatchShape(1, 2, 32, 16))
     buffers.place(0, encoded, 0)
     for number in range(3):
         step(buffers, [5 + number, 9 + number], [number, number])
@@ -129,7 +129,7 @@ def test_a_copied_row_goes_on_as_its_original_and_the_bytes_are_counted() -> Non
 
 def test_logits_are_handed_out_where_they_are_asked_for() -> None:
     runner, sources = random_runner(), random_sources(2)
-    buffers = runner.open(2, 2, 32, 16)
+    buffers = runner.open(BatchShape(2, 2, 32, 16))
     for slot in range(2):
         buffers.place(slot, encode(runner, sources), slot)
     assert step(buffers, [BOS] * 4, [0] * 4).logits is None
@@ -151,7 +151,7 @@ def test_states_carried_to_the_graph_and_back_give_what_states_in_place_give() -
     encoded = encode(runner, sources)
     found = []
     for in_place in (True, False):
-        buffers = runner.open(3, 1, 32, 16)
+        buffers = runner.open(BatchShape(3, 1, 32, 16))
         buffers.in_place = in_place
         for slot in range(3):
             buffers.place(slot, encoded, slot)

@@ -21,6 +21,7 @@ from lingon.serving.decoding.job import DecodeJob, Hypothesis, Options
 from lingon.serving.engine.engine import Engine
 from lingon.serving.engine.limits import EngineLimits
 from lingon.serving.runtime.onnx_runner import OnnxRunner, load_runner
+from lingon.serving.runtime.runner import BatchShape
 from lingon.serving.runtime.shortlist import Shortlist
 from lingon.text import BOS, EOS, UNK
 from tests.support.random_models import VOCAB, manifest_of, random_model, random_pairs, random_sources
@@ -106,7 +107,7 @@ def test_sentences_with_and_without_a_shortlist_share_an_engine_and_no_bit() -> 
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_log_probabilities_are_those_among_the_pieces_of_the_sentence(precision: str) -> None:
     runner, sources = listed_runner(precision), random_sources(5)
-    buffers, full = runner.open(5, 2, 32, 16, shortlist=True), runner.open(5, 2, 32, 16)
+    buffers, full = runner.open(BatchShape(5, 2, 32, 16), shortlist=True), runner.open(BatchShape(5, 2, 32, 16))
     for slot, source in enumerate(sources):
         encoded = runner.encode(np.array([source]), np.array([len(source)]))
         buffers.place(slot, encoded, 0, random_shortlist().select(source))
@@ -136,7 +137,7 @@ def test_rows_are_gathered_once_for_all_that_join_together() -> None:
     counted = dataclasses.replace(
         runner, shortlist_graphs=dataclasses.replace(runner.shortlist_graphs, output_rows=Counting())
     )
-    buffers = counted.open(8, 1, 32, 16, shortlist=True)
+    buffers = counted.open(BatchShape(8, 1, 32, 16), shortlist=True)
     sources = random_sources(8)
     encoded = runner.encode(np.full((8, 8), 5), np.full(8, 8))
     for joining in (range(5), range(5, 8)):

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lingon.serving.decoding.job import Sampling
-from lingon.serving.decoding.search import assign_rows, draw, log_prob, rank, survive
+from lingon.serving.decoding.search import assign_rows, draw, log_prob, rank, select_survivors
 from lingon.text import EOS
 
 LOGITS = np.log(np.array([0.05, 0.4, 0.25, 0.2, 0.1]))
@@ -20,18 +20,19 @@ def test_ranking_finds_the_best_continuations_of_all_parents(seed: int, beam_siz
     ids = np.arange(log_probs.size).reshape(log_probs.shape) % 7
     ranked = rank(totals, ids, log_probs)
     for sentence in range(sentences):
-        everything = sorted(
-            (-(totals[sentence, parent] + log_probs[sentence, parent, place]), parent, place)
+        continuations = sorted(
+            (-(totals[sentence, parent] + log_probs[sentence, parent, candidate]), parent, candidate)
             for parent in range(beam_size)
-            for place in range(2 * beam_size)
+            for candidate in range(2 * beam_size)
         )
-        expected = [(parent, ids[sentence, parent, place]) for _, parent, place in everything[: 2 * beam_size]]
+        best = continuations[: 2 * beam_size]
+        expected = [(parent, ids[sentence, parent, candidate]) for _, parent, candidate in best]
         assert list(zip(ranked.parents[sentence], ranked.tokens[sentence], strict=True)) == expected
 
 
 def test_survivors_are_the_best_that_do_not_end() -> None:
     ranked = rank(np.zeros((1, 2)), np.array([[[EOS, 5, 6, 7], [8, EOS, 9, 4]]]), -np.arange(8.0).reshape(1, 2, 4))
-    assert survive(ranked, 2).tokens.tolist() == [[5, 6]]
+    assert select_survivors(ranked, 2).tokens.tolist() == [[5, 6]]
 
 
 @given(st.lists(st.tuples(st.lists(st.integers(0, 4), min_size=5, max_size=5), st.permutations(range(5))), min_size=1))
@@ -51,14 +52,14 @@ def test_every_child_gets_a_row_of_its_own_that_holds_its_parents_past(
         assert not set(copies.sources[mine].tolist()) & set(copies.targets[mine].tolist())
 
 
-def test_a_draw_is_a_function_of_seed_place_and_step() -> None:
+def test_a_draw_is_a_function_of_seed_stream_and_step() -> None:
     draws = {
-        (seed, place, step): draw(LOGITS, Sampling(seed=seed, place=place), step)
+        (seed, stream, step): draw(LOGITS, Sampling(seed=seed, stream=stream), step)
         for seed in range(4)
-        for place in range(4)
+        for stream in range(4)
         for step in range(4)
     }
-    again = {key: draw(LOGITS, Sampling(seed=key[0], place=key[1]), key[2]) for key in reversed(draws)}
+    again = {key: draw(LOGITS, Sampling(seed=key[0], stream=key[1]), key[2]) for key in reversed(draws)}
     assert draws == again
     assert len(set(draws.values())) == len(LOGITS)
 

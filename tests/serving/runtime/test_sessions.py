@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from lingon.serving.runtime.sessions import MOMENT, ActiveThreads, SessionPair
+from lingon.serving.runtime.sessions import STEP_GAP, ActiveThreads, SessionPair
 
 
 class Clock:
@@ -57,7 +57,7 @@ def test_somebody_between_two_steps_is_company_for_a_moment() -> None:
     company = ActiveThreads(clock)
     elsewhere(lambda: alone_in(company))
     assert not alone_in(company)
-    clock.now += 2 * MOMENT
+    clock.now += 2 * STEP_GAP
     assert alone_in(company)
     assert elsewhere(lambda: alone_in(company)) is False
 
@@ -72,5 +72,5 @@ def test_who_has_company_uses_a_share() -> None:
 
     assert used() == "alone"
     assert elsewhere(used) == "apart"
-    clock.now += 2 * MOMENT
+    clock.now += 2 * STEP_GAP
     assert used() == "alone"

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lingon.errors import BundleError
-from lingon.serving.runtime.shortlist import COLUMNS, Shortlist, unite
+from lingon.serving.runtime.shortlist import COLUMN_MULTIPLE, Shortlist, unite
 from lingon.text import BOS, EOS, PAD, UNK
 
 ORIGIN = Path("models/random/1/shortlist.npz")
@@ -123,15 +123,15 @@ def test_a_union_is_padded_with_the_end_token_that_nobody_may_say_there():
     for count in (1, 5, 40):
         union = unite(random_sets(count))
         real = len(np.unique(np.concatenate(random_sets(count))))
-        assert len(union.piece_ids) == -(-real // COLUMNS) * COLUMNS
+        assert len(union.piece_ids) == -(-real // COLUMN_MULTIPLE) * COLUMN_MULTIPLE
         assert (np.diff(union.piece_ids[:real]) > 0).all()
         assert (union.piece_ids[real:] == EOS).all()
         assert not union.allowed[:, real:].any()
 
 
 def test_a_union_that_fits_its_columns_is_not_padded():
-    union = unite([np.append(EOS, np.arange(10, 10 + COLUMNS - 1))])
-    assert len(union.piece_ids) == COLUMNS
+    union = unite([np.append(EOS, np.arange(10, 10 + COLUMN_MULTIPLE - 1))])
+    assert len(union.piece_ids) == COLUMN_MULTIPLE
     assert union.allowed.all()
 
 
@@ -145,5 +145,5 @@ def test_a_free_slot_may_say_nothing_and_changes_nothing():
 
 def test_a_batch_without_sentences_has_columns_of_padding_only():
     union = unite([])
-    assert union.piece_ids.tolist() == [EOS] * COLUMNS
-    assert union.allowed.shape == (0, COLUMNS)
+    assert union.piece_ids.tolist() == [EOS] * COLUMN_MULTIPLE
+    assert union.allowed.shape == (0, COLUMN_MULTIPLE)

@@ -1,4 +1,4 @@
-"""What was freed goes back to the system."""
+"""Freed memory goes back to the system."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import weakref
 
 import pytest
 
-from lingon.serving.system.memory import free
+from lingon.serving.system.memory import release_memory
 
 RESIDENT = """
 import threading
 from pathlib import Path
-from lingon.serving.system.memory import free, keep_little
+from lingon.serving.system.memory import limit_malloc_caches, release_memory
 
 def resident():
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
@@ -26,20 +26,20 @@ left = []
 
 def work():
     blocks = [bytes(2000) for _ in range(50_000)]
-    left.append(blocks[-1])  # the last one keeps all before it from going back by itself
+    left.append(blocks[-1])  # As the last block is in use, glibc does not return the blocks before it by itself.
 
 before = resident()
 thread = threading.Thread(target=work)
 thread.start()
 thread.join()
 kept = resident()
-free([])
+release_memory([])
 print(kept - before, resident() - before)
 """
 
 
-def said(code: str, variable: str = "", value: str | None = None) -> str:
-    """What a process of its own prints; a variable of its environment has this value, or is not there."""
+def output_of(code: str, variable: str = "", value: str | None = None) -> str:
+    """What `code` prints in its own process; one environment variable is set to `value`, or removed if None."""
     environment = {name: each for name, each in os.environ.items() if name != variable}
     if value:
         environment[variable] = value
@@ -49,33 +49,33 @@ def said(code: str, variable: str = "", value: str | None = None) -> str:
     return done.stdout
 
 
-def test_memory_that_a_thread_freed_but_for_a_little_is_given_back():
-    kept, left = map(int, said(RESIDENT + FREED).split())
+def test_release_memory_returns_what_a_thread_freed_to_the_system():
+    kept, left = map(int, output_of(RESIDENT + FREED).split())
     assert kept > 50e6
     assert left < 20e6
 
 
-def test_what_is_held_in_a_cycle_is_freed_before_memory_is_given_back():
+def test_release_memory_frees_objects_in_reference_cycles():
     class Model:
         itself: Model
 
     model = Model()
     model.itself = model
-    gone, things = weakref.ref(model), list[object]([model])
+    reference, objects = weakref.ref(model), list[object]([model])
     del model
     gc.disable()
     try:
-        free(things)
-        assert gone() is None
+        release_memory(objects)
+        assert reference() is None
     finally:
         gc.enable()
 
 
 ARENAS = """
 import ctypes, threading
-from lingon.serving.system.memory import keep_little
+from lingon.serving.system.memory import limit_malloc_caches
 
-keep_little()
+limit_malloc_caches()
 together = threading.Barrier(8)
 
 def work():
@@ -92,32 +92,30 @@ libc.fflush(None)
 """
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="glibc's own")
-@pytest.mark.parametrize(("asked", "arenas"), [(None, 2), ("4", 4)])
-def test_threads_share_the_places_they_take_memory_from(asked: str | None, arenas: int) -> None:
-    assert said(ARENAS, "MALLOC_ARENA_MAX", asked).count("<heap nr=") == arenas
+@pytest.mark.skipif(sys.platform != "linux", reason="needs glibc")
+@pytest.mark.parametrize(("setting", "arenas"), [(None, 2), ("4", 4)])
+def test_threads_share_two_arenas_unless_the_environment_sets_another_number(setting: str | None, arenas: int) -> None:
+    assert output_of(ARENAS, "MALLOC_ARENA_MAX", setting).count("<heap nr=") == arenas
 
 
-ROOMS = """
+UNTOUCHED = """
 import numpy
-keep_little()
+limit_malloc_caches()
 before, kept = resident(), []
 for _ in range(3):
-    rooms = [numpy.zeros(2**20) for _ in range(8)]  # of which nothing is written
-    kept.append(bytes(200_000))  # behind them, so that a heap does not end where they were
-    del rooms
-rooms = [numpy.zeros(2**20) for _ in range(8)]
+    arrays = [numpy.zeros(2**20) for _ in range(8)]  # never written to
+    kept.append(bytes(200_000))  # allocated after the arrays, so that no heap ends with them
+    del arrays
+arrays = [numpy.zeros(2**20) for _ in range(8)]
 print(resident() - before)
 """
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="glibc's own")
-@pytest.mark.parametrize(("asked", "most"), [(None, 4e6), (str(2**25), None)])
-def test_rooms_that_nobody_writes_to_take_no_memory_though_others_were_there_before(
-    asked: str | None, most: float | None
-) -> None:
-    held = int(said(RESIDENT + ROOMS, "MALLOC_MMAP_THRESHOLD_", asked))
+@pytest.mark.skipif(sys.platform != "linux", reason="needs glibc")
+@pytest.mark.parametrize(("setting", "most"), [(None, 4e6), (str(2**25), None)])
+def test_untouched_arrays_take_no_memory_even_after_others_were_freed(setting: str | None, most: float | None) -> None:
+    resident = int(output_of(RESIDENT + UNTOUCHED, "MALLOC_MMAP_THRESHOLD_", setting))
     if most is None:
-        assert held > 32e6  # an environment that says otherwise is heard
+        assert resident > 32e6  # The setting in the environment wins.
     else:
-        assert held < most
+        assert resident < most
