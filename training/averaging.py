@@ -8,20 +8,20 @@ import torch
 
 from lingon.errors import CheckpointError
 from lingon.training.checkpoint import Checkpoint, load_checkpoint
-from lingon.training.config import model_changes
+from lingon.training.config import model_differences
 from lingon.training.models.transformer import Transformer
 
 
 @torch.no_grad()
-def average(folders: list[Path]) -> Checkpoint:
+def average_checkpoints(folders: list[Path]) -> Checkpoint:
     """The checkpoint whose weights are the mean of those of folders; all else is the last one's."""
     if not folders:
-        raise CheckpointError("nothing to average")
+        raise CheckpointError("nothing to average_checkpoints")
     last = load_checkpoint(folders[-1])
     total = {name: weight.double() for name, weight in last.model.named_parameters()}
     for folder in folders[:-1]:
         other = load_checkpoint(folder)
-        _same_kind(other, last)
+        _check_compatible(other, last)
         for name, weight in other.model.named_parameters():
             total[name] += weight
     for name, weight in last.model.named_parameters():
@@ -39,9 +39,9 @@ def round_to_half(model: Transformer) -> None:
         weight.copy_(rounded)
 
 
-def _same_kind(one: Checkpoint, other: Checkpoint) -> None:
+def _check_compatible(one: Checkpoint, other: Checkpoint) -> None:
     """Refuse checkpoints whose weights do not mean the same."""
-    if found := model_changes(one.config.model, other.config.model):
+    if found := model_differences(one.config.model, other.config.model):
         raise CheckpointError(f"{one.folder} and {other.folder} are of different models ({found[0]})")
     if one.tokenizer.files() != other.tokenizer.files():
         raise CheckpointError(f"{one.folder} and {other.folder} have different tokenizers: their pieces do not match")

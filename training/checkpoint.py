@@ -18,7 +18,7 @@ from lingon.bundle.schema import SchemaError, parse_dataclass
 from lingon.errors import BundleError, CheckpointError, SettingsError
 from lingon.files import publish_folder, remove_partial_files, write_json
 from lingon.text import Tokenizer
-from lingon.training.config import Config, load_config, model_changes
+from lingon.training.config import Config, load_config, model_differences
 from lingon.training.models.transformer import Transformer
 
 CONFIG, MODEL, OPTIMIZER, STATE, BEST = (
@@ -86,19 +86,19 @@ def save_checkpoint(
 
 def load_checkpoint(path: Path) -> Checkpoint:
     """The checkpoint at path; of a run's folder, its best one, or its last where none was validated."""
-    folder = resolve(path)
+    folder = resolve_checkpoint(path)
     config, tokenizer = _read_settings(folder)
     model = Transformer(config.model, tokenizer.source_vocab, tokenizer.target_vocab)
-    model.load_state_dict(_fitting_weights(model, folder), strict=False)  # strict: tied weights are there once
+    model.load_state_dict(_matching_weights(model, folder), strict=False)  # strict: tied weights are there once
     return Checkpoint(config, tokenizer, model.eval(), _read_progress(folder), folder)
 
 
 def load_weights(model: Transformer, folder: Path) -> None:
     """Put the weights of a checkpoint into a model of the same settings."""
     config, _ = _read_settings(folder)
-    if other := model_changes(config.model, model.settings):
+    if other := model_differences(config.model, model.settings):
         raise CheckpointError(f"{folder} was trained with another model ({other[0]})")
-    model.load_state_dict(_fitting_weights(model, folder), strict=False)
+    model.load_state_dict(_matching_weights(model, folder), strict=False)
 
 
 def load_optimizer(model: nn.Module, optimizer: torch.optim.Optimizer, folder: Path) -> None:
@@ -114,7 +114,7 @@ def load_optimizer(model: nn.Module, optimizer: torch.optim.Optimizer, folder: P
         optimizer.state[parameter] = {key: value.to(parameter.device) for key, value in saved[name].items()}
 
 
-def resolve(path: Path) -> Path:
+def resolve_checkpoint(path: Path) -> Path:
     """The folder of the checkpoint that path means."""
     if (path / MODEL).is_file():
         return path
@@ -153,22 +153,22 @@ def mark_best(run: Path, folder: Path, scores: dict[str, Any]) -> None:
     write_json(run / BEST, {"checkpoint": folder.name, **scores})
 
 
-def forget_old(run: Path, keep: int) -> None:
+def remove_old_checkpoints(run: Path, keep: int) -> None:
     """Remove all but the last `keep` checkpoints and the best one."""
     best = _read_json(run / BEST).get("checkpoint") if (run / BEST).is_file() else None
     for folder in saved_steps(run)[:-keep]:
         if folder.name != best:
-            forget(folder)
+            remove_checkpoint(folder)
 
 
-def forget(folder: Path) -> None:
+def remove_checkpoint(folder: Path) -> None:
     """Remove a checkpoint of a run."""
     # Renamed first: a kill in the middle leaves no half checkpoint by a name that is looked for.
     folder.rename(folder.with_name(f".{folder.name}.old"))
-    _sweep_checkpoints(folder.parent)
+    _remove_leftover_checkpoints(folder.parent)
 
 
-def clear_up(run: Path) -> None:
+def remove_leftovers(run: Path) -> None:
     """Remove what a kill left of checkpoints that were being written or removed, and the name of a best that is gone.
 
     A person may have removed it: a checkpoint whose model was harmed.
@@ -177,11 +177,11 @@ def clear_up(run: Path) -> None:
         name = _read_json(run / BEST).get("checkpoint")
         if isinstance(name, str) and not (run / "checkpoints" / name).exists():
             (run / BEST).unlink()
-    _sweep_checkpoints(run / "checkpoints")
+    _remove_leftover_checkpoints(run / "checkpoints")
     remove_partial_files(run)
 
 
-def _sweep_checkpoints(checkpoints: Path) -> None:
+def _remove_leftover_checkpoints(checkpoints: Path) -> None:
     for old in checkpoints.glob(".step-*.old"):
         shutil.rmtree(old)
     if checkpoints.is_dir():
@@ -208,24 +208,25 @@ def _optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> di
     }
 
 
-def _fitting_weights(model: nn.Module, folder: Path) -> dict[str, Tensor]:
+def _matching_weights(model: nn.Module, folder: Path) -> dict[str, Tensor]:
     """The weights of a checkpoint, exactly those that the model has."""
     tensors, own = _read_tensors(folder / MODEL), _weights(model)
-    lacking, besides = sorted(own.keys() - tensors.keys()), sorted(tensors.keys() - own.keys())
-    if lacking or besides:
+    missing, unexpected = sorted(own.keys() - tensors.keys()), sorted(tensors.keys() - own.keys())
+    if missing or unexpected:
         raise CheckpointError(
-            f"{folder / MODEL} is of a model of another shape: lacks {_few(lacking)}, has besides {_few(besides)}"
+            f"{folder / MODEL} does not fit the model: "
+            f"missing weights: {_shortened(missing)}; unexpected weights: {_shortened(unexpected)}"
         )
     for name, weight in own.items():
         if tensors[name].shape != weight.shape:
-            has, wants = tuple(tensors[name].shape), tuple(weight.shape)
-            raise CheckpointError(f"{folder / MODEL}: {name} is {has}, the model wants {wants}")
+            has, expected = tuple(tensors[name].shape), tuple(weight.shape)
+            raise CheckpointError(f"{folder / MODEL}: {name} has shape {has}, the model expects {expected}")
     return tensors
 
 
-def _few(names: list[str]) -> str:
+def _shortened(names: list[str]) -> str:
     more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    return ", ".join(names[:3]) + more or "nothing"
+    return ", ".join(names[:3]) + more or "none"
 
 
 def _read_progress(folder: Path) -> Progress:

@@ -33,15 +33,15 @@ def train(
         print(settings.model_dump_json(indent=2))
         return
     from lingon.training.run.interrupt import Interrupt
-    from lingon.training.run.setup import ready
-    from lingon.training.run.trainer import ending
+    from lingon.training.run.setup import open_run
+    from lingon.training.run.trainer import outcome
 
     run = output or Path("runs") / config.stem
     interrupt = Interrupt()
-    interrupt.listen()
-    with ready(settings, run, interrupt, init_from) as trainer:
+    interrupt.install_handlers()
+    with open_run(settings, run, interrupt, init_from) as trainer:
         trainer.run()
-        trainer.report.say(ending(trainer))
+        trainer.report.message(outcome(trainer))
 
 
 def tokenizer(
@@ -91,7 +91,7 @@ def average(
     if output.exists():
         raise SettingsError(f"--output {output} exists already")
     chosen = [folder for path in checkpoints for folder in files.saved_steps(path)[-(last or 0) :] or [path]]
-    averaged = averaging.average(chosen)
+    averaged = averaging.average_checkpoints(chosen)
     if half:
         averaging.round_to_half(averaged.model)
     files.save_checkpoint(output, averaged.config, averaged.tokenizer, averaged.model, averaged.progress)

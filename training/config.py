@@ -23,7 +23,7 @@ class Settings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
-def as_in_bundles(kind: Any) -> AfterValidator:
+def bundle_rule(kind: Any) -> AfterValidator:
     """The rules that an Annotated of lingon.bundle has: what an export would refuse is refused before the training."""
 
     def check(value: Any) -> Any:
@@ -56,8 +56,8 @@ class Corpus(Settings):
 class DataSettings(Settings):
     """Which text, and which pairs of it are left out."""
 
-    source_language: Annotated[str, as_in_bundles(Language)] = "en"
-    target_language: Annotated[str, as_in_bundles(Language)] = "de"
+    source_language: Annotated[str, bundle_rule(Language)] = "en"
+    target_language: Annotated[str, bundle_rule(Language)] = "de"
     train: Annotated[tuple[Corpus, ...], Field(min_length=1)]
     valid: Corpus
     max_tokens: Annotated[int, Field(ge=2)] = 128  # pieces on either side; a longer pair is dropped
@@ -75,7 +75,7 @@ class TokenizerSettings(Settings):
     """How sentencepiece cuts text."""
 
     kind: Literal["unigram", "bpe"] = "unigram"
-    vocab_size: Annotated[int, Field(ge=16), as_in_bundles(Size)] = 8000
+    vocab_size: Annotated[int, Field(ge=16), bundle_rule(Size)] = 8000
     joint: bool = True
     byte_fallback: bool = True
     character_coverage: Annotated[float, Field(ge=0.98, le=1)] = 0.9999  # the bounds of sentencepiece
@@ -101,7 +101,7 @@ class ModelSettings(Settings):
     norm: Literal["post", "pre"] = "post"
     activation: Literal["relu", "gelu", "silu"] = "relu"
     positions: Literal["sinusoidal", "learned"] = "sinusoidal"
-    max_positions: Annotated[int, Field(ge=2), as_in_bundles(TokenCount)] = 256
+    max_positions: Annotated[int, Field(ge=2), bundle_rule(TokenCount)] = 256
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.1
     tie: Literal["all", "decoder", "none"] = "all"
 
@@ -162,7 +162,7 @@ class TrainingSettings(Settings):
     log_every: Annotated[int, Field(ge=1)] = 50  # updates
     valid_every: Annotated[int, Field(ge=1)] = 1000  # updates; a checkpoint is written as often
     valid_sentences: Annotated[int, Field(ge=1)] = 500  # of the validation set, translated for BLEU and chrF
-    valid_beam_size: Annotated[int, as_in_bundles(BeamSize)] = 1
+    valid_beam_size: Annotated[int, bundle_rule(BeamSize)] = 1
     patience: Annotated[int, Field(ge=0)] = 0  # validations without a better BLEU before stopping; 0 never stops
     keep_checkpoints: Annotated[int, Field(ge=1)] = 5
 
@@ -206,8 +206,8 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
     except ValueError as error:
         raise SettingsError(f"{path}: {error}") from None
     for override in overrides:
-        _apply(values, override)
-    return _absolute(parse_config(values, str(path)), path.parent.resolve())
+        _override(values, override)
+    return _with_absolute_paths(parse_config(values, str(path)), path.parent.resolve())
 
 
 def parse_config(values: Any, origin: str) -> Config:
@@ -220,29 +220,29 @@ def parse_config(values: Any, origin: str) -> Config:
         raise SettingsError(f"{origin}: {_explain(first)}") from None
 
 
-def changes(old: Settings, new: Settings) -> Iterator[str]:
+def setting_differences(old: Settings, new: Settings) -> Iterator[str]:
     """Every setting that differs, as `block.key: old -> new`."""
-    return _changes(old.model_dump(mode="json"), new.model_dump(mode="json"))
+    return _differences(old.model_dump(mode="json"), new.model_dump(mode="json"))
 
 
-def model_changes(old: ModelSettings, new: ModelSettings) -> list[str]:
+def model_differences(old: ModelSettings, new: ModelSettings) -> list[str]:
     """Every setting that differs and makes of the same weights another model, or has no place for them."""
     weightless = {"preset", "dropout"}
     if old.positions == new.positions == "sinusoidal":  # computed, as far as they are wanted
         weightless.add("max_positions")
     before, now = (settings.model_dump(mode="json", exclude=weightless) for settings in (old, new))
-    return list(_changes(before, now, "model."))
+    return list(_differences(before, now, "model."))
 
 
-def _changes(old: dict[str, Any], new: dict[str, Any], block: str = "") -> Iterator[str]:
+def _differences(old: dict[str, Any], new: dict[str, Any], block: str = "") -> Iterator[str]:
     for key, value in new.items():
         if isinstance(value, dict) and isinstance(old[key], dict):
-            yield from _changes(old[key], value, f"{block}{key}.")
+            yield from _differences(old[key], value, f"{block}{key}.")
         elif value != old[key]:
             yield f"{block}{key}: {old[key]} -> {value}"
 
 
-def _apply(values: dict[str, Any], override: str) -> None:
+def _override(values: dict[str, Any], override: str) -> None:
     """Lay block.key=value over values; a number names an entry of a list, as in data.train.0.repeat=2."""
     key, equals, text = override.partition("=")
     *blocks, last = key.strip().split(".")
@@ -268,7 +268,7 @@ def _value(text: str) -> Any:
         return text  # a bare word is a string
 
 
-def _absolute(config: Config, folder: Path) -> Config:
+def _with_absolute_paths(config: Config, folder: Path) -> Config:
     def moved(corpus: Corpus) -> Corpus:
         paths = {name: folder / path for name in ("source", "target", "tsv") if (path := getattr(corpus, name))}
         return corpus.model_copy(update=paths)
@@ -286,7 +286,7 @@ def _explain(error: ErrorDetails) -> str:
     message = error["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
     match error["type"]:
         case "extra_forbidden":
-            return f"unknown key {key}{_nearest(error['loc'])}"
+            return f"unknown key {key}{_suggestion(error['loc'])}"
         case "missing":
             return f"{key} is missing"
         case "too_short":
@@ -298,7 +298,7 @@ def _explain(error: ErrorDetails) -> str:
     return f"{key} {message[0].lower()}{message[1:]}, got {error['input']!r}"
 
 
-def _nearest(location: tuple[int | str, ...]) -> str:
+def _suggestion(location: tuple[int | str, ...]) -> str:
     """The known key most like the last of location, or all known ones."""
     blocks: dict[str, type[Settings]] = {
         "data": DataSettings,

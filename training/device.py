@@ -12,13 +12,13 @@ from lingon.errors import DeviceError, SettingsError
 def choose_device(name: str) -> torch.device:
     """The device that auto, cpu or cuda means here; of several CUDA devices, the one of this process."""
     devices = torch.cuda.device_count() if name != "cpu" and torch.cuda.is_available() else 0
-    device = own_device(name, devices, torchrun_number("LOCAL_RANK", 0))
+    device = device_of_process(name, devices, torchrun_number("LOCAL_RANK", 0))
     if device.type == "cuda":
         torch.cuda.set_device(device)
     return device
 
 
-def own_device(name: str, devices: int, process: int) -> torch.device:
+def device_of_process(name: str, devices: int, process: int) -> torch.device:
     """The device of a process.
 
     devices: how many CUDA devices there are

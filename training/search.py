@@ -72,7 +72,7 @@ class _Beam:
 
     max_length: int
     live: list[tuple[tuple[int, ...], float]] = field(default_factory=lambda: [((), 0.0)])
-    found: list[Hypothesis] = field(default_factory=list)
+    finished: list[Hypothesis] = field(default_factory=list)
 
     def advance(self, log_probs: Tensor, settings: SearchSettings) -> list[int]:
         """Take one step; log_probs is (live, vocab). Returns the parent of every hypothesis that lives on."""
@@ -91,7 +91,7 @@ class _Beam:
                 live.append(((*self.live[parent][0], token), total))
                 parents.append(parent)
         self.live = live
-        if self._is_over(settings):
+        if self._is_done(settings):
             self.live, parents = [], []
         elif len(live[0][0]) == self.max_length:
             for tokens, total in live:
@@ -101,21 +101,21 @@ class _Beam:
 
     def best(self, count: int) -> list[Hypothesis]:
         """The best finished hypotheses, best first."""
-        return sorted(self.found, key=lambda hypothesis: -hypothesis.score)[:count]
+        return sorted(self.finished, key=lambda hypothesis: -hypothesis.score)[:count]
 
     def _finish(self, tokens: tuple[int, ...], total: float, settings: SearchSettings, *, finished: bool) -> None:
-        score = normalised(total, len(tokens) + finished, settings)
-        self.found.append(Hypothesis(tokens, score, finished))
+        score = normalised_score(total, len(tokens) + finished, settings)
+        self.finished.append(Hypothesis(tokens, score, finished))
 
-    def _is_over(self, settings: SearchSettings) -> bool:
+    def _is_done(self, settings: SearchSettings) -> bool:
         enough = settings.num_hypotheses if settings.length_penalty == 0 else settings.beam_size
-        if len(self.found) < enough or not self.live:
+        if len(self.finished) < enough or not self.live:
             return not self.live
         tokens, total = self.live[0]
-        return self.best(enough)[-1].score >= normalised(total, len(tokens), settings)
+        return self.best(enough)[-1].score >= normalised_score(total, len(tokens), settings)
 
 
-def normalised(total: float, length: int, settings: SearchSettings) -> float:
+def normalised_score(total: float, length: int, settings: SearchSettings) -> float:
     """The score of a hypothesis of this log-probability and length."""
     return total / float(length**settings.length_penalty)
 
@@ -144,10 +144,10 @@ def _translate(
     lengths = torch.tensor([len(source) for source in sources])
     memory = model.encode(pad(sources).to(device), lengths.to(device))
     beams = [_Beam(settings.max_length(len(source), model.settings.max_positions)) for source in sources]
-    past, rows = model.start(len(sources)), torch.arange(len(sources))
+    past, rows = model.empty_past(len(sources)), torch.arange(len(sources))
     tokens = torch.full((len(sources),), BOS)
     while len(rows):
-        past, memory = _select(past, memory, rows.to(device))
+        past, memory = _select_rows(past, memory, rows.to(device))
         logits, past = model.decode_step(tokens.to(device), past, memory)
         rows, tokens = _advance(beams, model.log_probs(logits).cpu(), settings)
     return [beam.best(settings.num_hypotheses) for beam in beams]
@@ -167,7 +167,7 @@ def _advance(beams: list[_Beam], log_probs: Tensor, settings: SearchSettings) ->
     return torch.tensor(rows, dtype=torch.long), torch.tensor(tokens, dtype=torch.long)
 
 
-def _select(past: list[KeyValue], memory: Memory, rows: Tensor) -> tuple[list[KeyValue], Memory]:
+def _select_rows(past: list[KeyValue], memory: Memory, rows: Tensor) -> tuple[list[KeyValue], Memory]:
     """The past and the memory of these rows."""
 
     def pick(layers: list[KeyValue]) -> list[KeyValue]:

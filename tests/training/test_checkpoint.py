@@ -11,7 +11,7 @@ import torch
 from lingon.errors import CheckpointError
 from lingon.text import Tokenizer
 from lingon.training import checkpoint as files
-from lingon.training.averaging import average, round_to_half
+from lingon.training.averaging import average_checkpoints, round_to_half
 from lingon.training.checkpoint import Progress, load_checkpoint, load_weights, save_checkpoint
 from lingon.training.config import TokenizerSettings
 from lingon.training.data.corpus import Pair
@@ -73,7 +73,7 @@ def test_old_checkpoints_are_forgotten_but_the_best(tmp_path: Path, save: Callab
     for step in range(1, 6):
         save(files.step_folder(tmp_path, step), step)
     files.mark_best(tmp_path, files.step_folder(tmp_path, 2), {})
-    files.forget_old(tmp_path, keep=2)
+    files.remove_old_checkpoints(tmp_path, keep=2)
     assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == [
         f"step-{step:08d}" for step in (2, 4, 5)
     ]
@@ -177,13 +177,13 @@ def test_weights_of_another_model_are_neither_taken_nor_averaged(
     with pytest.raises(CheckpointError, match=rf"c was trained with another model \({change}\)"):
         load_weights(other, tmp_path / "c")
     with pytest.raises(CheckpointError, match=rf"c and .*d are of different models \({change}\)"):
-        average([tmp_path / "c", tmp_path / "d"])
+        average_checkpoints([tmp_path / "c", tmp_path / "d"])
 
 
 def test_what_shapes_no_weight_may_differ(tmp_path: Path, save: Callable[..., Transformer]) -> None:
     first = save(tmp_path / "c")
     second = save(tmp_path / "d", 1, preset="small", dropout=0.5, max_positions=100)
-    average([tmp_path / "c", tmp_path / "d"])
+    average_checkpoints([tmp_path / "c", tmp_path / "d"])
     load_weights(second, tmp_path / "c")
     assert torch.equal(first.output.weight, second.output.weight)
 
@@ -194,8 +194,8 @@ def test_weights_that_do_not_fit_their_own_settings_are_refused(
     for folder, settings in (("c", {}), ("wide", {"dim": 64}), ("flat", {"encoder_layers": 1})):
         save(tmp_path / folder, **settings)
     for folder, message in (
-        ("wide", r"source_embedding.* is \(280, 64\), the model wants \(280, 32\)"),
-        ("flat", r"lacks encoder\.1\..* and 9 more, has besides nothing"),
+        ("wide", r"source_embedding.* has shape \(280, 64\), the model expects \(280, 32\)"),
+        ("flat", r"missing weights: encoder\.1\..* and 9 more; unexpected weights: none"),
     ):
         (tmp_path / "c" / files.MODEL).write_bytes((tmp_path / folder / files.MODEL).read_bytes())
         with pytest.raises(CheckpointError, match=message):
@@ -204,7 +204,7 @@ def test_weights_that_do_not_fit_their_own_settings_are_refused(
 
 def test_an_average_is_the_mean_of_every_weight(tmp_path: Path, save: Callable[..., Transformer]) -> None:
     models = [save(tmp_path / str(seed), seed) for seed in range(3)]
-    averaged = average([tmp_path / str(seed) for seed in range(3)])
+    averaged = average_checkpoints([tmp_path / str(seed) for seed in range(3)])
     states = [model.state_dict() for model in models]
     mean = {name: torch.stack([state[name] for state in states]).double().mean(0).float() for name in states[0]}
     assert same(averaged.model.state_dict(), mean)
@@ -219,9 +219,9 @@ def test_an_average_of_nothing_or_of_other_tokenizers_is_refused(
         words = train_tokenizer([Pair(text, text[::-1])] * 9, TokenizerSettings(vocab_size=264))
         save(tmp_path / text[0], words=words)
     with pytest.raises(CheckpointError, match="nothing to average"):
-        average([])
+        average_checkpoints([])
     with pytest.raises(CheckpointError, match=r"a and .*x have different tokenizers"):
-        average([tmp_path / text[0] for text in texts])
+        average_checkpoints([tmp_path / text[0] for text in texts])
 
 
 def test_weights_rounded_to_half_lose_nothing_in_two_bytes(tmp_path: Path, save: Callable[..., Transformer]) -> None:

@@ -15,7 +15,7 @@ from torch import Tensor
 from lingon.errors import CorpusError
 from lingon.text import BOS, EOS, PAD, Tokenizer
 from lingon.training.data.corpus import FilterCounts, Pair, TrainingText, sides
-from lingon.training.data.segmentation_sampling import SampledSegmentations
+from lingon.training.data.segmentation_sampling import SegmentationSampler
 
 
 class Batch(NamedTuple):
@@ -91,14 +91,14 @@ class EpochEncoder:
             self._encoded = encode_pairs(pairs, tokenizer)
             return
         sources, targets = sides(pairs)
-        self._sources = SampledSegmentations(tokenizer.source, sources, alpha, max_tokens - 1)
-        self._targets = SampledSegmentations(tokenizer.target, targets, alpha, max_tokens - 1)
+        self._sources = SegmentationSampler(tokenizer.source, sources, alpha, max_tokens - 1)
+        self._targets = SegmentationSampler(tokenizer.target, targets, alpha, max_tokens - 1)
 
     def encode(self, seed: Sequence[int]) -> EncodedPairs:
         """The pairs of one epoch, a function of its seed."""
         if self._encoded is not None:
             return self._encoded
-        return EncodedPairs(self._sources.draw((*seed, 0)), self._targets.draw((*seed, 1)))
+        return EncodedPairs(self._sources.sample((*seed, 0)), self._targets.sample((*seed, 1)))
 
 
 def encode_pairs(pairs: Sequence[Pair], tokenizer: Tokenizer) -> EncodedPairs:
@@ -107,12 +107,12 @@ def encode_pairs(pairs: Sequence[Pair], tokenizer: Tokenizer) -> EncodedPairs:
     return EncodedPairs(tokenizer.source.encode(sources), tokenizer.target.encode(targets))
 
 
-def seed_of(*numbers: int) -> int:
+def derive_seed(*numbers: int) -> int:
     """A seed of 32 bits for what these numbers name: other numbers, independent draws."""
     return int(np.random.SeedSequence(numbers).generate_state(1)[0])
 
 
-def fitting(pairs: Sequence[Pair], tokenizer: Tokenizer, max_tokens: int) -> list[Pair]:
+def filter_by_length(pairs: Sequence[Pair], tokenizer: Tokenizer, max_tokens: int) -> list[Pair]:
     """The pairs of at most max_tokens pieces on either side, the end token counted."""
     longest = encode_pairs(pairs, tokenizer).lengths().max(axis=1)
     return [pair for pair, length in zip(pairs, longest, strict=True) if length <= max_tokens]
@@ -120,7 +120,7 @@ def fitting(pairs: Sequence[Pair], tokenizer: Tokenizer, max_tokens: int) -> lis
 
 def drop_long(text: TrainingText, tokenizer: Tokenizer, max_tokens: int) -> TrainingText:
     """The text without the pairs of more than max_tokens pieces on a side, which it counts."""
-    corpora = [fitting(pairs, tokenizer, max_tokens) for pairs in text.corpora]
+    corpora = [filter_by_length(pairs, tokenizer, max_tokens) for pairs in text.corpora]
     if not any(corpora):
         raise CorpusError(f"no pair has at most data.max_tokens = {max_tokens} tokens a side; raise it")
     dropped = sum(map(len, text.corpora)) - sum(map(len, corpora))

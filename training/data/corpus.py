@@ -82,7 +82,7 @@ def read_training_text(settings: DataSettings) -> TrainingText:
         corpora.append([])
         for pair in read_pairs(corpus):
             counts.read += 1
-            reason = _why_dropped(pair, settings, seen)
+            reason = _drop_reason(pair, settings, seen)
             if reason:
                 counts.dropped[reason] += 1
             else:
@@ -108,7 +108,7 @@ def _read_tsv(path: Path) -> Iterator[tuple[str, str]]:
         yield columns[0], columns[1]
 
 
-def _why_dropped(pair: Pair, settings: DataSettings, seen: set[Pair]) -> str | None:
+def _drop_reason(pair: Pair, settings: DataSettings, seen: set[Pair]) -> str | None:
     shorter, longer = sorted((len(pair.source), len(pair.target)))
     if not shorter:
         return "empty"

@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 from lingon.errors import SettingsError
 
 SPACE = "\u2581"
-BEST = 64  # segmentations of a word that are drawn from, as many as the paper takes of a sentence
+NBEST = 64  # segmentations of a word that are drawn from, as many as the paper takes of a sentence
 
 
-class SampledSegmentations:
+class SegmentationSampler:
     """Lines of text whose segmentations can be drawn again and again.
 
-    A segmentation of a word is drawn with the probability P(segmentation) ** alpha, normalised over the BEST ones.
+    A segmentation of a word is drawn with the probability P(segmentation) ** alpha, normalised over the NBEST ones.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class SampledSegmentations:
         self._segmentations = [ids for segmentations in found for ids in segmentations]
         self._cumulative = _cumulative(processor, found, alpha)
 
-    def draw(self, seed: Sequence[int]) -> list[list[int]]:
+    def sample(self, seed: Sequence[int]) -> list[list[int]]:
         """Token ids of every line, a function of the seed."""
         words = np.array([word for line in self._words for word in line], np.int64)
         drawn = words + np.random.default_rng(list(seed)).random(len(words))
@@ -65,7 +65,7 @@ def _segmentations(processor: sentencepiece.SentencePieceProcessor, words: list[
     if any(SPACE in piece[1:] for piece in pieces):
         raise SettingsError("tokenizer.sampling_alpha: this tokenizer has pieces that span words; train it here")
     try:
-        return [[tuple(ids) for ids in processor.nbest_encode(word, nbest_size=BEST)] for word in words]
+        return [[tuple(ids) for ids in processor.nbest_encode(word, nbest_size=NBEST)] for word in words]
     except RuntimeError:
         raise SettingsError(
             "tokenizer.sampling_alpha needs tokenizer.kind = 'unigram'; bpe has no likelihoods"

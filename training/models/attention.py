@@ -69,7 +69,7 @@ class CrossAttention(nn.Module):
         self.key_value = nn.Linear(settings.dim, 2 * settings.dim)
         self.output = nn.Linear(settings.dim, settings.dim)
 
-    def remember(self, encoder_output: Tensor) -> KeyValue:
+    def project_key_value(self, encoder_output: Tensor) -> KeyValue:
         """Keys and values of encoder_output (batch, source_length, dim)."""
         return KeyValue(*self.key_value(encoder_output).unflatten(-1, (2, self.heads, -1)).permute(2, 0, 3, 1, 4))
 

@@ -1,4 +1,4 @@
-"""The other layers of a Transformer: embeddings, feed-forward, dropout, residual connections with norms."""
+"""The other layers of a Transformer: embeddings, feed-forward, dropout, residual_norm connections with norms."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class PreNorm(PostNorm):
         return hidden + self.dropout(sublayer)  # type: ignore[no-any-return]
 
 
-def residual(settings: ModelSettings) -> PostNorm:
+def residual_norm(settings: ModelSettings) -> PostNorm:
     """The wrapper around one sublayer."""
     return PreNorm(settings) if settings.norm == "pre" else PostNorm(settings)
 

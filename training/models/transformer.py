@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from lingon.text import FORBIDDEN
 from lingon.training.config import ModelSettings
 from lingon.training.models.attention import CrossAttention, KeyValue, SelfAttention, visible_positions
-from lingon.training.models.layers import Embedding, FeedForward, residual
+from lingon.training.models.layers import Embedding, FeedForward, residual_norm
 
 FORBIDDEN_LOGIT = -3e4  # a probability of zero in every precision, and finite in fp16 (largest 65504)
 
@@ -36,8 +36,8 @@ class EncoderLayer(nn.Module):
 
     def __init__(self, settings: ModelSettings) -> None:
         super().__init__()
-        self.attention, self.around_attention = SelfAttention(settings), residual(settings)
-        self.feed_forward, self.around_feed_forward = FeedForward(settings), residual(settings)
+        self.attention, self.around_attention = SelfAttention(settings), residual_norm(settings)
+        self.feed_forward, self.around_feed_forward = FeedForward(settings), residual_norm(settings)
 
     def forward(self, hidden: Tensor, visible: Tensor) -> Tensor:
         """(batch, source_length, dim), from hidden of that shape."""
@@ -51,9 +51,9 @@ class DecoderLayer(nn.Module):
 
     def __init__(self, settings: ModelSettings) -> None:
         super().__init__()
-        self.attention, self.around_attention = SelfAttention(settings), residual(settings)
-        self.cross, self.around_cross = CrossAttention(settings), residual(settings)
-        self.feed_forward, self.around_feed_forward = FeedForward(settings), residual(settings)
+        self.attention, self.around_attention = SelfAttention(settings), residual_norm(settings)
+        self.cross, self.around_cross = CrossAttention(settings), residual_norm(settings)
+        self.feed_forward, self.around_feed_forward = FeedForward(settings), residual_norm(settings)
 
     def forward(self, hidden: Tensor, memory: KeyValue, visible: Tensor) -> Tensor:
         """(batch, target_length, dim), from hidden of that shape."""
@@ -108,7 +108,7 @@ class Transformer(nn.Module):
         for layer in self.encoder:
             hidden = layer(hidden, visible)
         encoder_output = self.encoder_norm(hidden)
-        return Memory([layer.cross.remember(encoder_output) for layer in self.decoder], visible)
+        return Memory([layer.cross.project_key_value(encoder_output) for layer in self.decoder], visible)
 
     def decode(self, target_ids: Tensor, memory: Memory) -> Tensor:
         """Logits (batch, target_length, vocab); target_ids (batch, target_length) begins with BOS."""
@@ -117,7 +117,7 @@ class Transformer(nn.Module):
             hidden = layer(hidden, layer_memory, memory.visible)
         return self.output(self.decoder_norm(hidden))  # type: ignore[no-any-return]
 
-    def start(self, rows: int) -> list[KeyValue]:
+    def empty_past(self, rows: int) -> list[KeyValue]:
         """The empty past of every decoder layer."""
         empty = self.output.weight.new_empty(rows, self.settings.heads, 0, self.settings.head_dim)
         return [KeyValue(empty, empty) for _ in self.decoder]

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from lingon.training.device import choose_device, torchrun_number
 
-PATIENCE = timedelta(days=1)
+COLLECTIVE_TIMEOUT = timedelta(days=1)
 """How long processes wait for one another: one may train the tokenizer or search a validation set meanwhile.
 
 Where torchrun started them it ends the others of one that died, without this.
@@ -25,35 +25,35 @@ class Processes:
     """One process among those of the run. What is agreed on travels through the CPU, so no device is waited for."""
 
     rank: int
-    world: int
+    world_size: int
     device: torch.device
 
     @property
-    def leads(self) -> bool:
+    def is_leader(self) -> bool:
         """Whether this process writes the files and talks to people."""
         return self.rank == 0
 
-    def wait(self) -> None:
+    def barrier(self) -> None:
         """Until every process is here."""
         self.any(False)
 
     def any(self, flag: bool) -> bool:
         """Whether the flag is set in any process."""
         flags = torch.tensor(int(flag))
-        if self.world > 1:
+        if self.world_size > 1:
             dist.all_reduce(flags, op=dist.ReduceOp.MAX)
         return bool(flags)
 
-    def total(self, values: Tensor) -> Tensor:
+    def sum(self, values: Tensor) -> Tensor:
         """The sums of numbers on the CPU over all processes, of the shape of values."""
-        if self.world > 1:
+        if self.world_size > 1:
             dist.all_reduce(values)
         return values
 
-    def from_leader(self, value: float) -> float:
+    def broadcast(self, value: float) -> float:
         """The number that the leading process has."""
         values = torch.tensor(value, dtype=torch.float64)
-        if self.world > 1:
+        if self.world_size > 1:
             dist.broadcast(values, src=0)
         return float(values)
 
@@ -64,12 +64,12 @@ def processes(device: str) -> Iterator[Processes]:
 
     device: auto, cpu or cuda; gradients travel through NCCL on CUDA and gloo on the CPU
     """
-    world, rank = torchrun_number("WORLD_SIZE", 1), torchrun_number("RANK", 0)
+    world_size, rank = torchrun_number("WORLD_SIZE", 1), torchrun_number("RANK", 0)
     chosen = choose_device(device)
-    if world > 1:
-        dist.init_process_group("cpu:gloo,cuda:nccl" if chosen.type == "cuda" else "gloo", timeout=PATIENCE)
+    if world_size > 1:
+        dist.init_process_group("cpu:gloo,cuda:nccl" if chosen.type == "cuda" else "gloo", timeout=COLLECTIVE_TIMEOUT)
     try:
-        yield Processes(rank, world, chosen)
+        yield Processes(rank, world_size, chosen)
     finally:
-        if world > 1:
+        if world_size > 1:
             dist.destroy_process_group()

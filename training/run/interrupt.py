@@ -10,17 +10,17 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class Interrupt:
-    """Whether a person or the system asked the run to stop; it then saves and ends."""
+    """Whether a person or the system requested the run to stop; it then saves and ends."""
 
-    asked: bool = False
+    requested: bool = False
 
-    def listen(self) -> None:
+    def install_handlers(self) -> None:
         """Ask on SIGINT and SIGTERM; a second signal, of either kind, ends the process at once."""
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self._ask)
 
     def _ask(self, number: int, frame: object) -> None:
-        self.asked = True
+        self.requested = True
         for other in (signal.SIGINT, signal.SIGTERM):
             signal.signal(other, signal.SIG_DFL)
         # Reading text may go on for minutes. Not by print, which the signal may have cut short in the middle.

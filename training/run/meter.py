@@ -32,9 +32,9 @@ class Meter:
 
     def losses(self, processes: Processes) -> Tensor:
         """The loss of every update (updates), summed over all processes."""
-        return processes.total(torch.stack(self._losses).double().cpu())
+        return processes.sum(torch.stack(self._losses).double().cpu())
 
-    def harm(self, losses: Tensor, last: int, *, norms: bool) -> str:
+    def first_nonfinite(self, losses: Tensor, last: int, *, norms: bool) -> str:
         """What of the updates up to step `last` was the first that is no finite number; empty where all are.
 
         norms: whether the norm of a gradient has to be finite too

@@ -23,9 +23,9 @@ LOG = "log.jsonl"
 class Report:
     """Open for the length of a run; a process that does not lead stays silent."""
 
-    def __init__(self, run: Path, max_steps: int, *, speaks: bool) -> None:
-        self._run, self._speaks = run, speaks
-        self._console = Console(stderr=True, quiet=not speaks)
+    def __init__(self, run: Path, max_steps: int, *, enabled: bool) -> None:
+        self._run, self._speaks = run, enabled
+        self._console = Console(stderr=True, quiet=not enabled)
         self._bar = Progress(
             TextColumn("[bold]{task.description}"),
             BarColumn(),
@@ -33,7 +33,7 @@ class Report:
             TextColumn("loss {task.fields[loss]:.3f}  {task.fields[rate]:,.0f} tokens/s"),
             TimeRemainingColumn(),
             console=self._console,
-            disable=not (speaks and self._console.is_terminal),
+            disable=not (enabled and self._console.is_terminal),
         )
         self._task = self._bar.add_task("train", total=max_steps, loss=float("nan"), rate=0.0)
         self._log: IO[str] | None = None
@@ -51,43 +51,43 @@ class Report:
             self._log.close()
             self._board.close()
 
-    def say(self, text: str) -> None:
+    def message(self, text: str) -> None:
         """One line for people."""
         self._console.print(text, highlight=False, markup=False, soft_wrap=True)
 
-    def training(self, step: int, figures: Mapping[str, float]) -> None:
+    def log_training(self, step: int, figures: Mapping[str, float]) -> None:
         """Figures of the last updates: loss, learning_rate, tokens_per_second, gradient_norm, epoch."""
         self._record("train", step, figures)
         self._bar.update(self._task, completed=step, loss=figures["loss"], rate=figures["tokens_per_second"])
         if not self._console.is_terminal:
-            self.say(
+            self.message(
                 f"step {step}  epoch {figures['epoch']:.2f}  loss {figures['loss']:.4f}  "
                 f"{figures['tokens_per_second']:,.0f} target tokens/s"
             )
 
-    def validation(self, step: int, figures: Mapping[str, float], scores: Scores) -> None:
+    def log_validation(self, step: int, figures: Mapping[str, float], scores: Scores) -> None:
         """Figures of a validation: loss, perplexity, bleu, chrf; the scores with their signatures."""
         signatures = {"bleu_signature": scores.bleu_signature, "chrf_signature": scores.chrf_signature}
         self._record("valid", step, {**figures, **signatures})
         shown = "  ".join(f"{name} {value:.2f}" for name, value in figures.items())
-        self.say(f"step {step}  valid  {shown}  ({scores.bleu_signature})")
+        self.message(f"step {step}  valid  {shown}  ({scores.bleu_signature})")
 
     def _record(self, kind: str, step: int, figures: Mapping[str, float | str]) -> None:
         """One line of JSON, and a point of every curve. The files are made with the first line."""
         if not self._speaks:
             return
         if self._log is None or self._board is None:
-            self._log = _opened(self._run / LOG)
+            self._log = _open_log(self._run / LOG)
             self._board = SummaryWriter(str(self._run / "tensorboard"))
         line = {"kind": kind, "step": step, "time": round(time.time(), 1)}
-        self._log.write(json.dumps({**line, **{name: _shown(value) for name, value in figures.items()}}) + "\n")
+        self._log.write(json.dumps({**line, **{name: _json_value(value) for name, value in figures.items()}}) + "\n")
         self._log.flush()
         for name, value in figures.items():
             if isinstance(value, float):
                 self._board.add_scalar(f"{kind}/{name}", value, step)
 
 
-def _opened(path: Path) -> IO[str]:
+def _open_log(path: Path) -> IO[str]:
     """A log to write on, without the piece of a line that a kill may have left at its end."""
     written = path.read_bytes() if path.exists() else b""
     whole = written.rfind(b"\n") + 1
@@ -96,6 +96,6 @@ def _opened(path: Path) -> IO[str]:
     return path.open("a", encoding="utf-8")
 
 
-def _shown(value: float | str) -> float | str | None:
+def _json_value(value: float | str) -> float | str | None:
     """A value as JSON has it, without infinity, which a gradient's norm is where fp16 found its scale too great."""
     return None if isinstance(value, float) and not math.isfinite(value) else value

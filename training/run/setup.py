@@ -1,4 +1,4 @@
-"""Making a run ready: its text, tokenizer, model and optimizer, from the beginning or from where it stopped."""
+"""Making a run open_run: its text, tokenizer, model and optimizer, from the beginning or from where it stopped."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from lingon.errors import CheckpointError, CorpusError, SettingsError
 from lingon.files import lock_path, make_folders, write_bytes, write_text
 from lingon.text import Tokenizer
 from lingon.training import checkpoint as checkpoints
-from lingon.training.config import Config, TrainingSettings, changes, model_changes
-from lingon.training.data.batches import drop_long, fitting
+from lingon.training.config import Config, TrainingSettings, model_differences, setting_differences
+from lingon.training.data.batches import drop_long, filter_by_length
 from lingon.training.data.corpus import Pair, TrainingText, read_pairs, read_training_text
 from lingon.training.data.tokenizer import train_tokenizer
 from lingon.training.models.transformer import Transformer
@@ -26,7 +26,7 @@ from lingon.training.run.trainer import Trainer
 
 
 @contextmanager
-def ready(
+def open_run(
     config: Config,
     folder: Path,
     interrupt: Interrupt,
@@ -39,23 +39,23 @@ def ready(
     report: makes what tells of the run, as `Report` does
     """
     with processes(config.training.device) as group, ExitStack() as stack:
-        shared_out(config.training.accumulate, group.world)
-        if group.leads:
-            stack.enter_context(opened(folder))
-        told = stack.enter_context(report(folder, config.training.max_steps, speaks=group.leads))
-        trainer = prepare(config, folder, group, told, interrupt, start)
+        check_accumulation(config.training.accumulate, group.world_size)
+        if group.is_leader:
+            stack.enter_context(run_folder(folder))
+        told = stack.enter_context(report(folder, config.training.max_steps, enabled=group.is_leader))
+        trainer = build_trainer(config, folder, group, told, interrupt, start)
         stack.enter_context(fast_kernels(group.device))  # not before: they keep memory, of which text takes much
         yield trainer
 
 
-def shared_out(accumulate: int, world: int) -> None:
+def check_accumulation(accumulate: int, world: int) -> None:
     """Refuse batches that do not divide among the processes."""
     if accumulate % world:
         raise SettingsError(f"training.accumulate must be a multiple of the {world} processes, got {accumulate}")
 
 
 @contextmanager
-def opened(folder: Path) -> Iterator[None]:
+def run_folder(folder: Path) -> Iterator[None]:
     """The folder of a run, made where it is not there, kept from other runs, without what a killed one left half."""
     with ExitStack() as stack:
         try:
@@ -65,28 +65,28 @@ def opened(folder: Path) -> Iterator[None]:
             raise SettingsError(f"--output {folder}: another run is at work there") from None
         except OSError as error:
             raise SettingsError(f"--output {folder}: {error.strerror}") from None
-        checkpoints.clear_up(folder)
+        checkpoints.remove_leftovers(folder)
         yield
 
 
-def prepare(
+def build_trainer(
     config: Config, folder: Path, processes: Processes, report: Report, interrupt: Interrupt, start: Path | None = None
 ) -> Trainer:
-    """A run ready to go on: from its last checkpoint where it has one, else from its beginning."""
+    """A run open_run to go on: from its last checkpoint where it has one, else from its beginning."""
     last = next(reversed(checkpoints.saved_steps(folder)), None)
     if last is None and start is not None:
-        start = checkpoints.resolve(start)  # before text is read for minutes
+        start = checkpoints.resolve_checkpoint(start)  # before text is read for minutes
     elif start is not None:
-        report.say(f"--init-from {start} is passed over: the run goes on from {last}")
+        report.message(f"--init-from {start} is passed over: the run goes on from {last}")
     text, valid = read_training_text(config.data), list(read_pairs(config.data.valid))
     tokenizer = _tokenizer(config, text, last or start, folder, processes)
     text = drop_long(text, tokenizer, config.data.max_tokens)
-    report.say(f"training text: {text.counts}")
-    valid = _usable(valid, config, tokenizer, report)
+    report.message(f"training text: {text.counts}")
+    valid = _scorable(valid, config, tokenizer, report)
     torch.manual_seed(config.training.seed)
     model = Transformer(config.model, tokenizer.source_vocab, tokenizer.target_vocab).to(processes.device)
     weights = sum(parameter.numel() for parameter in model.parameters())
-    report.say(f"model: {weights:,} weights on {processes.device}, {processes.world} process(es)")
+    report.message(f"model: {weights:,} weights on {processes.device}, {processes.world_size} process(es)")
     optimizer = _optimizer(model, config.training)
     trainer = Trainer(config, folder, processes, report, tokenizer, text.epoch(), valid, model, optimizer, interrupt)
     digest = text.digest()
@@ -94,9 +94,9 @@ def prepare(
         _resume(trainer, last, digest)
     elif start is not None:
         checkpoints.load_weights(model, start)
-        report.say(f"starts from the weights of {start}")
+        report.message(f"starts from the weights of {start}")
     trainer.progress.text = digest
-    if processes.leads:
+    if processes.is_leader:
         write_text(folder / checkpoints.CONFIG, config.model_dump_json(indent=2) + "\n")
     model.train()
     return trainer
@@ -104,12 +104,12 @@ def prepare(
 
 def _tokenizer(config: Config, text: TrainingText, origin: Path | None, run: Path, processes: Processes) -> Tokenizer:
     """The tokenizer of a checkpoint, of the settings' folder, or one trained now and kept in the run's folder."""
-    folder = checkpoints.resolve(origin) if origin is not None else config.tokenizer.path
+    folder = checkpoints.resolve_checkpoint(origin) if origin is not None else config.tokenizer.path
     if folder is None:
         folder = run
-        if processes.leads:
-            _keep(train_tokenizer(text.epoch(), config.tokenizer), run)
-        processes.wait()
+        if processes.is_leader:
+            _write_tokenizer(train_tokenizer(text.epoch(), config.tokenizer), run)
+        processes.barrier()
     tokenizer = Tokenizer.read(folder)
     if config.tokenizer.joint != tokenizer.joint:
         has = "one vocabulary for both languages" if tokenizer.joint else "one for each language"
@@ -117,7 +117,7 @@ def _tokenizer(config: Config, text: TrainingText, origin: Path | None, run: Pat
     return tokenizer
 
 
-def _keep(tokenizer: Tokenizer, run: Path) -> None:
+def _write_tokenizer(tokenizer: Tokenizer, run: Path) -> None:
     """Write the tokenizer into the run's folder, in the place of one that was trained there before."""
     for name in (*Tokenizer.JOINT, *Tokenizer.SEPARATE):
         (run / name).unlink(missing_ok=True)
@@ -125,15 +125,15 @@ def _keep(tokenizer: Tokenizer, run: Path) -> None:
         write_bytes(run / name, content)
 
 
-def _usable(pairs: list[Pair], config: Config, tokenizer: Tokenizer, report: Report) -> list[Pair]:
+def _scorable(pairs: list[Pair], config: Config, tokenizer: Tokenizer, report: Report) -> list[Pair]:
     """The validation pairs that can be scored: both sides there, and no longer than the model reads."""
     usable = [pair for pair in pairs if pair.source and pair.target]
-    usable = fitting(usable, tokenizer, config.model.max_positions) if usable else []
+    usable = filter_by_length(usable, tokenizer, config.model.max_positions) if usable else []
     if not usable:
         raise CorpusError(f"{config.data.valid.files()[0]}: none of {len(pairs)} validation pairs can be scored")
     if left := len(pairs) - len(usable):
         limit = f"model.max_positions = {config.model.max_positions}"
-        report.say(f"validation text: {len(usable):,} pairs; left out {left:,} empty or longer than {limit}")
+        report.message(f"validation text: {len(usable):,} pairs; left out {left:,} empty or longer than {limit}")
     return usable
 
 
@@ -143,24 +143,24 @@ def _resume(trainer: Trainer, folder: Path, digest: str) -> None:
     digest: of the training text
     """
     saved = checkpoints.load_checkpoint(folder)
-    if other := model_changes(saved.config.model, trainer.config.model):
+    if other := model_differences(saved.config.model, trainer.config.model):
         raise CheckpointError(f"{folder} was trained with another model ({other[0]}); choose another --output")
-    changed = list(changes(saved.config, trainer.config))
+    changed = list(setting_differences(saved.config, trainer.config))
     if saved.progress.text not in ("", digest):
         changed.append("the pairs of the training text")
     trainer.model.load_state_dict(saved.model.state_dict())
     checkpoints.load_optimizer(trainer.model, trainer.optimizer, folder)
     trainer.progress = saved.progress
     _mark_best_again(trainer)
-    trainer.report.say(f"resumes after step {saved.progress.step}")
+    trainer.report.message(f"resumes after step {saved.progress.step}")
     if changed:
-        trainer.report.say(f"changed since then: {'; '.join(changed)}")
+        trainer.report.message(f"changed since then: {'; '.join(changed)}")
 
 
 def _mark_best_again(trainer: Trainer) -> None:
     """Name the best checkpoint that the run knows of, where the one that was named is gone: it would be forgotten."""
     best = checkpoints.step_folder(trainer.folder, trainer.progress.best_step)
-    if trainer.processes.leads and best.is_dir() and not (trainer.folder / checkpoints.BEST).is_file():
+    if trainer.processes.is_leader and best.is_dir() and not (trainer.folder / checkpoints.BEST).is_file():
         checkpoints.mark_best(trainer.folder, best, {"bleu": trainer.progress.best_bleu})
 
 

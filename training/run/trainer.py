@@ -23,7 +23,7 @@ from lingon.text import Tokenizer
 from lingon.training import checkpoint as checkpoints
 from lingon.training.checkpoint import Progress
 from lingon.training.config import Config, TrainingSettings
-from lingon.training.data.batches import Batch, EncodedPairs, EpochEncoder, encode_pairs, plan_batches, seed_of
+from lingon.training.data.batches import Batch, EncodedPairs, EpochEncoder, derive_seed, encode_pairs, plan_batches
 from lingon.training.data.corpus import Pair, sides
 from lingon.training.evaluation import held_out_loss, translate_texts
 from lingon.training.models.loss import smoothed_loss
@@ -47,7 +47,7 @@ def learning_rate(step: int, settings: TrainingSettings) -> float:
 
 @dataclass(slots=True)
 class Trainer:
-    """One run: the model and where it stands. `lingon.training.run.setup.prepare` makes it, `run` trains."""
+    """One run: the model and where it stands. `lingon.training.run.setup.build_trainer` makes it, `run` trains."""
 
     config: Config
     folder: Path
@@ -64,27 +64,27 @@ class Trainer:
 
     def run(self) -> Progress:
         """Train to max_steps, to the end of patience or to an interrupt; returns where it ended."""
-        forward, scaler, groups = self._wrapped(), self._scaler(), self._groups()
-        if self._unvalidated():
+        forward, scaler, groups = self._training_module(), self._scaler(), self._update_groups()
+        if self._validation_pending():
             self._validate()
         meter = Meter()
         while not self._done():
             group = next(groups)
             meter.add(*self._update(forward, scaler, group), group.tokens)
-            self.interrupted = self.processes.any(self.interrupt.asked)
-            due = self._scheduled() or self.interrupted
+            self.interrupted = self.processes.any(self.interrupt.requested)
+            due = self._checkpoint_due() or self.interrupted
             if due or self.progress.step % self.config.training.log_every == 0:
-                self._tell(meter, group)
+                self._log(meter, group)
                 if due:
                     self._save(scaler)
                 meter = Meter()
         return self.progress
 
-    def _wrapped(self) -> nn.Module:
+    def _training_module(self) -> nn.Module:
         model: nn.Module = self.model
         if self.config.training.compile:
             model = torch.compile(model, dynamic=True)  # type: ignore[assignment]
-        if self.processes.world > 1:
+        if self.processes.world_size > 1:
             model = DistributedDataParallel(model)
         return model
 
@@ -96,7 +96,7 @@ class Trainer:
             scaler.load_state_dict({**scaler.state_dict(), **state})
         return scaler
 
-    def _groups(self) -> Iterator[Group]:
+    def _update_groups(self) -> Iterator[Group]:
         """Micro-batches of one update each, from where the run stands, epoch after epoch."""
         settings, progress = self.config.training, self.progress
         alpha, max_tokens = self.config.tokenizer.sampling_alpha, self.config.data.max_tokens
@@ -120,11 +120,11 @@ class Trainer:
     def _update(self, forward: nn.Module, scaler: torch.amp.GradScaler, group: Group) -> tuple[Tensor, Tensor]:
         """Learn from one group; returns the sum of this process' losses and the norm of the gradient."""
         settings, processes = self.config.training, self.processes
-        mine = range(processes.rank, len(group.rows), processes.world)
+        mine = range(processes.rank, len(group.rows), processes.world_size)
         total = torch.zeros((), device=processes.device)
         for index in mine:
             # A seed for every micro-batch makes dropout independent of who computes it and of what came before.
-            torch.manual_seed(seed_of(settings.seed, self.progress.step, index))
+            torch.manual_seed(derive_seed(settings.seed, self.progress.step, index))
             batch = group.batch(index).to(processes.device)
             with contextlib.ExitStack() as stack:
                 if isinstance(forward, DistributedDataParallel) and index != mine[-1]:
@@ -132,11 +132,11 @@ class Trainer:
                 with _autocast(settings.precision, processes.device):
                     loss = smoothed_loss(forward(*batch[:3]), batch.labels, settings.label_smoothing)
                 # DDP takes the mean over processes: times their number it is the mean over the group's tokens.
-                scaler.scale(loss * (processes.world / group.tokens)).backward()  # type: ignore[no-untyped-call]
+                scaler.scale(loss * (processes.world_size / group.tokens)).backward()  # type: ignore[no-untyped-call]
             total += loss.detach()
-        return total, self._apply(scaler)
+        return total, self._step_optimizer(scaler)
 
-    def _apply(self, scaler: torch.amp.GradScaler) -> Tensor:
+    def _step_optimizer(self, scaler: torch.amp.GradScaler) -> Tensor:
         settings = self.config.training
         for block in self.optimizer.param_groups:
             block["lr"] = learning_rate(self.progress.step, settings)
@@ -147,19 +147,19 @@ class Trainer:
         self.optimizer.zero_grad(set_to_none=True)
         return norm
 
-    def _tell(self, meter: Meter, group: Group) -> None:
+    def _log(self, meter: Meter, group: Group) -> None:
         """Log the updates since the last time; a figure that is no number ends the run before it is saved."""
         step, losses = self.progress.step, meter.losses(self.processes)
         # Under the loss scale of fp16 a norm may be infinite: that update is left out and the scale lowered.
-        if harm := meter.harm(losses, step, norms=self.config.training.precision != "fp16"):
-            self._stop(harm)
+        if problem := meter.first_nonfinite(losses, step, norms=self.config.training.precision != "fp16"):
+            self._fail(problem)
         figures = meter.figures(losses)
         self.progress.seconds += meter.seconds()
         self.progress.target_tokens += meter.tokens
         rate = learning_rate(step, self.config.training)
-        self.report.training(step, {**figures, "learning_rate": rate, "epoch": group.epoch})
+        self.report.log_training(step, {**figures, "learning_rate": rate, "epoch": group.epoch})
 
-    def _scheduled(self) -> bool:
+    def _checkpoint_due(self) -> bool:
         """Whether the settings want a validation and a checkpoint at this step."""
         return self.progress.step % self.config.training.valid_every == 0 or self._complete()
 
@@ -170,32 +170,32 @@ class Trainer:
         impatient = 0 < self.config.training.patience <= self.progress.stale
         return self._complete() or impatient or self.interrupted
 
-    def _unvalidated(self) -> bool:
+    def _validation_pending(self) -> bool:
         """Whether the run was cut between a checkpoint and the validation that belonged to it."""
-        return 0 < self.progress.step != self.progress.validated and self._scheduled()
+        return 0 < self.progress.step != self.progress.validated and self._checkpoint_due()
 
     def _save(self, scaler: torch.amp.GradScaler) -> None:
         """Write the checkpoint, then score it: a kill during the validation loses none of the training."""
         for name, weight in self.model.named_parameters():
             if not weight.isfinite().all():
-                self._stop(f"{name} after step {self.progress.step} holds what is no number")
+                self._fail(f"{name} after step {self.progress.step} holds what is no number")
         if scaler.is_enabled():
             state = scaler.state_dict()
             self.progress.loss_scale, self.progress.scale_growth = state["scale"], state["_growth_tracker"]
-        if self.processes.leads:
+        if self.processes.is_leader:
             folder = checkpoints.step_folder(self.folder, self.progress.step)
             checkpoints.save_checkpoint(folder, self.config, self.tokenizer, self.model, self.progress, self.optimizer)
-        if self._scheduled() and not self.interrupted:
+        if self._checkpoint_due() and not self.interrupted:
             self._validate()
-        if self.processes.leads:
-            checkpoints.forget_old(self.folder, self.config.training.keep_checkpoints)
-        self.processes.wait()
+        if self.processes.is_leader:
+            checkpoints.remove_old_checkpoints(self.folder, self.config.training.keep_checkpoints)
+        self.processes.barrier()
 
-    def _stop(self, harm: str) -> NoReturn:
+    def _fail(self, problem: str) -> NoReturn:
         """End the run for what has become of the model, before more of it is saved."""
         saved = checkpoints.saved_steps(self.folder)
         back = f"the run goes on from {saved[-1]}; remove it if it is harmed too" if saved else "nothing was saved"
-        raise LingonError(f"{harm}; lower training.learning_rate; {back}")
+        raise LingonError(f"{problem}; lower training.learning_rate; {back}")
 
     def _validate(self) -> None:
         """Score the last checkpoint; one process does the work, and all learn what decides when to stop.
@@ -203,24 +203,24 @@ class Trainer:
         A checkpoint whose loss is no number is removed.
         """
         progress, figures = self.progress, {"bleu": 0.0, "loss": 0.0}
-        if self.processes.leads:
-            figures = self._figures()
-        bleu, loss = self.processes.from_leader(figures["bleu"]), self.processes.from_leader(figures["loss"])
+        if self.processes.is_leader:
+            figures = self._score_validation_set()
+        bleu, loss = self.processes.broadcast(figures["bleu"]), self.processes.broadcast(figures["loss"])
         if not math.isfinite(loss):
-            if self.processes.leads:
-                checkpoints.forget(checkpoints.step_folder(self.folder, progress.step))
-            self.processes.wait()
-            self._stop(f"the validation loss at step {progress.step} is {loss}")
+            if self.processes.is_leader:
+                checkpoints.remove_checkpoint(checkpoints.step_folder(self.folder, progress.step))
+            self.processes.barrier()
+            self._fail(f"the validation loss at step {progress.step} is {loss}")
         progress.validated, progress.stale = progress.step, progress.stale + 1
         if bleu > progress.best_bleu:
             progress.best_bleu, progress.best_step, progress.stale = bleu, progress.step, 0
-        if self.processes.leads:
+        if self.processes.is_leader:
             folder = checkpoints.step_folder(self.folder, progress.step)
             if progress.stale == 0:
                 checkpoints.mark_best(self.folder, folder, figures)
             checkpoints.save_progress(folder, progress)
 
-    def _figures(self) -> dict[str, float]:
+    def _score_validation_set(self) -> dict[str, float]:
         """Loss, perplexity, BLEU and chrF on the validation set, which are also reported."""
         settings = self.config.training
         self.model.eval()
@@ -231,11 +231,11 @@ class Trainer:
         self.model.train()
         perplexity = math.exp(min(loss, 700.0))  # beyond it a float ends
         figures = {"loss": loss, "perplexity": perplexity, "bleu": scores.bleu, "chrf": scores.chrf}
-        self.report.validation(self.progress.step, figures, scores)
+        self.report.log_validation(self.progress.step, figures, scores)
         return figures
 
 
-def ending(trainer: Trainer) -> str:
+def outcome(trainer: Trainer) -> str:
     """What a run says of itself in the end. Raises LingonError where a signal stopped it."""
     progress = trainer.progress
     if trainer.interrupted:  # after its last update too: the validation is still to come

@@ -11,7 +11,7 @@ from torch.testing import assert_close
 
 from lingon.errors import CorpusError
 from lingon.text import BOS, EOS, PAD, Tokenizer
-from lingon.training.data.batches import EncodedPairs, drop_long, fitting, plan_batches, seed_of
+from lingon.training.data.batches import EncodedPairs, derive_seed, drop_long, filter_by_length, plan_batches
 from lingon.training.data.corpus import FilterCounts, Pair, TrainingText
 from lingon.training.models.loss import smoothed_loss
 
@@ -58,7 +58,7 @@ def test_a_batch_holds_its_pairs_padded_with_begin_and_end_in_place() -> None:
 
 
 def test_seeds_of_other_numbers_are_other_seeds() -> None:
-    seeds = {seed_of(run, step, index) for run in range(3) for step in range(100) for index in range(3)}
+    seeds = {derive_seed(run, step, index) for run in range(3) for step in range(100) for index in range(3)}
     assert len(seeds) == 900
     assert max(seeds) < 2**32
 
@@ -66,8 +66,8 @@ def test_seeds_of_other_numbers_are_other_seeds() -> None:
 def test_only_pairs_of_at_most_max_tokens_a_side_fit(tokenizer: Tokenizer) -> None:
     short, long = Pair("1 2", "2 1"), Pair("1 2 3 4 5 6", "6 5 4 3 2 1")
     length = len(tokenizer.encode_source(long.source))
-    assert fitting([short, long], tokenizer, length) == [short, long]
-    assert fitting([short, long], tokenizer, length - 1) == [short]
+    assert filter_by_length([short, long], tokenizer, length) == [short, long]
+    assert filter_by_length([short, long], tokenizer, length - 1) == [short]
 
 
 def test_long_pairs_are_dropped_and_counted_once_however_often_they_repeat(tokenizer: Tokenizer) -> None:

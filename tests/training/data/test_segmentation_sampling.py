@@ -14,7 +14,7 @@ from lingon.text import Tokenizer
 from lingon.training.config import TokenizerSettings
 from lingon.training.data.batches import EpochEncoder, encode_pairs
 from lingon.training.data.corpus import Pair
-from lingon.training.data.segmentation_sampling import SampledSegmentations
+from lingon.training.data.segmentation_sampling import SegmentationSampler
 from lingon.training.data.tokenizer import train_tokenizer
 from tests.support.repository import ROOT
 
@@ -29,32 +29,32 @@ def words() -> SentencePieceProcessor:
 
 
 def test_the_same_seed_draws_the_same_segmentations(words: SentencePieceProcessor) -> None:
-    lines = SampledSegmentations(words, TEXTS, 0.2)
-    assert lines.draw((1, 2)) == lines.draw((1, 2)) == SampledSegmentations(words, TEXTS, 0.2).draw((1, 2))
-    assert lines.draw((1, 2)) != lines.draw((1, 3))
+    lines = SegmentationSampler(words, TEXTS, 0.2)
+    assert lines.sample((1, 2)) == lines.sample((1, 2)) == SegmentationSampler(words, TEXTS, 0.2).sample((1, 2))
+    assert lines.sample((1, 2)) != lines.sample((1, 3))
 
 
 def test_every_process_draws_the_same_segmentations(words: SentencePieceProcessor, tmp_path: Path) -> None:
     """What sentencepiece's own sampling fails: its generator is seeded anew in every process."""
     (tmp_path / "words").write_bytes(words.serialized_model_proto())
     program = (
-        "import sys, sentencepiece; from lingon.training.data.segmentation_sampling import SampledSegmentations;"
+        "import sys, sentencepiece; from lingon.training.data.segmentation_sampling import SegmentationSampler;"
         "words = sentencepiece.SentencePieceProcessor(model_file=sys.argv[1]);"
-        "print(SampledSegmentations(words, sys.argv[2:], 0.2).draw((5,)))"
+        "print(SegmentationSampler(words, sys.argv[2:], 0.2).sample((5,)))"
     )
     command = [sys.executable, "-c", program, str(tmp_path / "words"), *TEXTS]
     drawn = [subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout for _ in range(2)]
-    assert drawn == [f"{SampledSegmentations(words, TEXTS, 0.2).draw((5,))}\n"] * 2
+    assert drawn == [f"{SegmentationSampler(words, TEXTS, 0.2).sample((5,))}\n"] * 2
 
 
 def test_a_drawn_segmentation_reads_as_the_text(words: SentencePieceProcessor) -> None:
-    drawn = SampledSegmentations(words, TEXTS, 0.1).draw((1,))
+    drawn = SegmentationSampler(words, TEXTS, 0.1).sample((1,))
     assert [words.decode(ids) for ids in drawn] == TEXTS
     assert drawn != words.encode(TEXTS)
 
 
 def test_the_likeliest_segmentations_word_by_word_are_that_of_the_whole_line(words: SentencePieceProcessor) -> None:
-    assert SampledSegmentations(words, TEXTS, 1000.0).draw((1,)) == words.encode(TEXTS)
+    assert SegmentationSampler(words, TEXTS, 1000.0).sample((1,)) == words.encode(TEXTS)
 
 
 @pytest.mark.parametrize("alpha", [0.2, 1.0])
@@ -65,7 +65,7 @@ def test_segmentations_are_drawn_as_often_as_the_unigram_model_says(
     scores = np.array([sum(map(words.get_score, ids)) for ids in found])
     expected = np.exp(alpha * (scores - scores.max()))
     expected /= expected.sum()
-    drawn = Counter(map(tuple, SampledSegmentations(words, ["message"] * 20_000, alpha).draw((3,))))
+    drawn = Counter(map(tuple, SegmentationSampler(words, ["message"] * 20_000, alpha).sample((3,))))
     shares = [drawn[tuple(ids)] / 20_000 for ids in found]
     assert shares == pytest.approx(expected.tolist(), abs=0.012)
     assert sum(drawn.values()) == sum(drawn[tuple(ids)] for ids in found)
@@ -92,4 +92,4 @@ def test_no_draw_is_longer_than_the_pairs_that_were_kept(words: SentencePiecePro
 def test_a_bpe_tokenizer_is_refused() -> None:
     tokenizer = train_tokenizer([Pair(text, text) for text in TEXTS], TokenizerSettings(kind="bpe", vocab_size=400))
     with pytest.raises(SettingsError, match=r"tokenizer\.sampling_alpha needs tokenizer\.kind = 'unigram'"):
-        SampledSegmentations(tokenizer.source, TEXTS, 0.1)
+        SegmentationSampler(tokenizer.source, TEXTS, 0.1)

@@ -27,7 +27,7 @@ def ids(*shape: int) -> Tensor:
 def test_decoding_step_by_step_gives_the_logits_of_decoding_at_once(settings: dict[str, str]) -> None:
     model, lengths, target = tiny_model(**settings), torch.tensor([6, 3, 1]), ids(3, 9)
     memory = model.encode(ids(3, 6), lengths)
-    expected, past = model.decode(target, memory), model.start(3)
+    expected, past = model.decode(target, memory), model.empty_past(3)
     for step in range(target.size(1)):
         logits, past = model.decode_step(target[:, step], past, memory)
         assert_close(logits, expected[:, step], rtol=1e-5, atol=1e-5)
@@ -136,7 +136,7 @@ def test_pre_norm_is_the_sum_with_the_sublayer_of_the_norm() -> None:
 
 def test_a_decoder_layer_attends_to_itself_then_to_the_encoder_then_feeds_forward() -> None:
     layer, hidden, visible = DecoderLayer(tiny_settings(norm="post")).eval(), torch.randn(2, 3, 32), _all_visible(4)
-    memory = layer.cross.remember(torch.randn(2, 4, 32))
+    memory = layer.cross.project_key_value(torch.randn(2, 4, 32))
     first = layer.around_attention.norm(hidden + layer.attention(hidden, causal=True))
     second = layer.around_cross.norm(first + layer.cross(first, memory, visible))
     expected = layer.around_feed_forward.norm(second + layer.feed_forward(second))
@@ -215,7 +215,7 @@ def test_forbidden_pieces_have_no_probability() -> None:
 def test_a_step_reads_its_position_from_the_past() -> None:
     model, memory = tiny_model(), tiny_model().encode(ids(1, 4), torch.tensor([4]))
     begin = torch.tensor([BOS])
-    first, past = model.decode_step(begin, model.start(1), memory)
+    first, past = model.decode_step(begin, model.empty_past(1), memory)
     second, _ = model.decode_step(begin, past, memory)
     assert not torch.allclose(first, second)
 

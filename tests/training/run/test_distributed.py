@@ -16,9 +16,9 @@ from torch.testing import assert_close
 from lingon.errors import DeviceError, SettingsError
 from lingon.training import checkpoint as files
 from lingon.training.checkpoint import load_checkpoint
-from lingon.training.device import own_device
+from lingon.training.device import device_of_process
 from lingon.training.run.distributed import processes
-from lingon.training.run.setup import shared_out
+from lingon.training.run.setup import check_accumulation
 from tests.support.repository import ROOT
 from tests.support.tiny_training import one_thread, train_command
 from tests.support.training_runs import log_of, train, weights_of, write_config
@@ -90,7 +90,7 @@ def test_a_signal_stops_all_processes_at_one_step_and_one_process_may_go_on(corp
     [("auto", 0, 3, "cpu"), ("cpu", 2, 1, "cpu"), ("auto", 2, 1, "cuda:1"), ("cuda", 1, 0, "cuda:0")],
 )
 def test_every_process_has_a_device_of_its_own(name: str, devices: int, process: int, expected: str) -> None:
-    assert own_device(name, devices, process) == torch.device(expected)
+    assert device_of_process(name, devices, process) == torch.device(expected)
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_every_process_has_a_device_of_its_own(name: str, devices: int, process:
 )
 def test_a_device_that_is_not_there_is_one_line(name: str, devices: int, process: int, message: str) -> None:
     with pytest.raises(DeviceError) as caught:
-        own_device(name, devices, process)
+        device_of_process(name, devices, process)
     assert message in str(caught.value)
 
 
@@ -137,4 +137,4 @@ def test_an_environment_without_a_number_is_one_line(monkeypatch: pytest.MonkeyP
 
 def test_batches_that_do_not_divide_among_the_processes_are_refused() -> None:
     with pytest.raises(SettingsError, match=r"training\.accumulate must be a multiple of the 2 processes, got 3"):
-        shared_out(3, 2)
+        check_accumulation(3, 2)

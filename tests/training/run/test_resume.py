@@ -15,8 +15,8 @@ from lingon.errors import CheckpointError, LingonError, SettingsError
 from lingon.training import checkpoint as files
 from lingon.training.checkpoint import load_checkpoint
 from lingon.training.run.interrupt import Interrupt
-from lingon.training.run.setup import ready
-from lingon.training.run.trainer import ending
+from lingon.training.run.setup import open_run
+from lingon.training.run.trainer import outcome
 from tests.support.repository import ROOT
 from tests.support.tiny_training import one_thread, tiny_config_text, train_command
 from tests.support.training_runs import counted, log_of, same, train, weights_of, write_config
@@ -85,9 +85,9 @@ def test_a_run_stopped_at_its_last_update_has_not_ended_before_its_validation(co
     stopped = train(config, corpus / "run", cut=5)
     assert stopped.progress.step == 6
     with pytest.raises(LingonError, match="stopped by a signal after step 6; the same command goes on from there"):
-        ending(stopped)
+        outcome(stopped)
     again = train(config, corpus / "run")
-    assert ending(again).startswith("ended after step 6; best BLEU ")
+    assert outcome(again).startswith("ended after step 6; best BLEU ")
     assert (again.progress.best_step, load_checkpoint(corpus / "run").progress.validated) == (6, 6)
 
 
@@ -98,9 +98,9 @@ def test_a_first_signal_is_answered_and_a_second_of_either_kind_ends_the_process
     kinds = (signal.SIGINT, signal.SIGTERM)
     before, interrupt = [signal.getsignal(kind) for kind in kinds], Interrupt()
     try:
-        interrupt.listen()
+        interrupt.install_handlers()
         signal.raise_signal(number)
-        assert interrupt.asked
+        assert interrupt.requested
         assert [signal.getsignal(kind) for kind in kinds] == [signal.SIG_DFL] * 2
     finally:
         for kind, handler in zip(kinds, before, strict=True):
@@ -110,8 +110,9 @@ def test_a_first_signal_is_answered_and_a_second_of_either_kind_ends_the_process
 
 def test_a_signal_is_heard_though_nobody_reads_what_is_said_of_it() -> None:
     script = (
-        "import os, signal\nfrom lingon.training.run.trainer import Interrupt\n"
-        "interrupt = Interrupt()\ninterrupt.listen()\nsignal.raise_signal(signal.SIGINT)\nos._exit(not interrupt.asked)"
+        "import os, signal\nfrom lingon.training.run.interrupt import Interrupt\n"
+        "interrupt = Interrupt()\ninterrupt.install_handlers()\nsignal.raise_signal(signal.SIGINT)\n"
+        "os._exit(not interrupt.requested)"
     )
     read, write = os.pipe()
     os.close(read)
@@ -149,7 +150,7 @@ def test_a_run_goes_on_from_an_older_checkpoint_where_the_last_was_removed(corpu
     config = write_config(corpus, **with_training(max_steps=6, valid_every=2, learning_rate=1e-9))
     train(config, corpus / "run")
     files.mark_best(corpus / "run", files.step_folder(corpus / "run", 6), {})
-    files.forget(files.step_folder(corpus / "run", 6))
+    files.remove_checkpoint(files.step_folder(corpus / "run", 6))
     train(config, corpus / "run")
     assert [int(folder.name[5:]) for folder in files.saved_steps(corpus / "run")] == [2, 4, 6]
     assert load_checkpoint(corpus / "run").progress.step == 2  # no other was better
@@ -241,7 +242,7 @@ def test_the_best_checkpoint_stays_though_a_later_best_was_removed(corpus: Path)
 
 def test_two_runs_do_not_share_a_folder(corpus: Path) -> None:
     config = write_config(corpus, **with_training(max_steps=1, cooldown_steps=0))
-    with ready(config, corpus / "run", Interrupt()) as first:
+    with open_run(config, corpus / "run", Interrupt()) as first:
         before = sorted(path.name for path in (corpus / "run").iterdir())
         with pytest.raises(SettingsError, match=r"--output .*run: another run is at work there"):
             train(config, corpus / "run")

@@ -66,8 +66,8 @@ def test_a_line_that_a_kill_tore_is_cut_off_the_log(corpus: Path) -> None:
     (corpus / "run").mkdir()
     for torn in ('{"kind": "train", "st', '{"kind": "train", "step": 7}\n{"ki'):
         (corpus / "run" / "log.jsonl").write_text(torn)
-        with Report(corpus / "run", 9, speaks=True) as report:
-            report.training(8, dict.fromkeys(("loss", "tokens_per_second", "epoch"), 1.0))
+        with Report(corpus / "run", 9, enabled=True) as report:
+            report.log_training(8, dict.fromkeys(("loss", "tokens_per_second", "epoch"), 1.0))
         assert [line["step"] for line in log_of(corpus / "run", "train")] == ([7, 8] if "7" in torn else [8])
 
 
