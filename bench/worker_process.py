@@ -1,4 +1,4 @@
-"""Processes of a benchmark that answer line by line: every JSON object that one is sent, it answers with one."""
+"""Child processes of a benchmark: pinned to cores, with captured output; workers that speak JSON line by line."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self
@@ -15,35 +15,32 @@ from typing import Any, Self
 from lingon.errors import LingonError
 
 Cores = frozenset[int]
-END = 10.0  # seconds that a process has to end when it is told to
+STOP_TIMEOUT = 10.0  # seconds that a process has to exit after SIGTERM, before it is killed
 
 
-class Worker:
-    """A Python module in a process of its own; leaving the `with` ends it.
+class ChildProcess:
+    """A process whose standard output is read line by line; leaving the `with` terminates it.
 
-    An answer {"error": ...} is raised as LingonError, and so is an early end, with the process's last words.
+    Standard error goes to a temporary file, so that the last line of it can be quoted if the process fails.
     """
 
     def __init__(
-        self,
-        module: str,
-        *arguments: str,
-        label: str = "",
-        cores: Cores | None = None,
-        environment: dict[str, str] | None = None,
+        self, command: Sequence[str], *, cores: Cores | None = None, environment: Mapping[str, str] | None = None
     ) -> None:
-        """label: what errors call it; environment: variables besides those of this process."""
-        self._label = label or module
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115, it lives as long as the process
-        variables = {"GRPC_VERBOSITY": "NONE", **os.environ, **(environment or {})}
+        """Start the process.
+
+        cores: the cores that it may use; by default those of this process
+        environment: variables in addition to those of this process
+        """
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115, __exit__ closes it
         with on_cores(cores or frozenset(os.sched_getaffinity(0))):
             self._process = subprocess.Popen(
-                [sys.executable, "-m", module, *arguments],
+                command,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._errors,
                 text=True,
-                env=variables,
+                env={**os.environ, **(environment or {})},
             )
 
     def __enter__(self) -> Self:
@@ -52,35 +49,70 @@ class Worker:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        end(self._process)
+        _terminate(self._process)
         self._errors.close()
 
-    def ask(self, **message: Any) -> dict[str, Any]:
-        """Send a message and wait for its answer."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        try:
-            print(json.dumps(message), file=self._process.stdin, flush=True)
-            line = self._process.stdout.readline()
-        except BrokenPipeError:
-            line = ""
-        if not line:
-            raise LingonError(f"{self._label}: its process ended: {self._last_words()}")
-        answer: dict[str, Any] = json.loads(line)
-        if "error" in answer:
-            raise LingonError(answer["error"])
-        return answer
+    @property
+    def pid(self) -> int:
+        """The process id."""
+        return self._process.pid
 
-    def _last_words(self) -> str:
-        code = self._process.wait(END)
+    def write_line(self, line: str) -> None:
+        """Write a line to standard input; raises BrokenPipeError if the process has exited."""
+        assert self._process.stdin is not None
+        print(line, file=self._process.stdin, flush=True)
+
+    def read_line(self) -> str:
+        """Wait for the next line of standard output; empty if the process has closed it."""
+        assert self._process.stdout is not None
+        return self._process.stdout.readline()
+
+    def exit_reason(self) -> str:
+        """Wait for the exit; return the last line of standard error, or the exit code if there is none."""
+        code = self._process.wait(STOP_TIMEOUT)
         self._errors.seek(0)
         lines = self._errors.read().decode(errors="replace").split("\n")
         return next((line for line in reversed(lines) if line.strip()), f"exit code {code}")
 
 
+class Worker(ChildProcess):
+    """A Python module that runs in its own process and answers each JSON object with one JSON object.
+
+    An answer {"error": ...} is raised as LingonError. An early exit is raised as LingonError with the last line of
+    standard error.
+    """
+
+    def __init__(
+        self,
+        module: str,
+        *arguments: str,
+        label: str = "",
+        cores: Cores | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        """label: the name of the worker in error messages; by default its module."""
+        self._label = label or module
+        variables = {"GRPC_VERBOSITY": os.environ.get("GRPC_VERBOSITY", "NONE"), **(environment or {})}
+        super().__init__([sys.executable, "-m", module, *arguments], cores=cores, environment=variables)
+
+    def ask(self, **message: Any) -> dict[str, Any]:
+        """Send a message and wait for its answer."""
+        try:
+            self.write_line(json.dumps(message))
+            line = self.read_line()
+        except BrokenPipeError:
+            line = ""
+        if not line:
+            raise LingonError(f"{self._label}: its process ended: {self.exit_reason()}")
+        answer: dict[str, Any] = json.loads(line)
+        if "error" in answer:
+            raise LingonError(answer["error"])
+        return answer
+
+
 @contextmanager
-def errors_told() -> Iterator[None]:
-    """In a worker: an error of ours is its answer, which the other end raises."""
+def send_errors() -> Iterator[None]:
+    """In a worker: answer with a LingonError of the block and exit, so that `Worker.ask` raises it."""
     try:
         yield
     except LingonError as error:
@@ -90,7 +122,7 @@ def errors_told() -> Iterator[None]:
 
 @contextmanager
 def on_cores(cores: Cores) -> Iterator[None]:
-    """What this thread starts inside the block runs on these cores alone, from its first instruction."""
+    """Start threads and processes of the block on these cores only, from their first instruction."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, cores)
     try:
@@ -99,15 +131,14 @@ def on_cores(cores: Cores) -> Iterator[None]:
         os.sched_setaffinity(0, before)
 
 
-def end(process: subprocess.Popen[str]) -> None:
-    """Tell a process to end, and end it where it does not."""
+def _terminate(process: subprocess.Popen[str]) -> None:
+    """Send SIGTERM, close the pipes, and kill the process if it does not exit in time."""
     process.terminate()
-    pipes: Sequence[Any] = (process.stdin, process.stdout)
-    for pipe in pipes:
+    for pipe in (process.stdin, process.stdout):
         if pipe is not None:
             pipe.close()
     try:
-        process.wait(END)
+        process.wait(STOP_TIMEOUT)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()

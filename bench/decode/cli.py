@@ -1,4 +1,4 @@
-"""The verb `lingon bench decode`; heavy modules are imported when it runs."""
+"""The command `lingon bench decode`; it imports heavy modules only when it runs."""
 
 from __future__ import annotations
 
@@ -11,29 +11,38 @@ CACHE = Path("~/.cache/lingon/bench")
 
 
 def decode(
-    work: Annotated[list[str] | None, typer.Option(help="base or shipped; may be repeated. (default: both)")] = None,
-    engine: Annotated[
-        list[str] | None, typer.Option(help="lingon, ctranslate2, transformers or optimum. (default: all)")
+    work: Annotated[
+        list[str] | None,
+        typer.Option(help="Workload: base (random weights) or shipped (--model); may be repeated. (default: both)"),
     ] = None,
-    batch: Annotated[list[int] | None, typer.Option(help="1, 8, 32 or 128. (default: all)")] = None,
-    beam_size: Annotated[list[int] | None, typer.Option(help="1 or 4. (default: both)")] = None,
-    runs: Annotated[int, typer.Option(help="Measured runs of everybody in every cell.")] = 7,
-    slow: Annotated[float, typer.Option(help="Seconds of a run above which 3 runs must do.")] = 10.0,
-    sentences: Annotated[int, typer.Option(min=1, help="Of each test set of the shipped work.")] = 512,
-    model: Annotated[Path, typer.Option(help="The bundle of the shipped work.")] = Path("models/en-de"),
-    data: Annotated[Path | None, typer.Option(help="Folder of its test sets. (default: tests/data)")] = None,
+    engine: Annotated[
+        list[str] | None,
+        typer.Option(help="lingon, ctranslate2, transformers or optimum; may be repeated. (default: all)"),
+    ] = None,
+    batch: Annotated[
+        list[int] | None, typer.Option(help="Batch size: 1, 8, 32 or 128; may be repeated. (default: all)")
+    ] = None,
+    beam_size: Annotated[list[int] | None, typer.Option(help="1 or 4; may be repeated. (default: both)")] = None,
+    runs: Annotated[int, typer.Option(help="Measured runs of each engine setting in each cell.")] = 7,
+    slow: Annotated[float, typer.Option(help="Seconds: a setting whose run takes longer gets at most 3 runs.")] = 10.0,
+    sentences: Annotated[int, typer.Option(min=1, help="Sentences of each test set of the workload shipped.")] = 512,
+    model: Annotated[Path, typer.Option(help="Bundle of the workload shipped.")] = Path("models/en-de"),
+    data: Annotated[
+        Path | None,
+        typer.Option(help="Folder with the test sets of the workload shipped. (default: the repository's tests/data)"),
+    ] = None,
     results: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("bench/results"),
-    cache: Annotated[Path, typer.Option(help="Folder for models that are made for this.")] = CACHE,
+    cache: Annotated[Path, typer.Option(help="Folder for the models that the benchmark creates.")] = CACHE,
     quick: Annotated[
-        bool, typer.Option("--quick", help="To try it out: tiny base model, few runs, sentences.")
+        bool, typer.Option("--quick", help="Try it out: tiny base model, few runs, few sentences.")
     ] = False,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with a run that was killed.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue a run that was killed.")] = False,
 ) -> None:
-    """Decoding time of this engine and its peers on the same weights, beside what the machine could do at most."""
-    from lingon.bench.decode.run import Asked, run
+    """Measure the decoding time of Lingon and other engines on the same weights, and its lower bound."""
+    from lingon.bench.decode.run import DecodeOptions, run
 
-    asked = Asked(
-        works=tuple(work or ()),
+    options = DecodeOptions(
+        workloads=tuple(work or ()),
         engines=tuple(engine or ()),
         batches=tuple(batch or ()),
         beam_sizes=tuple(beam_size or ()),
@@ -44,4 +53,4 @@ def decode(
         data=data,
         quick=quick,
     )
-    run(asked, results, cache.expanduser(), resume=resume)
+    run(options, results, cache.expanduser(), resume=resume)

@@ -1,8 +1,8 @@
-"""What this machine can do at most, measured: `python -m lingon.bench.decode.machine_peaks ROUNDS` prints it as JSON.
+"""The peak rates of this machine: `python -m lingon.bench.decode.machine_peaks ROUNDS` prints them as JSON.
 
-Matrix products: ONNX Runtime's own, in fp32 (MatMul) and int8 (MatMulIntegerToFloat, uint8 rows by int8 weights), on
-shapes that are bound by arithmetic; the best of a few shapes, of one core and of all. Memory: all cores read a share
-each of an array much larger than any cache (a NumPy dot product of it with itself).
+Matrix products: those of ONNX Runtime in fp32 (MatMul) and int8 (MatMulIntegerToFloat, uint8 rows by int8 weights), on
+shapes that are bound by arithmetic; the best of a few shapes, on one core and on all. Memory: each core reads its share
+of an array much larger than any cache (a NumPy dot product of the array with itself).
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from lingon.serving.system.cpu import usable_cores
 
 SHAPES = ((512, 512, 2048), (1024, 1024, 1024), (1024, 2048, 2048))  # rows, inner, columns
 ARRAY_BYTES = 512 * 1024 * 1024
-LEAST_S = 0.1  # of a round
+MIN_ROUND_S = 0.1  # seconds of a round at least
 
 
-def measured(rounds: int) -> dict[str, Any]:
-    """The peaks, from a process of its own: gemm_gops by precision and cores, read_gbps by cores, cache_mb.
+def measure_peaks(rounds: int) -> dict[str, Any]:
+    """Measure in a separate process: gemm_gops by precision and cores, read_gbps by cores, cache_mb.
 
-    rounds: of each measurement, of which the fastest counts
+    rounds: rounds of each measurement; the fastest counts
     """
-    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}  # the threads that read are ours
+    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}  # The threads of read_rate do the reading.
     command = [sys.executable, "-m", __name__, str(rounds)]
     answer = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if answer.returncode:
@@ -45,8 +45,8 @@ def measured(rounds: int) -> dict[str, Any]:
     return peaks
 
 
-def best(peaks: dict[str, Any]) -> Peaks:
-    """The highest of what was measured."""
+def best_peaks(peaks: dict[str, Any]) -> Peaks:
+    """The highest measured rates."""
     return Peaks(
         gemm={precision: 1e9 * max(rates.values()) for precision, rates in peaks["gemm_gops"].items()},
         read=1e9 * max(peaks["read_gbps"].values()),
@@ -55,7 +55,7 @@ def best(peaks: dict[str, Any]) -> Peaks:
 
 
 def gemm_rate(precision: str, shape: tuple[int, int, int], threads: int, rounds: int) -> float:
-    """Operations a second of one product, two for each multiply-add."""
+    """Operations a second of one matrix product, two for each multiply-add."""
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
     session = ort.InferenceSession(_product(precision, shape), options, providers=["CPUExecutionProvider"])
@@ -66,23 +66,23 @@ def gemm_rate(precision: str, shape: tuple[int, int, int], threads: int, rounds:
 
 
 def read_rate(threads: int, rounds: int) -> float:
-    """Bytes a second that so many threads read from memory."""
+    """Bytes a second that this number of threads reads from memory."""
     shares = np.array_split(np.ones(ARRAY_BYTES // 4, np.float32), threads)
     with ThreadPoolExecutor(threads) as pool:
         return ARRAY_BYTES / _seconds(lambda: list(pool.map(np.dot, shares, shares)), rounds)
 
 
 def cache_mb() -> float:
-    """The size of the last cache; 0 where the system does not tell."""
+    """The size of the last-level cache in MiB; 0 if the system does not report it."""
     sizes = [path.read_text().strip() for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size")]
     return max((int(size.removesuffix("K")) / 1024 for size in sizes), default=0.0)
 
 
 def _product(precision: str, shape: tuple[int, int, int]) -> bytes:
-    """A model of one product of rows with a constant matrix."""
+    """An ONNX model of one product: rows by a constant matrix."""
     rows, inner, columns = shape
-    drawn = np.random.default_rng(1).integers(-63, 64, (inner, columns))
-    constants = {"matrix": drawn.astype(np.float32 if precision == "fp32" else np.int8)}
+    values = np.random.default_rng(1).integers(-63, 64, (inner, columns))
+    constants = {"matrix": values.astype(np.float32 if precision == "fp32" else np.int8)}
     if precision == "fp32":
         node = helper.make_node("MatMul", ["rows", "matrix"], ["product"])
     else:
@@ -104,12 +104,12 @@ def _product(precision: str, shape: tuple[int, int, int]) -> bytes:
 
 
 def _seconds(work: Callable[[], object], rounds: int) -> float:
-    """The shortest mean of all rounds, after a time that is not counted."""
+    """The mean seconds of one call in the fastest round, after one call that is not counted."""
     work()
     means = []
     for _ in range(rounds):
         start, times = time.perf_counter(), 0
-        while time.perf_counter() - start < LEAST_S:
+        while time.perf_counter() - start < MIN_ROUND_S:
             work()
             times += 1
         means.append((time.perf_counter() - start) / times)
@@ -117,7 +117,7 @@ def _seconds(work: Callable[[], object], rounds: int) -> float:
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measure and print the peaks."""
     rounds, threads = int(sys.argv[1]), sorted({1, usable_cores()})
 
     def best_rate(precision: str, count: int) -> float:

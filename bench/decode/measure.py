@@ -1,124 +1,200 @@
-"""Measuring: works, cells, rounds; the policy is in the modules beside this one."""
+"""Measuring: rounds in which all engines take turns in a cell, over all cells of all workloads."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from lingon.bench.decode.model_flops import shortlist_size, sizes_of
-from lingon.bench.decode.plan import EngineSetting, Wanted, cells_of, sentences_of, split, title
-from lingon.bench.decode.processes import Crew, Name
-from lingon.bench.decode.results import Row, row_of, with_ratios
-from lingon.bench.decode.resume import Scratch
-from lingon.bench.decode.roofline import Peaks, Sizes, amount, floor_ms
-from lingon.bench.decode.rounds import Rounds, Timed, Tokens, race
-from lingon.bench.engines.base import Cell
-from lingon.bench.engines.token_agreement import Alike
-from lingon.bench.workloads.workload import Work
+from lingon.bench.decode.model_flops import mean_shortlist_size, multiply_adds_of
+from lingon.bench.decode.plan import LINGON, CellFilter, EngineSetting, available, cells_of, sources_of, title
+from lingon.bench.decode.processes import EngineMode, EngineProcesses, Measure
+from lingon.bench.decode.results import Row, TimedRuns, row_of, with_ratios
+from lingon.bench.decode.resume import ResumeFile
+from lingon.bench.decode.roofline import MultiplyAdds, Peaks, count_decoding, floor_ms
+from lingon.bench.engines.agreement import OutputComparison
+from lingon.bench.engines.base import Cell, Tokens
+from lingon.bench.workloads.workload import Workload
 from lingon.bundle import Bundle, open_bundle
 from lingon.errors import SettingsError
 from lingon.scoring import score
 from lingon.text import Tokenizer
 
+Key = TypeVar("Key")
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Bench:
-    """What is measured and how; the same for every work.
+class Rounds:
+    """How often and for how long each engine is measured in a cell."""
 
-    told: shows what goes on, and is replaced by the next; said: stays to be read
+    runs: int = 7
+    slow_runs: int = 3  # runs of an engine whose run takes longer than slow_s
+    slow_s: float = 10.0  # seconds
+    min_run_ms: float = 150.0  # milliseconds of one run at least: shorter work is repeated within the run
+
+    def __post_init__(self) -> None:
+        if self.runs < 1:
+            raise SettingsError(f"--runs must be at least 1, got {self.runs}")
+        if self.slow_s <= 0:
+            raise SettingsError(f"--slow must be above 0 seconds, got {self.slow_s:g}")
+
+    def plan(self, warm_ms: float) -> tuple[int, int]:
+        """The number of runs, and of repetitions within a run, for work that takes warm_ms after the warm-up."""
+        runs = min(self.runs, self.slow_runs) if warm_ms > 1000 * self.slow_s else self.runs
+        return runs, max(math.ceil(self.min_run_ms / warm_ms), 1)
+
+
+def measure_in_turns(
+    measures: Mapping[Key, Measure], rounds: Rounds, show: Callable[[str], None]
+) -> dict[Key, TimedRuns]:
+    """Warm up all engines, uncounted, then measure them in turns, so that slow periods of the machine affect all alike.
+
+    Each round begins with another engine. show: receives a line about each round, for a progress display
+    """
+    plans = {key: _warm_up(measure, rounds) for key, measure in measures.items()}
+    timed: dict[Key, TimedRuns] = {key: TimedRuns([], []) for key in measures}
+    keys = list(measures)
+    for number in range(rounds.runs):
+        show(f"round {number + 1} of {rounds.runs}")
+        first = number % len(keys)
+        for key in keys[first:] + keys[:first]:
+            runs, repeats = plans[key]
+            if number < runs:
+                milliseconds, outputs = measures[key](repeats)
+                timed[key] = TimedRuns([*timed[key].runs_ms, milliseconds], outputs)
+    return timed
+
+
+def _warm_up(measure: Measure, rounds: Rounds) -> tuple[int, int]:
+    """Warm up and plan the runs.
+
+    The first time allocates memory and starts threads. If it is short, a second time shows how long one takes.
+    """
+    milliseconds, _ = measure(1)
+    if milliseconds < rounds.min_run_ms:
+        milliseconds, _ = measure(1)
+    return rounds.plan(milliseconds)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DecodeBenchmark:
+    """The settings of a run, the same for every workload.
+
+    show: shows the current activity, replaced by the next; write: writes a line that stays
     """
 
-    entrants: Sequence[EngineSetting]
-    wanted: Wanted
+    settings: Sequence[EngineSetting]
+    cell_filter: CellFilter
     rounds: Rounds
     peaks: Peaks
     cache: Path
-    scratch: Scratch
-    told: Callable[[str], None]
-    said: Callable[[str], None]
+    resume_file: ResumeFile
+    show: Callable[[str], None]
+    write: Callable[[str], None]
 
-    def measure(self, works: Sequence[Work]) -> list[Row]:
-        """All rows of all works; works of one bundle stand side by side and share its processes."""
+    def measure(self, workloads: Sequence[Workload]) -> list[Row]:
+        """All rows of all workloads; workloads with the same bundle share its processes."""
         rows: list[Row] = []
-        for folder in dict.fromkeys(work.bundle for work in works):
+        for folder in dict.fromkeys(workload.bundle for workload in workloads):
             bundle = open_bundle(folder)
-            able, lines = split(self.entrants, bundle)
+            usable, lines = available(self.settings, bundle)
             for line in lines:
-                self.said(line)
-            if not able:
-                raise SettingsError(f"--engine: nobody is left who could translate with {folder}")
-            rows += self._measure_bundle(bundle, able, [work for work in works if work.bundle == folder])
+                self.write(line)
+            if not usable:
+                raise SettingsError(f"--engine: none of the engines can run {folder} here")
+            rows += self._measure_bundle(bundle, usable, [each for each in workloads if each.bundle == folder])
         return rows
 
-    def _measure_bundle(self, bundle: Bundle, able: Sequence[EngineSetting], works: Sequence[Work]) -> list[Row]:
-        sizes, rows = sizes_of(bundle), []
-        with Crew(bundle, able, self.cache, self.told) as crew:
-            for work in works:
-                cells = _Cells(self, crew, work, sizes)
-                rows += [row for cell in cells.all() for row in cells.rows(cell)]
+    def _measure_bundle(
+        self, bundle: Bundle, settings: Sequence[EngineSetting], workloads: Sequence[Workload]
+    ) -> list[Row]:
+        model, rows = multiply_adds_of(bundle), []
+        with EngineProcesses(bundle, settings, self.cache, self.show) as processes:
+            for workload in workloads:
+                run = _WorkloadRun(self, processes, workload, model)
+                rows += [row for cell in run.cells() for row in run.rows(cell)]
         return rows
 
 
-class _Cells:
-    """The cells of one work."""
+class _WorkloadRun:
+    """The cells of one workload."""
 
-    def __init__(self, bench: Bench, crew: Crew, work: Work, sizes: Sizes) -> None:
-        self._bench, self._crew, self._work, self._sizes = bench, crew, work, sizes
-        self._tokenizer = Tokenizer(*crew.bundle.tokenizer_files()) if work.references else None
-        self._alike = Alike(crew.bundle)
-        crew.give(work.sources)
+    def __init__(
+        self, benchmark: DecodeBenchmark, processes: EngineProcesses, workload: Workload, model: MultiplyAdds
+    ) -> None:
+        self._benchmark, self._processes, self._workload, self._model = benchmark, processes, workload, model
+        self._tokenizer = Tokenizer(*processes.bundle.tokenizer_files()) if workload.references else None
+        self._comparison = OutputComparison(processes.bundle)
+        processes.set_sources(workload.sources)
 
-    def all(self) -> list[Cell]:
-        """Those that are wanted."""
-        manifest = self._crew.bundle.manifest
+    def cells(self) -> list[Cell]:
+        """The cells of the workload that the user has not excluded."""
+        manifest = self._processes.bundle.manifest
         longest, shortlist = manifest.limits.max_target_tokens, manifest.shortlist is not None
-        return cells_of(self._work, longest, self._bench.wanted, shortlist=shortlist)
+        return cells_of(self._workload, longest, self._benchmark.cell_filter, shortlist=shortlist)
 
     def rows(self, cell: Cell) -> list[Row]:
-        """The rows of a cell, measured or found in the scratch file."""
+        """The rows of a cell, from the resume file or measured now."""
         key = " ".join(str(value) for value in asdict(cell).values())
-        rows: list[Row] | None = self._bench.scratch.get(key)
+        rows: list[Row] | None = self._benchmark.resume_file.get(key)
         if rows is None:
             rows = self._measure(cell)
-            self._bench.scratch.add(key, rows)
-        self._bench.said(_line(cell, rows))
+            self._benchmark.resume_file.add(key, rows)
+        self._benchmark.write(_cell_line(cell, rows))
         return rows
 
     def _measure(self, cell: Cell) -> list[Row]:
-        sources = sentences_of(self._work, cell)
-        measures = self._crew.measures(cell, len(sources))
-        timed = race(measures, self._bench.rounds, lambda step: self._bench.told(f"{title(cell)}: {step}"))
-        return with_ratios([self._row(name, cell, sources, timed) for name in timed])
+        sources = sources_of(self._workload, cell)
+        measures = self._processes.measures(cell, len(sources))
+        timed = measure_in_turns(
+            measures, self._benchmark.rounds, lambda step: self._benchmark.show(f"{title(cell)}: {step}")
+        )
+        reference = next((found.outputs for mode, found in timed.items() if _is_reference(mode)), None)
+        return with_ratios([self._row(mode, cell, sources, found, reference) for mode, found in timed.items()])
 
-    def _row(self, name: Name, cell: Cell, sources: Sequence[Sequence[int]], timed: dict[Name, Timed]) -> Row:
-        (engine, entrant), found = name, timed[name]
-        row, member = row_of(engine, entrant, cell, found), self._crew.members[entrant]
-        pieces = shortlist_size(self._crew.bundle, sources) if cell.shortlist else self._sizes.vocab
-        asked = amount(sources, found.outputs, cell, pieces)
-        floor = floor_ms(self._sizes, self._bench.peaks, entrant.setting.precision, asked)
+    def _row(
+        self,
+        mode: EngineMode,
+        cell: Cell,
+        sources: Sequence[Sequence[int]],
+        timed: TimedRuns,
+        reference: Tokens | None,
+    ) -> Row:
+        name, engine_setting = mode
+        row, engine = row_of(name, engine_setting, cell, timed), self._processes.engines[engine_setting]
+        precision = engine_setting.setting.precision
+        pieces = mean_shortlist_size(self._processes.bundle, sources) if cell.shortlist else self._model.vocab
+        counts = count_decoding(sources, timed.outputs, cell, pieces)
+        floor = floor_ms(self._model, self._benchmark.peaks, precision, counts)
+        explain = precision == "fp32" and not cell.shortlist
         return {
             **row,
             "floor_ms": round(floor, 3),
             "fraction_of_floor": round(floor / row["median_ms"], 3),
-            **self._quality(found.outputs),
-            **self._alike.facts(name, cell, sources, timed),
-            "load_s": round(member.load_s, 3),
-            "disk_mb": round(member.disk_mb, 1),
-            "peak_mb": round(member.peak_mb, 1),
+            **self._quality(timed.outputs),
+            **self._comparison.columns(cell, sources, reference, timed.outputs, explain=explain),
+            "load_s": round(engine.load_s, 3),
+            "disk_mb": round(engine.disk_mb, 1),
+            "peak_mb": round(engine.peak_mb, 1),
         }
 
     def _quality(self, outputs: Tokens) -> dict[str, Any]:
-        """BLEU and chrF, where there is something to score against."""
+        """BLEU and chrF; None if the workload has no references."""
         if self._tokenizer is None:
             return {"bleu": None, "chrf": None}
         texts = [self._tokenizer.decode(output) for output in outputs]
-        scores = score(texts, self._work.references[: len(texts)])
+        scores = score(texts, self._workload.references[: len(texts)])
         return {"bleu": round(scores.bleu, 2), "chrf": round(scores.chrf, 2)}
 
 
-def _line(cell: Cell, rows: Sequence[Row]) -> str:
-    """A cell in a line, while the others are still to come."""
+def _is_reference(mode: EngineMode) -> bool:
+    """Whether the outputs of this mode are the reference for agreement: Lingon in fp32, in its first setting."""
+    return mode[0] == LINGON and mode[1].setting.precision == "fp32"
+
+
+def _cell_line(cell: Cell, rows: Sequence[Row]) -> str:
+    """The times of a cell in one line, shown while other cells are still measured."""
     times = (f"{row['engine']} {row['precision']} {row['settings']} {row['median_ms']:.0f}" for row in rows)
     return f"{title(cell)}, ms: {', '.join(times)}"

@@ -1,4 +1,4 @@
-"""Everybody who takes part with one bundle: their processes, loaded once, and how each is asked for a cell."""
+"""The engine processes for one bundle: each setting is loaded once and then measured in every cell that it supports."""
 
 from __future__ import annotations
 
@@ -9,20 +9,22 @@ from functools import partial
 from pathlib import Path
 from types import TracebackType
 
-from lingon.bench.decode.plan import OURS, STAGGERED, EngineSetting, bytes_of, folder_of
-from lingon.bench.decode.rounds import Measure, Tokens
-from lingon.bench.engines.base import Cell
+from lingon.bench.decode.plan import LINGON, STAGGERED, EngineSetting, bytes_of, folder_of
+from lingon.bench.engines.base import Cell, Tokens
 from lingon.bench.worker_process import Worker
 from lingon.bundle import Bundle
 from lingon.files import publish_folder
 
-Name = tuple[str, EngineSetting]
-"""How an engine was used, and the entrant that was."""
+EngineMode = tuple[str, EngineSetting]
+"""A name in the results (the engine's, or STAGGERED) and the setting of the engine."""
+
+Measure = Callable[[int], tuple[float, Tokens]]
+"""Translate the sentences of a cell N times; returns the milliseconds of one time, and the outputs."""
 
 
 @dataclass(slots=True)
-class Member:
-    """An entrant that is loaded."""
+class LoadedEngine:
+    """The process of an engine that has loaded its model."""
 
     process: Worker
     load_s: float
@@ -31,23 +33,23 @@ class Member:
 
 
 @dataclass(slots=True)
-class Crew:
-    """The processes of some entrants for a bundle; used as a `with`.
+class EngineProcesses:
+    """The processes of engine settings for a bundle; used as a `with`.
 
-    told: is told what goes on, for a progress display
+    show: receives a line about the current activity, for a progress display
     """
 
     bundle: Bundle
-    entrants: Sequence[EngineSetting]
+    settings: Sequence[EngineSetting]
     cache: Path
-    told: Callable[[str], None]
-    members: dict[EngineSetting, Member] = field(default_factory=dict)
+    show: Callable[[str], None]
+    engines: dict[EngineSetting, LoadedEngine] = field(default_factory=dict)
     _stack: ExitStack = field(default_factory=ExitStack)
 
-    def __enter__(self) -> Crew:
+    def __enter__(self) -> EngineProcesses:
         with ExitStack() as stack:
-            for entrant in self.entrants:
-                self.members[entrant] = self._loaded(entrant, stack)
+            for each in self.settings:
+                self.engines[each] = self._loaded(each, stack)
             self._stack = stack.pop_all()
         return self
 
@@ -56,38 +58,38 @@ class Crew:
     ) -> None:
         self._stack.close()
 
-    def give(self, sources: Sequence[Sequence[int]]) -> None:
-        """What everybody translates from now on."""
-        for member in self.members.values():
-            member.process.ask(do="sources", sources=sources)
+    def set_sources(self, sources: Sequence[Sequence[int]]) -> None:
+        """Set the sources that all engines translate from now on."""
+        for engine in self.engines.values():
+            engine.process.ask(do="sources", sources=sources)
 
-    def measures(self, cell: Cell, count: int) -> dict[Name, Measure]:
-        """How to ask everybody who takes this cell for its first `count` sources."""
-        found: dict[Name, Measure] = {}
-        for entrant, member in self.members.items():
-            if entrant.takes(cell):
-                found[entrant.engine, entrant] = partial(_measure, member, cell, count, False)
-                if entrant.engine == OURS and cell.exact_length and cell.batch > 1:
-                    found[STAGGERED, entrant] = partial(_measure, member, cell, count, True)
+    def measures(self, cell: Cell, count: int) -> dict[EngineMode, Measure]:
+        """For each mode that supports the cell, the function that measures it on the first `count` sources."""
+        found: dict[EngineMode, Measure] = {}
+        for each, engine in self.engines.items():
+            if each.supports(cell):
+                found[each.engine, each] = partial(_measure, engine, cell, count, False)
+                if each.engine == LINGON and cell.exact_length and cell.batch > 1:
+                    found[STAGGERED, each] = partial(_measure, engine, cell, count, True)
         return found
 
-    def _loaded(self, entrant: EngineSetting, stack: ExitStack) -> Member:
-        folder = folder_of(entrant.engine, self.bundle, self.cache)
+    def _loaded(self, engine_setting: EngineSetting, stack: ExitStack) -> LoadedEngine:
+        folder = folder_of(engine_setting.engine, self.bundle, self.cache)
         if not folder.is_dir():
-            self.told(f"writing the model files of {entrant.engine}")
-            with publish_folder(folder) as part, _worker(entrant) as process:
+            self.show(f"writing the model files of {engine_setting.engine}")
+            with publish_folder(folder) as part, _worker(engine_setting) as process:
                 process.ask(do="prepare", bundle=str(self.bundle.folder), folder=str(part))
-        self.told(f"loading {entrant.label}")
-        process = stack.enter_context(_worker(entrant))
-        load_s = process.ask(do="load", folder=str(folder), setting=asdict(entrant.setting))["load_s"]
-        return Member(process, load_s, bytes_of(entrant, folder, self.bundle) / 2**20)
+        self.show(f"loading {engine_setting.label}")
+        process = stack.enter_context(_worker(engine_setting))
+        load_s = process.ask(do="load", folder=str(folder), setting=asdict(engine_setting.setting))["load_s"]
+        return LoadedEngine(process, load_s, bytes_of(engine_setting, folder, self.bundle) / 2**20)
 
 
-def _worker(entrant: EngineSetting) -> Worker:
-    return Worker("lingon.bench.decode.worker", entrant.engine, label=entrant.label)
+def _worker(engine_setting: EngineSetting) -> Worker:
+    return Worker("lingon.bench.decode.worker", engine_setting.engine, label=engine_setting.label)
 
 
-def _measure(member: Member, cell: Cell, count: int, staggered: bool, repeats: int) -> tuple[float, Tokens]:
-    answer = member.process.ask(do="translate", cell=asdict(cell), count=count, repeats=repeats, staggered=staggered)
-    member.peak_mb = answer["peak_mb"]
+def _measure(engine: LoadedEngine, cell: Cell, count: int, staggered: bool, repeats: int) -> tuple[float, Tokens]:
+    answer = engine.process.ask(do="translate", cell=asdict(cell), count=count, repeats=repeats, staggered=staggered)
+    engine.peak_mb = answer["peak_mb"]
     return answer["ms"], answer["outputs"]

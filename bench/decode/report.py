@@ -1,85 +1,119 @@
-"""The tables that a terminal shows: times and ratios by cell, and what each engine takes besides time."""
+"""The results of `lingon bench decode` for the reader: tables for the terminal, lines of text, and a chart."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from lingon.bench.decode.plan import OURS, RIVAL, STAGGERED
-from lingon.bench.decode.results import Row, best_settings, cells, together
+from lingon.bench.decode.plan import CTRANSLATE2, LINGON, STAGGERED
+from lingon.bench.decode.results import Row, best_settings, by_cell, without_staggered
 
 WIDTH = 104
-"""Characters that the widest table takes."""
+"""Characters of the widest table."""
 
-KINDS = ((False, 1, "greedy"), (False, 4, "beam 4"), (True, 1, "shortlist"))
-"""Whether over a shortlist, beam size, and what that is called."""
+SEARCHES = ((False, 1, "greedy"), (False, 4, "beam 4"), (True, 1, "shortlist"))
+"""Kinds of search: with a shortlist or not, beam size, name."""
+
+COLOURS = {
+    (LINGON, "int8"): "#b3541e",
+    (LINGON, "fp32"): "#e5a877",
+    (CTRANSLATE2, "int8"): "#1f4e79",
+    (CTRANSLATE2, "fp32"): "#7fa8cc",
+    ("transformers", "fp32"): "#777777",
+    ("optimum", "fp32"): "#b5b5b5",
+}
 
 
 def tables(rows: Sequence[Row], full_runs: int) -> list[Group]:
-    """For each work its times, then what else is known of the engines. full_runs: fewer are marked with a star."""
+    """For each workload a table of times and a table of the other measurements.
+
+    full_runs: times of fewer runs are marked with a star
+    """
     found = []
-    for work in dict.fromkeys(row["work"] for row in rows):
-        own = together([row for row in rows if row["work"] == work])
-        found += [_times(work, own, full_runs), _engines(work, own)]
+    for workload in dict.fromkeys(row["work"] for row in rows):
+        own = without_staggered([row for row in rows if row["work"] == workload])
+        found += [_times_table(workload, own, full_runs), _engines_table(workload, own)]
     return found
 
 
-def staggered(rows: Sequence[Row]) -> list[str]:
-    """How sentences that arrive one by one fare against all at once: of every work and precision the worst cell."""
+def staggered_lines(rows: Sequence[Row]) -> list[str]:
+    """For each workload and precision, the worst slowdown of a cell if sentences arrive one by one."""
     worst: dict[tuple[str, str], tuple[float, str]] = {}
-    for (work, shortlist, beam_size, batch), own in cells(rows).items():
+    for (workload, shortlist, beam_size, batch), own in by_cell(rows).items():
         for late in (row for row in own if row["engine"] == STAGGERED):
-            prompt = next(row for row in own if row["engine"] == OURS and _member(row)[1:] == _member(late)[1:])
-            share = late["median_ms"] / prompt["median_ms"]
-            where = f"batch {batch}, beam {beam_size}{', shortlist' if shortlist else ''}, {late['settings']}"
-            key = (work, late["precision"])
-            worst[key] = max(worst.get(key, (0.0, "")), (share, where))
+            together = next(row for row in own if row["engine"] == LINGON and _setting(row)[1:] == _setting(late)[1:])
+            share = late["median_ms"] / together["median_ms"]
+            cell = f"batch {batch}, beam {beam_size}{', shortlist' if shortlist else ''}, {late['settings']}"
+            key = (workload, late["precision"])
+            worst[key] = max(worst.get(key, (0.0, "")), (share, cell))
     return [
-        f"{work}, {precision}: sentences that arrive one by one take at most {share:.2f} times as long ({where})"
-        for (work, precision), (share, where) in worst.items()
+        f"{workload}, {precision}: sentences that arrive one by one take at most {share:.2f} times as long ({cell})"
+        for (workload, precision), (share, cell) in worst.items()
     ]
 
 
-def _times(work: str, rows: Sequence[Row], full_runs: int) -> Group:
-    """Rows: engine and precision, each in its fastest setting of the cell; columns: beam size and batch."""
+def agreement_lines(rows: Sequence[Row]) -> list[str]:
+    """For each workload, other engine in fp32 and kind of search: the lowest agreement of its cells, and all causes."""
+    found: dict[tuple[str, str, int], list[Row]] = {}
+    for row in rows:
+        if row["causes"] is not None and not row["engine"].startswith(LINGON):
+            found.setdefault((row["work"], row["engine"], row["beam_size"]), []).append(row)
+    return [_agreement_line(key, own) for key, own in found.items()]
+
+
+def _agreement_line(key: tuple[str, str, int], rows: Sequence[Row]) -> str:
+    workload, engine, beam_size = key
+    lowest = min(row["agreement"] for row in rows)
+    causes: Counter[str] = sum((Counter(row["causes"]) for row in rows), Counter())
+    counts = ", ".join(f"{count} {cause}" for cause, count in causes.most_common()) or "none"
+    return (
+        f"{workload}, {_search(beam_size)}: at least {lowest:.2%} of sentences are the same with {engine} fp32 "
+        f"(differences in {len(rows)} cells and settings: {counts})"
+    )
+
+
+def _times_table(workload: str, rows: Sequence[Row], full_runs: int) -> Group:
+    """Rows: engine and precision, each in its fastest setting of the cell; columns: beam size and batch size."""
     best = best_settings(rows)
     columns = sorted({(row["beam_size"], row["batch"]) for row in best})
-    table = _table("batch")
+    table = _table("batch size")
     for beam_size, batch in columns:
         table.add_column(str(batch) if beam_size == 1 else f"{batch} beam {beam_size}", justify="right")
     for shortlist in (False, True):
         own = [row for row in best if row["shortlist"] == shortlist]
         if shortlist and own:
             table.add_section()
-            table.add_row("over a shortlist:")
-        for kind in dict.fromkeys(_kind(row) for row in own):
-            line = {(row["beam_size"], row["batch"]): row for row in own if _kind(row) == kind}
-            table.add_row(" ".join(kind), *(_time(line.get(column), full_runs) for column in columns))
+            table.add_row("with shortlist:")
+        for engine in dict.fromkeys(_engine(row) for row in own):
+            line = {(row["beam_size"], row["batch"]): row for row in own if _engine(row) == engine}
+            table.add_row(" ".join(engine), *(_time(line.get(column), full_runs) for column in columns))
     fewest = min(len(row["runs_ms"]) for row in best)
     star = f" (* of {fewest})" if fewest < full_runs else ""
-    title = f"{work}: ms, medians of {full_runs} runs{star}; times as fast as {RIVAL} in its fastest setting"
+    title = f"{workload}: ms, median of {full_runs} runs{star}; speed relative to the fastest setting of {CTRANSLATE2}"
     return Group(Text(title, "bold"), table)
 
 
-def _engines(work: str, rows: Sequence[Row]) -> Group:
-    """Rows: engine, precision and setting; what they take, how near they come to the floor, what their output is."""
+def _engines_table(workload: str, rows: Sequence[Row]) -> Group:
+    """Rows: engine, precision and setting; columns: resources, share of the floor, agreement and quality."""
     table = _table("")
-    kinds = [kind for kind in KINDS if _scored(rows, kind)]
-    heads = ["load s", "disk MB", "peak MB", "% of floor", "% same tokens"]
-    for head in (*heads, *(f"BLEU chrF {name}" for *_, name in kinds)):
+    searches = [search for search in SEARCHES if _scored(rows, search)]
+    heads = ["load s", "disk MB", "peak MB", "% of floor", "% same output"]
+    for head in (*heads, *(f"BLEU chrF {name}" for *_, name in searches)):
         table.add_column(head, justify="right", max_width=11)
-    for member in dict.fromkeys(_member(row) for row in rows):
-        own = [row for row in rows if _member(row) == member]
-        table.add_row(" ".join(member), *_facts(own), *(_quality(own, kind) for kind in kinds))
-    title = f"{work}: workers x threads, and what else is known (same tokens: of sentences, as of lingon fp32)"
+    for setting in dict.fromkeys(_setting(row) for row in rows):
+        own = [row for row in rows if _setting(row) == setting]
+        table.add_row(" ".join(setting), *_columns(own), *(_quality(own, search) for search in searches))
+    title = f"{workload}: workers x threads; floor: lower bound of the time; same output: sentences as of lingon fp32"
     return Group(Text(title, "bold"), table)
 
 
-def _facts(rows: Sequence[Row]) -> list[str]:
+def _columns(rows: Sequence[Row]) -> list[str]:
     floors = [100 * row["fraction_of_floor"] for row in rows]
     same = [100 * row["agreement"] for row in rows if row["agreement"] is not None and not row["shortlist"]]
     return [
@@ -91,14 +125,14 @@ def _facts(rows: Sequence[Row]) -> list[str]:
     ]
 
 
-def _scored(rows: Sequence[Row], kind: tuple[bool, int, str]) -> list[Row]:
-    """The rows of a kind that have BLEU, the largest batch last."""
-    found = [row for row in rows if (row["shortlist"], row["beam_size"]) == kind[:2] and row["bleu"] is not None]
+def _scored(rows: Sequence[Row], search: tuple[bool, int, str]) -> list[Row]:
+    """The rows of a kind of search that have BLEU, the largest batch last."""
+    found = [row for row in rows if (row["shortlist"], row["beam_size"]) == search[:2] and row["bleu"] is not None]
     return sorted(found, key=lambda row: int(row["batch"]))
 
 
-def _quality(rows: Sequence[Row], kind: tuple[bool, int, str]) -> str:
-    scored = _scored(rows, kind)
+def _quality(rows: Sequence[Row], search: tuple[bool, int, str]) -> str:
+    scored = _scored(rows, search)
     return f"{scored[-1]['bleu']:.1f} {scored[-1]['chrf']:.1f}" if scored else ""
 
 
@@ -116,9 +150,71 @@ def _table(first: str) -> Table:
     return table
 
 
-def _kind(row: Row) -> tuple[Any, ...]:
+def _engine(row: Row) -> tuple[Any, ...]:
     return row["engine"], row["precision"]
 
 
-def _member(row: Row) -> tuple[Any, ...]:
+def _setting(row: Row) -> tuple[Any, ...]:
     return row["engine"], row["precision"], row["settings"]
+
+
+def _search(beam_size: int) -> str:
+    return "greedy" if beam_size == 1 else f"beam {beam_size}"
+
+
+def draw(rows: Sequence[Row], output: Path) -> None:
+    """Write a chart of the speed relative to CTranslate2; the suffix of output selects SVG, PNG or PDF."""
+    import matplotlib
+
+    matplotlib.use("Agg")  # This backend draws to files and needs no display.
+    from matplotlib import pyplot
+
+    workloads = list(dict.fromkeys(row["work"] for row in rows))
+    size = (10, 3.4 * len(workloads) + 0.6)
+    figure, panels = pyplot.subplots(len(workloads), figsize=size, layout="constrained", squeeze=False)
+    for panel, workload in zip(panels[:, 0], workloads, strict=True):
+        own = [row for row in rows if row["work"] == workload]
+        _draw_workload(panel, workload, best_settings(without_staggered(own)))
+    known = [panel.get_legend_handles_labels() for panel in panels[:, 0]]
+    legend = {label: handle for handles, labels in known for handle, label in zip(handles, labels, strict=True)}
+    figure.legend(legend.values(), legend.keys(), loc="outside lower center", ncols=4, frameon=False)
+    figure.savefig(output)
+    pyplot.close(figure)
+
+
+def _draw_workload(panel: Any, workload: str, rows: Sequence[Row]) -> None:
+    """Grouped bars, one group a cell; a line above each bar of Lingon shows the floor of its precision."""
+    groups = sorted(by_cell(rows).items())
+    series = [key for key in COLOURS if any(_engine(row) == key for row in rows)]
+    width = 0.8 / max(len(series), 1)
+    for number, key in enumerate(series):
+        for place, (_, own) in enumerate(groups):
+            for row in (row for row in own if _engine(row) == key):
+                centre = place - 0.4 + width * (number + 0.5)
+                _draw_bar(panel, centre, width, row, " ".join(key))
+    panel.axhline(1, color="#1f4e79", linewidth=0.8, linestyle=":", zorder=0)
+    panel.set_xticks(range(len(groups)), [_tick(cell) for cell, _ in groups], fontsize=8)
+    panel.set_xlim(-0.6, len(groups) - 0.4)
+    # Floors far above every bar, such as those of single sentences, are left out: they would flatten the bars.
+    panel.set_ylim(0, 1.8 * max(row["ratio_to_ctranslate2"] or 0 for row in rows))
+    panel.set_title(workload, loc="left", fontsize=10)
+    panel.set_ylabel(f"speed relative to\n{CTRANSLATE2} at its best", fontsize=9)
+    panel.spines[["top", "right"]].set_visible(False)
+
+
+def _draw_bar(panel: Any, place: float, width: float, row: Row, label: str) -> None:
+    ratio = row["ratio_to_ctranslate2"]
+    if ratio is None:
+        return
+    panel.bar(place, ratio, 0.92 * width, color=COLOURS[_engine(row)], label=label)
+    if row["engine"] == LINGON:
+        panel.annotate(f"{ratio:.1f}", (place, ratio), (0, 2), textcoords="offset points", ha="center", fontsize=7)
+        floor = ratio / row["fraction_of_floor"]
+        panel.hlines(
+            floor, place - width / 2, place + width / 2, color="black", linewidth=1.2, label="floor (if in range)"
+        )
+
+
+def _tick(cell: tuple[Any, ...]) -> str:
+    _, shortlist, beam_size, batch = cell
+    return f"{_search(beam_size)}\nbatch {batch}{chr(10) + 'shortlist' if shortlist else ''}"

@@ -1,4 +1,4 @@
-"""What a run has measured so far, a JSON object a line, so that a killed run can go on where it was."""
+"""The resume file: the measurements of a run so far, one JSON object a line, so that a killed run can be continued."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ from lingon.errors import SettingsError
 from lingon.files import write_text
 
 
-class Scratch:
-    """Records by key, on disk as soon as they are added.
-
-    head: what was asked for; a run goes on only where all of it is the same
-    """
+class ResumeFile:
+    """Records by key, written to disk as soon as they are added."""
 
     def __init__(self, path: Path, head: dict[str, Any], *, resume: bool) -> None:
+        """Open the file.
+
+        head: the options and the machine; a run is resumed only if all of them are the same
+        resume: keep the records of the last run; otherwise start with an empty file
+        """
         self._path = path
         self._records: dict[str, Any] = _read(path, head) if resume else {}
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -28,13 +30,13 @@ class Scratch:
         return self._records.get(key)
 
     def add(self, key: str, record: Any) -> None:
-        """Keep a record."""
+        """Add a record and append it to the file."""
         self._records[key] = record
         with self._path.open("a", encoding="utf-8") as file:
             file.write(_line(key, record))
 
-    def done(self) -> None:
-        """The result is where it belongs: forget."""
+    def delete(self) -> None:
+        """Delete the file, once the results are written."""
         self._path.unlink()
 
 
@@ -43,7 +45,7 @@ def _line(key: str, record: Any) -> str:
 
 
 def _read(path: Path, head: dict[str, Any]) -> dict[str, Any]:
-    """The records of a run that was killed, perhaps within its last line; of no run, none."""
+    """The records of a killed run, without a half-written last line; empty if there is no file."""
     if not path.is_file():
         return {}
     first, *lines = path.read_text(encoding="utf-8").split("\n")
@@ -54,5 +56,5 @@ def _read(path: Path, head: dict[str, Any]) -> dict[str, Any]:
         raise SettingsError(
             f"--resume: {path} was begun with {name} {begun.get(name)!r}, this is {head[name]!r}; run without --resume"
         )
-    whole = [json.loads(line) for line in lines[:-1]]
-    return {line["key"]: line["record"] for line in whole}
+    complete = [json.loads(line) for line in lines[:-1]]
+    return {line["key"]: line["record"] for line in complete}

@@ -1,4 +1,4 @@
-"""What `lingon bench decode` does, from its options to the tables, the JSON file and the picture."""
+"""`lingon bench decode` step by step: from its options to the tables, the JSON file and the chart."""
 
 from __future__ import annotations
 
@@ -8,32 +8,29 @@ from pathlib import Path
 
 from rich.console import Console
 
-from lingon.bench.decode.machine_peaks import best, measured
-from lingon.bench.decode.measure import Bench
-from lingon.bench.decode.plan import Wanted, entrants
-from lingon.bench.decode.plot import draw
-from lingon.bench.decode.report import WIDTH, staggered, tables
+from lingon.bench.decode.machine_peaks import best_peaks, measure_peaks
+from lingon.bench.decode.measure import DecodeBenchmark, Rounds
+from lingon.bench.decode.plan import CellFilter, engine_settings
+from lingon.bench.decode.report import WIDTH, agreement_lines, draw, staggered_lines, tables
 from lingon.bench.decode.results import Row
-from lingon.bench.decode.resume import Scratch
-from lingon.bench.decode.rounds import Rounds
-from lingon.bench.engines.token_agreement import lines
+from lingon.bench.decode.resume import ResumeFile
 from lingon.bench.results_file import commit, machine, save
 from lingon.bench.workloads.random_weights import Shape
-from lingon.bench.workloads.shipped import shipped_works
-from lingon.bench.workloads.synthetic import base_work
-from lingon.bench.workloads.workload import Work
+from lingon.bench.workloads.shipped import shipped_workloads
+from lingon.bench.workloads.synthetic import base_workload
+from lingon.bench.workloads.workload import Workload
 from lingon.errors import SettingsError
 from lingon.serving.system.cpu import usable_cores
 
-WORKS = ("base", "shipped")
+WORKLOADS = ("base", "shipped")
 TINY = Shape(layers=2, dim=64, heads=2, ffn=128, vocab=400)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Asked:
-    """The options; those that are empty ask for everything."""
+class DecodeOptions:
+    """The options of the command; an empty tuple selects everything."""
 
-    works: tuple[str, ...] = ()
+    workloads: tuple[str, ...] = ()
     engines: tuple[str, ...] = ()
     batches: tuple[int, ...] = ()
     beam_sizes: tuple[int, ...] = ()
@@ -45,55 +42,55 @@ class Asked:
     quick: bool = False
 
     def __post_init__(self) -> None:
-        if unknown := [work for work in self.works if work not in WORKS]:
-            raise SettingsError(f"--work must be of {', '.join(WORKS)}, got {unknown[0]}")
+        if unknown := [workload for workload in self.workloads if workload not in WORKLOADS]:
+            raise SettingsError(f"--work must be of {', '.join(WORKLOADS)}, got {unknown[0]}")
 
-    def tried_out(self) -> Asked:
-        """The same in small: what still shows that everything works."""
+    def reduced(self) -> DecodeOptions:
+        """The options of a quick run: fewer batch sizes, runs and sentences."""
         return replace(self, batches=self.batches or (1, 8), runs=2, sentences=min(self.sentences, 16))
 
 
-def run(asked: Asked, results: Path, cache: Path, *, resume: bool) -> None:
-    """Measure, show, write. The result files appear when all is measured."""
+def run(options: DecodeOptions, results: Path, cache: Path, *, resume: bool) -> None:
+    """Measure, show the tables and write the result files, which appear only when everything is measured."""
     console = Console()
-    asked = asked.tried_out() if asked.quick else asked
-    options = {name: str(value) for name, value in asdict(asked).items()}
-    head = {"commit": commit(), "machine": machine(), "cores": usable_cores(), **options}
-    scratch = Scratch(cache / "decode.part.jsonl", head, resume=resume)
-    with console.status("making the works") as status:
-        works = works_of(asked, cache)
+    options = options.reduced() if options.quick else options
+    values = {name: str(value) for name, value in asdict(options).items()}
+    head = {"commit": commit(), "machine": machine(), "cores": usable_cores(), **values}
+    resume_file = ResumeFile(cache / "decode.part.jsonl", head, resume=resume)
+    with console.status("preparing the workloads") as status:
+        workloads = workloads_of(options, cache)
         status.update("measuring the machine's peaks")
-        peaks = scratch.get("peaks") or measured(rounds=1 if asked.quick else 10)
-        scratch.add("peaks", peaks)
-        bench = Bench(
-            entrants=entrants(asked.engines, usable_cores()),
-            wanted=Wanted(batches=asked.batches, beam_sizes=asked.beam_sizes),
-            rounds=Rounds(runs=asked.runs, slow_s=asked.slow),
-            peaks=best(peaks),
+        peaks = resume_file.get("peaks") or measure_peaks(rounds=1 if options.quick else 10)
+        resume_file.add("peaks", peaks)
+        benchmark = DecodeBenchmark(
+            settings=engine_settings(options.engines, usable_cores()),
+            cell_filter=CellFilter(batches=options.batches, beam_sizes=options.beam_sizes),
+            rounds=Rounds(runs=options.runs, slow_s=options.slow),
+            peaks=best_peaks(peaks),
             cache=cache,
-            scratch=scratch,
-            told=status.update,
-            said=partial(console.print, highlight=False, soft_wrap=True),
+            resume_file=resume_file,
+            show=status.update,
+            write=partial(console.print, highlight=False, soft_wrap=True),
         )
-        rows = bench.measure(works)
-    facts = {work.name: {"sentences": len(work.sources), "left_out": work.left_out, **work.facts} for work in works}
-    _show(console, rows, facts, asked.runs)
+        rows = benchmark.measure(workloads)
+    facts = {each.name: {"sentences": len(each.sources), "left_out": each.left_out, **each.facts} for each in workloads}
+    _show(console, rows, facts, options.runs)
     path = save("decode", rows, results, peaks=peaks, works=facts)
-    scratch.done()
+    resume_file.delete()
     console.print(f"written: {path}")
-    if any(row["ratio_to_ctranslate2"] for row in rows):  # the picture shows nothing else
+    if any(row["ratio_to_ctranslate2"] for row in rows):  # The chart shows nothing else.
         draw(rows, path.with_suffix(".svg"))
         console.print(f"written: {path.with_suffix('.svg')}")
 
 
-def works_of(asked: Asked, cache: Path) -> list[Work]:
-    """The works that are asked for."""
-    works: list[Work] = []
-    if "base" in (asked.works or WORKS):
-        works.append(base_work(cache, TINY if asked.quick else Shape()))
-    if "shipped" in (asked.works or WORKS):
-        works += shipped_works(asked.model, asked.data, asked.sentences)
-    return works
+def workloads_of(options: DecodeOptions, cache: Path) -> list[Workload]:
+    """The selected workloads."""
+    workloads: list[Workload] = []
+    if "base" in (options.workloads or WORKLOADS):
+        workloads.append(base_workload(cache, TINY if options.quick else Shape()))
+    if "shipped" in (options.workloads or WORKLOADS):
+        workloads += shipped_workloads(options.model, options.data, options.sentences)
+    return workloads
 
 
 def _show(console: Console, rows: list[Row], facts: dict[str, dict[str, float]], runs: int) -> None:
@@ -102,8 +99,8 @@ def _show(console: Console, rows: list[Row], facts: dict[str, dict[str, float]],
         console.print()
         console.print(table)
     console.print()
-    for line in (*staggered(rows), *lines(rows)):
+    for line in (*staggered_lines(rows), *agreement_lines(rows)):
         console.print(line, highlight=False, soft_wrap=True)
-    for work, known in facts.items():
-        told = ", ".join(f"{fact} {value:g}" for fact, value in known.items())
-        console.print(f"{work}: {told}", highlight=False, soft_wrap=True)
+    for workload, known in facts.items():
+        values = ", ".join(f"{fact} {value:g}" for fact, value in known.items())
+        console.print(f"{workload}: {values}", highlight=False, soft_wrap=True)

@@ -1,41 +1,43 @@
-"""Whether two engines found the same translations, and why not where they did not."""
+"""Agreement of two engines: the share of identical translations, and the causes of the differences."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from functools import cached_property
+from typing import Any, Literal
 
 import numpy as np
 
-from lingon.bench.engines.base import Cell
+from lingon.bench.engines.base import Cell, Tokens
 from lingon.bench.engines.batches import batches, limit
-from lingon.serving.runtime.onnx_runner import OnnxRunner
+from lingon.bundle import Bundle
+from lingon.serving.runtime.onnx_runner import OnnxRunner, load_runner
 from lingon.text import EOS, PAD
 
 TIE = 1e-3
-"""Log-probabilities this close are decided by how sums were rounded: float32 over some ten layers moves them by 1e-5
-to 1e-4, and a hypothesis adds up tens of them."""
+"""Differences of log-probability up to this are rounding errors: float32 over some ten layers changes them by 1e-5 to
+1e-4, and a hypothesis adds up tens of them."""
 
-BATCH = 16  # sentences that are scored together
+BATCH = 16  # sentences scored together
 
 Cause = Literal["tie", "bound", "ours is likelier", "theirs is likelier"]
-"""Why two hypotheses differ.
+"""The cause of a difference between two hypotheses: "ours" of Lingon, "theirs" of another engine.
 
-tie: what decided between them, the first token that differs or, in beam search, the hypotheses themselves, lies within
-    TIE of each other
-bound: our length limit ended one of them, where theirs, that of a batch (lingon.bench.engines.batches), let a search go
-on ours (theirs) is likelier: neither; one search found what the other one missed
+tie: the log-probabilities that decided are within TIE of each other: those of the first different token or, in beam
+    search, those of the hypotheses
+bound: our length limit ended one of them; theirs, the limit of a batch (lingon.bench.engines.batches), was higher
+ours (theirs) is likelier: neither of these; one search found a hypothesis that the other missed
 """
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Difference:
-    """Two hypotheses for the sentence of this index.
+    """Two different hypotheses for the sentence of this index.
 
-    log_probs: of ours and of theirs as a whole
-    gap: by how much the first token that differs is likelier in ours; 0 where no position is left to score it
+    log_probs: of our hypothesis and of theirs
+    gap: log-probability of the first different token in ours less that in theirs; 0 if no position is left to score it
     """
 
     index: int
@@ -46,21 +48,21 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """How two engines' translations of the same sources compare."""
+    """The comparison of two engines' translations of the same sources."""
 
     sentences: int
     differences: tuple[Difference, ...]
 
     @property
     def identical(self) -> float:
-        """The share of sentences that came out alike."""
+        """The share of sentences with identical translations."""
         return 1 - len(self.differences) / self.sentences
 
     def line(self) -> str:
-        """All of it in a line."""
+        """The comparison in one line of text."""
         causes = Counter(difference.cause for difference in self.differences)
-        told = ", ".join(f"{count} {cause}" for cause, count in causes.most_common())
-        return f"{self.identical:.2%} of {self.sentences} sentences identical{f' ({told})' if told else ''}"
+        counts = ", ".join(f"{count} {cause}" for cause, count in causes.most_common())
+        return f"{self.identical:.2%} of {self.sentences} sentences identical{f' ({counts})' if counts else ''}"
 
 
 def compare(
@@ -71,10 +73,10 @@ def compare(
     cell: Cell,
     size: int | None = None,
 ) -> Agreement:
-    """Compare hypotheses, token ids without begin and end token; what differs is scored by our scorer, in fp32.
+    """Compare hypotheses (token ids without begin and end token); different ones are scored by our scorer in fp32.
 
-    runner: of a bundle's fp32 graphs, from lingon.serving.runtime.onnx_runner.load_runner
-    size: sentences of a batch of theirs, if not cell.batch: where several workers share it, it is less
+    runner: of the bundle's fp32 graphs, from lingon.serving.runtime.onnx_runner.load_runner
+    size: sentences of a batch of the other engine, by default cell.batch; less if several workers share a batch
     """
     limits = {
         index: batch.longest
@@ -99,8 +101,8 @@ def compare(
 class _Pair:
     """Two different hypotheses of a sentence, ours first.
 
-    log_probs: of each of their tokens and of the end token
-    limits: the most tokens that either may have, the end token counted
+    log_probs: of the tokens of each and of the end token
+    limits: the maximum number of tokens of each, with the end token
     """
 
     hypotheses: tuple[Sequence[int], Sequence[int]]
@@ -109,16 +111,16 @@ class _Pair:
     beam_size: int
 
     def difference(self, index: int) -> Difference:
-        """What is to be said of them."""
+        """The difference and its cause."""
         place, (mine, other) = self._first_difference(), self.log_probs
         gap = float(mine[place] - other[place]) if place < min(len(mine), len(other)) else 0.0
-        # At its limit a hypothesis has no end token, and the slice leaves out what was scored for it.
+        # A hypothesis at its limit has no end token; the slice drops the score of one.
         ours, theirs = (float(row[:limit].sum()) for row, limit in zip(self.log_probs, self.limits, strict=True))
-        cause = "bound" if self._is_bounded(place) else _decided(gap if self.beam_size == 1 else ours - theirs)
+        cause = "bound" if self._is_bounded(place) else _likelier(gap if self.beam_size == 1 else ours - theirs)
         return Difference(index=index, cause=cause, log_probs=(ours, theirs), gap=gap)
 
     def _is_bounded(self, place: int) -> bool:
-        """Whether our limit, where it is the lower one, ended ours or would have ended theirs."""
+        """Whether our limit is the lower one, and ended our hypothesis or would have ended theirs."""
         limit, other = self.limits
         reached = max(map(len, self.hypotheses)) >= limit
         return limit < other and reached and (self.beam_size > 1 or place == limit)
@@ -128,16 +130,16 @@ class _Pair:
         return next(place for place, (mine, other) in enumerate(zip(*ended, strict=False)) if mine != other)
 
 
-def _decided(gap: float) -> Cause:
-    """What a difference of log-probabilities says, ours less theirs."""
+def _likelier(gap: float) -> Cause:
+    """The cause for a difference of log-probabilities, ours less theirs."""
     if abs(gap) <= TIE:
         return "tie"
     return "ours is likelier" if gap > 0 else "theirs is likelier"
 
 
 def _scored(runner: OnnxRunner, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[np.ndarray]:
-    """Log-probabilities of each target's tokens and of the end token after them, as far as the model has positions."""
-    most = runner.limits.max_target_tokens - 1  # the begin token takes a position
+    """Log-probabilities of each target's tokens and of the end token after them, up to the model's last position."""
+    most = runner.limits.max_target_tokens - 1  # The begin token takes one position.
     source_ids, source_lengths = _padded(sources)
     target_ids, target_lengths = _padded([target[:most] for target in targets])
     scored = runner.score(source_ids, source_lengths, target_ids, target_lengths)
@@ -153,3 +155,36 @@ def _padded(rows: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:
     for filled, row in zip(ids, rows, strict=True):
         filled[: len(row)] = row
     return ids, lengths
+
+
+class OutputComparison:
+    """Compares outputs for one bundle with reference outputs; the scorer is loaded when it is first needed."""
+
+    def __init__(self, bundle: Bundle) -> None:
+        self._bundle = bundle
+
+    def columns(
+        self, cell: Cell, sources: Sequence[Sequence[int]], reference: Tokens | None, outputs: Tokens, *, explain: bool
+    ) -> dict[str, Any]:
+        """The columns of a result row. None means not compared.
+
+        agreement: share of sentences whose outputs equal those of the reference
+        causes: number of differences by cause, only if `explain` (of two fp32 engines over the whole vocabulary)
+        """
+        if reference is None:
+            return {"agreement": None, "causes": None}
+        same = sum(list(one) == list(other) for one, other in zip(outputs, reference, strict=True))
+        causes = self._causes(cell, sources, reference, outputs) if explain else None
+        return {"agreement": round(same / len(reference), 4), "causes": causes}
+
+    def _causes(
+        self, cell: Cell, sources: Sequence[Sequence[int]], reference: Tokens, outputs: Tokens
+    ) -> dict[str, int]:
+        if reference == outputs:
+            return {}
+        compared = compare(self._runner, sources, reference, outputs, cell)
+        return dict(Counter(difference.cause for difference in compared.differences))
+
+    @cached_property
+    def _runner(self) -> OnnxRunner:
+        return load_runner(self._bundle, "fp32", threads=1)

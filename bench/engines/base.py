@@ -1,12 +1,12 @@
-"""What every engine of the decode benchmark is asked, ours and its peers: one seam, so that all are timed alike.
+"""The interface of an engine in the benchmarks; it is the same for Lingon and all others, so that all are timed alike.
 
-A peer is a module of this package with three functions:
+An engine is a module of this package with three functions:
 
-    why_not() -> str | None                                   why it cannot run here, such as "X is not installed"
-    prepare(bundle: Bundle, folder: Path) -> None             write the peer's own model files into folder, once
-    load(folder: Path, setting: Setting) -> Contestant        the engine, ready to translate
+    unavailable_reason() -> str | None                        why it cannot run here, such as "X is not installed"
+    prepare(bundle: Bundle, folder: Path) -> None             write the engine's model files into folder, once
+    load(folder: Path, setting: Setting) -> BenchEngine       the loaded engine, ready to translate
 
-A library of a peer is imported inside these functions only.
+The library of another engine is imported only inside these functions.
 """
 
 from __future__ import annotations
@@ -17,17 +17,23 @@ from typing import Literal, Protocol
 
 from lingon.errors import SettingsError
 
+Tokens = list[list[int]]
+"""Outputs: token ids of each sentence, without begin and end token."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cell:
-    """What is asked of an engine in one cell of the table. Always the best hypothesis, without a length penalty."""
+    """One cell of the result table: what an engine has to decode.
 
-    work: str  # the name of the work, beginning "base" or "shipped"
+    The output is always the best hypothesis, searched without a length penalty.
+    """
+
+    workload: str  # the name of the workload, begins with "base" or "shipped"
     batch: int  # sentences that are decoded together
     beam_size: int = 1
-    shortlist: bool = False  # over the candidates of the work rather than the whole vocabulary
+    shortlist: bool = False  # choose from the workload's shortlist instead of the whole vocabulary
     exact_length: int | None = None  # target tokens of every sentence; the end token is never chosen
-    max_length: int = 256  # target tokens at most, the end token counted, where no exact length is asked
+    max_length: int = 256  # target tokens at most, with the end token, if there is no exact length
 
     def __post_init__(self) -> None:
         if self.batch < 1:
@@ -37,24 +43,24 @@ class Cell:
 
     @property
     def longest(self) -> int:
-        """The most target tokens of a sentence."""
+        """The maximum number of target tokens of a sentence."""
         return self.exact_length or self.max_length
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Setting:
-    """How an engine is set up: its arithmetic, and what it makes of the cores."""
+    """The arithmetic of an engine and its use of the cores."""
 
     precision: Literal["fp32", "int8"] = "fp32"
-    workers: int = 1  # batches decoded at a time; each has a share of the cell's sentences
+    workers: int = 1  # batches decoded at the same time; the sentences of a cell are split between them
     threads: int = 2  # of one worker
 
 
-class Contestant(Protocol):
+class BenchEngine(Protocol):
     """A loaded engine."""
 
-    def translate(self, sources: Sequence[Sequence[int]], cell: Cell) -> list[list[int]]:
-        """The best hypothesis of each source: token ids without begin and end token.
+    def translate(self, sources: Sequence[Sequence[int]], cell: Cell) -> Tokens:
+        """Return the best hypothesis of each source: token ids without begin and end token.
 
-        sources: token ids, EOS last; any number of them, of which cell.batch are decoded at a time
+        sources: token ids, EOS last; any number of sources, of which cell.batch are decoded at a time
         """

@@ -1,4 +1,4 @@
-"""A bundle's model as float32 arrays, by the names of the field: what every peer's own files are written from."""
+"""A bundle's model as float32 arrays with common names; the model files of other engines are written from it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ACTIVATIONS: dict[str, Literal["relu", "gelu", "silu"]] = {"Relu": "relu", "Gelu
 
 
 class Affine(NamedTuple):
-    """weight (out, in) and bias (out) of a product, or gain and bias (dim) of a layer normalisation."""
+    """weight (out, in) and bias (out) of a linear layer, or gain and bias (dim) of a layer normalisation."""
 
     weight: np.ndarray
     bias: np.ndarray
@@ -27,7 +27,7 @@ class Affine(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """What the layers of encoder and decoder have in common; qkv: queries, keys, values in that order."""
+    """The parts that encoder and decoder layers have in common; qkv: queries, keys, values in that order."""
 
     attention_norm: Affine
     qkv: Affine
@@ -38,7 +38,7 @@ class Layer:
 
 
 @dataclass(frozen=True, slots=True)
-class Cross:
+class CrossAttention:
     """The encoder-decoder attention of a decoder layer; key_value: keys and values in that order."""
 
     norm: Affine
@@ -63,7 +63,7 @@ class Model:
     with bias.
 
     cross: of each decoder layer
-    output: (vocab, dim), its bias makes the pieces that are never generated unlikely
+    output: (vocab, dim); its bias lowers the logits of pieces that are never generated
     """
 
     heads: int
@@ -72,7 +72,7 @@ class Model:
     epsilon: float  # of layer normalisation
     encoder: Side
     decoder: Side
-    cross: tuple[Cross, ...]
+    cross: tuple[CrossAttention, ...]
     output: Affine
 
     @property
@@ -87,21 +87,21 @@ class Model:
 
     @property
     def tied(self) -> bool:
-        """Whether both sides and the output layer share one matrix of pieces."""
+        """Whether encoder, decoder and output layer share one embedding matrix."""
         source, target = self.encoder.pieces, self.decoder.pieces
         return source.shape == target.shape and (source == target).all() and (target == self.output.weight).all()
 
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """The shortlist of a bundle. always: pieces of every sentence; by_piece: those that a source piece brings."""
+    """The shortlist of a bundle. always: pieces for every sentence; by_piece: pieces that each source piece adds."""
 
     always: list[int]
     by_piece: list[list[int]]
 
 
 def model_of(bundle: Bundle) -> Model:
-    """The model of a bundle, read from its fp32 graphs. Raises BundleError where they are not a Transformer's."""
+    """The model of a bundle, read from its fp32 graphs. Raises BundleError if they are not those of a Transformer."""
     encoder, decoder = (_Graph.read(bundle, name) for name in (names.ENCODER, names.DECODER))
     heads = next(int(state.shape[0]) for state in bundle.manifest.states if state.kind == "memory")
     pre_norm = "encoder_norm.weight" in encoder.weights
@@ -122,7 +122,7 @@ def model_of(bundle: Bundle) -> Model:
 
 
 def candidates_of(bundle: Bundle) -> Candidates | None:
-    """The shortlist of a bundle that has one."""
+    """The shortlist of a bundle; None if it has none."""
     if bundle.manifest.shortlist is None:
         return None
     with np.load(io.BytesIO(bundle.read(names.SHORTLIST))) as arrays:
@@ -132,7 +132,7 @@ def candidates_of(bundle: Bundle) -> Candidates | None:
 
 @dataclass(frozen=True, slots=True)
 class _Graph:
-    """One graph of a bundle. weights: its trained tensors as float32, by name."""
+    """One graph of a bundle. weights: its trained tensors as float32, by name; origin: its file, for messages."""
 
     origin: str
     weights: dict[str, np.ndarray]
@@ -141,7 +141,7 @@ class _Graph:
 
     @classmethod
     def read(cls, bundle: Bundle, name: str) -> _Graph:
-        """Read a graph with all its weights."""
+        """Read a graph and all its weights."""
         graphs, files = bundle.graphs(PRECISION, name)
         graph = onnx.load_from_string(graphs[name]).graph
         stored = [tensor for tensor in graph.initializer if tensor.data_location == onnx.TensorProto.EXTERNAL]
@@ -159,19 +159,19 @@ class _Graph:
             epsilon=epsilons[0],
         )
 
-    def first(self, *known_as: str) -> np.ndarray:
-        """The weight that has the first of these names that is here."""
-        for name in known_as:
+    def first(self, *candidates: str) -> np.ndarray:
+        """The weight with the first of these names that the graph has."""
+        for name in candidates:
             if name in self.weights:
                 return self.weights[name]
-        raise BundleError(f"{self.origin}: has no weight {known_as[0]}; only a Transformer can be converted")
+        raise BundleError(f"{self.origin}: has no weight {candidates[0]}; only a Transformer can be converted")
 
     def affine(self, module: str) -> Affine:
-        """Weight and bias of a module."""
+        """The weight and bias of a module."""
         return Affine(self.first(f"{module}.weight"), self.first(f"{module}.bias"))
 
     def layers(self, side: str) -> int:
-        """How many layers there are."""
+        """The number of layers of a side."""
         return len({name.split(".")[1] for name in self.weights if name.startswith(f"{side}.")})
 
 
@@ -200,8 +200,12 @@ def _layer(graph: _Graph, name: str) -> Layer:
     )
 
 
-def _cross(encoder: _Graph, decoder: _Graph, heads: int) -> tuple[Cross, ...]:
-    """Keys and values of all layers are one product in the encoder's graph; queries are scaled beforehand in ours."""
+def _cross(encoder: _Graph, decoder: _Graph, heads: int) -> tuple[CrossAttention, ...]:
+    """The cross-attention of all layers.
+
+    The encoder's graph computes the keys and values of all layers in one product. The queries of our graphs are
+    already scaled by 1 / sqrt(head_dim), which is undone here.
+    """
     layers, packed = decoder.layers("decoder"), encoder.affine("memory")
     weights, biases = np.split(packed.weight, layers), np.split(packed.bias, layers)
     found = []
@@ -210,7 +214,7 @@ def _cross(encoder: _Graph, decoder: _Graph, heads: int) -> tuple[Cross, ...]:
         query = decoder.affine(f"{name}.cross.query")
         scale = np.float32((query.weight.shape[0] // heads) ** 0.5)
         found.append(
-            Cross(
+            CrossAttention(
                 norm=decoder.affine(f"{name}.around_cross.norm"),
                 query=Affine(query.weight * scale, query.bias * scale),
                 key_value=Affine(*key_value),

@@ -1,11 +1,11 @@
-"""CTranslate2 as a contestant: weights written through its own `specs` API, as one of its converters writes them.
+"""CTranslate2 in the benchmarks; its model files are written with its `specs` API, as by one of its converters.
 
-How its search compares to ours without a length penalty (training/search.py): both rank 2 * beam_size continuations,
-keep those that end within the first beam_size, and go on with the best beam_size others. It stops when the first in
-rank ends, we when the best that ended is at least as good as the first in rank; since scores only fall, the best
-hypothesis is the same. At the length limit, which a whole batch has in common (lingon.bench.engines.batches), it takes
-what ranks within the beam, ended or not, as we do. A shortlist is the union over a batch, for each of its sentences,
-where ours keeps every sentence to its own.
+Its search compared to ours, without a length penalty (training/search.py): both rank 2 * beam_size continuations, keep
+those that end within the first beam_size, and continue with the best beam_size others. CTranslate2 stops when the first
+in rank ends; our search stops when the best finished hypothesis is at least as good as the first in rank. Since scores
+only fall, the best hypothesis is the same. At the length limit, which is the same for a whole batch
+(lingon.bench.engines.batches), both take the hypotheses in the beam, finished or not. With a shortlist, CTranslate2
+gives every sentence the union of the shortlists of its batch; our engine gives every sentence its own shortlist.
 """
 
 from __future__ import annotations
@@ -16,24 +16,33 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from lingon.bench.engines.base import Cell, Setting
+from lingon.bench.engines.base import Cell, Setting, Tokens
 from lingon.bench.engines.batches import batches, limit, read_limits, write_limits
-from lingon.bench.engines.conversion import Affine, Candidates, Cross, Layer, Model, Side, candidates_of, model_of
+from lingon.bench.engines.conversion import (
+    Affine,
+    Candidates,
+    CrossAttention,
+    Layer,
+    Model,
+    Side,
+    candidates_of,
+    model_of,
+)
 from lingon.bundle import Bundle
 
-SPECIAL = ("<blank>", "<s>", "</s>", "<unk>")  # ids 0 to 3, by the names that it knows them by
-SHORTLIST = "vmap.txt"  # the name that it looks for
+SPECIAL = ("<blank>", "<s>", "</s>", "<unk>")  # CTranslate2's names of the ids 0 to 3
+SHORTLIST = "vmap.txt"  # the file name that CTranslate2 looks for
 SOURCES = ("shared_vocabulary.json", "source_vocabulary.json")
 COMPUTE_TYPES = {"fp32": "float32", "int8": "int8"}
 
 
-def why_not() -> str | None:
-    """Whether it is installed."""
+def unavailable_reason() -> str | None:
+    """The reason if CTranslate2 is not installed."""
     return None if importlib.util.find_spec("ctranslate2") else "ctranslate2 is not installed"
 
 
 def prepare(bundle: Bundle, folder: Path) -> None:
-    """Write its model, in float32: what it computes in 8 bits it quantises when it loads."""
+    """Write the model files in float32; CTranslate2 quantises to 8 bits when it loads them."""
     folder.mkdir(parents=True, exist_ok=True)
     model = model_of(bundle)
     spec = _spec(model)
@@ -54,19 +63,19 @@ def load(folder: Path, setting: Setting) -> CTranslate2:
 
 
 class CTranslate2:
-    """See lingon.bench.engines.base.Contestant. A cell's batch is shared out between the workers."""
+    """See lingon.bench.engines.base.BenchEngine. The batch of a cell is split between the workers."""
 
     def __init__(self, folder: Path, setting: Setting) -> None:
         self._workers = setting.workers
         self._limits, self._sources = read_limits(folder), source_pieces(folder)
         self._translator = translator(folder, setting)
 
-    def translate(self, sources: Sequence[Sequence[int]], cell: Cell) -> list[list[int]]:
-        """All batches at once in its queue, from which each worker takes the next."""
-        known = [[self._sources[token] for token in source] for source in sources]
+    def translate(self, sources: Sequence[Sequence[int]], cell: Cell) -> Tokens:
+        """Enqueue all batches at once; each worker takes the next from the queue."""
+        named = [[self._sources[token] for token in source] for source in sources]
         planned = batches(sources, cell, self._limits, -(-cell.batch // self._workers))
-        waiting = [self._submit([known[index] for index in batch.indices], batch.longest, cell) for batch in planned]
-        found: list[list[int]] = [[] for _ in sources]
+        waiting = [self._submit([named[index] for index in batch.indices], batch.longest, cell) for batch in planned]
+        found: Tokens = [[] for _ in sources]
         for batch, answers in zip(planned, waiting, strict=True):
             for index, answer in zip(batch.indices, answers, strict=True):
                 tokens = [int(piece) for piece in answer.result().hypotheses[0]]
@@ -74,7 +83,7 @@ class CTranslate2:
         return found
 
     def _submit(self, sources: list[list[str]], longest: int, cell: Cell) -> Any:
-        """The answers to come for a batch."""
+        """Enqueue a batch; returns CTranslate2's pending results."""
         return self._translator.translate_batch(
             sources,
             asynchronous=True,
@@ -87,7 +96,7 @@ class CTranslate2:
 
 
 def translator(folder: Path, setting: Setting) -> Any:
-    """Its own Translator of a folder that `prepare` wrote: `workers` batches at a time, each on `threads` cores."""
+    """CTranslate2's Translator for a folder of `prepare`: `workers` batches at a time, on `threads` cores each."""
     import ctranslate2
 
     return ctranslate2.Translator(
@@ -100,7 +109,7 @@ def translator(folder: Path, setting: Setting) -> Any:
 
 
 def pieces(count: int) -> list[str]:
-    """A vocabulary of so many pieces: what is not special is written as its id."""
+    """A vocabulary with this number of pieces; each piece that is not special is named by its id."""
     return [*SPECIAL, *map(str, range(len(SPECIAL), count))]
 
 
@@ -112,7 +121,7 @@ def source_pieces(folder: Path) -> list[str]:
 
 
 def _lines(candidates: Candidates, sources: Sequence[str], targets: Sequence[str]) -> str:
-    """A vocabulary map: source piece, tab, target pieces; no source piece where they are always candidates."""
+    """A vocabulary map: source piece, tab, target pieces; the first line, without source piece, is for all."""
     rows = [("", candidates.always), *zip(sources, candidates.by_piece, strict=True)]
     return "".join(f"{piece}\t{' '.join(targets[target] for target in found)}\n" for piece, found in rows)
 
@@ -155,7 +164,7 @@ def _fill_layer(spec: Any, layer: Layer) -> None:
     _fill_linear(spec.ffn.linear_1, layer.outer)
 
 
-def _fill_cross(spec: Any, cross: Cross) -> None:
+def _fill_cross(spec: Any, cross: CrossAttention) -> None:
     _fill_norm(spec.layer_norm, cross.norm)
     for linear, values in zip(spec.linear, (cross.query, cross.key_value, cross.output), strict=True):
         _fill_linear(linear, values)

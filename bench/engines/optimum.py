@@ -1,8 +1,7 @@
-"""optimum as a contestant: the model of lingon.bench.engines.transformers, exported by optimum and run on ONNX Runtime
-by it.
+"""optimum in the benchmarks: the model of lingon.bench.engines.transformers, exported to ONNX Runtime by optimum.
 
-The first step and the others are graphs of their own, without the `If` that joins them in one. `generate` is that of
-`transformers`; what is said there of its search holds here.
+The first step and the later steps are two graphs, not one graph with an `If`. `generate` is that of `transformers`;
+its search is described there.
 """
 
 from __future__ import annotations
@@ -20,28 +19,28 @@ TASK = "text2text-generation-with-past"
 EXPORTED = "onnx"
 
 
-def why_not() -> str | None:
-    """Whether it is installed, with what it exports from."""
+def unavailable_reason() -> str | None:
+    """The reason if optimum or a package that it needs is not installed."""
     if importlib.util.find_spec("optimum") is None or importlib.util.find_spec("optimum.onnxruntime") is None:
         return "optimum-onnx is not installed"
-    return transformers.why_not()
+    return transformers.unavailable_reason()
 
 
 def prepare(bundle: Bundle, folder: Path) -> None:
-    """Write the model as transformers has it, then export it."""
+    """Write the model for transformers, then export it."""
     from optimum.exporters.onnx import onnx_export_from_model
 
     transformers.prepare(bundle, folder)
-    model = transformers.network(folder)
-    with warnings.catch_warnings():  # of the exporter, about itself
+    model = transformers.load_network(folder)
+    with warnings.catch_warnings():  # The exporter warns about itself.
         warnings.simplefilter("ignore")
         onnx_export_from_model(model, folder / EXPORTED, task=TASK, do_validation=False, no_post_process=True)
     (folder / transformers.WEIGHTS).unlink()
 
 
-def load(folder: Path, setting: Setting) -> transformers.Generating:
-    """The graphs of a folder that `prepare` wrote, each session on as many threads as the setting says."""
-    transformers.check(setting)
+def load(folder: Path, setting: Setting) -> transformers.GenerateEngine:
+    """Load the graphs of a folder that `prepare` wrote; each session runs on the threads of the setting."""
+    transformers.check_setting(setting)
     import onnxruntime
     import torch
     from optimum.onnxruntime import ORTModelForSeq2SeqLM
@@ -49,9 +48,9 @@ def load(folder: Path, setting: Setting) -> transformers.Generating:
     torch.set_num_threads(setting.threads)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = setting.threads
-    # Otherwise the threads of a session that is done spin on the cores that the next one needs: half as fast.
+    # Without this, threads of an idle session spin on the cores that the next session needs, at half the speed.
     options.add_session_config_entry("session.force_spinning_stop", "1")
     model = ORTModelForSeq2SeqLM.from_pretrained(
         folder / EXPORTED, use_merged=False, session_options=options, use_io_binding=False
     )
-    return transformers.Generating(model, read_limits(folder))
+    return transformers.GenerateEngine(model, read_limits(folder))

@@ -1,11 +1,11 @@
-"""`transformers` as a contestant: Marian where a model has its norms after the sublayers, Pegasus where before them.
+"""`transformers` in the benchmarks: Marian for models with norms after the sublayers, Pegasus for norms before them.
 
 Both compute what lingon.training.models does: embeddings times sqrt(dim), a table of positions (overwritten by the
-bundle's, since their sines and cosines stand in another order), products with bias, and a bias of the logits that
+bundle's, since their sines and cosines are in another order), linear layers with bias, and a bias of the logits that
 keeps special pieces away. `generate` ranks 2 * beam_size continuations, keeps those that end within the first
-beam_size, and with early_stopping=False goes on until the worst of beam_size that ended is at least as good as the
-best that lives. Without a length penalty scores only fall, so that its best hypothesis is the one that our search
-stops at earlier (training/search.py). The length limit is that of a batch (lingon.bench.engines.batches).
+beam_size, and with early_stopping=False continues until the worst of beam_size finished hypotheses is at least as good
+as the best unfinished one. Without a length penalty scores only fall, so that its best hypothesis is the one at which
+our search stops earlier (training/search.py). The length limit is that of a batch (lingon.bench.engines.batches).
 """
 
 from __future__ import annotations
@@ -17,53 +17,55 @@ from typing import Any
 
 import numpy as np
 
-from lingon.bench.engines.base import Cell, Setting
+from lingon.bench.engines.base import Cell, Setting, Tokens
 from lingon.bench.engines.batches import batches, limit, read_limits, write_limits
-from lingon.bench.engines.conversion import Affine, Cross, Layer, Model, Side, model_of
+from lingon.bench.engines.conversion import Affine, CrossAttention, Layer, Model, Side, model_of
 from lingon.bundle import Bundle, Limits
 from lingon.errors import BundleError, SettingsError
 from lingon.text import BOS, EOS, PAD
 
 WEIGHTS = "weights.npz"
 SHARED = "model.shared.weight"
-SHARERS = ("model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight", "lm_head.weight")
+TIED_TO_SHARED = ("model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight", "lm_head.weight")
 
 
-def why_not() -> str | None:
-    """Whether it is installed."""
+def unavailable_reason() -> str | None:
+    """The reason if transformers or torch is not installed."""
     missing = [name for name in ("transformers", "torch") if importlib.util.find_spec(name) is None]
     return f"{missing[0]} is not installed" if missing else None
 
 
 def prepare(bundle: Bundle, folder: Path) -> None:
-    """Write its configuration, and the weights under its own names."""
+    """Write the configuration, and the weights by the names of transformers."""
     folder.mkdir(parents=True, exist_ok=True)
     model = model_of(bundle)
     if not model.tied:
-        raise BundleError(f"{bundle.folder}: has several matrices of pieces; for transformers there must be one")
+        raise BundleError(
+            f"{bundle.folder}: has several embedding matrices; transformers can load only models with one"
+        )
     _config(model).save_pretrained(folder)
     arrays: dict[str, Any] = dict(_state(model))
     np.savez(folder / WEIGHTS, **arrays)
     write_limits(bundle, folder)
 
 
-def load(folder: Path, setting: Setting) -> Generating:
+def load(folder: Path, setting: Setting) -> GenerateEngine:
     """The model of a folder that `prepare` wrote, in float32."""
-    check(setting)
+    check_setting(setting)
     import torch
 
     torch.set_num_threads(setting.threads)
-    return Generating(network(folder), read_limits(folder))
+    return GenerateEngine(load_network(folder), read_limits(folder))
 
 
-def check(setting: Setting) -> None:
-    """Raise SettingsError for what `generate` does not do."""
+def check_setting(setting: Setting) -> None:
+    """Raise SettingsError for a setting other than fp32 with 1 worker, which `generate` does not support."""
     if setting.precision != "fp32" or setting.workers != 1:
-        asked = f"{setting.precision} and {setting.workers}"
-        raise SettingsError(f"transformers is measured in fp32 with 1 worker, got {asked}")
+        values = f"{setting.precision} and {setting.workers}"
+        raise SettingsError(f"transformers is measured in fp32 with 1 worker, got {values}")
 
 
-def network(folder: Path) -> Any:
+def load_network(folder: Path) -> Any:
     """The torch module of a folder that `prepare` wrote."""
     import torch
     from transformers import AutoConfig, AutoModelForSeq2SeqLM
@@ -71,19 +73,19 @@ def network(folder: Path) -> Any:
     with np.load(folder / WEIGHTS) as arrays:
         state = {name: torch.from_numpy(arrays[name]) for name in arrays.files}
     model = AutoModelForSeq2SeqLM.from_config(AutoConfig.from_pretrained(folder))
-    model.load_state_dict(state | dict.fromkeys(SHARERS, state[SHARED]))
+    model.load_state_dict(state | dict.fromkeys(TIED_TO_SHARED, state[SHARED]))
     return model.eval()
 
 
-class Generating:
-    """See lingon.bench.engines.base.Contestant: whatever has `generate`, in batches of sentences of like length."""
+class GenerateEngine:
+    """See lingon.bench.engines.base.BenchEngine: a model with `generate`, batch by batch, similar lengths together."""
 
     def __init__(self, model: Any, limits: Limits) -> None:
         self._model, self._limits = model, limits
 
-    def translate(self, sources: Sequence[Sequence[int]], cell: Cell) -> list[list[int]]:
-        """Batch after batch."""
-        found: list[list[int]] = [[] for _ in sources]
+    def translate(self, sources: Sequence[Sequence[int]], cell: Cell) -> Tokens:
+        """Translate one batch after the other."""
+        found: Tokens = [[] for _ in sources]
         for batch in batches(sources, cell, self._limits, cell.batch):
             rows = self._generate([sources[index] for index in batch.indices], _generation(cell, batch.longest))
             for index, tokens in zip(batch.indices, rows, strict=True):
@@ -142,7 +144,7 @@ def _config(model: Model) -> Any:
 
 
 def _state(model: Model) -> Iterator[tuple[str, np.ndarray]]:
-    """The weights by their names there; the shared matrix of pieces once."""
+    """The weights by their names in transformers; the shared embedding matrix once."""
     yield SHARED, model.output.weight
     yield "final_logits_bias", model.output.bias[None]
     for name, side in (("model.encoder", model.encoder), ("model.decoder", model.decoder)):
@@ -164,7 +166,7 @@ def _layer(name: str, layer: Layer) -> Iterator[tuple[str, np.ndarray]]:
     yield from _affine(f"{name}.fc2", layer.outer)
 
 
-def _cross(name: str, cross: Cross) -> Iterator[tuple[str, np.ndarray]]:
+def _cross(name: str, cross: CrossAttention) -> Iterator[tuple[str, np.ndarray]]:
     yield from _affine(f"{name}.encoder_attn_layer_norm", cross.norm)
     yield from _parts(f"{name}.encoder_attn", "q", cross.query)
     yield from _parts(f"{name}.encoder_attn", "kv", cross.key_value)
@@ -172,7 +174,7 @@ def _cross(name: str, cross: Cross) -> Iterator[tuple[str, np.ndarray]]:
 
 
 def _parts(name: str, letters: str, packed: Affine) -> Iterator[tuple[str, np.ndarray]]:
-    """The products that one product was packed of."""
+    """The linear layers that are packed into one."""
     weights, biases = np.split(packed.weight, len(letters)), np.split(packed.bias, len(letters))
     for letter, weight, bias in zip(letters, weights, biases, strict=True):
         yield from _affine(f"{name}.{letter}_proj", Affine(weight, bias))

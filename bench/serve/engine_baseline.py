@@ -12,11 +12,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-from lingon.bench.worker_process import errors_told
+from lingon.bench.worker_process import send_errors
 from lingon.bundle import open_bundle
 from lingon.errors import RequestError
 from lingon.serving.decoding.job import DecodeJob
-from lingon.serving.engine.policy import EngineLimits
+from lingon.serving.engine.limits import EngineLimits
 from lingon.serving.models.loading import load_translator
 from lingon.serving.system.cpu import usable_cores
 from lingon.text import Tokenizer, normalise
@@ -38,7 +38,7 @@ class Alone:
     def times(self, beam_size: int) -> list[float]:
         """Milliseconds of each sentence, one after the other."""
         asked = pb.DecodingOptions(beam_size=beam_size, num_hypotheses=1, length_penalty=0.0)
-        chosen = self._translator.choose(asked)
+        chosen = self._translator.resolve(asked)
         answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
         found = []
         for source in self._sources:
@@ -55,7 +55,7 @@ class Alone:
 def main() -> None:
     """Answer until there are no more questions."""
     first = json.loads(sys.stdin.readline())
-    with errors_told():
+    with send_errors():
         alone = Alone(Path(first["model"]), first["precision"], first["threads"], first["texts"])
         print(json.dumps({"model": "loaded"}), flush=True)
         for line in sys.stdin:

@@ -108,7 +108,7 @@ def peer(bundle: Bundle, folder: Path, options: Mapping[str, object], say: Calla
     """
     from lingon.bench.engines import ctranslate2
 
-    if missing := ctranslate2.why_not():
+    if missing := ctranslate2.unavailable_reason():
         say(f"without the peer: {missing}")
         return None
     ctranslate2.prepare(bundle, folder)

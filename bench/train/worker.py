@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from lingon.bench.train.baseline import PlainLoop
-from lingon.bench.worker_process import errors_told
+from lingon.bench.worker_process import send_errors
 from lingon.text import Tokenizer
-from lingon.training.batches import drop_long, encode_pairs
 from lingon.training.config import Config, parse_config
-from lingon.training.corpus import read_training_text
-from lingon.training.loop import Interrupt
-from lingon.training.report import Report
-from lingon.training.start import ready
+from lingon.training.data.batches import drop_long, encode_pairs
+from lingon.training.data.corpus import read_training_text
+from lingon.training.run.interrupt import Interrupt
+from lingon.training.run.report import Report
+from lingon.training.run.setup import open_run
 
 Figures = dict[str, float]
 
@@ -35,14 +35,14 @@ class Paced(Report):
     """
 
     def __init__(
-        self, tell: Callable[[Figures], None], go_on: Callable[[], bool], run: Path, max_steps: int, *, speaks: bool
+        self, tell: Callable[[Figures], None], go_on: Callable[[], bool], run: Path, max_steps: int, *, enabled: bool
     ) -> None:
-        """go_on: waits until the next updates are wanted; False where none are. It speaks to nobody but tell."""
-        super().__init__(run, max_steps, speaks=False)
+        """go_on: waits until the next updates are wanted; False where none are. It reports only through tell."""
+        super().__init__(run, max_steps, enabled=False)
         self._tell, self._go_on = tell, go_on
 
-    def training(self, step: int, figures: Mapping[str, float]) -> None:
-        """See lingon.training.report.Report."""
+    def log_training(self, step: int, figures: Mapping[str, float]) -> None:
+        """See lingon.training.run.report.Report."""
         self._tell({"tokens_per_s": figures["tokens_per_second"], "loss": figures["loss"]})
         if not self._go_on():
             raise Ended
@@ -54,7 +54,8 @@ class Ended(Exception):
 
 def ours(config: Config, folder: Path, tell: Callable[[Figures], None], go_on: Callable[[], bool]) -> None:
     """`lingon train` itself, which logs after every log_every updates."""
-    with contextlib.suppress(Ended), ready(config, folder, Interrupt(), report=partial(Paced, tell, go_on)) as trainer:
+    report = partial(Paced, tell, go_on)
+    with contextlib.suppress(Ended), open_run(config, folder, Interrupt(), report=report) as trainer:
         tell({"weights": sum(parameter.numel() for parameter in trainer.model.parameters())})
         if go_on():
             trainer.run()
@@ -88,7 +89,7 @@ def main() -> None:
     def go_on() -> bool:
         return next(lines, None) is not None
 
-    with errors_told():
+    with send_errors():
         LOOPS[first["loop"]](parse_config(first["config"], "worker"), Path(first["folder"]), tell, go_on)
 
 

@@ -1,4 +1,4 @@
-"""What a model's outputs are like, as far as the time of decoding depends on it."""
+"""Statistics of a model's outputs that the time of decoding depends on."""
 
 from __future__ import annotations
 
@@ -9,17 +9,18 @@ import torch
 from torch import Tensor
 
 from lingon.text import BOS
-from lingon.training.batches import pad
-from lingon.training.model import KeyValue, Memory, Transformer
+from lingon.training.data.batches import pad
+from lingon.training.models.attention import KeyValue
+from lingon.training.models.transformer import Memory, Transformer
 
 
 @dataclass(frozen=True, slots=True)
 class Outputs:
-    """What a search of a fixed number of steps found.
+    """The result of a search with a fixed number of steps.
 
-    tokens: (sentences, steps), the best hypothesis of each
-    copying: the share of steps of a sentence in which some parent has several children, so that its past is copied
-    margins: (steps, sentences), log-probability between the best and the second best continuation
+    tokens: (sentences, steps), the best hypothesis of each sentence
+    copying: the share of steps of a sentence in which some beam has several continuations, so that its past is copied
+    margins: (steps, sentences), difference in log-probability between the best and the second best continuation
     """
 
     tokens: Tensor
@@ -28,18 +29,18 @@ class Outputs:
 
     @property
     def distinct(self) -> int:
-        """The fewest distinct tokens of a sentence."""
+        """The smallest number of distinct tokens in a sentence."""
         return min(len(set(row)) for row in self.tokens.tolist())
 
 
 @torch.inference_mode()
 def outputs(model: Transformer, sources: Sequence[Sequence[int]], beam_size: int, steps: int) -> Outputs:
-    """Search for exactly `steps` tokens; the model must be one that never likes to end. sources: token ids."""
+    """Search for exactly `steps` tokens; the model must never prefer the end token. sources: token ids."""
     count, vocab = len(sources), model.output.weight.size(0)
     memory = _repeated(model.encode(pad(sources), torch.tensor([len(source) for source in sources])), beam_size)
-    past, next_ids = model.start(count * beam_size), torch.full((count * beam_size,), BOS)
+    past, next_ids = model.empty_past(count * beam_size), torch.full((count * beam_size,), BOS)
     totals = torch.full((count, beam_size), -torch.inf)
-    totals[:, 0] = 0  # every beam has the same past as yet, so only one is live
+    totals[:, 0] = 0  # All beams have the same past at first, so only one may be extended.
     tokens = torch.empty((count, beam_size, 0), dtype=torch.long)
     margins, copied = [], 0
     for step in range(steps):
@@ -58,6 +59,6 @@ def outputs(model: Transformer, sources: Sequence[Sequence[int]], beam_size: int
 
 
 def _repeated(memory: Memory, beam_size: int) -> Memory:
-    """The memory of every beam of every sentence."""
+    """The memory, repeated for every beam of every sentence."""
     layers = [KeyValue(*(each.repeat_interleave(beam_size, 0) for each in layer)) for layer in memory.layers]
     return Memory(layers, memory.visible.repeat_interleave(beam_size, 0))

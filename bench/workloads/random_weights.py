@@ -1,9 +1,9 @@
-"""A Transformer with drawn weights that decodes as a trained one does: other tokens at every step, beams that part.
+"""A Transformer with random weights that decodes like a trained one: tokens vary between steps, and beams diverge.
 
-Plainly drawn, a stack says one token for ever, for two reasons. What all positions have in common (positions that turn
-slowly, means of what a ReLU lets through) grows from layer to layer until nothing else is left: here the norms' biases
-take it away. And with tied pieces the last token's own piece fits its trace in the hidden state best: here the last
-norm's gain is negative, so that it is the one that comes next least.
+With plain random weights a model repeats one token for ever, for two reasons. First, the part that all positions have
+in common (slowly varying position encodings, means of ReLU outputs) grows from layer to layer until it dominates; here
+the biases of the norms remove it. Second, with tied embeddings the last token's own embedding fits the hidden state
+best; here the gain of the last norm is negative, so that the last token is the least likely next token.
 """
 
 from __future__ import annotations
@@ -16,18 +16,20 @@ from torch import Tensor, nn
 
 from lingon.text import EOS, FORBIDDEN, UNK
 from lingon.training.config import ModelSettings
-from lingon.training.model import CrossAttention, FeedForward, SelfAttention, Transformer
+from lingon.training.models.attention import CrossAttention, SelfAttention
+from lingon.training.models.layers import FeedForward
+from lingon.training.models.transformer import Transformer
 
-NEVER = sorted({*FORBIDDEN, EOS})
-SEEK, ADD = 1.4, 0.5
-"""Gains of products: those that find (queries, keys, the inner layer), and those that add to the hidden state."""
-DEPTH, PLATEAU = 24.0, 1.5
-"""How far the logits of special pieces lie below, and the constant part of the hidden state that puts them there."""
+NEVER_GENERATED = sorted({*FORBIDDEN, EOS})
+INNER_GAIN, OUTPUT_GAIN = 1.4, 0.5
+"""Gains of weights: first of queries, keys and the inner layer; then of all others, which add to the hidden state."""
+SPECIAL_LOGIT, CONSTANT = 24.0, 1.5
+"""By how much the logits of special pieces are lowered, and the constant in the hidden state that lowers them."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Shape:
-    """The size of a post-norm model; as it stands, the Transformer base of Vaswani et al. (2017)."""
+    """The size of a post-norm model; the defaults are the Transformer base of Vaswani et al. (2017)."""
 
     layers: int = 6  # of the encoder, and as many of the decoder
     dim: int = 512
@@ -39,7 +41,7 @@ class Shape:
     seed: int = 0
 
     def settings(self) -> ModelSettings:
-        """The shape as training knows it."""
+        """The shape as settings of lingon.training."""
         return ModelSettings(
             dim=self.dim,
             heads=self.heads,
@@ -52,51 +54,51 @@ class Shape:
 
 
 @torch.no_grad()
-def draw(shape: Shape) -> Transformer:
-    """The model of a shape. No special piece, the end token among them, is ever likely."""
+def random_transformer(shape: Shape) -> Transformer:
+    """The model of a shape. Special pieces, among them the end token, are never likely."""
     random = np.random.default_rng(shape.seed)
     model = Transformer(shape.settings(), shape.vocab, shape.vocab).eval()
     for module in model.modules():
         if isinstance(module, SelfAttention | CrossAttention | FeedForward):
-            _fill(module, random, shape.dim)
+            _set_weights(module, random, shape.dim)
     pieces = model.output.weight
     pieces.copy_(_normal(random, pieces.shape, shape.dim**-0.5))
-    _centre(model, random, shape)
+    _remove_means(model, random, shape)
     last = model.decoder[-1].around_feed_forward.norm
     last.weight.fill_(-shape.spread)
     last.bias.mul_(-shape.spread)
-    silent = max(shape.dim // 16, 1)  # dimensions
-    last.weight[:silent], last.bias[:silent] = 0, PLATEAU
-    pieces[:, :silent] = 0
-    pieces[NEVER, :silent] = -DEPTH / (PLATEAU * silent)
+    reserved = max(shape.dim // 16, 1)  # dimensions that only lower the logits of special pieces
+    last.weight[:reserved], last.bias[:reserved] = 0, CONSTANT
+    pieces[:, :reserved] = 0
+    pieces[NEVER_GENERATED, :reserved] = -SPECIAL_LOGIT / (CONSTANT * reserved)
     return model
 
 
-def _fill(module: SelfAttention | CrossAttention | FeedForward, random: np.random.Generator, dim: int) -> None:
-    """Draw the weights of a sublayer, of the gains above."""
+def _set_weights(module: SelfAttention | CrossAttention | FeedForward, random: np.random.Generator, dim: int) -> None:
+    """Set the weights of a sublayer to random values with the gains above."""
     for linear in module.children():
         if isinstance(linear, nn.Linear):
-            linear.weight.copy_(_normal(random, linear.weight.shape, ADD * linear.in_features**-0.5))
-    found = SEEK / ADD
+            linear.weight.copy_(_normal(random, linear.weight.shape, OUTPUT_GAIN * linear.in_features**-0.5))
+    ratio = INNER_GAIN / OUTPUT_GAIN
     if isinstance(module, SelfAttention):
-        module.qkv.weight[: 2 * dim] *= found
+        module.qkv.weight[: 2 * dim] *= ratio
     elif isinstance(module, CrossAttention):
-        module.query.weight *= found
-        module.key_value.weight[:dim] *= found
+        module.query.weight *= ratio
+        module.key_value.weight[:dim] *= ratio
     else:
-        module.inner.weight *= found
+        module.inner.weight *= ratio
 
 
-def _centre(model: Transformer, random: np.random.Generator, shape: Shape) -> None:
-    """Let every norm's bias, first to last, take away the mean of what the norm hands out for drawn sentences."""
+def _remove_means(model: Transformer, random: np.random.Generator, shape: Shape) -> None:
+    """Set the bias of every norm, first to last, so that the mean of its output over random sentences is zero."""
 
-    def take_away(norm: nn.Module, inputs: object, output: Tensor) -> Tensor:
+    def subtract_mean(norm: nn.Module, inputs: object, output: Tensor) -> Tensor:
         mean = output.mean((0, 1))
         assert isinstance(norm, nn.LayerNorm)
         norm.bias.sub_(mean)
         return output - mean
 
-    hooks = [norm.register_forward_hook(take_away) for norm in model.modules() if isinstance(norm, nn.LayerNorm)]
+    hooks = [norm.register_forward_hook(subtract_mean) for norm in model.modules() if isinstance(norm, nn.LayerNorm)]
     length = min(28, shape.positions)
     source, target = random.integers(UNK + 1, shape.vocab, (2, 16, length))
     model(torch.from_numpy(source), torch.full((16,), length), torch.from_numpy(target))

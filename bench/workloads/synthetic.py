@@ -1,4 +1,4 @@
-"""Work "base": a Transformer base with drawn weights, sources of 25 tokens, exactly 30 target tokens."""
+"""Workload "base": a Transformer base with random weights, sources of 25 tokens, exactly 30 target tokens."""
 
 from __future__ import annotations
 
@@ -10,65 +10,65 @@ from pathlib import Path
 
 import numpy as np
 
-import export
+import lingon.export
 from lingon import bundle as names
 from lingon.bench.workloads.output_statistics import outputs
-from lingon.bench.workloads.random_weights import Shape, draw
-from lingon.bench.workloads.workload import Work
+from lingon.bench.workloads.random_weights import Shape, random_transformer
+from lingon.bench.workloads.workload import Workload
 from lingon.bundle import Alignment, Defaults, Limits, Manifest, Precision, is_bundle, open_bundle, write_bundle
-from lingon.export.graph import WeightFiles
-from lingon.export.precisions import KINDS, build, weight_files
-from lingon.export.transformer import states
+from lingon.export.graphs.onnx_writer import WeightFiles
+from lingon.export.graphs.precisions import PRECISIONS, build, weight_files
+from lingon.export.graphs.transformer import states
 from lingon.serving.runtime.shortlist import Shortlist
 from lingon.text import BOS, EOS, PAD, UNK
-from lingon.training.model import Transformer
+from lingon.training.models.transformer import Transformer
 
 SOURCE_TOKENS, TARGET_TOKENS = 25, 30
 CANDIDATES = 1024
-"""Target pieces on the shortlist; there is no text to learn one from, so they are drawn."""
+"""Target pieces on the shortlist. They are random, because there is no text to learn a shortlist from."""
 PRECISIONS = ("fp32", "int8")
 MEASURED = 32
-"""Sentences that the facts are measured on, and as many others that 8-bit ranges are."""
+"""Sentences on which the facts are measured. The 8-bit ranges are calibrated on as many other sentences."""
 
 
-def base_work(cache: Path, shape: Shape | None = None, sentences: int = 128) -> Work:
-    """The work; its bundle is written below cache, once for a shape and for the code that writes it."""
+def base_workload(cache: Path, shape: Shape | None = None, sentences: int = 128) -> Workload:
+    """The workload. Its bundle is written below cache once for each shape and each state of the code that writes it."""
     shape = shape or Shape()
     family = cache / f"base-{_digest([repr(shape).encode()])}"
-    folder = family / _digest(path.read_bytes() for path in _writers()) / "base" / "1"
+    folder = family / _digest(path.read_bytes() for path in _source_files()) / "base" / "1"
     if not is_bundle(folder):
-        shutil.rmtree(family, ignore_errors=True)  # what older code wrote
+        shutil.rmtree(family, ignore_errors=True)  # Bundles that older code has written are useless.
         _write(folder, shape)
-    found = open_bundle(folder)
-    return Work(
+    opened = open_bundle(folder)
+    return Workload(
         name="base",
-        bundle=found.folder,
-        sources=drawn_sources(shape, sentences),
+        bundle=opened.folder,
+        sources=random_sources(shape, sentences),
         exact_length=TARGET_TOKENS,
-        facts=found.manifest.precisions["fp32"].report,
+        facts=opened.manifest.precisions["fp32"].report,
     )
 
 
-def drawn_sources(shape: Shape, count: int, seed: int = 1) -> tuple[tuple[int, ...], ...]:
-    """Sources of SOURCE_TOKENS random pieces, the last EOS."""
+def random_sources(shape: Shape, count: int, seed: int = 1) -> tuple[tuple[int, ...], ...]:
+    """Sources of SOURCE_TOKENS tokens: random pieces and EOS."""
     random = np.random.default_rng((shape.seed, seed))
     pieces = random.integers(UNK + 1, shape.vocab, (count, SOURCE_TOKENS - 1))
     return tuple((*row, EOS) for row in pieces.tolist())
 
 
 def _write(folder: Path, shape: Shape) -> None:
-    """Draw the model, measure what its outputs are like, and write its bundle."""
-    model, weights = draw(shape), WeightFiles()
-    facts = _facts(model, drawn_sources(shape, MEASURED))
-    others = drawn_sources(shape, MEASURED, seed=2)
+    """Create the model, measure properties of its outputs, and write its bundle."""
+    model, weights = random_transformer(shape), WeightFiles()
+    facts = _facts(model, random_sources(shape, MEASURED))
+    others = random_sources(shape, MEASURED, seed=2)
     targets = outputs(model, others, 1, TARGET_TOKENS).tokens.tolist()
     calibration = [(list(source), target) for source, target in zip(others, targets, strict=True)]
     files, precisions = {names.SHORTLIST: _shortlist(shape).to_bytes()}, {}
     for precision in PRECISIONS:
         built = build(model, precision, weights, calibration, shortlist=True)
         files |= built.graphs
-        gate = "not run: the weights are drawn"
-        precisions[precision] = Precision(KINDS[precision].provider, gate, built.reads, facts)
+        gate = "not run: the weights are random"
+        precisions[precision] = Precision(PRECISIONS[precision].provider, gate, built.reads, facts)
     write_bundle(folder, _manifest(model, shape, precisions), files | weight_files(weights))
 
 
@@ -84,11 +84,11 @@ def _facts(model: Transformer, sources: tuple[tuple[int, ...], ...]) -> dict[str
 
 
 def _shortlist(shape: Shape) -> Shortlist:
-    """The same candidates for every sentence, the end token among them; of a small vocabulary, a quarter."""
+    """The same candidates for every sentence, among them the end token; a quarter of a small vocabulary."""
     random = np.random.default_rng((shape.seed, 3))
-    drawn = random.choice(np.arange(UNK + 1, shape.vocab), min(CANDIDATES, shape.vocab // 4) - 1, replace=False)
+    chosen = random.choice(np.arange(UNK + 1, shape.vocab), min(CANDIDATES, shape.vocab // 4) - 1, replace=False)
     nothing = np.zeros(shape.vocab + 1, np.int32)
-    return Shortlist(np.union1d(drawn, [EOS]).astype(np.int32), nothing, nothing[:0])
+    return Shortlist(np.union1d(chosen, [EOS]).astype(np.int32), nothing, nothing[:0])
 
 
 def _manifest(model: Transformer, shape: Shape, precisions: dict[str, Precision]) -> Manifest:
@@ -108,14 +108,14 @@ def _manifest(model: Transformer, shape: Shape, precisions: dict[str, Precision]
         states=states(model),
         precisions=precisions,
         alignment=Alignment(max(shape.layers - 2, 0), tuple(range(shape.heads))),
-        shortlist={"candidates": "drawn"},
+        shortlist={"candidates": "random"},
     )
 
 
-def _writers() -> list[Path]:
-    """The code that the bytes of the bundle come from."""
-    folders = [*export.__path__, str(Path(__file__).parent)]
-    return [Path(names.__file__), *(path for folder in folders for path in sorted(Path(folder).glob("*.py")))]
+def _source_files() -> list[Path]:
+    """The source files that determine the bytes of the bundle."""
+    folders = [*names.__path__, *lingon.export.__path__, str(Path(__file__).parent)]
+    return [path for folder in folders for path in sorted(Path(folder).glob("*.py"))]
 
 
 def _digest(parts: Iterable[bytes]) -> str:

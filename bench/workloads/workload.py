@@ -1,4 +1,4 @@
-"""What is translated in the decode benchmark: a bundle, its sources, and what is known of the outputs."""
+"""A workload of the decode benchmark: a bundle, the sources to translate, and what is known about the outputs."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from pathlib import Path
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Work:
-    """Sentences for one bundle.
+class Workload:
+    """Sentences to translate with one bundle.
 
-    name: begins "base" or "shipped"
+    name: begins with "base" or "shipped"
     bundle: the folder of the bundle's version
     sources: token ids, each ending with EOS
-    references: normalised target texts to score against, one for each source; none where the weights are random
-    exact_length: target tokens that every output has, where the work says so
-    left_out: sentences that were longer than the model reads
-    facts: what was measured of the work itself, by name, to be printed with the table
+    references: normalised target texts to score against, one for each source; empty if the weights are random
+    exact_length: the number of target tokens of every output, if the workload prescribes it
+    left_out: number of sentences that were longer than the model reads
+    facts: properties of the workload by name, printed with the table
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""`lingon bench decode` for real, in small: a tiny model, its own processes, result files as they are promised."""
+"""`lingon bench decode` end to end with a tiny model: processes, result files and errors."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lingon.bench.decode.model_flops import sizes_of
+from lingon.bench.decode.model_flops import multiply_adds_of
 from lingon.bench.worker_process import Worker
 from lingon.bundle import write_bundle
 from lingon.errors import LingonError
@@ -18,7 +18,7 @@ from lingon.export.graphs.precisions import build, weight_files
 from tests.support.random_models import VOCAB, manifest_of, random_model
 from tests.support.repository import ROOT
 
-PROMISED = {
+COLUMNS = {
     *("work", "engine", "precision", "shortlist", "batch", "beam_size", "runs_ms", "median_ms", "min_ms"),
     *("tokens_per_s", "ratio_to_ctranslate2", "fraction_of_floor", "bleu", "chrf"),
     *("settings", "load_s", "disk_mb", "peak_mb", "agreement"),
@@ -26,7 +26,7 @@ PROMISED = {
 
 
 def decode(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Runs the command with its results, and the models it makes, in folder."""
+    """Run the command with its results and its models in folder."""
     command = [sys.executable, "-m", "lingon", "bench", "decode", "--quick", *arguments]
     command += ["--results", str(folder / "results"), "--cache", str(folder / "cache")]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
@@ -39,7 +39,7 @@ def folder(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def answer(folder) -> subprocess.CompletedProcess[str]:
-    """A run of one cell of the base work; with CTranslate2 where it is installed."""
+    """A run of one cell of the workload base; with CTranslate2 if it is installed."""
     cell = ("--work", "base", "--batch", "8", "--beam-size", "4")
     return decode(folder, *cell, "--engine", "lingon", "--engine", "ctranslate2")
 
@@ -51,52 +51,52 @@ def result(answer, folder) -> dict:
     return json.loads(path.read_text(encoding="utf-8"))
 
 
-def test_a_result_says_when_where_and_how_it_was_measured(result):
+def test_a_result_contains_date_machine_commit_and_command(result):
     assert {"date", "machine", "commit", "command", "peaks", "works", "rows"} == set(result)
     assert result["command"].startswith("lingon bench decode --quick --work base")
     assert result["peaks"]["gemm_gops"]["fp32"]["1"] > 1
 
 
-def test_every_row_has_what_is_promised(result):
-    assert all(set(row) >= PROMISED for row in result["rows"])
+def test_every_row_has_all_columns(result):
+    assert all(set(row) >= COLUMNS for row in result["rows"])
     assert {row["work"][:4] for row in result["rows"]} == {"base"}
     assert {(row["batch"], row["beam_size"]) for row in result["rows"]} == {(8, 4)}
     assert all(len(row["runs_ms"]) == 2 and row["median_ms"] >= row["min_ms"] > 0 for row in result["rows"])
 
 
-def test_our_engine_runs_at_once_and_staggered(result):
+def test_lingon_is_measured_with_sentences_together_and_staggered(result):
     assert {row["engine"] for row in result["rows"]} >= {"lingon", "lingon staggered"}
 
 
-def test_staggered_or_not_the_tokens_are_the_same(result):
+def test_staggered_arrival_does_not_change_the_tokens(result):
     ours = [row for row in result["rows"] if row["engine"].startswith("lingon") and row["precision"] == "fp32"]
     assert {row["agreement"] for row in ours} == {1.0}
 
 
-def test_the_floor_of_a_cell_is_one_for_all_of_a_precision(result):
+def test_the_floor_of_a_cell_depends_only_on_the_precision(result):
     floors = {(row["precision"], row["floor_ms"]) for row in result["rows"]}
     assert sorted(precision for precision, _ in floors) == ["fp32", "int8"]
     assert all(milliseconds > 0 for _, milliseconds in floors)
 
 
-def test_the_terminal_shows_the_table_and_names_the_file(answer, folder):
+def test_the_terminal_shows_the_table_and_the_path_of_the_file(answer, folder):
     assert answer.returncode == 0, answer.stderr
     (path,) = (folder / "results").glob("*-decode.json")
     assert path.name in answer.stdout.replace("\n", "")
     assert "lingon fp32" in answer.stdout
 
 
-def test_nothing_is_left_of_a_run_that_ended(answer, folder):
+def test_a_complete_run_deletes_the_resume_file(answer, folder):
     assert answer.returncode == 0, answer.stderr
     assert not (folder / "cache" / "decode.part.jsonl").exists()
 
 
-def test_an_unknown_work_is_one_line(tmp_path):
+def test_an_unknown_workload_is_one_line(tmp_path):
     answer = decode(tmp_path, "--work", "novels")
     assert (answer.returncode, answer.stderr) == (2, "lingon: error: --work must be of base, shipped, got novels\n")
 
 
-def test_a_process_that_dies_is_one_line_with_its_last_words():
+def test_a_crashed_process_is_one_line_with_the_last_line_of_its_errors():
     with (
         Worker("lingon.bench.decode.worker", "marian", label="marian fp32 1x2") as process,
         pytest.raises(LingonError) as caught,
@@ -105,15 +105,15 @@ def test_a_process_that_dies_is_one_line_with_its_last_words():
     assert str(caught.value) == "marian fp32 1x2: its process ended: KeyError: 'marian'"
 
 
-def test_the_sizes_of_a_model_are_those_of_its_layers(tmp_path):
+def test_the_multiply_adds_of_a_model_are_those_of_its_layers(tmp_path):
     model, weights = random_model(), WeightFiles()
     built = build(model, "fp32", weights, (), shortlist=False)
     files = {**built.graphs, **weight_files(weights)}
-    sizes = sizes_of(write_bundle(tmp_path / "1", manifest_of(model, "fp32", built.reads), files))
+    counted = multiply_adds_of(write_bundle(tmp_path / "1", manifest_of(model, "fp32", built.reads), files))
     settings = model.settings
     square, feed_forward = settings.dim**2, 2 * settings.dim * settings.ffn
     keys_values = settings.decoder_layers * 2 * square
-    assert sizes.encoder == settings.encoder_layers * (4 * square + feed_forward) + keys_values
-    assert sizes.decoder == settings.decoder_layers * (4 * square + 2 * square + feed_forward)
-    assert (sizes.dim, sizes.vocab) == (settings.dim, VOCAB)
-    assert sizes.own == sizes.cross == 2 * settings.decoder_layers * settings.dim
+    assert counted.encoder == settings.encoder_layers * (4 * square + feed_forward) + keys_values
+    assert counted.decoder == settings.decoder_layers * (4 * square + 2 * square + feed_forward)
+    assert (counted.dim, counted.vocab) == (settings.dim, VOCAB)
+    assert counted.past_position == counted.source_position == 2 * settings.decoder_layers * settings.dim
