@@ -1,22 +1,24 @@
-"""The file of API keys: who may come in, and how much each may have. It holds hashes; no key is ever written down here.
+"""The file of API keys: reading it, checking keys, adding keys. It holds hashes; a key itself is never stored.
 
     [[key]]
     name = "shop"
     hash = "sha256:..."             # of the key, as `lingon keys new` prints it
-    requests_per_minute = 600       # optional; a minute's worth may come at once
-    characters_per_minute = 100000  # optional; of all texts of a request
-    expires = 2027-01-01            # optional; from that moment on (UTC where no zone is given)
+    requests_per_minute = 600       # optional; a whole minute's quota may be used at once
+    characters_per_minute = 100000  # optional; over all texts of a request
+    expires = 2027-01-01            # optional; the key is invalid from this moment on (UTC without a time zone)
     disabled = true                 # optional
-    admin = true                    # optional: opens the admin port too
+    admin = true                    # optional: the key also gives access to the admin port
 
-One round of SHA-256 is enough: a key is 256 bits drawn at random by us, which nobody guesses. Passwords would need a
-slow hash; they are not taken.
+One round of SHA-256 is enough: a key is 256 random bits of our own, which cannot be guessed. Passwords would need a
+slow hash; they are not accepted.
 """
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import hmac
+import os
 import secrets
 import time
 import tomllib
@@ -28,11 +30,12 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from lingon.errors import SettingsError, Unauthenticated
+from lingon.files import read_setting_text
 from lingon.serving.auth.quota import Quota
 from lingon.serving.auth.watched_files import WatchedFiles
 
-WRITING = 2.0  # seconds that a file may be written for
-PAUSE = 0.2  # seconds between two looks at the file: so soon a key that is taken back opens nothing any more
+EMPTY_FILE_DELAY = 2.0  # seconds; an empty file takes effect after it, because editors truncate a file before writing
+CHECK_INTERVAL = 0.2  # seconds between two checks of the file; a revoked key stays valid for so long at most
 NAME = r"[A-Za-z0-9_.-]{1,64}"
 _SCHEME = "sha256:"
 
@@ -53,7 +56,7 @@ class ApiKey(BaseModel):
     expires: datetime | date | None = None
 
     def expired(self, now: float) -> bool:
-        """now: seconds since 1970."""
+        """Whether the key has expired; now: seconds since 1970."""
         if self.expires is None:
             return False
         end = self.expires
@@ -63,35 +66,41 @@ class ApiKey(BaseModel):
 
 
 class ApiKeyFile:
-    """The keys of a file, which is read again when it changes; on the event loop only."""
+    """The keys of a file, which is reloaded when it changes. For use on the event loop only."""
 
-    def __init__(self, path: Path, clock: Callable[[], float] = time.time, pause: float = PAUSE) -> None:
-        """Read the file; raises SettingsError. clock: tells seconds since 1970."""
-        self._path, self._any = path, False  # whether it held keys when it was read last
-        self._file = WatchedFiles("API keys", [path], self._parse, pause=pause)
+    def __init__(self, path: Path, clock: Callable[[], float] = time.time, interval: float = CHECK_INTERVAL) -> None:
+        """Read the file; raises SettingsError.
+
+        clock: returns seconds since 1970
+        interval: seconds between two checks of the file
+        """
+        self._path, self._had_keys = path, False
+        self._file = WatchedFiles("API keys", [path], self._parse, interval=interval)
         self._clock = clock
         self._quotas: dict[str, Quota] = {}
 
     def _parse(self, raw: bytes) -> tuple[ApiKey, ...]:
-        """The keys of the file. An editor empties it first: it is believed to be empty when it has been for a while."""
+        """The keys of the file; raises SettingsError if they were removed a moment ago, see EMPTY_FILE_DELAY."""
         keys = parse(raw, str(self._path))
-        if self._any and not keys and self._fresh():
-            raise SettingsError(f"{self._path}: holds no key; if it does not in {WRITING:g} s, nobody is let in")
-        self._any = bool(keys)
+        if self._had_keys and not keys and self._just_written():
+            raise SettingsError(
+                f"{self._path}: has no keys any more; this takes effect {EMPTY_FILE_DELAY:g} s after the last change"
+            )
+        self._had_keys = bool(keys)
         return keys
 
-    def _fresh(self) -> bool:
-        """Whether somebody may be writing the file yet."""
+    def _just_written(self) -> bool:
+        """Whether an editor may still be writing the file."""
         try:
-            return abs(time.time() - self._path.stat().st_mtime) < WRITING
+            return abs(time.time() - self._path.stat().st_mtime) < EMPTY_FILE_DELAY
         except OSError as error:
             raise SettingsError(f"{self._path}: {error.strerror}") from None
 
     def find(self, presented: str) -> tuple[ApiKey, Quota]:
-        """A key that a caller has shown, and what is left of its quota; raises Unauthenticated."""
-        self._file.look()
+        """The entry of a key that a caller sent, and its quota; raises Unauthenticated."""
+        self._file.reload_if_changed()
         digest, found = hash_of(presented).encode(), None
-        for key in self._file.value:  # all of them, however early one fits: the time tells nothing
+        for key in self._file.value:  # no early exit: the duration must not depend on the place of the key
             if hmac.compare_digest(digest, key.hash.encode()):
                 found = key
         if found is None:
@@ -101,7 +110,7 @@ class ApiKeyFile:
         return found, self._quota(found)
 
     def _quota(self, key: ApiKey) -> Quota:
-        """The same as long as its limits are: a file that changes gives nobody a full quota again."""
+        """The quota of a key; it survives a reload of the file unless the limits of the key changed."""
         limits = (key.requests_per_minute, key.characters_per_minute)
         quota = self._quotas.get(key.name)
         if quota is None or quota.limits != limits:
@@ -109,17 +118,17 @@ class ApiKeyFile:
         return quota
 
 
-def parse(raw: bytes, where: str) -> tuple[ApiKey, ...]:
-    """The keys of a file; raises SettingsError, which never quotes what could be a key."""
+def parse(raw: bytes, file: str) -> tuple[ApiKey, ...]:
+    """The keys of a file's content; raises SettingsError, whose message never quotes what could be a key."""
     try:
         content = tomllib.loads(raw.decode("utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise SettingsError(f"{where}: not TOML ({error})") from None
+        raise SettingsError(f"{file}: not TOML ({error})") from None
     except RecursionError:
-        raise SettingsError(f"{where}: not TOML (nested too deeply)") from None
+        raise SettingsError(f"{file}: not TOML (nested too deeply)") from None
     tables = content.pop("key", [])
     if content or not isinstance(tables, list):
-        raise SettingsError(f"{where}: must hold [[key]] tables and nothing else")
+        raise SettingsError(f"{file}: must hold [[key]] tables and nothing else")
     keys = []
     for number, table in enumerate(tables, start=1):
         try:
@@ -127,20 +136,68 @@ def parse(raw: bytes, where: str) -> tuple[ApiKey, ...]:
         except ValidationError as error:
             detail = error.errors(include_input=False)[0]
             field = ".".join(map(str, detail["loc"]))
-            raise SettingsError(f"{where}: key {number}: {field}: {detail['msg']}") from None
-    for what in ("name", "hash"):
-        values = [getattr(key, what) for key in keys]
+            raise SettingsError(f"{file}: key {number}: {field}: {detail['msg']}") from None
+    for field in ("name", "hash"):
+        values = [getattr(key, field) for key in keys]
         for number, value in enumerate(values, start=1):
             if value in values[: number - 1]:
-                raise SettingsError(f"{where}: key {number}: has the {what} of an earlier one")
+                raise SettingsError(f"{file}: key {number}: has the {field} of an earlier one")
     return tuple(keys)
 
 
 def new_key() -> str:
-    """A key that nobody has seen; its beginning lets scanners for secrets know it."""
+    """A new random key; its prefix lets scanners for leaked secrets recognise it."""
     return f"lingon_{secrets.token_urlsafe(32)}"
 
 
 def hash_of(key: str) -> str:
-    """What the file says of a key."""
+    """The hash of a key, as the file holds it."""
     return _SCHEME + hashlib.sha256(key.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def key_table(name: str, key: str, **fields: int | str | date | None) -> str:
+    """The [[key]] table of a key; fields: of ApiKey. Fields that are None or False are left out."""
+    lines = ["[[key]]", f'name = "{name}"', f'hash = "{hash_of(key)}"']
+    for field, value in fields.items():
+        if value is not None and value is not False:
+            lines.append(f"{field} = {'true' if value is True else value}")
+    return "\n".join(lines) + "\n"
+
+
+def append_table(path: Path, table: str, before_replace: Callable[[], None] = lambda: None) -> None:
+    """Add a table to a file of keys and replace the file atomically: a server reads the old or the new content.
+
+    before_replace: called when nothing but the rename is left; if it raises, the file stays unchanged
+    """
+    path = path.resolve()
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)  # without it, two writers could lose a key; closing the descriptor unlocks
+        content, status = "", None
+        if path.exists():
+            content, status = read_setting_text(path), path.stat()
+        extended = f"{content.rstrip()}\n\n{table}" if content.strip() else table
+        parse(extended.encode(), str(path))
+        part = path.with_name(f".{path.name}.part")
+        part.unlink(missing_ok=True)
+        try:
+            _write(part, extended, status)
+            before_replace()
+            part.replace(path)
+        finally:
+            part.unlink(missing_ok=True)
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def _write(part: Path, content: str, status: os.stat_result | None) -> None:
+    """Write a new file to disk, for the owner only; status: of a file whose mode and owner it takes over."""
+    with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+        if status is not None:
+            os.fchmod(file.fileno(), status.st_mode & 0o777)
+            if (status.st_uid, status.st_gid) != (os.geteuid(), os.getegid()):
+                os.fchown(file.fileno(), status.st_uid, status.st_gid)
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())

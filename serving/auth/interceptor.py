@@ -1,4 +1,4 @@
-"""Who may come in: where keys are on, every method of every service but health needs one; and who it was that came."""
+"""Checks the API key of every call except health checks, identifies callers, and charges requests to quotas."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from lingon.serving.settings import MAX_TEXTS
 from lingon.translation.v1 import translation_pb2 as pb
 
 AUTHORIZATION = "authorization"
-_OPEN = f"/{health.SERVICE_NAME}/"
+_NO_KEY_NEEDED = f"/{health.SERVICE_NAME}/"  # start of the methods that are open to all
 _CHARGED = (pb.TranslateRequest, pb.TranslateStreamRequest, pb.ScoreRequest)
 _NOT_SERVED = (code_pb2.UNAVAILABLE, code_pb2.RESOURCE_EXHAUSTED)
 
@@ -28,54 +28,55 @@ Context = grpc.aio.ServicerContext[Any, Any]
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 Metadata = Iterable[tuple[str, str | bytes]]
 
-_shown: ContextVar[tuple[ApiKey, Quota] | None] = ContextVar("shown", default=None)
-"""The key of the call that is served in this task: gRPC lets no argument of ours through to a method."""
+_presented_key: ContextVar[tuple[ApiKey, Quota] | None] = ContextVar("presented_key", default=None)
+"""The key of the call that this task serves, and its quota. gRPC passes no arguments of an interceptor to a method."""
 
 
 class ApiKeyInterceptor(grpc.aio.ServerInterceptor):
-    """Asks for a key before anything of a call is read, unknown methods included.
+    """Checks the key before anything of a call is read; this includes calls of unknown methods.
 
-    It raises inside the handler that it gives: whoever guards the port makes the error a status.
+    The error is raised in the handler that it returns, so that another interceptor turns it into a status.
     """
 
-    def __init__(self, keyring: ApiKeyFile, *, admin: bool = False) -> None:
-        """admin: only keys of that kind open this port."""
-        self._keyring, self._admin = keyring, admin
+    def __init__(self, key_file: ApiKeyFile, *, admin: bool = False) -> None:
+        """admin: accept only keys with access to the admin port."""
+        self._key_file, self._admin = key_file, admin
 
     async def intercept_service(
         self,
         continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler | None]],
         handler_call_details: grpc.HandlerCallDetails,
     ) -> Handler | None:
-        """The handler of a call, or one that refuses."""
-        if handler_call_details.method.startswith(_OPEN):
+        """The handler of a call, or one that raises the error."""
+        if handler_call_details.method.startswith(_NO_KEY_NEEDED):
             return await continuation(handler_call_details)
         try:
-            shown = self.check(handler_call_details.invocation_metadata or ())
+            presented = self.check(handler_call_details.invocation_metadata or ())
         except RequestError as error:
-            return grpc.stream_stream_rpc_method_handler(_refusing(error))
-        _shown.set(shown)
+            return grpc.stream_stream_rpc_method_handler(_raising(error))
+        _presented_key.set(presented)
         return await continuation(handler_call_details)
 
     def check(self, metadata: Metadata) -> tuple[ApiKey, Quota]:
-        """The key that a call shows, and its quota; raises Unauthenticated or Forbidden."""
-        shown = self._keyring.find(_presented(metadata))
-        if self._admin and not shown[0].admin:
-            raise Forbidden("the API key does not open the admin port")
-        return shown
+        """The key of a call and its quota; raises Unauthenticated or Forbidden."""
+        presented = self._key_file.find(_key_in(metadata))
+        if self._admin and not presented[0].admin:
+            raise Forbidden("the API key has no access to the admin port")
+        return presented
 
 
 def caller_of(context: Context) -> str:
-    """Who calls: by the name of the key, else by the client's certificate, else by its address without the port.
+    """The identity of the caller: the key's name, else the client certificate's, else the address without the port.
 
-    Of each kind apart, so that nobody takes the name of another. For queues, not for the labels of metrics.
+    A prefix keeps the three kinds apart, so that one cannot imitate another. It is for fair queuing, not for labels of
+    metrics.
     """
-    shown = _shown.get()
-    if shown is not None:
-        return f"key/{shown[0].name}"
-    proven: Any = context.auth_context()
-    for kind in ("x509_common_name", "x509_subject_alternative_name"):
-        names = [name for name in proven.get(kind, ()) if name]
+    presented = _presented_key.get()
+    if presented is not None:
+        return f"key/{presented[0].name}"
+    certificate: Any = context.auth_context()
+    for field in ("x509_common_name", "x509_subject_alternative_name"):
+        names = [name for name in certificate.get(field, ()) if name]
         if names:
             return f"certificate/{names[0].decode('utf-8', 'replace')}"
     kind, _, address = context.peer().partition(":")  # ipv4:127.0.0.1:5000, ipv6:%5B::1%5D:5000, unix:path
@@ -84,15 +85,15 @@ def caller_of(context: Context) -> str:
 
 @contextmanager
 def charged(request: Any) -> Iterator[None]:
-    """Take a request out of the quota of its caller's key, before work is done; what is not served is given back.
+    """Charge a request to the quota of the caller's key before it is served; refund it if it is not served.
 
-    To ask which models there are costs nothing: clients do it by themselves.
+    ListModels is free, because clients call it on their own.
     """
-    shown = _shown.get()
-    if shown is None or not isinstance(request, _CHARGED):
+    presented = _presented_key.get()
+    if presented is None or not isinstance(request, _CHARGED):
         yield
         return
-    quota, served = shown[1], True
+    quota, served = presented[1], True
     charges = quota.take(_characters(request), time.monotonic_ns())
     try:
         yield
@@ -104,10 +105,10 @@ def charged(request: Any) -> Iterator[None]:
 
 
 def _characters(request: Any) -> int:
-    """Code points of what is to be read by a model.
+    """Characters (code points) of all texts of a request.
 
-    Of a request with more texts than any server takes, which will be refused, it is the bytes: a message of 4 MB has
-    room for two million texts, and nobody else is served while they are looked at one by one.
+    For a request with more than MAX_TEXTS texts, which no server accepts, it is the size in bytes: a message of 4 MB
+    can hold two million texts, and counting them one by one would block the event loop.
     """
     scores = isinstance(request, pb.ScoreRequest)
     if len(request.pairs if scores else request.texts) > MAX_TEXTS:
@@ -117,8 +118,8 @@ def _characters(request: Any) -> int:
     return sum(map(len, request.texts))
 
 
-def _presented(metadata: Metadata) -> str:
-    """The key that a call shows."""
+def _key_in(metadata: Metadata) -> str:
+    """The key in the metadata of a call; raises Unauthenticated."""
     values = [value for name, value in metadata if name == AUTHORIZATION]
     if len(values) != 1 or not isinstance(values[0], str):
         raise Unauthenticated("an API key is needed: send it as metadata, authorization: Bearer KEY")
@@ -128,9 +129,9 @@ def _presented(metadata: Metadata) -> str:
     return key.strip()
 
 
-def _refusing(error: RequestError) -> Any:
-    async def refuse(requests: AsyncIterator[bytes], context: Context) -> AsyncIterator[bytes]:
+def _raising(error: RequestError) -> Any:
+    async def fail(requests: AsyncIterator[bytes], context: Context) -> AsyncIterator[bytes]:
         raise error
-        yield b""  # which makes it a stream, of nothing
+        yield b""  # makes the function an async generator, as a streaming method must be
 
-    return refuse
+    return fail

@@ -1,4 +1,4 @@
-"""What a key may have in a minute. Plain numbers: the clock is told, in nanoseconds, so that sums are exact."""
+"""Quotas per minute. Plain arithmetic: the caller passes the time, in integer nanoseconds, so that sums are exact."""
 
 from __future__ import annotations
 
@@ -7,101 +7,108 @@ from dataclasses import dataclass
 from lingon.errors import InvalidRequest, QuotaExceeded
 
 MINUTE = 60_000_000_000  # nanoseconds
-SECOND = 1_000_000_000
+SECOND = 1_000_000_000  # nanoseconds
 
 
 @dataclass(slots=True)
 class Charge:
-    """What was taken of a bucket, and when; both in nanoseconds."""
+    """An amount that was taken from a bucket.
 
-    taken: int
+    taken_at: time of the charge, in nanoseconds
+    cost: time in which the bucket regains the amount, in nanoseconds; 0 after a refund
+    free_at_before: when the debt would be paid without this charge and later ones
+    open: whether it is still unknown if the request is served
+    """
+
+    taken_at: int
     cost: int
-    before: int = 0  # when there was no debt any more without it and all later ones
-    under_way: bool = True
+    free_at_before: int = 0
+    open: bool = True
 
-    def after(self, paid: int) -> int:
-        """When there is no debt any more, where without it that was `paid`."""
-        return max(paid, self.taken) + self.cost
+    def applied_to(self, free_at: int) -> int:
+        """When the debt is paid with this charge, if it would be paid at free_at without it."""
+        return max(free_at, self.taken_at) + self.cost
 
-    def then(self, later: Charge) -> Charge:
-        """The charge that does to any debt what these two do, one after the other."""
-        return Charge(max(self.taken, later.taken - self.cost), self.cost + later.cost, under_way=False)
+    def merged_with(self, later: Charge) -> Charge:
+        """One charge with the effect of this one followed by a later one, for any debt before them."""
+        return Charge(max(self.taken_at, later.taken_at - self.cost), self.cost + later.cost, open=False)
 
 
 class Bucket:
-    """So many a minute; a minute's worth at once where nothing was taken for a minute.
+    """A quota of one kind: an amount per minute, all of which may be taken at once after a minute without charges.
 
-    It is a debt in time: to take some costs the time in which as many come back, and nobody may owe more than a minute.
+    It is kept as a debt of time: an amount costs the time in which the bucket regains it, and the debt is at most a
+    minute.
     """
 
     def __init__(self, per_minute: int) -> None:
         self.per_minute = per_minute
-        self._paid = 0  # when there is no debt any more
-        self._charges: list[Charge] = []  # all there ever were, in their order, neighbours that are settled in one
-        self._settled = 0  # charges, since neighbours were put together
-        self._stale = False  # whether some were not served since then
+        self._free_at = 0  # nanoseconds; when the debt is paid
+        self._charges: list[Charge] = []  # in order of time; neighbours that are settled are merged
+        self._settled = 0  # charges settled since the last merge
+        self._stale = False  # whether a charge was refunded since then, so that _free_at is too late
 
     def wait(self, amount: int, now: int) -> int:
-        """Nanoseconds until so many can be taken; 0 is at once. amount: per_minute at most, or they never can."""
-        assert amount <= self.per_minute, "who asks has looked"
+        """Nanoseconds until an amount can be taken; 0 if it can be taken now. amount: at most per_minute."""
+        assert amount <= self.per_minute, "Quota.take rejects larger amounts"
         if self._stale:
-            self._put_together()
-        return max(max(self._paid, now) + self._cost(amount) - MINUTE - now, 0)
+            self._merge()
+        return max(max(self._free_at, now) + self._cost(amount) - MINUTE - now, 0)
 
     def take(self, amount: int, now: int) -> Charge:
-        """Take so many, which can be; to be settled."""
-        charge = Charge(now, self._cost(amount), before=self._paid)
+        """Take an amount for which `wait` is 0. The charge must be settled later."""
+        charge = Charge(now, self._cost(amount), free_at_before=self._free_at)
         self._charges.append(charge)
-        self._paid = charge.after(self._paid)
+        self._free_at = charge.applied_to(self._free_at)
         return charge
 
     def settle(self, charge: Charge, *, served: bool) -> None:
-        """What was taken was used; or it was not, and everything is as if it never had been taken."""
-        charge.under_way = False
-        if not served and self._charges[-1] is charge:  # as when a queue is full: many come, and each has its answer
+        """Keep a charge if the request was served; else refund it, as if it had never been taken."""
+        charge.open = False
+        if not served and self._charges[-1] is charge:  # cheap, and usual: a full queue refuses each call at once
             self._charges.pop()
-            self._paid = charge.before
+            self._free_at = charge.free_at_before
             return
         self._settled += 1
         if not served:
             charge.cost, self._stale = 0, True
         if 2 * self._settled > len(self._charges):
-            self._put_together()
+            self._merge()
 
-    def _put_together(self) -> None:
-        """Have no more charges than are under way, and those between them; and the debt anew."""
+    def _merge(self) -> None:
+        """Merge neighbours that are settled, which bounds the list by the open charges, and recompute the debt."""
         kept: list[Charge] = []
         for charge in self._charges:
-            if kept and not (kept[-1].under_way or charge.under_way):
-                kept[-1] = kept[-1].then(charge)
+            if kept and not (kept[-1].open or charge.open):
+                kept[-1] = kept[-1].merged_with(charge)
             else:
                 kept.append(charge)
-        self._charges, self._settled, self._paid, self._stale = kept, 0, 0, False
+        self._charges, self._settled, self._free_at, self._stale = kept, 0, 0, False
         for charge in kept:
-            charge.before = self._paid
-            self._paid = charge.after(self._paid)
+            charge.free_at_before = self._free_at
+            self._free_at = charge.applied_to(self._free_at)
 
     def _cost(self, amount: int) -> int:
         return amount * MINUTE // self.per_minute
 
 
 class Quota:
-    """Of one key: requests and characters, taken together or not at all."""
+    """The quota of one key: requests and characters, both charged or neither."""
 
     def __init__(self, requests_per_minute: int | None = None, characters_per_minute: int | None = None) -> None:
-        """Without a number there is no bound."""
+        """None is no limit."""
         self.limits = (requests_per_minute, characters_per_minute)
         self._buckets = {
-            name: Bucket(most)
-            for name, most in (("requests", requests_per_minute), ("characters", characters_per_minute))
-            if most is not None
+            name: Bucket(limit)
+            for name, limit in (("requests", requests_per_minute), ("characters", characters_per_minute))
+            if limit is not None
         }
 
     def take(self, characters: int, now: int) -> dict[str, Charge]:
-        """Take one request of so many characters; to be settled.
+        """Charge one request of so many characters. The charges must be settled later.
 
-        Raises QuotaExceeded, with the time after which it can be had if nothing else is taken; InvalidRequest where it
-        never can.
+        Raises QuotaExceeded, with the time to wait if nothing else is taken meanwhile, or InvalidRequest if the request
+        is larger than the quota of a minute.
         """
         amounts = {"requests": 1, "characters": characters}
         for name, bucket in self._buckets.items():
@@ -111,11 +118,11 @@ class Quota:
         waits = {name: bucket.wait(amounts[name], now) for name, bucket in self._buckets.items()}
         name = max(waits, key=waits.__getitem__, default="")
         if name and waits[name]:
-            seconds, most = waits[name] / SECOND, self._buckets[name].per_minute
-            raise QuotaExceeded(f"the key may send {most} {name} in a minute; try again in {seconds:.3g} s", seconds)
+            seconds, limit = waits[name] / SECOND, self._buckets[name].per_minute
+            raise QuotaExceeded(f"the key may send {limit} {name} in a minute; try again in {seconds:.3g} s", seconds)
         return {name: bucket.take(amounts[name], now) for name, bucket in self._buckets.items()}
 
     def settle(self, charges: dict[str, Charge], *, served: bool) -> None:
-        """A request is over; served: or it was not, for no fault of its caller."""
+        """Keep the charges of a request, or refund them if the server did not serve it."""
         for name, charge in charges.items():
             self._buckets[name].settle(charge, served=served)

@@ -1,7 +1,7 @@
-"""TLS on a port: the files are looked at before every handshake, so that new ones hold from the next connection on.
+"""TLS of a port. The files are checked before every handshake, so that new ones apply from the next connection on.
 
-gRPC speaks TLS 1.2 and 1.3 and nothing older. A session is never taken up again under other files: they bring a new
-ticket key. Connections that are open stay as they are; `max_connection_age_seconds` ends them in time.
+gRPC supports TLS 1.2 and 1.3 only. A TLS session is never resumed with other files, because they bring a new ticket
+key. Open connections keep their certificate until `max_connection_age_seconds` closes them.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from lingon.serving.settings import Settings
 
 
 def server_credentials(settings: Settings) -> grpc.ServerCredentials | None:
-    """Credentials for one port; None where it speaks without TLS. Raises SettingsError."""
+    """Credentials for one port, or None without TLS; raises SettingsError."""
     certificate, key, roots = settings.tls_certificate, settings.tls_key, settings.tls_client_ca
     if certificate is None or key is None:
         return None
     files = _files(certificate, key, roots)
 
-    def fetch() -> Any:  # None is no change, which the type stubs of grpc deny
-        return files.value if files.look() else None
+    def fetch() -> Any:  # None stands for no change, which the type stubs of grpc do not allow
+        return files.value if files.reload_if_changed() else None
 
     return grpc.dynamic_ssl_server_credentials(files.value, fetch, require_client_authentication=roots is not None)
 

@@ -1,4 +1,4 @@
-"""Files that are read again when they change; what cannot be used changes nothing and is told once."""
+"""Files that are reloaded when they change. If the new content is invalid, the old one stays and one line is logged."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from lingon.errors import SettingsError
+from lingon.files import read_setting_file
 from lingon.serving.observability.logs import event
 
 logger = logging.getLogger(__name__)
@@ -17,62 +18,58 @@ Content = TypeVar("Content")
 
 
 class WatchedFiles(Generic[Content]):
-    """What some files say; for any thread. A change of one of them that does not fit the others yet is waited out."""
+    """The parsed content of files that belong together, such as a certificate and its key. Safe for any thread.
+
+    A change of one file that does not fit the others yet has no effect until they have changed too.
+    """
 
     def __init__(
         self,
-        what: str,
+        name: str,
         paths: Sequence[Path],
         parse: Callable[..., Content],
         *,
-        pause: float = 0.0,
+        interval: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Read them; raises SettingsError where they cannot be used.
+        """Read and parse the files; raises SettingsError.
 
-        what: their name in the log
-        parse: what the bytes of each say; raises SettingsError
-        pause: seconds between two looks at the files
+        name: of the files, for the log
+        parse: takes the bytes of each file; raises SettingsError
+        interval: seconds between two checks of the files
         """
-        self._what, self._paths, self._parse, self._pause, self._clock = what, paths, parse, pause, clock
+        self._name, self._paths, self._parse, self._interval, self._clock = name, paths, parse, interval, clock
         self._lock = threading.Lock()
         self._raw = self._read()
         self.value = parse(*self._raw)
-        self._complaint = ""
-        self._next = clock() + pause
+        self._last_problem = ""
+        self._next_check = clock() + interval
 
-    def look(self) -> bool:
-        """Look at the files; returns whether they say something new."""
+    def reload_if_changed(self) -> bool:
+        """Check the files and reload them if they changed; returns whether `value` is new."""
         with self._lock:
             now = self._clock()
-            if now < self._next:
+            if now < self._next_check:
                 return False
-            self._next = now + self._pause
+            self._next_check = now + self._interval
             try:
-                # The bytes are compared, not times and sizes: two changes within a tick of the clock look like one.
+                # Bytes are compared, not times and sizes: two changes within one clock tick have the same time.
                 raw = self._read()
                 new = raw != self._raw
                 if new:
                     self.value = self._parse(*raw)
             except SettingsError as error:
-                self._complain(str(error))
+                self._log_once(str(error))
                 return False
-            self._raw, self._complaint = raw, ""
+            self._raw, self._last_problem = raw, ""
         if new:
-            event(logger, logging.INFO, "read again", what=self._what)
+            event(logger, logging.INFO, "files reloaded", what=self._name)
         return new
 
     def _read(self) -> list[bytes]:
-        return [_bytes(path) for path in self._paths]
+        return [read_setting_file(path) for path in self._paths]
 
-    def _complain(self, complaint: str) -> None:
-        if complaint != self._complaint:
-            event(logger, logging.ERROR, "cannot be used; what was read before holds", what=self._what, why=complaint)
-        self._complaint = complaint
-
-
-def _bytes(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise SettingsError(f"{path}: {error.strerror}") from None
+    def _log_once(self, problem: str) -> None:
+        if problem != self._last_problem:
+            event(logger, logging.ERROR, "files not reloaded; the previous content stays", what=self._name, why=problem)
+        self._last_problem = problem

@@ -1,4 +1,4 @@
-"""API keys: the file that a server reads, the verb that writes it, and how clients show one."""
+"""API keys: the file that a server reads, the verb that writes it, and how clients send a key."""
 
 from __future__ import annotations
 
@@ -19,9 +19,18 @@ import pytest
 from lingon import AsyncClient, Client, LingonError, ServerError
 from lingon.cli.main import main
 from lingon.errors import SettingsError, Unauthenticated
-from lingon.serving.auth.api_keys import WRITING, ApiKeyFile, Key, hash_of, new_key, parse
+from lingon.serving.auth.api_keys import (
+    EMPTY_FILE_DELAY,
+    ApiKey,
+    ApiKeyFile,
+    append_table,
+    hash_of,
+    key_table,
+    new_key,
+    parse,
+)
 from tests.support.echo_engine import running
-from tests.support.key_files import keyfile, table
+from tests.support.key_files import keyfile
 
 SHOP, OPS = new_key(), new_key()
 NEW_YEAR = datetime(2027, 1, 1, tzinfo=UTC).timestamp()
@@ -40,7 +49,7 @@ def lingon(capsys: pytest.CaptureFixture[str]) -> Run:
     return run
 
 
-def test_a_key_is_printed_once_and_its_table_lets_it_in(lingon: Run, tmp_path: Path):
+def test_a_new_key_is_printed_once_and_its_table_is_valid(lingon: Run, tmp_path: Path):
     path = tmp_path / "keys.toml"
     code, printed, told = lingon("keys", "new", "shop", "--requests-per-minute", 600, "--file", path)
     assert code == 0
@@ -51,31 +60,29 @@ def test_a_key_is_printed_once_and_its_table_lets_it_in(lingon: Run, tmp_path: P
     assert path.stat().st_mode & 0o777 == 0o600
 
 
-def test_without_a_file_the_table_is_told_beside_the_key(lingon: Run, tmp_path: Path):
+def test_without_a_file_the_table_is_printed_on_standard_error(lingon: Run, tmp_path: Path):
     _, printed, told = lingon("keys", "new", "ops", "--admin", "--characters-per-minute", 9, "--expires", "2027-01-01")
     (key,) = parse("\n".join(line for line in told.splitlines() if not line.startswith("lingon:")).encode(), "here")
     assert key.hash == hash_of(printed.strip())
     assert (key.admin, key.characters_per_minute, str(key.expires)) == (True, 9, "2027-01-01")
 
 
-def test_a_key_is_added_to_a_file_that_others_may_read_as_before(lingon: Run, tmp_path: Path):
+def test_adding_a_key_keeps_the_content_and_mode_of_the_file(lingon: Run, tmp_path: Path):
     path = keyfile(tmp_path, {"shop": SHOP})
-    path.write_text(f"# who may come in\n{path.read_text()}")
+    path.write_text(f"# keys of the shop\n{path.read_text()}")
     path.chmod(0o640)
     _, printed, _ = lingon("keys", "new", "ops", "--file", path)
-    keyring = ApiKeyFile(path)
-    assert [keyring.find(key)[0].name for key in (SHOP, printed.strip())] == ["shop", "ops"]
-    assert path.read_text().startswith("# who may come in\n")
+    key_file = ApiKeyFile(path)
+    assert [key_file.find(key)[0].name for key in (SHOP, printed.strip())] == ["shop", "ops"]
+    assert path.read_text().startswith("# keys of the shop\n")
     assert path.stat().st_mode & 0o777 == 0o640
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_keys_that_are_made_at_once_are_all_there(tmp_path: Path):
-    from lingon.serving.auth.cli import append
-
+def test_no_key_is_lost_if_several_are_added_at_once(tmp_path: Path):
     keys = {f"key-{number}": new_key() for number in range(12)}
     path = tmp_path / "keys.toml"
-    threads = [threading.Thread(target=append, args=(path, table(*pair))) for pair in keys.items()]
+    threads = [threading.Thread(target=append_table, args=(path, key_table(*pair))) for pair in keys.items()]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -93,7 +100,7 @@ def test_keys_that_are_made_at_once_are_all_there(tmp_path: Path):
         (["a", "--requests-per-minute", "0"], "--requests-per-minute"),
     ],
 )
-def test_what_cannot_be_a_key_is_one_line(lingon: Run, tmp_path: Path, arguments: list[str], why: str):
+def test_wrong_arguments_are_one_line(lingon: Run, tmp_path: Path, arguments: list[str], why: str):
     path = keyfile(tmp_path, {"shop": SHOP})
     before = path.read_bytes()
     code, printed, told = lingon("keys", "new", *(str(path) if part == "FILE" else part for part in arguments))
@@ -102,7 +109,7 @@ def test_what_cannot_be_a_key_is_one_line(lingon: Run, tmp_path: Path, arguments
     assert path.read_bytes() == before
 
 
-def test_a_key_that_nobody_can_read_is_not_made(tmp_path: Path):
+def test_no_key_is_added_if_it_cannot_be_printed(tmp_path: Path):
     path = keyfile(tmp_path, {"shop": SHOP})
     before = path.read_bytes()
     for redirection, why in ((">/dev/full", "No space left on device"), (">&-", "is closed")):
@@ -113,7 +120,7 @@ def test_a_key_that_nobody_can_read_is_not_made(tmp_path: Path):
         assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_file_of_keys_that_is_no_text_is_one_line(lingon: Run, tmp_path: Path):
+def test_a_key_file_that_is_not_utf8_is_one_line(lingon: Run, tmp_path: Path):
     path = tmp_path / "keys.toml"
     path.write_bytes(b"# gr\xfcn\n")
     code, printed, told = lingon("keys", "new", "shop", "--file", path)
@@ -122,7 +129,7 @@ def test_a_file_of_keys_that_is_no_text_is_one_line(lingon: Run, tmp_path: Path)
     assert path.read_bytes() == b"# gr\xfcn\n"
 
 
-GOOD = table("shop", SHOP)
+GOOD = key_table("shop", SHOP)
 
 
 @pytest.mark.parametrize(
@@ -131,7 +138,7 @@ GOOD = table("shop", SHOP)
         ("[[key]\n", "not TOML"),
         (f"key = {'[' * 10_000}", "not TOML"),
         (f"{GOOD}{GOOD}", "key 2: has the name of an earlier one"),
-        (GOOD + table("other", SHOP), "key 2: has the hash of an earlier one"),
+        (GOOD + key_table("other", SHOP), "key 2: has the hash of an earlier one"),
         (f"limit = 3\n{GOOD}", r"must hold \[\[key\]\] tables and nothing else"),
         ("key = 3\n", r"must hold \[\[key\]\] tables and nothing else"),
         (f"{GOOD}request_per_minute = 3\n", "key 1: request_per_minute: "),
@@ -158,7 +165,7 @@ def test_a_missing_file_is_one_line(tmp_path: Path):
 
 
 @pytest.mark.parametrize("expires", ["2027-01-01", "2027-01-01T00:00:00Z", "2027-01-01T01:00:00+01:00"])
-def test_a_key_holds_until_it_expires(tmp_path: Path, expires: str):
+def test_a_key_is_valid_until_it_expires(tmp_path: Path, expires: str):
     path = tmp_path / "keys.toml"
     path.write_text(f"{GOOD}expires = {expires}\n")
     ApiKeyFile(path, clock=lambda: NEW_YEAR - 0.001).find(SHOP)
@@ -166,11 +173,9 @@ def test_a_key_holds_until_it_expires(tmp_path: Path, expires: str):
         ApiKeyFile(path, clock=lambda: NEW_YEAR).find(SHOP)
 
 
-def test_a_file_that_changes_holds_at_once_and_a_bad_one_changes_nothing(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-):
+def test_a_changed_file_is_reloaded_and_an_invalid_one_is_not(tmp_path: Path, caplog: pytest.LogCaptureFixture):
     path = keyfile(tmp_path, {"shop": SHOP})
-    keyring = ApiKeyFile(path, pause=0)
+    key_file = ApiKeyFile(path, interval=0)
     caplog.set_level(logging.INFO)
     for bad in ("[[key", f'[[key]]\nname = "ops"\nhash = "{OPS}"\n', None):
         path.unlink()
@@ -178,40 +183,40 @@ def test_a_file_that_changes_holds_at_once_and_a_bad_one_changes_nothing(
             path.write_text(bad)
         caplog.clear()
         for _ in range(3):
-            assert keyring.find(SHOP)[0].name == "shop"
+            assert key_file.find(SHOP)[0].name == "shop"
         assert len(caplog.records) == 1
         assert not any(key in str(vars(record)) for record in caplog.records for key in (SHOP, OPS))
     keyfile(tmp_path, {"ops": OPS})
-    assert keyring.find(OPS)[0].name == "ops"
+    assert key_file.find(OPS)[0].name == "ops"
     with pytest.raises(Unauthenticated):
-        keyring.find(SHOP)
+        key_file.find(SHOP)
 
 
-def test_an_emptied_file_is_being_written_until_it_has_been_empty_for_a_while(tmp_path: Path):
+def test_an_emptied_file_takes_effect_after_a_delay(tmp_path: Path):
     path = keyfile(tmp_path, {"shop": SHOP})
-    keyring = ApiKeyFile(path, pause=0)
+    key_file = ApiKeyFile(path, interval=0)
     for nothing in ("", "# none\n"):
         keyfile(tmp_path, {"shop": SHOP})
-        assert keyring.find(SHOP)
+        assert key_file.find(SHOP)
         path.write_text(nothing)
-        assert keyring.find(SHOP)
-        long_ago = time.time() - WRITING
+        assert key_file.find(SHOP)
+        long_ago = time.time() - EMPTY_FILE_DELAY
         os.utime(path, (long_ago, long_ago))
         with pytest.raises(Unauthenticated):
-            keyring.find(SHOP)
+            key_file.find(SHOP)
 
 
-def test_a_file_that_changes_gives_nobody_a_full_quota_again_unless_its_limit_is_another(tmp_path: Path):
+def test_a_reload_keeps_the_quota_of_a_key_unless_its_limits_changed(tmp_path: Path):
     limit = {"requests_per_minute": 1}
-    keyring = ApiKeyFile(keyfile(tmp_path, {"shop": SHOP}, shop=limit), pause=0)
-    _, quota = keyring.find(SHOP)
+    key_file = ApiKeyFile(keyfile(tmp_path, {"shop": SHOP}, shop=limit), interval=0)
+    _, quota = key_file.find(SHOP)
     keyfile(tmp_path, {"shop": SHOP, "ops": OPS}, shop=limit)
-    assert keyring.find(SHOP)[1] is quota
+    assert key_file.find(SHOP)[1] is quota
     keyfile(tmp_path, {"shop": SHOP}, shop={"requests_per_minute": 2})
-    assert keyring.find(SHOP)[1].limits == (2, None)
+    assert key_file.find(SHOP)[1].limits == (2, None)
 
 
-def test_all_hashes_are_compared_however_early_one_fits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_every_hash_is_compared_even_after_a_match(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     compared: list[bytes] = []
 
     def compare(one: bytes, other: bytes) -> bool:
@@ -219,25 +224,25 @@ def test_all_hashes_are_compared_however_early_one_fits(tmp_path: Path, monkeypa
         return one == other
 
     monkeypatch.setattr("hmac.compare_digest", compare)
-    keyring = ApiKeyFile(keyfile(tmp_path, {"shop": SHOP, "ops": OPS, "more": new_key()}))
+    key_file = ApiKeyFile(keyfile(tmp_path, {"shop": SHOP, "ops": OPS, "more": new_key()}))
     for key in (SHOP, new_key()):
         compared.clear()
         try:
-            keyring.find(key)
+            key_file.find(key)
         except Unauthenticated:
             assert key != SHOP
         assert len(compared) == 3
 
 
-def test_keys_are_long_random_and_never_the_same():
+def test_new_keys_are_long_and_unique():
     keys = [new_key() for _ in range(1000)]
     assert len(set(keys)) == 1000
     assert all(len(key.removeprefix("lingon_")) == 43 for key in keys)  # 256 bits, 6 in a character
-    assert Key(name="shop", hash=hash_of(keys[0]))
+    assert ApiKey(name="shop", hash=hash_of(keys[0]))
 
 
 @pytest.mark.parametrize("kind", [Client, AsyncClient])
-async def test_a_client_shows_its_key(kind: Any, tmp_path: Path):
+async def test_a_client_sends_its_key(kind: Any, tmp_path: Path):
     async with running(api_keys=keyfile(tmp_path, {"shop": SHOP})) as server:
         target = f"127.0.0.1:{server.server.port}"
 
@@ -257,7 +262,7 @@ async def test_a_client_shows_its_key(kind: Any, tmp_path: Path):
 
 
 @pytest.mark.parametrize("key", ["", "canary key", "canary\n", "canäry"])
-def test_what_cannot_be_a_key_is_said_without_saying_it(key: str):
+def test_an_impossible_key_is_refused_without_quoting_it(key: str):
     with pytest.raises(LingonError, match="the API key is empty, or has spaces") as raised:
         Client(api_key=key)
     assert "can" not in str(raised.value)

@@ -119,10 +119,10 @@ async def test_nothing_older_than_tls_1_2_is_spoken(tmp_path: Path):
 
 
 def replace(path: Path, content: bytes) -> None:
-    """As those do it who know how: in one move."""
-    run_in_thread = path.with_suffix(".new")
-    run_in_thread.write_bytes(content)
-    os.replace(run_in_thread, path)
+    """Replace a file atomically, as deployment tools do."""
+    part = path.with_suffix(".new")
+    part.write_bytes(content)
+    os.replace(part, path)
 
 
 async def test_a_new_certificate_holds_from_the_next_connection_on_and_no_request_is_lost(tmp_path: Path):

@@ -267,7 +267,7 @@ async def test_the_command_shows_its_key(
     told = capsys.readouterr()
     assert codes == [1, 1, 0]
     assert told.out.startswith("en-de/4: serving")
-    assert "the API key does not open the admin port" in told.err
+    assert "the API key has no access to the admin port" in told.err
 
 
 def test_the_command_names_the_server_that_does_not_answer(
