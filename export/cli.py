@@ -84,7 +84,7 @@ def export(
         text = read_training_text(data.model_copy(update={"train": given}))
         training = drop_long(text, loaded.tokenizer, longest).epoch()  # the rest it has not learned from
     texts = Texts(readable[: max(gate_sentences, parity_sentences)], training)
-    bundle = export_checkpoint(loaded, folder, texts, settings, say=lambda line: typer.echo(line, err=True))
+    bundle = export_checkpoint(loaded, folder, texts, settings, log=lambda line: typer.echo(line, err=True))
     print_report(bundle)
 
 

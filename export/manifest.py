@@ -1,4 +1,4 @@
-"""What a bundle will declare of itself, refused before anything is built where it could not be published."""
+"""What a bundle will build_manifest of itself, refused before anything is built where it could not be published."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from lingon import bundle as names
 from lingon.bundle import Alignment, Defaults, FileName, Limits, Manifest, Name, versions
 from lingon.errors import SettingsError
 from lingon.export.graphs.transformer import states
-from lingon.export.settings import ExportSettings, demand
+from lingon.export.settings import ExportSettings, check_rule
 from lingon.text import BOS, EOS, PAD, UNK
 from lingon.training.checkpoint import Checkpoint
 
-ATTACHED = (".svg", ".png", ".md", ".txt")
+ATTACHMENT_SUFFIXES = (".svg", ".png", ".md", ".txt")
 
 
-def declare(checkpoint: Checkpoint, folder: Path, settings: ExportSettings) -> Manifest:
+def build_manifest(checkpoint: Checkpoint, folder: Path, settings: ExportSettings) -> Manifest:
     """The manifest of the next version below folder, without what is found out as it is built and proven.
 
     Raises SettingsError where folder cannot have one, or a setting does not fit the model.
@@ -29,8 +29,8 @@ def declare(checkpoint: Checkpoint, folder: Path, settings: ExportSettings) -> M
     if not 0 <= layer < layers:
         raise SettingsError(f"--alignment-layer must be 0 to {layers - 1}, got {layer}")
     name = folder.absolute().name
-    demand(Name, name, f"{folder}: the name of the model")
-    _check_place(folder)
+    check_rule(Name, name, f"{folder}: the name of the model")
+    _check_writable(folder)
     found = versions(folder)
     return Manifest(
         name=name,
@@ -61,13 +61,13 @@ def declare(checkpoint: Checkpoint, folder: Path, settings: ExportSettings) -> M
     )
 
 
-def attached(paths: Sequence[Path]) -> dict[str, bytes]:
+def read_attachments(paths: Sequence[Path]) -> dict[str, bytes]:
     """The content of files that go beside the card, by name; raises SettingsError where one cannot."""
     known: dict[str, Path] = {}
     for path in paths:
-        if path.suffix not in ATTACHED:
-            raise SettingsError(f"--attach takes {', '.join(ATTACHED)} files, got {path}")
-        demand(FileName, path.name, f"--attach {path}: its name")
+        if path.suffix not in ATTACHMENT_SUFFIXES:
+            raise SettingsError(f"--attach takes {', '.join(ATTACHMENT_SUFFIXES)} files, got {path}")
+        check_rule(FileName, path.name, f"--attach {path}: its name")
         if path.name == names.CARD:
             raise SettingsError(f"--attach {path}: {names.CARD} is written by the export; --card gives its own part")
         if path.name in known:
@@ -79,7 +79,7 @@ def attached(paths: Sequence[Path]) -> dict[str, bytes]:
         raise SettingsError(f"--attach {error.filename}: {error.strerror}") from None
 
 
-def _check_place(folder: Path) -> None:
+def _check_writable(folder: Path) -> None:
     """Raise SettingsError where no version can be written below folder."""
     there = next(path for path in (folder.absolute(), *folder.absolute().parents) if os.path.lexists(path))
     if not there.is_dir():

@@ -1,4 +1,4 @@
-"""From a checkpoint to a published bundle: build, check_golden, write. Nothing appears where the proof fails."""
+"""From a checkpoint to a published bundle: build, check_golden, write. Nothing appears where the verifier fails."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from lingon import bundle as names
 from lingon.bundle import Bundle, Manifest, Precision, with_checksums
 from lingon.bundle.publish import publish_bundle, write_files
 from lingon.export.gates.golden import golden_sentences
-from lingon.export.gates.verifier import Proof
+from lingon.export.gates.verifier import BundleVerifier
 from lingon.export.graphs.onnx_writer import WeightFiles
-from lingon.export.graphs.precisions import KINDS, build, check_weights, weight_files
-from lingon.export.manifest import attached, declare
+from lingon.export.graphs.precisions import PRECISION_KINDS, build, check_weights, weight_files
+from lingon.export.manifest import build_manifest, read_attachments
 from lingon.export.model_card import model_card
 from lingon.export.settings import ExportSettings, Texts
 from lingon.export.shortlist.build import build_shortlist
@@ -22,7 +22,7 @@ from lingon.serving.runtime.device import CPU, CUDA, cuda_missing
 from lingon.serving.runtime.onnx_runner import OnnxRunner, load_runner
 from lingon.serving.runtime.validation import check_bundle
 from lingon.training.checkpoint import Checkpoint
-from lingon.training.data.batches import fitting
+from lingon.training.data.batches import filter_by_length
 from lingon.training.data.corpus import Pair
 
 
@@ -31,7 +31,7 @@ def export_checkpoint(
     folder: Path,
     texts: Texts,
     settings: ExportSettings,
-    say: Callable[[str], None] = lambda line: None,
+    log: Callable[[str], None] = lambda line: None,
 ) -> Bundle:
     """Publish the next version of a model below folder (models/NAME); returns it.
 
@@ -39,30 +39,30 @@ def export_checkpoint(
     Raises ParityError where a graph does not answer as the checkpoint, or lossy arithmetic costs too much, and
     CheckpointError where it has weights that no graph could hold.
     """
-    check_weights(checkpoint, settings.ordered)
+    check_weights(checkpoint, settings.build_order)
     checkpoint.model.to("cpu").eval()
-    manifest = declare(checkpoint, folder, settings)
-    files = dict(checkpoint.tokenizer.files()) | attached(settings.attachments)
+    manifest = build_manifest(checkpoint, folder, settings)
+    files = dict(checkpoint.tokenizer.files()) | read_attachments(settings.attachments)
     target = folder / str(manifest.version)
     with_checksums(target, manifest, files)  # what would be refused in the end is refused now
     if settings.shortlist is not None:
-        shortlist = build_shortlist(texts.training, checkpoint.tokenizer, settings.shortlist, say)
+        shortlist = build_shortlist(texts.training, checkpoint.tokenizer, settings.shortlist, log)
         files[names.SHORTLIST] = shortlist.to_bytes()
         coverage = measure_coverage(shortlist, texts.held_out, checkpoint.tokenizer)
         manifest = replace(manifest, shortlist={"coverage": asdict(coverage)})
-    for what, wanted in settings.compared.items():
+    for what, wanted in settings.gate_sentence_counts.items():
         if len(texts.held_out) < wanted:
-            say(f"held-out text: {len(texts.held_out):,} sentences, not {wanted:,}, to compare {what} on")
-    built, reads = _build(checkpoint, texts.training, settings, say)
+            log(f"held-out text: {len(texts.held_out):,} sentences, not {wanted:,}, to compare {what} on")
+    built, reads = _build_graphs(checkpoint, texts.training, settings, log)
     files |= built
     with publish_bundle(target) as part:
         write_files(part, files, target)
-        trial = Bundle(part, with_checksums(part, _on_trial(manifest, reads, say), files))
-        proof = Proof(checkpoint, trial, _runners(trial), texts.held_out, settings, say)
-        manifest = replace(manifest, precisions={name: proof.precision(name) for name in reads})
+        trial = Bundle(part, with_checksums(part, _unverified_manifest(manifest, reads, log), files))
+        verifier = BundleVerifier(checkpoint, trial, _runners(trial), texts.held_out, settings, log)
+        manifest = replace(manifest, precisions={name: verifier.verify_precision(name) for name in reads})
         if manifest.shortlist is not None:
-            manifest = replace(manifest, shortlist=manifest.shortlist | proof.shortlist())
-        more = _golden(proof, texts.held_out, say)
+            manifest = replace(manifest, shortlist=manifest.shortlist | verifier.verify_shortlist())
+        more = _golden(verifier, texts.held_out, log)
         more[names.CARD] = model_card(checkpoint, manifest, settings.card).encode()
         manifest = with_checksums(target, manifest, files | more)
         write_files(part, {**more, names.MANIFEST: manifest.to_bytes()}, target)
@@ -77,45 +77,45 @@ def _runners(trial: Bundle) -> dict[str, OnnxRunner]:
     return runners
 
 
-def _golden(proof: Proof, held_out: Sequence[Pair], say: Callable[[str], None]) -> dict[str, bytes]:
-    here = {name: runner for name, runner in proof.runners.items() if KINDS[name].provider == CPU}
-    golden = golden_sentences(proof.trial, here, [pair.source for pair in held_out], say)
+def _golden(verifier: BundleVerifier, held_out: Sequence[Pair], log: Callable[[str], None]) -> dict[str, bytes]:
+    here = {name: runner for name, runner in verifier.runners.items() if PRECISION_KINDS[name].provider == CPU}
+    golden = golden_sentences(verifier.trial, here, [pair.source for pair in held_out], log)
     return {names.GOLDEN: golden.to_bytes()} if golden else {}
 
 
-def _build(
-    checkpoint: Checkpoint, training: Sequence[Pair], settings: ExportSettings, say: Callable[[str], None]
+def _build_graphs(
+    checkpoint: Checkpoint, training: Sequence[Pair], settings: ExportSettings, log: Callable[[str], None]
 ) -> tuple[dict[str, bytes], dict[str, tuple[str, ...]]]:
     """Graph and weight files, and which weight files each precision reads."""
     tokenizer, weights = checkpoint.tokenizer, WeightFiles()
-    some = _spread(training, settings.calibration_sentences)
+    some = _evenly_spaced(training, settings.calibration_sentences)
     calibration = [
         (tokenizer.encode_source(pair.source), tokenizer.encode_target(pair.target))
-        for pair in (fitting(some, tokenizer, checkpoint.config.data.max_tokens) if some else [])
+        for pair in (filter_by_length(some, tokenizer, checkpoint.config.data.max_tokens) if some else [])
     ]
     files: dict[str, bytes] = {}
     reads: dict[str, tuple[str, ...]] = {}
-    for name in settings.ordered:
+    for name in settings.build_order:
         built = build(checkpoint.model, name, weights, calibration, shortlist=settings.shortlist is not None)
         files |= built.graphs
         reads[name] = built.reads
         sizes = ", ".join(f"{file} {weights.size(file) / 1e6:.1f} MB" for file in built.reads)
-        say(f"{name}: built, reads {sizes}")
+        log(f"{name}: built, reads {sizes}")
     return files | weight_files(weights), reads
 
 
-def _spread(pairs: Sequence[Pair], count: int) -> Sequence[Pair]:
+def _evenly_spaced(pairs: Sequence[Pair], count: int) -> Sequence[Pair]:
     """At most `count` pairs from all over the text."""
     return pairs[:: max(len(pairs) // count, 1)][:count]
 
 
-def _on_trial(manifest: Manifest, reads: dict[str, tuple[str, ...]], say: Callable[[str], None]) -> Manifest:
+def _unverified_manifest(manifest: Manifest, reads: dict[str, tuple[str, ...]], log: Callable[[str], None]) -> Manifest:
     """The manifest of a bundle that is yet to be proven, every precision on a provider that is here."""
     precisions = {}
     for name, files in reads.items():
-        provider = KINDS[name].provider
+        provider = PRECISION_KINDS[name].provider
         if provider == CUDA and (missing := cuda_missing()):
-            say(f"{name}: its gate is not run: {missing}")
+            log(f"{name}: its gate is not run: {missing}")
             provider = CPU
         precisions[name] = Precision(provider, "being run", files)
     return replace(manifest, precisions=precisions)

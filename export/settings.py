@@ -10,7 +10,7 @@ from typing import Any
 from lingon.bundle import LengthPenalty
 from lingon.bundle.schema import unmet_rule
 from lingon.errors import SettingsError
-from lingon.export.graphs.precisions import KINDS
+from lingon.export.graphs.precisions import PRECISION_KINDS
 from lingon.export.shortlist.build import ShortlistSettings
 from lingon.training.data.corpus import Pair
 
@@ -19,7 +19,7 @@ from lingon.training.data.corpus import Pair
 class ExportSettings:
     """What is exported, and what of it is declared."""
 
-    precisions: tuple[str, ...] = tuple(KINDS)  # fp32 is always there: the others are measured against it
+    precisions: tuple[str, ...] = tuple(PRECISION_KINDS)  # fp32 is always there: the others are measured against it
     shortlist: ShortlistSettings | None = field(default_factory=ShortlistSettings)
     shortlist_by_default: bool = False  # whether a request that does not say decodes with it
     beam_size: int = 4
@@ -35,30 +35,30 @@ class ExportSettings:
     attachments: tuple[Path, ...] = ()  # files that go beside the card, such as its pictures
 
     def __post_init__(self) -> None:
-        unknown = [name for name in self.precisions if name not in KINDS]
+        unknown = [name for name in self.precisions if name not in PRECISION_KINDS]
         if unknown:
-            raise SettingsError(f"--precision must be of {', '.join(KINDS)}; got {','.join(self.precisions)}")
-        demand(LengthPenalty, self.length_penalty, "--length-penalty")
+            raise SettingsError(f"--precision must be of {', '.join(PRECISION_KINDS)}; got {','.join(self.precisions)}")
+        check_rule(LengthPenalty, self.length_penalty, "--length-penalty")
         if not 1 <= self.beam_size <= self.max_beam_size:
             raise SettingsError(f"--beam-size must be 1 to {self.max_beam_size}, got {self.beam_size}")
         if self.shortlist_by_default and self.shortlist is None:
             raise SettingsError("--shortlist-by-default needs --shortlist")
 
     @property
-    def ordered(self) -> list[str]:
+    def build_order(self) -> list[str]:
         """The precisions to build, fp32 first."""
-        return [name for name in KINDS if name == "fp32" or name in self.precisions]
+        return [name for name in PRECISION_KINDS if name == "fp32" or name in self.precisions]
 
     @property
-    def compared(self) -> dict[str, int]:
+    def gate_sentence_counts(self) -> dict[str, int]:
         """What gates compare, and on how many sentences."""
-        lossy = self.shortlist is not None or self.ordered != ["fp32"]
+        lossy = self.shortlist is not None or self.build_order != ["fp32"]
         return {"tokens": self.parity_sentences} | ({"scores": self.gate_sentences} if lossy else {})
 
     @property
     def reads_training_text(self) -> bool:
         """Whether an export needs the text that the model has learned from."""
-        return self.shortlist is not None or any(KINDS[name].quantised for name in self.precisions)
+        return self.shortlist is not None or any(PRECISION_KINDS[name].quantised for name in self.precisions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class Texts:
     training: Sequence[Pair] = ()
 
 
-def demand(kind: Any, value: object, what: str) -> None:
+def check_rule(kind: Any, value: object, what: str) -> None:
     """Raise SettingsError where a value is not as `kind`, one of the annotated types of lingon.bundle, declares it."""
     if wanted := unmet_rule(kind, value):
         raise SettingsError(f"{what} must be {wanted}, got {value}")

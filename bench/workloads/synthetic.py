@@ -17,7 +17,7 @@ from lingon.bench.workloads.random_weights import Shape, random_transformer
 from lingon.bench.workloads.workload import Workload
 from lingon.bundle import Alignment, Defaults, Limits, Manifest, Precision, is_bundle, open_bundle, write_bundle
 from lingon.export.graphs.onnx_writer import WeightFiles
-from lingon.export.graphs.precisions import PRECISIONS, build, weight_files
+from lingon.export.graphs.precisions import PRECISION_KINDS, build, weight_files
 from lingon.export.graphs.transformer import states
 from lingon.serving.runtime.shortlist import Shortlist
 from lingon.text import BOS, EOS, PAD, UNK
@@ -68,7 +68,7 @@ def _write(folder: Path, shape: Shape) -> None:
         built = build(model, precision, weights, calibration, shortlist=True)
         files |= built.graphs
         gate = "not run: the weights are random"
-        precisions[precision] = Precision(PRECISIONS[precision].provider, gate, built.reads, facts)
+        precisions[precision] = Precision(PRECISION_KINDS[precision].provider, gate, built.reads, facts)
     write_bundle(folder, _manifest(model, shape, precisions), files | weight_files(weights))
 
 

@@ -19,8 +19,8 @@ def decode_all(engine: Engine, sources: Iterable[tuple[int, ...]], options: list
     done: queue.SimpleQueue[tuple[int, Outcome]] = queue.SimpleQueue()
     outcomes: dict[int, Outcome] = {}
     for index, (source, wanted) in enumerate(zip(sources, options, strict=True)):
-        job = DecodeJob(source_ids=source, options=wanted, on_done=_answer(done, index))
-        while not _submitted(engine, job):
+        job = DecodeJob(source_ids=source, options=wanted, on_done=_put_outcome(done, index))
+        while not _try_submit(engine, job):
             place, outcome = done.get()
             outcomes[place] = outcome
     while len(outcomes) < len(options):
@@ -29,11 +29,11 @@ def decode_all(engine: Engine, sources: Iterable[tuple[int, ...]], options: list
     return [outcomes[index] for index in range(len(options))]
 
 
-def _answer(done: queue.SimpleQueue[tuple[int, Outcome]], index: int) -> Callable[[Outcome], None]:
+def _put_outcome(done: queue.SimpleQueue[tuple[int, Outcome]], index: int) -> Callable[[Outcome], None]:
     return lambda outcome: done.put((index, outcome))
 
 
-def _submitted(engine: Engine, job: DecodeJob) -> bool:
+def _try_submit(engine: Engine, job: DecodeJob) -> bool:
     try:
         engine.submit([job])
     except QueueFull:

@@ -13,7 +13,7 @@ from lingon.export.gates.decode import engine_search
 from lingon.export.gates.quality import check_quality
 from lingon.export.gates.tensors import check_tensors
 from lingon.export.gates.tokens import check_tokens
-from lingon.export.graphs.precisions import KINDS
+from lingon.export.graphs.precisions import PRECISION_KINDS
 from lingon.export.settings import ExportSettings
 from lingon.serving.runtime.device import CPU
 from lingon.serving.runtime.onnx_runner import OnnxRunner
@@ -25,7 +25,7 @@ BEAM_SIZE = 4  # for equal tokens, where the default is greedy search
 
 
 @dataclass(slots=True)
-class Proof:
+class BundleVerifier:
     """What is proven of a bundle against the checkpoint that it was made of.
 
     trial: the bundle, each precision of it on a provider that is here; runners: its graphs
@@ -38,12 +38,12 @@ class Proof:
     runners: Mapping[str, OnnxRunner]
     pairs: Sequence[Pair]
     settings: ExportSettings
-    say: Callable[[str], None]
+    log: Callable[[str], None]
     _translations: dict[tuple[str, bool], list[str]] = field(default_factory=dict)
 
-    def precision(self, name: str) -> Precision:
+    def verify_precision(self, name: str) -> Precision:
         """The record of a precision that passed its gate; raises ParityError where it does not."""
-        kind, entry = KINDS[name], self.trial.manifest.precisions[name]
+        kind, entry = PRECISION_KINDS[name], self.trial.manifest.precisions[name]
         report: dict[str, Any] = {}
         if not kind.quantised:
             report["tensors"] = self._tensors(name)
@@ -55,14 +55,14 @@ class Proof:
             report["quality"] = self._quality(name, shortlist=False)
         return replace(entry, gate=PASSED, report=report)
 
-    def shortlist(self) -> dict[str, Any]:
+    def verify_shortlist(self) -> dict[str, Any]:
         """Scores of every precision for the CPU with the shortlist; raises ParityError where they are too low."""
-        served = [name for name, entry in self.trial.manifest.precisions.items() if KINDS[name].provider == CPU]
+        served = [name for name in self.trial.manifest.precisions if PRECISION_KINDS[name].provider == CPU]
         return {name: self._quality(name, shortlist=True) for name in served}
 
     def _tensors(self, name: str) -> dict[str, Any]:
-        report = check_tensors(self.checkpoint.model, self.runners[name], np.dtype(KINDS[name].dtype).name)
-        self.say(f"{name}: {report.shapes} shapes compared on {self.trial.manifest.precisions[name].provider}")
+        report = check_tensors(self.checkpoint.model, self.runners[name], np.dtype(PRECISION_KINDS[name].dtype).name)
+        self.log(f"{name}: {report.shapes} shapes compared on {self.trial.manifest.precisions[name].provider}")
         return asdict(report)
 
     def _tokens(self) -> dict[str, Any]:
@@ -74,7 +74,7 @@ class Proof:
             model, runner = self.checkpoint.model, self.runners["fp32"]
             tokens = check_tokens(model, runner, self.checkpoint.tokenizer, texts, beam_size, penalty)
             report["greedy" if beam_size == 1 else f"beam {beam_size}"] = asdict(tokens)
-            self.say(f"fp32: beam size {beam_size}: {tokens}")
+            self.log(f"fp32: beam size {beam_size}: {tokens}")
         return report
 
     def _quality(self, name: str, *, shortlist: bool) -> dict[str, Any]:
@@ -82,7 +82,7 @@ class Proof:
         exact = self._translated("fp32", shortlist=False)
         found = self._translated(name, shortlist=shortlist)
         report = check_quality(what, found, exact, [pair.target for pair in self.pairs[: len(exact)]])
-        self.say(f"{what}: BLEU {report['bleu']:.2f}, fp32 {report['fp32_bleu']:.2f}, {report['sentences']} sentences")
+        self.log(f"{what}: BLEU {report['bleu']:.2f}, fp32 {report['fp32_bleu']:.2f}, {report['sentences']} sentences")
         return report
 
     def _translated(self, name: str, *, shortlist: bool) -> list[str]:

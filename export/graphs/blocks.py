@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from torch import Tensor, nn
 
-from lingon.export.graphs.matmul import Products
-from lingon.export.graphs.onnx_writer import CONTRIB, Graph
+from lingon.export.graphs.matmul import MatMul
+from lingon.export.graphs.onnx_writer import CONTRIB, GraphBuilder
 from lingon.training.config import ModelSettings
 from lingon.training.models.attention import CrossAttention, SelfAttention
 from lingon.training.models.layers import Embedding, FeedForward, PostNorm
@@ -25,13 +25,13 @@ MASKED = {"float32": -3e38, "float16": -6e4}  # exp of it is exactly 0, and it i
 BLOCK = 64  # pieces of the vocabulary that are looked through together, see lingon.export.graphs.output_layer
 
 
-def in_whole_blocks(values: np.ndarray, fill: float = 0) -> np.ndarray:
+def pad_to_blocks(values: np.ndarray, fill: float = 0) -> np.ndarray:
     """Values (vocab, ...) with rows of `fill` after them, up to a multiple of BLOCK."""
     missing = -len(values) % BLOCK
     return np.concatenate([values, np.full((missing, *values.shape[1:]), fill, values.dtype)])
 
 
-def numpy_of(tensor: Tensor) -> np.ndarray:
+def to_numpy(tensor: Tensor) -> np.ndarray:
     """The values of a parameter."""
     return tensor.detach().float().cpu().numpy()
 
@@ -40,9 +40,9 @@ def numpy_of(tensor: Tensor) -> np.ndarray:
 class Blocks:
     """Writes blocks into a graph, for a model's settings."""
 
-    graph: Graph
+    graph: GraphBuilder
     settings: ModelSettings
-    products: Products
+    matmul: MatMul
 
     def embed(self, module: Embedding, name: str, side: str, ids: str, positions: str) -> str:
         """sqrt(dim) * piece + position, for ids and positions of one shape.
@@ -50,23 +50,23 @@ class Blocks:
         name: of the matrix of pieces, which both sides may share; side: whose positions they are, if learned
         """
         graph = self.graph
-        table = in_whole_blocks(numpy_of(module.pieces.weight))
-        pieces = graph.op("Mul", graph.gathered(name, table, ids), graph.number(math.sqrt(self.settings.dim)))
+        table = pad_to_blocks(to_numpy(module.pieces.weight))
+        pieces = graph.op("Mul", graph.gather(name, table, ids), graph.scalar(math.sqrt(self.settings.dim)))
         owner = f"{side}." if self.settings.positions == "learned" else ""
-        places = graph.gathered(f"{owner}position_table", numpy_of(module.positions), positions)
+        places = graph.gather(f"{owner}position_table", to_numpy(module.positions), positions)
         return graph.op("Add", pieces, places)
 
     def linear(self, module: nn.Linear, name: str, rows: str, scale: float = 1.0) -> str:
         """rows (n, in) times the transposed weight, plus bias: (n, out). scale is folded into both."""
-        weight, bias = (numpy_of(values) * np.float32(scale) for values in (module.weight, module.bias))
-        return self.products.product(name, rows, weight, bias)
+        weight, bias = (to_numpy(values) * np.float32(scale) for values in (module.weight, module.bias))
+        return self.matmul.linear(name, rows, weight, bias)
 
     def norm(self, module: nn.Module, name: str, rows: str) -> str:
         """LayerNorm over the last dimension; nothing where the model has none."""
         if not isinstance(module, nn.LayerNorm):
             return rows
-        gain = self.graph.weight(f"{name}.weight", numpy_of(module.weight))
-        bias = self.graph.weight(f"{name}.bias", numpy_of(module.bias))
+        gain = self.graph.weight(f"{name}.weight", to_numpy(module.weight))
+        bias = self.graph.weight(f"{name}.bias", to_numpy(module.bias))
         return self.graph.op("LayerNormalization", rows, gain, bias, axis=-1, epsilon=module.eps)
 
     def before(self, around: PostNorm, name: str, rows: str) -> str:
@@ -86,21 +86,21 @@ class Blocks:
     def _activate(self, value: str, reader: str) -> str:
         graph = self.graph
         if self.settings.activation == "relu":
-            return self.products.relu(value, reader)
+            return self.matmul.relu(value, reader)
         if self.settings.activation == "gelu":
             return graph.op("Gelu", value)
         return graph.op("Mul", value, graph.op("Sigmoid", value))
 
-    def heads(self, rows: str, outer: str) -> str:
+    def split_heads(self, rows: str, outer: str) -> str:
         """Rows (batch * length, dim) as (batch, heads, length, head_dim); outer: the int64 vector [batch]."""
         return self.graph.op("Transpose", self._by_head(rows, outer), perm=[0, 2, 1, 3])
 
-    def keys(self, rows: str, outer: str) -> str:
+    def split_heads_transposed(self, rows: str, outer: str) -> str:
         """Rows (batch * length, dim) as (batch, heads, head_dim, length): ready for the product with queries."""
         return self.graph.op("Transpose", self._by_head(rows, outer), perm=[0, 2, 3, 1])
 
     def _by_head(self, rows: str, outer: str) -> str:
-        sizes = self.graph.ints(-1, self.settings.heads, self.settings.head_dim)
+        sizes = self.graph.int64s(-1, self.settings.heads, self.settings.head_dim)
         return self.graph.op("Reshape", rows, self.graph.op("Concat", outer, sizes, axis=0))
 
     def split(self, rows: str, parts: int) -> list[str]:
@@ -108,10 +108,10 @@ class Blocks:
         names = [f"{rows}.part.{part}" for part in range(parts)]
         return self.graph.ops("Split", rows, outputs=names, axis=1, num_outputs=parts)
 
-    def hide(self, visible: str) -> str:
+    def attention_bias(self, visible: str) -> str:
         """What `attend` adds to scores: 0 where visible (bool, any shape), a number beyond reach elsewhere."""
         graph = self.graph
-        return graph.op("Where", visible, graph.number(0), graph.number(MASKED[graph.dtype.name]))
+        return graph.op("Where", visible, graph.scalar(0), graph.scalar(MASKED[graph.dtype.name]))
 
     def attend(self, query: str, key: str, value: str, hidden: str) -> tuple[str, str]:
         """Equation 1; the scale is in the queries already. Returns rows (batch * length, dim) and the weights.
@@ -125,14 +125,16 @@ class Blocks:
         scores = graph.op("Add", graph.op("MatMul", query, key), hidden)
         weights = graph.op("Softmax", scores, axis=-1)
         mixed = graph.op("Transpose", graph.op("MatMul", weights, value), perm=[0, 2, 1, 3])
-        return graph.op("Reshape", mixed, graph.ints(-1, self.settings.dim)), weights
+        return graph.op("Reshape", mixed, graph.int64s(-1, self.settings.dim)), weights
 
     def self_attention(self, module: SelfAttention, name: str, rows: str, outer: str, hidden: str) -> tuple[str, str]:
         """A whole sequence over itself; rows (batch * length, dim). Also returns the weights."""
         packed = self.linear(module.qkv, f"{name}.qkv", rows)
         query, key, value = self.split(packed, 3)
-        query = self.graph.op("Mul", self.heads(query, outer), self.graph.number(self.settings.head_dim**-0.5))
-        mixed, weights = self.attend(query, self.keys(key, outer), self.heads(value, outer), hidden)
+        query = self.graph.op("Mul", self.split_heads(query, outer), self.graph.scalar(self.settings.head_dim**-0.5))
+        mixed, weights = self.attend(
+            query, self.split_heads_transposed(key, outer), self.split_heads(value, outer), hidden
+        )
         return self.linear(module.output, f"{name}.output", mixed), weights
 
     def self_attention_step(
@@ -150,7 +152,7 @@ class Blocks:
         lengths: tokens in each row's past (rows) as int32, and the longest of them plus one, a scalar
         """
         graph, settings = self.graph, self.settings
-        packed = graph.op("Unsqueeze", self.linear(module.qkv, f"{name}.qkv", rows), graph.ints(1))
+        packed = graph.op("Unsqueeze", self.linear(module.qkv, f"{name}.qkv", rows), graph.int64s(1))
         mixed = graph.ops(
             "GroupQueryAttention",
             *(packed, "", "", *past, *lengths),
@@ -160,7 +162,7 @@ class Blocks:
             kv_num_heads=settings.heads,
             scale=settings.head_dim**-0.5,
         )[0]
-        flat = graph.op("Reshape", mixed, graph.ints(-1, settings.dim))
+        flat = graph.op("Reshape", mixed, graph.int64s(-1, settings.dim))
         return self.linear(module.output, f"{name}.output", flat)
 
     def cross_attention(
@@ -170,6 +172,6 @@ class Blocks:
 
         In a step the rows of a sentence are its beams, side by side, so that all of them read one memory.
         """
-        query = self.heads(self.linear(module.query, f"{name}.query", rows, self.settings.head_dim**-0.5), outer)
+        query = self.split_heads(self.linear(module.query, f"{name}.query", rows, self.settings.head_dim**-0.5), outer)
         mixed, weights = self.attend(query, *memory, hidden)
         return self.linear(module.output, f"{name}.output", mixed), weights

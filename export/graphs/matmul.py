@@ -12,14 +12,14 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from lingon.export.graphs.onnx_writer import CONTRIB, Graph
-from lingon.export.graphs.quantisation import Range, quantised_columns
+from lingon.export.graphs.onnx_writer import CONTRIB, GraphBuilder
+from lingon.export.graphs.quantisation import Range, quantise_columns
 
 
-class Products(Protocol):
+class MatMul(Protocol):
     """Writes products into a graph; `name` is that of the module in the model."""
 
-    def product(
+    def linear(
         self, name: str, rows: str, weight: np.ndarray, bias: np.ndarray, *, shared: str = "", named: str = ""
     ) -> str:
         """Rows (n, in) times the transposed weight (out, in), plus bias (out): (n, out).
@@ -30,94 +30,94 @@ class Products(Protocol):
     def relu(self, rows: str, reader: str) -> str:
         """max(0, rows), to be read by the product `reader` alone."""
 
-    def output_rows(self, name: str, weight: np.ndarray, bias: np.ndarray, pieces: str, *, shared: str) -> list[str]:
-        """What `product_of_rows` needs of some rows of a weight; pieces: int64 (union). Arguments as in `product`."""
+    def gather_pieces(self, name: str, weight: np.ndarray, bias: np.ndarray, pieces: str, *, shared: str) -> list[str]:
+        """What `linear_of_pieces` needs of some rows of a weight; pieces: int64 (union). Arguments as in `product`."""
 
-    def kept(self, size: int) -> list[tuple[np.dtype[Any], list[int | str]]]:
-        """Types and shapes of what `output_rows` returns, for a weight (out, size)."""
+    def piece_tensors(self, size: int) -> list[tuple[np.dtype[Any], list[int | str]]]:
+        """Types and shapes of what `gather_pieces` returns, for a weight (out, size)."""
 
-    def product_of_rows(self, name: str, rows: str, chosen: list[str], *, named: str = "") -> str:
+    def linear_of_pieces(self, name: str, rows: str, chosen: list[str], *, named: str = "") -> str:
         """Rows (n, in) times the weight of chosen pieces, plus their bias: (n, union)."""
 
 
 @dataclass(frozen=True, slots=True)
-class FloatProducts:
+class FloatMatMul:
     """Gemm in the arithmetic of the graph."""
 
-    graph: Graph
+    graph: GraphBuilder
 
-    def product(
+    def linear(
         self, name: str, rows: str, weight: np.ndarray, bias: np.ndarray, *, shared: str = "", named: str = ""
     ) -> str:
-        """See Products."""
+        """See MatMul."""
         stored = self.graph.weight(shared or f"{name}.weight", weight)
-        return self.product_of_rows(name, rows, [stored, self.graph.weight(f"{name}.bias", bias)], named=named)
+        return self.linear_of_pieces(name, rows, [stored, self.graph.weight(f"{name}.bias", bias)], named=named)
 
     def relu(self, rows: str, reader: str) -> str:
-        """See Products."""
+        """See MatMul."""
         return self.graph.op("Relu", rows)
 
-    def output_rows(self, name: str, weight: np.ndarray, bias: np.ndarray, pieces: str, *, shared: str) -> list[str]:
-        """See Products: weight (union, in), bias (union)."""
+    def gather_pieces(self, name: str, weight: np.ndarray, bias: np.ndarray, pieces: str, *, shared: str) -> list[str]:
+        """See MatMul: weight (union, in), bias (union)."""
         return [
-            self.graph.gathered(shared or f"{name}.weight", weight, pieces),
-            self.graph.gathered(f"{name}.bias", bias, pieces),
+            self.graph.gather(shared or f"{name}.weight", weight, pieces),
+            self.graph.gather(f"{name}.bias", bias, pieces),
         ]
 
-    def kept(self, size: int) -> list[tuple[np.dtype[Any], list[int | str]]]:
-        """See Products."""
+    def piece_tensors(self, size: int) -> list[tuple[np.dtype[Any], list[int | str]]]:
+        """See MatMul."""
         return [(self.graph.dtype, ["union", size]), (self.graph.dtype, ["union"])]
 
-    def product_of_rows(self, name: str, rows: str, chosen: list[str], *, named: str = "") -> str:
-        """See Products."""
+    def linear_of_pieces(self, name: str, rows: str, chosen: list[str], *, named: str = "") -> str:
+        """See MatMul."""
         return self.graph.op("Gemm", rows, *chosen, named=named or None, transB=1)
 
 
 @dataclass(frozen=True, slots=True)
-class Int8Products:
+class Int8MatMul:
     """8-bit products, summed in 32-bit integers: activations of a fixed scale, a scale for every column of a weight.
 
     ranges: of what each product reads, see lingon.export.graphs.quantisation.calibrate
     """
 
-    graph: Graph
+    graph: GraphBuilder
     ranges: Mapping[str, Range]
 
-    def product(
+    def linear(
         self, name: str, rows: str, weight: np.ndarray, bias: np.ndarray, *, shared: str = "", named: str = ""
     ) -> str:
-        """See Products."""
-        columns, scale = quantised_columns(weight)
+        """See MatMul."""
+        columns, scale = quantise_columns(weight)
         chosen = [
-            self.graph.stored(f"{name}.columns", columns.T),
-            self.graph.stored(f"{name}.scale", scale),
+            self.graph.initializer(f"{name}.columns", columns.T),
+            self.graph.initializer(f"{name}.scale", scale),
             self.graph.weight(f"{name}.bias", bias),
         ]
-        return self.product_of_rows(name, rows, chosen, named=named)
+        return self.linear_of_pieces(name, rows, chosen, named=named)
 
     def relu(self, rows: str, reader: str) -> str:
-        """See Products: what quantises a range that begins with 0 cuts off what is below."""
+        """See MatMul: what quantises a range that begins with 0 cuts off what is below."""
         return rows if self.ranges[reader].zero_point == 0 else self.graph.op("Relu", rows)
 
-    def output_rows(self, name: str, weight: np.ndarray, bias: np.ndarray, pieces: str, *, shared: str) -> list[str]:
-        """See Products: columns (in, union), scale (union), bias (union)."""
-        columns, scale = quantised_columns(weight)
+    def gather_pieces(self, name: str, weight: np.ndarray, bias: np.ndarray, pieces: str, *, shared: str) -> list[str]:
+        """See MatMul: columns (in, union), scale (union), bias (union)."""
+        columns, scale = quantise_columns(weight)
         # Rows are gathered faster than columns; the first transposition is done once, when the graph is loaded.
-        by_piece = self.graph.op("Transpose", self.graph.stored(f"{name}.columns", columns.T), perm=[1, 0])
+        by_piece = self.graph.op("Transpose", self.graph.initializer(f"{name}.columns", columns.T), perm=[1, 0])
         rows = self.graph.op("Gather", by_piece, pieces)
         return [
             self.graph.op("Transpose", rows, perm=[1, 0]),
-            self.graph.op("Gather", self.graph.stored(f"{name}.scale", scale), pieces),
-            self.graph.gathered(f"{name}.bias", bias, pieces),
+            self.graph.op("Gather", self.graph.initializer(f"{name}.scale", scale), pieces),
+            self.graph.gather(f"{name}.bias", bias, pieces),
         ]
 
-    def kept(self, size: int) -> list[tuple[np.dtype[Any], list[int | str]]]:
-        """See Products."""
+    def piece_tensors(self, size: int) -> list[tuple[np.dtype[Any], list[int | str]]]:
+        """See MatMul."""
         wide = np.dtype(np.float32)
         return [(np.dtype(np.int8), [size, "union"]), (wide, ["union"]), (wide, ["union"])]
 
-    def product_of_rows(self, name: str, rows: str, chosen: list[str], *, named: str = "") -> str:
-        """See Products."""
+    def linear_of_pieces(self, name: str, rows: str, chosen: list[str], *, named: str = "") -> str:
+        """See MatMul."""
         graph, (columns, scale, bias) = self.graph, chosen
         step = graph.constant(np.array(self.ranges[name].step, np.float32))
         zero = graph.constant(np.array(self.ranges[name].zero_point, np.uint8))

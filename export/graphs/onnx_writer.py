@@ -12,7 +12,7 @@ from onnx import TensorProto, helper
 OPSET, IR_VERSION = 21, 10  # onnxruntime 1.31 reads opsets to 26 and IR versions to 13
 CONTRIB = "com.microsoft"
 ALIGNMENT = 64  # bytes; what vector loads like
-BITS = {"float32": "fp32", "float16": "fp16"}
+FILE_STEMS = {"float32": "fp32", "float16": "fp16"}
 
 
 class WeightFiles:
@@ -30,7 +30,7 @@ class WeightFiles:
         """Bytes of a file so far."""
         return len(self._files[file])
 
-    def place(self, file: str, name: str, values: np.ndarray) -> TensorProto:
+    def add(self, file: str, name: str, values: np.ndarray) -> TensorProto:
         """An initializer that points to these values in a file."""
         if (file, name) not in self._places:
             target = self._files.setdefault(file, bytearray())
@@ -47,7 +47,7 @@ class WeightFiles:
         return tensor
 
 
-class Graph:
+class GraphBuilder:
     """One graph in the making; values are known by their names.
 
     dtype: of the arithmetic, float32 or float16
@@ -76,7 +76,7 @@ class Graph:
         self._nodes.append(helper.make_node("Identity", [value], [name], name=f"out.{name}"))
         self._outputs.append(_value_info(name, dtype, shape))
 
-    def produced(self, name: str, dtype: np.dtype[Any] | type[Any], shape: Sequence[int | str]) -> str:
+    def declare_output(self, name: str, dtype: np.dtype[Any] | type[Any], shape: Sequence[int | str]) -> str:
         """Declare an output that a node writes itself, under its own name (in place, without a copy)."""
         self._outputs.append(_value_info(name, dtype, shape))
         return name
@@ -87,7 +87,7 @@ class Graph:
         float32 values that float16 holds exactly are stored as float16, half the bytes; onnxruntime widens them
         once, when it loads the graph.
         """
-        stored = self.stored(name, self._narrowed(values))
+        stored = self.initializer(name, self._narrowed(values))
         if self._initializers[stored].data_type == helper.np_dtype_to_tensor_dtype(self.dtype):
             return stored
         wide = f"{name}.wide"
@@ -96,20 +96,20 @@ class Graph:
             self.op("Cast", stored, named=wide, to=helper.np_dtype_to_tensor_dtype(self.dtype))
         return wide
 
-    def gathered(self, name: str, values: np.ndarray, ids: str) -> str:
+    def gather(self, name: str, values: np.ndarray, ids: str) -> str:
         """Rows of a trained table, one for each of ids; only they are widened, not the table."""
         stored = self._narrowed(values)
-        rows = self.op("Gather", self.stored(name, stored), ids)
+        rows = self.op("Gather", self.initializer(name, stored), ids)
         if stored.dtype == self.dtype:
             return rows
         return self.op("Cast", rows, to=helper.np_dtype_to_tensor_dtype(self.dtype))
 
-    def stored(self, name: str, values: np.ndarray) -> str:
+    def initializer(self, name: str, values: np.ndarray) -> str:
         """A tensor as it is, of any type."""
         if name not in self._initializers:
-            file = self._file or f"{BITS[values.dtype.name]}.bin"
+            file = self._file or f"{FILE_STEMS[values.dtype.name]}.bin"
             self.reads.add(file)
-            self._initializers[name] = self._weights.place(file, name, np.ascontiguousarray(values))
+            self._initializers[name] = self._weights.add(file, name, np.ascontiguousarray(values))
         return name
 
     def _narrowed(self, values: np.ndarray) -> np.ndarray:
@@ -127,11 +127,11 @@ class Graph:
             self._initializers[name] = onnx.numpy_helper.from_array(value, name)
         return self._constants[key]
 
-    def number(self, value: float) -> str:
+    def scalar(self, value: float) -> str:
         """A scalar of the arithmetic's type."""
         return self.constant(np.array(value, self.dtype))
 
-    def ints(self, *values: int) -> str:
+    def int64s(self, *values: int) -> str:
         """A vector of int64."""
         return self.constant(np.array(values, np.int64))
 

@@ -13,8 +13,8 @@ import numpy as np
 from onnx import TensorProto
 
 from lingon import bundle
-from lingon.export.graphs.blocks import BLOCK, Blocks, in_whole_blocks, numpy_of
-from lingon.export.graphs.onnx_writer import Graph
+from lingon.export.graphs.blocks import BLOCK, Blocks, pad_to_blocks, to_numpy
+from lingon.export.graphs.onnx_writer import GraphBuilder
 from lingon.training.models.transformer import FORBIDDEN_LOGIT, Transformer
 
 NAME = "output"
@@ -29,18 +29,18 @@ class OutputLayer:
 
     def logits(self, blocks: Blocks, rows: str, named: str = "") -> str:
         """Logits (n, vocab in whole blocks) over the pieces that may be generated: the others are beyond reach."""
-        rows = self._normed(blocks, rows)
-        return blocks.products.product(NAME, rows, self._weight, self._bias, shared=self._shared, named=named)
+        rows = self._final_norm(blocks, rows)
+        return blocks.matmul.linear(NAME, rows, self._weight, self._bias, shared=self._shared, named=named)
 
-    def rows_of(self, blocks: Blocks, pieces: str) -> None:
+    def gather_pieces(self, blocks: Blocks, pieces: str) -> None:
         """Hand out what the layer knows of some pieces, int64 (union), under the names that `among` reads."""
         graph = blocks.graph
         for number, value in enumerate(
-            blocks.products.output_rows(NAME, self._weight, self._bias, pieces, shared=self._shared)
+            blocks.matmul.gather_pieces(NAME, self._weight, self._bias, pieces, shared=self._shared)
         ):
-            graph.output(value, f"{NAME}.{number}", *self._kept(blocks)[number])
+            graph.output(value, f"{NAME}.{number}", *self._piece_tensors(blocks)[number])
 
-    def among(self, blocks: Blocks, rows: str, outer: str) -> tuple[str, str]:
+    def logits_of_pieces(self, blocks: Blocks, rows: str, outer: str) -> tuple[str, str]:
         """Logits (n, union) over pieces that are handed in with the graph; also returns their ids.
 
         outer: the int64 vector [sentences]; what a sentence may not say is beyond reach
@@ -48,64 +48,64 @@ class OutputLayer:
         graph = blocks.graph
         pieces = graph.input(bundle.PIECE_IDS, np.int64, ["union"])
         allowed = graph.input(bundle.ALLOWED, np.bool_, ["sentences", "union"])
-        chosen = [graph.input(f"{NAME}.{number}", *kept) for number, kept in enumerate(self._kept(blocks))]
-        logits = blocks.products.product_of_rows(NAME, self._normed(blocks, rows), chosen)
+        chosen = [graph.input(f"{NAME}.{number}", *kept) for number, kept in enumerate(self._piece_tensors(blocks))]
+        logits = blocks.matmul.linear_of_pieces(NAME, self._final_norm(blocks, rows), chosen)
         union = graph.op("Shape", pieces)
-        by_sentence = graph.op("Reshape", logits, graph.op("Concat", outer, graph.ints(-1), union, axis=0))
-        may_say = graph.op("Unsqueeze", allowed, graph.ints(1))
-        masked = graph.op("Where", may_say, by_sentence, graph.number(FORBIDDEN_LOGIT))
-        return graph.op("Reshape", masked, graph.op("Concat", graph.ints(-1), union, axis=0)), pieces
+        by_sentence = graph.op("Reshape", logits, graph.op("Concat", outer, graph.int64s(-1), union, axis=0))
+        may_say = graph.op("Unsqueeze", allowed, graph.int64s(1))
+        masked = graph.op("Where", may_say, by_sentence, graph.scalar(FORBIDDEN_LOGIT))
+        return graph.op("Reshape", masked, graph.op("Concat", graph.int64s(-1), union, axis=0)), pieces
 
     @property
     def width(self) -> int:
         """Columns of its logits."""
         return len(self._bias)
 
-    def _kept(self, blocks: Blocks) -> list[tuple[np.dtype[Any], list[int | str]]]:
-        return blocks.products.kept(self._weight.shape[1])
+    def _piece_tensors(self, blocks: Blocks) -> list[tuple[np.dtype[Any], list[int | str]]]:
+        return blocks.matmul.piece_tensors(self._weight.shape[1])
 
-    def _normed(self, blocks: Blocks, rows: str) -> str:
+    def _final_norm(self, blocks: Blocks, rows: str) -> str:
         return blocks.norm(self.model.decoder_norm, "decoder_norm", rows)
 
     @property
     def _weight(self) -> np.ndarray:
-        return in_whole_blocks(numpy_of(self.model.output.weight))
+        return pad_to_blocks(to_numpy(self.model.output.weight))
 
     @property
     def _bias(self) -> np.ndarray:
-        return in_whole_blocks(self.model.forbidden.cpu().numpy(), FORBIDDEN_LOGIT)
+        return pad_to_blocks(self.model.forbidden.cpu().numpy(), FORBIDDEN_LOGIT)
 
     @property
     def _shared(self) -> str:
         return self.pieces if self.model.output.weight is self.model.target_embedding.pieces.weight else ""
 
 
-def choose(graph: Graph, logits: str, pieces: str | None = None) -> None:
+def write_candidates(graph: GraphBuilder, logits: str, pieces: str | None = None) -> None:
     """Hand out the candidates with their log-probabilities.
 
     logits: float32 (rows, whole blocks), pieces: what each column stands for, without it the piece of that number
     """
     count = graph.input(bundle.CANDIDATE_COUNT, np.int64, [1])
-    best, columns = _best(graph, logits, count)
+    best, columns = _top_k(graph, logits, count)
     probabilities = graph.op("Softmax", logits, axis=-1)
-    likeliest = graph.op("GatherElements", probabilities, graph.op("Slice", columns, *_first(graph)), axis=1)
+    likeliest = graph.op("GatherElements", probabilities, graph.op("Slice", columns, *_first_column(graph)), axis=1)
     # Log computes whole vectors one way and what is left over another, in the last bit: it gets whole vectors.
     spread = graph.op("Mul", likeliest, graph.constant(np.ones((1, 16), np.float32)))
-    log_likeliest = graph.op("Slice", graph.op("Log", spread), *_first(graph))
-    behind = graph.op("Sub", best, graph.op("Slice", best, *_first(graph)))
+    log_likeliest = graph.op("Slice", graph.op("Log", spread), *_first_column(graph))
+    behind = graph.op("Sub", best, graph.op("Slice", best, *_first_column(graph)))
     rows = ("rows", "candidates")
-    graph.op("Add", behind, log_likeliest, named=graph.produced(bundle.CANDIDATE_LOG_PROBS, np.float32, rows))
-    ids = graph.produced(bundle.CANDIDATE_IDS, np.int64, rows)
+    graph.op("Add", behind, log_likeliest, named=graph.declare_output(bundle.CANDIDATE_LOG_PROBS, np.float32, rows))
+    ids = graph.declare_output(bundle.CANDIDATE_IDS, np.int64, rows)
     if pieces is None:
         graph.op("Identity", columns, named=ids)
     else:
         graph.op("Gather", pieces, columns, named=ids)
 
 
-def _best(graph: Graph, logits: str, count: str) -> tuple[str, str]:
+def _top_k(graph: GraphBuilder, logits: str, count: str) -> tuple[str, str]:
     """The `count` largest of each row, largest first: values and columns, (rows, count) each."""
-    last, size = graph.ints(-1), graph.ints(BLOCK)
-    blocks = graph.op("Reshape", logits, graph.ints(0, -1, BLOCK))
+    last, size = graph.int64s(-1), graph.int64s(BLOCK)
+    blocks = graph.op("Reshape", logits, graph.int64s(0, -1, BLOCK))
     tops = graph.op("ReduceMax", blocks, last, keepdims=0)
     kept = graph.op("Min", count, graph.op("Shape", tops, start=1, end=2))
     _, where = graph.ops("TopK", tops, kept, outputs=["top.of.blocks", "top.blocks"], axis=-1)
@@ -116,11 +116,11 @@ def _best(graph: Graph, logits: str, count: str) -> tuple[str, str]:
     return best, graph.op("Add", graph.op("Mul", block, size), graph.op("Mod", places, size))
 
 
-def _first(graph: Graph) -> tuple[str, str, str]:
+def _first_column(graph: GraphBuilder) -> tuple[str, str, str]:
     """The bounds of the first column."""
-    return graph.ints(0), graph.ints(1), graph.ints(1)
+    return graph.int64s(0), graph.int64s(1), graph.int64s(1)
 
 
-def in_float32(graph: Graph, value: str) -> str:
+def cast_to_float32(graph: GraphBuilder, value: str) -> str:
     """The value in float32: sums of exponentials over a vocabulary need its range."""
     return value if graph.dtype == np.float32 else graph.op("Cast", value, to=TensorProto.FLOAT)

@@ -12,7 +12,7 @@ import numpy as np
 from lingon import bundle
 from lingon.errors import CheckpointError, SettingsError
 from lingon.export.graphs.onnx_writer import WeightFiles
-from lingon.export.graphs.quantisation import Sentence, prepare
+from lingon.export.graphs.quantisation import Sentence, smooth_and_calibrate
 from lingon.export.graphs.transformer import TransformerGraphs
 from lingon.serving.runtime.device import CPU, CUDA
 from lingon.training.checkpoint import Checkpoint
@@ -20,7 +20,7 @@ from lingon.training.models.transformer import Transformer
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class PrecisionKind:
     """dtype: of the arithmetic outside products; quantised: whether products are in 8-bit integers."""
 
     dtype: type[np.floating[Any]]
@@ -28,13 +28,17 @@ class Kind:
     quantised: bool = False
 
 
-LARGEST_HALF = float(np.finfo(np.float16).max)
+MAX_FP16 = float(np.finfo(np.float16).max)
 
-KINDS = {"fp32": Kind(np.float32, CPU), "fp16": Kind(np.float16, CUDA), "int8": Kind(np.float32, CPU, quantised=True)}
+PRECISION_KINDS = {
+    "fp32": PrecisionKind(np.float32, CPU),
+    "fp16": PrecisionKind(np.float16, CUDA),
+    "int8": PrecisionKind(np.float32, CPU, quantised=True),
+}
 
 
 @dataclass(frozen=True, slots=True)
-class Built:
+class BuiltGraphs:
     """The graphs of one precision by their paths in the bundle, and the weight files that they read."""
 
     graphs: dict[str, bytes]
@@ -48,30 +52,30 @@ def check_weights(checkpoint: Checkpoint, precisions: Sequence[str]) -> None:
         largest = float(tensor.abs().max())  # NaN where one is NaN
         if not largest < math.inf:
             raise CheckpointError(f"{checkpoint.folder}: {name} is not finite: {largest} is among its values")
-        if half and largest > LARGEST_HALF:
+        if half and largest > MAX_FP16:
             raise CheckpointError(
-                f"{checkpoint.folder}: {name} goes up to {largest:,.0f}, fp16 holds at most {LARGEST_HALF:,.0f}; "
+                f"{checkpoint.folder}: {name} goes up to {largest:,.0f}, fp16 holds at most {MAX_FP16:,.0f}; "
                 f"export without fp16: --precision fp32,int8"
             )
 
 
 def build(
     model: Transformer, precision: str, weights: WeightFiles, calibration: Sequence[Sentence], *, shortlist: bool
-) -> Built:
+) -> BuiltGraphs:
     """Build the graphs of one precision, their weights into `weights`.
 
     calibration: real sentences on which the ranges of 8-bit activations are measured
     shortlist: whether there shall be graphs that decode with one, which only those for the CPU have
     """
-    kind = KINDS[precision]
+    kind = PRECISION_KINDS[precision]
     ranges = None
     if kind.quantised:
         if not calibration:
             raise SettingsError(f"{precision} needs sentences to measure ranges on, got none")
-        model, ranges = prepare(model, calibration)
+        model, ranges = smooth_and_calibrate(model, calibration)
     graphs = TransformerGraphs(model, kind.dtype, weights, ranges)
     files = graphs.files(shortlist=shortlist and kind.provider == CPU)
-    return Built({f"{precision}/{name}": content for name, content in files.items()}, tuple(sorted(graphs.reads)))
+    return BuiltGraphs({f"{precision}/{name}": content for name, content in files.items()}, tuple(sorted(graphs.reads)))
 
 
 def weight_files(weights: WeightFiles) -> dict[str, bytes]:

@@ -20,8 +20,8 @@ from lingon.text import BOS
 from lingon.training.models.layers import PostNorm, PreNorm
 from lingon.training.models.transformer import DecoderLayer, EncoderLayer, Transformer
 
-LARGEST_WEIGHT = 63
-LARGEST_ACTIVATION = 255
+MAX_WEIGHT = 63
+MAX_ACTIVATION = 255
 
 
 class Range(NamedTuple):
@@ -33,7 +33,7 @@ class Range(NamedTuple):
     @property
     def step(self) -> float:
         """What one unit of the quantised value stands for."""
-        return max(self.high - self.low, 1e-6) / LARGEST_ACTIVATION
+        return max(self.high - self.low, 1e-6) / MAX_ACTIVATION
 
     @property
     def zero_point(self) -> int:
@@ -42,7 +42,7 @@ class Range(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Seen:
+class _ChannelRanges:
     """What came into a product, channel by channel."""
 
     low: Tensor
@@ -69,25 +69,25 @@ Sentence = tuple[list[int], list[int]]
 """Source ids with EOS, target ids without BOS and EOS."""
 
 
-def quantised_columns(weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """A weight (out, in) as int8 of that shape within LARGEST_WEIGHT, and the scale of each of `out`."""
+def quantise_columns(weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """A weight (out, in) as int8 of that shape within MAX_WEIGHT, and the scale of each of `out`."""
     largest = np.abs(weight).max(axis=1)
-    scale = (np.where(largest > 0, largest, 1) / LARGEST_WEIGHT).astype(np.float32)
+    scale = (np.where(largest > 0, largest, 1) / MAX_WEIGHT).astype(np.float32)
     return np.rint(weight / scale[:, None]).astype(np.int8), scale
 
 
-def prepare(model: Transformer, sentences: Iterable[Sentence]) -> tuple[Transformer, dict[str, Range]]:
+def smooth_and_calibrate(model: Transformer, sentences: Iterable[Sentence]) -> tuple[Transformer, dict[str, Range]]:
     """A model that computes the same and is easier to quantise, and the range of what each of its products reads.
 
-    Products are named as modules are; `memory` reads what every `decoder.N.cross.key_value` does.
+    MatMul are named as modules are; `memory` reads what every `decoder.N.cross.key_value` does.
     """
     known = list(sentences)
-    smoothed = smooth(model, _observe(model, known))
-    ranges = {name: seen.range for name, seen in _observe(smoothed, known).items()}
+    smoothed = smooth(model, _measure_ranges(model, known))
+    ranges = {name: seen.range for name, seen in _measure_ranges(smoothed, known).items()}
     return smoothed, {**ranges, "memory": ranges["decoder.0.cross.key_value"]}
 
 
-def smooth(model: Transformer, seen: dict[str, _Seen]) -> Transformer:
+def smooth(model: Transformer, seen: dict[str, _ChannelRanges]) -> Transformer:
     """A copy in which channels with large values give of their size to the weights that read them.
 
     Channel c of what a product reads is divided by s_c = sqrt(largest value / largest weight) where it is written, and
@@ -109,7 +109,7 @@ def smooth(model: Transformer, seen: dict[str, _Seen]) -> Transformer:
     return model
 
 
-def _smooth_layer(layer: EncoderLayer | DecoderLayer, name: str, seen: dict[str, _Seen]) -> None:
+def _smooth_layer(layer: EncoderLayer | DecoderLayer, name: str, seen: dict[str, _ChannelRanges]) -> None:
     attention, feed_forward, dim = layer.attention, layer.feed_forward, layer.attention.output.in_features
     if attention_norm := _norm_before(layer.around_attention):
         _divide_norm(attention_norm, [attention.qkv], seen[f"{name}.attention.qkv"])
@@ -120,7 +120,7 @@ def _smooth_layer(layer: EncoderLayer | DecoderLayer, name: str, seen: dict[str,
         _divide_writer(feed_forward.inner, slice(None), feed_forward.outer, seen[f"{name}.feed_forward.outer"])
 
 
-def _smooth_cross(layer: DecoderLayer, name: str, seen: dict[str, _Seen]) -> None:
+def _smooth_cross(layer: DecoderLayer, name: str, seen: dict[str, _ChannelRanges]) -> None:
     cross, dim = layer.cross, layer.cross.output.in_features
     if norm := _norm_before(layer.around_cross):
         _divide_norm(norm, [cross.query], seen[f"{name}.cross.query"])
@@ -133,8 +133,8 @@ def _norm_before(around: PostNorm) -> nn.LayerNorm | None:
 
 
 @torch.no_grad()
-def _divide_norm(norm: nn.LayerNorm, readers: list[nn.Linear], seen: _Seen) -> None:
-    scale = _balance(seen, readers)
+def _divide_norm(norm: nn.LayerNorm, readers: list[nn.Linear], seen: _ChannelRanges) -> None:
+    scale = _smoothing_scale(seen, readers)
     norm.weight.div_(scale)
     norm.bias.div_(scale)
     for reader in readers:
@@ -142,25 +142,25 @@ def _divide_norm(norm: nn.LayerNorm, readers: list[nn.Linear], seen: _Seen) -> N
 
 
 @torch.no_grad()
-def _divide_writer(writer: nn.Linear, outputs: slice, reader: nn.Linear, seen: _Seen) -> None:
-    scale = _balance(seen, [reader])
+def _divide_writer(writer: nn.Linear, outputs: slice, reader: nn.Linear, seen: _ChannelRanges) -> None:
+    scale = _smoothing_scale(seen, [reader])
     writer.weight[outputs].div_(scale[:, None])
     writer.bias[outputs].div_(scale)
     reader.weight.mul_(scale)
 
 
-def _balance(seen: _Seen, readers: list[nn.Linear]) -> Tensor:
+def _smoothing_scale(seen: _ChannelRanges, readers: list[nn.Linear]) -> Tensor:
     """s_c of every channel."""
     weights = torch.stack([reader.weight.detach().abs().amax(0) for reader in readers]).amax(0)
     return (seen.largest.clamp_min(1e-5) / weights.clamp_min(1e-5)).sqrt()
 
 
 @torch.inference_mode()
-def _observe(model: Transformer, sentences: list[Sentence]) -> dict[str, _Seen]:
+def _measure_ranges(model: Transformer, sentences: list[Sentence]) -> dict[str, _ChannelRanges]:
     """What every linear layer reads; one sentence at a time, so that no padding is measured."""
-    seen: dict[str, _Seen] = {}
+    seen: dict[str, _ChannelRanges] = {}
     linear = {name: module for name, module in model.named_modules() if isinstance(module, nn.Linear)}
-    hooks = [module.register_forward_pre_hook(_observer(name, seen)) for name, module in linear.items()]
+    hooks = [module.register_forward_pre_hook(_range_hook(name, seen)) for name, module in linear.items()]
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # for one sentence several threads wait on each other more than they compute
     try:
@@ -173,9 +173,9 @@ def _observe(model: Transformer, sentences: list[Sentence]) -> dict[str, _Seen]:
     return seen
 
 
-def _observer(name: str, seen: dict[str, _Seen]) -> Callable[[nn.Module, tuple[Tensor]], None]:
+def _range_hook(name: str, seen: dict[str, _ChannelRanges]) -> Callable[[nn.Module, tuple[Tensor]], None]:
     def observe(module: nn.Module, inputs: tuple[Tensor]) -> None:
         zeros = torch.zeros(inputs[0].size(-1))
-        seen.setdefault(name, _Seen(zeros, zeros)).add(inputs[0])
+        seen.setdefault(name, _ChannelRanges(zeros, zeros)).add(inputs[0])
 
     return observe

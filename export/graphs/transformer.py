@@ -14,10 +14,10 @@ from onnx import TensorProto
 
 from lingon import bundle
 from lingon.bundle import State, StateKind
-from lingon.export.graphs.blocks import Blocks, numpy_of
-from lingon.export.graphs.matmul import FloatProducts, Int8Products
-from lingon.export.graphs.onnx_writer import Graph, WeightFiles
-from lingon.export.graphs.output_layer import OutputLayer, choose, in_float32
+from lingon.export.graphs.blocks import Blocks, to_numpy
+from lingon.export.graphs.matmul import FloatMatMul, Int8MatMul
+from lingon.export.graphs.onnx_writer import GraphBuilder, WeightFiles
+from lingon.export.graphs.output_layer import OutputLayer, cast_to_float32, write_candidates
 from lingon.export.graphs.quantisation import Range
 from lingon.training.models.transformer import DecoderLayer, EncoderLayer, Transformer
 
@@ -66,46 +66,46 @@ class TransformerGraphs:
         graph = blocks.graph
         source = _Source.declare(blocks)
         rows, _ = self._encode(blocks, source)
-        for layer, (key, value) in enumerate(self._remember(blocks, rows, source.outer)):
+        for layer, (key, value) in enumerate(self._memory(blocks, rows, source.outer)):
             heads, head_dim = self.model.settings.heads, self.model.settings.head_dim
             graph.output(key, f"memory.{layer}.key", self.dtype, ("batch", heads, head_dim, "source_length"))
             graph.output(value, f"memory.{layer}.value", self.dtype, ("batch", heads, "source_length", head_dim))
-        return self._finished(graph)
+        return self._finish(graph)
 
     def decoder(self) -> bytes:
         """One step: token_ids, positions, candidate_count, memory, pasts -> candidates, logits, presents."""
-        blocks, rows, _ = self._step("decoder")
+        blocks, rows, _ = self._decoder_step("decoder")
         graph = blocks.graph
-        named = graph.produced(bundle.LOGITS, self.dtype, ("rows", self._output_layer.width))
-        choose(graph, in_float32(graph, self._output_layer.logits(blocks, rows, named=named)))
-        return self._finished(graph)
+        named = graph.declare_output(bundle.LOGITS, self.dtype, ("rows", self._output_layer.width))
+        write_candidates(graph, cast_to_float32(graph, self._output_layer.logits(blocks, rows, named=named)))
+        return self._finish(graph)
 
     def output_rows(self) -> bytes:
         """piece_ids -> what the output layer knows of them, which decoder_shortlist reads."""
         blocks = self._blocks("output_rows")
-        self._output_layer.rows_of(blocks, blocks.graph.input(bundle.PIECE_IDS, np.int64, ["union"]))
-        return self._finished(blocks.graph)
+        self._output_layer.gather_pieces(blocks, blocks.graph.input(bundle.PIECE_IDS, np.int64, ["union"]))
+        return self._finish(blocks.graph)
 
     def decoder_shortlist(self) -> bytes:
         """As decoder, over the pieces of piece_ids that each sentence is allowed; without logits."""
-        blocks, rows, outer = self._step("decoder_shortlist")
-        logits, pieces = self._output_layer.among(blocks, rows, outer)
-        choose(blocks.graph, in_float32(blocks.graph, logits), pieces)
-        return self._finished(blocks.graph)
+        blocks, rows, outer = self._decoder_step("decoder_shortlist")
+        logits, pieces = self._output_layer.logits_of_pieces(blocks, rows, outer)
+        write_candidates(blocks.graph, cast_to_float32(blocks.graph, logits), pieces)
+        return self._finish(blocks.graph)
 
-    def _step(self, name: str) -> tuple[Blocks, str, str]:
+    def _decoder_step(self, name: str) -> tuple[Blocks, str, str]:
         """A decoder step up to the last hidden rows; also returns the int64 vector [sentences]."""
         blocks = self._blocks(name)
         graph = blocks.graph
         ids = graph.input(bundle.TOKEN_IDS, np.int64, ["rows"])
         positions = graph.input(bundle.POSITIONS, np.int64, ["rows"])
         lengths = graph.input(bundle.MEMORY_LENGTHS, np.int64, ["sentences"])
-        declared = {state.name: self._declare(graph, state) for state in states(self.model)}
+        declared = {state.name: self._declare_state(graph, state) for state in states(self.model)}
         outer = graph.op("Shape", lengths)
         width = graph.op("Shape", declared["memory.0.key"], start=3, end=4)
-        hidden = blocks.hide(_visible(graph, lengths, width))
+        hidden = blocks.attention_bias(_visible(graph, lengths, width))
         past_lengths = _past_lengths(graph, positions)
-        rows = blocks.embed(self.model.target_embedding, self._name_of_target_pieces(), "target", ids, positions)
+        rows = blocks.embed(self.model.target_embedding, self._target_table(), "target", ids, positions)
         for number, layer in enumerate(self._decoder_layers()):
             name = f"decoder.{number}"
             read = blocks.before(layer.around_attention, f"{name}.around_attention", rows)
@@ -118,11 +118,13 @@ class TransformerGraphs:
             rows, _ = self._rest_of_layer(blocks, layer, name, rows, memory, outer, hidden)
         return blocks, rows, outer
 
-    def _past(self, graph: Graph, declared: dict[str, str], layer: int) -> tuple[tuple[str, str], tuple[str, str]]:
+    def _past(
+        self, graph: GraphBuilder, declared: dict[str, str], layer: int
+    ) -> tuple[tuple[str, str], tuple[str, str]]:
         """Keys and values of a layer before and after the step."""
         shape = ("rows", self.model.settings.heads, "capacity", self.model.settings.head_dim)
         key, value = f"self.{layer}.key", f"self.{layer}.value"
-        present = [graph.produced(bundle.present_name(name), self.dtype, shape) for name in (key, value)]
+        present = [graph.declare_output(bundle.present_name(name), self.dtype, shape) for name in (key, value)]
         return (declared[key], declared[value]), (present[0], present[1])
 
     def scorer(self) -> bytes:
@@ -133,11 +135,11 @@ class TransformerGraphs:
         target = graph.input(bundle.TARGET_IDS, np.int64, ["batch", "target_length"])
         labels = graph.input(bundle.LABELS, np.int64, ["batch", "target_length"])
         rows, encoder_weights = self._encode(blocks, source)
-        memories = self._remember(blocks, rows, source.outer)
+        memories = self._memory(blocks, rows, source.outer)
         places = _range(graph, graph.op("Shape", target, start=1, end=2))
-        future = blocks.hide(graph.op("LessOrEqual", places, graph.op("Unsqueeze", places, graph.ints(1))))
-        embedded = blocks.embed(self.model.target_embedding, self._name_of_target_pieces(), "target", target, places)
-        rows = graph.op("Reshape", embedded, graph.ints(-1, self.model.settings.dim))
+        future = blocks.attention_bias(graph.op("LessOrEqual", places, graph.op("Unsqueeze", places, graph.int64s(1))))
+        embedded = blocks.embed(self.model.target_embedding, self._target_table(), "target", target, places)
+        rows = graph.op("Reshape", embedded, graph.int64s(-1, self.model.settings.dim))
         own_weights, cross_weights = [], []
         for number, (layer, memory) in enumerate(zip(self._decoder_layers(), memories, strict=True)):
             name = f"decoder.{number}"
@@ -147,8 +149,8 @@ class TransformerGraphs:
             rows, cross = self._rest_of_layer(blocks, layer, name, rows, memory, source.outer, source.hidden)
             own_weights.append(own)
             cross_weights.append(cross)
-        log_probs = graph.op("LogSoftmax", in_float32(graph, self._output_layer.logits(blocks, rows)), axis=-1)
-        chosen = graph.op("GatherElements", log_probs, graph.op("Reshape", labels, graph.ints(-1, 1)), axis=1)
+        log_probs = graph.op("LogSoftmax", cast_to_float32(graph, self._output_layer.logits(blocks, rows)), axis=-1)
+        chosen = graph.op("GatherElements", log_probs, graph.op("Reshape", labels, graph.int64s(-1, 1)), axis=1)
         shaped = graph.op("Reshape", chosen, graph.op("Shape", labels))
         graph.output(shaped, bundle.TOKEN_LOG_PROBS, np.float32, ("batch", "target_length"))
         for weights, output, shape in (
@@ -156,30 +158,30 @@ class TransformerGraphs:
             (own_weights, bundle.DECODER_ATTENTION, ("target_length", "target_length")),
             (cross_weights, bundle.CROSS_ATTENTION, ("target_length", "source_length")),
         ):
-            stacked = graph.op("Concat", *(graph.op("Unsqueeze", each, graph.ints(1)) for each in weights), axis=1)
+            stacked = graph.op("Concat", *(graph.op("Unsqueeze", each, graph.int64s(1)) for each in weights), axis=1)
             sizes = ("batch", len(weights), self.model.settings.heads, *shape)
-            graph.output(in_float32(graph, stacked), output, np.float32, sizes)
-        return self._finished(graph)
+            graph.output(cast_to_float32(graph, stacked), output, np.float32, sizes)
+        return self._finish(graph)
 
     def _blocks(self, name: str) -> Blocks:
-        graph = Graph(name, self.weights, self.dtype, file=INT8_FILE if self.ranges is not None else None)
-        products = FloatProducts(graph) if self.ranges is None else Int8Products(graph, self.ranges)
-        return Blocks(graph, self.model.settings, products)
+        graph = GraphBuilder(name, self.weights, self.dtype, file=INT8_FILE if self.ranges is not None else None)
+        matmul = FloatMatMul(graph) if self.ranges is None else Int8MatMul(graph, self.ranges)
+        return Blocks(graph, self.model.settings, matmul)
 
-    def _finished(self, graph: Graph) -> bytes:
+    def _finish(self, graph: GraphBuilder) -> bytes:
         self.reads |= graph.reads
         return graph.finish()
 
     @property
     def _output_layer(self) -> OutputLayer:
-        return OutputLayer(self.model, self._name_of_target_pieces())
+        return OutputLayer(self.model, self._target_table())
 
-    def _declare(self, graph: Graph, state: State) -> str:
+    def _declare_state(self, graph: GraphBuilder, state: State) -> str:
         owner = "sentences" if state.kind == "memory" else "rows"
         name = state.name if state.kind == "memory" else bundle.past_name(state.name)
         return graph.input(name, self.dtype, (owner, *state.shape))
 
-    def _name_of_target_pieces(self) -> str:
+    def _target_table(self) -> str:
         tied = self.model.source_embedding.pieces.weight is self.model.target_embedding.pieces.weight
         return "pieces" if tied else "target_pieces"
 
@@ -192,7 +194,7 @@ class TransformerGraphs:
         tied = model.source_embedding.pieces.weight is model.target_embedding.pieces.weight
         name = "pieces" if tied else "source_pieces"
         hidden = blocks.embed(model.source_embedding, name, "source", source.ids, source.places)
-        rows = graph.op("Reshape", hidden, graph.ints(-1, model.settings.dim))
+        rows = graph.op("Reshape", hidden, graph.int64s(-1, model.settings.dim))
         seen = []
         for number, layer in enumerate(model.encoder):
             name = f"encoder.{number}"
@@ -205,15 +207,15 @@ class TransformerGraphs:
             seen.append(weights)
         return blocks.norm(model.encoder_norm, "encoder_norm", rows), seen
 
-    def _remember(self, blocks: Blocks, rows: str, outer: str) -> list[tuple[str, str]]:
+    def _memory(self, blocks: Blocks, rows: str, outer: str) -> list[tuple[str, str]]:
         """Keys and values of every decoder layer's cross-attention, all in one product."""
         layers = self._decoder_layers()
-        weight = np.concatenate([numpy_of(layer.cross.key_value.weight) for layer in layers])
-        bias = np.concatenate([numpy_of(layer.cross.key_value.bias) for layer in layers])
-        packed = blocks.products.product("memory", rows, weight, bias)
+        weight = np.concatenate([to_numpy(layer.cross.key_value.weight) for layer in layers])
+        bias = np.concatenate([to_numpy(layer.cross.key_value.bias) for layer in layers])
+        packed = blocks.matmul.linear("memory", rows, weight, bias)
         parts = blocks.split(packed, 2 * len(layers))
         return [
-            (blocks.keys(key, outer), blocks.heads(value, outer))
+            (blocks.split_heads_transposed(key, outer), blocks.split_heads(value, outer))
             for key, value in zip(parts[::2], parts[1::2], strict=True)
         ]
 
@@ -244,7 +246,7 @@ class _Source:
     """The inputs of an encoder and what follows from them.
 
     ids (batch, source_length), outer [batch], places 0..source_length - 1,
-    hidden (batch, 1, 1, source_length) from Blocks.hide
+    hidden (batch, 1, 1, source_length) from Blocks.attention_bias
     """
 
     ids: str
@@ -258,22 +260,27 @@ class _Source:
         ids = graph.input(bundle.SOURCE_IDS, np.int64, ["batch", "source_length"])
         lengths = graph.input(bundle.SOURCE_LENGTHS, np.int64, ["batch"])
         width = graph.op("Shape", ids, start=1, end=2)
-        return cls(ids, graph.op("Shape", lengths), _range(graph, width), blocks.hide(_visible(graph, lengths, width)))
+        return cls(
+            ids,
+            graph.op("Shape", lengths),
+            _range(graph, width),
+            blocks.attention_bias(_visible(graph, lengths, width)),
+        )
 
 
-def _range(graph: Graph, width: str) -> str:
+def _range(graph: GraphBuilder, width: str) -> str:
     """0 to width - 1; width is an int64 vector of one."""
     zero, one = graph.constant(np.array(0, np.int64)), graph.constant(np.array(1, np.int64))
-    return graph.op("Range", zero, graph.op("Squeeze", width, graph.ints(0)), one)
+    return graph.op("Range", zero, graph.op("Squeeze", width, graph.int64s(0)), one)
 
 
-def _visible(graph: Graph, lengths: str, width: str) -> str:
+def _visible(graph: GraphBuilder, lengths: str, width: str) -> str:
     """(n, 1, 1, width): True before each of lengths (n)."""
-    return graph.op("Less", _range(graph, width), graph.op("Unsqueeze", lengths, graph.ints(1, 2, 3)))
+    return graph.op("Less", _range(graph, width), graph.op("Unsqueeze", lengths, graph.int64s(1, 2, 3)))
 
 
-def _past_lengths(graph: Graph, positions: str) -> tuple[str, str]:
+def _past_lengths(graph: GraphBuilder, positions: str) -> tuple[str, str]:
     """What GroupQueryAttention asks for: the last index of each row as int32, and the longest length after the step."""
     last = graph.op("Cast", positions, to=TensorProto.INT32)
-    longest = graph.op("ReduceMax", last, graph.ints(0), keepdims=0)
+    longest = graph.op("ReduceMax", last, graph.int64s(0), keepdims=0)
     return last, graph.op("Add", longest, graph.constant(np.array(1, np.int32)))

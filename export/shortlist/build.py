@@ -44,7 +44,7 @@ def build_shortlist(
     pairs: Sequence[Pair],
     tokenizer: Tokenizer,
     settings: ShortlistSettings | None = None,
-    say: Callable[[str], None] = lambda line: None,
+    log: Callable[[str], None] = lambda line: None,
 ) -> Shortlist:
     """The shortlist that parallel text teaches; pairs are those that the model was trained on.
 
@@ -52,16 +52,16 @@ def build_shortlist(
     """
     settings = settings or ShortlistSettings()
     chosen = pairs[:: max(-(-len(pairs) // settings.max_pairs), 1)]
-    say(f"shortlist: {len(chosen):,} of {len(pairs):,} sentence pairs")
+    log(f"shortlist: {len(chosen):,} of {len(pairs):,} sentence pairs")
     sources = [tokenizer.encode_source(pair.source)[:-1] for pair in chosen]
     targets = [tokenizer.encode_target(pair.target) for pair in chosen]
-    lexicon = learn_lexicon(sources, targets, tokenizer.target_vocab, settings.lexicon, say)
-    always = _frequent(targets, tokenizer.target_vocab, settings.always)
+    lexicon = learn_lexicon(sources, targets, tokenizer.target_vocab, settings.lexicon, log)
+    always = _most_frequent(targets, tokenizer.target_vocab, settings.always)
     likely = _likeliest(lexicon, np.append(always, FORBIDDEN), settings.per_piece)
-    return _assemble(always, np.concatenate([likely, _copies(tokenizer, always)]), tokenizer)
+    return _assemble(always, np.concatenate([likely, _identical_pieces(tokenizer, always)]), tokenizer)
 
 
-def _frequent(targets: Sequence[Sequence[int]], target_vocab: int, count: int) -> NDArray[np.int64]:
+def _most_frequent(targets: Sequence[Sequence[int]], target_vocab: int, count: int) -> NDArray[np.int64]:
     """The end token and the `count` pieces that targets hold most often, ascending."""
     counts = np.bincount(np.fromiter(chain.from_iterable(targets), np.int64), minlength=target_vocab)
     counts[[*FORBIDDEN, EOS]] = 0
@@ -77,7 +77,7 @@ def _likeliest(lexicon: Lexicon, left_out: NDArray[np.int64], per_piece: int) ->
     return np.stack([sources, targets], axis=1)[ranks < per_piece]
 
 
-def _copies(tokenizer: Tokenizer, always: NDArray[np.int64]) -> NDArray[np.int64]:
+def _identical_pieces(tokenizer: Tokenizer, always: NDArray[np.int64]) -> NDArray[np.int64]:
     """Rows (source, target) of the pieces that both sides write alike: names, numbers and bytes are copied."""
     source, target = tokenizer.source, tokenizer.target
     same = [target.piece_to_id(source.id_to_piece(piece)) for piece in range(tokenizer.source_vocab)]

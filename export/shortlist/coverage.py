@@ -12,7 +12,7 @@ from lingon.serving.runtime.shortlist import Shortlist
 from lingon.text import Tokenizer
 from lingon.training.data.corpus import Pair
 
-COMPANY = 32
+BATCH_SIZE = 32
 """Sentences whose sets are united in a report: a running batch of usual size."""
 
 
@@ -22,7 +22,7 @@ class Coverage:
 
     tokens, sentences: shares of the reference tokens, and of the references that lie whole in their sets
     mean_size, p95_size, largest: of the sets, in pieces
-    mean_union: of the sets of `company` random sentences, in pieces
+    mean_union: of the sets of `batch_size` random sentences, in pieces
     """
 
     pairs: int
@@ -31,7 +31,7 @@ class Coverage:
     mean_size: float
     p95_size: float
     largest: int
-    company: int
+    batch_size: int
     mean_union: float
 
 
@@ -43,8 +43,8 @@ def measure_coverage(shortlist: Shortlist, pairs: Sequence[Pair], tokenizer: Tok
     targets = [tokenizer.encode_target(pair.target) for pair in pairs]
     held = [int(np.isin(target, some).sum()) for target, some in zip(targets, sets, strict=True)]
     whole = sum(count == len(target) for count, target in zip(held, targets, strict=True))
-    sizes, draw, company = [len(some) for some in sets], np.random.default_rng(seed), min(COMPANY, len(sets))
-    together = [draw.choice(len(sets), company, replace=False) for _ in range(50)]
+    sizes, draw, batch_size = [len(some) for some in sets], np.random.default_rng(seed), min(BATCH_SIZE, len(sets))
+    together = [draw.choice(len(sets), batch_size, replace=False) for _ in range(50)]
     unions = [len(np.unique(np.concatenate([sets[index] for index in some]))) for some in together]
     return Coverage(
         pairs=len(pairs),
@@ -53,6 +53,6 @@ def measure_coverage(shortlist: Shortlist, pairs: Sequence[Pair], tokenizer: Tok
         mean_size=float(np.mean(sizes)),
         p95_size=float(np.percentile(sizes, 95)),
         largest=max(sizes),
-        company=company,
+        batch_size=batch_size,
         mean_union=float(np.mean(unions)),
     )

@@ -97,7 +97,7 @@ def learn_lexicon(
     targets: Sequence[Sequence[int]],
     target_vocab: int,
     settings: LexiconSettings | None = None,
-    say: Callable[[str], None] = lambda line: None,
+    log: Callable[[str], None] = lambda line: None,
 ) -> Lexicon:
     """The lexicon of parallel sentences, token ids without special tokens; target_vocab: number of target pieces.
 
@@ -114,7 +114,7 @@ def learn_lexicon(
     keys = _pairs_seen(chunks(), settings.max_entries)
     probabilities = np.ones(len(keys))
     for iteration in range(settings.iterations):
-        say(f"lexicon: round {iteration + 1} of {settings.iterations} over {len(keys):,} entries")
+        log(f"lexicon: round {iteration + 1} of {settings.iterations} over {len(keys):,} entries")
         probabilities = _maximise(keys // target_vocab, _expect(keys, probabilities, chunks()))
     return _sorted_lexicon(keys, probabilities, target_vocab, settings.min_probability)
 

@@ -118,7 +118,7 @@ def test_ranges_and_shortlist_need_text(checkpoint: Checkpoint, pairs: list[Pair
         )
     assert not ExportSettings(precisions=("fp32", "fp16"), shortlist=None).reads_training_text
     assert ExportSettings(precisions=("fp32",)).reads_training_text
-    assert ExportSettings(precisions=("int8",), shortlist=None).ordered == ["fp32", "int8"]
+    assert ExportSettings(precisions=("int8",), shortlist=None).build_order == ["fp32", "int8"]
 
 
 @pytest.mark.parametrize(

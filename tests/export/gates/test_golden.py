@@ -13,14 +13,14 @@ import grpc
 import pytest
 import torch
 
-import lingon.export.gates.golden
 import lingon.export.gates.quality
 from lingon.admin.v1 import admin_pb2 as admin_pb
 from lingon.admin.v1 import admin_pb2_grpc as admin_grpc
 from lingon.bundle import GOLDEN, Bundle, write_bundle
 from lingon.bundle.golden import MAX_BYTES, MAX_SENTENCES, Golden
 from lingon.errors import BundleError
-from lingon.export.gates.golden import MARGIN, SENTENCES, golden_sentences
+from lingon.export.gates import golden as golden_gate
+from lingon.export.gates.golden import GOLDEN_SENTENCES, MIN_MARGIN, golden_sentences
 from lingon.export.gates.verifier import NOT_ON_CUDA
 from lingon.export.pipeline import export_checkpoint
 from lingon.export.settings import ExportSettings, Texts
@@ -90,7 +90,7 @@ def test_an_export_writes_what_each_precision_for_the_cpu_says(
     decided(checkpoint.model, gain=5)
     bundle = export_checkpoint(checkpoint, tmp_path / "digits", Texts(pairs[:40], pairs), settings, lines.append)
     golden = golden_of(bundle)
-    assert 0 < len(golden.sentences) <= SENTENCES
+    assert 0 < len(golden.sentences) <= GOLDEN_SENTENCES
     assert set(golden.translations) == {"fp32", "int8"}
     assert set(golden.sentences) <= {pair.source for pair in pairs[:40]}
     for precision, expected in golden.translations.items():
@@ -123,8 +123,8 @@ def test_the_clearest_sentences_are_taken_each_once_and_in_their_order(
     assert set(golden.sentences) <= apart.keys() < set(texts), "both searches agree on them, and not on all"
     longer = sorted(texts, key=lambda text: -len(text))[:30]
     least = min(apart[text] for text in golden.sentences)
-    assert least >= MARGIN
-    assert all(apart.get(text, 0) <= max(least, MARGIN) for text in longer if text not in golden.sentences)
+    assert least >= MIN_MARGIN
+    assert all(apart.get(text, 0) <= max(least, MIN_MARGIN) for text in longer if text not in golden.sentences)
 
 
 @pytest.mark.parametrize("by", ["precision", "margin"])
@@ -137,11 +137,11 @@ def test_what_is_translated_unlike_or_nearly_so_is_no_golden_sentence(
         other = exported(checkpoint, pairs, tmp_path / "other", seed=3)
         runners["int8"] = load_runner(other, "fp32", threads=1)
     else:
-        monkeypatch.setattr(lingon.export.gates.golden, "MARGIN", 1e3)
+        monkeypatch.setattr(golden_gate, "MIN_MARGIN", 1e3)
     lines: list[str] = []
     assert golden_sentences(bundle, runners, [pair.source for pair in pairs[:40]], lines.append) is None
     assert lines == [
-        f"no golden sentences: of 20 none is translated alike by all by a margin of {lingon.export.gates.golden.MARGIN}"
+        f"no golden sentences: of 20 none is translated alike by all by a margin of {golden_gate.MIN_MARGIN}"
     ]
 
 

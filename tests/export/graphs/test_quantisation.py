@@ -9,9 +9,9 @@ import onnxruntime as ort
 import pytest
 import torch
 
-from lingon.export.graphs.matmul import Int8Products
-from lingon.export.graphs.onnx_writer import Graph, WeightFiles
-from lingon.export.graphs.quantisation import LARGEST_WEIGHT, Range, prepare, quantised_columns
+from lingon.export.graphs.matmul import Int8MatMul
+from lingon.export.graphs.onnx_writer import GraphBuilder, WeightFiles
+from lingon.export.graphs.quantisation import MAX_WEIGHT, Range, quantise_columns, smooth_and_calibrate
 from lingon.training.models.transformer import Transformer
 from tests.support.random_models import random_model, random_pairs, random_runner
 
@@ -21,10 +21,10 @@ OPTIONS = [{}, {"norm": "pre"}, {"activation": "gelu", "norm": "pre"}, {"tie": "
 def product(rows: np.ndarray, weight: np.ndarray, seen: Range) -> np.ndarray:
     """Rows times the transposed weight as an 8-bit graph computes it."""
     weights = WeightFiles()
-    graph = Graph("product", weights, np.float32, file="int8.bin")
+    graph = GraphBuilder("product", weights, np.float32, file="int8.bin")
     read = graph.input("rows", np.float32, ["n", rows.shape[1]])
-    named = graph.produced("result", np.float32, ["n", len(weight)])
-    Int8Products(graph, {"it": seen}).product("it", read, weight, np.zeros(len(weight), np.float32), named=named)
+    named = graph.declare_output("result", np.float32, ["n", len(weight)])
+    Int8MatMul(graph, {"it": seen}).linear("it", read, weight, np.zeros(len(weight), np.float32), named=named)
     options = ort.SessionOptions()
     files = weights.to_bytes()
     options.add_external_initializers_from_files_in_memory(
@@ -48,18 +48,18 @@ def logits_of(model: Transformer) -> torch.Tensor:
 @pytest.mark.parametrize("sign", [1, -1])
 def test_the_largest_sums_are_exact_on_every_processor(depth: int, sign: int) -> None:
     """Every activation at 255 and every weight at the end of its range is what saturates 16 bits first."""
-    assert np.iinfo(np.int16).max >= 2 * 255 * LARGEST_WEIGHT
-    rows, weight = np.full((5, depth), 255, np.float32), np.full((8, depth), sign * LARGEST_WEIGHT, np.float32)
+    assert np.iinfo(np.int16).max >= 2 * 255 * MAX_WEIGHT
+    rows, weight = np.full((5, depth), 255, np.float32), np.full((8, depth), sign * MAX_WEIGHT, np.float32)
     found = product(rows, weight, Range(0, 255))
-    assert (found == sign * 255 * LARGEST_WEIGHT * depth).all()
+    assert (found == sign * 255 * MAX_WEIGHT * depth).all()
 
 
 @pytest.mark.parametrize("size", [1e-6, 1.0, 1e6])
 def test_weights_stay_within_their_bound_and_near_their_values(size: float) -> None:
     weight = (np.random.default_rng(0).normal(size=(20, 64)) * size).astype(np.float32)
     weight[3] = 0
-    columns, scale = quantised_columns(weight)
-    assert np.abs(columns).max() == LARGEST_WEIGHT
+    columns, scale = quantise_columns(weight)
+    assert np.abs(columns).max() == MAX_WEIGHT
     assert (np.abs(columns * scale[:, None] - weight) <= scale[:, None] / 2 + 1e-6 * size).all()
 
 
@@ -73,7 +73,7 @@ def test_zero_stays_zero_within_every_range(seen: Range) -> None:
 def test_smoothing_changes_nothing_that_a_model_computes(options: dict[str, Any]) -> None:
     model = random_model(**options)
     before = logits_of(model)
-    smoothed, _ = prepare(model, random_pairs(10))
+    smoothed, _ = smooth_and_calibrate(model, random_pairs(10))
     assert torch.allclose(logits_of(smoothed), before, atol=2e-4)
     assert torch.equal(logits_of(model), before), "the model itself is left as it was"
     changed = zip(smoothed.parameters(), model.parameters(), strict=False)
@@ -81,12 +81,12 @@ def test_smoothing_changes_nothing_that_a_model_computes(options: dict[str, Any]
 
 
 def test_what_passes_a_relu_begins_at_zero_and_needs_no_relu_in_the_graph() -> None:
-    _, ranges = prepare(random_model(), random_pairs(10))
+    _, ranges = smooth_and_calibrate(random_model(), random_pairs(10))
     assert ranges["encoder.0.feed_forward.outer"].zero_point == 0
-    graph = Graph("graph", WeightFiles(), np.float32)
-    products = Int8Products(graph, ranges)
-    assert products.relu("rows", "encoder.0.feed_forward.outer") == "rows"
-    assert products.relu("rows", "encoder.0.feed_forward.inner") != "rows"
+    graph = GraphBuilder("graph", WeightFiles(), np.float32)
+    matmul = Int8MatMul(graph, ranges)
+    assert matmul.relu("rows", "encoder.0.feed_forward.outer") == "rows"
+    assert matmul.relu("rows", "encoder.0.feed_forward.inner") != "rows"
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)

@@ -16,7 +16,7 @@ from lingon import bundle
 from lingon.bundle import past_name, present_name
 from lingon.errors import ParityError
 from lingon.export.gates.tensors import check_tensors
-from lingon.export.graphs.onnx_writer import IR_VERSION, OPSET, Graph, WeightFiles
+from lingon.export.graphs.onnx_writer import IR_VERSION, OPSET, GraphBuilder, WeightFiles
 from lingon.export.graphs.precisions import build, weight_files
 from lingon.export.graphs.transformer import TransformerGraphs, states
 from lingon.training.models.transformer import Transformer
@@ -157,7 +157,7 @@ def test_weights_that_half_precision_holds_are_stored_so_and_mean_the_same() -> 
     rounded = files_of(rounded_to_half(random_model()), "fp32")
     assert bytes_of_weights(rounded) < 0.6 * bytes_of_weights(files_of(random_model(), "fp32"))
     values = np.array([1.0, 0.5, 3.0], np.float32)
-    graph = Graph("g", WeightFiles(), np.float32)
+    graph = GraphBuilder("g", WeightFiles(), np.float32)
     assert graph.weight("exact", values) == "exact.wide"
     assert graph.weight("fine", values + np.float32(1e-6)) == "fine"
     assert graph.reads == {"fp16.bin", "fp32.bin"}
@@ -179,9 +179,9 @@ def test_rows_of_the_output_layer_are_of_the_type_of_the_arithmetic() -> None:
 
 def test_two_tensors_of_one_name_in_a_file_are_a_mistake() -> None:
     weights = WeightFiles()
-    weights.place("fp32.bin", "bias", np.zeros(4, np.float32))
+    weights.add("fp32.bin", "bias", np.zeros(4, np.float32))
     with pytest.raises(AssertionError, match=r"fp32\.bin: two tensors named bias"):
-        weights.place("fp32.bin", "bias", np.ones(4, np.float32))
+        weights.add("fp32.bin", "bias", np.ones(4, np.float32))
 
 
 def test_weights_stand_once_in_the_file_whatever_reads_them() -> None:

@@ -134,7 +134,7 @@ def test_coverage_counts_tokens_sentences_and_sizes(tokenizer):
     assert found.tokens == (len(ids) + shared) / (len(ids) + len(other))
     assert found.sentences == 0.5
     assert found.mean_size == found.p95_size == found.largest == found.mean_union == len(built.always)
-    assert found.company == 2
+    assert found.batch_size == 2
 
 
 def test_no_text_is_refused(shortlist, tokenizer):
