@@ -1,8 +1,8 @@
-"""What a plain install leaves out: finding the rooms' parts by entry point, and saying which extra is missing."""
+"""Entry points of installed packages, and the error for a package that an extra would install."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.metadata import EntryPoint, entry_points
 
@@ -10,23 +10,24 @@ from lingon.errors import LingonError
 
 
 def find_entry_points(group: str) -> dict[str, EntryPoint]:
-    """The entry points of a group by name; the extra that each one needs is in its `extras`."""
+    """The entry points of a group by name; `extras` of each names the extra that it needs."""
     return {entry.name: entry for entry in entry_points(group=group)}
 
 
 @contextmanager
-def name_missing_extra(doer: str, entry: EntryPoint) -> Iterator[None]:
-    """Turns a third-party module missing inside the block into one line that names the extra of the entry point.
+def name_missing_extra(user: str, extras: Sequence[str]) -> Iterator[None]:
+    """Turn a third-party module that is missing inside the block into an error of one line that names the extra.
 
-    doer: who needs it, as a person would type it: `lingon train`
+    user: what needs the module, as a person would type it: `lingon train`
+    extras: the extra that installs the module comes first; without any, the ModuleNotFoundError is not changed
     """
     try:
         yield
     except ModuleNotFoundError as error:
         module = (error.name or "").partition(".")[0]
-        if not module or module == "lingon" or not entry.extras:
+        if not module or module == "lingon" or not extras:
             raise
-        extra = entry.extras[0]
+        extra = extras[0]
         raise LingonError(
-            f"{doer} needs what the extra '{extra}' installs ({module} is missing): pip install 'lingon[{extra}]'"
+            f"{user} needs what the extra '{extra}' installs ({module} is missing): pip install 'lingon[{extra}]'"
         ) from error

@@ -1,4 +1,7 @@
-"""The `lingon` command: one app out of the verbs that the rooms declare as entry points, light until a verb runs."""
+"""The `lingon` command: one app made of the verbs that the packages declare as entry points.
+
+Heavy imports happen when a verb runs, so that `lingon --help` is fast.
+"""
 
 from __future__ import annotations
 
@@ -32,39 +35,39 @@ ORDER = (
     "keys",
     "bench",
 )
-"""The verbs in the order of the work; metadata keeps none. A verb of another package comes after them."""
+"""The verbs in the order of the work; package metadata has no order. Verbs of other packages come after them."""
 
-UsageError: Any = typer.BadParameter.__base__  # typer brings its own copy of click and exports no more of it than this
+UsageError: Any = typer.BadParameter.__base__  # typer bundles click and exports no other base class of usage errors
 ANY_ARGUMENTS = {"ignore_unknown_options": True, "allow_extra_args": True}
 
 
 def main(arguments: Sequence[str] | None = None, entries: Iterable[EntryPoint] | None = None) -> int:
-    """Run one verb; returns the exit code: 0 done, 1 failed, 2 used wrongly, 130 interrupted.
+    """Run one verb; returns the exit code: 0 success, 1 failure, 2 wrong usage, 130 interrupted.
 
-    entries: the verbs; without them, all that are installed
+    entries: the verbs; None means all that are installed
     """
     try:
         found = list(find_entry_points("lingon.verbs").values() if entries is None else entries)
         app = build(_needed(found, sys.argv[1:] if arguments is None else arguments))
         result = app(arguments, prog_name="lingon", standalone_mode=False)
-        if sys.stdout is not None:  # as in `lingon serve >&-`
+        if sys.stdout is not None:  # None after `lingon serve >&-`
             sys.stdout.flush()
         return result if isinstance(result, int) else 0
     except LingonError as error:
-        return _complain(str(error), error.exit_code)
+        return _print_error(str(error), error.exit_code)
     except UsageError as error:
         where = error.ctx.command_path if error.ctx else "lingon"
-        return _complain(f"{error.format_message()} (see {where} --help)", error.exit_code)
+        return _print_error(f"{error.format_message()} (see {where} --help)", error.exit_code)
     except typer.Abort:
-        return _complain("aborted", 1)
+        return _print_error("aborted", 1)
     except KeyboardInterrupt:
         return 130
-    except BrokenPipeError:  # the reader has left, as in `lingon translate | head`: nobody is there to be told
+    except BrokenPipeError:  # the reader has closed, as in `lingon translate | head`, so that no message is needed
         return 1
     except OSError as error:
-        return _complain(f"{error.filename}: {error.strerror}" if error.filename else str(error), 1)
+        return _print_error(f"{error.filename}: {error.strerror}" if error.filename else str(error), 1)
     finally:
-        _settle()
+        _flush_or_drop()
 
 
 def _needed(entries: list[EntryPoint], arguments: Sequence[str]) -> list[EntryPoint]:
@@ -74,13 +77,16 @@ def _needed(entries: list[EntryPoint], arguments: Sequence[str]) -> list[EntryPo
 
 def build(entries: Iterable[EntryPoint]) -> typer.Typer:
     """The app with these verbs."""
-    app = typer.Typer(help="Machine translation: train, export, serve.", pretty_exceptions_enable=False)
+    app = typer.Typer(
+        help="Machine translation: train a model, export it to ONNX, serve it over gRPC, translate.",
+        pretty_exceptions_enable=False,
+    )
     app.callback(invoke_without_command=True)(_root)
-    for entry in sorted(entries, key=_rank):
+    for entry in sorted(entries, key=_position):
         try:
             _add(app, entry, entry.load())
         except Exception as error:
-            app.command(entry.name, context_settings=ANY_ARGUMENTS)(_broken(entry, error))
+            app.command(entry.name, context_settings=ANY_ARGUMENTS)(_unloadable(entry, error))
     return app
 
 
@@ -91,49 +97,49 @@ def _root(
     if show_version:
         typer.echo(f"lingon {version('lingon')}")
         raise typer.Exit
-    _help_alone(context)
+    _help_without_verb(context)
 
 
-def _help_alone(context: typer.Context) -> None:
+def _help_without_verb(context: typer.Context) -> None:
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
         raise typer.Exit(2)
 
 
 def _add(app: typer.Typer, entry: EntryPoint, loaded: Verb | typer.Typer) -> None:
-    """Give the app what an entry point leads to: a verb, or an app of verbs under the entry point's name."""
+    """Add what an entry point loads: a verb, or an app of verbs under the name of the entry point."""
     if not isinstance(loaded, typer.Typer):
-        app.command(entry.name)(_guarded(entry, entry.name, loaded))
+        app.command(entry.name)(_naming_missing_extra(entry, entry.name, loaded))
         return
     group = typer.Typer(help=loaded.info.help)
-    group.callback(invoke_without_command=True)(_help_alone)
+    group.callback(invoke_without_command=True)(_help_without_verb)
     for verb in loaded.registered_commands:
         assert verb.callback, "a verb is a function"
         assert verb.name, "a verb of a group is registered by its name"
-        group.command(verb.name)(_guarded(entry, f"{entry.name} {verb.name}", verb.callback))
+        group.command(verb.name)(_naming_missing_extra(entry, f"{entry.name} {verb.name}", verb.callback))
     app.add_typer(group, name=entry.name)
 
 
-def _rank(entry: EntryPoint) -> tuple[int, str]:
+def _position(entry: EntryPoint) -> tuple[int, str]:
     return (ORDER.index(entry.name) if entry.name in ORDER else len(ORDER)), entry.name
 
 
-def _guarded(entry: EntryPoint, name: str, verb: Verb) -> Verb:
-    """The verb, saying by its name which extra it needs where that is missing."""
+def _naming_missing_extra(entry: EntryPoint, name: str, verb: Verb) -> Verb:
+    """The verb; if a library is missing, its error names the verb and the extra to install."""
 
     @functools.wraps(verb)
     def run(*args: Any, **kwargs: Any) -> Any:
-        with name_missing_extra(f"lingon {name}", entry):
+        with name_missing_extra(f"lingon {name}", entry.extras):
             return verb(*args, **kwargs)
 
     return run
 
 
-def _broken(entry: EntryPoint, error: Exception) -> Verb:
-    """In the place of a verb that cannot be loaded: says why when it is called, and harms no other verb."""
+def _unloadable(entry: EntryPoint, error: Exception) -> Verb:
+    """Replaces a verb that cannot be loaded: raises the reason when it is called, so that other verbs still work."""
 
     def explain() -> None:
-        with name_missing_extra(f"lingon {entry.name}", entry):
+        with name_missing_extra(f"lingon {entry.name}", entry.extras):
             if isinstance(error, ModuleNotFoundError) and f"{entry.module}.".startswith(f"{error.name}."):
                 raise LingonError(f"lingon {entry.name} is not part of this installation: {error}")
             raise error
@@ -143,14 +149,14 @@ def _broken(entry: EntryPoint, error: Exception) -> Verb:
     return explain
 
 
-def _complain(message: str, exit_code: int) -> int:
+def _print_error(message: str, exit_code: int) -> int:
     if sys.stderr is not None:
         print(f"lingon: error: {' '.join(message.split())}", file=sys.stderr)
     return exit_code
 
 
-def _settle() -> None:
-    """Drop what standard output does not take; Python would try again at its end, and fail with words of its own."""
+def _flush_or_drop() -> None:
+    """Flush standard output; if that fails, drop the rest. Python would try again at exit and print a traceback."""
     try:
         if sys.stdout is not None:
             sys.stdout.flush()

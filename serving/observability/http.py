@@ -1,4 +1,4 @@
-"""The HTTP port for operators: /metrics for Prometheus, /healthz for whoever asks whether to send requests here."""
+"""The HTTP port for operators: /metrics for Prometheus, /healthz for load balancers and probes."""
 
 from __future__ import annotations
 
@@ -20,16 +20,17 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from lingon.errors import LingonError
 from lingon.serving.observability.logs import fault
 
-FAREWELL = 1.0  # seconds for a thread whose peer was hung up on to end
-PAUSE = 0.1  # seconds between two tries to have a file for a connection
+CLOSE_TIMEOUT = 1.0  # seconds for the thread of a closed connection to end
+RETRY_PAUSE = 0.1  # seconds between two tries to accept a connection if no file descriptor is free
+MAX_CONNECTIONS = 128  # each has a thread, and a process can run out of threads
 logger = logging.getLogger(__name__)
 
 
 class HttpEndpoint:
-    """Answers on threads of its own, so that a slow scrape holds up no translation."""
+    """The server of the HTTP port. It answers on threads of its own, so that a slow scrape delays no translation."""
 
     def __init__(self, host: str, port: int, registry: CollectorRegistry, ready: Callable[[], bool]) -> None:
-        """Bind at once; port 0 takes a free one."""
+        """Bind the port; 0 takes a free one. Raises LingonError if the port cannot be bound."""
         try:
             self._server = _Server((host, port), _handler(registry, ready))
         except OSError as error:
@@ -52,62 +53,61 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
     request_queue_size = 128
-    most = 128  # connections, each of which has a thread: of more the engine might find none
 
     def __init__(self, *arguments: Any) -> None:
-        self._places = threading.BoundedSemaphore(self.most)
+        self._slots = threading.BoundedSemaphore(MAX_CONNECTIONS)
         self._open: dict[socket.socket, None] = {}  # oldest first
-        self._changing = threading.Lock()
+        self._lock = threading.Lock()
         super().__init__(*arguments)
 
     def get_request(self) -> tuple[Any, Any]:
-        """The next connection; where the process has no file left for it, not at once again."""
+        """The next connection; after a pause if the process has no file descriptor left for it."""
         try:
             return super().get_request()
         except OSError as error:
             if error.errno in (errno.EMFILE, errno.ENFILE):
-                time.sleep(PAUSE)  # it stays in the kernel's queue, which would wake this thread again and again
+                time.sleep(RETRY_PAUSE)  # it stays in the kernel's queue, which would wake this thread at once
             raise
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer on a thread; who has been here longest gives his place to who comes, for a probe takes no time."""
-        if not self._places.acquire(blocking=False):
-            self._hang_up_on_the_oldest()
-            if not self._places.acquire(timeout=FAREWELL):
+        """Answer on a thread. When all slots are taken, the oldest connection is closed: a probe is short."""
+        if not self._slots.acquire(blocking=False):
+            self._close_oldest()
+            if not self._slots.acquire(timeout=CLOSE_TIMEOUT):
                 self.shutdown_request(request)
                 return
-        with self._changing:
+        with self._lock:
             self._open[request] = None
         try:
             super().process_request(request, client_address)
-        except BaseException:  # no thread could be started
-            self._places.release()
+        except BaseException:  # the system has no thread left
+            self._slots.release()
             raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """What that thread does."""
+        """Answer, on the thread of the connection, and free its slot."""
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self._places.release()
+            self._slots.release()
 
     def shutdown_request(self, request: Any) -> None:
-        """It was answered, or cannot be."""
-        with self._changing:
+        """Close a connection."""
+        with self._lock:
             self._open.pop(request, None)
         super().shutdown_request(request)
 
-    def _hang_up_on_the_oldest(self) -> None:
-        with self._changing:
+    def _close_oldest(self) -> None:
+        with self._lock:
             oldest = next(iter(self._open), None)
             if oldest is not None:
                 del self._open[oldest]
         if oldest is not None:
-            with suppress(OSError):  # it has just gone by itself
-                oldest.shutdown(socket.SHUT_RDWR)  # which ends its thread
+            with suppress(OSError):  # the peer may have closed it
+                oldest.shutdown(socket.SHUT_RDWR)  # ends the thread of the connection
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Of a peer that went there is nothing to say; of others one line, where the standard library prints many."""
+        """Log one line, instead of the traceback that the standard library prints; nothing if the peer disconnected."""
         error = sys.exc_info()[1]
         if error is not None and not isinstance(error, OSError):
             fault(logger, "the metrics port failed to answer", error)
@@ -115,7 +115,7 @@ class _Server(ThreadingHTTPServer):
 
 def _handler(registry: CollectorRegistry, ready: Callable[[], bool]) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
-        timeout = 10  # seconds; a client that says nothing holds no thread for longer
+        timeout = 10  # seconds; a client that sends nothing occupies a thread for so long at most
 
         def do_GET(self) -> None:
             path = self.path.partition("?")[0]
@@ -125,7 +125,7 @@ def _handler(registry: CollectorRegistry, ready: Callable[[], bool]) -> type[Bas
                 serving = ready()
                 self._answer(200 if serving else 503, "text/plain", b"SERVING\n" if serving else b"NOT_SERVING\n")
             else:
-                self._answer(404, "text/plain", b"here are /metrics and /healthz\n")
+                self._answer(404, "text/plain", b"not found; try /metrics or /healthz\n")
 
         def _answer(self, status: int, content_type: str, body: bytes) -> None:
             self.send_response(status)
@@ -135,6 +135,6 @@ def _handler(registry: CollectorRegistry, ready: Callable[[], bool]) -> type[Bas
             self.wfile.write(body)
 
         def log_message(self, format: str, *args: object) -> None:
-            """Say nothing: a probe every second is no news."""
+            """Log nothing: probes would fill the log."""
 
     return Handler

@@ -1,7 +1,7 @@
-"""Log lines for people or machines: one event, one line, whatever stands in its values.
+"""Log lines for people or machines: every event is one line, whatever its values contain.
 
-No line ever holds a text, a translation, or the message of an error that is not ours: such messages may quote what
-they choked on.
+No line ever holds a text, a translation, or the message of an error that is not ours: such messages may quote their
+input.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-TOLD = {
+LOGGED_CODES = {
     "UNKNOWN",
     "INTERNAL",
     "UNAVAILABLE",
@@ -26,41 +26,41 @@ TOLD = {
     "UNAUTHENTICATED",
     "PERMISSION_DENIED",
 }
-"""Codes of calls that were not served as their callers had a right to hope; what else fails is a caller's mistake."""
+"""Codes of calls that failed because of the server or of a limit; other codes are mistakes of callers."""
 
-MOST = 10  # lines a second of calls that ended with the same code
+LINES_PER_SECOND = 10  # limit for calls that end with the same code
 _BARE = re.compile(r'[^\s"=\\]+')
 
 _logger = logging.getLogger(__name__)
 
 
 def configure(form: str, level: str) -> None:
-    """Log to standard error: form is console or json, level as in `logging`."""
+    """Log to standard error; form: console or json; level: as in `logging`."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter() if form == "json" else ConsoleFormatter())
-    handler.addFilter(_is_ours)
+    handler.addFilter(_quotes_no_caller)
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
 
 
-def _is_ours(record: logging.LogRecord) -> bool:
-    """Whether a line quotes no caller: gRPC shows metadata that it cannot decode, keys among it."""
+def _quotes_no_caller(record: logging.LogRecord) -> bool:
+    """False for lines of gRPC that quote metadata which it cannot decode; metadata holds API keys."""
     return not (record.name.startswith("grpc.") and "Invalid encoding" in str(record.msg))
 
 
 def event(logger: logging.Logger, level: int, message: str, **fields: Any) -> None:
-    """Log a fixed message with values beside it."""
+    """Log a fixed message with named values."""
     logger.log(level, message, extra={"fields": fields})
 
 
 def fault(logger: logging.Logger, message: str, error: BaseException, **fields: Any) -> None:
-    """Log an error that nobody expected: its kind and where it arose, but not its message."""
+    """Log an unexpected error: its type and traceback, but not its message, which may quote a text."""
     frames = traceback.extract_tb(error.__traceback__)
-    where = [f"{frame.filename}:{frame.lineno} in {frame.name}" for frame in frames]
-    event(logger, logging.ERROR, message, **fields, error=type(error).__name__, traceback=where)
+    lines = [f"{frame.filename}:{frame.lineno} in {frame.name}" for frame in frames]
+    event(logger, logging.ERROR, message, **fields, error=type(error).__name__, traceback=lines)
 
 
 def unexpected(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """What an event loop calls where nobody catches an error; its own way is to log the message of the error."""
+    """The exception handler of an event loop; the default one would log the message of the error."""
     message, error = "an error reached the event loop", context.get("exception")
     if error is None:
         event(_logger, logging.ERROR, message)
@@ -69,34 +69,36 @@ def unexpected(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
 
 
 class CallLog:
-    """A line for every call: at the level debug all, at info those that were not served, of each code so many a second.
+    """Logs calls: at level debug every call, at level info those with one of LOGGED_CODES, up to a limit per second.
 
-    A storm of refusals is told by its first lines and by how many were left out; the counters have them all.
+    In a burst of failures, the next line says how many were left out; the metrics count all of them.
     """
 
-    def __init__(self, logger: logging.Logger, most: int = MOST, clock: Callable[[], float] = time.monotonic) -> None:
-        """most: lines a second; clock: tells seconds."""
-        self._logger, self._most, self._clock = logger, most, clock
-        self._second: dict[str, int] = {}  # of the last line, by code
-        self._lines: dict[str, int] = {}  # in that second
+    def __init__(
+        self, logger: logging.Logger, limit: int = LINES_PER_SECOND, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """limit: lines per second and code; clock: returns seconds."""
+        self._logger, self._limit, self._clock = logger, limit, clock
+        self._second: dict[str, int] = {}  # time of the last call, by code
+        self._lines: dict[str, int] = {}  # calls in that second, by code
 
-    def tell(self, code: str, **fields: Any) -> None:
-        """Log a call that ended with this code."""
+    def record(self, code: str, **fields: Any) -> None:
+        """Log a call that ended with a code."""
         if self._logger.isEnabledFor(logging.DEBUG):
-            event(self._logger, logging.INFO if code in TOLD else logging.DEBUG, "call", code=code, **fields)
-        elif code in TOLD:
+            event(self._logger, logging.INFO if code in LOGGED_CODES else logging.DEBUG, "call", code=code, **fields)
+        elif code in LOGGED_CODES:
             left_out = self._count(code, int(self._clock()))
             if left_out is not None:
                 more = {"left_out": left_out} if left_out else {}
                 event(self._logger, logging.INFO, "call", code=code, **fields, **more)
 
     def _count(self, code: str, second: int) -> int | None:
-        """Lines left out before this one; None where this one is left out as well."""
+        """Count a call. Returns the number of lines left out before it, or None if its line is left out too."""
         lines, left_out = self._lines.get(code, 0), 0
         if self._second.get(code) != second:
-            lines, left_out = 0, max(lines - self._most, 0)
+            lines, left_out = 0, max(lines - self._limit, 0)
         self._second[code], self._lines[code] = second, lines + 1
-        return left_out if lines < self._most else None
+        return left_out if lines < self._limit else None
 
 
 class ConsoleFormatter(logging.Formatter):
@@ -120,20 +122,20 @@ class JsonFormatter(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
         }
-        # ASCII, since what stands for a new line elsewhere (U+2028) or is a lone half of a character is escaped then.
+        # ASCII only, so that other line separators (U+2028) and lone surrogates are escaped.
         return json.dumps({**line, **_fields(record)}, default=str).replace("\x7f", "\\u007f")
 
 
 def _shown(value: Any) -> str:
-    """A value on one line; in quotation marks where it could be taken for more than one."""
-    if isinstance(value, list | tuple):  # whose strings are quoted and escaped already
+    """A value on one line, in quotation marks if it contains spaces, quotation marks or =."""
+    if isinstance(value, list | tuple):  # str() quotes and escapes their strings
         return _escaped(str(value))
     text = str(value)
     return _escaped(text if _BARE.fullmatch(text) else json.dumps(text, ensure_ascii=False))
 
 
 def _escaped(text: str) -> str:
-    """The same without a character that moves the cursor, ends the line or turns the direction of writing."""
+    """The text with escapes for characters that move the cursor, end the line or change the writing direction."""
     if text.isprintable():
         return text
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)

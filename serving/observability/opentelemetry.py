@@ -1,7 +1,7 @@
-"""Traces as OpenTelemetry has them, sent by OTLP over gRPC; all that OTEL_... variables set is as the SDK defines it.
+"""OpenTelemetry traces, sent by OTLP over gRPC. The SDK reads its usual OTEL_... variables.
 
-The engine's thread leaves time stamps in its jobs and knows nothing of spans: those are made of the stamps on the
-event loop, when a job is over. All times of a call are told by one clock: a step of the wall clock breaks no order.
+The engine's threads only write timestamps into jobs. The spans are created from these on the event loop, when a job is
+done. All times of a call come from one monotonic clock, so that a change of the wall clock cannot reorder spans.
 """
 
 from __future__ import annotations
@@ -33,33 +33,33 @@ from lingon.serving.system.threads import run_in_thread
 from lingon.translation.v1 import translation_pb2 as pb
 
 SERVICE = pb.DESCRIPTOR.services_by_name["TranslationService"].full_name
-FLUSH = 1.5  # seconds that what is left may take at the end, whatever the collector does
-CUT = 0.3  # seconds for sending that hangs to notice that it is cut off
-OUR_FAULT = {"UNKNOWN", "DEADLINE_EXCEEDED", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS"}
-"""Codes that are errors of a server by OpenTelemetry's conventions; the others are its caller's."""
+FLUSH = 1.5  # seconds to send the remaining spans at the end, even if the collector does not answer
+EXPORTER_SHUTDOWN = 0.3  # seconds to stop an exporter that hangs
+SERVER_ERRORS = {"UNKNOWN", "DEADLINE_EXCEEDED", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS"}
+"""Codes that are errors of the server by OpenTelemetry's conventions; the others are errors of the caller."""
 
 
 class OpenTelemetryTracer:
-    """Makes the spans of calls and has them sent in batches by a thread of their own."""
+    """Creates the spans of calls; a thread of the SDK sends them in batches."""
 
     def __init__(self) -> None:
-        """Raises SettingsError where a variable cannot be."""
+        """Raises SettingsError if an OTEL_... variable has an unsupported value."""
         _check("OTEL_TRACES_EXPORTER", "otlp")
         _check("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")
         _check("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "grpc")
         try:
             self._exporter = OTLPSpanExporter()
             processor = BatchSpanProcessor(self._exporter)
-        except Exception as error:  # their own kinds, without a common root
-            raise SettingsError(f"traces: a variable of OpenTelemetry (OTEL_...) cannot be used: {error}") from None
+        except Exception as error:  # the SDK raises several types without a common base
+            raise SettingsError(f"traces: an OpenTelemetry variable (OTEL_...) has an invalid value: {error}") from None
         self._provider = TracerProvider(resource=_resource(), shutdown_on_exit=False)
         self._provider.add_span_processor(processor)
         self._tracer = self._provider.get_tracer("lingon", importlib.metadata.version("lingon"))
         self._propagator = TraceContextTextMapPropagator()
-        logging.getLogger("opentelemetry.trace").setLevel(logging.ERROR)  # its warnings quote what callers sent
+        logging.getLogger("opentelemetry.trace").setLevel(logging.ERROR)  # its warnings quote metadata of callers
 
     def call(self, method: str, request_id: str, metadata: Metadata) -> Trace:
-        """A server's span; traceparent in the metadata names its parent, unless it is malformed."""
+        """Start a server span; a well-formed traceparent in the metadata is its parent."""
         clock = Clock()
         span = self._tracer.start_span(
             f"{SERVICE}/{method}",
@@ -73,30 +73,31 @@ class OpenTelemetryTracer:
         return CallTrace(self._tracer, span, clock, trace_id) if span.is_recording() else NullTrace(trace_id)
 
     async def close(self) -> None:
-        """Send what is left; what the collector has not taken within FLUSH seconds is lost."""
+        """Send the remaining spans; those that the collector has not taken within FLUSH seconds are lost."""
         sending = run_in_thread(self._provider.shutdown, "last traces")
         await asyncio.wait({sending}, timeout=FLUSH)
         if not sending.done():
-            await asyncio.wait({sending, run_in_thread(self._exporter.shutdown, "cut")}, timeout=CUT)
+            shutdown = run_in_thread(self._exporter.shutdown, "exporter shutdown")
+            await asyncio.wait({sending, shutdown}, timeout=EXPORTER_SHUTDOWN)
 
 
 class Clock:
-    """Nanoseconds since 1970, by the steady clock; the wall clock is read once."""
+    """Nanoseconds since 1970 by the monotonic clock; the wall clock is read once."""
 
     def __init__(self) -> None:
         self._offset = time.time_ns() - time.monotonic_ns()
 
     def now(self) -> int:
-        """This moment."""
+        """The time now."""
         return time.monotonic_ns() + self._offset
 
     def at(self, seconds: float) -> int:
-        """A moment that `time.monotonic` told."""
+        """The time of a value of `time.monotonic`."""
         return int(seconds * 1e9) + self._offset
 
 
 class CallTrace:
-    """The span of a call, and below it those of its sentences."""
+    """The span of a call, with child spans for the phases of its sentences."""
 
     def __init__(self, tracer: otel.Tracer, span: Span, clock: Clock, trace_id: str) -> None:
         self.trace_id = trace_id
@@ -105,12 +106,12 @@ class CallTrace:
         self._open: dict[int, TracedJob] = {}
 
     def about(self, **attributes: str | int) -> None:
-        """Attributes lingon.NAME of the call."""
+        """Set attributes lingon.NAME of the call."""
         self._span.set_attributes({f"lingon.{name}": value for name, value in attributes.items()})
 
     @contextmanager
     def trace_jobs(self, jobs: Iterable[TracedJob]) -> Iterator[None]:
-        """Have jobs stamped; each has its spans when its outcome has arrived, at the latest when the call ends."""
+        """Record the phases of jobs; a job gets its spans when its outcome arrives, or else when the call ends."""
         traced, now = list(jobs), time.monotonic()
         for _, job, _ in traced:
             job.phase_times = PhaseTimes(now)
@@ -121,36 +122,36 @@ class CallTrace:
 
     @contextmanager
     def phase(self, name: str, text: int) -> Iterator[None]:
-        """A span of what is done inside."""
+        """A span for the duration of the context."""
         begin, reason = time.monotonic(), "INTERNAL"
         try:
             yield
             reason = "OK"
         finally:
-            self._tell(name, begin, time.monotonic(), {"lingon.text": text}, reason)
+            self._record(name, begin, time.monotonic(), {"lingon.text": text}, reason)
 
     def end(self, code: int) -> None:
-        """End the call's span, after those of whatever it still waited for."""
+        """End the spans of jobs that have no outcome, then the span of the call."""
         name = code_pb2.Code.Name(code)
         for text, job, outcome in self._open.values():
-            self._tell_job(job, text, _reason(outcome, name))
+            self._record_job(job, text, _reason(outcome, name))
         self._open.clear()
         self._span.set_attribute("rpc.grpc.status_code", code)
-        if name in OUR_FAULT:
+        if name in SERVER_ERRORS:
             self._span.set_status(Status(StatusCode.ERROR))
         self._span.end(self._clock.now())
 
     def _arrived(self, number: int, outcome: asyncio.Future[Any]) -> None:
-        """A job's outcome is there; where the call was cut short instead, its end tells why."""
+        """Create the spans of a job that has an outcome; `end` does it for jobs of a cancelled call."""
         if number in self._open and not outcome.cancelled():
             text, job, _ = self._open.pop(number)
-            self._tell_job(job, text, _reason(outcome))
+            self._record_job(job, text, _reason(outcome))
 
-    def _tell_job(self, job: Job, text: int, reason: str) -> None:
-        """The spans of a job as far as it came; the last one bears the reason for which it came no further."""
+    def _record_job(self, job: Job, text: int, reason: str) -> None:
+        """Create the spans of the phases that a job reached; the last one carries the reason of an error."""
         stamps = job.phase_times
         assert stamps is not None
-        # The latest first, and the clock last: the engine may write the next one at any moment.
+        # Read the last timestamp first and the clock at the end: the engine may write the next one at any moment.
         ended, encoded, begun = stamps.ended, stamps.encoded, stamps.started
         over = ended or time.monotonic()
         begins = [("queue", stamps.submitted)]
@@ -160,10 +161,10 @@ class CallTrace:
             begins.append(("decode", encoded))
         attributes = {"lingon.text": text, "lingon.source_tokens": len(job.source_ids)}
         for (name, begin), (_, end) in pairwise(begins):
-            self._tell(name, begin, end, attributes, "OK")
-        self._tell(*begins[-1], over, attributes, reason)
+            self._record(name, begin, end, attributes, "OK")
+        self._record(*begins[-1], over, attributes, reason)
 
-    def _tell(self, name: str, begin: float, end: float, attributes: Mapping[str, str | int], reason: str) -> None:
+    def _record(self, name: str, begin: float, end: float, attributes: Mapping[str, str | int], reason: str) -> None:
         span = self._tracer.start_span(name, self._context, attributes=attributes, start_time=self._clock.at(begin))
         if reason != "OK":
             span.set_attribute("error.type", reason)
@@ -172,7 +173,7 @@ class CallTrace:
 
 
 def _reason(outcome: asyncio.Future[Any], otherwise: str = "OK") -> str:
-    """The reason of an outcome that is an error; `otherwise` where there is no outcome."""
+    """The reason of an outcome that is an error, "OK" for others, or `otherwise` without an outcome."""
     if not outcome.done() or outcome.cancelled():
         return otherwise
     found = outcome.result()
@@ -180,7 +181,7 @@ def _reason(outcome: asyncio.Future[Any], otherwise: str = "OK") -> str:
 
 
 def _carrier(metadata: Metadata) -> dict[str, list[str]]:
-    """What W3C Trace Context reads."""
+    """The headers of W3C Trace Context in the metadata."""
     found: dict[str, list[str]] = {"traceparent": [], "tracestate": []}
     for name, value in metadata:
         if name in found and isinstance(value, str):
@@ -189,7 +190,7 @@ def _carrier(metadata: Metadata) -> dict[str, list[str]]:
 
 
 def _resource() -> Resource:
-    """Who sends the spans: `lingon`, unless OTEL_SERVICE_NAME or OTEL_RESOURCE_ATTRIBUTES say otherwise."""
+    """The service name `lingon` and its version, unless OTEL_SERVICE_NAME or OTEL_RESOURCE_ATTRIBUTES are set."""
     ours = Resource({"service.name": "lingon", "service.version": importlib.metadata.version("lingon")})
     return Resource.create().merge(ours).merge(OTELResourceDetector().detect())
 

@@ -1,7 +1,6 @@
-"""Traces of calls: who may follow a call through the server, and the default that follows none.
+"""The interface of call traces, and an implementation that records nothing.
 
-Nothing of OpenTelemetry is imported here, nor anywhere else unless traces are on: see
-serving/observability/opentelemetry.py.
+OpenTelemetry is imported only if traces are on, see serving/observability/opentelemetry.py.
 """
 
 from __future__ import annotations
@@ -10,8 +9,7 @@ import asyncio
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
-from importlib.metadata import EntryPoint
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 from lingon.extras import name_missing_extra
 from lingon.serving.decoding.job import Job
@@ -22,43 +20,44 @@ TracedJob = tuple[int, Job, asyncio.Future[Any]]
 
 
 class Trace(Protocol):
-    """Follows one call, on the event loop. No text, key or message of an error is ever told to it."""
+    """The trace of one call, for use on the event loop. It never contains texts, keys or messages of errors."""
 
     @property
     def trace_id(self) -> str:
-        """32 hexadecimal digits; empty where the call belongs to no trace."""
+        """32 hexadecimal digits; empty if the call belongs to no trace."""
 
     def about(self, **attributes: str | int) -> None:
-        """What is to be known of the call."""
+        """Set attributes of the call."""
 
     def trace_jobs(self, jobs: Iterable[TracedJob]) -> AbstractContextManager[None]:
-        """Hand jobs to the engine inside this: it stamps them, and their phases are told once they are over.
+        """Record the phases of jobs that are submitted to the engine inside the context.
 
-        Where the engine refuses them there is nothing to tell.
+        The engine writes timestamps into the jobs. If it refuses them, so that the context ends with an error, nothing
+        is recorded.
         """
 
     def phase(self, name: str, text: int) -> AbstractContextManager[None]:
-        """Something done inside this on the event loop, for the text at this place of the request."""
+        """Record the duration of the context as a phase; text: index of the text in the request."""
 
     def end(self, code: int) -> None:
-        """The call is over; code: its `google.rpc.Code`. What is not over by now was left by the call."""
+        """End the trace; jobs without an outcome get the same end. code: the call's `google.rpc.Code`."""
 
 
 class Tracer(Protocol):
-    """Makes traces."""
+    """Creates traces."""
 
     def call(self, method: str, request_id: str, metadata: Metadata) -> Trace:
-        """The trace of a call that begins; metadata may name a trace that it is part of."""
+        """Start the trace of a call; the metadata may name a parent trace."""
 
     async def close(self) -> None:
-        """Hand out what is left, within a bounded time."""
+        """Send the remaining traces, within a bounded time."""
 
 
-_NOTHING = nullcontext()
+_NO_CONTEXT = nullcontext()
 
 
 class NullTrace:
-    """A trace that nobody wants to see; it may have an id, which the caller knows the call by."""
+    """A trace that records nothing. It may have the id of the caller's trace, for the log."""
 
     def __init__(self, trace_id: str = "") -> None:
         self.trace_id = trace_id
@@ -66,10 +65,10 @@ class NullTrace:
     def about(self, **attributes: str | int) -> None: ...
 
     def trace_jobs(self, jobs: Iterable[TracedJob]) -> AbstractContextManager[None]:
-        return _NOTHING
+        return _NO_CONTEXT
 
     def phase(self, name: str, text: int) -> AbstractContextManager[None]:
-        return _NOTHING
+        return _NO_CONTEXT
 
     def end(self, code: int) -> None: ...
 
@@ -78,7 +77,7 @@ NULL_TRACE = NullTrace()
 
 
 class NullTracer:
-    """Follows nobody."""
+    """A tracer that records nothing."""
 
     def call(self, method: str, request_id: str, metadata: Metadata) -> Trace:
         return NULL_TRACE
@@ -90,22 +89,21 @@ _current: ContextVar[Trace] = ContextVar("trace", default=NULL_TRACE)
 
 
 def enter(trace: Trace) -> Trace:
-    """The same, which from now on is the trace of this task and those that it starts."""
+    """Make a trace the current one of this task and of the tasks that it starts; returns the trace."""
     _current.set(trace)
     return trace
 
 
 def current() -> Trace:
-    """The trace of the call that is served here: gRPC lets no argument of ours through to a method."""
+    """The trace of the call that this task serves. gRPC passes no arguments of an interceptor to a method."""
     return _current.get()
 
 
 def open_tracer(*, traces: bool) -> Tracer:
-    """What follows the calls of a server; raises LingonError where traces are asked for and cannot be had."""
+    """The tracer of a server; raises LingonError if traces are on but the extra 'tracing' is not installed."""
     if not traces:
         return NullTracer()
-    entry = EntryPoint(
-        "traces", "lingon.serving.observability.opentelemetry:OpenTelemetryTracer [tracing]", "lingon.tracers"
-    )
-    with name_missing_extra("lingon serve --traces", entry):
-        return cast(Tracer, entry.load()())
+    with name_missing_extra("lingon serve --traces", ["tracing"]):
+        from lingon.serving.observability.opentelemetry import OpenTelemetryTracer
+
+        return OpenTelemetryTracer()

@@ -1,4 +1,4 @@
-"""The HTTP port for operators answers whatever others do to it."""
+"""The HTTP port for operators answers even if other clients misuse it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from prometheus_client import CollectorRegistry
 
 from lingon.serving.observability.http import HttpEndpoint
 
-MOST = 128  # connections that it has room for
+MAX_CONNECTIONS = 128
 
 
 @pytest.fixture
@@ -32,15 +32,15 @@ def is_well(endpoint: HttpEndpoint) -> bool:
         return bool(reply.read() == b"SERVING\n")
 
 
-def test_who_sends_a_byte_now_and_then_takes_nobodys_place(endpoint: HttpEndpoint) -> None:
+def test_connections_that_send_no_request_block_no_other(endpoint: HttpEndpoint) -> None:
     with ExitStack() as idle:
-        for _ in range(MOST + 20):
+        for _ in range(MAX_CONNECTIONS + 20):
             connection = idle.enter_context(socket.create_connection(("127.0.0.1", endpoint.port), timeout=5))
             connection.sendall(b"G")
         assert is_well(endpoint)
 
 
-def test_connections_for_which_there_is_no_file_wait(endpoint: HttpEndpoint, monkeypatch: Any) -> None:
+def test_without_file_descriptors_connections_wait(endpoint: HttpEndpoint, monkeypatch: Any) -> None:
     accept, tries = socket.socket.accept, list[float]()
 
     def accept_nothing(listening: socket.socket) -> Any:
@@ -67,12 +67,12 @@ print(resource.getrlimit(resource.RLIMIT_NOFILE))
 """
 
 
-def test_a_server_has_as_many_files_as_it_may() -> None:
+def test_the_limit_of_open_files_is_raised_to_the_hard_limit() -> None:
     done = subprocess.run([sys.executable, "-c", FILES], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout == "(512, 512)\n"
 
 
-def test_connections_for_which_there_was_no_thread_take_no_places(endpoint: HttpEndpoint, monkeypatch: Any) -> None:
+def test_connections_that_got_no_thread_occupy_no_slots(endpoint: HttpEndpoint, monkeypatch: Any) -> None:
     start, failed = threading.Thread.start, threading.Semaphore(0)
 
     def start_nothing(thread: threading.Thread) -> None:
@@ -83,7 +83,7 @@ def test_connections_for_which_there_was_no_thread_take_no_places(endpoint: Http
 
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", start_nothing)
-        for _ in range(MOST + 20):
+        for _ in range(MAX_CONNECTIONS + 20):
             with socket.create_connection(("127.0.0.1", endpoint.port), timeout=5):
                 assert failed.acquire(timeout=5)
     assert is_well(endpoint)

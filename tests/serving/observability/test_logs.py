@@ -1,4 +1,4 @@
-"""Log lines: one event is one line, whatever its values hold; storms of refusals are told in few of them."""
+"""Log lines: one event is one line, whatever its values hold; bursts of refusals are summarised."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FORGED = "x\n12:00:00 info ready\u2028level=error \x1b[2J\u202e\ud800"
 
 
 def written(formatter: logging.Formatter, message: str, **fields: object) -> str:
-    """What reaches the stream."""
+    """The text that a handler writes."""
     stream = io.StringIO()
     handler = logging.StreamHandler(stream)
     handler.setFormatter(formatter)
@@ -70,12 +70,12 @@ def test_no_value_ends_a_line_or_moves_the_cursor(value: str, message: str):
         ("Grüße", "Grüße"),
     ],
 )
-def test_a_value_on_the_console_cannot_be_taken_for_another(value: object, shown: str):
+def test_values_on_the_console_are_quoted_if_they_could_be_misread(value: object, shown: str):
     assert written(ConsoleFormatter(), "call", name=value).partition(" name=")[2] == f"{shown}\n"
 
 
-def told(level: int, calls: list[tuple[str, float]]) -> list[tuple[str, int]]:
-    """Of calls that ended at these moments, the codes that were logged, each with how many were left out before."""
+def logged(level: int, calls: list[tuple[str, float]]) -> list[tuple[str, int]]:
+    """The codes that are logged for calls that end at these times, each with the number of lines left out before."""
     found: list[tuple[str, int]] = []
 
     class Listener(logging.Handler):
@@ -88,14 +88,14 @@ def told(level: int, calls: list[tuple[str, float]]) -> list[tuple[str, int]]:
     clock = [0.0]
     log = CallLog(logger, 2, lambda: clock[0])
     for code, clock[0] in calls:
-        log.tell(code, method="Translate")
+        log.record(code, method="Translate")
     return found
 
 
-def test_a_storm_of_refusals_is_a_few_lines_that_say_how_many_it_was():
+def test_a_burst_of_refusals_is_a_few_lines_with_a_count():
     storm = [("RESOURCE_EXHAUSTED", 5.0 + index / 1000) for index in range(500)]
     after = [("UNAVAILABLE", 5.9), ("RESOURCE_EXHAUSTED", 8.0), ("RESOURCE_EXHAUSTED", 8.1), ("OK", 8.2)]
-    assert told(logging.INFO, [*storm, *after]) == [
+    assert logged(logging.INFO, [*storm, *after]) == [
         ("RESOURCE_EXHAUSTED", 0),
         ("RESOURCE_EXHAUSTED", 0),
         ("UNAVAILABLE", 0),
@@ -104,11 +104,11 @@ def test_a_storm_of_refusals_is_a_few_lines_that_say_how_many_it_was():
     ]
 
 
-def test_whoever_debugs_sees_every_call_and_who_does_not_none_that_is_a_callers_own_matter():
+def test_every_call_is_logged_at_debug_and_only_failures_of_the_server_at_info():
     calls = [(code, 1.0) for code in ("OK", "CANCELLED", "INVALID_ARGUMENT", *["UNAVAILABLE"] * 5)]
-    assert told(logging.DEBUG, calls) == [(code, 0) for code, _ in calls]
-    assert told(logging.INFO, calls) == [("UNAVAILABLE", 0)] * 2
-    assert told(logging.WARNING, calls) == []
+    assert logged(logging.DEBUG, calls) == [(code, 0) for code, _ in calls]
+    assert logged(logging.INFO, calls) == [("UNAVAILABLE", 0)] * 2
+    assert logged(logging.WARNING, calls) == []
 
 
 async def test_a_call_that_failed_is_found_by_its_request_id(caplog: pytest.LogCaptureFixture):
@@ -123,7 +123,7 @@ async def test_a_call_that_failed_is_found_by_its_request_id(caplog: pytest.LogC
     assert "trace_id" not in line
 
 
-async def test_an_error_that_nobody_caught_is_logged_without_its_message(caplog: pytest.LogCaptureFixture):
+async def test_an_uncaught_error_is_logged_without_its_message(caplog: pytest.LogCaptureFixture):
     async with running():
         loop = asyncio.get_running_loop()
 

@@ -1,4 +1,4 @@
-"""The figures that Prometheus gets are what clients saw, and hold nothing of what they said."""
+"""The metrics agree with the replies that clients got, and contain nothing of their requests."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from google.rpc import code_pb2
 from prometheus_client.parser import text_string_to_metric_families
 
 from lingon.errors import EmptyText
-from lingon.serving.observability.metrics import CODES, KEPT_MODELS, METHODS, Metrics
+from lingon.serving.observability.metrics import CODES, KEPT_MODELS, METHODS, Metrics, families
 from lingon.translation.v1 import translation_pb2 as pb
 from tests.support.echo_engine import EchoRunner, running, tokenizer
 from tests.support.http import get
@@ -63,7 +63,7 @@ async def test_truncations_are_counted():
         assert server.metric("lingon_truncated_total", **MODEL) == 2
 
 
-async def test_every_family_is_there_before_the_first_request():
+async def test_every_metric_is_exported_before_the_first_request():
     async with running() as server:
         status, page = await asyncio.to_thread(get, server.server.metrics_port, "/metrics")
     names = {sample.name for family in text_string_to_metric_families(page) for sample in family.samples}
@@ -72,7 +72,7 @@ async def test_every_family_is_there_before_the_first_request():
     assert all(name.startswith(("lingon_", "process_")) and not name.endswith("_created") for name in names)
 
 
-async def test_nothing_that_clients_say_becomes_a_label():
+async def test_nothing_of_a_request_becomes_a_label():
     async with running() as server:
         _, before = await asyncio.to_thread(get, server.server.metrics_port, "/metrics")
         metadata = (("x-request-id", "canary"),)
@@ -89,7 +89,7 @@ async def test_nothing_that_clients_say_becomes_a_label():
     assert len(before.splitlines()) == len(after.splitlines())
 
 
-async def test_a_scrape_while_the_engine_works_disturbs_nobody():
+async def test_a_scrape_disturbs_no_running_call():
     async with running(EchoRunner(delay=0.01)) as server:
         call = server.call("Tom lives in Boston.")
         pages = await asyncio.gather(
@@ -99,18 +99,18 @@ async def test_a_scrape_while_the_engine_works_disturbs_nobody():
     assert [status for status, _ in pages] == [200] * 4
 
 
-def test_labels_are_those_of_the_contract():
+def test_labels_are_the_methods_and_codes_of_the_service():
     assert set(METHODS) == {"Translate", "TranslateStream", "Score", "ListModels"}
     assert set(CODES) >= {code.name for code in grpc.StatusCode}
 
 
-def test_two_servers_in_a_process_do_not_share_figures():
+def test_two_servers_in_a_process_do_not_share_metrics():
     one, other = Metrics(), Metrics()
     one.in_flight.inc()
     assert other.registry.get_sample_value("lingon_requests_in_flight") == 0
 
 
-def test_counters_of_a_model_that_came_back_stay_though_others_go():
+def test_counters_continue_for_a_model_that_is_loaded_again():
     metrics = Metrics()
     metrics.model("en-de", 1).split.inc()
     metrics.remove(metrics.model("en-de", 1))
@@ -123,10 +123,22 @@ def test_counters_of_a_model_that_came_back_stay_though_others_go():
     assert metrics.registry.get_sample_value("lingon_queue_depth", MODEL) is None
 
 
-def test_texts_of_a_message_full_of_them_are_counted_in_one_step():
+def test_texts_of_a_huge_message_are_counted_in_one_step():
     metrics, many = Metrics(), 2_000_000
     start = time.thread_time()
     with pytest.raises(EmptyText), metrics.count_texts(many, lambda: False):
         raise EmptyText("texts", "too many")
     assert time.thread_time() - start < 0.5  # one by one it took 7
     assert metrics.registry.get_sample_value("lingon_texts_total", {"code": "INVALID_ARGUMENT"}) == many
+
+
+def test_families_lists_every_metric_with_its_labels_and_help():
+    metrics = Metrics()
+    metrics.model("en-de", 1)
+    exported = {family.name: family for family in metrics.registry.collect() if family.name.startswith("lingon_")}
+    listed = {family.exported_name.removesuffix("_total"): (family, labels) for family, labels in families()}
+    assert set(listed) == set(exported)
+    for name, (family, labels) in listed.items():
+        assert (family.help, family.type_name) == (exported[name].documentation, exported[name].type)
+        assert family.help.endswith(".")
+        assert all(set(sample.labels) - {"le"} == set(labels) for sample in exported[name].samples)
