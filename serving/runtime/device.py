@@ -1,4 +1,8 @@
-"""Which provider and precision serve: what was asked for, or a clear refusal; never a silent move to the CPU."""
+"""The choice of ONNX Runtime's execution provider and of the precision. An explicit request never falls back to the
+CPU: it fails with a reason.
+
+This module imports onnxruntime only when a function needs it, so that `lingon doctor` can report that it is missing.
+"""
 
 from __future__ import annotations
 
@@ -11,20 +15,24 @@ from lingon.errors import DeviceError
 
 CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
 PREFERRED_PRECISIONS = {CPU: ("int8", "fp32"), CUDA: ("fp16",)}
+"""By provider, the precisions in order of preference."""
 
 
 class DeviceChoice(NamedTuple):
-    """What a model is served on."""
+    """The provider and the precision that serve a model."""
 
     provider: str
     precision: str
 
 
 def choose_device(bundle: Bundle, device: str = "auto", precision: str | None = None) -> DeviceChoice:
-    """The provider and precision for a device: auto, cpu or cuda.
+    """The provider and the precision for a bundle.
 
-    auto takes CUDA where its provider, a card and a precision for it are there, else the CPU. Raises DeviceError with
-    what is missing and what to do.
+    device: auto, cpu or cuda; auto is CUDA if its provider, a card and a precision of the bundle for it are available,
+        otherwise the CPU
+    precision: default: the preferred one of the provider among those of the bundle
+
+    Raises DeviceError with what is missing and what to do.
     """
     if device not in ("auto", "cpu", "cuda"):
         raise DeviceError(f"device must be auto, cpu or cuda, got {device!r}")
@@ -32,26 +40,26 @@ def choose_device(bundle: Bundle, device: str = "auto", precision: str | None = 
     if device == "cuda" and missing:
         raise DeviceError(f"device cuda: {missing}")
     provider = CUDA if device == "cuda" or (device == "auto" and not missing and precision in (None, "fp16")) else CPU
-    fitting = [name for name, entry in bundle.manifest.precisions.items() if entry.provider == provider]
+    available = [name for name, entry in bundle.manifest.precisions.items() if entry.provider == provider]
     if precision is None:
-        ranked = [name for name in PREFERRED_PRECISIONS[provider] if name in fitting] or fitting
+        ranked = [name for name in PREFERRED_PRECISIONS[provider] if name in available] or available
         if not ranked:
-            raise DeviceError(f"{bundle.label} has no precision for {provider}; it has {_list(bundle)}")
+            raise DeviceError(f"{bundle.label} has no precision for {provider}; it has {_precisions(bundle)}")
         return DeviceChoice(provider, ranked[0])
-    if precision not in fitting:
-        raise DeviceError(f"{bundle.label} has no {precision} for {provider}; it has {_list(bundle)}")
+    if precision not in available:
+        raise DeviceError(f"{bundle.label} has no {precision} for {provider}; it has {_precisions(bundle)}")
     return DeviceChoice(provider, precision)
 
 
 def onnxruntime_version() -> str:
-    """The version of the onnxruntime that is installed."""
+    """The version of the installed onnxruntime."""
     import onnxruntime
 
     return str(onnxruntime.__version__)
 
 
 def available_providers() -> list[str]:
-    """The providers of the onnxruntime that is installed; none without one."""
+    """The providers of the installed onnxruntime; empty if it is not installed."""
     if importlib.util.find_spec("onnxruntime") is None:
         return []
     import onnxruntime
@@ -60,7 +68,7 @@ def available_providers() -> list[str]:
 
 
 def cuda_missing() -> str | None:
-    """What CUDA lacks here and what to do, in one line; None where it is usable."""
+    """What CUDA lacks on this machine and what to do, in one line; None if CUDA is usable."""
     if not available_providers():
         return "onnxruntime is not installed; pip install 'lingon[gpu]'"
     if CUDA not in available_providers():
@@ -76,12 +84,14 @@ def cuda_missing() -> str | None:
 
 
 def _cuda_missing_for(bundle: Bundle) -> str | None:
+    """What CUDA lacks for this bundle; None if the bundle can be served on CUDA."""
     if missing := cuda_missing():
         return missing
     if not any(entry.provider == CUDA for entry in bundle.manifest.precisions.values()):
-        return f"{bundle.label} has no precision for it; export one with --precision fp32,fp16"
+        return f"{bundle.label} has no precision for CUDA; export one with --precision fp32,fp16"
     return None
 
 
-def _list(bundle: Bundle) -> str:
+def _precisions(bundle: Bundle) -> str:
+    """The precisions of a bundle with their providers, for error messages."""
     return ", ".join(f"{name} ({entry.provider})" for name, entry in bundle.manifest.precisions.items())

@@ -1,7 +1,7 @@
-"""The vocabulary shortlist: which target pieces the pieces of a source sentence make likely, and sets of a batch.
+"""The vocabulary shortlist: the target pieces that are likely translations of each source piece.
 
-The set of a sentence is `always` united with the candidates of each of its source pieces. A lane that uses shortlists
-computes the output layer for the union of its sentences' sets, and lets every sentence choose from its own set alone.
+The set of a sentence is `always` united with the candidates of each of its source pieces. A running batch with a
+shortlist computes the output layer for the union of the sets of its sentences; each sentence chooses from its own set.
 """
 
 from __future__ import annotations
@@ -20,21 +20,24 @@ from lingon.errors import BundleError
 from lingon.text import EOS, FORBIDDEN
 
 COLUMN_MULTIPLE = 64
-"""Unions are padded to a multiple of this, so that graphs meet few shapes."""
+"""Columns; unions are padded to a multiple of this, so that graphs run with few different shapes."""
 
 MAX_BYTES = 2**27
-"""Of all arrays: 100 candidates for each of 300,000 pieces. A file may unpack to a thousand times its size."""
+"""Bytes of all arrays together, enough for 100 candidates of each of 300,000 pieces.
 
-_UNREADABLE = (ValueError, OSError, EOFError, KeyError, RuntimeError, MemoryError, zipfile.BadZipFile, zlib.error)
+The limit is needed because a compressed file may unpack to a thousand times its size.
+"""
+
+_READ_ERRORS = (ValueError, OSError, EOFError, KeyError, RuntimeError, MemoryError, zipfile.BadZipFile, zlib.error)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Shortlist:
-    """Candidates by source piece, int32 each.
+    """Candidates by source piece; all arrays are int32.
 
-    always: ids that every sentence may use, the end token among them, ascending
-    offsets: (source_vocab + 1)
-    pieces: the candidates of source piece s are pieces[offsets[s] : offsets[s + 1]]
+    always: (always), ids of the target pieces that every sentence may use, ascending; EOS is one of them
+    offsets: (source_vocab + 1), ascending from 0
+    pieces: (candidates), the candidates of source piece s are pieces[offsets[s] : offsets[s + 1]]
     """
 
     always: NDArray[np.int32]
@@ -42,31 +45,31 @@ class Shortlist:
     pieces: NDArray[np.int32]
 
     def select(self, source_ids: Sequence[int]) -> NDArray[np.int64]:
-        """The target pieces that a source sentence of these ids may be translated with, ascending, each once."""
+        """The set of a source sentence: ids of target pieces, (set), ascending, without duplicates."""
         ids = np.asarray(source_ids, np.int64)
         begins, ends = self.offsets[ids].tolist(), self.offsets[ids + 1].tolist()
-        sets = [self.pieces[begin:end] for begin, end in zip(begins, ends, strict=True)]
-        allowed = np.sort(np.concatenate([self.always, *sets]))
-        first = np.append(True, allowed[1:] != allowed[:-1])
-        chosen: NDArray[np.int64] = allowed[first].astype(np.int64)
-        return chosen
+        candidates = [self.pieces[begin:end] for begin, end in zip(begins, ends, strict=True)]
+        pieces = np.sort(np.concatenate([self.always, *candidates]))
+        is_first = np.append(True, pieces[1:] != pieces[:-1])
+        selected: NDArray[np.int64] = pieces[is_first].astype(np.int64)
+        return selected
 
     def to_bytes(self) -> bytes:
-        """An npz file; the same arrays always give the same bytes."""
+        """The content of an npz file; equal arrays give equal bytes."""
         content = io.BytesIO()
         np.savez_compressed(content, always=self.always, offsets=self.offsets, pieces=self.pieces)
         return content.getvalue()
 
     @classmethod
     def from_bytes(cls, content: bytes, origin: Path, source_vocab: int, target_vocab: int) -> Shortlist:
-        """The shortlist that was written, checked; origin is named in errors."""
+        """Read and check the content of a file; raises BundleError, which names `origin`."""
         shortlist = cls(**_read(content, origin))
         if problem := shortlist._problem(source_vocab, target_vocab):
             raise BundleError(f"{origin}: {problem}")
         return shortlist
 
     def _problem(self, source_vocab: int, target_vocab: int) -> str | None:
-        """What makes this shortlist useless for vocabularies of these sizes, if anything does."""
+        """The first reason why this shortlist is not valid for vocabularies of these sizes; None if it is valid."""
         for name, array in (("always", self.always), ("offsets", self.offsets), ("pieces", self.pieces)):
             if array.dtype != np.int32 or array.ndim != 1:
                 return f"{name} must be int32 in one dimension, is {array.dtype} in {array.ndim}"
@@ -79,16 +82,16 @@ class Shortlist:
         for name, array in (("always", self.always), ("pieces", self.pieces)):
             wrong = array[(array < 0) | (array >= target_vocab) | np.isin(array, FORBIDDEN)]
             if len(wrong):
-                return f"{name} holds {wrong[0]}, which is no piece to say of a vocabulary of {target_vocab}"
+                return f"{name} holds {wrong[0]}, which is not an ordinary piece of a vocabulary of {target_vocab}"
         return None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ShortlistUnion:
-    """The sets of several sentences as one.
+    """The union of the sets of several sentences.
 
-    piece_ids: (union) int64, ascending, then the end token until the length is a multiple of COLUMN_MULTIPLE
-    allowed: (sentences, union), which columns each sentence may say; the columns of padding none of them
+    piece_ids: (union) int64, ascending, padded with EOS to a multiple of COLUMN_MULTIPLE
+    allowed: (sentences, union), True if the sentence may use the piece of the column; False in columns of padding
     """
 
     piece_ids: NDArray[np.int64]
@@ -96,9 +99,9 @@ class ShortlistUnion:
 
 
 def unite(sets: Sequence[NDArray[np.int64]]) -> ShortlistUnion:
-    """The union of the sets of sentences, each as `Shortlist.select` gives it; an empty set is a free slot."""
+    """The union of sets of sentences; each set is a result of `Shortlist.select`, or empty for a free slot."""
     pieces = np.concatenate([np.empty(0, np.int64), *sets])
-    # A place for every id: sorting the 9,600 ids of 32 sentences of 300 takes ten times as long.
+    # One element per id: sorting the 9,600 ids of 32 sentences, 300 each, takes ten times as long.
     seen = np.zeros(int(pieces.max(initial=EOS)) + 1, np.bool_)
     seen[pieces] = True
     union = np.flatnonzero(seen)
@@ -107,21 +110,21 @@ def unite(sets: Sequence[NDArray[np.int64]]) -> ShortlistUnion:
     padded = np.full(max(-(-len(union) // COLUMN_MULTIPLE), 1) * COLUMN_MULTIPLE, EOS, np.int64)
     padded[: len(union)] = union
     allowed = np.zeros((len(sets), len(padded)), np.bool_)
-    for row, some in zip(allowed, sets, strict=True):
-        row[columns[some]] = True
+    for row, pieces_of_sentence in zip(allowed, sets, strict=True):
+        row[columns[pieces_of_sentence]] = True
     return ShortlistUnion(padded, allowed)
 
 
 def _read(content: bytes, origin: Path) -> dict[str, NDArray[np.int32]]:
-    """The arrays of a shortlist's file, unchecked but for their names."""
-    wanted = {entry.name for entry in fields(Shortlist)}
+    """The arrays of a shortlist's file by name; checks only names and sizes."""
+    expected = {entry.name for entry in fields(Shortlist)}
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            if set(archive.namelist()) != {f"{name}.npy" for name in wanted}:
-                raise BundleError(f"{origin}: must hold the arrays {', '.join(sorted(wanted))} and nothing else")
+            if set(archive.namelist()) != {f"{name}.npy" for name in expected}:
+                raise BundleError(f"{origin}: must hold the arrays {', '.join(sorted(expected))} and nothing else")
             if (size := sum(each.file_size for each in archive.infolist())) > MAX_BYTES:
-                raise BundleError(f"{origin}: unpacks to {size:,} bytes; {MAX_BYTES:,} are the most")
-        with np.load(io.BytesIO(content)) as arrays:  # never loads objects: that is its default
-            return {name: arrays[name] for name in wanted}
-    except _UNREADABLE:
-        raise BundleError(f"{origin}: not a shortlist that can be read") from None
+                raise BundleError(f"{origin}: unpacks to {size:,} bytes; at most {MAX_BYTES:,} are read")
+        with np.load(io.BytesIO(content)) as arrays:  # Pickled objects are rejected by default.
+            return {name: arrays[name] for name in expected}
+    except _READ_ERRORS:
+        raise BundleError(f"{origin}: not a readable shortlist") from None

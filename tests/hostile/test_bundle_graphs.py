@@ -48,8 +48,8 @@ CHANGES = [
     ("scorer", without_shape("cross_attention"), "output cross_attention is [None, 2, None, None, None], its first 3"),
     ("encoder", without_shape("memory.0.key"), "output memory.0.key is [None, None, None], manifest.json says [4, 64"),
     ("scorer", no_such_label, "cannot score a translation"),
-    ("output_rows", half_of(0), "hands out output.0 as tensor(int8) [128, 'union'], decoder_shortlist.onnx reads"),
-    ("output_rows", half_of(1), "decoder_shortlist.onnx cannot choose among what it hands out"),
+    ("output_rows", half_of(0), "outputs output.0 as tensor(int8) [128, 'union'], decoder_shortlist.onnx reads"),
+    ("output_rows", half_of(1), "decoder_shortlist.onnx cannot run with its output"),
 ]
 
 

@@ -1,4 +1,4 @@
-"""What only a card can show; skipped where there is none."""
+"""The graphs and the engine on CUDA; skipped without a card."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def test_the_graphs_run_on_the_card(runner: OnnxRunner) -> None:
         assert session.get_providers()[0] == CUDA
 
 
-def test_half_precision_graphs_answer_nearly_as_the_model(runner: OnnxRunner) -> None:
+def test_half_precision_graphs_compute_nearly_the_values_of_the_model(runner: OnnxRunner) -> None:
     check_tensors(random_model(), runner, "float16")
 
 
 @pytest.mark.parametrize("beam_size", [1, 4])
-def test_the_engine_on_the_card_says_mostly_what_it_says_on_the_cpu(runner: OnnxRunner, beam_size: int) -> None:
+def test_most_translations_on_the_card_equal_those_on_the_cpu(runner: OnnxRunner, beam_size: int) -> None:
     sources = random_sources(100)
     here = engine_search(runner, sources, beam_size, 0.0)
     there = engine_search(random_runner(), sources, beam_size, 0.0)

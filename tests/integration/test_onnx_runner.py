@@ -1,4 +1,4 @@
-"""What the graphs promise on ONNX Runtime, to the last bit, whatever stands beside a row."""
+"""The result of a row does not depend on the rest of its batch, to the last bit."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ def encode(runner: OnnxRunner, sources: list[tuple[int, ...]], padding: int = 0)
 
 
 def step(buffers: OnnxBuffers, tokens: list[int], positions: list[int], *, logits: bool = False) -> Step:
-    """One step of as many rows as there are tokens."""
+    """Run one step; there is one token for every row."""
     buffers.token_ids[: len(tokens)], buffers.positions[: len(tokens)] = tokens, positions
     return buffers.step(len(tokens) // buffers.beam_size, logits=logits)
 
 
 def decode(runner: OnnxRunner, encoded: Encoded, rows: list[int], width: int, capacity: int = 16) -> list[np.ndarray]:
-    """The candidates' log-probabilities of some steps with fixed tokens, for rows of an encoder's batch."""
+    """The log-probabilities of the candidates in STEPS steps of fixed tokens, for some rows of an encoder batch."""
     buffers = runner.open(BatchShape(len(rows), 1, width, capacity))
     for slot, row in enumerate(rows):
         buffers.place(slot, encoded, row)
@@ -40,7 +40,7 @@ def decode(runner: OnnxRunner, encoded: Encoded, rows: list[int], width: int, ca
 
 
 @pytest.mark.parametrize("settings", [{}, {"dim": 128, "heads": 2, "ffn": 256}])
-def test_no_bit_of_a_row_depends_on_how_many_stand_beside_it(settings: dict[str, Any]) -> None:
+def test_no_bit_of_a_row_depends_on_the_number_of_rows(settings: dict[str, Any]) -> None:
     runner, sources = random_runner(**settings), random_sources(33, longest=16)
     alone = [decode(runner, encode(runner, [source]), [0], 16) for source in sources]
     for rows in range(1, 34):
@@ -50,7 +50,7 @@ def test_no_bit_of_a_row_depends_on_how_many_stand_beside_it(settings: dict[str,
 
 
 @pytest.mark.parametrize("precision", ["fp32", "int8"])
-def test_no_bit_of_a_row_depends_on_how_many_threads_compute_it(precision: str) -> None:
+def test_no_bit_of_a_row_depends_on_the_number_of_threads(precision: str) -> None:
     settings, sources = {"dim": 256, "heads": 4, "ffn": 1024}, random_sources(33, longest=16)
     one, two = (random_runner(precision=precision, threads=threads, **settings) for threads in (1, 2))
     alone, together = (decode(runner, encode(runner, sources), list(range(33)), 16) for runner in (one, two))
@@ -67,7 +67,7 @@ def test_no_bit_of_a_row_depends_on_padding(length: int) -> None:
             assert all(np.array_equal(found[step], expected[step]) for step in range(STEPS)), (padding, width)
 
 
-def test_rows_of_different_pasts_share_a_batch() -> None:
+def test_rows_at_different_positions_share_a_batch() -> None:
     runner, sources = random_runner(), random_sources(2)
     encoded = encode(runner, sources)
     expected = [decode(runner, encoded, [row], 32) for row in (0, 1)]
@@ -89,7 +89,7 @@ def poison(buffers: OnnxBuffers) -> None:
             array[...] = np.nan
 
 
-def test_poison_in_free_slots_and_unused_room_changes_nothing() -> None:
+def test_nan_in_free_slots_and_unused_positions_changes_nothing() -> None:
     runner, sources = random_runner(), random_sources(3)
     encoded = encode(runner, sources)
     expected = decode(runner, encoded, [1], 64)
@@ -101,7 +101,7 @@ def test_poison_in_free_slots_and_unused_room_changes_nothing() -> None:
         assert np.array_equal(found.candidate_log_probs, expected[number])
 
 
-def test_beams_of_a_sentence_read_one_memory() -> None:
+def test_the_beams_of_a_sentence_share_one_memory() -> None:
     runner, sources = random_runner(), random_sources(3)
     encoded = encode(runner, sources)
     buffers = runner.open(BatchShape(3, 4, 32, 16))
@@ -114,7 +114,7 @@ def test_beams_of_a_sentence_read_one_memory() -> None:
         assert found[4 * slot : 4 * slot + 4, :1] == pytest.approx(np.repeat(single, 4, axis=0), abs=1e-5)
 
 
-def test_a_copied_row_goes_on_as_its_original_and_the_bytes_are_counted() -> None:
+def test_a_copied_row_continues_as_its_original_and_the_bytes_are_counted() -> None:
     runner, sources = random_runner(), random_sources(1)
     encoded = encode(runner, sources)
     buffers = runner.open(BatchShape(1, 2, 32, 16))
@@ -127,7 +127,7 @@ def test_a_copied_row_goes_on_as_its_original_and_the_bytes_are_counted() -> Non
     assert np.array_equal(found[0], found[1])
 
 
-def test_logits_are_handed_out_where_they_are_asked_for() -> None:
+def test_a_step_returns_logits_only_if_requested() -> None:
     runner, sources = random_runner(), random_sources(2)
     buffers = runner.open(BatchShape(2, 2, 32, 16))
     for slot in range(2):
@@ -146,7 +146,7 @@ def test_logits_are_handed_out_where_they_are_asked_for() -> None:
     assert (np.diff(found.candidate_log_probs, axis=1) <= 0).all()
 
 
-def test_states_carried_to_the_graph_and_back_give_what_states_in_place_give() -> None:
+def test_copied_states_and_states_in_place_give_equal_results() -> None:
     runner, sources = random_runner(), random_sources(3)
     encoded = encode(runner, sources)
     found = []

@@ -1,4 +1,4 @@
-"""Batches that choose among the pieces their sources call for: real tiny models, random shortlists."""
+"""Running batches with a shortlist, on real tiny models and random shortlists."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PRECISIONS = ["fp32", "int8"]
 
 
 def random_shortlist() -> Shortlist:
-    """Two to six candidates for every source piece."""
+    """A shortlist of two to six candidates for every source piece."""
     draw = np.random.default_rng(5)
     sets = [draw.choice(np.arange(UNK + 1, VOCAB), draw.integers(2, 7), replace=False) for _ in range(VOCAB)]
     offsets = np.append(0, np.cumsum([len(each) for each in sets]))
@@ -39,7 +39,7 @@ def random_shortlist() -> Shortlist:
 
 
 @functools.cache
-def listed_runner(precision: str = "fp32") -> OnnxRunner:
+def shortlist_runner(precision: str = "fp32") -> OnnxRunner:
     model, weights = random_model(), WeightFiles()
     built = build(model, precision, weights, random_pairs(8), shortlist=True)
     files = {**built.graphs, **weight_files(weights), SHORTLIST: random_shortlist().to_bytes()}
@@ -49,7 +49,7 @@ def listed_runner(precision: str = "fp32") -> OnnxRunner:
 
 
 def translate(runner: OnnxRunner, jobs: Sequence[tuple[tuple[int, ...], Options]], **limits: int) -> list[Any]:
-    """The hypotheses of each source, all submitted at once."""
+    """The hypotheses of each source; all jobs are submitted at once."""
     engine, done = Engine(runner, EngineLimits(**limits)), queue.SimpleQueue[tuple[int, Any]]()
     engine.start()
     try:
@@ -62,22 +62,22 @@ def translate(runner: OnnxRunner, jobs: Sequence[tuple[tuple[int, ...], Options]
     return [found[index] for index in range(len(jobs))]
 
 
-def listed(beam_size: int, *, shortlist: bool = True) -> Options:
+def make_options(beam_size: int, *, shortlist: bool = True) -> Options:
     return Options(beam_size=beam_size, num_hypotheses=beam_size, max_output_tokens=30, shortlist=shortlist)
 
 
 def alike(one: Sequence[Hypothesis], other: Sequence[Hypothesis]) -> bool:
-    """The same tokens, and scores within what a sum in another order may change."""
+    """Whether the tokens are equal and the scores differ by no more than sums in another order do."""
     same = [mine.tokens for mine in one] == [theirs.tokens for theirs in other]
     return same and [mine.score for mine in one] == pytest.approx([theirs.score for theirs in other], abs=1e-5)
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("beam_size", [1, 4])
-def test_a_sentence_says_only_what_its_source_calls_for(precision: str, beam_size: int) -> None:
-    runner, sources = listed_runner(precision), random_sources(20)
-    found = translate(runner, [(source, listed(beam_size)) for source in sources])
-    free = translate(runner, [(source, listed(beam_size, shortlist=False)) for source in sources])
+def test_a_sentence_uses_only_the_pieces_of_its_own_set(precision: str, beam_size: int) -> None:
+    runner, sources = shortlist_runner(precision), random_sources(20)
+    found = translate(runner, [(source, make_options(beam_size)) for source in sources])
+    free = translate(runner, [(source, make_options(beam_size, shortlist=False)) for source in sources])
     for source, hypotheses in zip(sources, found, strict=True):
         assert {token for each in hypotheses for token in each.tokens} <= set(
             random_shortlist().select(source).tolist()
@@ -87,26 +87,26 @@ def test_a_sentence_says_only_what_its_source_calls_for(precision: str, beam_siz
 
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("beam_size", [1, 4])
-def test_a_joining_sentence_never_changes_what_its_neighbours_say(precision: str, beam_size: int) -> None:
-    runner, sources = listed_runner(precision), random_sources(24)
-    jobs = [(source, listed(beam_size)) for source in sources]
+def test_a_joining_sentence_does_not_change_the_results_of_the_others(precision: str, beam_size: int) -> None:
+    runner, sources = shortlist_runner(precision), random_sources(24)
+    jobs = [(source, make_options(beam_size)) for source in sources]
     alone = [translate(runner, [job])[0] for job in jobs]
     random.Random(3).shuffle(order := list(range(len(jobs))))
     together = translate(runner, [jobs[index] for index in order], max_rows=7 * beam_size)
     assert all(alike(together[place], alone[index]) for place, index in enumerate(order))
 
 
-def test_sentences_with_and_without_a_shortlist_share_an_engine_and_no_bit() -> None:
-    runner, sources = listed_runner(), random_sources(16)
-    jobs = [(source, listed(beam_size, shortlist=False)) for source in sources for beam_size in (1, 4)]
+def test_sentences_with_a_shortlist_do_not_change_those_without_one() -> None:
+    runner, sources = shortlist_runner(), random_sources(16)
+    jobs = [(source, make_options(beam_size, shortlist=False)) for source in sources for beam_size in (1, 4)]
     expected = translate(runner, jobs)
     mixed = [(source, dataclasses.replace(options, shortlist=on)) for source, options in jobs for on in (True, False)]
     assert translate(runner, mixed)[1::2] == expected
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
-def test_log_probabilities_are_those_among_the_pieces_of_the_sentence(precision: str) -> None:
-    runner, sources = listed_runner(precision), random_sources(5)
+def test_log_probabilities_are_normalised_over_the_set_of_the_sentence(precision: str) -> None:
+    runner, sources = shortlist_runner(precision), random_sources(5)
     buffers, full = runner.open(BatchShape(5, 2, 32, 16), shortlist=True), runner.open(BatchShape(5, 2, 32, 16))
     for slot, source in enumerate(sources):
         encoded = runner.encode(np.array([source]), np.array([len(source)]))
@@ -121,8 +121,8 @@ def test_log_probabilities_are_those_among_the_pieces_of_the_sentence(precision:
         assert found.candidate_log_probs[2 * slot] == pytest.approx(expected, abs=1e-5)
 
 
-def test_rows_are_gathered_once_for_all_that_join_together() -> None:
-    runner = listed_runner()
+def test_output_rows_are_gathered_once_for_sentences_that_join_together() -> None:
+    runner = shortlist_runner()
     assert runner.shortlist_graphs is not None
     gathered = []
 

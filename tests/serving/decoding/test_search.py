@@ -36,7 +36,7 @@ def test_survivors_are_the_best_that_do_not_end() -> None:
 
 
 @given(st.lists(st.tuples(st.lists(st.integers(0, 4), min_size=5, max_size=5), st.permutations(range(5))), min_size=1))
-def test_every_child_gets_a_row_of_its_own_that_holds_its_parents_past(
+def test_every_child_gets_its_own_row_with_the_past_of_its_parent(
     beams: list[tuple[list[int], list[int]]],
 ) -> None:
     parents, rows = (np.array(each) for each in zip(*beams, strict=True))
@@ -78,10 +78,10 @@ def test_draws_follow_the_probabilities() -> None:
         (Sampling(temperature=0.01), {1}),
     ],
 )
-def test_a_cut_distribution_gives_only_what_is_left(sampling: Sampling, possible: set[int]) -> None:
+def test_top_k_top_p_and_temperature_limit_the_tokens_drawn(sampling: Sampling, possible: set[int]) -> None:
     drawn = {draw(LOGITS, sampling, step) for step in range(300)}
     assert drawn == possible
 
 
-def test_log_prob_is_that_of_the_softmax() -> None:
+def test_log_prob_is_the_logarithm_of_the_softmax() -> None:
     assert log_prob(LOGITS + 3, 2) == pytest.approx(LOGITS[2])

@@ -1,4 +1,4 @@
-"""Whether a thread computes alone."""
+"""The choice between all cores and a share of them."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ class Clock:
         return self.now
 
 
-def elsewhere(work: Callable[[], object]) -> object:
-    """What work returns on another thread."""
+def on_another_thread(work: Callable[[], object]) -> object:
+    """Run work on another thread; returns its result."""
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(work).result(timeout=10)
 
 
-def alone_in(company: ActiveThreads) -> bool:
-    with company.computing() as alone:
+def is_alone(threads: ActiveThreads) -> bool:
+    with threads.computing() as alone:
         return alone
 
 
-def test_who_computes_alone_stays_so_from_step_to_step() -> None:
-    company = ActiveThreads(Clock())
-    assert [alone_in(company) for _ in range(3)] == [True] * 3
+def test_a_single_thread_is_alone_at_every_step() -> None:
+    threads = ActiveThreads(Clock())
+    assert [is_alone(threads) for _ in range(3)] == [True] * 3
 
 
-def test_somebody_who_computes_now_is_company_however_long_it_takes() -> None:
+def test_a_thread_is_active_as_long_as_it_computes() -> None:
     clock = Clock()
-    company = ActiveThreads(clock)
+    threads = ActiveThreads(clock)
     began, go = threading.Event(), threading.Event()
 
     def work() -> None:
-        with company.computing():
+        with threads.computing():
             began.set()
             go.wait(10)
 
@@ -47,30 +47,30 @@ def test_somebody_who_computes_now_is_company_however_long_it_takes() -> None:
     thread.start()
     assert began.wait(10)
     clock.now += 1000
-    assert not alone_in(company)
+    assert not is_alone(threads)
     go.set()
     thread.join()
 
 
-def test_somebody_between_two_steps_is_company_for_a_moment() -> None:
+def test_a_thread_stays_active_for_a_short_time_after_a_step() -> None:
     clock = Clock()
-    company = ActiveThreads(clock)
-    elsewhere(lambda: alone_in(company))
-    assert not alone_in(company)
+    threads = ActiveThreads(clock)
+    on_another_thread(lambda: is_alone(threads))
+    assert not is_alone(threads)
     clock.now += 2 * STEP_GAP
-    assert alone_in(company)
-    assert elsewhere(lambda: alone_in(company)) is False
+    assert is_alone(threads)
+    assert on_another_thread(lambda: is_alone(threads)) is False
 
 
-def test_who_has_company_uses_a_share() -> None:
+def test_with_another_active_thread_the_session_of_shared_cores_is_used() -> None:
     clock = Clock()
-    shared = SessionPair("alone", "apart", ActiveThreads(clock))
+    pair = SessionPair("all cores", "shared cores", ActiveThreads(clock))
 
     def used() -> str:
-        with shared.acquire() as chosen:
-            return chosen
+        with pair.acquire() as session:
+            return session
 
-    assert used() == "alone"
-    assert elsewhere(used) == "apart"
+    assert used() == "all cores"
+    assert on_another_thread(used) == "shared cores"
     clock.now += 2 * STEP_GAP
-    assert used() == "alone"
+    assert used() == "all cores"

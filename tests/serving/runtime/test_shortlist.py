@@ -25,9 +25,9 @@ def random_shortlist(seed: int = 0) -> Shortlist:
 
 
 def packed(**changes: Any) -> bytes:
-    """A shortlist's file with some arrays replaced, or left out where None."""
-    whole = random_shortlist()
-    arrays = {"always": whole.always, "offsets": whole.offsets, "pieces": whole.pieces, **changes}
+    """The content of a shortlist's file with some arrays replaced, or left out if None."""
+    valid = random_shortlist()
+    arrays = {"always": valid.always, "offsets": valid.offsets, "pieces": valid.pieces, **changes}
     content = io.BytesIO()
     np.savez(content, **{name: array for name, array in arrays.items() if array is not None})
     return content.getvalue()
@@ -49,16 +49,16 @@ def random_sets(count: int, seed: int = 0) -> list[np.ndarray]:
     return [shortlist.select(random.integers(4, SOURCE_VOCAB, random.integers(1, 12)).tolist()) for _ in range(count)]
 
 
-def test_a_sentence_may_say_what_is_always_there_and_what_its_pieces_bring():
+def test_the_set_of_a_sentence_is_always_and_the_candidates_of_its_pieces():
     shortlist = random_shortlist()
     for source in ([5, 9, 5, 28, EOS], [SOURCE_VOCAB - 1], [EOS], []):
-        brought = [shortlist.pieces[shortlist.offsets[piece] : shortlist.offsets[piece + 1]] for piece in source]
+        candidates = [shortlist.pieces[shortlist.offsets[piece] : shortlist.offsets[piece + 1]] for piece in source]
         chosen = shortlist.select(source)
-        assert chosen.tolist() == sorted(set(np.concatenate([shortlist.always, *brought]).tolist()))
+        assert chosen.tolist() == sorted(set(np.concatenate([shortlist.always, *candidates]).tolist()))
         assert chosen.dtype == np.int64
 
 
-def test_what_is_written_is_read_again():
+def test_a_shortlist_is_read_as_it_was_written():
     written, found = random_shortlist(), read(random_shortlist().to_bytes())
     for name in ("always", "offsets", "pieces"):
         assert np.array_equal(getattr(found, name), getattr(written, name))
@@ -69,11 +69,11 @@ def test_the_same_arrays_always_give_the_same_bytes():
 
 
 @pytest.mark.parametrize(
-    ("changes", "words"),
+    ("changes", "message"),
     [
         ({"always": None}, "must hold the arrays"),
         ({"more": np.zeros(1, np.int32)}, "must hold the arrays"),
-        ({"pieces": np.array([object()])}, "can be read"),
+        ({"pieces": np.array([object()])}, "not a readable shortlist"),
         ({"always": random_shortlist().always.astype(np.int64)}, "always must be int32"),
         ({"pieces": random_shortlist().pieces[None]}, "pieces must be int32 in one dimension"),
         ({"offsets": random_shortlist().offsets[:-1]}, "31 long for 30"),
@@ -87,8 +87,8 @@ def test_the_same_arrays_always_give_the_same_bytes():
         *(({"pieces": np.full_like(random_shortlist().pieces, piece)}, f"holds {piece}") for piece in (PAD, BOS, UNK)),
     ],
 )
-def test_a_file_that_breaks_the_contract_is_refused_by_name(changes, words):
-    with pytest.raises(BundleError, match=words) as raised:
+def test_an_error_names_the_file_and_the_array_that_is_invalid(changes, message):
+    with pytest.raises(BundleError, match=message) as raised:
         read(packed(**changes))
     assert str(raised.value).startswith(f"{ORIGIN}: ")
 
@@ -105,21 +105,21 @@ def test_a_file_with_a_damaged_byte_is_refused_or_means_the_same():
 
 
 @pytest.mark.parametrize("content", [b"", b"nonsense", random_shortlist().to_bytes()[:200], b"\x93NUMPY\x01\x00"])
-def test_what_is_no_shortlist_at_all_is_refused_by_name(content):
-    with pytest.raises(BundleError, match=f"{ORIGIN}: not a shortlist"):
+def test_an_unreadable_file_is_refused_by_name(content):
+    with pytest.raises(BundleError, match=f"{ORIGIN}: not a readable shortlist"):
         read(content)
 
 
 @pytest.mark.parametrize("count", [1, 2, 33])
-def test_in_a_union_every_sentence_may_say_its_own_set_and_nothing_else(count):
+def test_in_a_union_every_sentence_may_use_only_its_own_set(count):
     sets = random_sets(count)
     union = unite(sets)
     assert union.allowed.shape == (count, len(union.piece_ids))
-    for some, allowed in zip(sets, union.allowed, strict=True):
-        assert union.piece_ids[allowed].tolist() == some.tolist()
+    for pieces, allowed in zip(sets, union.allowed, strict=True):
+        assert union.piece_ids[allowed].tolist() == pieces.tolist()
 
 
-def test_a_union_is_padded_with_the_end_token_that_nobody_may_say_there():
+def test_a_union_is_padded_with_the_end_token_which_no_sentence_may_use_there():
     for count in (1, 5, 40):
         union = unite(random_sets(count))
         real = len(np.unique(np.concatenate(random_sets(count))))
@@ -135,7 +135,7 @@ def test_a_union_that_fits_its_columns_is_not_padded():
     assert union.allowed.all()
 
 
-def test_a_free_slot_may_say_nothing_and_changes_nothing():
+def test_a_free_slot_may_use_no_piece_and_changes_nothing():
     sets = random_sets(3)
     with_free, without = unite([sets[0], np.empty(0, np.int64), *sets[1:]]), unite(sets)
     assert with_free.piece_ids.tolist() == without.piece_ids.tolist()
@@ -143,7 +143,7 @@ def test_a_free_slot_may_say_nothing_and_changes_nothing():
     assert np.array_equal(with_free.allowed[[0, 2, 3]], without.allowed)
 
 
-def test_a_batch_without_sentences_has_columns_of_padding_only():
+def test_a_union_without_sentences_has_columns_of_padding_only():
     union = unite([])
     assert union.piece_ids.tolist() == [EOS] * COLUMN_MULTIPLE
     assert union.allowed.shape == (0, COLUMN_MULTIPLE)
