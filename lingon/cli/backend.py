@@ -1,4 +1,4 @@
-"""What translates for a verb: a server, or a bundle in this process."""
+"""Where a verb translates: on a server, or with a bundle in this process."""
 
 from __future__ import annotations
 
@@ -9,18 +9,21 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol, Unpack
 
-from lingon.client.client import DEFAULT_SERVER, Client, Texts, play
+from lingon.cli.connection import Credentials
+from lingon.client.client import DEFAULT_SERVER, Client, Texts, drive
 from lingon.client.messages import ScoreOptions, TranslateOptions
-from lingon.client.protocol import DEFAULT_MAX_TEXTS, SCORE, TRANSLATE, Calls, Send, Sleep
+from lingon.client.protocol import DEFAULT_MAX_TEXTS, SCORE, TRANSLATE, ClientProtocol, Send, Sleep
 from lingon.client.results import ScoreResult, TextResult
 from lingon.client.retry import Retry
-from lingon.client.tls import Credentials
 from lingon.errors import InvalidRequest, LingonError, RequestError, ServerError, SettingsError
 from lingon.extras import find_entry_points, name_missing_extra
 
+SERVER_TIMEOUT = 60.0  # seconds for a request to a server, without --timeout
+IN_PROCESS_TIMEOUT = 9e6  # seconds for a request in this process, without --timeout: no other work competes
 
-class Answers(Protocol):
-    """What answers lists: a client of a server, or a bundle here."""
+
+class Translator(Protocol):
+    """Translates and scores lists: a client of a server, or a bundle in this process."""
 
     def translate(self, texts: Texts, **options: Unpack[TranslateOptions]) -> list[TextResult]:
         """See Client."""
@@ -29,22 +32,18 @@ class Answers(Protocol):
         """See Client."""
 
     def close(self) -> None:
-        """End what is under way."""
-
-
-TIMEOUT = 60.0
-NO_HURRY = 9e6  # seconds
+        """Cancel the calls in progress and accept no more."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Where:
-    """What a person said of where to translate.
+class BackendOptions:
+    """The options that choose where a verb translates.
 
-    server: host:port; without it and without model, that of LINGON_SERVER or the default
-    model: with server the name of a model there; without it the path of a bundle
+    server: host:port; None means $LINGON_SERVER or the default server
+    model: with server the name of a model there; without server the path of a bundle to load in this process
     device, precision: of a bundle in this process
-    timeout: seconds for each request; without it TIMEOUT with a server, and in this process none: nobody else waits
-    credentials: how the server is trusted, and what it is shown
+    timeout: seconds for each request; None means SERVER_TIMEOUT or IN_PROCESS_TIMEOUT
+    credentials: TLS and API key for the server
     """
 
     server: str | None = None
@@ -55,74 +54,81 @@ class Where:
     credentials: Credentials | None = None
 
     @property
-    def here(self) -> bool:
+    def in_process(self) -> bool:
         """Whether a bundle in this process translates."""
         return self.server is None and self.model is not None
 
+    @property
+    def server_model(self) -> str | None:
+        """The name of the model on the server, if one was given."""
+        return None if self.in_process else self.model
+
     def __post_init__(self) -> None:
-        if not self.here and (self.device or self.precision):
-            raise SettingsError("--device and --precision are of a bundle in this process: give --model PATH alone")
+        if not self.in_process and (self.device or self.precision):
+            raise SettingsError("--device and --precision need --model PATH without --server: a server has its own")
 
 
 def server_address(server: str | None) -> str:
-    """The server that was named, or that of the environment, or the default."""
+    """The server that was given, or that of the environment, or the default."""
     return server or os.environ.get("LINGON_SERVER") or DEFAULT_SERVER
 
 
 @contextmanager
-def connected(where: Where) -> Iterator[Answers]:
-    """What is to translate; it waits where the queue is full or the server away, until the timeout.
+def open_translator(options: BackendOptions) -> Iterator[Translator]:
+    """The translator of these options. Until its timeout it waits for a full queue and for a restarting server.
 
-    A server that never answered is told of soon: nobody has started it.
+    A server that has never answered is not waited for: it is probably not running.
     """
-    if not where.here:
+    if not options.in_process:
         retry = Retry(retries=3, longest_pause=1.0, wait_when_full=True, wait_when_away=True)
-        address, shown = server_address(where.server), (where.credentials or Credentials()).arguments()
-        with Client(address, timeout=where.timeout or TIMEOUT, retries=retry, **shown) as client:
+        arguments = (options.credentials or Credentials()).client_arguments()
+        timeout = options.timeout or SERVER_TIMEOUT
+        with Client(server_address(options.server), timeout=timeout, retries=retry, **arguments) as client:
             yield client
         return
     entry = find_entry_points("lingon.translators").get("local")
     if entry is None:
-        raise LingonError("this installation translates with no bundle (entry point local of lingon.translators)")
-    with name_missing_extra("translating with --model", entry):
-        local = entry.load()(where.model, device=where.device or "auto", precision=where.precision)
-    with local, closing(InProcess(local, timeout=where.timeout or NO_HURRY)) as here:
-        yield here
+        raise LingonError("this installation has no translator for bundles (entry point lingon.translators: local)")
+    with name_missing_extra("translating with --model", entry.extras):
+        local = entry.load()(options.model, device=options.device or "auto", precision=options.precision)
+    timeout = options.timeout or IN_PROCESS_TIMEOUT
+    with local, closing(InProcessTranslator(local, timeout=timeout)) as translator:
+        yield translator
 
 
-class InProcess:
-    """What answers as a Client does, out of a bundle in this process.
+class InProcessTranslator:
+    """Answers like a Client, with a bundle in this process.
 
     local: has translate(TranslateRequest, timeout) -> TranslateResponse and score(ScoreRequest, timeout) ->
-        ScoreResponse, for threads; timeout is in seconds
+        ScoreResponse, which threads may call; timeout is in seconds
     """
 
     def __init__(self, local: Any, *, timeout: float) -> None:
-        retry = Retry(retries=0, longest_pause=1.0, wait_when_full=True)  # nobody starts its engine anew
-        self._calls = Calls(timeout=timeout, retry=retry, max_texts=DEFAULT_MAX_TEXTS)
-        self._answers = {TRANSLATE.path: local.translate, SCORE.path: local.score}
+        retry = Retry(retries=0, longest_pause=1.0, wait_when_full=True)  # a failed engine is not restarted here
+        self._protocol = ClientProtocol(timeout=timeout, retry=retry, max_texts=DEFAULT_MAX_TEXTS)
+        self._methods = {TRANSLATE.path: local.translate, SCORE.path: local.score}
         self._closed = threading.Event()
 
     def translate(self, texts: Texts, **options: Unpack[TranslateOptions]) -> list[TextResult]:
-        """As `Client.translate` of several."""
-        results: list[TextResult] = play(self._calls.translate(texts, options), self._take)
+        """As `Client.translate` of a list."""
+        results: list[TextResult] = drive(self._protocol.translate(texts, options), self._perform)
         return results
 
     def score(self, pairs: Sequence[tuple[str, str]], **options: Unpack[ScoreOptions]) -> list[ScoreResult]:
         """As `Client.score`."""
-        return play(self._calls.score(pairs, options), self._take)
+        return drive(self._protocol.score(pairs, options), self._perform)
 
     def close(self) -> None:
-        """Begin nothing more."""
+        """Accept no more requests."""
         self._closed.set()
 
-    def _take(self, step: Send | Sleep) -> Any:
+    def _perform(self, step: Send | Sleep) -> Any:
         if isinstance(step, Sleep):
             return self._closed.wait(step.seconds)
         if self._closed.is_set():
             raise LingonError("this translator is closed")
         try:
-            return self._answers[step.method.path](step.request, step.timeout)
+            return self._methods[step.method.path](step.request, step.timeout)
         except RequestError as error:
             fields = ((error.field, str(error)),) if isinstance(error, InvalidRequest) else ()
             raise ServerError(str(error), error.code, reason=error.reason, violations=fields) from None

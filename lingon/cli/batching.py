@@ -1,4 +1,4 @@
-"""Many lines through a translator: read ahead, several batches on their way at once, results in the lines' order."""
+"""Batches many lines: reads ahead, keeps several batches in flight, returns results in the order of the lines."""
 
 from __future__ import annotations
 
@@ -11,24 +11,23 @@ from typing import Generic, TypeVar
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-LINGER = 0.005
-"""Seconds that a batch waits for its next line: long beside a line of a file, short beside a person who types."""
+PAUSE = 0.005  # seconds that a batch waits for its next line: lines of a file come faster, typed lines slower
 
 
 class ReadAhead(Generic[Item]):
-    """An iterator run on a thread of its own; what it raises is raised here, after all that came before."""
+    """Runs an iterator on a thread of its own; its exception is raised here, after the items before it."""
 
-    def __init__(self, items: Iterator[Item], room: int) -> None:
-        """room: how many items it may be ahead."""
+    def __init__(self, items: Iterator[Item], capacity: int) -> None:
+        """capacity: how many items the thread may be ahead."""
         self._items = items
-        self._queue: queue.Queue[tuple[Item] | Exception] = queue.Queue(room)
+        self._queue: queue.Queue[tuple[Item] | Exception] = queue.Queue(capacity)
         threading.Thread(target=self._run, daemon=True).start()  # a read from a terminal cannot be cancelled
 
     def take(self, timeout: float | None = None) -> Item:
-        """The next item; StopIteration after the last, queue.Empty where none comes in timeout seconds."""
+        """The next item. Raises StopIteration after the last, queue.Empty if none comes within timeout seconds."""
         entry = self._queue.get(timeout=timeout)
         if isinstance(entry, Exception):
-            self._queue.put(entry)  # the end stays the end
+            self._queue.put(entry)  # every later call raises it again
             raise entry
         return entry[0]
 
@@ -49,12 +48,12 @@ class ReadAhead(Generic[Item]):
 
 
 def batches(items: Iterator[Item], size: int, whole: bool = False) -> Iterator[list[Item]]:
-    """Batches of at most size items; what has been read goes at once, unless batches have to be whole."""
-    ahead = ReadAhead(items, room=4 * size)
+    """Batches of at most size items; a batch does not wait for more lines after PAUSE, unless whole is True."""
+    ahead = ReadAhead(items, capacity=4 * size)
     batch: list[Item] = []
     while True:
         try:
-            batch.append(ahead.take(LINGER if batch and not whole else None))
+            batch.append(ahead.take(PAUSE if batch and not whole else None))
         except queue.Empty:
             pass
         except StopIteration:
@@ -73,10 +72,10 @@ def batches(items: Iterator[Item], size: int, whole: bool = False) -> Iterator[l
 
 
 def in_order(items: Iterator[Item], work: Callable[[Item], Result], in_flight: int) -> Generator[Result, None, None]:
-    """work(item) of every item, in_flight at once, in order; an error comes after the results before it."""
+    """work(item) of every item, in_flight at once, in order; an error is raised after the results before it."""
     pool = ThreadPoolExecutor(in_flight)
     try:
-        for future in ReadAhead((pool.submit(work, item) for item in items), room=in_flight):
+        for future in ReadAhead((pool.submit(work, item) for item in items), capacity=in_flight):
             yield future.result()
     finally:
-        pool.shutdown(cancel_futures=True)  # what began is waited for: a translator must not be closed under it
+        pool.shutdown(cancel_futures=True)  # waits for running calls: the translator is closed next

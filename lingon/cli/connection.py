@@ -1,4 +1,4 @@
-"""The options of every verb that calls a server: how it trusts it, and what it shows of itself."""
+"""How a verb connects to a server: TLS and API key, from options and environment variables."""
 
 from __future__ import annotations
 
@@ -6,16 +6,47 @@ import functools
 import inspect
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from lingon.client.tls import Credentials
+from lingon.client.tls import Tls
+from lingon.files import read_setting_text
+
+API_KEY = "LINGON_API_KEY"
 
 
-class Reaching(NamedTuple):
-    """An option: the field of Credentials that it fills, its type, and what it is where it is not given."""
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """The values of the connection options."""
+
+    tls: bool = False
+    ca: Path | None = None
+    certificate: Path | None = None
+    key: Path | None = None
+    server_name: str | None = None
+    api_key_file: Path | None = None
+
+    def client_arguments(self) -> dict[str, Any]:
+        """The arguments `tls` and `api_key` of a client."""
+        return {"tls": self.client_tls(), "api_key": self.api_key()}
+
+    def client_tls(self) -> bool | Tls:
+        """The argument `tls` of a client: any of the TLS options turns TLS on."""
+        given = Tls(ca=self.ca, certificate=self.certificate, key=self.key, server_name=self.server_name)
+        return given if self.tls or given != Tls() else False
+
+    def api_key(self) -> str | None:
+        """The key of the file or of the environment; never an argument, which every user of the machine can read."""
+        if self.api_key_file is not None:
+            return read_setting_text(self.api_key_file).strip()
+        return os.environ.get(API_KEY, "").strip() or None
+
+
+class ConnectionOption(NamedTuple):
+    """An option: the field of Credentials that it fills, its type and its default."""
 
     field: str
     kind: Any
@@ -23,55 +54,91 @@ class Reaching(NamedTuple):
 
 
 OPTIONS = {
-    "tls": Reaching(
+    "tls": ConnectionOption(
         "tls",
-        Annotated[bool, typer.Option("--tls", envvar="LINGON_TLS", help="With the system's roots of trust.")],
+        Annotated[
+            bool,
+            typer.Option(
+                "--tls",
+                envvar="LINGON_TLS",
+                help="Connect with TLS and trust the system's certificate authorities. Default: no TLS, unless one of "
+                "the options --tls-... is given.",
+            ),
+        ],
         False,
     ),
-    "tls_ca": Reaching(
+    "tls_ca": ConnectionOption(
         "ca",
         Annotated[
-            Path | None, typer.Option(envvar="LINGON_TLS_CA", help="TLS, trusting the authorities of this PEM file.")
+            Path | None,
+            typer.Option(
+                envvar="LINGON_TLS_CA",
+                help="PEM file of the certificate authorities to trust.",
+                show_default="those of the system",
+            ),
         ],
         None,
     ),
-    "tls_client_certificate": Reaching(
+    "tls_client_certificate": ConnectionOption(
         "certificate",
         Annotated[
-            Path | None, typer.Option(envvar="LINGON_TLS_CLIENT_CERTIFICATE", help="PEM file: what this client shows.")
+            Path | None,
+            typer.Option(
+                envvar="LINGON_TLS_CLIENT_CERTIFICATE",
+                help="PEM file of a client certificate, for a server that asks for one; needs --tls-client-key.",
+                show_default="none",
+            ),
         ],
         None,
     ),
-    "tls_client_key": Reaching(
+    "tls_client_key": ConnectionOption(
         "key",
-        Annotated[Path | None, typer.Option(envvar="LINGON_TLS_CLIENT_KEY", help="PEM file: its key.")],
+        Annotated[
+            Path | None,
+            typer.Option(
+                envvar="LINGON_TLS_CLIENT_KEY",
+                help="PEM file of the private key of --tls-client-certificate.",
+                show_default="none",
+            ),
+        ],
         None,
     ),
-    "tls_server_name": Reaching(
+    "tls_server_name": ConnectionOption(
         "server_name",
         Annotated[
             str | None,
-            typer.Option(envvar="LINGON_TLS_SERVER_NAME", help="In the server's certificate, where it is another."),
+            typer.Option(
+                envvar="LINGON_TLS_SERVER_NAME",
+                help="Expected name in the server's certificate.",
+                show_default="the host of --server",
+            ),
         ],
         None,
     ),
-    "api_key_file": Reaching(
+    "api_key_file": ConnectionOption(
         "api_key_file",
         Annotated[
             Path | None,
-            typer.Option(envvar="LINGON_API_KEY_FILE", help="The API key is here; or it is $LINGON_API_KEY."),
+            typer.Option(
+                envvar="LINGON_API_KEY_FILE",
+                help="File that holds the API key.",
+                show_default="the key in $LINGON_API_KEY, else no key",
+            ),
         ],
         None,
     ),
 }
-"""By parameter."""
+"""The connection options by the name of their parameter."""
 
 
-def reaching(verb: Callable[..., None], *, keys: bool = True) -> Callable[..., None]:
-    """The verb with these options in the place of its parameter `credentials`; keys: whether it may need an API key."""
-    names = [name for name in OPTIONS if keys or name != "api_key_file"]
-    own = inspect.signature(verb, eval_str=True)
-    kept = [each for each in own.parameters.values() if each.name != "credentials"]
+def with_connection_options(verb: Callable[..., None], *, api_key: bool = True) -> Callable[..., None]:
+    """The verb with the connection options instead of its parameter `credentials`.
+
+    api_key: whether the options include the one for the API key
+    """
+    names = [name for name in OPTIONS if api_key or name != "api_key_file"]
+    signature = inspect.signature(verb, eval_str=True)
+    kept = [parameter for parameter in signature.parameters.values() if parameter.name != "credentials"]
     kind = inspect.Parameter.KEYWORD_ONLY
     added = [
         inspect.Parameter(name, kind, annotation=OPTIONS[name].kind, default=OPTIONS[name].default) for name in names
@@ -79,10 +146,10 @@ def reaching(verb: Callable[..., None], *, keys: bool = True) -> Callable[..., N
 
     @functools.wraps(verb)
     def run(**given: Any) -> None:
-        os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # errors are told once, by us
+        os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # gRPC would log the errors that the verb prints
         verb(credentials=Credentials(**{OPTIONS[name].field: given.pop(name) for name in names}), **given)
 
     parameters = [*kept, *added]
-    run.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
-    run.__annotations__ = {each.name: each.annotation for each in parameters}  # typer looks at both
+    run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}  # typer reads both
     return run

@@ -1,4 +1,4 @@
-"""The verb `evaluate`: translate a line-parallel test set with a checkpoint or a bundle, and score it."""
+"""The verb `evaluate`: translates a line-parallel test set with a checkpoint or a bundle and scores it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from lingon.scoring import Scores, score
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """Scores of a test set, and how fast its translations were had, loading the model included."""
+    """The scores of a test set and the speed of translating it, loading the model included."""
 
     sentences: int
     scores: Scores
@@ -27,18 +27,39 @@ class Evaluation:
 
 
 def evaluate(
-    model: Annotated[Path, typer.Argument(help="A checkpoint, a run, or a bundle (models/NAME or models/NAME/N).")],
-    source: Annotated[Path, typer.Option(help="Text to translate, one sentence a line, plain or .gz.")],
-    target: Annotated[Path, typer.Option(help="Its translations, line by line.")],
-    beam_size: Annotated[int, typer.Option(min=1)] = 4,
-    length_penalty: Annotated[float, typer.Option(min=0.0)] = 1.0,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-    precision: Annotated[str | None, typer.Option(help="Of a bundle: fp32, fp16, ...")] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many sentences.")] = None,
-    output: Annotated[Path | None, typer.Option(help="File for the translations, one a line, packed if .gz.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    model: Annotated[
+        Path, typer.Argument(help="A checkpoint, a training run or a bundle (models/NAME or models/NAME/VERSION).")
+    ],
+    source: Annotated[Path, typer.Option(metavar="FILE", help="Text to translate, one sentence a line, plain or .gz.")],
+    target: Annotated[Path, typer.Option(metavar="FILE", help="Reference translations of --source, line by line.")],
+    beam_size: Annotated[int, typer.Option(min=1, help="Beam size; 1 is greedy search.")] = 4,
+    length_penalty: Annotated[
+        float, typer.Option(min=0.0, help="alpha in the score of a translation, log-probability / length^alpha.")
+    ] = 1.0,
+    device: Annotated[str, typer.Option(help="Device: auto, cpu or cuda.")] = "auto",
+    precision: Annotated[
+        str | None,
+        typer.Option(
+            help="Precision of a bundle, such as fp32, fp16 or int8.", show_default="the best one for the device"
+        ),
+    ] = None,
+    limit: Annotated[
+        int | None,
+        typer.Option(min=1, help="Evaluate only this many sentences from the beginning.", show_default="all"),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Write the translations to this file, one a line, compressed if it ends in .gz.",
+            show_default="not written",
+        ),
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the scores as one JSON object. Default: a table.")
+    ] = False,
 ) -> None:
-    """Score a checkpoint (by the reference search) or a bundle (by the serving engine): BLEU and chrF."""
+    """Translate a test set and print BLEU and chrF: a checkpoint by the reference search, a bundle by the engine."""
     if output is not None:
         check_output(output, source, target)
     sources, references = _read(source, target, limit)
@@ -46,7 +67,7 @@ def evaluate(
     start = time.perf_counter()
     hypotheses = _translate(model, sources, **settings)
     seconds = time.perf_counter() - start
-    try:  # neither the translations nor their scores are lost where the other cannot be told
+    try:  # write the file and print the scores even if one of the two fails
         if output is not None:
             _write(output, hypotheses)
     finally:
@@ -56,23 +77,24 @@ def evaluate(
 
 
 def kind_of(model: Path) -> str:
-    """Whether a folder is a `bundle` (or a folder of its versions) or a `checkpoint` (or a run of them)."""
+    """The kind of a model folder: `bundle` (or the folder of its versions) or `checkpoint` (or a training run)."""
     if not model.is_dir():
-        raise SettingsError(f"{model}: no such folder; evaluate wants a checkpoint, a run or a bundle")
+        raise SettingsError(f"{model}: no such folder; give a checkpoint, a training run or a bundle")
     manifests = [model / "manifest.json", *(model.glob("[0-9]*/manifest.json"))]
     return "bundle" if any(manifest.is_file() for manifest in manifests) else "checkpoint"
 
 
 def _translate(model: Path, lines: list[str], **settings: Any) -> list[str]:
-    """The translations of lines by whatever room translates with this kind of model.
+    """The translations of lines by the package that handles this kind of model.
 
-    Each has a function translate_lines(model, lines, *, beam_size, length_penalty, device="auto", precision=None).
+    Its entry point is a function translate_lines(model, lines, *, beam_size, length_penalty, device="auto",
+    precision=None).
     """
     kind = kind_of(model)
     entry = find_entry_points("lingon.translators").get(kind)
     if entry is None:
-        raise LingonError(f"this installation translates with no {kind} (entry point group lingon.translators)")
-    with name_missing_extra(f"evaluating a {kind}", entry):
+        raise LingonError(f"this installation has no translator for a {kind} (entry point lingon.translators: {kind})")
+    with name_missing_extra(f"evaluating a {kind}", entry.extras):
         translations: list[str] = entry.load()(model, lines, **settings)
     return translations
 

@@ -1,4 +1,4 @@
-"""Results as lines: plain text in columns, n-best lists, JSON."""
+"""Formats results as lines: plain text in columns, n-best lists, JSON."""
 
 from __future__ import annotations
 
@@ -11,36 +11,36 @@ from lingon.client.results import Link, ScoreResult, TextResult, Translation
 from lingon.errors import ServerError
 
 _LINE_BREAKS = {ord(character): " " for character in "\n\r\t"}
-"""A model with byte fallback can generate these; a line stays a line and a column a column."""
+"""A model with byte fallback can generate these characters, which would break lines and columns."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Show:
-    """What a line tells besides the text."""
+class Columns:
+    """The columns that a line has in addition to the text."""
 
     scores: bool = False
     tokens: bool = False
     alignment: bool = False
 
 
-def plain_line(source: str, translation: Translation, show: Show) -> str:
-    """Text, then what is asked for of score, tokens and alignment, between tabs."""
-    return "\t".join([_flat(translation.text), *_extras(source, translation, show)])
+def plain_line(source: str, translation: Translation, wanted: Columns) -> str:
+    """The text, then the wanted columns: score, tokens, alignment; separated by tabs."""
+    return "\t".join([_one_line(translation.text), *_extras(source, translation, wanted)])
 
 
-def n_best_lines(number: int, source: str, result: TextResult, show: Show) -> str:
-    """A line for each translation, as Moses and Marian write them: `0 ||| text ||| score`, counted from 0."""
-    asked = replace(show, scores=True)
+def n_best_lines(number: int, source: str, result: TextResult, wanted: Columns) -> str:
+    """A line for each translation in the format of Moses and Marian, `0 ||| text ||| score`; texts count from 0."""
+    with_scores = replace(wanted, scores=True)
     if not result.translations:
         return f"{number - 1} |||  ||| 0"
     return "\n".join(
-        " ||| ".join([str(number - 1), _flat(translation.text), *_extras(source, translation, asked)])
+        " ||| ".join([str(number - 1), _one_line(translation.text), *_extras(source, translation, with_scores)])
         for translation in result.translations
     )
 
 
 def translation_json(number: int, source: str, result: TextResult) -> str:
-    """One JSON object; `text` is that of the best translation."""
+    """One JSON object; `text` is the text of the best translation."""
     if result.error is not None:
         return _json({"line": number, "source": source, "error": _error(result.error)})
     values: dict[str, Any] = {"line": number, "source": source, "text": result.text if result.translations else ""}
@@ -51,12 +51,12 @@ def translation_json(number: int, source: str, result: TextResult) -> str:
     return _json(values)
 
 
-def score_line(pair: tuple[str, str], result: ScoreResult, show: Show) -> str:
-    """Log-probability, then the tokens, each with its own, and the alignment where asked for, between tabs."""
+def score_line(pair: tuple[str, str], result: ScoreResult, wanted: Columns) -> str:
+    """The log-probability, then the wanted columns: tokens with log-probabilities, alignment; separated by tabs."""
     columns = [f"{result.log_prob:.4f}"]
-    if show.tokens:
+    if wanted.tokens:
         columns.append(" ".join(f"{token.piece}:{token.log_prob:.4f}" for token in result.tokens))
-    if show.alignment:
+    if wanted.alignment:
         columns.append(word_alignment(pair[0], pair[1], result.alignment))
     return "\t".join(columns)
 
@@ -70,7 +70,7 @@ def score_json(number: int, pair: tuple[str, str], result: ScoreResult) -> str:
 
 
 def word_alignment(source: str, target: str, links: Iterable[Link]) -> str:
-    """Pharaoh's `i-j`: word i of the source became word j of the target, counted from 0, words between spaces."""
+    """The alignment in Pharaoh format: `i-j` means that source word i became target word j, from 0, split at spaces."""
     from lingon.text import normalise
 
     source, target = normalise(source), normalise(target)
@@ -79,20 +79,20 @@ def word_alignment(source: str, target: str, links: Iterable[Link]) -> str:
 
 
 def _word(text: str, end: int) -> int:
-    """The word that a piece belongs to; a piece begins with the space before its word, so its end tells."""
+    """The word of a piece that ends at `end`; a piece begins with the space before its word, so its end decides."""
     return text.count(" ", 0, end)
 
 
-def _extras(source: str, translation: Translation, show: Show) -> list[str]:
-    columns = [f"{translation.score:.4f}"] if show.scores else []
-    if show.tokens:
+def _extras(source: str, translation: Translation, wanted: Columns) -> list[str]:
+    columns = [f"{translation.score:.4f}"] if wanted.scores else []
+    if wanted.tokens:
         columns.append(" ".join(token.piece for token in translation.tokens))
-    if show.alignment:
+    if wanted.alignment:
         columns.append(word_alignment(source, translation.text, translation.alignment))
     return columns
 
 
-def _flat(text: str) -> str:
+def _one_line(text: str) -> str:
     return text.translate(_LINE_BREAKS)
 
 

@@ -1,4 +1,4 @@
-"""The verb `inspect`: what is in a bundle, and whether every byte of it is as published."""
+"""The verb `inspect`: prints the content of a bundle and verifies its checksums."""
 
 from __future__ import annotations
 
@@ -16,32 +16,34 @@ FileState = Literal["ok", "altered", "missing", "not listed"]
 
 
 def inspect(
-    bundle: Annotated[Path, typer.Argument(help="models/NAME/VERSION, or models/NAME for the highest version.")],
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    bundle: Annotated[
+        Path, typer.Argument(help="Path of the bundle: models/NAME/VERSION, or models/NAME for the highest version.")
+    ],
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object. Default: tables.")] = False,
 ) -> None:
-    """Print what is in a bundle and verify the checksum of every file; exit code 1 where one is not as published."""
+    """Print the content of a bundle and verify the checksum of every file; exit code 1 if one does not match."""
     from lingon.bundle import open_bundle
     from lingon.errors import BundleError
 
     opened = open_bundle(bundle)
     files = file_table(opened)
-    wrong = [f"{file['name']} ({file['state']})" for file in files if file["state"] != "ok"]
+    damaged = [f"{file['name']} ({file['state']})" for file in files if file["state"] != "ok"]
     if as_json:
-        _print_json(opened, files, intact=not wrong)
+        _print_json(opened, files, intact=not damaged)
     else:
         _print_tables(opened, files)
-    if wrong:
-        raise BundleError(f"{opened.folder}: not as published: {', '.join(wrong)}")
+    if damaged:
+        raise BundleError(f"{opened.folder}: not as published: {', '.join(damaged)}")
 
 
 def file_table(bundle: Bundle) -> list[dict[str, Any]]:
-    """Name, bytes and state of every file that the manifest lists or the folder holds, by name."""
+    """Name, bytes and state of every file that the manifest lists or the folder holds, sorted by name."""
     from lingon.bundle import MANIFEST
 
-    there = {path.relative_to(bundle.folder).as_posix(): path for path in bundle.folder.rglob("*") if _is_file(path)}
-    names = sorted({*bundle.manifest.checksums, *there} - {MANIFEST})
+    present = {path.relative_to(bundle.folder).as_posix(): path for path in bundle.folder.rglob("*") if _is_file(path)}
+    names = sorted({*bundle.manifest.checksums, *present} - {MANIFEST})
     return [
-        {"name": name, "bytes": there[name].lstat().st_size if name in there else 0, "state": _state(bundle, name)}
+        {"name": name, "bytes": present[name].lstat().st_size if name in present else 0, "state": _state(bundle, name)}
         for name in names
     ]
 
@@ -123,7 +125,7 @@ def _precisions(manifest: Manifest, files: list[dict[str, Any]]) -> list[tuple[s
 
 
 def _figures(value: Any) -> str:
-    """Figures of a report in one line; long lists are counted."""
+    """The figures of a report in one line; of a list with more than two entries, the length."""
     if isinstance(value, dict):
         return ", ".join(f"{name} {_figures(entry)}" for name, entry in value.items())
     if isinstance(value, list | tuple):
@@ -141,7 +143,7 @@ def _size(count: int) -> str:
 def _print(
     console: Console, title: str, columns: tuple[str, ...] | None, rows: list[tuple[str, str]] | list[Any]
 ) -> None:
-    """A table; columns: their names, or None where the first column names what the second tells."""
+    """Print a table; columns: their names, or None for rows of a name and its value."""
     from rich.markup import escape
     from rich.table import Table
 

@@ -1,147 +1,202 @@
-"""What verbs share that answer line by line: lines in, batches through a client, lines out, errors by line number."""
+"""The loop of the verbs that work line by line: lines in, batches through a translator, lines out, errors by line."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from lingon.cli.backend import Answers, Where, connected
+from lingon.cli.backend import BackendOptions, Translator, open_translator
 from lingon.cli.batching import batches, in_order
-from lingon.cli.output import check_output, say, writing
+from lingon.cli.format import Columns, n_best_lines, plain_line, score_json, score_line, translation_json
+from lingon.cli.input import Input, Item, size_of
+from lingon.cli.output import print_message, writing
+from lingon.cli.progress import progress_bar, wants_progress
+from lingon.client.messages import ScoreOptions, TranslateOptions
 from lingon.client.results import ScoreResult, TextResult
-from lingon.errors import CorpusError, LingonError, ServerError, SettingsError
-from lingon.lines import read_lines, read_parallel, standard_input
+from lingon.errors import LingonError, ServerError
+from lingon.text import normalise
 
-IN_FLIGHT = 4
-"""Batches on their way at once: enough that the server's batch stays full while one is printed."""
+IN_FLIGHT = 4  # batches in flight: enough to keep the server's batch full while one is printed
+LINES_NAMED = 10  # lines that a warning names before it only counts the others
 
-Item = TypeVar("Item")
 Result = TypeVar("Result", TextResult, ScoreResult)
 
 
 class Work(Protocol[Item, Result]):
     """What a verb does with its lines."""
 
-    def answer(self, client: Answers, numbers: list[int], items: list[Item]) -> list[Result]:
-        """The results of items, the lines of these numbers; called on several threads."""
+    def answer(self, translator: Translator, numbers: list[int], items: list[Item]) -> list[Result]:
+        """The results of items, whose line numbers are numbers; called on several threads."""
 
     def render(self, number: int, item: Item, result: Result) -> str:
-        """The line that tells a result."""
+        """The output of a result, without its last line feed."""
+
+
+@dataclass(frozen=True, slots=True)
+class TranslateWork:
+    """Translates lines; a blank line gives a blank line, and so does one that cannot be translated."""
+
+    options: TranslateOptions
+    columns: Columns
+    as_json: bool
+
+    def answer(self, translator: Translator, numbers: list[int], items: list[str]) -> list[TextResult]:
+        """The translations; the line number is added to the seed, so that no two batches draw the same numbers."""
+        options = self.options.copy()
+        sampling = options.get("sampling")
+        if sampling is not None and numbers[0] > 1:
+            options["sampling"] = replace(sampling, seed=((sampling.seed or 0) + numbers[0] - 1) % 2**64)
+        blank = [not line.strip() for line in items]
+        return _answer_non_blank(items, blank, lambda lines: translator.translate(lines, **options), TextResult())
+
+    def render(self, number: int, item: str, result: TextResult) -> str:
+        """One line, or as many lines as there are translations in an n-best list."""
+        if self.as_json:
+            return translation_json(number, item, TextResult() if _is_empty(result) else result)
+        if (self.options.get("num_hypotheses") or 1) > 1:
+            return n_best_lines(number, item, result, self.columns)
+        return plain_line(item, result.translations[0], self.columns) if result.translations else ""
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreWork:
+    """Scores pairs: the log-probability of each target."""
+
+    options: ScoreOptions
+    columns: Columns
+    as_json: bool
+
+    def answer(self, translator: Translator, numbers: list[int], items: list[tuple[str, str]]) -> list[ScoreResult]:
+        """The scores; a pair of two empty texts is not sent."""
+        blank = [not any(normalise(text) for text in pair) for pair in items]
+        return _answer_non_blank(items, blank, lambda pairs: translator.score(pairs, **self.options), ScoreResult())
+
+    def render(self, number: int, item: tuple[str, str], result: ScoreResult) -> str:
+        """One line."""
+        if self.as_json:
+            return score_json(number, item, result)
+        return score_line(item, result, self.columns) if result.tokens else ""
 
 
 def run(
-    where: Where, items: Iterator[Item], work: Work[Item, Result], output: Path | None, batch_size: int, whole: bool
+    options: BackendOptions,
+    given: Input[Item],
+    work: Work[Item, Result],
+    output: Path | None,
+    batch_size: int,
+    *,
+    full_batches: bool,
 ) -> bool:
-    """Answer items line by line; returns whether every one could be.
+    """Answer the input line by line; returns whether every line could be answered.
 
-    whole: batches are full even where lines come slowly, so that they are the same in every run
+    full_batches: wait for full batches even if lines come slowly, so that the batches are the same in every run
     """
-    intact = True
-    with writing(output) as file, connected(where) as client:
+    report = LineReport()
+    shown = wants_progress(given.typed, output)
+    try:
+        with writing(output) as file, open_translator(options) as translator:
 
-        def answer(batch: list[tuple[int, Item]]) -> tuple[list[tuple[int, Item]], list[Result]]:
-            try:
-                return batch, work.answer(client, [number for number, _ in batch], [item for _, item in batch])
-            except ServerError as error:
-                raise _from_line(batch[0][0], error) from error
+            def answer(batch: list[tuple[int, Item]]) -> tuple[list[tuple[int, Item]], list[Result]]:
+                try:
+                    return batch, work.answer(translator, [number for number, _ in batch], [item for _, item in batch])
+                except ServerError as error:
+                    raise _with_line_number(batch[0][0], error) from error
 
-        grouped = batches(enumerate(items, start=1), batch_size, whole)
-        with closing(in_order(grouped, answer, IN_FLIGHT)) as answers, _ended_early(client):
-            for batch, results in answers:
-                for (number, item), result in zip(batch, results, strict=True):
-                    intact = _tell(number, result) and intact
-                    file.write(work.render(number, item, result).encode() + b"\n")
-                file.flush()
-    return intact
+            grouped = batches(enumerate(given.items, start=1), batch_size, full_batches)
+            with (
+                progress_bar(given.size, shown) as advance,
+                closing(in_order(grouped, answer, IN_FLIGHT)) as answers,
+                _closed_on_error(translator),
+            ):
+                for batch, results in answers:
+                    for (number, item), result in zip(batch, results, strict=True):
+                        report.add(number, result)
+                        file.write(work.render(number, item, result).encode() + b"\n")
+                    file.flush()
+                    advance(len(batch), sum(size_of(item) for _, item in batch))
+    finally:
+        report.print_summary()
+    return report.complete
+
+
+class LineReport:
+    """Prints what is wrong with single lines on standard error.
+
+    complete: whether every line could be answered so far
+    """
+
+    def __init__(self) -> None:
+        self.complete = True
+        self._split: list[int] = []
+
+    def add(self, number: int, result: TextResult | ScoreResult) -> None:
+        """Print the warnings and the error of a line; lines that were split are kept for the summary."""
+        if isinstance(result, TextResult):
+            for warning in result.warnings:
+                if warning.code == "split":
+                    self._split.append(number)
+                else:
+                    print_message(f"line {number}: warning: {warning.message}")
+        if result.error is not None and not _is_empty(result):
+            print_message(f"line {number}: {_reworded(str(result.error), translating=isinstance(result, TextResult))}")
+            self.complete = False
+
+    def print_summary(self) -> None:
+        """Name the lines that were translated in parts."""
+        if self._split:
+            was = "was" if len(self._split) == 1 else "were"
+            print_message(
+                f"warning: {_list_lines(self._split)} {was} longer than the model reads and {was} translated in parts"
+            )
+
+
+def _list_lines(numbers: Sequence[int]) -> str:
+    """The numbers in words, as "lines 3, 17 and 20"; those after the first LINES_NAMED are counted."""
+    if len(numbers) == 1:
+        return f"line {numbers[0]}"
+    *others, last = map(str, numbers)
+    if len(numbers) > LINES_NAMED:
+        others, last = others[:LINES_NAMED], f"{len(numbers) - LINES_NAMED:,} more"
+    return f"lines {', '.join(others)} and {last}"
 
 
 @contextmanager
-def _ended_early(client: Answers) -> Iterator[None]:
-    """Where the run ends with an error, what is still asked of a server is taken back, not waited for."""
+def _closed_on_error(translator: Translator) -> Iterator[None]:
+    """If the loop ends with an error, cancel the requests in flight instead of waiting for them."""
     try:
         yield
     except BaseException:
-        client.close()
+        translator.close()
         raise
 
 
-def spread(
-    items: list[Item], blank: list[bool], full: Callable[[list[Item]], list[Result]], nothing: Result
+def _answer_non_blank(
+    items: list[Item], blank: list[bool], answer: Callable[[list[Item]], list[Result]], nothing: Result
 ) -> list[Result]:
-    """full(items that are not blank), with nothing in the places of the others."""
+    """The results of the items that are not blank, with `nothing` at the places of the others."""
     wanted = [item for item, empty in zip(items, blank, strict=True) if not empty]
-    results = iter(full(wanted) if wanted else [])
+    results = iter(answer(wanted) if wanted else [])
     return [nothing if empty else next(results) for empty in blank]
 
 
-def is_empty(result: TextResult | ScoreResult) -> bool:
-    """Whether a line held nothing to translate, to the client or only to the server (invisible characters).
+def _is_empty(result: TextResult | ScoreResult) -> bool:
+    """Whether the server found nothing to translate in a line, such as one of invisible characters.
 
-    Of a pair nothing is to be scored only where both sides are empty, which the client sees.
+    The client itself finds the pairs in which both sides are empty; a pair with one empty side is an error.
     """
     return isinstance(result, TextResult) and result.error is not None and result.error.reason == "EMPTY_TEXT"
 
 
-def input_lines(arguments: Iterable[str], path: Path | None, output: Path | None) -> Iterator[str]:
-    """The texts given as arguments, or the lines of a file, or those of standard input."""
-    given = list(arguments)
-    if given and path is not None:
-        raise SettingsError("give texts as arguments or --input, not both")
-    for number, text in enumerate(given, start=1):
-        if not _is_utf8(text):
-            raise SettingsError(f"argument {number}: not UTF-8")
-    if output is not None:
-        check_output(output, path)
-    if given:
-        return iter(given)
-    return read_lines(path) if path is not None else standard_input()
-
-
-def input_pairs(source: Path | None, target: Path | None) -> Iterator[tuple[str, str]]:
-    """The pairs of two line-parallel files, or of SOURCE<tab>TARGET lines on standard input."""
-    if (source is None) != (target is None):
-        raise SettingsError("give both --source and --target, or neither and TSV on standard input")
-    if source is not None and target is not None:
-        return read_parallel(source, target)
-    return _tab_pairs(standard_input())
-
-
-def _tab_pairs(lines: Iterator[str]) -> Iterator[tuple[str, str]]:
-    for number, line in enumerate(lines, start=1):
-        columns = line.split("\t") if line.strip() else ["", ""]
-        if len(columns) != 2:
-            raise CorpusError(f"standard input:{number}: has {len(columns)} columns, not source and target")
-        yield columns[0], columns[1]
-
-
-def _is_utf8(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:  # Python keeps the bytes of an argument that is not UTF-8 as lone surrogates
-        return False
-    return True
-
-
-def _from_line(number: int, error: ServerError) -> LingonError:
+def _with_line_number(number: int, error: ServerError) -> LingonError:
     return LingonError(f"line {number} and after: {error}") if number > 1 else error
 
 
-def _tell(number: int, result: TextResult | ScoreResult) -> bool:
-    """Says on standard error what a person should know of a line; returns whether it could be answered."""
-    if isinstance(result, TextResult):
-        for warning in result.warnings:
-            say(f"line {number}: warning: {warning.message}")
-    if result.error is None or is_empty(result):
-        return True
-    say(f"line {number}: {_of_a_line(str(result.error), splits=isinstance(result, TextResult))}")
-    return False
-
-
-def _of_a_line(message: str, splits: bool) -> str:
-    """What the service says of a text, for a person who gave a line and has flags; splits: whether there is one."""
-    remedy = "shorten it or give --split-long" if splits else "shorten it"
+def _reworded(message: str, translating: bool) -> str:
+    """A message of the service about a text, in terms of lines and flags instead of fields of a request."""
+    remedy = "shorten it or leave out --no-split-long" if translating else "shorten it"
     message = message.replace("shorten it or set options.long_text to LONG_TEXT_POLICY_SPLIT", remedy)
     return re.sub(r"^(texts|pairs)\[\d+\][. ]", "", message)

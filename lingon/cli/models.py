@@ -1,4 +1,4 @@
-"""The verbs of `lingon models`: list, load, swap, unload. Nothing heavy is imported before a verb runs."""
+"""The verbs of `lingon models`: list, load, swap, unload. Heavy imports happen when a verb runs."""
 
 from __future__ import annotations
 
@@ -6,38 +6,56 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lingon.cli.connection import reaching
-from lingon.client.tls import Credentials
+from lingon.cli.connection import Credentials, with_connection_options
 
 if TYPE_CHECKING:
     from lingon.admin.v1 import admin_pb2 as pb
     from lingon.client.admin import ModelsClient
 
-ADMIN = "LINGON_ADMIN"
+ADMIN_VARIABLE = "LINGON_ADMIN"
 
 ServerOption = Annotated[
-    str | None, typer.Option(metavar="HOST:PORT", help="The admin port. [default: $LINGON_ADMIN, or 127.0.0.1:50052]")
+    str | None,
+    typer.Option(
+        metavar="HOST:PORT",
+        help="Address of the server's admin port.",
+        show_default="$LINGON_ADMIN, else 127.0.0.1:50052",
+    ),
 ]
-PathArgument = Annotated[str, typer.Argument(help="On the server's machine: models/NAME/VERSION, or models/NAME.")]
-TimeoutOption = Annotated[float, typer.Option(min=0.001, help="Seconds to wait; the change goes on all the same.")]
+PathArgument = Annotated[
+    str,
+    typer.Argument(
+        help="Path of the bundle on the server's machine: models/NAME/VERSION, or models/NAME for the highest version."
+    ),
+]
+TimeoutOption = Annotated[
+    float,
+    typer.Option(
+        min=0.001,
+        metavar="SECONDS",
+        help="How long to wait for the answer; the server completes a change even if nothing waits for it.",
+    ),
+]
 
 
-@reaching
+@with_connection_options
 def list_models(
     server: ServerOption = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
-    timeout: TimeoutOption = 10.0,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object for each model. Default: plain text.")
+    ] = False,
+    timeout: Annotated[float, typer.Option(min=0.001, metavar="SECONDS", help="Time limit of the call.")] = 10.0,
     *,
     credentials: Credentials,
 ) -> None:
-    """List the models of a server: name, state, languages, precision, provider, size, requests inside."""
+    """List the models of a server: name, state, languages, precision, provider, size, requests in progress."""
     with _client(server, timeout, credentials) as client:
         models = client.models()
     for model in models:
         typer.echo(_json(model) if as_json else _line(model))
 
 
-@reaching
+@with_connection_options
 def load(
     path: PathArgument,
     server: ServerOption = None,
@@ -45,12 +63,12 @@ def load(
     *,
     credentials: Credentials,
 ) -> None:
-    """Serve a bundle beside those that are served."""
+    """Load a bundle and serve it in addition to the models that are served."""
     with _client(server, timeout, credentials) as client:
         typer.echo(_line(client.load(path)))
 
 
-@reaching
+@with_connection_options
 def swap(
     path: PathArgument,
     server: ServerOption = None,
@@ -58,27 +76,29 @@ def swap(
     *,
     credentials: Credentials,
 ) -> None:
-    """Serve a bundle in the place of all other versions of its name, once it is proven; no request is lost."""
+    """Load and check a bundle, then serve it in place of all other versions of its name; no request is lost."""
     with _client(server, timeout, credentials) as client:
         model, unloaded = client.swap(path)
-    typer.echo(f"{_line(model)}, in the place of {', '.join(unloaded)}")
+    typer.echo(f"{_line(model)}, in place of {', '.join(unloaded)}")
 
 
-@reaching
+@with_connection_options
 def unload(
-    model: Annotated[str, typer.Argument(metavar="NAME/VERSION", help="As `lingon models list` names it.")],
+    model: Annotated[
+        str, typer.Argument(metavar="NAME/VERSION", help="Name and version as `lingon models list` prints them.")
+    ],
     server: ServerOption = None,
     timeout: TimeoutOption = 600.0,
     *,
     credentials: Credentials,
 ) -> None:
-    """Serve a version no more, once the requests inside it are done."""
+    """Stop serving a version after its requests in progress are done."""
     name, slash, version = model.rpartition("/")
     if not (slash and name and version):
-        raise typer.BadParameter(f"NAME/VERSION is wanted, got {model!r}")
+        raise typer.BadParameter(f"the model must be NAME/VERSION, got {model!r}")
     with _client(server, timeout, credentials) as client:
         client.unload(name, version)
-    typer.echo(f"{model} is unloaded")
+    typer.echo(f"{model} was unloaded")
 
 
 models = typer.Typer(help="List, load, swap and unload the models of a running server, through its admin port.")
@@ -93,15 +113,15 @@ def _client(server: str | None, timeout: float, credentials: Credentials) -> Mod
 
     from lingon.client.admin import DEFAULT_ADMIN, ModelsClient
 
-    address = server or os.environ.get(ADMIN) or DEFAULT_ADMIN
-    return ModelsClient(address, timeout=timeout, **credentials.arguments())
+    address = server or os.environ.get(ADMIN_VARIABLE) or DEFAULT_ADMIN
+    return ModelsClient(address, timeout=timeout, **credentials.client_arguments())
 
 
 def _line(model: pb.Model) -> str:
     served = [f"{model.precision} on {model.provider.removesuffix('ExecutionProvider')}"] if model.precision else []
     size = [f"{model.graph_bytes / 1e6:.1f} MB"] if model.graph_bytes else []
     languages = f"{model.source_language_code} to {model.target_language_code}"
-    parts = [_state(model), languages, *served, *size, f"{model.requests} inside"]
+    parts = [_state(model), languages, *served, *size, f"{model.requests} requests"]
     return f"{model.name}/{model.version}: {', '.join(parts)}"
 
 

@@ -1,4 +1,7 @@
-"""The file of --output: written beside its name, which it takes when all is there; a run that fails leaves its part."""
+"""The file of --output: written as FILE.part and renamed at the end; a run that fails leaves FILE.part.
+
+Unlike the temporary files of lingon.files, FILE.part has a name that you can find, grows line by line and is kept.
+"""
 
 from __future__ import annotations
 
@@ -16,71 +19,71 @@ from lingon.errors import LingonError, SettingsError
 
 
 class Lines(Protocol):
-    """Where lines go."""
+    """A binary file that lines are written to."""
 
     def write(self, data: bytes, /) -> object:
         """Add bytes."""
 
     def flush(self) -> object:
-        """Let others see what was added."""
+        """Make what was written visible to readers."""
 
 
 class _Device:
-    """A file that others read as it is written."""
+    """A pipe or a device, which is read while it is written."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        with _named(path):
+        with _naming(path):
             self._raw = path.open("wb")
 
     def write(self, data: bytes, /) -> None:
-        with _named(self._path):
+        with _naming(self._path):
             self._raw.write(data)
 
     def flush(self) -> None:
-        with _named(self._path):
+        with _naming(self._path):
             self._raw.flush()
 
     def close(self) -> None:
-        with _named(self._path):
+        with _naming(self._path):
             self._raw.close()
 
 
 class _Part:
-    """A file that is begun with its first bytes, so that a run without any leaves the part of another run alone.
+    """FILE.part: created by its first bytes, so that a run without output does not replace the part of another run.
 
-    lines: how many were written
+    lines: lines written so far
     """
 
     def __init__(self, path: Path) -> None:
-        """path: whose name it takes in the end."""
+        """path: the file that the part becomes."""
         self._path, self._part = path, part_of(path)
         self._raw: IO[bytes] | None = None
         self._packed: gzip.GzipFile | None = None
         self.lines = 0
 
     def write(self, data: bytes, /) -> None:
-        with _named(self._path):
-            raw = self._begun()
+        with _naming(self._path):
+            raw = self._open()
             (self._packed or raw).write(data)
         self.lines += data.count(b"\n")
 
     def flush(self) -> None:
-        with _named(self._path):
-            if self._raw is not None and self._packed is None:  # a pause in gzip costs some of what it saves
+        with _naming(self._path):
+            if self._raw is not None and self._packed is None:  # a flush of gzip makes the file larger
                 self._raw.flush()
 
-    def become(self) -> None:
-        """Be whole: take the name, and the mode of what had it."""
-        with _named(self._path):
-            self._begun()
+    def publish(self) -> None:
+        """Rename the part to its final name, with the mode of the file that it replaces."""
+        with _naming(self._path):
+            self._open()
             self.close()
             if self._path.exists():
                 shutil.copymode(self._path, self._part)
             self._part.replace(self._path.resolve())
 
     def close(self) -> None:
-        """End the file, where it was begun."""
+        """Close the part, if it was created, and sync it to disk."""
         raw, packed, self._raw, self._packed = self._raw, self._packed, None, None
         if raw is not None:
             with raw:
@@ -89,7 +92,7 @@ class _Part:
                 raw.flush()
                 os.fsync(raw.fileno())
 
-    def _begun(self) -> IO[bytes]:
+    def _open(self) -> IO[bytes]:
         if self._raw is None:
             self._raw = self._part.open("wb")
             self._packed = gzip.GzipFile("", "wb", fileobj=self._raw) if self._path.suffix == ".gz" else None
@@ -97,16 +100,16 @@ class _Part:
 
 
 def part_of(path: Path) -> Path:
-    """Where the lines of a file are until it is whole."""
+    """The path of the part of a file."""
     real = path.resolve()
     return real.with_name(f"{real.name}.part")
 
 
 def check_output(path: Path, *inputs: Path | None) -> None:
-    """Raises SettingsError where a file cannot be written, or is an input."""
+    """Raise SettingsError if a file cannot be written or is one of the inputs."""
     for each in inputs:
         if each is not None and any(_same(each, mine) for mine in (path, part_of(path))):
-            raise SettingsError(f"--output {path}: is the input")
+            raise SettingsError(f"--output {path}: is the input; choose another file")
     if path.exists() and not os.access(path, os.W_OK):
         raise SettingsError(f"--output {path}: {os.strerror(errno.EACCES)}")
     if path.is_dir():
@@ -115,47 +118,48 @@ def check_output(path: Path, *inputs: Path | None) -> None:
     if not folder.is_dir():
         raise SettingsError(f"--output {path}: {os.strerror(errno.ENOENT)}")
     if _is_plain(path) and not os.access(folder, os.W_OK | os.X_OK):
-        raise SettingsError(f"--output {path}: its folder cannot be written to")
+        raise SettingsError(f"--output {path}: no permission to write to its folder")
 
 
 @contextmanager
 def writing(path: Path | None) -> Iterator[Lines]:
-    """The file to write to, whole at the end and packed where it is .gz; or standard output.
+    """The file to write lines to, compressed if path ends in .gz; standard output if path is None.
 
-    path: as `check_output` lets it pass
-    A file of that name stays as it is until then; what was written before an error is kept as NAME.part.
+    path: checked by `check_output`
+    A regular file appears under its name when the block ends without an error; until then an earlier file of that name
+    is unchanged. After an error the lines so far are kept in FILE.part.
     """
     if path is None:
         if sys.stdout is None:
             raise LingonError("standard output is closed; give --output")
         sys.stdout.flush()
         yield sys.stdout.buffer
-    elif not _is_plain(path):  # a pipe or a device: there is no name to take
+    elif not _is_plain(path):  # a pipe or a device cannot be replaced by a rename
         with closing(_Device(path)) as device:
             yield device
     else:
-        yield from _aside(path)
+        yield from _write_part(path)
 
 
-def _aside(path: Path) -> Iterator[Lines]:
+def _write_part(path: Path) -> Iterator[Lines]:
     part = _Part(path)
     try:
         yield part
-        part.become()
+        part.publish()
     except BaseException:
-        with suppress(OSError):  # the disk is full: what fitted is there
+        with suppress(OSError):  # if the disk is full, keep what was written
             part.close()
         if part.lines:
             count = "the first line is" if part.lines == 1 else f"the first {part.lines:,} lines are"
-            say(f"{path} is not complete; {count} in {part_of(path)}")
+            print_message(f"{path} is not complete; {count} in {part_of(path)}")
         raise
 
 
 @contextmanager
-def _named(path: Path) -> Iterator[None]:
+def _naming(path: Path) -> Iterator[None]:
     try:
         yield
-    except BrokenPipeError:  # who read it has read enough, as in `--output /dev/stdout | head`
+    except BrokenPipeError:  # the reader has closed, as in `--output /dev/stdout | head`
         raise
     except OSError as error:
         raise LingonError(f"--output {path}: {error.strerror}") from None
@@ -169,7 +173,7 @@ def _same(one: Path, other: Path) -> bool:
     return one.exists() and other.exists() and one.samefile(other)
 
 
-def say(message: str) -> None:
-    """Tell a person, beside what is written."""
+def print_message(message: str) -> None:
+    """Print a message for the user on standard error."""
     if sys.stderr is not None:
         sys.stderr.write(f"lingon: {message}\n")

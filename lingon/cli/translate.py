@@ -1,4 +1,4 @@
-"""The verbs that need only a server: translate, score, healthcheck. Nothing heavy is imported before a verb runs."""
+"""The verbs that need only a server: translate, score, healthcheck. Heavy imports happen when a verb runs."""
 
 from __future__ import annotations
 
@@ -8,79 +8,163 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lingon.cli.connection import reaching
-from lingon.client.tls import Credentials
+from lingon.cli.connection import Credentials, with_connection_options
 
 if TYPE_CHECKING:
     from lingon.client.client import Client
 
 ServerOption = Annotated[
-    str | None, typer.Option(metavar="HOST:PORT", help="[default: $LINGON_SERVER, or 127.0.0.1:50051]")
+    str | None,
+    typer.Option(
+        metavar="HOST:PORT", help="Address of the server.", show_default="$LINGON_SERVER, else 127.0.0.1:50051"
+    ),
 ]
 ModelOption = Annotated[
     str | None,
     typer.Option(
-        metavar="PATH",
-        help="Without --server (LINGON_SERVER does not count): a bundle, to translate in this process; with it, a "
-        "model's name there.",
+        metavar="PATH|NAME",
+        help="Without --server, the path of a bundle (models/NAME or models/NAME/VERSION), which is loaded in this "
+        "process; $LINGON_SERVER is then ignored. With --server, the NAME or NAME/VERSION of a model there.",
+        show_default="the server's model for these languages",
     ),
 ]
-DeviceOption = Annotated[str | None, typer.Option(help="With a bundle: auto, cpu or cuda.")]
-PrecisionOption = Annotated[str | None, typer.Option(help="With a bundle: fp32, fp16, ...")]
+DeviceOption = Annotated[
+    str | None, typer.Option(help="Device for a bundle in this process: auto, cpu or cuda.", show_default="auto")
+]
+PrecisionOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Precision of a bundle in this process, such as fp32, fp16 or int8.",
+        show_default="the best one for the device",
+    ),
+]
 TimeoutOption = Annotated[
     float | None,
     typer.Option(
-        min=0.001, help="Seconds for each request, retries included. [default: 60; with a bundle as long as it takes]"
+        min=0.001,
+        metavar="SECONDS",
+        help="Time limit of each request, retries included.",
+        show_default="60 with a server, none with a bundle",
     ),
 ]
-BatchOption = Annotated[int, typer.Option(min=1, max=1024, help="Lines of one request, at most.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object a line.")]
+BatchOption = Annotated[int, typer.Option(min=1, max=1024, help="Largest number of lines in one request.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object for each line. Default: plain text.")]
 OutputOption = Annotated[
     Path | None,
     typer.Option(
         "--output",
-        help="Write lines here, packed if .gz: to FILE.part, which takes the name when all is done; after a failure "
-        "the lines so far are there, and an earlier file is as it was.",
+        metavar="FILE",
+        help="Write the results to this file, compressed if it ends in .gz. They are written to FILE.part, which is "
+        "renamed to FILE at the end; after an error FILE is unchanged and FILE.part holds the lines so far.",
+        show_default="standard output",
     ),
 ]
-TokensOption = Annotated[bool, typer.Option("--tokens", help="Show the tokens.")]
-AlignmentOption = Annotated[bool, typer.Option("--alignment", help="Show which word came from which: i-j, from 0.")]
+AlignmentOption = Annotated[
+    bool,
+    typer.Option(
+        "--alignment",
+        help="Add a column that aligns words: i-j means that source word i became target word j, from 0. "
+        "Default: no such column.",
+    ),
+]
 
 
-@reaching
+@with_connection_options
 def translate(
-    texts: Annotated[list[str] | None, typer.Argument(help="Texts; without them, the lines of standard input.")] = None,
+    texts: Annotated[
+        list[str] | None, typer.Argument(help="Texts to translate.", show_default="the lines of standard input")
+    ] = None,
     server: ServerOption = None,
     model: ModelOption = None,
-    input_file: Annotated[Path | None, typer.Option("--input", help="Read lines from here; plain or .gz.")] = None,
+    input_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--input",
+            metavar="FILE",
+            help="Read the lines of this file, plain or .gz.",
+            show_default="standard input",
+        ),
+    ] = None,
     output_file: OutputOption = None,
-    source: Annotated[str | None, typer.Option(help="Language of the texts, as en.")] = None,
-    target: Annotated[str | None, typer.Option(help="Language of the translations, as de.")] = None,
-    beam_size: Annotated[int | None, typer.Option(min=1, help="1 is greedy.")] = None,
+    source: Annotated[
+        str | None, typer.Option(help="Language of the texts, such as en.", show_default="the model's")
+    ] = None,
+    target: Annotated[
+        str | None, typer.Option(help="Language of the translations, such as de.", show_default="the model's")
+    ] = None,
+    beam_size: Annotated[
+        int | None, typer.Option(min=1, help="Beam size; 1 is greedy search.", show_default="the model's")
+    ] = None,
     num_hypotheses: Annotated[
         int | None,
         typer.Option(
             "--num-hypotheses",
             "--n-best",
             min=1,
-            help="Above 1: that many lines a text, N ||| TEXT ||| SCORE, N from 0.",
+            help="Translations of each text, at most --beam-size. Above 1 each is a line N ||| TEXT ||| SCORE, where N "
+            "counts the texts from 0.",
+            show_default="the model's",
         ),
     ] = None,
     length_penalty: Annotated[
-        float | None, typer.Option(min=0, help="alpha of log-probability / length^alpha.")
+        float | None,
+        typer.Option(
+            min=0,
+            help="alpha in the score of a translation, log-probability / length^alpha.",
+            show_default="the model's",
+        ),
     ] = None,
-    max_output_tokens: Annotated[int | None, typer.Option(min=1)] = None,
-    temperature: Annotated[float | None, typer.Option(help="Draw tokens at random; divides the logits.")] = None,
-    top_k: Annotated[int | None, typer.Option(min=0, help="Draw from so many of the likeliest; 0 is all.")] = None,
-    top_p: Annotated[float | None, typer.Option(help="Draw from the likeliest that hold this probability.")] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="Of the random draws.")] = None,
-    target_prefix: Annotated[str | None, typer.Option(help="How every translation begins.")] = None,
-    split_long: Annotated[bool, typer.Option("--split-long", help="Translate too long texts in parts.")] = False,
+    max_output_tokens: Annotated[
+        int | None,
+        typer.Option(min=1, help="Largest number of tokens in a translation.", show_default="the model's bound"),
+    ] = None,
+    temperature: Annotated[
+        float | None,
+        typer.Option(
+            help="Divide the logits by this and draw tokens at random. Any of --temperature, --top-k, --top-p and "
+            "--seed turns sampling on, which needs --beam-size 1.",
+            show_default="1 if sampling",
+        ),
+    ] = None,
+    top_k: Annotated[
+        int | None,
+        typer.Option(
+            min=0, help="Draw from this many of the likeliest tokens; 0 means all.", show_default="0 if sampling"
+        ),
+    ] = None,
+    top_p: Annotated[
+        float | None,
+        typer.Option(
+            help="Draw from the smallest set of likeliest tokens with this probability.", show_default="1 if sampling"
+        ),
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="Seed of the random draws.", show_default="0 if sampling")
+    ] = None,
+    target_prefix: Annotated[
+        str | None, typer.Option(help="Text that every translation begins with.", show_default="none")
+    ] = None,
+    split_long: Annotated[
+        bool,
+        typer.Option(
+            "--split-long/--no-split-long",
+            help="Translate a text that is longer than the model reads in parts, and name its line on standard error. "
+            "With --no-split-long such a line is an error, and the exit code is 1.",
+        ),
+    ] = True,
     shortlist: Annotated[
-        bool | None, typer.Option(help="Choose among the pieces that the source calls for: faster.")
+        bool | None,
+        typer.Option(
+            help="Restrict the target vocabulary to pieces that fit the source, which is faster.",
+            show_default="the model's",
+        ),
     ] = None,
-    scores: Annotated[bool, typer.Option("--scores", help="Show the score.")] = False,
-    tokens: TokensOption = False,
+    scores: Annotated[
+        bool, typer.Option("--scores", help="Add a column with the score. Default: no such column.")
+    ] = False,
+    tokens: Annotated[
+        bool, typer.Option("--tokens", help="Add a column with the tokens. Default: no such column.")
+    ] = False,
     alignment: AlignmentOption = False,
     as_json: JsonOption = False,
     batch_size: BatchOption = 32,
@@ -90,21 +174,25 @@ def translate(
     *,
     credentials: Credentials,
 ) -> None:
-    """Translate texts, or standard input to standard output line by line: an empty line for an empty line."""
-    from lingon.cli.backend import Where
-    from lingon.cli.format import Show
-    from lingon.cli.line_loop import input_lines, run
-    from lingon.cli.work import Translating
+    """Translate texts, or standard input line by line; a blank line gives a blank line.
+
+    A progress bar with lines done, rate and time left is shown on standard error if that is a terminal, the results go
+    to a file (--output FILE or > FILE) and the lines are not typed.
+    """
+    from lingon.cli.backend import BackendOptions
+    from lingon.cli.format import Columns
+    from lingon.cli.input import input_lines
+    from lingon.cli.line_loop import TranslateWork, run
     from lingon.client.messages import Sampling
 
-    where = Where(
+    options = BackendOptions(
         server=server, model=model, device=device, precision=precision, timeout=timeout, credentials=credentials
     )
-    drawn = any(value is not None for value in (temperature, top_k, top_p, seed))
-    sampling = Sampling(temperature=temperature, top_k=top_k, top_p=top_p, seed=seed) if drawn else None
-    work = Translating(
+    samples = any(value is not None for value in (temperature, top_k, top_p, seed))
+    sampling = Sampling(temperature=temperature, top_k=top_k, top_p=top_p, seed=seed) if samples else None
+    work = TranslateWork(
         {
-            "model": None if where.here else model,
+            "model": options.server_model,
             "source": source,
             "target": target,
             "beam_size": beam_size,
@@ -118,22 +206,33 @@ def translate(
             "long_text": "split" if split_long else "refuse",
             "shortlist": shortlist,
         },
-        Show(scores=scores, tokens=tokens, alignment=alignment),
+        Columns(scores=scores, tokens=tokens, alignment=alignment),
         as_json,
     )
     lines = input_lines(texts or (), input_file, output_file)
-    if not run(where, lines, work, output_file, batch_size, whole=drawn):
+    if not run(options, lines, work, output_file, batch_size, full_batches=samples):
         raise typer.Exit(1)
 
 
-@reaching
+@with_connection_options
 def score(
-    source: Annotated[Path | None, typer.Option(help="Source texts, one a line.")] = None,
-    target: Annotated[Path | None, typer.Option(help="Their translations, line by line.")] = None,
+    source: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Source texts, one a line, plain or .gz.", show_default="SOURCE<tab>TARGET lines"
+        ),
+    ] = None,
+    target: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Translations of --source, line by line.", show_default="standard input"),
+    ] = None,
     server: ServerOption = None,
     model: ModelOption = None,
     output_file: OutputOption = None,
-    tokens: Annotated[bool, typer.Option("--tokens", help="Show every token's log-probability.")] = False,
+    tokens: Annotated[
+        bool,
+        typer.Option("--tokens", help="Add a column with the log-probability of every token. Default: no such column."),
+    ] = False,
     alignment: AlignmentOption = False,
     as_json: JsonOption = False,
     batch_size: BatchOption = 32,
@@ -143,45 +242,49 @@ def score(
     *,
     credentials: Credentials,
 ) -> None:
-    """Score given translations: two files, or SOURCE<tab>TARGET lines on standard input; prints log-probabilities."""
-    from lingon.cli.backend import Where
-    from lingon.cli.format import Show
-    from lingon.cli.line_loop import input_pairs, run
-    from lingon.cli.output import check_output
-    from lingon.cli.work import Scoring
+    """Print the log-probability of given translations: of two files, or of SOURCE<tab>TARGET on standard input.
 
-    where = Where(
+    A progress bar with lines done, rate and time left is shown on standard error if that is a terminal, the results go
+    to a file (--output FILE or > FILE) and the lines are not typed.
+    """
+    from lingon.cli.backend import BackendOptions
+    from lingon.cli.format import Columns
+    from lingon.cli.input import input_pairs
+    from lingon.cli.line_loop import ScoreWork, run
+
+    options = BackendOptions(
         server=server, model=model, device=device, precision=precision, timeout=timeout, credentials=credentials
     )
-    show = Show(tokens=tokens, alignment=alignment)
-    work = Scoring({"model": None if where.here else model, "return_alignment": alignment}, show, as_json)
-    if output_file is not None:
-        check_output(output_file, source, target)
-    if not run(where, input_pairs(source, target), work, output_file, batch_size, whole=False):
+    columns = Columns(tokens=tokens, alignment=alignment)
+    work = ScoreWork({"model": options.server_model, "return_alignment": alignment}, columns, as_json)
+    pairs = input_pairs(source, target, output_file)
+    if not run(options, pairs, work, output_file, batch_size, full_batches=False):
         raise typer.Exit(1)
 
 
-@partial(reaching, keys=False)
+@partial(with_connection_options, api_key=False)
 def healthcheck(
     server: ServerOption = None,
-    service: Annotated[str, typer.Option(help="A service's name or a model's; without it, the whole server.")] = "",
-    timeout: Annotated[float, typer.Option(min=0.001, help="Seconds.")] = 5.0,
+    service: Annotated[
+        str, typer.Option(help="Name of a gRPC service or of a model to check.", show_default="the whole server")
+    ] = "",
+    timeout: Annotated[float, typer.Option(min=0.001, metavar="SECONDS", help="Time limit of the check.")] = 5.0,
     *,
     credentials: Credentials,
 ) -> None:
-    """Ask a server whether it serves: exit code 0 if it does, 1 if not."""
+    """Check whether a server serves: prints its state; exit code 0 if it is SERVING, else 1."""
     from lingon.cli.backend import server_address
     from lingon.client.client import Client
 
     address = server_address(server)
-    with Client(address, timeout=timeout, retries=0, tls=credentials.trust()) as client:
+    with Client(address, timeout=timeout, retries=0, tls=credentials.client_tls()) as client:
         state = _state(client, address, service)
     typer.echo(f"{address}{f' {service}' if service else ''}: {state}")
     raise typer.Exit(0 if state == "SERVING" else 1)
 
 
 def _state(client: Client, address: str, service: str) -> str:
-    """The state of a service, or of the model of that name: to health that is model/NAME."""
+    """The state of a service, or of the model of that name, whose health service is model/NAME."""
     from lingon.errors import LingonError, ServerError
 
     for name in (service, f"model/{service}") if service else ("",):
@@ -190,4 +293,5 @@ def _state(client: Client, address: str, service: str) -> str:
         except ServerError as error:
             if error.status != "NOT_FOUND":
                 raise
-    raise LingonError(f"{address}: {f'no service or model is called {service!r}' if service else 'tells no health'}")
+    missing = f"no service or model is called {service!r}" if service else "the server reports no health"
+    raise LingonError(f"{address}: {missing}")

@@ -1,12 +1,12 @@
-"""The client of a server's admin port: which models it has, and changing them while it serves."""
+"""The client of a server's admin port: lists its models and changes them while it serves."""
 
 from __future__ import annotations
 
 from typing import TypeVar
 
 from lingon.admin.v1 import admin_pb2 as pb
-from lingon.client.client import Caller
-from lingon.client.messages import in_bounds
+from lingon.client.client import SyncClientBase
+from lingon.client.messages import writing_request
 from lingon.client.protocol import Method
 from lingon.client.tls import Tls
 
@@ -21,10 +21,11 @@ SWAP = Method(f"{_SERVICE}/SwapModel", pb.SwapModelResponse.FromString)
 UNLOAD = Method(f"{_SERVICE}/UnloadModel", pb.UnloadModelResponse.FromString)
 
 
-class ModelsClient(Caller):
-    """One call is one try: a change that was refused, or whose answer was lost, is not made twice by itself.
+class ModelsClient(SyncClientBase):
+    """Lists, loads, swaps and unloads the models of a server.
 
-    A timeout ends the waiting, not the change.
+    A call is sent once: a change that was refused or whose answer was lost is never repeated. A timeout ends the
+    waiting; the server still completes the change.
     """
 
     def __init__(
@@ -39,24 +40,24 @@ class ModelsClient(Caller):
         super().__init__(target, timeout=timeout, retries=0, tls=tls, api_key=api_key)
 
     def models(self) -> list[pb.Model]:
-        """What is there, by name and version."""
-        return list(self._play(self._calls.call(LIST, pb.ListModelsRequest())).models)
+        """The models of the server, ordered by name and version."""
+        return list(self._drive(self._protocol.call(LIST, pb.ListModelsRequest())).models)
 
     def load(self, path: str) -> pb.Model:
-        """Serve the bundle at a path of the server's machine too."""
-        return self._play(self._calls.call(LOAD, _asked(pb.LoadModelRequest, path=path))).model
+        """Serve the bundle at this path of the server's machine in addition to those that are served."""
+        return self._drive(self._protocol.call(LOAD, _request(pb.LoadModelRequest, path=path))).model
 
     def swap(self, path: str) -> tuple[pb.Model, list[str]]:
-        """Serve the bundle in the place of all other versions of its name; returns it and what is gone."""
-        reply = self._play(self._calls.call(SWAP, _asked(pb.SwapModelRequest, path=path)))
+        """Serve the bundle in place of all other versions of its name; returns it and the versions unloaded."""
+        reply = self._drive(self._protocol.call(SWAP, _request(pb.SwapModelRequest, path=path)))
         return reply.model, list(reply.unloaded)
 
     def unload(self, name: str, version: str) -> None:
-        """Serve a version no more."""
-        self._play(self._calls.call(UNLOAD, _asked(pb.UnloadModelRequest, name=name, version=version)))
+        """Stop serving a version."""
+        self._drive(self._protocol.call(UNLOAD, _request(pb.UnloadModelRequest, name=name, version=version)))
 
 
-def _asked(kind: type[Request], **values: str) -> Request:
-    """A request; raises SettingsError where a value is not UTF-8."""
-    with in_bounds():
+def _request(kind: type[Request], **values: str) -> Request:
+    """A request of this kind; raises SettingsError if a value is not UTF-8."""
+    with writing_request():
         return kind(**values)

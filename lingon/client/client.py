@@ -1,5 +1,6 @@
-"""The clients of a Lingon server: `Client`, and `AsyncClient` for asyncio. What they say is in
-`lingon.client.protocol`.
+"""The clients of a Lingon server: `Client`, and `AsyncClient` for asyncio.
+
+Both send what `lingon.client.protocol` decides; this file holds the channels and the waiting.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import grpc.aio
 from google.rpc import code_pb2
 
 from lingon.client.messages import ScoreOptions, TranslateOptions
-from lingon.client.protocol import Calls, Send, Sleep, StreamReader, Talk
+from lingon.client.protocol import ClientProtocol, Exchange, Send, Sleep, StreamReader
 from lingon.client.results import ModelInfo, ScoreResult, StreamEvent, TextResult
 from lingon.client.retry import Retry
 from lingon.client.tls import Tls, authorization
@@ -31,17 +32,20 @@ Metadata = Sequence[tuple[str, str | bytes]]
 Result = TypeVar("Result")
 
 CHANNEL_OPTIONS = (
-    # a name with many addresses, as a headless service has, is many replicas: each gets its part of the calls
+    # A name with several addresses, such as a headless service, has several replicas: calls are spread over them.
     ("grpc.service_config", '{"loadBalancingConfig": [{"round_robin": {}}]}'),
-    ("grpc.enable_retries", 0),  # `Retry` says what is tried again, and tests count it
-    ("grpc.initial_reconnect_backoff_ms", 100),  # by default a second: all retries would find the same dead channel
+    ("grpc.enable_retries", 0),  # `Retry` decides which calls are repeated
+    ("grpc.initial_reconnect_backoff_ms", 100),  # with gRPC's default of 1 s all retries meet the same dead channel
     ("grpc.max_reconnect_backoff_ms", 2000),
-    ("grpc.max_receive_message_length", 2**26),  # 256 texts with tokens and alignment pass the default of 4 MiB
+    (
+        "grpc.max_receive_message_length",
+        2**26,
+    ),  # 64 MiB: 256 texts with tokens and alignment exceed the default of 4 MiB
 )
 
 
-class _Connected:
-    """What both clients are made of."""
+class _ClientBase:
+    """The settings, the channel and the protocol of a client of either kind."""
 
     def __init__(
         self,
@@ -54,17 +58,17 @@ class _Connected:
         api_key: str | None = None,
         metadata: Metadata = (),
     ) -> None:
-        """Connects when first used.
+        """Store the settings; the connection is made by the first call.
 
         target: host:port of the server
         timeout: seconds for each request, its retries included; a long list of texts is several requests
-        retries: of a request that fails with UNAVAILABLE, or a `lingon.Retry` with all about them. None are 5, two to
-            three seconds where the server names no pause: it may be started anew meanwhile
-        keepalive: seconds of silence amid calls after which the server is asked whether it is there still, and half as
-            many to answer; a machine that vanished would get its part of the calls for a quarter of an hour. A server
-            of ours allows 10 and more; None for one that allows none
-        tls: True for the system's roots of trust, a `lingon.Tls` for your own, or credentials as gRPC makes them
-        api_key: shown with every call; without TLS whoever is on the way can read it
+        retries: how often a request that fails with UNAVAILABLE is sent again, or a `lingon.Retry` with all details.
+            None means 5, which take 1.5 to 3 seconds if the server names no pause: long enough for most restarts
+        keepalive: seconds without traffic during a call after which the client pings the server, which has half as
+            many seconds to answer. Without pings calls go to a machine that vanished for about 15 minutes. A Lingon
+            server allows a ping every 10 seconds; None sends no pings
+        tls: True to trust the system's certificate authorities, a `lingon.Tls` for your own, or gRPC credentials
+        api_key: sent with every call; without TLS it can be read on the network
         metadata: sent with every call
         """
         self.target = target
@@ -74,7 +78,7 @@ class _Connected:
             raise SettingsError(f"server {target!r}: not UTF-8") from None
         if not isinstance(retries, Retry):
             retries = Retry() if retries is None else Retry(retries=retries)
-        self._calls = Calls(timeout=timeout, retry=retries)
+        self._protocol = ClientProtocol(timeout=timeout, retry=retries)
         self._options: tuple[tuple[str, Any], ...] = (*CHANNEL_OPTIONS, *_keepalive(keepalive))
         self._credentials: grpc.ChannelCredentials | None = None
         if tls is True or isinstance(tls, Tls):
@@ -90,10 +94,10 @@ class _Connected:
         self._closed = threading.Event()
 
     def _open(self, make: Any, step: Send) -> Any:
-        """The call of a step, begun; make: the module that makes channels, `grpc` or `grpc.aio`."""
+        """Start the call of a step; make: the module that makes channels, `grpc` or `grpc.aio`."""
         with self._opening:
             self._check_open()
-            if self._channel is None:  # not before: a channel of asyncio belongs to the loop that it is made in
+            if self._channel is None:  # a channel of asyncio belongs to the event loop that makes it
                 self._channel = (
                     make.insecure_channel(self.target, self._options)
                     if self._credentials is None
@@ -105,15 +109,15 @@ class _Connected:
         try:
             return start(step.request, timeout=step.timeout, metadata=self._metadata)
         except ValueError:
-            self._check_open()  # it may be closed between that and this
+            self._check_open()  # the client may have been closed meanwhile
             raise
 
     def _check_open(self) -> None:
         if self._closed.is_set():
-            raise LingonError("this client is closed: make another")
+            raise LingonError("this client is closed; make a new one")
 
     def _failure(self, error: Any) -> ServerError:
-        """error: a grpc.RpcError of a call, which is that call too."""
+        """The ServerError of a grpc.RpcError, which is also the call that failed."""
         trailers = error.trailing_metadata() or ()
         return call_error(error.code().value[0], error.details() or "", trailers, self.target)
 
@@ -126,33 +130,33 @@ def _keepalive(seconds: float | None) -> tuple[tuple[str, int], ...]:
     milliseconds = max(int(seconds * 1000), 2)
     return (
         ("grpc.keepalive_time_ms", milliseconds),
-        ("grpc.keepalive_timeout_ms", milliseconds // 2),  # for what is sent to be acknowledged by its machine
-        ("grpc.http2.ping_timeout_ms", milliseconds // 2),  # for the server itself to answer; else a minute
-        ("grpc.http2.max_pings_without_data", 0),  # else only two, and a long answer is one message in the end
+        ("grpc.keepalive_timeout_ms", milliseconds // 2),  # for the server's machine to acknowledge data
+        ("grpc.http2.ping_timeout_ms", milliseconds // 2),  # for the server to answer a ping; default: a minute
+        ("grpc.http2.max_pings_without_data", 0),  # the default of 2 is too few for a call that answers at its end
     )
 
 
-def play(talk: Talk[Result], take: Callable[[Send | Sleep], Any]) -> Result:
-    """The result of a talk; take: does what it yields."""
+def drive(exchange: Exchange[Result], perform: Callable[[Send | Sleep], Any]) -> Result:
+    """Run an exchange to its end and return its result; perform: carries out a step and returns its reply."""
     try:
-        step = next(talk)
+        step = next(exchange)
         while True:
             try:
-                reply = take(step)
+                reply = perform(step)
             except ServerError as error:
-                step = talk.throw(error)
+                step = exchange.throw(error)
             else:
-                step = talk.send(reply)
+                step = exchange.send(reply)
     except StopIteration as end:
         result: Result = end.value
         return result
 
 
-class Caller(_Connected):
-    """Calls a server and waits for it; threads may share one. What can be called is said by those made of it."""
+class SyncClientBase(_ClientBase):
+    """A client whose calls block until they are answered; threads may share one. Subclasses add the calls."""
 
     def close(self) -> None:
-        """End the connection, and the calls that are under way: to them it is CANCELLED."""
+        """Close the connection; calls in progress raise a ServerError with status CANCELLED."""
         with self._opening:
             self._closed.set()
         if self._channel is not None:
@@ -166,12 +170,12 @@ class Caller(_Connected):
     ) -> None:
         self.close()
 
-    def _play(self, talk: Talk[Result]) -> Result:
-        return play(talk, self._take)
+    def _drive(self, exchange: Exchange[Result]) -> Result:
+        return drive(exchange, self._perform)
 
-    def _take(self, step: Send | Sleep) -> Any:
+    def _perform(self, step: Send | Sleep) -> Any:
         if isinstance(step, Sleep):
-            self._closed.wait(step.seconds)  # the next try tells
+            self._closed.wait(step.seconds)  # if the client is closed meanwhile, the next try raises
             return None
         try:
             if not step.method.streams:
@@ -182,10 +186,12 @@ class Caller(_Connected):
             raise self._failure(error) from None
 
 
-class Client(Caller):
+class Client(SyncClientBase):
     """Translates with a Lingon server; threads may share one.
 
-    Every call has a deadline, and is tried again while the server is UNAVAILABLE. An error status is a ServerError.
+    Every call has a deadline and is repeated while the server is UNAVAILABLE. An error status raises ServerError.
+    A text that is longer than the model reads is split and translated in parts, and its result carries a warning with
+    the code "split"; with long_text="refuse" it is an error instead.
     """
 
     @overload
@@ -195,25 +201,25 @@ class Client(Caller):
     def translate(self, texts: Texts, **options: Unpack[TranslateOptions]) -> list[TextResult]: ...
 
     def translate(self, texts: str | Texts, **options: Unpack[TranslateOptions]) -> TextResult | list[TextResult]:
-        """Translate one text, or several: then one bad text has its error in its result and fails no other.
+        """Translate one text or several. In a list the error of a text is in its result and affects no other text.
 
-        options: as `lingon.TranslateOptions` lists them
+        options: see `lingon.TranslateOptions`
         """
-        result: TextResult | list[TextResult] = self._play(self._calls.translate(texts, options))
+        result: TextResult | list[TextResult] = self._drive(self._protocol.translate(texts, options))
         return result
 
     def translate_stream(self, texts: str | Texts, **options: Unpack[TranslateOptions]) -> Iterator[StreamEvent]:
-        """The same, each result as soon as it is there; greedy decoding tells the text as it grows.
+        """Translate and yield each result as soon as it is ready; greedy decoding also yields the text as it grows.
 
-        Once events come, a stream that ends early is not tried again: the ServerError is raised here.
+        Once the first event has arrived, a stream that ends early is not repeated: the ServerError is raised.
         """
-        several, _ = self._calls.check(texts, options)  # here, not when the first event is asked for
+        several, _ = self._protocol.check(texts, options)  # raises now, not when the first event is asked for
         return self._events(several, options)
 
     def _events(self, texts: Texts, options: TranslateOptions) -> Iterator[StreamEvent]:
         reader = StreamReader()
-        for part in self._play(self._calls.streams(texts, options)):
-            first, rest = self._play(self._calls.begin(part, options))
+        for part in self._drive(self._protocol.streams(texts, options)):
+            first, rest = self._drive(self._protocol.begin(part, options))
             try:
                 for message in itertools.chain((first,), rest):
                     yield from reader.read(part, message)
@@ -224,25 +230,25 @@ class Client(Caller):
             reader.end(part)
 
     def score(self, pairs: Sequence[tuple[str, str]], **options: Unpack[ScoreOptions]) -> list[ScoreResult]:
-        """The log-probability of given translations: (source, target) pairs."""
-        return self._play(self._calls.score(pairs, options))
+        """The log-probabilities of given translations; pairs: (source, target)."""
+        return self._drive(self._protocol.score(pairs, options))
 
     def list_models(self) -> list[ModelInfo]:
-        """The models that the server has."""
-        return self._play(self._calls.list_models())
+        """The models that the server serves."""
+        return self._drive(self._protocol.list_models())
 
     def health(self, service: str = "") -> str:
-        """SERVING, NOT_SERVING, UNKNOWN or SERVICE_UNKNOWN; service: empty for the server as a whole."""
-        return self._play(self._calls.health(service))
+        """SERVING, NOT_SERVING, UNKNOWN or SERVICE_UNKNOWN; service: a service name, empty for the whole server."""
+        return self._drive(self._protocol.health(service))
 
 
-class AsyncClient(_Connected):
+class AsyncClient(_ClientBase):
     """`Client` for asyncio: the same calls, awaited, and `async for` over a stream's events.
 
-    It belongs to the event loop that first uses it.
+    A client belongs to the event loop that first uses it.
     """
 
-    _home: asyncio.AbstractEventLoop | None = None
+    _loop: asyncio.AbstractEventLoop | None = None
 
     @overload
     async def translate(self, texts: str, **options: Unpack[TranslateOptions]) -> TextResult: ...
@@ -252,22 +258,22 @@ class AsyncClient(_Connected):
 
     async def translate(self, texts: str | Texts, **options: Unpack[TranslateOptions]) -> TextResult | list[TextResult]:
         """As `Client.translate`."""
-        result: TextResult | list[TextResult] = await self._play(self._calls.translate(texts, options))
+        result: TextResult | list[TextResult] = await self._drive(self._protocol.translate(texts, options))
         return result
 
     def translate_stream(self, texts: str | Texts, **options: Unpack[TranslateOptions]) -> AsyncIterator[StreamEvent]:
-        """As `Client.translate_stream`; not awaited: `async for event in client.translate_stream(...)`."""
-        several, _ = self._calls.check(texts, options)
+        """As `Client.translate_stream`; do not await it: `async for event in client.translate_stream(...)`."""
+        several, _ = self._protocol.check(texts, options)
         return self._events(several, options)
 
     async def _events(self, texts: Texts, options: TranslateOptions) -> AsyncIterator[StreamEvent]:
         reader = StreamReader()
-        for part in await self._play(self._calls.streams(texts, options)):
-            first, rest = await self._play(self._calls.begin(part, options))
+        for part in await self._drive(self._protocol.streams(texts, options)):
+            first, rest = await self._drive(self._protocol.begin(part, options))
             try:
                 for event in reader.read(part, first):
                     yield event
-                with self._told():
+                with self._server_errors():
                     async for message in rest:
                         for event in reader.read(part, message):
                             yield event
@@ -277,20 +283,21 @@ class AsyncClient(_Connected):
 
     async def score(self, pairs: Sequence[tuple[str, str]], **options: Unpack[ScoreOptions]) -> list[ScoreResult]:
         """As `Client.score`."""
-        return await self._play(self._calls.score(pairs, options))
+        return await self._drive(self._protocol.score(pairs, options))
 
     async def list_models(self) -> list[ModelInfo]:
         """As `Client.list_models`."""
-        return await self._play(self._calls.list_models())
+        return await self._drive(self._protocol.list_models())
 
     async def health(self, service: str = "") -> str:
         """As `Client.health`."""
-        return await self._play(self._calls.health(service))
+        return await self._drive(self._protocol.health(service))
 
     async def close(self) -> None:
-        """End the connection, and the calls that are under way: to them it is CANCELLED."""
+        """Close the connection; calls in progress raise a ServerError with status CANCELLED."""
         self._closed.set()
-        if self._channel is not None and self._home is asyncio.get_running_loop():  # else it ended with its loop
+        # The channel of another event loop ended with that loop.
+        if self._channel is not None and self._loop is asyncio.get_running_loop():
             await self._channel.close()
 
     async def __aenter__(self) -> Self:
@@ -301,35 +308,35 @@ class AsyncClient(_Connected):
     ) -> None:
         await self.close()
 
-    async def _play(self, talk: Talk[Result]) -> Result:
+    async def _drive(self, exchange: Exchange[Result]) -> Result:
         try:
-            step = next(talk)
+            step = next(exchange)
             while True:
                 try:
-                    reply = await self._take(step)
+                    reply = await self._perform(step)
                 except ServerError as error:
-                    step = talk.throw(error)
+                    step = exchange.throw(error)
                 else:
-                    step = talk.send(reply)
+                    step = exchange.send(reply)
         except StopIteration as end:
             result: Result = end.value
             return result
 
-    async def _take(self, step: Send | Sleep) -> Any:
+    async def _perform(self, step: Send | Sleep) -> Any:
         if isinstance(step, Sleep):
             return await asyncio.sleep(step.seconds)
-        self._home = self._home or asyncio.get_running_loop()
-        if self._home is not asyncio.get_running_loop():
-            raise LingonError("an AsyncClient belongs to the event loop that first used it: make another for this one")
+        self._loop = self._loop or asyncio.get_running_loop()
+        if self._loop is not asyncio.get_running_loop():
+            raise LingonError("an AsyncClient belongs to the event loop that first used it; make one for this loop")
         begun = self._open(grpc.aio, step)
-        with self._told():
+        with self._server_errors():
             if not step.method.streams:
                 return await begun
             return await anext(aiter(begun), None), begun
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
-        """How a call ended, as an error of ours."""
+    def _server_errors(self) -> Iterator[None]:
+        """Raise the errors and the cancellation of gRPC as ServerError."""
         try:
             yield
         except grpc.RpcError as error:
@@ -337,8 +344,8 @@ class AsyncClient(_Connected):
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if not self._closed.is_set() or (task is not None and task.cancelling()):
-                raise  # it was the caller who was cancelled
-            raise ServerError("the client was closed under this call", code_pb2.CANCELLED) from None
+                raise  # the task that called was cancelled, not the client closed
+            raise ServerError("the client was closed during this call", code_pb2.CANCELLED) from None
 
 
 def _serialise(request: Any) -> bytes:

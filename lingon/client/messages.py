@@ -1,4 +1,4 @@
-"""Between Python values and the messages of the wire: pure functions, the same for every kind of client."""
+"""Converts between Python values and protobuf messages: pure functions that both clients share."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from lingon.errors import ServerError, SettingsError
 from lingon.status import server_error
 from lingon.translation.v1 import translation_pb2 as pb
 
-MAX_BYTES = 2**21
-"""Of text in one request: half of what a gRPC server takes by default."""
+MAX_BYTES = 2**21  # bytes of text in one request: half of the largest message that a gRPC server takes by default
 
+DEFAULT_LONG_TEXT = "split"  # the clients' default; the default of the wire is to refuse
 LONG_TEXT = {"refuse": pb.LONG_TEXT_POLICY_REFUSE, "split": pb.LONG_TEXT_POLICY_SPLIT}
 
 Item = TypeVar("Item", bound=str | tuple[str, str])
@@ -37,12 +37,12 @@ Request = TypeVar("Request", pb.TranslateRequest, pb.TranslateStreamRequest)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sampling:
-    """Tokens are drawn at random rather than chosen; what is None has the default of the server.
+    """Draw tokens at random instead of searching for the likeliest; None means the default of the server.
 
-    temperature: divides the logits, above 0
-    top_k: only so many of the likeliest tokens are drawn from; 0 is all
-    top_p: only the smallest set of likeliest tokens that holds this probability
-    seed: the same seed draws the same translation of the same text at the same place
+    temperature: divides the logits; above 0
+    top_k: draw from this many of the likeliest tokens; 0 means all
+    top_p: draw from the smallest set of likeliest tokens that has this probability
+    seed: the same seed gives the same translation of the same text at the same index of the list
     """
 
     temperature: float | None = None
@@ -52,26 +52,26 @@ class Sampling:
 
 
 class TranslateOptions(TypedDict, total=False):
-    """How texts are translated; what is left out or None has the default of the model."""
+    """How texts are translated; an option that is missing or None has the default of the model or the one below."""
 
-    model: str | None  # "name" or "name/version"; needed where several are served and the languages do not tell
-    source: str | None  # language of the texts, BCP-47
-    target: str | None  # language of the translations
-    beam_size: int | None  # 1 is greedy
-    num_hypotheses: int | None  # translations of each text; at most beam_size
+    model: str | None  # "name" or "name/version"; needed if the languages fit several models of the server
+    source: str | None  # language of the texts, a BCP-47 tag
+    target: str | None  # language of the translations, a BCP-47 tag
+    beam_size: int | None  # 1 is greedy search
+    num_hypotheses: int | None  # translations of each text, at most beam_size
     length_penalty: float | None  # score = log-probability / length ** length_penalty
-    max_output_tokens: int | None
-    sampling: Sampling | None
-    target_prefix: str | Sequence[str] | None  # how every translation begins, or one prefix for each text
-    return_tokens: bool | None
-    return_alignment: bool | None
-    long_text: Literal["refuse", "split"] | None
-    shortlist: bool | None  # choose among the pieces that the source calls for, which is faster
+    max_output_tokens: int | None  # of each translation; the model has a bound of its own
+    sampling: Sampling | None  # None: search for the likeliest translation
+    target_prefix: str | Sequence[str] | None  # the beginning of every translation, or a list with one for each text
+    return_tokens: bool | None  # default: False
+    return_alignment: bool | None  # default: False
+    long_text: Literal["refuse", "split"] | None  # a text longer than the model reads; default: split
+    shortlist: bool | None  # restrict the target vocabulary to pieces that fit the source, which is faster
     timeout: float | None  # seconds for each request to the server, retries included
 
 
 class ScoreOptions(TypedDict, total=False):
-    """How pairs are scored."""
+    """How pairs are scored; see TranslateOptions."""
 
     model: str | None
     source: str | None
@@ -81,14 +81,14 @@ class ScoreOptions(TypedDict, total=False):
 
 
 def check_options(options: TranslateOptions | ScoreOptions, known: type) -> None:
-    """Raises TypeError for an option that there is not, as Python does for an argument."""
+    """Raise TypeError for an unknown option, as Python does for an argument."""
     for name in options:
         if name not in known.__annotations__:
-            raise TypeError(f"no option {name!r}; there are {', '.join(known.__annotations__)}")
+            raise TypeError(f"unknown option {name!r}; the options are {', '.join(known.__annotations__)}")
 
 
 def texts_of(texts: str | Sequence[str]) -> list[str]:
-    """One text or several as a list. Raises SettingsError where it is anything else."""
+    """One text or several as a list. Raises SettingsError for anything else."""
     several = [texts] if isinstance(texts, str) else _listed(texts, "texts must be a str or a list of them")
     for place, text in enumerate(several):
         if not isinstance(text, str):
@@ -97,7 +97,7 @@ def texts_of(texts: str | Sequence[str]) -> list[str]:
 
 
 def pairs_of(pairs: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
-    """(source, target) pairs as a list. Raises SettingsError where they are anything else."""
+    """(source, target) pairs as a list. Raises SettingsError for anything else."""
     several = _listed(pairs, "pairs must be a list of (source, target)")
     for place, pair in enumerate(several):
         if not (isinstance(pair, tuple | list) and len(pair) == 2 and all(isinstance(text, str) for text in pair)):
@@ -113,7 +113,7 @@ def _listed(values: Iterable[Any], wanted: str) -> list[Any]:
 
 
 def prefixes_of(texts: Sequence[str], options: TranslateOptions) -> list[str]:
-    """The target prefix of each text, or none at all."""
+    """The target prefix of each text; an empty list if there is no prefix."""
     prefix = options.get("target_prefix")
     if prefix is None:
         return []
@@ -126,12 +126,12 @@ def prefixes_of(texts: Sequence[str], options: TranslateOptions) -> list[str]:
 def translate_request(
     kind: type[Request], texts: Sequence[str], prefixes: Sequence[str], options: TranslateOptions, start: int = 0
 ) -> Request:
-    """A request for texts.
+    """A request for the translations of texts.
 
-    start: place of the first of texts in all that the caller has; the seed grows by it, so that a later request
-        does not draw the random numbers of the first again
+    start: index of the first of these texts in the caller's list; it is added to the seed, so that a later request
+        of the list does not draw the random numbers of the first
     """
-    with in_bounds():
+    with writing_request():
         return kind(
             texts=texts,
             model=options.get("model") or "",
@@ -143,7 +143,7 @@ def translate_request(
 
 
 def _decoding_options(options: TranslateOptions, start: int) -> pb.DecodingOptions:
-    long_text = options.get("long_text") or "refuse"
+    long_text = options.get("long_text") or DEFAULT_LONG_TEXT
     if long_text not in LONG_TEXT:
         raise SettingsError(f"long_text must be one of {', '.join(LONG_TEXT)}, got {long_text!r}")
     sampling = options.get("sampling")
@@ -169,7 +169,7 @@ def _sampling_options(sampling: Sampling, start: int) -> pb.SamplingOptions:
 
 def score_request(pairs: Sequence[tuple[str, str]], options: ScoreOptions) -> pb.ScoreRequest:
     """A request for the scores of (source, target) pairs."""
-    with in_bounds():
+    with writing_request():
         return pb.ScoreRequest(
             pairs=[pb.ScorePair(source=source, target=target) for source, target in pairs],
             model=options.get("model") or "",
@@ -180,8 +180,8 @@ def score_request(pairs: Sequence[tuple[str, str]], options: ScoreOptions) -> pb
 
 
 @contextmanager
-def in_bounds() -> Iterator[None]:
-    """What protobuf cannot hold (a negative count, a lone surrogate) is a setting out of bounds, said in one line."""
+def writing_request() -> Iterator[None]:
+    """Raise SettingsError for a value that protobuf cannot hold, such as a negative count or a lone surrogate."""
     try:
         yield
     except (ValueError, TypeError) as error:
@@ -189,9 +189,9 @@ def in_bounds() -> Iterator[None]:
 
 
 def cut(items: Sequence[Item], most: int, prefixes: Sequence[str] = ()) -> list[tuple[int, Sequence[Item]]]:
-    """Parts of at most `most` items and MAX_BYTES each (but at least one item), each with its place, in order.
+    """Cut items into parts of at most `most` items and MAX_BYTES (but at least one item); each part with its index.
 
-    prefixes: what is sent beside each item, or nothing
+    prefixes: the prefix that is sent with each item, or an empty list
     """
     parts: list[tuple[int, Sequence[Item]]] = []
     begin = size = 0
@@ -218,8 +218,8 @@ def score_results(response: pb.ScoreResponse) -> list[ScoreResult]:
 def stream_event(message: pb.TranslateStreamResponse, start: StreamStart | None, place: int) -> StreamEvent:
     """The event of a message.
 
-    start: the event that began the stream; None where this message is to be it
-    place: of the stream's first text in all that the caller has
+    start: the first event of the stream; None if this message is the first
+    place: index of the stream's first text in the caller's list
     """
     match message.WhichOneof("event"):
         case "start":
@@ -263,7 +263,7 @@ def _text_result(message: pb.TextResult, model: str, version: str) -> TextResult
         translations=tuple(_translation(hypothesis) for hypothesis in message.hypotheses),
         error=_text_error(message.status),
         warnings=tuple(
-            TextWarning(_short(pb.WarningCode, warning.code, "WARNING_CODE_"), warning.message)
+            TextWarning(_enum_name(pb.WarningCode, warning.code, "WARNING_CODE_"), warning.message)
             for warning in message.warnings
         ),
         source_tokens=message.usage.source_tokens,
@@ -275,7 +275,7 @@ def _text_result(message: pb.TextResult, model: str, version: str) -> TextResult
 
 
 def _translation(message: pb.Hypothesis) -> Translation:
-    reason = _short(pb.FinishReason, message.finish_reason, "FINISH_REASON_")
+    reason = _enum_name(pb.FinishReason, message.finish_reason, "FINISH_REASON_")
     return Translation(message.text, message.score, reason, _tokens(message.tokens), _links(message.alignment))
 
 
@@ -297,8 +297,8 @@ def _links(messages: Iterable[pb.AlignmentLink]) -> tuple[Link, ...]:
     )
 
 
-def _short(enum: Any, value: int, prefix: str) -> str:
-    """The name of an enum's value without its prefix: FINISH_REASON_END is "end"; a number that is new is itself."""
+def _enum_name(enum: Any, value: int, prefix: str) -> str:
+    """The name of an enum value without prefix: FINISH_REASON_END is "end"; an unknown value is its number."""
     return str(enum.Name(value)).removeprefix(prefix).lower() if value in enum.values() else str(value)
 
 

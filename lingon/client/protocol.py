@@ -1,7 +1,7 @@
-"""A client's side of every call, without sockets and threads: `Client` and `AsyncClient` both play these talks.
+"""The client's side of every call, without sockets and threads: `Client` and `AsyncClient` both drive these exchanges.
 
-A talk is a generator: it yields what is to be done (`Send` a request, `Sleep`), is sent the reply or thrown the
-ServerError, and returns the result.
+An exchange is a generator. It yields steps (`Send` a request, `Sleep`). Its driver sends it the reply of each step, or
+throws the ServerError into it. It returns the result of the call.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from lingon.client.messages import (
     TranslateOptions,
     check_options,
     cut,
-    in_bounds,
     model_infos,
     pairs_of,
     prefixes_of,
@@ -32,6 +31,7 @@ from lingon.client.messages import (
     text_results,
     texts_of,
     translate_request,
+    writing_request,
 )
 from lingon.client.results import ModelInfo, ScoreResult, StreamEvent, StreamStart, TextDone, TextResult
 from lingon.client.retry import Retry
@@ -39,7 +39,7 @@ from lingon.errors import ServerError, SettingsError, TextTooLong
 from lingon.translation.v1 import translation_pb2 as pb
 
 DEFAULT_MAX_TEXTS = 256
-"""Texts in one request where the server does not say how many it takes."""
+"""Texts in one request if the server does not report its limit."""
 
 Reply = TypeVar("Reply")
 Result = TypeVar("Result")
@@ -47,7 +47,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True)
 class Method(Generic[Reply]):
-    """A method of a service; what a call of a streaming one is replied with is its first message and the rest."""
+    """A method of a service; the reply of a streaming method is its first message and the iterator of the others."""
 
     path: str
     parse: Callable[[bytes], Reply]
@@ -60,14 +60,14 @@ STREAM: Method[Any] = Method(f"{_SERVICE}/TranslateStream", pb.TranslateStreamRe
 SCORE = Method(f"{_SERVICE}/Score", pb.ScoreResponse.FromString)
 LIST_MODELS = Method(f"{_SERVICE}/ListModels", pb.ListModelsResponse.FromString)
 
-# Byte for byte what grpc.health.v1 says (one string, one enum), without a package beyond the base install.
+# These messages have the same bytes as those of grpc.health.v1 (one string, one enum), whose package is not installed.
 HEALTH = Method("/grpc.health.v1.Health/Check", wrappers_pb2.Int32Value.FromString)
 HEALTH_STATES = ("UNKNOWN", "SERVING", "NOT_SERVING", "SERVICE_UNKNOWN")
 
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """A request to be sent; timeout is in seconds from now."""
+    """Send a request; timeout: seconds from now."""
 
     method: Method[Any]
     request: Message
@@ -76,17 +76,17 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Sleep:
-    """A pause before the next try."""
+    """Wait before the next try."""
 
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class StreamPart:
-    """One stream of a long list.
+    """One of the streams that translate a long list.
 
-    start, count: the place of its first text in the list, and how many it has
-    deadline: on the clock of the calls; None where its time begins with it
+    start, count: the index of its first text in the list, and its number of texts
+    deadline: on the clock of the protocol; None if the stream gets a deadline of its own when it begins
     """
 
     request: pb.TranslateStreamRequest
@@ -95,17 +95,17 @@ class StreamPart:
     deadline: float | None
 
 
-Talk = Generator[Send | Sleep, Any, Result]
+Exchange = Generator[Send | Sleep, Any, Result]
 
 
 @dataclass(kw_only=True)
-class Calls:
-    """The talks of one client.
+class ClientProtocol:
+    """The exchanges of one client.
 
-    timeout: seconds for each request, its retries included; the first of a list has its time with the question how many
-        texts the server takes
-    max_texts: in one request; None until the server was asked
-    answered: whether the server ever was heard of
+    timeout: seconds for each request, its retries included; the first request of a list shares its timeout with the
+        request that asks the server for its limit of texts
+    max_texts: texts in one request; None until the server has been asked
+    answered: whether the server has ever answered
     """
 
     timeout: float = 30.0
@@ -118,14 +118,14 @@ class Calls:
     def __post_init__(self) -> None:
         _check_timeout(self.timeout)
 
-    def call(self, method: Method[Reply], request: Message, timeout: float | None = None) -> Talk[Reply]:
-        """One request, tried again as `retry` says; no try begins or ends after the deadline."""
-        return (yield from self._until(self._deadline(timeout), method, request))
+    def call(self, method: Method[Reply], request: Message, timeout: float | None = None) -> Exchange[Reply]:
+        """One request, repeated as `retry` decides; no try begins or ends after the deadline."""
+        return (yield from self._call_until(self._deadline(timeout), method, request))
 
     def _deadline(self, timeout: float | None) -> float:
         return self.clock() + _check_timeout(self.timeout if timeout is None else timeout)
 
-    def _until(self, deadline: float, method: Method[Reply], request: Message) -> Talk[Reply]:
+    def _call_until(self, deadline: float, method: Method[Reply], request: Message) -> Exchange[Reply]:
         failures = 0
         while True:
             try:
@@ -137,120 +137,123 @@ class Calls:
                 if pause is None:
                     raise
                 yield Sleep(pause)
-                if self.clock() >= deadline:  # a sleep may last longer than it was asked to
+                if self.clock() >= deadline:  # a sleep may last longer than asked for
                     raise
             else:
                 self.answered = True
                 return reply
 
     def check(self, texts: str | Sequence[str], options: TranslateOptions) -> tuple[list[str], list[str]]:
-        """The texts and the prefix of each; raises SettingsError and TypeError for what no server needs to see."""
+        """The texts and the prefix of each; raises SettingsError or TypeError for arguments that cannot be sent."""
         check_options(options, TranslateOptions)
         several = texts_of(texts)
         self._deadline(options.get("timeout"))
         translate_request(pb.TranslateRequest, [], [], options)
         return several, prefixes_of(several, options)
 
-    def translate(self, texts: str | Sequence[str], options: TranslateOptions) -> Talk[Any]:
-        """One text: its result, or its error raised. Several: a result for each, errors within."""
+    def translate(self, texts: str | Sequence[str], options: TranslateOptions) -> Exchange[Any]:
+        """For one text return its result or raise its error; for several return a result for each, errors included."""
         several, prefixes = self.check(texts, options)
 
-        def ask(begin: int, end: int, deadline: float) -> Talk[list[TextResult]]:
-            asked = several[begin:end], prefixes[begin:end]
-            request = translate_request(pb.TranslateRequest, *asked, options, begin)
-            return _as_many(text_results((yield from self._until(deadline, TRANSLATE, request))), end - begin)
+        def ask(begin: int, end: int, deadline: float) -> Exchange[list[TextResult]]:
+            batch = several[begin:end], prefixes[begin:end]
+            request = translate_request(pb.TranslateRequest, *batch, options, begin)
+            return _check_count(text_results((yield from self._call_until(deadline, TRANSLATE, request))), end - begin)
 
         timeout = options.get("timeout")
-        parts = yield from self._parts(several, prefixes, timeout)
-        results = yield from self._answers(parts, timeout, ask, lambda error: TextResult(error=error))
+        parts = yield from self._requests_of(several, prefixes, timeout)
+        results = yield from self._collect(parts, timeout, ask, lambda error: TextResult(error=error))
         if not isinstance(texts, str):
             return results
         if results[0].error is not None:
             raise results[0].error
         return results[0]
 
-    def score(self, pairs: Sequence[tuple[str, str]], options: ScoreOptions) -> Talk[list[ScoreResult]]:
-        """A result for each (source, target) pair, errors within."""
+    def score(self, pairs: Sequence[tuple[str, str]], options: ScoreOptions) -> Exchange[list[ScoreResult]]:
+        """A result for each (source, target) pair, errors included."""
         check_options(options, ScoreOptions)
         several = pairs_of(pairs)
 
-        def ask(begin: int, end: int, deadline: float) -> Talk[list[ScoreResult]]:
+        def ask(begin: int, end: int, deadline: float) -> Exchange[list[ScoreResult]]:
             request = score_request(several[begin:end], options)
-            return _as_many(score_results((yield from self._until(deadline, SCORE, request))), end - begin)
+            return _check_count(score_results((yield from self._call_until(deadline, SCORE, request))), end - begin)
 
         timeout = options.get("timeout")
-        parts = yield from self._parts(several, [], timeout)
-        return (yield from self._answers(parts, timeout, ask, lambda error: ScoreResult(error=error)))
+        parts = yield from self._requests_of(several, [], timeout)
+        return (yield from self._collect(parts, timeout, ask, lambda error: ScoreResult(error=error)))
 
-    def streams(self, texts: str | Sequence[str], options: TranslateOptions) -> Talk[list[StreamPart]]:
-        """The streams that texts are translated in, one after the other."""
+    def streams(self, texts: str | Sequence[str], options: TranslateOptions) -> Exchange[list[StreamPart]]:
+        """The streams that translate the texts, one after the other."""
         several, prefixes = self.check(texts, options)
         parts = []
-        for begin, end, deadline in (yield from self._parts(several, prefixes, options.get("timeout"))):
-            asked = several[begin:end], prefixes[begin:end]
-            request = translate_request(pb.TranslateStreamRequest, *asked, options, begin)
+        for begin, end, deadline in (yield from self._requests_of(several, prefixes, options.get("timeout"))):
+            batch = several[begin:end], prefixes[begin:end]
+            request = translate_request(pb.TranslateStreamRequest, *batch, options, begin)
             parts.append(StreamPart(request, begin, end - begin, deadline))
         return parts
 
-    def begin(self, part: StreamPart, options: TranslateOptions) -> Talk[Any]:
-        """The first message of a stream, and the rest."""
+    def begin(self, part: StreamPart, options: TranslateOptions) -> Exchange[Any]:
+        """Start a stream; returns its first message and the iterator of the others."""
         deadline = self._deadline(options.get("timeout")) if part.deadline is None else part.deadline
-        return (yield from self._until(deadline, STREAM, part.request))
+        return (yield from self._call_until(deadline, STREAM, part.request))
 
-    def _parts(
+    def _requests_of(
         self, items: Sequence[Item], prefixes: Sequence[str], timeout: float | None
-    ) -> Talk[list[tuple[int, int, float | None]]]:
-        """Where each request of a list begins and ends, and its deadline; None where its time begins with it."""
+    ) -> Exchange[list[tuple[int, int, float | None]]]:
+        """For each request of a list the indices of its first and its last item plus one, and its deadline.
+
+        The deadline is None if the request gets one of its own when it begins.
+        """
         deadline = self._deadline(timeout)
-        most = yield from self._most(len(items), deadline)
+        most = yield from self._limit_of_texts(len(items), deadline)
         return [(begin, begin + len(part), None if begin else deadline) for begin, part in cut(items, most, prefixes)]
 
-    def _answers(
+    def _collect(
         self,
         parts: list[tuple[int, int, float | None]],
         timeout: float | None,
-        ask: Callable[[int, int, float], Talk[list[Result]]],
+        ask: Callable[[int, int, float], Exchange[list[Result]]],
         refused: Callable[[ServerError], Result],
-    ) -> Talk[list[Result]]:
-        """The results of all parts; ask: one request for items from begin to end; refused: the result of an error."""
+    ) -> Exchange[list[Result]]:
+        """The results of all requests; ask: sends one for items begin to end; refused: makes a result of an error."""
         results: list[Result] = []
         for begin, end, deadline in parts:
             until = self._deadline(timeout) if deadline is None else deadline
-            results += yield from _halved(ask, refused, begin, end, until)
+            results += yield from _ask_in_halves(ask, refused, begin, end, until)
         return results
 
-    def list_models(self) -> Talk[list[ModelInfo]]:
-        """The models that the server has."""
+    def list_models(self) -> Exchange[list[ModelInfo]]:
+        """The models that the server serves."""
         return model_infos((yield from self._models(self._deadline(None))))
 
-    def health(self, service: str) -> Talk[str]:
-        """One of HEALTH_STATES; a service that the server does not know is an error NOT_FOUND."""
-        with in_bounds():
+    def health(self, service: str) -> Exchange[str]:
+        """One of HEALTH_STATES; a service that the server does not know raises a ServerError NOT_FOUND."""
+        with writing_request():
             request = wrappers_pb2.StringValue(value=service)
         reply = yield from self.call(HEALTH, request)
         return HEALTH_STATES[reply.value] if 0 <= reply.value < len(HEALTH_STATES) else "UNKNOWN"
 
-    def _most(self, wanted: int, deadline: float) -> Talk[int]:
-        """How many texts go into one request; the server is asked once, when first it matters."""
+    def _limit_of_texts(self, wanted: int, deadline: float) -> Exchange[int]:
+        """The limit of texts in one request; the server is asked once, by the first list of several texts."""
         if self.max_texts is None and wanted > 1:
             yield from self._models(deadline)
         return self.max_texts or DEFAULT_MAX_TEXTS
 
-    def _models(self, deadline: float) -> Talk[pb.ListModelsResponse]:
-        reply: pb.ListModelsResponse = yield from self._until(deadline, LIST_MODELS, pb.ListModelsRequest())
+    def _models(self, deadline: float) -> Exchange[pb.ListModelsResponse]:
+        reply: pb.ListModelsResponse = yield from self._call_until(deadline, LIST_MODELS, pb.ListModelsRequest())
         self.max_texts = reply.max_texts or DEFAULT_MAX_TEXTS
         return reply
 
 
 class StreamReader:
-    """Makes one row of events out of the streams that texts were cut into."""
+    """Joins the events of the streams of one list into one sequence."""
 
     def __init__(self) -> None:
         self._start: StreamStart | None = None
         self._done = 0
 
     def read(self, part: StreamPart, message: pb.TranslateStreamResponse | None) -> Iterator[StreamEvent]:
-        """The event of a message of this part's stream; the start of a later stream is none."""
+        """The event of a message of this part's stream; the start of a later stream yields nothing."""
         if message is None:
             return
         event = stream_event(message, self._start, part.start)
@@ -262,7 +265,7 @@ class StreamReader:
         yield event
 
     def end(self, part: StreamPart) -> None:
-        """Called when a stream has ended well: every text must be done by then."""
+        """Check at the end of a stream without error that each of its texts is done."""
         if self._done != part.start + part.count:
             raise ServerError(f"the stream ended with {self._done} texts done", code_pb2.INTERNAL)
 
@@ -273,28 +276,28 @@ def _check_timeout(timeout: float) -> float:
     return timeout
 
 
-def _halved(
-    ask: Callable[[int, int, float], Talk[list[Result]]],
+def _ask_in_halves(
+    ask: Callable[[int, int, float], Exchange[list[Result]]],
     refused: Callable[[ServerError], Result],
     begin: int,
     end: int,
     deadline: float,
-) -> Talk[list[Result]]:
-    """The results of items from begin to end, in halves where they are too large for a message."""
+) -> Exchange[list[Result]]:
+    """The results of items begin to end; a request whose message is too large is sent as two halves."""
     try:
         return (yield from ask(begin, end, deadline))
     except ServerError as error:
         if error.code != code_pb2.RESOURCE_EXHAUSTED or error.reason or "larger than max" not in str(error):
             raise
         if end - begin == 1:
-            told = f"a text, or what is to be told of it, is too large for a message: {error}"
-            return [refused(ServerError(told, code_pb2.INVALID_ARGUMENT, reason=TextTooLong.reason))]
+            message = f"a text or its result is too large for a message: {error}"
+            return [refused(ServerError(message, code_pb2.INVALID_ARGUMENT, reason=TextTooLong.reason))]
     middle = (begin + end) // 2
-    first = yield from _halved(ask, refused, begin, middle, deadline)
-    return first + (yield from _halved(ask, refused, middle, end, deadline))
+    first = yield from _ask_in_halves(ask, refused, begin, middle, deadline)
+    return first + (yield from _ask_in_halves(ask, refused, middle, end, deadline))
 
 
-def _as_many(results: list[Result], asked: int) -> list[Result]:
-    if len(results) != asked:
-        raise ServerError(f"the server answered {asked} texts with {len(results)} results", code_pb2.INTERNAL)
+def _check_count(results: list[Result], expected: int) -> list[Result]:
+    if len(results) != expected:
+        raise ServerError(f"the server answered {expected} texts with {len(results)} results", code_pb2.INTERNAL)
     return results

@@ -1,6 +1,7 @@
-"""What a client gets back: plain frozen values, read from the messages of the wire.
+"""The results of a client: plain frozen values, read from protobuf messages.
 
-Log-probabilities are natural; spans are code points of the text as the server normalised it, end exclusive.
+Log-probabilities are natural logarithms. Spans count code points of the text after the server normalised it; their
+end is exclusive.
 """
 
 from __future__ import annotations
@@ -34,9 +35,9 @@ class Translation:
     """One hypothesis.
 
     score: log-probability / length ** length_penalty, length counting the end token
-    finish_reason: "end", or "length" where the bound on the output was hit and the translation is not complete
-    tokens: with return_tokens, without the end token
-    alignment: with return_alignment
+    finish_reason: "end", or "length" if the translation reached the bound on output tokens and is not complete
+    tokens: if return_tokens was set; without the end token
+    alignment: if return_alignment was set
     """
 
     text: str
@@ -48,7 +49,7 @@ class Translation:
 
 @dataclass(frozen=True, slots=True)
 class TextWarning:
-    """What a caller should know of a result: "split" or "length", and one line for people."""
+    """A warning about a result; code: "split" or "length"; message: one line for people."""
 
     code: str
     message: str
@@ -56,11 +57,11 @@ class TextWarning:
 
 @dataclass(frozen=True, slots=True)
 class TextResult:
-    """What became of one text: translations, best first, or the error that kept it from being translated.
+    """The translations of one text, best first, or the error that prevented them.
 
-    source_tokens, target_tokens: of the text and of all its translations, end tokens included
-    model, version: what translated it
-    shortlist: whether scores are among the pieces that the source calls for, not among all
+    source_tokens, target_tokens: tokens of the text and of all its translations, end tokens included
+    model, version: the model that translated
+    shortlist: whether the target vocabulary was restricted to a shortlist, so that scores are relative to it
     """
 
     translations: tuple[Translation, ...] = ()
@@ -74,7 +75,7 @@ class TextResult:
 
     @property
     def best(self) -> Translation:
-        """The best translation; raises the error of a text that has none."""
+        """The best translation; raises the error if there is none."""
         if self.error is not None:
             raise self.error
         return self.translations[0]
@@ -92,10 +93,10 @@ class TextResult:
 
 @dataclass(frozen=True, slots=True)
 class ScoreResult:
-    """What the model thinks of a given translation.
+    """The log-probability that the model gives to a translation.
 
-    log_prob: sum over the tokens, the end token included
-    tokens: of the target, the end token last
+    log_prob: sum over the target tokens, end token included
+    tokens: target tokens, the end token last
     """
 
     log_prob: float = 0.0
@@ -108,7 +109,7 @@ class ScoreResult:
 
 @dataclass(frozen=True, slots=True)
 class StreamStart:
-    """The first event of a stream: what translates."""
+    """The first event of a stream: the model that translates."""
 
     model: str
     version: str
@@ -118,7 +119,7 @@ class StreamStart:
 
 @dataclass(frozen=True, slots=True)
 class TextDelta:
-    """More of the translation of text `index`; joined they are its text. Greedy decoding only."""
+    """The next piece of the translation of text `index`; all pieces joined are its text. Greedy search only."""
 
     index: int
     text: str
@@ -126,7 +127,7 @@ class TextDelta:
 
 @dataclass(frozen=True, slots=True)
 class TextDone:
-    """Text `index` is done; the result is complete in itself."""
+    """Text `index` is done; result holds the whole translation."""
 
     index: int
     result: TextResult
@@ -137,12 +138,12 @@ StreamEvent = StreamStart | TextDelta | TextDone
 
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
-    """A model that a server has.
+    """A model that a server serves.
 
-    max_source_tokens: the longest text that it reads, the end token counted
+    max_source_tokens: tokens of the longest text that it reads, end token included
     output_factor, output_extra: a translation has at most output_factor * source tokens + output_extra tokens
     has_shortlist: whether the option shortlist may be set
-    beam_size, num_hypotheses, length_penalty, shortlist: its defaults
+    beam_size, num_hypotheses, length_penalty, shortlist: defaults of the options
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Whether and when a failed call is tried again. Plain numbers: no clock, no socket."""
+"""Decides whether and when a failed call is repeated. Plain numbers: no clock, no socket."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from lingon.errors import ServerError, SettingsError
 class Retry:
     """Exponential backoff with jitter; the n-th pause is drawn from the upper half of first_pause * 2^(n-1).
 
-    retries: after the first try; only UNAVAILABLE is tried again, translating being safe to repeat. 5 take 1.5 to 3
-        seconds, about as long as a small model takes to be there again
-    first_pause, longest_pause: in seconds; where the server names a pause (RetryInfo), it is kept at least
-    wait_when_full: a full queue and a used-up quota are waited for too, as often as the deadline allows; for those who
-        send in bulk
-    wait_when_away: a server that has answered this client before is waited for likewise where it is UNAVAILABLE
+    retries: tries after the first one; only UNAVAILABLE is repeated, which is safe because translating changes nothing.
+        5 retries take 1.5 to 3 seconds, about as long as a server of a small model needs to restart
+    first_pause, longest_pause: seconds; if the server names a pause (RetryInfo), the pause is at least as long
+    wait_when_full: also repeat while the queue is full or the quota used up, as often as the deadline allows; meant
+        for clients that send in bulk
+    wait_when_away: also repeat UNAVAILABLE until the deadline if the server has answered this client before
     """
 
     retries: int = 5
@@ -40,11 +40,11 @@ class Retry:
         random: Callable[[], float],
         answered: bool = False,
     ) -> float | None:
-        """Seconds to wait before the next try, or None where there is none.
+        """Seconds to wait before the next try, or None if the call is not repeated.
 
-        failures: tries that failed so far, error the last of them
+        failures: tries that have failed so far; error: the error of the last one
         remaining: seconds to the deadline; no try begins after it
-        random: a number from 0 to 1
+        random: returns a number from 0 to 1
         answered: whether the server has ever answered
         """
         full = self.wait_when_full and error.reason in ("QUEUE_FULL", "QUOTA_EXCEEDED")

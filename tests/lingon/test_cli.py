@@ -40,7 +40,31 @@ def test_arguments_are_translated(lingon: Command, service: FakeService) -> None
 def test_a_line_that_fails_is_an_empty_line_and_an_error_that_names_it(lingon: Command) -> None:
     code, printed, errors = lingon("translate", text="one\nbad\nlong\n")
     assert (code, printed) == (1, "ONE\n\nLONG\n")
-    assert errors == ["lingon: line 2: too many tokens", "lingon: line 3: warning: translated in parts"]
+    assert errors[0] == "lingon: line 2: too many tokens"
+
+
+@pytest.mark.parametrize("where", [(), ("--model", "models/en-de")], ids=["server", "in process"])
+def test_long_lines_are_split_and_named_in_one_warning(where: tuple[str, ...], lingon: Command) -> None:
+    text = "one\nlong\nthree\nlong\nlong\n"
+    code, printed, errors = lingon("translate", *where, text=text)
+    assert (code, printed) == (0, text.upper())
+    told = "longer than the model reads and were translated in parts"
+    assert [line for line in errors if "warning" in line] == [f"lingon: warning: lines 2, 4 and 5 were {told}"]
+    assert lingon("translate", *where, "--split-long", text=text)[:2] == (0, text.upper())
+    errors = lingon("translate", *where, text="long\n" * 12)[2]
+    numbers = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10"
+    assert f"lingon: warning: lines {numbers} and 2 more were {told}" in errors
+    errors = lingon("translate", *where, "long")[2]
+    assert f"lingon: warning: line 1 was {told.replace('were', 'was')}" in errors
+
+
+@pytest.mark.parametrize("where", [(), ("--model", "models/en-de")], ids=["server", "in process"])
+def test_no_split_long_refuses_a_long_line_with_exit_code_1(where: tuple[str, ...], lingon: Command) -> None:
+    code, printed, errors = lingon("translate", *where, "--no-split-long", text="one\nlong\n")
+    assert (code, printed) == (1, "ONE\n\n")
+    told = "lingon: line 2: has 9 tokens, the model reads 5 at most; shorten it or leave out --no-split-long"
+    assert told in errors
+    assert not any("warning" in line for line in errors)
 
 
 def test_a_server_that_is_not_there_is_one_line(lingon: Command) -> None:
@@ -258,7 +282,7 @@ def test_pairs_are_scored_from_two_files(lingon: Command, tmp_path: Path) -> Non
 def test_a_line_without_a_tab_is_named(lingon: Command) -> None:
     code, printed, errors = lingon("score", text="a\tb\nno tab\n")
     assert (code, printed) == (1, "-1.5000\n")
-    assert errors == ["lingon: error: standard input:2: has 1 columns, not source and target"]
+    assert errors == ["lingon: error: standard input:2: must have 2 columns, SOURCE<tab>TARGET, has 1"]
 
 
 def test_healthcheck_is_0_only_where_a_server_serves(lingon: Command, address: str) -> None:

@@ -345,10 +345,18 @@ def test_what_is_no_text_is_said(name: str, values: Any, told: str, ask: Ask) ->
         ask(name, values)
 
 
-def test_what_is_none_is_left_out(ask: Ask, service: FakeService) -> None:
+def test_an_option_that_is_none_is_left_out(ask: Ask, service: FakeService) -> None:
     nothing = dict.fromkeys(lingon.TranslateOptions.__annotations__)
     assert ask("translate", "hello", **nothing).text == "HELLO"
-    assert service.requests == [pb.TranslateRequest(texts=["hello"], options={"long_text": "LONG_TEXT_POLICY_REFUSE"})]
+    assert service.requests == [pb.TranslateRequest(texts=["hello"], options={"long_text": "LONG_TEXT_POLICY_SPLIT"})]
+
+
+def test_long_texts_are_split_unless_they_are_to_be_refused(ask: Ask, service: FakeService) -> None:
+    for verb in ("translate", "translate_stream"):
+        ask(verb, "hello")
+        ask(verb, "hello", long_text="refuse")
+        policies = [request.options.long_text for request in service.requests[-2:]]
+        assert policies == [pb.LONG_TEXT_POLICY_SPLIT, pb.LONG_TEXT_POLICY_REFUSE]
 
 
 def test_an_unknown_option_is_refused(ask: Ask) -> None:

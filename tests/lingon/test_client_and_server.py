@@ -73,7 +73,7 @@ async def test_a_text_too_large_for_a_message_fails_no_other(ask: Ask) -> None:
 
 async def test_a_bad_text_has_its_reason(ask: Ask) -> None:
     async with running() as server:
-        good, empty, long = await ask(server, "translate", ["Tom", " ", "Tom " * 500])
+        good, empty, long = await ask(server, "translate", ["Tom", " ", "Tom " * 500], long_text="refuse")
         with pytest.raises(ServerError) as caught:
             await ask(server, "translate", " ")
     assert (good.text, empty.error.reason, long.error.reason) == ("Tom", "EMPTY_TEXT", "TEXT_TOO_LONG")
@@ -157,11 +157,11 @@ async def test_what_is_wrong_with_a_line_is_said_in_the_words_of_the_verb(tmp_pa
             printed, told = capfd.readouterr()
             return code, printed.splitlines(), told.splitlines()
 
-        code, printed, told = await lingon("translate", "--input", str(tmp_path / "source"))
+        code, printed, told = await lingon("translate", "--no-split-long", "--input", str(tmp_path / "source"))
         assert (code, printed) == (1, ["Tom", "", "", "", "Tom"])
         assert len(told) == 1
         assert re.match(r"lingon: line 4: has \d+ (tokens|characters)[;,] the model reads", told[0])
-        assert told[0].endswith("; shorten it or give --split-long")
+        assert told[0].endswith("; shorten it or leave out --no-split-long")
         code, printed, told = await lingon("score", *(f"--{name}={tmp_path / name}" for name in files))
         assert code == 1
         assert [bool(line) for line in printed] == [True, False, False, False, False]

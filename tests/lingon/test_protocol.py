@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from lingon import ServerError
 from lingon.client.messages import MAX_BYTES, cut
-from lingon.client.protocol import LIST_MODELS, TRANSLATE, Calls, Send, Sleep
+from lingon.client.protocol import LIST_MODELS, TRANSLATE, ClientProtocol, Send, Sleep
 from lingon.client.retry import Retry
 from lingon.translation.v1 import translation_pb2 as pb
 
@@ -42,25 +42,25 @@ def test_whatever_fails_no_try_begins_or_may_end_after_the_deadline(
     retries: int, named: list[float | None], spent: list[float], draw: float, overslept: float, timeout: float
 ) -> None:
     now, tries = 100.0, 0
-    calls = Calls(timeout=timeout, retry=Retry(retries=retries), clock=lambda: now, random=lambda: draw)
-    talk = calls.call(TRANSLATE, pb.TranslateRequest())
-    step: Send | Sleep | None = next(talk)
+    protocol = ClientProtocol(timeout=timeout, retry=Retry(retries=retries), clock=lambda: now, random=lambda: draw)
+    exchange = protocol.call(TRANSLATE, pb.TranslateRequest())
+    step: Send | Sleep | None = next(exchange)
     while step is not None:
         if isinstance(step, Sleep):
             now += step.seconds + overslept
-            step = _proceed(lambda: next(talk))
+            step = _proceed(lambda: next(exchange))
         else:
             assert now < 100.0 + timeout
             assert 0 < step.timeout <= 100.0 + timeout - now + 1e-9
             now += min(spent[tries], step.timeout)
             error = ServerError("down", code_pb2.UNAVAILABLE, retry_after=named[tries])
-            step = _proceed(functools.partial(talk.throw, error))
+            step = _proceed(functools.partial(exchange.throw, error))
             tries += 1
     assert 1 <= tries <= retries + 1
 
 
 def _proceed(go_on: Callable[[], Send | Sleep]) -> Send | Sleep | None:
-    """The next step, or None where the talk gave up."""
+    """The next step, or None where the exchange gave up."""
     try:
         return go_on()
     except ServerError:
@@ -77,15 +77,15 @@ def test_pauses_double_within_their_jitter_and_have_an_upper_bound() -> None:
 
 def test_the_question_and_the_first_request_have_one_deadline() -> None:
     now = 100.0
-    calls = Calls(timeout=10, clock=lambda: now)
-    talk = calls.translate(["a", "b", "c"], {"timeout": 2})
-    step = next(talk)
+    protocol = ClientProtocol(timeout=10, clock=lambda: now)
+    exchange = protocol.translate(["a", "b", "c"], {"timeout": 2})
+    step = next(exchange)
     assert (step.method, step.timeout) == (LIST_MODELS, 2)
     now += 1.5
-    step = talk.send(pb.ListModelsResponse(max_texts=2))
+    step = exchange.send(pb.ListModelsResponse(max_texts=2))
     assert (step.method, step.timeout) == (TRANSLATE, 0.5)
     now += 0.4
-    step = talk.send(pb.TranslateResponse(results=[pb.TextResult()] * 2))
+    step = exchange.send(pb.TranslateResponse(results=[pb.TextResult()] * 2))
     assert (step.method, step.timeout) == (TRANSLATE, 2)
 
 
@@ -95,27 +95,27 @@ def test_what_is_sent_beside_the_texts_counts_too() -> None:
 
 
 def test_a_server_that_has_answered_is_waited_for_and_one_that_never_did_is_not() -> None:
-    assert _tries(Calls(timeout=30, retry=Retry(retries=2, wait_when_away=True)), 20) == 3
+    assert _tries(ClientProtocol(timeout=30, retry=Retry(retries=2, wait_when_away=True)), 20) == 3
     for patient, expected in ((False, 3), (True, 20)):
-        calls = Calls(timeout=30, retry=Retry(retries=2, wait_when_away=patient, longest_pause=1.0))
-        asking = calls.call(LIST_MODELS, pb.ListModelsRequest())
+        protocol = ClientProtocol(timeout=30, retry=Retry(retries=2, wait_when_away=patient, longest_pause=1.0))
+        asking = protocol.call(LIST_MODELS, pb.ListModelsRequest())
         next(asking)
         with pytest.raises(StopIteration):
             asking.send(pb.ListModelsResponse())
-        assert _tries(calls, 20) == expected
+        assert _tries(protocol, 20) == expected
 
 
-def _tries(calls: Calls, most: int) -> int:
+def _tries(protocol: ClientProtocol, most: int) -> int:
     """How often a call is sent while the server is away, up to most."""
     now, sent = 0.0, 0
-    calls.clock = lambda: now
-    talk = calls.call(TRANSLATE, pb.TranslateRequest())
-    step: Send | Sleep | None = next(talk)
+    protocol.clock = lambda: now
+    exchange = protocol.call(TRANSLATE, pb.TranslateRequest())
+    step: Send | Sleep | None = next(exchange)
     while step is not None and sent < most:
         if isinstance(step, Sleep):
             now += step.seconds
-            step = _proceed(lambda: next(talk))
+            step = _proceed(lambda: next(exchange))
         else:
             sent += 1
-            step = _proceed(lambda: talk.throw(ServerError("down", code_pb2.UNAVAILABLE)))
+            step = _proceed(lambda: exchange.throw(ServerError("down", code_pb2.UNAVAILABLE)))
     return sent

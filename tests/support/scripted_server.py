@@ -108,9 +108,17 @@ class FakeService(translation_pb2_grpc.TranslationServiceServicer):
 
 
 def translated(text: str, request: Any, place: int) -> pb.TextResult:
-    """Upper case; "bad" cannot be, "long" has a warning, a drawn text names seed and place."""
+    """Upper case; "bad" is an error, "long" is split or refused, a sampled text names seed and index."""
     if "bad" in text:
         status = status_pb2.Status(code=code_pb2.INVALID_ARGUMENT, message="too many tokens")
+        status.details.add().Pack(error_details_pb2.ErrorInfo(reason="TEXT_TOO_LONG", domain="lingon"))
+        return pb.TextResult(status=status)
+    if "long" in text and request.options.long_text != pb.LONG_TEXT_POLICY_SPLIT:
+        message = (
+            f"texts[{place}] has 9 tokens, the model reads 5 at most; shorten it or set options.long_text to "
+            "LONG_TEXT_POLICY_SPLIT"
+        )
+        status = status_pb2.Status(code=code_pb2.INVALID_ARGUMENT, message=message)
         status.details.add().Pack(error_details_pb2.ErrorInfo(reason="TEXT_TOO_LONG", domain="lingon"))
         return pb.TextResult(status=status)
     if not text.strip("\u200b "):

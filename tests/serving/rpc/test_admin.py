@@ -226,12 +226,12 @@ async def test_the_command_lists_loads_swaps_and_unloads(capsys: pytest.CaptureF
         assert await lingon(admin, "swap", str(admin.publish(2))) == 0
         assert await lingon(admin, "list", "--json") == 0
         lines = capsys.readouterr().out.splitlines()
-    line = "en-de/{}: serving, en to de, fp32 on CPU, 0.0 MB, 0 inside"
+    line = "en-de/{}: serving, en to de, fp32 on CPU, 0.0 MB, 0 requests"
     assert lines[:-1] == [
         line.format(1),
         line.format(3),
-        "en-de/1 is unloaded",
-        line.format(2) + ", in the place of en-de/3",
+        "en-de/1 was unloaded",
+        line.format(2) + ", in place of en-de/3",
     ]
     assert {"name": "en-de", "version": "2", "state": "serving"}.items() <= json.loads(lines[-1]).items()
 
@@ -241,7 +241,7 @@ async def test_the_command_lists_loads_swaps_and_unloads(capsys: pytest.CaptureF
     [
         (["swap", "/nowhere"], 1, "path must lie below"),
         (["unload", "en-de/9"], 1, "model 'en-de/9' is not served; served: en-de/1"),
-        (["unload", "en-de"], 2, "NAME/VERSION is wanted, got 'en-de'"),
+        (["unload", "en-de"], 2, "the model must be NAME/VERSION, got 'en-de'"),
         (["load"], 2, "Missing argument"),
     ],
 )

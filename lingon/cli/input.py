@@ -1,0 +1,102 @@
+"""The input of a verb: arguments, files or standard input, as items with their size."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from lingon.cli.output import check_output
+from lingon.errors import CorpusError, SettingsError
+from lingon.lines import read_lines, read_parallel, standard_input
+
+Item = TypeVar("Item", str, tuple[str, str])
+
+
+@dataclass(frozen=True, slots=True)
+class Input(Generic[Item]):
+    """The lines that a verb reads.
+
+    size: bytes of all lines; None if unknown, as for a pipe or a .gz file
+    typed: whether the lines come from a terminal
+    """
+
+    items: Iterator[Item]
+    size: int | None = None
+    typed: bool = False
+
+
+def size_of(item: str | tuple[str, str]) -> int:
+    """The bytes of a line or of a pair in its file or files, line feeds included."""
+    return sum(len(text.encode(errors="replace")) + 1 for text in ([item] if isinstance(item, str) else item))
+
+
+def input_lines(arguments: Iterable[str], path: Path | None, output: Path | None) -> Input[str]:
+    """The texts given as arguments, or the lines of a file, or those of standard input.
+
+    output: the file that is to be written, which must not be the input
+    """
+    given = list(arguments)
+    if given and path is not None:
+        raise SettingsError("give texts as arguments or --input, not both")
+    for number, text in enumerate(given, start=1):
+        if not _is_utf8(text):
+            raise SettingsError(f"argument {number}: not UTF-8")
+    if output is not None:
+        check_output(output, path)
+    if given:
+        return Input(iter(given), sum(map(size_of, given)))
+    if path is not None:
+        return Input(read_lines(path), _file_size(path))
+    return Input(standard_input(), _standard_input_size(), _is_typed())
+
+
+def input_pairs(source: Path | None, target: Path | None, output: Path | None) -> Input[tuple[str, str]]:
+    """The pairs of two line-parallel files, or of SOURCE<tab>TARGET lines on standard input.
+
+    output: the file that is to be written, which must not be an input
+    """
+    if output is not None:
+        check_output(output, source, target)
+    if (source is None) != (target is None):
+        raise SettingsError("give both --source and --target, or neither and SOURCE<tab>TARGET on standard input")
+    if source is not None and target is not None:
+        sizes = [_file_size(path) for path in (source, target)]
+        return Input(read_parallel(source, target), None if None in sizes else sum(size or 0 for size in sizes))
+    return Input(_tab_pairs(standard_input()), _standard_input_size(), _is_typed())
+
+
+def _tab_pairs(lines: Iterator[str]) -> Iterator[tuple[str, str]]:
+    for number, line in enumerate(lines, start=1):
+        columns = line.split("\t") if line.strip() else ["", ""]
+        if len(columns) != 2:
+            raise CorpusError(f"standard input:{number}: must have 2 columns, SOURCE<tab>TARGET, has {len(columns)}")
+        yield columns[0], columns[1]
+
+
+def _file_size(path: Path) -> int | None:
+    return path.stat().st_size if path.is_file() and path.suffix != ".gz" else None
+
+
+def _standard_input_size() -> int | None:
+    """The bytes that are still to be read from standard input, if it is a file."""
+    if sys.stdin is None:
+        return None
+    status = os.fstat(0)
+    return max(status.st_size - os.lseek(0, 0, os.SEEK_CUR), 0) if stat.S_ISREG(status.st_mode) else None
+
+
+def _is_typed() -> bool:
+    return sys.stdin is not None and os.isatty(0)
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # Python represents the bytes of an argument that is not UTF-8 by lone surrogates
+        return False
+    return True
