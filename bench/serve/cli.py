@@ -1,4 +1,4 @@
-"""The verb `lingon bench serve`. Nothing heavy is imported before it runs."""
+"""The command `lingon bench serve`; it imports heavy modules only when it runs."""
 
 from __future__ import annotations
 
@@ -7,70 +7,86 @@ from typing import Annotated
 
 import typer
 
-PEER_OPTION = "Of the peer: "
-
 
 def serve(
-    model: Annotated[Path, typer.Argument(help="models/NAME or models/NAME/VERSION.")] = Path("models/en-de"),
-    precision: Annotated[str | None, typer.Option(help="Of our server (default: the one it picks).")] = None,
-    engines: Annotated[int | None, typer.Option(min=1, help="Of our server.")] = None,
-    threads: Annotated[int | None, typer.Option(min=1, help="Of each engine of our server.")] = None,
+    model: Annotated[Path, typer.Argument(help="Bundle: models/NAME or models/NAME/VERSION.")] = Path("models/en-de"),
+    precision: Annotated[
+        str | None, typer.Option(help="Precision of Lingon's server (default: the server's choice).")
+    ] = None,
+    engines: Annotated[
+        int | None, typer.Option(min=1, help="Engines of Lingon's server (default: the server's choice).")
+    ] = None,
+    threads: Annotated[
+        int | None,
+        typer.Option(min=1, help="Threads of each engine of Lingon's server (default: the server's choice)."),
+    ] = None,
     server: Annotated[
-        str | None, typer.Option(metavar="HOST:PORT", help="Measure a server that runs, in the place of ours.")
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="Measure a running server instead of starting Lingon's server."),
     ] = None,
     with_peer: Annotated[
-        bool, typer.Option("--peer/--no-peer", help="Measure CTranslate2 behind a server of its own as well.")
+        bool, typer.Option("--peer/--no-peer", help="Also measure CTranslate2 with a gRPC server.")
     ] = True,
     data: Annotated[
-        Path | None, typer.Option(help="Folder with tatoeba.en-de.test.en.gz (default: the tests' 500 sentences).")
+        Path | None,
+        typer.Option(help="Folder with tatoeba.en-de.test.en.gz (default: the repository's 500 test sentences)."),
     ] = None,
-    beam_size: Annotated[list[int] | None, typer.Option(min=1, help="May be repeated (default: 1 and 4).")] = None,
-    seconds: Annotated[float, typer.Option(min=0.1, help="Of a load point.")] = 10.0,
-    warm_up: Annotated[float, typer.Option(min=0, help="Seconds of the same load before them.")] = 2.0,
-    step: Annotated[float, typer.Option(min=1.01, help="From one load to the next near the knee.")] = 1.12,
-    rounds: Annotated[int, typer.Option(min=1, help="Starts, and rounds of one client.")] = 5,
-    objective_ms: Annotated[float, typer.Option(min=1, help="What the slowest of a hundred answers may take.")] = 500.0,
-    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds that a request has.")] = 5.0,
-    seed: Annotated[int, typer.Option(min=0, help="Of the arrivals and the order of the sentences.")] = 1,
-    server_core: Annotated[int | None, typer.Option(help="Of the servers (default: the first).")] = None,
-    client_core: Annotated[int | None, typer.Option(help="Of the load generator (default: the last).")] = None,
-    peer_precision: Annotated[str, typer.Option(help=f"{PEER_OPTION}fp32 or int8.")] = "int8",
-    peer_workers: Annotated[int, typer.Option(min=1, help=f"{PEER_OPTION}batches at a time.")] = 2,
-    peer_threads: Annotated[int, typer.Option(min=1, help=f"{PEER_OPTION}threads of a worker.")] = 1,
-    peer_batch: Annotated[int | None, typer.Option(min=1, help=f"{PEER_OPTION}sentences of a batch.")] = None,
-    peer_wait_ms: Annotated[float | None, typer.Option(min=0, help=f"{PEER_OPTION}waiting for a batch.")] = None,
+    beam_size: Annotated[
+        list[int] | None, typer.Option(min=1, help="Beam size; may be repeated (default: 1 and 4).")
+    ] = None,
+    seconds: Annotated[float, typer.Option(min=0.1, help="Measured seconds of a load point.")] = 10.0,
+    warm_up: Annotated[float, typer.Option(min=0, help="Seconds of the same load before the measured ones.")] = 2.0,
+    step: Annotated[float, typer.Option(min=1.01, help="Factor between two loads near saturation.")] = 1.12,
+    rounds: Annotated[int, typer.Option(min=1, help="Starts of each server, and rounds with a single client.")] = 5,
+    objective_ms: Annotated[
+        float, typer.Option(min=1, help="Objective: milliseconds that the 99th percentile of latency may have.")
+    ] = 500.0,
+    timeout: Annotated[float, typer.Option(min=0.1, help="Deadline of a request in seconds.")] = 5.0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the arrival times and of the order of sentences.")] = 1,
+    server_core: Annotated[int | None, typer.Option(help="Core of the servers (default: the first).")] = None,
+    client_core: Annotated[int | None, typer.Option(help="Core of the load generator (default: the last).")] = None,
+    peer_precision: Annotated[str, typer.Option(help="Precision of CTranslate2: fp32 or int8.")] = "int8",
+    peer_workers: Annotated[int, typer.Option(min=1, help="Batches that CTranslate2 translates at the same time.")] = 2,
+    peer_threads: Annotated[int, typer.Option(min=1, help="Threads of each worker of CTranslate2.")] = 1,
+    peer_batch: Annotated[
+        int | None, typer.Option(min=1, help="Sentences in a batch of CTranslate2, at most (default: 16).")
+    ] = None,
+    peer_wait_ms: Annotated[
+        float | None, typer.Option(min=0, help="Milliseconds that CTranslate2 waits for a full batch (default: 0).")
+    ] = None,
     results: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("bench/results"),
-    quick: Annotated[bool, typer.Option("--quick", help="A minute instead of many, to try it out.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Try it out: a minute instead of many.")] = False,
 ) -> None:
-    """Throughput and latency of the server under open load, beside CTranslate2 behind a server."""
+    """Measure throughput and latency of the server under open-loop load, and compare it with CTranslate2."""
     import tempfile
 
     from rich.console import Console
 
     from lingon.bench.results_file import save
     from lingon.bench.serve.latency import Objective
-    from lingon.bench.serve.plan import OTHER, OURS, Places, Plan, System, our_command, peer, sentences
+    from lingon.bench.serve.plan import CpuPlan, Plan, ctranslate2_systems, lingon_system, sentences
     from lingon.bench.serve.report import draw, tables
     from lingon.bench.serve.run import measure
     from lingon.bundle import open_bundle
 
     console, bundle = Console(), open_bundle(model)
-    ours = {"precision": precision, "engines": engines, "threads": threads}
-    theirs = {
+    lingon_options = {"precision": precision, "engines": engines, "threads": threads}
+    ctranslate2_options = {
         "precision": peer_precision,
         "workers": peer_workers,
         "threads": peer_threads,
         "max_batch": peer_batch,
         "max_wait_ms": peer_wait_ms,
     }
-    first = System(name=OTHER, address=server) if server else System(name=OURS, command=our_command(model, ours))
-    with tempfile.TemporaryDirectory() as scratch:
-        second = peer(bundle, Path(scratch) / "model", theirs, console.print) if with_peer else None
+    with tempfile.TemporaryDirectory() as folder:
+        systems = [lingon_system(model, server, lingon_options)]
+        if with_peer:
+            systems += ctranslate2_systems(bundle, Path(folder) / "model", ctranslate2_options, console.print)
         plan = Plan(
             bundle=bundle,
             texts=sentences(bundle, data, seed),
-            systems=(first, second) if second is not None else (first,),
-            places=Places.choose(server_core, client_core),
+            systems=tuple(systems),
+            cpus=CpuPlan.choose(server_core, client_core),
             precision=precision,
             threads=threads,
             beam_sizes=tuple(beam_size or (1, 4)),
@@ -85,8 +101,7 @@ def serve(
         rows = measure(plan, lambda line: console.print(line, style="dim", highlight=False))
     for table in tables(rows, plan.objective):
         console.print(table)
-    written = save(
-        "serve", rows, results, ours=ours, peer=None if second is None else theirs, pinned=not plan.places.shared
-    )
+    peer = ctranslate2_options if len(systems) > 1 else None
+    written = save("serve", rows, results, ours=lingon_options, peer=peer, pinned=not plan.cpus.shared)
     draw(rows, plan.objective, written.with_suffix(".svg"))
     print(f"written: {written} and {written.with_suffix('.svg').name}")

@@ -1,6 +1,6 @@
-"""The engine without a service, a process of its own: `python -m lingon.bench.serve.engine_baseline` decodes one
-sentence after another and tells how long each took, tokens in, tokens out. JSON lines: first the model, then beam
-sizes.
+"""The engine without a server: `python -m lingon.bench.serve.engine_baseline` times the decoding of single sentences.
+
+It reads JSON lines: first the model and the texts, then beam sizes. The times are those from tokens to tokens.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from lingon.text import Tokenizer, normalise
 from lingon.translation.v1 import translation_pb2 as pb
 
 
-class Alone:
-    """An engine as the server loads it."""
+class EngineBaseline:
+    """An engine, loaded as the server loads it."""
 
     def __init__(self, model: Path, precision: str | None, threads: int | None, texts: list[str]) -> None:
         bundle = open_bundle(model)
@@ -36,9 +36,9 @@ class Alone:
         )
 
     def times(self, beam_size: int) -> list[float]:
-        """Milliseconds of each sentence, one after the other."""
-        asked = pb.DecodingOptions(beam_size=beam_size, num_hypotheses=1, length_penalty=0.0)
-        chosen = self._translator.resolve(asked)
+        """Milliseconds of each sentence, decoded one after the other."""
+        requested = pb.DecodingOptions(beam_size=beam_size, num_hypotheses=1, length_penalty=0.0)
+        chosen = self._translator.resolve(requested)
         answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
         found = []
         for source in self._sources:
@@ -53,13 +53,13 @@ class Alone:
 
 
 def main() -> None:
-    """Answer until there are no more questions."""
+    """Answer messages until standard input ends."""
     first = json.loads(sys.stdin.readline())
     with send_errors():
-        alone = Alone(Path(first["model"]), first["precision"], first["threads"], first["texts"])
+        baseline = EngineBaseline(Path(first["model"]), first["precision"], first["threads"], first["texts"])
         print(json.dumps({"model": "loaded"}), flush=True)
         for line in sys.stdin:
-            print(json.dumps({"times": alone.times(json.loads(line)["beam_size"])}), flush=True)
+            print(json.dumps({"times": baseline.times(json.loads(line)["beam_size"])}), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""The load generator, a process of its own: `python -m lingon.bench.serve.generator` reads jobs and writes answers,
-as JSON lines. The first line holds the texts.
+"""The load generator: `python -m lingon.bench.serve.generator` reads jobs and writes answers as JSON lines.
 
-Latencies count from the moment a request was due. A generator that waits for answers before it sends, or forgets what
-it was late with, leaves out just the requests that a slow server would have kept waiting (coordinated omission).
+The first line contains the texts. Latencies count from the time at which a request was due. A generator that waits for
+answers before it sends, or skips requests when it is late, would omit the requests that a slow server delays most
+(coordinated omission).
 """
 
 from __future__ import annotations
@@ -18,35 +18,35 @@ from typing import Any
 import grpc
 
 from lingon.bench.serve.latency import OK, Answer
-from lingon.bench.serve.load import Closed, Job, Load, Target, arrivals, from_json
+from lingon.bench.serve.load import ClosedLoad, LoadJob, OpenLoad, Target, arrivals, from_json
 from lingon.translation.v1 import translation_pb2_grpc as pb_grpc
 
 HEAD_START = 0.05  # seconds before the first arrival
 
 
-class Generator:
-    """Sends sentences to servers and keeps time. Belongs to one event loop."""
+class LoadGenerator:
+    """Sends requests to servers and measures latencies. Belongs to one event loop."""
 
     def __init__(self, texts: list[str]) -> None:
         self._texts = texts
         self._channels: dict[str, grpc.aio.Channel] = {}
         self._stubs: dict[str, Any] = {}
 
-    async def run(self, job: Job) -> list[Answer]:
-        """The answers to a job's requests, in the order in which these were due."""
+    async def run(self, job: LoadJob) -> list[Answer]:
+        """The answers to the requests of a job, in the order in which the requests were due."""
         gc.collect()
-        gc.disable()  # a collection would be a pause of our own that is taken for one of the server's
+        gc.disable()  # A pause of garbage collection here would count as latency of the server.
         try:
-            return await (self._load(job) if isinstance(job, Load) else self._closed(job))
+            return await (self._open(job) if isinstance(job, OpenLoad) else self._closed(job))
         finally:
             gc.enable()
 
     async def close(self) -> None:
-        """End the connections."""
+        """Close all connections."""
         for channel in self._channels.values():
             await channel.close()
 
-    async def _load(self, job: Load) -> list[Answer]:
+    async def _open(self, job: OpenLoad) -> list[Answer]:
         planned = arrivals(job.offered, job.warm_up + job.seconds, len(self._texts), job.seed)
         start = time.perf_counter() + HEAD_START
         tasks = []
@@ -57,7 +57,7 @@ class Generator:
         answers = await asyncio.gather(*tasks)
         return [answer for arrival, answer in zip(planned, answers, strict=True) if arrival.due >= job.warm_up]
 
-    async def _closed(self, job: Closed) -> list[Answer]:
+    async def _closed(self, job: ClosedLoad) -> list[Answer]:
         numbers = iter(range(job.requests))
         end = time.perf_counter() + job.seconds
         answers: dict[int, Answer] = {}
@@ -88,9 +88,9 @@ class Generator:
 
 
 async def main() -> None:
-    """Read jobs until there are no more."""
-    generator = Generator(json.loads(sys.stdin.readline())["texts"])
-    print(json.dumps({"texts": "taken"}), flush=True)
+    """Run jobs until standard input ends."""
+    generator = LoadGenerator(json.loads(sys.stdin.readline())["texts"])
+    print(json.dumps({"texts": "loaded"}), flush=True)
     while line := await asyncio.to_thread(sys.stdin.readline):
         start = time.perf_counter()
         answers = await generator.run(from_json(json.loads(line)))

@@ -1,6 +1,6 @@
-"""What a load point says: latencies from the moment a request was due, failures, and the generator's own lag.
+"""The figures of a load point: latencies since requests were due, failures, and the load generator's own lag.
 
-The lag's 99th percentile decides whether a point is void; its greatest value stands beside it.
+The 99th percentile of the lag decides whether a point is void; its maximum is recorded too.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from typing import Any
 from lingon.bench.statistics import percentile
 
 OK = "OK"
-MOST_LAG = 20.0  # milliseconds: beyond it the generator, not the server, was measured
+MAX_LAG = 20.0  # milliseconds: with more lag, the load generator was measured instead of the server
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """How one request ended.
+    """The outcome of one request.
 
-    lag: milliseconds from when it was due to when it was really sent
-    latency: milliseconds from when it was due to its answer
+    lag: milliseconds from the time it was due to the time it was sent
+    latency: milliseconds from the time it was due to its answer
     code: the name of its status
     """
 
@@ -33,38 +33,38 @@ class Answer:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Objective:
-    """What is asked of a server: so many of a hundred requests answered within so many milliseconds."""
+    """The service level objective: this percentile of latencies is at most this number of milliseconds."""
 
     percentile: float = 99.0
     milliseconds: float = 500.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Point:
+class LoadPoint:
     """One system at one offered load; rates in sentences a second, times in milliseconds.
 
-    A request that failed counts as one that is never answered: its latency is infinite.
+    A failed request has an infinite latency.
     """
 
     offered: float
     requests: int
     achieved: float  # answers without an error
-    goodput: float  # answers without an error and within the objective's time
+    goodput: float  # answers without an error within the time of the objective
     p50: float
     p95: float
     p99: float
-    within: bool  # the objective is met
+    within: bool  # whether the objective is met
     lag_p99: float
     lag_max: float
     errors: dict[str, int] = field(default_factory=dict)
 
     @property
     def void(self) -> bool:
-        """Whether the generator itself was too slow for the figures to mean anything."""
-        return not self.lag_p99 <= MOST_LAG
+        """Whether the load generator was too slow for a valid measurement."""
+        return not self.lag_p99 <= MAX_LAG
 
     def row(self) -> dict[str, Any]:
-        """As JSON has it; without infinity."""
+        """The columns of the JSON file; infinity becomes None."""
         rates = {"offered_per_s": self.offered, "achieved_per_s": self.achieved, "goodput_per_s": self.goodput}
         times = {"p50_ms": self.p50, "p95_ms": self.p95, "p99_ms": self.p99}
         lags = {"lag_p99_ms": self.lag_p99, "lag_max_ms": self.lag_max}
@@ -73,12 +73,12 @@ class Point:
         return {"requests": self.requests, **rounded, "errors": self.errors, **flags}
 
 
-def summarise(answers: Sequence[Answer], offered: float, seconds: float, objective: Objective) -> Point:
-    """The figures of the answers to requests that were due within `seconds`."""
+def summarise(answers: Sequence[Answer], offered: float, seconds: float, objective: Objective) -> LoadPoint:
+    """The figures of requests that were due within `seconds`."""
     latencies = [answer.latency if answer.code == OK else math.inf for answer in answers]
     lags = [answer.lag for answer in answers]
     good = sum(latency <= objective.milliseconds for latency in latencies)
-    return Point(
+    return LoadPoint(
         offered=offered,
         requests=len(answers),
         achieved=sum(answer.code == OK for answer in answers) / seconds,
@@ -93,18 +93,18 @@ def summarise(answers: Sequence[Answer], offered: float, seconds: float, objecti
     )
 
 
-def best(points: Iterable[Point]) -> Point | None:
-    """The highest valid load at which the objective is met; nothing between two loads is guessed."""
+def best(points: Iterable[LoadPoint]) -> LoadPoint | None:
+    """The highest valid load point that meets the objective, without interpolation; None if there is none."""
     return max((point for point in points if point.within and not point.void), key=_offered, default=None)
 
 
-def saturated(points: Sequence[Point]) -> bool:
-    """Whether a system needs no higher load: at the last two valid ones, lowest first, the objective was missed."""
+def saturated(points: Sequence[LoadPoint]) -> bool:
+    """Whether the last two valid points both miss the objective. points: lowest load first."""
     valid = [point for point in points if not point.void]
     return len(valid) >= 2 and not any(point.within for point in valid[-2:])
 
 
-def _offered(point: Point) -> float:
+def _offered(point: LoadPoint) -> float:
     return point.offered
 
 

@@ -1,4 +1,4 @@
-"""When requests are due, and which loads are offered: plain numbers, no clock and no socket."""
+"""The load: times at which requests are due, the loads to offer, and the jobs of the load generator."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from lingon.errors import SettingsError
 from lingon.translation.v1 import translation_pb2 as pb
 
 LIGHT = (0.1, 0.25)
-"""Loads well below the knee, as shares of the weakest system's capacity."""
+"""Loads well below saturation, as shares of the weakest system's capacity."""
 
-KNEE, BEYOND = 0.5, 4.0
-"""Between these shares, of the weakest capacity and of the strongest, the ladder has its fine steps. A system leaves it
-where it is saturated; the end is for one whose capacity was found far too high or too low."""
+FINE_FROM, FINE_TO = 0.5, 4.0
+"""The ladder has fine steps from this share of the weakest capacity to this share of the strongest. A system leaves the
+ladder when it is saturated; the end is only reached if a capacity was measured far too high or too low."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class Arrival:
     """One request.
 
     due: seconds after the start
-    text: its place among the texts
+    text: its index in the texts
     """
 
     due: float
@@ -31,7 +31,7 @@ class Arrival:
 
 
 def arrivals(rate: float, seconds: float, texts: int, seed: int) -> list[Arrival]:
-    """Poisson arrivals: `rate` a second on average, each of one of `texts` sentences; a function of the seed."""
+    """Poisson arrivals: `rate` a second on average, each of one of `texts` sentences; determined by the seed."""
     if rate <= 0 or texts < 1:
         raise SettingsError(f"an offered load needs a rate above 0 and a sentence, got {rate} and {texts} sentences")
     draw = random.Random(seed)
@@ -44,7 +44,7 @@ def arrivals(rate: float, seconds: float, texts: int, seed: int) -> list[Arrival
 
 
 def ladder(capacities: Mapping[str, float], step: float) -> list[float]:
-    """Loads to offer, lowest first, in sentences a second: light ones, then each `step` times the one before.
+    """The loads to offer, lowest first, in sentences a second: light loads, then each `step` times the last one.
 
     capacities: of every system, sentences a second with many clients that wait for their answers
     """
@@ -52,8 +52,8 @@ def ladder(capacities: Mapping[str, float], step: float) -> list[float]:
         raise SettingsError(f"step must be above 1, got {step}")
     weakest, strongest = min(capacities.values()), max(capacities.values())
     rungs = [share * weakest for share in LIGHT]
-    load = KNEE * weakest
-    while load < BEYOND * strongest:
+    load = FINE_FROM * weakest
+    while load < FINE_TO * strongest:
         rungs.append(load)
         load *= step
     return rungs
@@ -61,10 +61,10 @@ def ladder(capacities: Mapping[str, float], step: float) -> list[float]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Target:
-    """Who is asked, and for what.
+    """The server and the options of the requests.
 
     address: HOST:PORT
-    timeout: seconds that a request has
+    timeout: seconds, the deadline of a request
     """
 
     address: str
@@ -72,17 +72,18 @@ class Target:
     timeout: float = 5.0
 
     def request(self, text: str) -> pb.TranslateRequest:
-        """One sentence. No length penalty: it would change what the search has to do, not how fast it is done."""
+        """A request for one sentence, without a length penalty: it would change the work, not the speed."""
         options = pb.DecodingOptions(beam_size=self.beam_size, num_hypotheses=1, length_penalty=0.0)
         return pb.TranslateRequest(texts=[text], options=options)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Load:
-    """Requests at the moments of `lingon.bench.serve.load`, whether or not others have been answered.
+class OpenLoad:
+    """Open-loop load: requests at the times of `arrivals`, independent of the answers.
 
     offered: requests a second
-    warm_up: seconds before those that count
+    seconds: measured seconds
+    warm_up: seconds before the measured ones
     """
 
     target: Target
@@ -93,11 +94,11 @@ class Load:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Closed:
-    """Clients that send the next request when one is answered.
+class ClosedLoad:
+    """Closed-loop load: each client sends its next request when it has the answer to the last one.
 
-    requests: how many in all, at most: the texts in their order, again from the first where they end
-    seconds: after which no more is sent
+    requests: the maximum for all clients together; texts are sent in order, repeatedly
+    seconds: no request is sent later
     """
 
     target: Target
@@ -106,16 +107,16 @@ class Closed:
     seconds: float
 
 
-Job = Load | Closed
+LoadJob = OpenLoad | ClosedLoad
 
 
-def to_json(job: Job) -> dict[str, Any]:
-    """The job as a message."""
+def to_json(job: LoadJob) -> dict[str, Any]:
+    """The job as a JSON object for the load generator's process."""
     return {"kind": type(job).__name__, **asdict(job)}
 
 
-def from_json(message: dict[str, Any]) -> Job:
-    """The job of a message."""
-    kinds: dict[str, type[Job]] = {"Load": Load, "Closed": Closed}
+def from_json(message: dict[str, Any]) -> LoadJob:
+    """The job of a JSON object."""
+    kinds: dict[str, type[LoadJob]] = {kind.__name__: kind for kind in (OpenLoad, ClosedLoad)}
     values = {name: value for name, value in message.items() if name not in ("kind", "target")}
     return kinds[message["kind"]](target=Target(**message["target"]), **values)

@@ -1,4 +1,4 @@
-"""What `lingon bench serve` measures: systems, sentences, loads."""
+"""The plan of `lingon bench serve`: the servers to measure, the sentences, the cores, and the settings of the load."""
 
 from __future__ import annotations
 
@@ -11,27 +11,26 @@ from pathlib import Path
 
 from lingon.bench.serve.latency import Objective
 from lingon.bench.worker_process import Cores
+from lingon.bench.workloads.sample_sentences import sample_file
 from lingon.bundle import Bundle
 from lingon.errors import SettingsError
 from lingon.lines import read_lines
 from lingon.text import Tokenizer, normalise
 
-OURS, PEER, OTHER = "lingon", "ctranslate2", "server"
-"""What the systems are called in the results; the last is a server that ran before, named by its address."""
-
-FEW = Path(__file__).resolve().parents[2] / "tests" / "data"
+LINGON, CTRANSLATE2, EXTERNAL = "lingon", "ctranslate2", "server"
+"""The names of the systems in the results; EXTERNAL is a server that runs already (--server)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Places:
-    """Which cores run what; without two cores both run on what there is, and the figures say so."""
+class CpuPlan:
+    """The cores of the server and of the load generator; on a machine with one core both share it."""
 
     server: Cores
     client: Cores
 
     @classmethod
-    def choose(cls, server: int | None, client: int | None) -> Places:
-        """A core for each; where none is named, the first and the last that this process may use."""
+    def choose(cls, server: int | None, client: int | None) -> CpuPlan:
+        """One core for each; by default the first and the last core that this process may use."""
         usable = sorted(os.sched_getaffinity(0))
         for name, core in (("--server-core", server), ("--client-core", client)):
             if core is not None and core not in usable:
@@ -42,7 +41,7 @@ class Places:
 
     @property
     def shared(self) -> bool:
-        """Whether generator and server are in each other's way."""
+        """Whether load generator and server compete for a core."""
         return bool(self.server & self.client)
 
 
@@ -50,7 +49,7 @@ class Places:
 class System:
     """A server to measure.
 
-    command: starts it on a free port; empty where it runs already, at address
+    command: starts the server on a free port; empty if the server runs already, at address
     """
 
     name: str
@@ -60,28 +59,28 @@ class System:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
-    """All about a run."""
+    """All settings of a run."""
 
     bundle: Bundle
     texts: list[str]
     systems: tuple[System, ...]
-    places: Places
-    precision: str | None = None  # of the engine alone, and its threads: as our server has them
-    threads: int | None = None
+    cpus: CpuPlan
+    precision: str | None = None  # of the engine baseline, the same as of our server
+    threads: int | None = None  # of the engine baseline, the same as of our server
     beam_sizes: tuple[int, ...] = (1, 4)
-    seconds: float = 10.0  # of a load point
-    warm_up: float = 2.0  # seconds of the same load before them
-    step: float = 1.12  # between two loads near the knee
-    timeout: float = 5.0  # seconds that a request has
+    seconds: float = 10.0  # measured seconds of a load point
+    warm_up: float = 2.0  # seconds of the same load before the measured ones
+    step: float = 1.12  # factor between two loads near saturation
+    timeout: float = 5.0  # seconds: deadline of a request
     seed: int = 1
-    rounds: int = 5  # of one client alone, and of starts
-    alone: int = 100  # sentences of one client in a round, at most
+    rounds: int = 5  # starts of each server, and rounds with a single client
+    single_client_texts: int = 100  # sentences of the single client in a round, at most
     objective: Objective = field(default_factory=Objective)
 
     @property
-    def texts_of_one(self) -> list[str]:
-        """What one client sends in a round."""
-        return self.texts[: self.alone]
+    def texts_of_single_client(self) -> list[str]:
+        """The sentences that the single client sends in a round."""
+        return self.texts[: self.single_client_texts]
 
     def __post_init__(self) -> None:
         for name in ("seconds", "timeout"):
@@ -94,26 +93,39 @@ class Plan:
             raise SettingsError(f"beam sizes must be 1 to {most}, got {', '.join(map(str, self.beam_sizes))}")
 
 
-def our_command(model: Path, options: Mapping[str, object]) -> tuple[str, ...]:
-    """Starts our server on free ports; options: those of `lingon serve`, None for one that it shall choose."""
+def lingon_system(model: Path, address: str | None, options: Mapping[str, object]) -> System:
+    """The running server at this address; without one, our server, started with these options."""
+    if address:
+        return System(name=EXTERNAL, address=address)
+    return System(name=LINGON, command=lingon_command(model, options))
+
+
+def lingon_command(model: Path, options: Mapping[str, object]) -> tuple[str, ...]:
+    """The command that starts our server on free ports.
+
+    options: those of `lingon serve`; None leaves an option at its default
+    """
     always = {"port": 0, "metrics_port": 0, "device": "cpu", "log_level": "warning"}
     return (sys.executable, "-m", "lingon", "serve", str(model), *_flags({**always, **options}))
 
 
-def peer(bundle: Bundle, folder: Path, options: Mapping[str, object], say: Callable[[str], None]) -> System | None:
-    """CTranslate2 behind lingon.bench.serve.ctranslate2_server; None, and a line that says why, where it is not
-    installed.
+def ctranslate2_systems(
+    bundle: Bundle, folder: Path, options: Mapping[str, object], write: Callable[[str], None]
+) -> list[System]:
+    """The server of lingon.bench.serve.ctranslate2_server; empty, with a line to `write`, if it cannot run here.
 
-    folder: gets the bundle's weights as CTranslate2 reads them; options: those of lingon.bench.serve.ctranslate2_server
+    folder: the converted model is written here
+    options: those of lingon.bench.serve.ctranslate2_server; None leaves an option at its default
     """
     from lingon.bench.engines import ctranslate2
 
-    if missing := ctranslate2.unavailable_reason():
-        say(f"without the peer: {missing}")
-        return None
+    if reason := ctranslate2.unavailable_reason():
+        write(f"CTranslate2 is left out: {reason}")
+        return []
     ctranslate2.prepare(bundle, folder)
     flags = _flags({"model": bundle.folder, "converted": folder, **options})
-    return System(name=PEER, command=(sys.executable, "-m", "lingon.bench.serve.ctranslate2_server", *flags))
+    command = (sys.executable, "-m", "lingon.bench.serve.ctranslate2_server", *flags)
+    return [System(name=CTRANSLATE2, command=command)]
 
 
 def _flags(options: Mapping[str, object]) -> list[str]:
@@ -122,15 +134,15 @@ def _flags(options: Mapping[str, object]) -> list[str]:
 
 
 def sentences(bundle: Bundle, data: Path | None, seed: int) -> list[str]:
-    """Real sentences that the model reads whole, in an order of their own, so that lengths mix as they do.
+    """Real sentences that the model reads whole, shuffled by the seed, so that lengths are mixed.
 
-    data: a folder with tatoeba.SOURCE-TARGET.test.SOURCE.gz; without it, the 500 of the tests
+    data: a folder with tatoeba.SOURCE-TARGET.test.SOURCE.gz; by default the sample sentences of the repository
     """
     source, target = bundle.manifest.source_language, bundle.manifest.target_language
-    path = data / f"tatoeba.{source}-{target}.test.{source}.gz" if data else FEW / f"tatoeba.{source}"
+    path = data / f"tatoeba.{source}-{target}.test.{source}.gz" if data else sample_file(source)
     tokenizer, most = Tokenizer(*bundle.tokenizer_files()), bundle.manifest.limits.max_source_tokens
     texts = [text for text in map(normalise, read_lines(path)) if text and len(tokenizer.encode_source(text)) <= most]
     if not texts:
-        raise SettingsError(f"{path}: holds no sentence that {bundle.label} reads")
+        raise SettingsError(f"{path}: has no sentence of at most {most} tokens, the limit of {bundle.label}")
     random.Random(seed).shuffle(texts)
     return texts

@@ -1,4 +1,4 @@
-"""The results of `lingon bench serve` for people: tables for the terminal, a plot for the README."""
+"""The results of `lingon bench serve` for the reader: tables for the terminal, and a chart."""
 
 from __future__ import annotations
 
@@ -10,26 +10,30 @@ from rich import box
 from rich.table import Table
 
 from lingon.bench.serve.latency import Objective
-from lingon.bench.serve.memory import REST
-from lingon.bench.serve.plan import OURS, PEER
+from lingon.bench.serve.memory import BASE_MB
+from lingon.bench.serve.plan import CTRANSLATE2, LINGON
 
 Row = dict[str, Any]
-COLOURS = {OURS: "#1f4e79", PEER: "#b3541e"}
+COLOURS = {LINGON: "#1f4e79", CTRANSLATE2: "#b3541e"}
 COLUMNS = ("p50", "p95", "p99", "good")
 STYLES = {"p99_ms": "-", "p95_ms": "--", "p50_ms": ":"}
 
 
 def tables(rows: Sequence[Row], objective: Objective) -> list[Table]:
-    """A table of loads for each beam size, one of what came of them, one of the rest."""
+    """A table of load points for each beam size, one of goodput, and one of start, single client and memory."""
     beam_sizes = sorted({row["beam_size"] for row in rows if row["kind"] == "load"})
-    return [*(_loads(rows, beam_size) for beam_size in beam_sizes), _summary(rows, objective), _bars(rows)]
+    return [
+        *(_loads(rows, beam_size) for beam_size in beam_sizes),
+        _summary(rows, objective),
+        _other_measurements(rows),
+    ]
 
 
 def draw(rows: Sequence[Row], objective: Objective, path: Path) -> None:
-    """Latency against offered load, a panel for each beam size; the ending of path says whether SVG or PNG."""
+    """Draw latency against offered load, a panel for each beam size; the suffix of path selects SVG, PNG or PDF."""
     import matplotlib
 
-    matplotlib.use("Agg")  # draws to files, needs no display
+    matplotlib.use("Agg")  # This backend draws to files and needs no display.
     from matplotlib import pyplot
 
     beam_sizes = sorted({row["beam_size"] for row in rows if row["kind"] == "load"})
@@ -50,10 +54,10 @@ def draw(rows: Sequence[Row], objective: Objective, path: Path) -> None:
             )
         axes.axhline(objective.milliseconds, color="black", linewidth=0.8)
         axes.annotate(f"{objective.milliseconds:g} ms", (0, objective.milliseconds), (2, 3), **OFFSET)
-        axes.set(title=_search(beam_size), xlabel="sentences offered a second", yscale="log", xlim=(0, None))
+        axes.set(title=_search(beam_size), xlabel="offered load, sentences a second", yscale="log", xlim=(0, None))
         axes.yaxis.set_major_formatter("{x:g}")
         axes.grid(alpha=0.3, which="both")
-    panels[0][0].set_ylabel("milliseconds from due to answered")
+    panels[0][0].set_ylabel("latency since due, ms")
     handles, labels = panels[0][0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=len(_systems(rows)), frameon=False)
     figure.savefig(path)
@@ -66,7 +70,7 @@ OFFSET: dict[str, Any] = {"textcoords": "offset points", "fontsize": 8}
 def _loads(rows: Sequence[Row], beam_size: int) -> Table:
     names = _systems(rows)
     columns = [f"{top}\n{column}" for name in names for top, column in zip((name, "", "", ""), COLUMNS, strict=True)]
-    title = f"{_search(beam_size)}: milliseconds from due to answered, good answers a second"
+    title = f"{_search(beam_size)}: latency since due in ms, goodput a second"
     table = _table("load\na second", *columns, title=title)
     found = list(_of(rows, "load", beam_size=beam_size))
     for offered in sorted({row["offered_per_s"] for row in found}):
@@ -86,8 +90,8 @@ def _load_cells(row: Row) -> list[str]:
 
 def _summary(rows: Sequence[Row], objective: Objective) -> Table:
     names = _systems(rows)
-    title = f"goodput: the highest load with p{objective.percentile:g} within {objective.milliseconds:g} ms"
-    table = _table("search", *(f"{name} /s" for name in names), "ratio (bar 1.5)", title=title)
+    title = f"goodput: highest load a second with p{objective.percentile:g} within {objective.milliseconds:g} ms"
+    table = _table("search", *(name for name in names), "ratio (target 1.5)", title=title)
     for row in _of(rows, "summary"):
         reached = [f"{row['goodput_per_s'][name]:.0f}" for name in names]
         table.add_row(_search(row["beam_size"]), *reached, f"{row['ratio']:.2f}x" if row["ratio"] else "-")
@@ -95,20 +99,22 @@ def _summary(rows: Sequence[Row], objective: Objective) -> Table:
 
 
 def _reached(rows: Sequence[Row], beam_size: int, name: str, objective: Objective) -> tuple[list[float], list[float]]:
-    """The point of the goodput on the objective's line; none where it was never met."""
+    """The point of the goodput on the line of the objective; empty if the objective was never met."""
     found = [row["goodput_per_s"][name] for row in _of(rows, "summary", beam_size=beam_size)]
     return [load for load in found if load], [objective.milliseconds for load in found if load]
 
 
-def _bars(rows: Sequence[Row]) -> Table:
-    table = _table("measure", "system", "found", "bar", title=f"memory's bar: 2 x graphs + caches + {REST:g} MB")
+def _other_measurements(rows: Sequence[Row]) -> Table:
+    table = _table(
+        "measure", "system", "measured", "target", title=f"target of memory: 2 x graphs + caches + {BASE_MB:g} MB"
+    )
     for row in _of(rows, "start"):
-        table.add_row("start to ready", row["system"], f"{row['median_s']:.2f} s", _bar(row, "1.5 s"))
+        table.add_row("start to ready", row["system"], f"{row['median_s']:.2f} s", _target(row, "1.5 s"))
     for row in _of(rows, "one client"):
         found = f"{row['median_ms']:.2f} ms"
-        table.add_row(f"one client, {_search(row['beam_size'])}", row["system"], found, "")
+        table.add_row(f"single client, {_search(row['beam_size'])}", row["system"], found, "")
         if "overhead_ms" in row:
-            table.add_row("  less the engine alone", row["system"], f"{row['overhead_ms']:.2f} ms", "1 ms")
+            table.add_row("  of it outside the engine", row["system"], f"{row['overhead_ms']:.2f} ms", "1 ms")
     for row in _of(rows, "memory"):
         found = f"{row['rss_mb']:.0f} MB, at most {row['peak_mb']:.0f}"
         bound = f"{row['bound_mb']:.0f} MB" if "bound_mb" in row else ""
@@ -119,7 +125,7 @@ def _bars(rows: Sequence[Row]) -> Table:
 
 
 def _table(first: str, *columns: str, title: str) -> Table:
-    """Narrow enough for a README: no lines between columns, numbers to the right."""
+    """A table narrow enough for the README: no lines between columns, numbers aligned to the right."""
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     table.add_column(first)
     for column in columns:
@@ -127,8 +133,8 @@ def _table(first: str, *columns: str, title: str) -> Table:
     return table
 
 
-def _bar(row: Row, bar: str) -> str:
-    return bar if row["system"] == OURS else ""
+def _target(row: Row, target: str) -> str:
+    return target if row["system"] == LINGON else ""
 
 
 def _of(rows: Iterable[Row], kind: str, **wanted: Any) -> Iterable[Row]:
@@ -137,7 +143,7 @@ def _of(rows: Iterable[Row], kind: str, **wanted: Any) -> Iterable[Row]:
 
 
 def _systems(rows: Iterable[Row]) -> list[str]:
-    """In the order in which they were measured."""
+    """The systems in the order in which they were measured."""
     return list(dict.fromkeys(row["system"] for row in _of(rows, "load")))
 
 
@@ -146,5 +152,5 @@ def _search(beam_size: int) -> str:
 
 
 def _milliseconds(value: float | None) -> str:
-    """A failed request has no latency: a percentile that falls on one has none either."""
+    """The text for a latency; a failed request has none, so a percentile may have none either."""
     return "never" if value is None else f"{value:.0f}"

@@ -1,4 +1,4 @@
-"""The load generator, what it makes of answers, and the peer's batching."""
+"""The load generator, the figures of load points, and the batching of the CTranslate2 server."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from google.rpc import code_pb2
 from prometheus_client import generate_latest
 
 from lingon.bench.serve.ctranslate2_server.batching import Batcher, BatchPolicy, Search, pick
-from lingon.bench.serve.ctranslate2_server.service import PeerService
-from lingon.bench.serve.latency import OK, Answer, Objective, Point, best, saturated, summarise
-from lingon.bench.serve.load import Closed, Load, Target, arrivals, from_json, ladder, to_json
-from lingon.bench.serve.memory import CACHES, bound, loaded_mb, stated
-from lingon.bench.serve.plan import OURS, Places, Plan, System, our_command, sentences
+from lingon.bench.serve.ctranslate2_server.service import CTranslate2Service
+from lingon.bench.serve.latency import OK, Answer, LoadPoint, Objective, best, saturated, summarise
+from lingon.bench.serve.load import ClosedLoad, OpenLoad, Target, arrivals, from_json, ladder, to_json
+from lingon.bench.serve.memory import STATE_BYTES, gauge_sum, loaded_mb, memory_bound
+from lingon.bench.serve.plan import LINGON, CpuPlan, Plan, System, lingon_command, sentences
 from lingon.bench.serve.processes import serving
 from lingon.bench.serve.report import draw, tables
 from lingon.bench.serve.run import measure, summary
@@ -45,10 +45,10 @@ from lingon.translation.v1 import translation_pb2_grpc as pb_grpc
 from tests.support import echo_engine
 
 GREEDY = Search(1, 0.0)
-EVERY = frozenset(os.sched_getaffinity(0))
+ALL_CORES = frozenset(os.sched_getaffinity(0))
 
 
-def test_arrivals_are_a_function_of_the_seed_and_come_at_the_offered_rate():
+def test_arrivals_are_determined_by_the_seed_and_have_the_offered_rate():
     found = arrivals(rate=200, seconds=50, texts=7, seed=3)
     assert found == arrivals(rate=200, seconds=50, texts=7, seed=3)
     assert found != arrivals(rate=200, seconds=50, texts=7, seed=4)
@@ -56,7 +56,7 @@ def test_arrivals_are_a_function_of_the_seed_and_come_at_the_offered_rate():
     assert {arrival.text for arrival in found} == set(range(7))
 
 
-def test_the_gaps_between_arrivals_vary_as_a_poisson_process_has_them():
+def test_the_gaps_between_arrivals_are_those_of_a_poisson_process():
     due = [arrival.due for arrival in arrivals(rate=100, seconds=100, texts=1, seed=0)]
     gaps = [later - earlier for earlier, later in itertools.pairwise(due)]
     mean = sum(gaps) / len(gaps)
@@ -64,7 +64,7 @@ def test_the_gaps_between_arrivals_vary_as_a_poisson_process_has_them():
     assert spread / mean == pytest.approx(1, abs=0.05)
 
 
-def test_a_load_without_a_rate_is_refused():
+def test_a_load_without_a_rate_is_rejected():
     with pytest.raises(SettingsError, match="rate above 0"):
         arrivals(rate=0, seconds=1, texts=1, seed=0)
 
@@ -76,7 +76,7 @@ def test_the_ladder_goes_from_light_loads_in_fine_steps_to_beyond_every_capacity
     assert all(later / earlier == pytest.approx(1.1) for earlier, later in itertools.pairwise(rungs[2:]))
 
 
-def test_percentiles_are_values_that_were_seen():
+def test_percentiles_are_observed_values():
     assert [percentile(range(1, 101), percent) for percent in (50, 95, 99, 100)] == [50, 95, 99, 100]
     assert percentile([7.0], 99) == 7.0
     assert math.isnan(percentile([], 50))
@@ -86,7 +86,7 @@ def answers(latencies: Sequence[float], lag: float = 0.1, code: str = OK) -> lis
     return [Answer(lag, latency, code) for latency in latencies]
 
 
-def test_a_request_that_failed_fast_is_as_bad_as_one_that_is_never_answered():
+def test_a_failed_request_counts_as_infinite_latency():
     found = answers([10] * 97) + answers([1] * 3, code="RESOURCE_EXHAUSTED")
     point = summarise(found, offered=10, seconds=10, objective=Objective())
     assert (point.achieved, point.goodput, point.p99, point.within) == (9.7, 9.7, math.inf, False)
@@ -94,18 +94,18 @@ def test_a_request_that_failed_fast_is_as_bad_as_one_that_is_never_answered():
     assert point.row()["p99_ms"] is None
 
 
-def test_late_answers_are_achieved_but_not_good():
+def test_late_answers_count_as_achieved_but_not_as_goodput():
     point = summarise(answers([10] * 90 + [800] * 10), offered=10, seconds=10, objective=Objective())
     assert (point.achieved, point.goodput, point.within) == (10, 9, False)
 
 
-def test_a_point_is_void_where_the_generator_itself_was_late():
+def test_a_point_is_void_if_the_generator_was_late():
     assert not summarise(answers([10] * 100, lag=19), 10, 10, Objective()).void
     assert summarise(answers([10] * 100, lag=21), 10, 10, Objective()).void
     assert summarise([], 10, 10, Objective()).void
 
 
-def point(offered: float, p99: float, lag: float = 1.0) -> Point:
+def point(offered: float, p99: float, lag: float = 1.0) -> LoadPoint:
     return summarise(answers([p99] * 100, lag), offered, 10, Objective())
 
 
@@ -130,7 +130,7 @@ def test_the_ratio_is_of_loads_that_were_offered():
     assert row["ratio"] == 1.5
 
 
-def test_tables_and_picture_show_void_and_failed_points(tmp_path: Path):
+def test_tables_and_chart_show_void_and_failed_points(tmp_path: Path):
     rows: list[dict[str, Any]] = []
     for system, points in {
         "lingon": [point(10, 20), point(20, 20, lag=40)],
@@ -144,32 +144,32 @@ def test_tables_and_picture_show_void_and_failed_points(tmp_path: Path):
     assert "ctranslate2, p99" in (tmp_path / "serve.svg").read_text(encoding="utf-8")
 
 
-def test_jobs_arrive_as_they_were_sent():
+def test_jobs_survive_json():
     target = Target(address="127.0.0.1:1", beam_size=4)
     jobs = [
-        Load(target=target, offered=1.5, seconds=2, warm_up=1, seed=3),
-        Closed(target=target, clients=4, requests=5, seconds=6),
+        OpenLoad(target=target, offered=1.5, seconds=2, warm_up=1, seed=3),
+        ClosedLoad(target=target, clients=4, requests=5, seconds=6),
     ]
     assert [from_json(to_json(job)) for job in jobs] == jobs
 
 
-def test_memory_is_bound_by_graphs_and_stated_caches(tmp_path: Path):
+def test_the_memory_bound_counts_graphs_and_reported_caches(tmp_path: Path):
     metrics = Metrics()
     for name, size in (("a", 2_000_000), ("b", 1_000_000)):
         metrics.model(name, 1).states_changed(size)
     text = generate_latest(metrics.registry).decode()
-    assert stated(text, CACHES) == 3e6
-    assert stated(text, "lingon_missing") is None
-    assert bound(graphs_mb=15, caches_mb=3) == 183
+    assert gauge_sum(text, STATE_BYTES) == 3e6
+    assert gauge_sum(text, "lingon_missing") is None
+    assert memory_bound(graphs_mb=15, caches_mb=3) == 183
     assert loaded_mb(echo_engine.bundle(tmp_path), "fp32") == 0
 
 
-def test_a_core_that_this_process_may_not_use_is_refused():
+def test_a_core_that_this_process_may_not_use_is_rejected():
     with pytest.raises(SettingsError, match="--server-core must be one of"):
-        Places.choose(10_000, None)
+        CpuPlan.choose(10_000, None)
 
 
-def test_sentences_are_those_that_the_model_reads_in_an_order_of_the_seed(tmp_path: Path):
+def test_sentences_are_those_that_the_model_reads_in_the_order_of_the_seed(tmp_path: Path):
     bundle = echo_engine.bundle(tmp_path)
     texts = sentences(bundle, None, seed=1)
     assert 100 < len(texts) < 500
@@ -186,24 +186,24 @@ async def ask(worker: Worker, **message: Any) -> list[Answer]:
 
 @asynccontextmanager
 async def generator(texts: list[str]) -> AsyncIterator[Worker]:
-    with Worker("lingon.bench.serve.generator", cores=EVERY) as worker:
+    with Worker("lingon.bench.serve.generator", cores=ALL_CORES) as worker:
         await ask(worker, texts=texts)
         yield worker
 
 
-async def test_what_a_slow_server_kept_waiting_counts_from_when_it_was_due():
-    """The engine halts for half a second: whoever was due then waited, and all were sent."""
+async def test_latency_counts_from_the_time_at_which_a_request_was_due():
+    """The engine stops for half a second: requests that were due in that time wait, and all are sent."""
     runner = echo_engine.EchoRunner(delay=0.002)
     async with echo_engine.running(runner) as server, generator(["Tom", "The old man and the sea"]) as worker:
         target = Target(address=f"127.0.0.1:{server.server.port}", timeout=5)
-        load = Load(target=target, offered=60, seconds=1.5, warm_up=0.5, seed=1)
+        load = OpenLoad(target=target, offered=60, seconds=1.5, warm_up=0.5, seed=1)
         task = asyncio.create_task(ask(worker, **to_json(load)))
         await asyncio.sleep(1.0)
         runner.gate.clear()
         await asyncio.sleep(0.5)
         runner.gate.set()
         found = await task
-        alone = await ask(worker, **to_json(Closed(target=target, clients=1, requests=5, seconds=60)))
+        alone = await ask(worker, **to_json(ClosedLoad(target=target, clients=1, requests=5, seconds=60)))
     assert len(found) == sum(arrival.due >= 0.5 for arrival in arrivals(60, 2.0, 2, 1))
     assert {answer.code for answer in found} == {OK}
     waited = [answer for answer in found if answer.latency > 200]
@@ -212,24 +212,24 @@ async def test_what_a_slow_server_kept_waiting_counts_from_when_it_was_due():
     assert len(alone) == 5
 
 
-async def test_errors_are_answers_too():
+async def test_an_error_is_an_answer_with_its_code():
     async with generator(["Tom"]) as worker:
         target = Target(address="127.0.0.1:1", timeout=1)
-        found = await ask(worker, **to_json(Closed(target=target, clients=1, requests=2, seconds=60)))
+        found = await ask(worker, **to_json(ClosedLoad(target=target, clients=1, requests=2, seconds=60)))
     assert [answer.code for answer in found] == ["UNAVAILABLE"] * 2
 
 
-def test_a_worker_that_ends_early_is_one_clear_line():
+def test_an_early_exit_of_a_worker_is_one_line():
     with (
-        Worker("lingon.bench.serve.load", cores=EVERY) as worker,
+        Worker("lingon.bench.serve.load", cores=ALL_CORES) as worker,
         pytest.raises(LingonError, match="its process ended: exit code 0"),
     ):
         worker.ask(texts=[])
 
 
-def test_an_error_of_ours_in_a_worker_is_raised_here():
+def test_an_error_in_a_worker_is_raised_by_ask():
     with (
-        Worker("lingon.bench.serve.engine_baseline", cores=EVERY) as worker,
+        Worker("lingon.bench.serve.engine_baseline", cores=ALL_CORES) as worker,
         pytest.raises(LingonError, match="gone: no bundle"),
     ):
         worker.ask(model="gone", precision=None, threads=1, texts=["Tom"])
@@ -237,7 +237,7 @@ def test_an_error_of_ours_in_a_worker_is_raised_here():
 
 @pytest.fixture
 def tiny_bundle(tmp_path: Path) -> Bundle:
-    """A bundle with drawn weights and a real tokenizer, whose graphs run."""
+    """A bundle with random weights and a real tokenizer; its graphs run."""
     size = echo_engine.tokenizer().source_vocab
     torch.manual_seed(0)
     model, weights = Transformer(ModelSettings.model_validate({"preset": "tiny"}), size, size).eval(), WeightFiles()
@@ -249,19 +249,19 @@ def tiny_bundle(tmp_path: Path) -> Bundle:
     return write_bundle(tmp_path / "en-de" / "1", declared, files)
 
 
-def test_a_whole_run_measures_starts_one_client_loads_and_memory_of_the_real_server(tiny_bundle: Bundle):
+def test_a_run_measures_starts_single_client_loads_and_memory_of_the_real_server(tiny_bundle: Bundle):
     plan = Plan(
         bundle=tiny_bundle,
         texts=["Tom lives in Boston.", "Where is the station?"],
-        systems=(System(name=OURS, command=our_command(tiny_bundle.folder, {"threads": 1})),),
-        places=Places(server=EVERY, client=EVERY),
+        systems=(System(name=LINGON, command=lingon_command(tiny_bundle.folder, {"threads": 1})),),
+        cpus=CpuPlan(server=ALL_CORES, client=ALL_CORES),
         threads=1,
         beam_sizes=(1,),
         seconds=0.3,
         warm_up=0.1,
         step=4,
         rounds=1,
-        alone=3,
+        single_client_texts=3,
     )
     lines: list[str] = []
     rows = measure(plan, lines.append)
@@ -276,29 +276,29 @@ def test_a_whole_run_measures_starts_one_client_loads_and_memory_of_the_real_ser
     assert rows[2]["offered_per_s"] < rows[3]["offered_per_s"]
 
 
-def test_a_server_is_ready_when_it_says_so_and_its_memory_is_known():
+def test_a_server_is_ready_after_its_ready_line_and_its_memory_is_known():
     code = (
         "import time; print('starting'); print('ready: x/1 on 127.0.0.1:7, metrics on 127.0.0.1:8 - more', flush=True)"
     )
-    with serving([sys.executable, "-c", f"{code}; time.sleep(60)"], EVERY) as server:
+    with serving([sys.executable, "-c", f"{code}; time.sleep(60)"], ALL_CORES) as server:
         assert (server.address, server.metrics) == ("127.0.0.1:7", "127.0.0.1:8")
         assert 0 < server.seconds < 10
         assert 0 < server.memory()["rss_mb"] <= server.memory()["peak_mb"]
     with (
         pytest.raises(LingonError, match="no bundle here"),
-        serving([sys.executable, "-c", "import sys; sys.exit('no bundle here')"], EVERY),
+        serving([sys.executable, "-c", "import sys; sys.exit('no bundle here')"], ALL_CORES),
     ):
         pass
 
 
-def test_the_oldest_is_in_the_next_batch_with_those_of_like_length():
+def test_the_next_batch_has_the_oldest_sentence_and_those_of_similar_length():
     policy = BatchPolicy(max_batch=3, window=2)
-    assert pick([5, 30, 6, 31, 4, 32, 5], policy) == [2, 0, 4]  # the seventh is beyond the window
+    assert pick([5, 30, 6, 31, 4, 32, 5], policy) == [2, 0, 4]  # The seventh is outside the window.
     assert pick([9], policy) == [0]
 
 
 class Echo:
-    """Stands where the model stands: says the source, and remembers the batches."""
+    """A fake model that returns the source and records the batches."""
 
     def __init__(self, seconds: float = 0.0) -> None:
         self.seconds, self.batches, self.gate = seconds, list[list[int]](), threading.Event()
@@ -313,7 +313,7 @@ class Echo:
         return [[token for token in source if token != EOS] for source in sources]
 
 
-async def test_what_waits_is_translated_together_and_each_gets_its_own():
+async def test_queued_sentences_are_translated_together_and_each_gets_its_result():
     echo = Echo(0.02)
     batcher = Batcher(echo, workers=2, policy=BatchPolicy(max_batch=4, max_wait=0.05))
     sources = [[*range(10, 10 + length), EOS] for length in range(1, 9)]
@@ -324,12 +324,12 @@ async def test_what_waits_is_translated_together_and_each_gets_its_own():
     assert sorted(echo.batches) == [[8, 6, 4, 2], [9, 7, 5, 3]]
 
 
-async def test_a_batch_that_fails_fails_alone_and_a_cancelled_sentence_is_not_translated():
+async def test_an_error_fails_only_its_batch_and_a_cancelled_sentence_is_not_translated():
     echo = Echo()
     echo.gate.clear()
     batcher = Batcher(echo, workers=1, policy=BatchPolicy(max_batch=1, max_wait=0))
     first, left, bad, last = (asyncio.create_task(batcher.translate([7] * length, GREEDY)) for length in (1, 2, 99, 4))
-    await asyncio.sleep(0.01)  # they wait, the first for the model
+    await asyncio.sleep(0.01)  # All are queued; the first is in the model.
     left.cancel()
     echo.gate.set()
     with pytest.raises(ValueError, match="too much"):
@@ -339,17 +339,19 @@ async def test_a_batch_that_fails_fails_alone_and_a_cancelled_sentence_is_not_tr
     assert echo.batches == [[1], [4]]
 
 
-async def test_a_full_queue_refuses():
+async def test_a_full_queue_rejects():
     batcher = Batcher(Echo(0.05), workers=1, policy=BatchPolicy(max_batch=1, max_wait=0, max_queue=2))
     found = await asyncio.gather(*(batcher.translate([7], GREEDY) for _ in range(4)), return_exceptions=True)
     await batcher.close()
     assert [isinstance(each, QueueFull) for each in found] == [False, False, True, True]
 
 
-async def test_the_peer_answers_as_the_contract_has_it():
+async def test_the_ctranslate2_server_follows_the_proto():
     batcher = Batcher(Echo(), workers=1, policy=BatchPolicy())
     server = grpc.aio.server()
-    server.add_generic_rpc_handlers((PeerService(echo_engine.manifest(), echo_engine.tokenizer(), batcher).handler(),))
+    server.add_generic_rpc_handlers(
+        (CTranslate2Service(echo_engine.manifest(), echo_engine.tokenizer(), batcher).handler(),)
+    )
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:

@@ -1,6 +1,4 @@
-"""`python -m lingon.bench.serve.ctranslate2_server --model BUNDLE`: CTranslate2 behind asyncio, gRPC and dynamic
-batching.
-"""
+"""`python -m lingon.bench.serve.ctranslate2_server --model BUNDLE`: CTranslate2 with gRPC and dynamic batching."""
 
 from __future__ import annotations
 
@@ -17,19 +15,19 @@ from lingon.bench.engines import ctranslate2
 from lingon.bench.engines.base import Setting
 from lingon.bench.serve.ctranslate2_server.batching import Batcher, BatchPolicy
 from lingon.bench.serve.ctranslate2_server.model import Model
-from lingon.bench.serve.ctranslate2_server.service import PeerService
+from lingon.bench.serve.ctranslate2_server.service import CTranslate2Service
 from lingon.bundle import Bundle, open_bundle
 from lingon.text import Tokenizer
 
 
-async def live(bundle: Bundle, folder: Path, setting: Setting, policy: BatchPolicy, port: int) -> None:
-    """Serve until SIGTERM or SIGINT; says `ready: ... on HOST:PORT` once.
+async def serve(bundle: Bundle, folder: Path, setting: Setting, policy: BatchPolicy, port: int) -> None:
+    """Serve until SIGTERM or SIGINT; prints `ready: ... on HOST:PORT` once.
 
-    folder: as lingon.bench.engines.ctranslate2.prepare writes it
+    folder: model files that lingon.bench.engines.ctranslate2.prepare has written
     """
     batcher = Batcher(Model(folder, bundle.manifest.limits, setting).translate, setting.workers, policy)
     server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
-    service = PeerService(bundle.manifest, Tokenizer(*bundle.tokenizer_files()), batcher)
+    service = CTranslate2Service(bundle.manifest, Tokenizer(*bundle.tokenizer_files()), batcher)
     server.add_generic_rpc_handlers((service.handler(),))
     bound = server.add_insecure_port(f"127.0.0.1:{port}")
     await server.start()
@@ -45,20 +43,22 @@ async def live(bundle: Bundle, folder: Path, setting: Setting, policy: BatchPoli
 
 def main(
     model: Annotated[Path, typer.Option(help="A bundle: models/NAME or models/NAME/VERSION.")] = Path("models/en-de"),
-    converted: Annotated[Path | None, typer.Option(help="The bundle as CTranslate2 reads it, else made anew.")] = None,
-    port: Annotated[int, typer.Option(min=0, help="0 takes a free one.")] = 0,
+    converted: Annotated[
+        Path | None, typer.Option(help="Folder with the converted bundle (default: convert it at start).")
+    ] = None,
+    port: Annotated[int, typer.Option(min=0, help="Port; 0 selects a free one.")] = 0,
     precision: Annotated[str, typer.Option(help="fp32 or int8.")] = "int8",
-    workers: Annotated[int, typer.Option(min=1, help="Batches translated at a time.")] = 2,
+    workers: Annotated[int, typer.Option(min=1, help="Batches translated at the same time.")] = 2,
     threads: Annotated[int, typer.Option(min=1, help="Threads of one worker.")] = 1,
-    max_batch: Annotated[int, typer.Option(min=1, help="Sentences of a batch.")] = BatchPolicy().max_batch,
-    max_wait_ms: Annotated[float, typer.Option(min=0, help="Milliseconds that a sentence waits for others.")] = (
+    max_batch: Annotated[int, typer.Option(min=1, help="Sentences in a batch, at most.")] = BatchPolicy().max_batch,
+    max_wait_ms: Annotated[float, typer.Option(min=0, help="Milliseconds to wait for a full batch.")] = (
         1000 * BatchPolicy().max_wait
     ),
-    window: Annotated[int, typer.Option(min=1, help="Batches' worth among which like lengths are looked for.")] = (
-        BatchPolicy().window
-    ),
+    window: Annotated[
+        int, typer.Option(min=1, help="Search for similar lengths in this many batches of queued sentences.")
+    ] = (BatchPolicy().window),
 ) -> None:
-    """Serve a bundle's weights by CTranslate2."""
+    """Serve the weights of a bundle with CTranslate2."""
     bundle = open_bundle(model)
     setting = Setting(precision=precision, workers=workers, threads=threads)  # type: ignore[arg-type]
     policy = BatchPolicy(max_batch=max_batch, max_wait=max_wait_ms / 1000, window=window)
@@ -66,7 +66,7 @@ def main(
         if converted is None:
             converted = Path(scratch) / "model"
             ctranslate2.prepare(bundle, converted)
-        asyncio.run(live(bundle, converted, setting, policy, port))
+        asyncio.run(serve(bundle, converted, setting, policy, port))
 
 
 if __name__ == "__main__":

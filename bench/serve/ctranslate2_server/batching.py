@@ -1,6 +1,4 @@
-"""Dynamic batching, as a server in front of CTranslate2 wants it: what waits is translated together, as soon as a
-worker is free.
-"""
+"""Dynamic batching for CTranslate2: queued sentences are translated together as soon as a worker is free."""
 
 from __future__ import annotations
 
@@ -17,30 +15,30 @@ Ids = Sequence[int]
 
 
 class Search(NamedTuple):
-    """What sentences of one batch have in common."""
+    """The search options; all sentences of a batch have the same."""
 
     beam_size: int
     length_penalty: float
 
 
 Translate = Callable[[list[Ids], Search], list[list[int]]]
-"""The best hypothesis of each source, token ids; called on a thread."""
+"""Translate sources: returns the best hypothesis of each as token ids. It is called on a thread."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BatchPolicy:
-    """How batches are made.
+    """How batches are formed.
 
-    As it stands it cost least on one core, shipped model, int8, 250 clients. CPU time a sentence, on a busy machine,
-    with one worker and with two: batches of 8 1.74 and 1.85 ms, of 16 1.48 and 1.75, of 32 1.58 and 1.89, of 64 1.79
-    and 2.2; like lengths out of 2 batches' worth 1.61, out of 8 1.48. Waiting 1 or 3 ms for others saved nothing and
-    made light loads slower.
+    The defaults need the least CPU time on one core (shipped model, int8, 250 clients). CPU time of a sentence on a
+    busy machine, with one worker and with two: batches of 8: 1.74 and 1.85 ms; of 16: 1.48 and 1.75; of 32: 1.58 and
+    1.89; of 64: 1.79 and 2.2. Similar lengths from 2 batches of queued sentences: 1.61; from 8: 1.48. Waiting 1 or
+    3 ms for more sentences saves nothing and makes light loads slower.
     """
 
     max_batch: int = 16  # sentences
-    max_wait: float = 0.0  # seconds that the first of a batch waits for others
-    window: int = 8  # batches' worth of waiting sentences among which like lengths are looked for
-    max_queue: int = 1024  # sentences that wait; more are refused
+    max_wait: float = 0.0  # seconds that the first sentence of a batch waits for others
+    window: int = 8  # batches of queued sentences that are searched for similar lengths
+    max_queue: int = 1024  # queued sentences; more are rejected
 
     def __post_init__(self) -> None:
         for name in ("max_batch", "window", "max_queue"):
@@ -51,49 +49,49 @@ class BatchPolicy:
 
 
 def pick(lengths: Sequence[int], policy: BatchPolicy) -> list[int]:
-    """Places of the sentences of the next batch, longest first: the oldest, and those most like it in length.
+    """Indices of the sentences of the next batch, longest first: the oldest, and those with the most similar length.
 
-    lengths: tokens of those that wait, the oldest first; only the first `window` batches' worth are looked at, so
-    that nobody is overtaken for long
+    lengths: tokens of the queued sentences, the oldest first. Only the first `window` batches are considered, which
+    bounds how long a sentence is overtaken.
     """
     near = range(min(len(lengths), policy.window * policy.max_batch))
-    chosen = sorted(near, key=lambda place: (abs(lengths[place] - lengths[0]), place))[: policy.max_batch]
-    return sorted(chosen, key=lambda place: -lengths[place])
+    chosen = sorted(near, key=lambda index: (abs(lengths[index] - lengths[0]), index))[: policy.max_batch]
+    return sorted(chosen, key=lambda index: -lengths[index])
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
-    """A sentence on its way."""
+class QueuedSentence:
+    """A sentence in the queue."""
 
     source: Ids
     search: Search
-    since: float  # on the clock of time.monotonic
+    since: float  # time.monotonic() when it was enqueued
     answer: asyncio.Future[list[int]]
 
 
 class Batcher:
-    """Sentences from many requests to few workers. Belongs to one event loop."""
+    """Collects sentences of many requests into batches for a few workers. Belongs to one event loop."""
 
     def __init__(self, translate: Translate, workers: int, policy: BatchPolicy) -> None:
-        """workers: batches that are translated at a time, each on a thread of its own."""
+        """workers: batches that are translated at the same time, each on its own thread."""
         self._translate, self._policy = translate, policy
-        self._waiting: list[Waiting] = []
+        self._queue: list[QueuedSentence] = []
         self._arrived = asyncio.Event()
         self._gathering = asyncio.Lock()
         self._threads = ThreadPoolExecutor(workers)
         self._tasks = [asyncio.create_task(self._work()) for _ in range(workers)]
 
     async def translate(self, source: Ids, search: Search) -> list[int]:
-        """The best hypothesis of a source; a caller that is cancelled takes its sentence out of the queue."""
-        if len(self._waiting) >= self._policy.max_queue:
-            raise QueueFull(f"{len(self._waiting)} sentences wait, as many as may")
+        """Return the best hypothesis of a source; cancelling removes the sentence from the queue."""
+        if len(self._queue) >= self._policy.max_queue:
+            raise QueueFull(f"the queue is full: {len(self._queue)} sentences")
         answer: asyncio.Future[list[int]] = asyncio.get_running_loop().create_future()
-        self._waiting.append(Waiting(source, search, time.monotonic(), answer))
+        self._queue.append(QueuedSentence(source, search, time.monotonic(), answer))
         self._arrived.set()
         return await answer
 
     async def close(self) -> None:
-        """End the workers once their batches are done."""
+        """Stop the workers after their current batches."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -104,40 +102,40 @@ class Batcher:
         while True:
             async with self._gathering:
                 batch = await self._gather()
-            sources = [waiting.source for waiting in batch]
+            sources = [queued.source for queued in batch]
             try:
                 found = await loop.run_in_executor(self._threads, self._translate, sources, batch[0].search)
             except Exception as error:
-                _tell(batch, [error] * len(batch))
+                _deliver(batch, [error] * len(batch))
             else:
-                _tell(batch, found)
+                _deliver(batch, found)
 
-    async def _gather(self) -> list[Waiting]:
-        """The next batch, once there is one."""
-        while not (alike := self._alike()):
+    async def _gather(self) -> list[QueuedSentence]:
+        """Wait for sentences and return the next batch."""
+        while not (queued := self._next_search()):
             self._arrived.clear()
             await self._arrived.wait()
-        if len(alike) < self._policy.max_batch:
-            await asyncio.sleep(max(alike[0].since + self._policy.max_wait - time.monotonic(), 0))
-            alike = self._alike()
-        if not alike:  # all that waited have been cancelled meanwhile
+        if len(queued) < self._policy.max_batch:
+            await asyncio.sleep(max(queued[0].since + self._policy.max_wait - time.monotonic(), 0))
+            queued = self._next_search()
+        if not queued:  # All of them have been cancelled in the meantime.
             return await self._gather()
-        batch = [alike[place] for place in pick([len(waiting.source) for waiting in alike], self._policy)]
-        taken = {id(waiting) for waiting in batch}
-        self._waiting = [waiting for waiting in self._waiting if id(waiting) not in taken]
+        batch = [queued[index] for index in pick([len(each.source) for each in queued], self._policy)]
+        taken = {id(each) for each in batch}
+        self._queue = [each for each in self._queue if id(each) not in taken]
         return batch
 
-    def _alike(self) -> list[Waiting]:
-        """Those that wait for the search that the oldest waits for; who was cancelled is forgotten."""
-        self._waiting = [waiting for waiting in self._waiting if not waiting.answer.done()]
-        return [waiting for waiting in self._waiting if waiting.search == self._waiting[0].search]
+    def _next_search(self) -> list[QueuedSentence]:
+        """The queued sentences with the search options of the oldest; cancelled sentences are removed."""
+        self._queue = [each for each in self._queue if not each.answer.done()]
+        return [each for each in self._queue if each.search == self._queue[0].search]
 
 
-def _tell(batch: Sequence[Waiting], outcomes: Sequence[list[int] | Exception]) -> None:
-    for waiting, outcome in zip(batch, outcomes, strict=True):
-        if waiting.answer.done():
+def _deliver(batch: Sequence[QueuedSentence], outcomes: Sequence[list[int] | Exception]) -> None:
+    for queued, outcome in zip(batch, outcomes, strict=True):
+        if queued.answer.done():
             continue
         if isinstance(outcome, Exception):
-            waiting.answer.set_exception(outcome)
+            queued.answer.set_exception(outcome)
         else:
-            waiting.answer.set_result(outcome)
+            queued.answer.set_result(outcome)

@@ -1,4 +1,4 @@
-"""A bundle's weights in CTranslate2, as a server calls it: from many threads, a batch each."""
+"""The model in CTranslate2, called from several threads with a batch each."""
 
 from __future__ import annotations
 
@@ -13,20 +13,22 @@ from lingon.text import EOS, UNK
 
 
 class Model:
-    """A translator with `workers` batches at a time, each on `threads` cores."""
+    """A translator that runs `workers` batches at the same time, each on `threads` cores."""
 
     def __init__(self, folder: Path, limits: Limits, setting: Setting) -> None:
-        """folder: as lingon.bench.engines.ctranslate2.prepare writes it; limits: of the bundle that it was made
-        from.
+        """Load the model.
+
+        folder: model files that lingon.bench.engines.ctranslate2.prepare has written
+        limits: those of the bundle that was converted
         """
-        self._limits, self._sources = limits, source_pieces(folder)
+        self._limits, self._source_pieces = limits, source_pieces(folder)
         self._translator = translator(folder, setting)
-        self.translate([[UNK + 1, EOS]], Search(1, 0.0))  # memory and threads are ready before the first request
+        self.translate([[UNK + 1, EOS]], Search(1, 0.0))  # Allocate memory and start threads before the first request.
 
     def translate(self, sources: Sequence[Ids], search: Search) -> list[list[int]]:
-        """The best hypothesis of each source (token ids, EOS last), without end token; blocks, without the GIL."""
+        """The best hypothesis of each source (token ids, EOS last), without end token; releases the GIL."""
         found = self._translator.translate_batch(
-            [[self._sources[token] for token in source] for source in sources],
+            [[self._source_pieces[token] for token in source] for source in sources],
             beam_size=search.beam_size,
             length_penalty=search.length_penalty,
             max_decoding_length=max(self._limits.max_output(len(source)) for source in sources),

@@ -1,4 +1,4 @@
-"""The service of lingon.translation.v1 on CTranslate2: what a user would write around it, Translate alone."""
+"""The gRPC service of lingon.translation.v1 on CTranslate2: the method Translate, as a user would write it."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from lingon.translation.v1 import translation_pb2 as pb
 SERVICE = pb.DESCRIPTOR.services_by_name["TranslationService"].full_name
 
 
-class PeerService:
-    """Tokenises, has batches translated, and puts pieces together again."""
+class CTranslate2Service:
+    """Tokenises texts, translates them in batches, and detokenises the results."""
 
     def __init__(self, manifest: Manifest, tokenizer: Tokenizer, batcher: Batcher) -> None:
         self._manifest, self._tokenizer, self._batcher = manifest, tokenizer, batcher
 
     def handler(self) -> grpc.GenericRpcHandler:
-        """What a server is given; of the other methods it says that they are not there."""
+        """The handler for grpc.aio.Server; it returns UNIMPLEMENTED for the other methods."""
         translate = grpc.unary_unary_rpc_method_handler(
             self.translate, pb.TranslateRequest.FromString, pb.TranslateResponse.SerializeToString
         )
@@ -33,7 +33,7 @@ class PeerService:
     async def translate(
         self, request: pb.TranslateRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> pb.TranslateResponse:
-        """See the proto file; of the options, beam_size and length_penalty are kept to."""
+        """See the proto file; only the options beam_size and length_penalty are supported."""
         search = self._search(request.options)
         try:
             results = await asyncio.gather(*(self._translated(text, search) for text in request.texts))
