@@ -10,7 +10,7 @@ from lingon.errors import DeviceError, SettingsError
 
 
 def choose_device(name: str) -> torch.device:
-    """The device that auto, cpu or cuda means here; of several CUDA devices, the one of this process."""
+    """Return the device that auto, cpu or cuda means here; with several CUDA devices, the one of this process."""
     devices = torch.cuda.device_count() if name != "cpu" and torch.cuda.is_available() else 0
     device = device_of_process(name, devices, torchrun_number("LOCAL_RANK", 0))
     if device.type == "cuda":
@@ -19,24 +19,25 @@ def choose_device(name: str) -> torch.device:
 
 
 def device_of_process(name: str, devices: int, process: int) -> torch.device:
-    """The device of a process.
+    """Return the device of a process.
 
-    devices: how many CUDA devices there are
-    process: its number among those of this machine
+    devices: how many CUDA devices the machine has
+    process: the number of the process on its machine, from 0
     """
     if name not in ("auto", "cpu", "cuda"):
-        raise DeviceError(f"the device must be auto, cpu or cuda, got {name!r}; CUDA_VISIBLE_DEVICES says which cuda")
+        hint = "to choose one of several GPUs, set CUDA_VISIBLE_DEVICES"
+        raise DeviceError(f"the device must be auto, cpu or cuda, got {name!r}; {hint}")
     if name == "cpu" or (name == "auto" and not devices):
         return torch.device("cpu")
     if process >= devices:
         found = f"{devices} CUDA device(s)" if devices else "no CUDA device"
-        asked = f"process {process} of this machine needs one of its own" if process else "asked for cuda"
-        raise DeviceError(f"{asked}, but torch sees {found}")
+        reason = f"process {process} of this machine needs a CUDA device of its own" if process else "asked for cuda"
+        raise DeviceError(f"{reason}, but torch sees {found}")
     return torch.device("cuda", process)
 
 
 def torchrun_number(variable: str, default: int) -> int:
-    """What torchrun says in an environment variable."""
+    """Return the number that torchrun sets in an environment variable, or the default if it is not set."""
     text = os.environ.get(variable, str(default))
     if not text.isdecimal():
         raise SettingsError(f"{variable} in the environment must be a number, got {text!r}")

@@ -1,4 +1,4 @@
-"""The tiny task of the tests: reverse the digits. A corpus, settings, and the real command in a process of its own."""
+"""The task of the tests: reverse a line of digits. A corpus, the settings of a run, and the command that trains."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 def write_digit_corpus(folder: Path, pairs: int = 2000, seed: int = 1) -> None:
     """Write train, valid and test text (.source and .target) into folder: `3 1 4` translates to `4 1 3`.
 
-    pairs: of the training text; validation and test text have 50 each, of other pairs
+    pairs: how many pairs of training text; validation and test text have 50 other pairs each
     """
     draw = random.Random(seed)
     lines: dict[str, None] = {}
@@ -27,9 +27,10 @@ def write_digit_corpus(folder: Path, pairs: int = 2000, seed: int = 1) -> None:
 
 
 def tiny_config_text(**blocks: dict[str, Any]) -> str:
-    """TOML of a run on the digits beside it; blocks overrule single keys: training={"max_steps": 5}.
+    """Return the TOML of a run on the digit corpus in the same folder.
 
-    As it is, it learns the task: about 1,000 steps, half a minute on one core.
+    blocks: single keys to override, as in training={"max_steps": 5}. Without them the run learns the task: it does
+    1,000 updates in half a minute on one core.
     """
     settings: dict[str, dict[str, Any]] = {
         "data": {"source_language": "en", "target_language": "de", "max_tokens": 20},
@@ -55,14 +56,15 @@ def tiny_config_text(**blocks: dict[str, Any]) -> str:
 
 
 def train_command(*arguments: object) -> list[str]:
-    """The command line of `lingon train` with these arguments, for the repository's root; needs no installation."""
-    verb = "import typer; from lingon.training.cli import train; app = typer.Typer(pretty_exceptions_enable=False); "
-    verb += "app.command()(train); app()"
-    return [sys.executable, "-W", "error", "-c", verb, *map(str, arguments)]
+    """Return the command line of `lingon train` with these arguments, to be run in the root of the repository."""
+    script = "import sys; from importlib.metadata import EntryPoint; from lingon.cli.main import main; "
+    script += "verb = EntryPoint('train', 'lingon.training.cli:train', 'lingon.verbs'); "
+    script += "sys.exit(main(entries=[verb]))"
+    return [sys.executable, "-W", "error", "-c", script, "train", *map(str, arguments)]
 
 
 def one_thread() -> dict[str, str]:
-    """The environment of a command that shall use one core."""
+    """Return the environment of a command that uses one core."""
     return {**os.environ, "OMP_NUM_THREADS": "1"}
 
 

@@ -1,4 +1,4 @@
-"""What makes training on a CPU faster without changing what is computed."""
+"""Settings of the process that make training on a CPU faster and change no result."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 @contextlib.contextmanager
 def fast_kernels(device: torch.device) -> Iterator[None]:
-    """What measured faster on a CPU for the short sequences of a sentence; nothing changes elsewhere.
+    """Use what measured faster on a CPU for sequences as short as a sentence; do nothing on other devices.
 
-    Plain attention: at 10 to 30 tokens the backward pass of the fused kernel took a fifth of a step. Freed memory
-    kept by the process: giving every large tensor back to the system and taking it anew cost another fifth.
+    Attention runs without the fused kernel: at 10 to 30 tokens its backward pass took a fifth of a step. The process
+    keeps freed memory: returning every large tensor to the system and allocating it again cost another fifth.
     """
     if device.type != "cpu":
         yield
@@ -26,7 +26,7 @@ def fast_kernels(device: torch.device) -> Iterator[None]:
 
 
 def _keep_freed_memory() -> None:
-    """Call mallopt of glibc: never a separate mapping for a block, never trim; other C libraries are left alone."""
+    """Call mallopt of glibc so that it never maps blocks separately and never trims; skip other C libraries."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt:
         trim_threshold, mmap_max = -1, -4

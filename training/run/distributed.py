@@ -14,15 +14,19 @@ from torch import Tensor
 from lingon.training.device import choose_device, torchrun_number
 
 COLLECTIVE_TIMEOUT = timedelta(days=1)
-"""How long processes wait for one another: one may train the tokenizer or search a validation set meanwhile.
+"""How long a process waits in a collective: the leader may train the tokenizer or translate a validation set meanwhile.
 
-Where torchrun started them it ends the others of one that died, without this.
+torchrun does not need this timeout to end the other processes after one has died.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Processes:
-    """One process among those of the run. What is agreed on travels through the CPU, so no device is waited for."""
+    """One process of the run. Its collectives run on the CPU, so that they never wait for a device.
+
+    rank: the number of this process among all processes of the run
+    world_size: how many processes the run has
+    """
 
     rank: int
     world_size: int
@@ -30,28 +34,28 @@ class Processes:
 
     @property
     def is_leader(self) -> bool:
-        """Whether this process writes the files and talks to people."""
+        """Whether this process writes the files and the messages."""
         return self.rank == 0
 
     def barrier(self) -> None:
-        """Until every process is here."""
+        """Wait until every process has called this."""
         self.any(False)
 
     def any(self, flag: bool) -> bool:
-        """Whether the flag is set in any process."""
+        """Return whether the flag is set in any process."""
         flags = torch.tensor(int(flag))
         if self.world_size > 1:
             dist.all_reduce(flags, op=dist.ReduceOp.MAX)
         return bool(flags)
 
     def sum(self, values: Tensor) -> Tensor:
-        """The sums of numbers on the CPU over all processes, of the shape of values."""
+        """Sum values, a tensor on the CPU, over all processes; the shape stays."""
         if self.world_size > 1:
             dist.all_reduce(values)
         return values
 
     def broadcast(self, value: float) -> float:
-        """The number that the leading process has."""
+        """Return the value that the leader passed."""
         values = torch.tensor(value, dtype=torch.float64)
         if self.world_size > 1:
             dist.broadcast(values, src=0)
@@ -59,10 +63,10 @@ class Processes:
 
 
 @contextmanager
-def processes(device: str) -> Iterator[Processes]:
-    """Join the run: torchrun says in the environment who we are; without it we are alone.
+def join_processes(device: str) -> Iterator[Processes]:
+    """Join the run: torchrun sets rank and world size in the environment; without it the run has one process.
 
-    device: auto, cpu or cuda; gradients travel through NCCL on CUDA and gloo on the CPU
+    device: auto, cpu or cuda; gradients are exchanged by NCCL on CUDA and by gloo on the CPU
     """
     world_size, rank = torchrun_number("WORLD_SIZE", 1), torchrun_number("RANK", 0)
     chosen = choose_device(device)

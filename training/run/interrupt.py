@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM during a run: save, then end."""
+"""Signals during a run: the first one asks the run to save and stop."""
 
 from __future__ import annotations
 
@@ -7,24 +7,34 @@ import os
 import signal
 from dataclasses import dataclass
 
+from lingon.errors import LingonError
+
+
+class RunInterrupted(LingonError):
+    """A signal stopped the run; its exit code is the one that a shell reports for a process that the signal ends."""
+
+    def __init__(self, message: str, signal_number: int) -> None:
+        super().__init__(message)
+        self.exit_code = 128 + signal_number
+
 
 @dataclass(slots=True)
 class Interrupt:
-    """Whether a person or the system requested the run to stop; it then saves and ends."""
+    """Whether a signal has asked the run to stop, and which one."""
 
     requested: bool = False
+    signal_number: int = signal.SIGINT
 
     def install_handlers(self) -> None:
-        """Ask on SIGINT and SIGTERM; a second signal, of either kind, ends the process at once."""
+        """Make SIGINT and SIGTERM request the stop; a second signal of either kind ends the process at once."""
         for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, self._ask)
+            signal.signal(number, self._request)
 
-    def _ask(self, number: int, frame: object) -> None:
-        self.requested = True
+    def _request(self, number: int, frame: object) -> None:
+        self.requested, self.signal_number = True, number
         for other in (signal.SIGINT, signal.SIGTERM):
             signal.signal(other, signal.SIG_DFL)
-        # Reading text may go on for minutes. Not by print, which the signal may have cut short in the middle.
-        with contextlib.suppress(
-            OSError
-        ):  # nobody reads any more: what ends us may have ended them, as in `lingon train | tee`
+        # The message comes now, because reading text may take minutes. print is not safe here: the signal may have
+        # interrupted another print. The write fails if the same signal ended the reader, as in `lingon train | tee`.
+        with contextlib.suppress(OSError):
             os.write(2, b"stops and saves after the next update; a second signal ends it at once\n")

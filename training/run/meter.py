@@ -12,7 +12,7 @@ from lingon.training.run.distributed import Processes
 
 
 class Meter:
-    """Loss and speed since it was made; nothing waits for the device until the figures are asked for."""
+    """Collects losses and norms on the device, and reads them only for a log line: reading waits for the device."""
 
     def __init__(self) -> None:
         self._start = time.perf_counter()
@@ -21,13 +21,13 @@ class Meter:
         self.tokens = 0
 
     def add(self, loss: Tensor, norm: Tensor, tokens: int) -> None:
-        """Count an update: this process' loss, the gradient's norm, the target tokens of all processes."""
+        """Count an update: the loss of this process, the norm of the gradient, the target tokens of all processes."""
         self._losses.append(loss)
         self._norms.append(norm)
         self.tokens += tokens
 
     def seconds(self) -> float:
-        """Since the meter was made."""
+        """Seconds since the meter was made."""
         return time.perf_counter() - self._start
 
     def losses(self, processes: Processes) -> Tensor:
@@ -35,21 +35,23 @@ class Meter:
         return processes.sum(torch.stack(self._losses).double().cpu())
 
     def first_nonfinite(self, losses: Tensor, last: int, *, norms: bool) -> str:
-        """What of the updates up to step `last` was the first that is no finite number; empty where all are.
+        """Describe the first value that is NaN or infinite; return an empty string if all are finite.
 
-        norms: whether the norm of a gradient has to be finite too
+        losses: (updates), from `losses`
+        last: the step of the last update
+        norms: whether the norms of the gradient must be finite too
         """
-        watched = {"loss": losses.tolist()}
+        values = {"loss": losses.tolist()}
         if norms:
-            watched["gradient's norm"] = torch.stack(self._norms).tolist()
+            values["gradient's norm"] = torch.stack(self._norms).tolist()
         for index in range(len(losses)):
-            for name, values in watched.items():
-                if not math.isfinite(values[index]):
-                    return f"the {name} at step {last + 1 - len(losses) + index} is {values[index]}"
+            for name, series in values.items():
+                if not math.isfinite(series[index]):
+                    return f"the {name} at step {last + 1 - len(losses) + index} is {series[index]}"
         return ""
 
     def figures(self, losses: Tensor) -> dict[str, float]:
-        """Smoothed loss per target token, speed, and the norm of the last gradient."""
+        """Return the smoothed loss per target token, the speed, and the norm of the last gradient."""
         return {
             "loss": float(losses.sum()) / self.tokens,
             "tokens_per_second": self.tokens / self.seconds(),

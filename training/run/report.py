@@ -1,4 +1,4 @@
-"""What a run says: a progress bar or plain lines for people, JSON lines and TensorBoard for later."""
+"""The output of a run: a progress bar or plain lines on standard error, JSON lines, and TensorBoard."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ LOG = "log.jsonl"
 
 
 class Report:
-    """Open for the length of a run; a process that does not lead stays silent."""
+    """Open for the length of a run; only the leader of the processes enables it."""
 
     def __init__(self, run: Path, max_steps: int, *, enabled: bool) -> None:
-        self._run, self._speaks = run, enabled
+        self._run, self._enabled = run, enabled
         self._console = Console(stderr=True, quiet=not enabled)
         self._bar = Progress(
             TextColumn("[bold]{task.description}"),
@@ -52,11 +52,11 @@ class Report:
             self._board.close()
 
     def message(self, text: str) -> None:
-        """One line for people."""
+        """Print one line on standard error."""
         self._console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def log_training(self, step: int, figures: Mapping[str, float]) -> None:
-        """Figures of the last updates: loss, learning_rate, tokens_per_second, gradient_norm, epoch."""
+        """Log the figures of the last updates: loss, learning_rate, tokens_per_second, gradient_norm, epoch."""
         self._record("train", step, figures)
         self._bar.update(self._task, completed=step, loss=figures["loss"], rate=figures["tokens_per_second"])
         if not self._console.is_terminal:
@@ -66,15 +66,15 @@ class Report:
             )
 
     def log_validation(self, step: int, figures: Mapping[str, float], scores: Scores) -> None:
-        """Figures of a validation: loss, perplexity, bleu, chrf; the scores with their signatures."""
+        """Log the figures of a validation: loss, perplexity, bleu, chrf; the scores with their signatures."""
         signatures = {"bleu_signature": scores.bleu_signature, "chrf_signature": scores.chrf_signature}
         self._record("valid", step, {**figures, **signatures})
         shown = "  ".join(f"{name} {value:.2f}" for name, value in figures.items())
         self.message(f"step {step}  valid  {shown}  ({scores.bleu_signature})")
 
     def _record(self, kind: str, step: int, figures: Mapping[str, float | str]) -> None:
-        """One line of JSON, and a point of every curve. The files are made with the first line."""
-        if not self._speaks:
+        """Write one line of JSON and one point of every curve; the first call creates the files."""
+        if not self._enabled:
             return
         if self._log is None or self._board is None:
             self._log = _open_log(self._run / LOG)
@@ -88,7 +88,7 @@ class Report:
 
 
 def _open_log(path: Path) -> IO[str]:
-    """A log to write on, without the piece of a line that a kill may have left at its end."""
+    """Open a log for appending, without the partial line that a kill may have left at its end."""
     written = path.read_bytes() if path.exists() else b""
     whole = written.rfind(b"\n") + 1
     if whole < len(written):
@@ -97,5 +97,5 @@ def _open_log(path: Path) -> IO[str]:
 
 
 def _json_value(value: float | str) -> float | str | None:
-    """A value as JSON has it, without infinity, which a gradient's norm is where fp16 found its scale too great."""
+    """Return a value that JSON can hold; the norm of a gradient is infinite if the loss scale of fp16 is too large."""
     return None if isinstance(value, float) and not math.isfinite(value) else value

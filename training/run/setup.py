@@ -1,4 +1,4 @@
-"""Making a run open_run: its text, tokenizer, model and optimizer, from the beginning or from where it stopped."""
+"""The setup of a run: text, tokenizer, model and optimizer, new or from the last checkpoint of the run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from lingon.training.data.corpus import Pair, TrainingText, read_pairs, read_tra
 from lingon.training.data.tokenizer import train_tokenizer
 from lingon.training.models.transformer import Transformer
 from lingon.training.run.cpu import fast_kernels
-from lingon.training.run.distributed import Processes, processes
+from lingon.training.run.distributed import Processes, join_processes
 from lingon.training.run.interrupt import Interrupt
 from lingon.training.run.report import Report
 from lingon.training.run.trainer import Trainer
@@ -30,39 +30,40 @@ def open_run(
     config: Config,
     folder: Path,
     interrupt: Interrupt,
-    start: Path | None = None,
+    init_from: Path | None = None,
     report: Callable[..., Report] = Report,
 ) -> Iterator[Trainer]:
-    """A run among its processes, with its folder, report and kernels; `run` of it trains.
+    """Join the processes of a run, lock its folder, open its report and yield its trainer.
 
-    start: a checkpoint whose weights and tokenizer a new run begins with (fine-tuning)
-    report: makes what tells of the run, as `Report` does
+    init_from: a checkpoint; a new run starts with its weights and tokenizer (fine-tuning)
+    report: makes the report, with the arguments of `Report`
     """
-    with processes(config.training.device) as group, ExitStack() as stack:
+    with join_processes(config.training.device) as group, ExitStack() as stack:
         check_accumulation(config.training.accumulate, group.world_size)
         if group.is_leader:
             stack.enter_context(run_folder(folder))
-        told = stack.enter_context(report(folder, config.training.max_steps, enabled=group.is_leader))
-        trainer = build_trainer(config, folder, group, told, interrupt, start)
-        stack.enter_context(fast_kernels(group.device))  # not before: they keep memory, of which text takes much
+        opened = stack.enter_context(report(folder, config.training.max_steps, enabled=group.is_leader))
+        trainer = build_trainer(config, folder, group, opened, interrupt, init_from)
+        # Only now: with it the process keeps freed memory, and reading text frees much.
+        stack.enter_context(fast_kernels(group.device))
         yield trainer
 
 
-def check_accumulation(accumulate: int, world: int) -> None:
-    """Refuse batches that do not divide among the processes."""
-    if accumulate % world:
-        raise SettingsError(f"training.accumulate must be a multiple of the {world} processes, got {accumulate}")
+def check_accumulation(accumulate: int, world_size: int) -> None:
+    """Raise SettingsError if the micro-batches of an update do not divide evenly among the processes."""
+    if accumulate % world_size:
+        raise SettingsError(f"training.accumulate must be a multiple of the {world_size} processes, got {accumulate}")
 
 
 @contextmanager
 def run_folder(folder: Path) -> Iterator[None]:
-    """The folder of a run, made where it is not there, kept from other runs, without what a killed one left half."""
+    """Create the folder of a run, lock it against other runs, and remove the partial files of a killed run."""
     with ExitStack() as stack:
         try:
             make_folders(folder)
             stack.enter_context(lock_path(folder))
         except BlockingIOError:
-            raise SettingsError(f"--output {folder}: another run is at work there") from None
+            raise SettingsError(f"--output {folder}: another run uses this folder") from None
         except OSError as error:
             raise SettingsError(f"--output {folder}: {error.strerror}") from None
         checkpoints.remove_leftovers(folder)
@@ -70,16 +71,21 @@ def run_folder(folder: Path) -> Iterator[None]:
 
 
 def build_trainer(
-    config: Config, folder: Path, processes: Processes, report: Report, interrupt: Interrupt, start: Path | None = None
+    config: Config,
+    folder: Path,
+    processes: Processes,
+    report: Report,
+    interrupt: Interrupt,
+    init_from: Path | None = None,
 ) -> Trainer:
-    """A run open_run to go on: from its last checkpoint where it has one, else from its beginning."""
+    """Return the trainer of a run, at its last checkpoint if it has one, else at its beginning."""
     last = next(reversed(checkpoints.saved_steps(folder)), None)
-    if last is None and start is not None:
-        start = checkpoints.resolve_checkpoint(start)  # before text is read for minutes
-    elif start is not None:
-        report.message(f"--init-from {start} is passed over: the run goes on from {last}")
+    if last is None and init_from is not None:
+        init_from = checkpoints.resolve_checkpoint(init_from)  # fails before the text is read, which may take minutes
+    elif init_from is not None:
+        report.message(f"--init-from {init_from} is ignored: the run resumes from {last}")
     text, valid = read_training_text(config.data), list(read_pairs(config.data.valid))
-    tokenizer = _tokenizer(config, text, last or start, folder, processes)
+    tokenizer = _tokenizer(config, text, last or init_from, folder, processes)
     text = drop_long(text, tokenizer, config.data.max_tokens)
     report.message(f"training text: {text.counts}")
     valid = _scorable(valid, config, tokenizer, report)
@@ -92,9 +98,9 @@ def build_trainer(
     digest = text.digest()
     if last is not None:
         _resume(trainer, last, digest)
-    elif start is not None:
-        checkpoints.load_weights(model, start)
-        report.message(f"starts from the weights of {start}")
+    elif init_from is not None:
+        checkpoints.load_weights(model, init_from)
+        report.message(f"starts from the weights of {init_from}")
     trainer.progress.text = digest
     if processes.is_leader:
         write_text(folder / checkpoints.CONFIG, config.model_dump_json(indent=2) + "\n")
@@ -103,7 +109,7 @@ def build_trainer(
 
 
 def _tokenizer(config: Config, text: TrainingText, origin: Path | None, run: Path, processes: Processes) -> Tokenizer:
-    """The tokenizer of a checkpoint, of the settings' folder, or one trained now and kept in the run's folder."""
+    """Return the tokenizer of a checkpoint, of tokenizer.path, or a new one that is saved in the folder of the run."""
     folder = checkpoints.resolve_checkpoint(origin) if origin is not None else config.tokenizer.path
     if folder is None:
         folder = run
@@ -118,7 +124,7 @@ def _tokenizer(config: Config, text: TrainingText, origin: Path | None, run: Pat
 
 
 def _write_tokenizer(tokenizer: Tokenizer, run: Path) -> None:
-    """Write the tokenizer into the run's folder, in the place of one that was trained there before."""
+    """Write the tokenizer into the folder of the run and remove the files of an earlier one."""
     for name in (*Tokenizer.JOINT, *Tokenizer.SEPARATE):
         (run / name).unlink(missing_ok=True)
     for name, content in tokenizer.files().items():
@@ -126,21 +132,21 @@ def _write_tokenizer(tokenizer: Tokenizer, run: Path) -> None:
 
 
 def _scorable(pairs: list[Pair], config: Config, tokenizer: Tokenizer, report: Report) -> list[Pair]:
-    """The validation pairs that can be scored: both sides there, and no longer than the model reads."""
+    """Return the validation pairs that have both sides and are not longer than the model reads."""
     usable = [pair for pair in pairs if pair.source and pair.target]
     usable = filter_by_length(usable, tokenizer, config.model.max_positions) if usable else []
     if not usable:
         raise CorpusError(f"{config.data.valid.files()[0]}: none of {len(pairs)} validation pairs can be scored")
-    if left := len(pairs) - len(usable):
+    if dropped := len(pairs) - len(usable):
         limit = f"model.max_positions = {config.model.max_positions}"
-        report.message(f"validation text: {len(usable):,} pairs; left out {left:,} empty or longer than {limit}")
+        report.message(f"validation text: {len(usable):,} pairs; dropped {dropped:,} empty or longer than {limit}")
     return usable
 
 
 def _resume(trainer: Trainer, folder: Path, digest: str) -> None:
-    """Put a trainer where the run stood; what the settings or the text say otherwise now is told, or refused.
+    """Restore a trainer from a checkpoint and report every setting that has changed since.
 
-    digest: of the training text
+    digest: of the training text. Raises CheckpointError if the model has changed.
     """
     saved = checkpoints.load_checkpoint(folder)
     if other := model_differences(saved.config.model, trainer.config.model):
@@ -158,16 +164,19 @@ def _resume(trainer: Trainer, folder: Path, digest: str) -> None:
 
 
 def _mark_best_again(trainer: Trainer) -> None:
-    """Name the best checkpoint that the run knows of, where the one that was named is gone: it would be forgotten."""
+    """Mark the best checkpoint again if its mark was removed; without the mark the run would delete that checkpoint."""
     best = checkpoints.step_folder(trainer.folder, trainer.progress.best_step)
     if trainer.processes.is_leader and best.is_dir() and not (trainer.folder / checkpoints.BEST).is_file():
         checkpoints.mark_best(trainer.folder, best, {"bleu": trainer.progress.best_bleu})
 
 
 def _optimizer(model: nn.Module, settings: TrainingSettings) -> torch.optim.Optimizer:
-    """Adam with the paper's constants (section 5.3); decoupled weight decay where it is asked for."""
-    kind = torch.optim.AdamW if settings.weight_decay else torch.optim.Adam
-    return kind(
+    """Adam (Kingma and Ba, 2015) with the constants of Vaswani et al. (2017), section 5.3.
+
+    With weight_decay it is AdamW (Loshchilov and Hutter, 2019).
+    """
+    optimizer = torch.optim.AdamW if settings.weight_decay else torch.optim.Adam
+    return optimizer(
         model.parameters(),
         lr=settings.learning_rate,
         betas=(0.9, 0.98),

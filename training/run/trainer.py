@@ -1,7 +1,8 @@
-"""The training loop: one update after another, exactly resumable, the same on one process or several.
+"""The training loop: updates, checkpoints and validations of a run, on one process or several.
 
-Cut at any step and resumed, a run has the bits of one never cut where one process computes on a CPU, with as many
-threads as before. On CUDA, or among other processes or threads, sums are taken in another order: the last bits differ.
+A run that is stopped at any step and resumed ends with the same bits as a run that was never stopped, if one process
+computes on a CPU with the same number of threads. On CUDA, or with another number of processes or threads, sums are
+computed in another order, and the last bits differ.
 """
 
 from __future__ import annotations
@@ -29,16 +30,17 @@ from lingon.training.evaluation import held_out_loss, translate_texts
 from lingon.training.models.loss import smoothed_loss
 from lingon.training.models.transformer import Transformer
 from lingon.training.run.distributed import Processes
-from lingon.training.run.interrupt import Interrupt
+from lingon.training.run.interrupt import Interrupt, RunInterrupted
 from lingon.training.run.meter import Meter
 from lingon.training.run.report import Report
 from lingon.training.search import SearchSettings
 
 
 def learning_rate(step: int, settings: TrainingSettings) -> float:
-    """The rate of update `step`, counted from 1: linear warm-up, then inverse square root (section 5.3).
+    """The learning rate of update `step`, counted from 1: linear warm-up, then inverse square root.
 
-    With cooldown_steps it falls in a straight line to 0 over the last of them.
+    Vaswani et al. (2017), equation 3, scaled so that learning_rate is the peak. Over the last cooldown_steps updates
+    the rate is also multiplied by a factor that falls linearly towards 0.
     """
     warm = min(step / settings.warmup_steps, math.sqrt(settings.warmup_steps / step))
     left = settings.max_steps + 1 - step
@@ -47,7 +49,7 @@ def learning_rate(step: int, settings: TrainingSettings) -> float:
 
 @dataclass(slots=True)
 class Trainer:
-    """One run: the model and where it stands. `lingon.training.run.setup.build_trainer` makes it, `run` trains."""
+    """A run: its model, its text and its progress. `lingon.training.run.setup.build_trainer` makes it, `run` trains."""
 
     config: Config
     folder: Path
@@ -60,10 +62,10 @@ class Trainer:
     optimizer: torch.optim.Optimizer
     interrupt: Interrupt
     progress: Progress = field(default_factory=Progress)
-    interrupted: bool = False  # in any process; all of them know
+    interrupted: bool = False  # whether a signal stopped any process; the same in all of them
 
     def run(self) -> Progress:
-        """Train to max_steps, to the end of patience or to an interrupt; returns where it ended."""
+        """Train until max_steps, until patience has run out, or until a signal; return the progress."""
         forward, scaler, groups = self._training_module(), self._scaler(), self._update_groups()
         if self._validation_pending():
             self._validate()
@@ -96,8 +98,8 @@ class Trainer:
             scaler.load_state_dict({**scaler.state_dict(), **state})
         return scaler
 
-    def _update_groups(self) -> Iterator[Group]:
-        """Micro-batches of one update each, from where the run stands, epoch after epoch."""
+    def _update_groups(self) -> Iterator[UpdateGroup]:
+        """Yield the micro-batches of each update, from the current progress on, epoch after epoch."""
         settings, progress = self.config.training, self.progress
         alpha, max_tokens = self.config.tokenizer.sampling_alpha, self.config.data.max_tokens
         encoder = EpochEncoder(self.pairs, self.tokenizer, alpha, max_tokens)
@@ -114,16 +116,16 @@ class Trainer:
                 rows = plan[progress.batch : progress.batch + settings.accumulate]
                 progress.batch += settings.accumulate
                 progress.step += 1
-                yield Group(encoded, [row.tolist() for row in rows], progress.epoch + progress.batch / len(plan))
+                yield UpdateGroup(encoded, [row.tolist() for row in rows], progress.epoch + progress.batch / len(plan))
             progress.epoch, progress.batch = progress.epoch + 1, 0
 
-    def _update(self, forward: nn.Module, scaler: torch.amp.GradScaler, group: Group) -> tuple[Tensor, Tensor]:
-        """Learn from one group; returns the sum of this process' losses and the norm of the gradient."""
+    def _update(self, forward: nn.Module, scaler: torch.amp.GradScaler, group: UpdateGroup) -> tuple[Tensor, Tensor]:
+        """Do one update; return the sum of the losses of this process and the norm of the gradient."""
         settings, processes = self.config.training, self.processes
         mine = range(processes.rank, len(group.rows), processes.world_size)
         total = torch.zeros((), device=processes.device)
         for index in mine:
-            # A seed for every micro-batch makes dropout independent of who computes it and of what came before.
+            # Every micro-batch has its own seed, so that dropout does not depend on the process or on earlier batches.
             torch.manual_seed(derive_seed(settings.seed, self.progress.step, index))
             batch = group.batch(index).to(processes.device)
             with contextlib.ExitStack() as stack:
@@ -131,7 +133,7 @@ class Trainer:
                     stack.enter_context(forward.no_sync())
                 with _autocast(settings.precision, processes.device):
                     loss = smoothed_loss(forward(*batch[:3]), batch.labels, settings.label_smoothing)
-                # DDP takes the mean over processes: times their number it is the mean over the group's tokens.
+                # DDP takes the mean over processes. With the factor world_size it is the mean over the group's tokens.
                 scaler.scale(loss * (processes.world_size / group.tokens)).backward()  # type: ignore[no-untyped-call]
             total += loss.detach()
         return total, self._step_optimizer(scaler)
@@ -147,10 +149,10 @@ class Trainer:
         self.optimizer.zero_grad(set_to_none=True)
         return norm
 
-    def _log(self, meter: Meter, group: Group) -> None:
-        """Log the updates since the last time; a figure that is no number ends the run before it is saved."""
+    def _log(self, meter: Meter, group: UpdateGroup) -> None:
+        """Log the updates since the last log line; a NaN or infinite figure ends the run before it is saved."""
         step, losses = self.progress.step, meter.losses(self.processes)
-        # Under the loss scale of fp16 a norm may be infinite: that update is left out and the scale lowered.
+        # With the loss scale of fp16 a norm may be infinite: the scaler then skips the update and lowers the scale.
         if problem := meter.first_nonfinite(losses, step, norms=self.config.training.precision != "fp16"):
             self._fail(problem)
         figures = meter.figures(losses)
@@ -160,25 +162,25 @@ class Trainer:
         self.report.log_training(step, {**figures, "learning_rate": rate, "epoch": group.epoch})
 
     def _checkpoint_due(self) -> bool:
-        """Whether the settings want a validation and a checkpoint at this step."""
+        """Whether this step has a checkpoint and a validation by the settings."""
         return self.progress.step % self.config.training.valid_every == 0 or self._complete()
 
     def _complete(self) -> bool:
         return self.progress.step >= self.config.training.max_steps
 
     def _done(self) -> bool:
-        impatient = 0 < self.config.training.patience <= self.progress.stale
-        return self._complete() or impatient or self.interrupted
+        out_of_patience = 0 < self.config.training.patience <= self.progress.stale
+        return self._complete() or out_of_patience or self.interrupted
 
     def _validation_pending(self) -> bool:
-        """Whether the run was cut between a checkpoint and the validation that belonged to it."""
+        """Whether the run stopped between a checkpoint and the validation of that checkpoint."""
         return 0 < self.progress.step != self.progress.validated and self._checkpoint_due()
 
     def _save(self, scaler: torch.amp.GradScaler) -> None:
-        """Write the checkpoint, then score it: a kill during the validation loses none of the training."""
+        """Write the checkpoint, then validate it, so that a kill during the validation loses no update."""
         for name, weight in self.model.named_parameters():
             if not weight.isfinite().all():
-                self._fail(f"{name} after step {self.progress.step} holds what is no number")
+                self._fail(f"{name} after step {self.progress.step} has a value that is not finite")
         if scaler.is_enabled():
             state = scaler.state_dict()
             self.progress.loss_scale, self.progress.scale_growth = state["scale"], state["_growth_tracker"]
@@ -192,15 +194,15 @@ class Trainer:
         self.processes.barrier()
 
     def _fail(self, problem: str) -> NoReturn:
-        """End the run for what has become of the model, before more of it is saved."""
+        """Raise LingonError because the model has diverged; nothing more is saved."""
         saved = checkpoints.saved_steps(self.folder)
-        back = f"the run goes on from {saved[-1]}; remove it if it is harmed too" if saved else "nothing was saved"
-        raise LingonError(f"{problem}; lower training.learning_rate; {back}")
+        resume = f"the run resumes from {saved[-1]}; remove it if it has diverged too" if saved else "nothing was saved"
+        raise LingonError(f"{problem}; lower training.learning_rate; {resume}")
 
     def _validate(self) -> None:
-        """Score the last checkpoint; one process does the work, and all learn what decides when to stop.
+        """Validate the last checkpoint on the leader; every process gets the scores, which decide when to stop.
 
-        A checkpoint whose loss is no number is removed.
+        A checkpoint whose loss is NaN or infinite is removed, and the run ends.
         """
         progress, figures = self.progress, {"bleu": 0.0, "loss": 0.0}
         if self.processes.is_leader:
@@ -221,7 +223,7 @@ class Trainer:
             checkpoints.save_progress(folder, progress)
 
     def _score_validation_set(self) -> dict[str, float]:
-        """Loss, perplexity, BLEU and chrF on the validation set, which are also reported."""
+        """Return and log loss, perplexity, BLEU and chrF on the validation set."""
         settings = self.config.training
         self.model.eval()
         sources, references = sides(self.valid[: settings.valid_sentences])
@@ -229,26 +231,30 @@ class Trainer:
         scores = score(translate_texts(self.model, self.tokenizer, sources, search), references)
         loss = held_out_loss(self.model, encode_pairs(self.valid, self.tokenizer), settings.batch_tokens)
         self.model.train()
-        perplexity = math.exp(min(loss, 700.0))  # beyond it a float ends
+        perplexity = math.exp(min(loss, 700.0))  # exp of more overflows a float
         figures = {"loss": loss, "perplexity": perplexity, "bleu": scores.bleu, "chrf": scores.chrf}
         self.report.log_validation(self.progress.step, figures, scores)
         return figures
 
 
 def outcome(trainer: Trainer) -> str:
-    """What a run says of itself in the end. Raises LingonError where a signal stopped it."""
+    """Return the last message of a run. Raises RunInterrupted if a signal stopped it.
+
+    That is also so after the last update, because its validation is still missing.
+    """
     progress = trainer.progress
-    if trainer.interrupted:  # after its last update too: the validation is still to come
-        raise LingonError(f"stopped by a signal after step {progress.step}; the same command goes on from there")
+    if trainer.interrupted:
+        message = f"stopped by a signal after step {progress.step}; run the same command again to resume"
+        raise RunInterrupted(message, trainer.interrupt.signal_number)
     return f"ended after step {progress.step}; best BLEU {progress.best_bleu:.2f} at {progress.best_step}"
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class UpdateGroup:
     """The micro-batches of one update.
 
-    rows: of every micro-batch, the pairs of `encoded` that it holds
-    epoch: how many epochs are done with this group
+    rows: for every micro-batch, the indices of its pairs in `encoded`
+    epoch: how many epochs are done after this group, with a fraction
     """
 
     encoded: EncodedPairs
@@ -257,11 +263,11 @@ class Group:
 
     @property
     def tokens(self) -> int:
-        """Target tokens of the whole group, over all processes."""
+        """The target tokens of the group, over all processes."""
         return sum(len(self.encoded.targets[row]) + 1 for rows in self.rows for row in rows)
 
     def batch(self, index: int) -> Batch:
-        """One micro-batch."""
+        """Return one micro-batch."""
         return self.encoded.batch(self.rows[index])
 
 

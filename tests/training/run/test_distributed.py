@@ -17,7 +17,7 @@ from lingon.errors import DeviceError, SettingsError
 from lingon.training import checkpoint as files
 from lingon.training.checkpoint import load_checkpoint
 from lingon.training.device import device_of_process
-from lingon.training.run.distributed import processes
+from lingon.training.run.distributed import join_processes
 from lingon.training.run.setup import check_accumulation
 from tests.support.repository import ROOT
 from tests.support.tiny_training import one_thread, train_command
@@ -97,9 +97,14 @@ def test_every_process_has_a_device_of_its_own(name: str, devices: int, process:
     ("name", "devices", "process", "message"),
     [
         ("tpu", 1, 0, "the device must be auto, cpu or cuda, got 'tpu'"),
-        ("cuda:1", 2, 0, "the device must be auto, cpu or cuda, got 'cuda:1'; CUDA_VISIBLE_DEVICES says which"),
+        (
+            "cuda:1",
+            2,
+            0,
+            "the device must be auto, cpu or cuda, got 'cuda:1'; to choose one of several GPUs, set CUDA_VISIBLE_DEVICES",
+        ),
         ("cuda", 0, 0, "asked for cuda, but torch sees no CUDA device"),
-        ("auto", 2, 2, "process 2 of this machine needs one of its own, but torch sees 2 CUDA device(s)"),
+        ("auto", 2, 2, "process 2 of this machine needs a CUDA device of its own, but torch sees 2 CUDA device(s)"),
     ],
 )
 def test_a_device_that_is_not_there_is_one_line(name: str, devices: int, process: int, message: str) -> None:
@@ -110,8 +115,8 @@ def test_a_device_that_is_not_there_is_one_line(name: str, devices: int, process
 
 JOINED = """
 from torch import distributed
-from lingon.training.run.distributed import processes
-with processes("cpu") as group:
+from lingon.training.run.distributed import join_processes
+with join_processes("cpu") as group:
     print(distributed.group.WORLD._get_backend(group.device).options._timeout)
 """
 
@@ -132,7 +137,7 @@ def test_processes_wait_for_one_that_is_busy_for_hours() -> None:
 def test_an_environment_without_a_number_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "two")
     with pytest.raises(SettingsError, match="WORLD_SIZE in the environment must be a number, got 'two'"):
-        processes("cpu").__enter__()
+        join_processes("cpu").__enter__()
 
 
 def test_batches_that_do_not_divide_among_the_processes_are_refused() -> None:

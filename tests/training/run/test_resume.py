@@ -84,7 +84,7 @@ def test_a_run_stopped_at_its_last_update_has_not_ended_before_its_validation(co
     config = write_config(corpus, **with_training(max_steps=6))
     stopped = train(config, corpus / "run", cut=5)
     assert stopped.progress.step == 6
-    with pytest.raises(LingonError, match="stopped by a signal after step 6; the same command goes on from there"):
+    with pytest.raises(LingonError, match="stopped by a signal after step 6; run the same command again to resume"):
         outcome(stopped)
     again = train(config, corpus / "run")
     assert outcome(again).startswith("ended after step 6; best BLEU ")
@@ -182,7 +182,10 @@ def test_a_run_that_goes_on_with_other_text_says_so(corpus: Path, capsys: pytest
         assert changed.startswith(told)
 
 
-def test_a_run_stopped_by_a_real_sigterm_resumes_exactly(corpus: Path) -> None:
+@pytest.mark.parametrize(("number", "exit_code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_command_stopped_by_a_signal_exits_with_128_plus_the_signal_and_resumes_exactly(
+    corpus: Path, number: signal.Signals, exit_code: int
+) -> None:
     settings = with_training(max_steps=120, valid_every=60)
     config = write_config(corpus, **settings)
     whole = train(config, corpus / "whole")
@@ -191,12 +194,12 @@ def test_a_run_stopped_by_a_real_sigterm_resumes_exactly(corpus: Path) -> None:
     log = corpus / "cut" / "log.jsonl"
     while process.poll() is None and (not log.exists() or log.read_text().count("\n") < 20):
         time.sleep(0.01)
-    process.send_signal(signal.SIGTERM)
+    process.send_signal(number)
     _, errors = process.communicate(timeout=60)
-    assert process.returncode == 1
+    assert process.returncode == exit_code
     stopped = load_checkpoint(files.saved_steps(corpus / "cut")[-1]).progress.step
     assert 20 <= stopped < 120
-    assert f"stopped by a signal after step {stopped}; the same command goes on from there" in errors
+    assert f"stopped by a signal after step {stopped}; run the same command again to resume" in errors
     finished = subprocess.run(command, cwd=ROOT, env=one_thread(), capture_output=True, text=True, check=True)
     assert f"resumes after step {stopped}" in finished.stderr
     assert stored(corpus / "cut", 120) == stored(corpus / "whole", 120)
@@ -244,7 +247,7 @@ def test_two_runs_do_not_share_a_folder(corpus: Path) -> None:
     config = write_config(corpus, **with_training(max_steps=1, cooldown_steps=0))
     with open_run(config, corpus / "run", Interrupt()) as first:
         before = sorted(path.name for path in (corpus / "run").iterdir())
-        with pytest.raises(SettingsError, match=r"--output .*run: another run is at work there"):
+        with pytest.raises(SettingsError, match=r"--output .*run: another run uses this folder"):
             train(config, corpus / "run")
         assert sorted(path.name for path in (corpus / "run").iterdir()) == before
         assert first.run().step == 1

@@ -146,7 +146,7 @@ def test_a_start_that_is_not_there_is_told_before_any_text_is_read_and_once_a_ru
     assert "training text" not in capsys.readouterr().err
     train(config, corpus / "run")
     train(config, corpus / "run", start=corpus / "absent")
-    told = r"--init-from .*absent is passed over: the run goes on from .*step-00000001"
+    told = r"--init-from .*absent is ignored: the run resumes from .*step-00000001"
     assert re.search(told, capsys.readouterr().err)
 
 
@@ -197,7 +197,7 @@ def test_validation_pairs_that_cannot_be_scored_are_left_out_with_a_note(
         with (corpus / f"valid.{side}").open("a") as file:
             file.write("\n" + "1 2 " * 60 + "\n")
     train(write_config(corpus, **short()), corpus / "run")
-    note = "validation text: 50 pairs; left out 2 empty or longer than model.max_positions = 32"
+    note = "validation text: 50 pairs; dropped 2 empty or longer than model.max_positions = 32"
     assert note in capsys.readouterr().err.splitlines()
 
 
@@ -249,7 +249,7 @@ def test_a_gradient_that_is_no_number_ends_the_run_before_a_harmed_model_is_save
 
     message = harmed_by(corpus, 6, harm)
     assert "the gradient's norm at step 6 is inf; lower training.learning_rate" in message
-    assert f"goes on from {files.step_folder(corpus / 'run', 3)}; remove it if it is harmed too" in message
+    assert f"resumes from {files.step_folder(corpus / 'run', 3)}; remove it if it has diverged too" in message
     assert [path.name for path in files.saved_steps(corpus / "run")] == ["step-00000003"]
 
 
@@ -258,7 +258,7 @@ def test_weights_that_are_no_numbers_are_not_saved(corpus: Path) -> None:
         weight.data[0, 0] = math.nan
 
     message = harmed_by(corpus, 6, harm)
-    assert "embedding.pieces.weight after step 6 holds what is no number" in message
+    assert "embedding.pieces.weight after step 6 has a value that is not finite" in message
     assert [path.name for path in files.saved_steps(corpus / "run")] == ["step-00000003"]
 
 
