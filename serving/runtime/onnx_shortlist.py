@@ -88,7 +88,7 @@ class ShortlistBuffers(OnnxBuffers):
         yield from self._union_inputs(sentences)
 
     def _union_inputs(self, sentences: int) -> Iterator[Slice]:
-        """The inputs whose arrays are new with every union."""
+        """The inputs whose arrays change with every union."""
         for name in (names.PIECE_IDS, *self._row_names):
             yield Slice(name, name, len(self._arrays[name]))
         yield Slice(names.ALLOWED, names.ALLOWED, sentences)

@@ -1,3 +1,5 @@
+"""Ranking, row assignment and sampling."""
+
 from __future__ import annotations
 
 import numpy as np

@@ -1,3 +1,5 @@
+"""Shortlist files, sets of sentences and their unions."""
+
 from __future__ import annotations
 
 import io
