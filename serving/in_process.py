@@ -14,7 +14,7 @@ from lingon.bundle import open_bundle
 from lingon.errors import LingonError
 from lingon.serving.engine.limits import EngineLimits
 from lingon.serving.models.catalog import Catalog, Entry
-from lingon.serving.models.loading import load_translator
+from lingon.serving.models.loading import LoadOptions, load_translator
 from lingon.serving.translation.translator import Translator
 from lingon.translation.v1 import translation_pb2 as pb
 
@@ -40,16 +40,10 @@ class LocalTranslator:
     ) -> None:
         """Load and warm up.
 
-        engines, threads: see lingon.serving.models.loading.load_translator
+        device, precision, engines, threads: see lingon.serving.models.loading.LoadOptions
         """
-        self._translator = load_translator(
-            open_bundle(Path(model)),
-            device=device,
-            precision=precision,
-            engines=engines,
-            threads=threads,
-            limits=LIMITS,
-        )
+        options = LoadOptions(device=device, precision=precision, engines=engines, threads=threads, limits=LIMITS)
+        self._translator = load_translator(open_bundle(Path(model)), options)
         self._catalog = Catalog([self._entry()])
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="local translator", daemon=True)

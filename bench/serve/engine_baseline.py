@@ -16,8 +16,7 @@ from lingon.bench.worker_process import send_errors
 from lingon.bundle import open_bundle
 from lingon.errors import RequestError
 from lingon.serving.decoding.job import DecodeJob
-from lingon.serving.engine.limits import EngineLimits
-from lingon.serving.models.loading import load_translator
+from lingon.serving.models.loading import LoadOptions, load_translator
 from lingon.serving.system.cpu import usable_cores
 from lingon.text import Tokenizer, normalise
 from lingon.translation.v1 import translation_pb2 as pb
@@ -31,9 +30,8 @@ class EngineBaseline:
         tokenizer = Tokenizer(*bundle.tokenizer_files())
         self._limits = bundle.manifest.limits
         self._sources = [tuple(tokenizer.encode_source(normalise(text))) for text in texts]
-        self._translator = load_translator(
-            bundle, device="cpu", precision=precision, threads=threads or usable_cores(), limits=EngineLimits()
-        )
+        options = LoadOptions(device="cpu", precision=precision, threads=threads or usable_cores())
+        self._translator = load_translator(bundle, options)
 
     def times(self, beam_size: int) -> list[float]:
         """Milliseconds of each sentence, decoded one after the other."""

@@ -1,11 +1,13 @@
-"""From a bundle on disk to a model that translates; the server and the in-process translator start here."""
+"""Loading a bundle: from files on disk to a translator that is verified and warm."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import TypeAlias
 
 from lingon.bundle import PASSED, Bundle, is_bundle, open_bundle
 from lingon.errors import BundleError, SettingsError
@@ -25,76 +27,93 @@ from lingon.serving.translation.translator import Translator
 logger = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LoadOptions:
+    """How a bundle is loaded.
+
+    device: auto, cpu or cuda
+    precision: None is the bundle's best for the device
+    engines: batches that run in parallel; None is several on a CPU and one on a GPU
+    threads: cores of each engine while all of them compute; None is an equal share of the usable cores
+    shortlist: whether requests use the vocabulary shortlist by default; None is as the bundle says
+    failpoints: faults to inject, for tests
+    golden: whether to check the golden sentences first, see lingon.serving.models.golden
+    low_priority: whether to load at low priority, because other models are being served
+    """
+
+    device: str = "auto"
+    precision: str | None = None
+    engines: int | None = None
+    threads: int | None = None
+    shortlist: bool | None = None
+    limits: EngineLimits = field(default_factory=EngineLimits)
+    observer: Observer | None = None
+    failpoints: Failpoints | None = None
+    golden: bool = False
+    low_priority: bool = False
+
+
+LoadFunction: TypeAlias = Callable[[Bundle, LoadOptions], Translator]
+"""Loads a bundle; tests replace `load_translator` by another one."""
+
+
 def bundles(paths: Iterable[Path]) -> list[Bundle]:
     """The bundles at paths: each a bundle, the folder of a model's versions, or a folder of such folders."""
     return [open_bundle(folder) for path in paths for folder in _folders(path)]
 
 
-def load_translator(
-    bundle: Bundle,
-    *,
-    device: str,
-    precision: str | None,
-    engines: int | None = None,
-    threads: int | None = None,
-    limits: EngineLimits,
-    shortlist: bool | None = None,
-    observer: Observer | None = None,
-    faults: Failpoints | None = None,
-    golden: bool = False,
-    beside: bool = False,
-) -> Translator:
-    """The model of a bundle, every byte of it verified, warmed up and ready.
+def load_translator(bundle: Bundle, options: LoadOptions) -> Translator:
+    """Load a model, verify all checksums and warm it up; returns it ready to translate.
 
-    engines: running batches side by side; without it several on the CPU, one on a card
-    threads: cores that each of them computes on, while the others do too; without it they share what there is
-    shortlist: whether one is used where a request does not say; None is as the bundle says
-    faults: what goes wrong on purpose
-    golden: whether it is proven first that it translates here as at its export, or nearly so on a card
-    beside: whether others are served meanwhile, who come first
-    Raises SettingsError where one is to be used and there is none.
+    Raises BundleError if the bundle is damaged, DeviceError if it cannot run on the device, and SettingsError if a
+    shortlist is required that the bundle does not have.
     """
-    choice = choose_device(bundle, device, precision)
-    _warn(bundle, choice)
-    run_at_low_priority(bundle.verify, beside)
+    choice = choose_device(bundle, options.device, options.precision)
+    _warn_if_unproven(bundle, choice)
+    run_at_low_priority(bundle.verify, options.low_priority)
+    engines = options.engines
     if engines is None:
         engines = default_engines() if choice.provider == CPU else 1
-    alone, apart = _threads(engines, threads)
-    runner = load_runner(bundle, choice.precision, threads=alone, shared_threads=apart, low_priority=beside)
+    threads, shared_threads = _session_threads(engines, options.threads)
+    runner = load_runner(
+        bundle, choice.precision, threads=threads, shared_threads=shared_threads, low_priority=options.low_priority
+    )
     check_bundle(bundle, choice.precision, runner)
-    if golden:
-        run_at_low_priority(partial(check_golden, bundle, runner, choice.precision, workers=engines), beside)
-    engine = Engine(FaultyRunner(runner, faults) if faults else runner, limits, observer, workers=engines)
-    if shortlist and runner.shortlist is None:
+    if options.golden:
+        check = partial(check_golden, bundle, runner, choice.precision, workers=engines)
+        run_at_low_priority(check, options.low_priority)
+    faulty = FaultyRunner(runner, options.failpoints) if options.failpoints else runner
+    engine = Engine(faulty, options.limits, options.observer, workers=engines)
+    if options.shortlist and runner.shortlist is None:
         raise SettingsError(f"shortlist: {bundle.label} has none for {choice.precision}")
-    default = bundle.manifest.defaults.shortlist if shortlist is None else shortlist
+    default = bundle.manifest.defaults.shortlist if options.shortlist is None else options.shortlist
     translator = Translator(
         bundle,
         engine,
-        limits,
+        options.limits,
         precision=choice.precision,
         provider=choice.provider,
         graph_bytes=runner.graph_bytes,
         shortlist=default if runner.shortlist else None,
     )
-    engine.start()  # last: where anything else fails, no thread is left that would keep the model
+    engine.start()  # last, because a failure above must leave no thread that keeps the model in memory
     return translator
 
 
-def _threads(engines: int, each: int | None) -> tuple[int, int]:
-    """Threads of a session while one engine computes, and while all do; each: cores of an engine."""
-    if each is None:
-        each = threads_per_engine(engines)
-    # A session's threads are those of its pool and the one that calls: every engine's own.
-    return engines * each, 1 + engines * (each - 1)
+def _session_threads(engines: int, threads: int | None) -> tuple[int, int]:
+    """Threads of a session while one engine computes, and while all do; threads: cores of an engine."""
+    if threads is None:
+        threads = threads_per_engine(engines)
+    # The calling thread, which is an engine's own, computes along with the pool of the session.
+    return engines * threads, 1 + engines * (threads - 1)
 
 
-def _warn(bundle: Bundle, choice: DeviceChoice) -> None:
-    """Tell whoever runs this that nobody has proven what is about to serve, which no request and no metric would."""
+def _warn_if_unproven(bundle: Bundle, choice: DeviceChoice) -> None:
+    """Log a warning if the export did not verify this precision; neither replies nor metrics would show it."""
     gate = bundle.manifest.precisions[choice.precision].gate
     if gate != PASSED:
-        told = "this precision has not passed the gate of its export"
-        event(logger, logging.WARNING, told, model=bundle.label, precision=choice.precision, gate=gate)
+        message = "this precision has not passed the gate of its export"
+        event(logger, logging.WARNING, message, model=bundle.label, precision=choice.precision, gate=gate)
 
 
 def _folders(path: Path) -> list[Path]:

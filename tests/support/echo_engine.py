@@ -18,9 +18,8 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from lingon.bundle import Alignment, Bundle, Defaults, Limits, Manifest, Precision, write_bundle
 from lingon.serving.engine.engine import Engine
-from lingon.serving.engine.limits import EngineLimits
-from lingon.serving.engine.observer import Observer
 from lingon.serving.engine.scheduler import Scheduler
+from lingon.serving.models.loading import LoadOptions
 from lingon.serving.runtime.runner import BatchShape, Encoded, Scored, Step
 from lingon.serving.runtime.shortlist import Shortlist
 from lingon.serving.server import Server
@@ -183,17 +182,17 @@ class Loader:
         self.engines: list[Engine] = []
         self.started: list[Scheduler] = []  # of the engines, which they do not keep from going
 
-    def __call__(self, bundle: Bundle, *, limits: EngineLimits, observer: Observer | None, **_: Any) -> Translator:
+    def __call__(self, bundle: Bundle, options: LoadOptions) -> Translator:
         self.gate.wait()
         bundle.verify()
-        engine = self.engine(self.runner, limits, observer)
+        engine = self.engine(self.runner, options.limits, options.observer)
         engine.start()
-        self.started.append(engine._dispatcher)
+        self.started.append(engine.scheduler)
         self.runner.steps = 0  # those of warming up are not counted
         self.engines.append(engine)
         shortlist = None if self.runner.shortlist is None else bundle.manifest.defaults.shortlist
         return Translator(
-            bundle, engine, limits, precision="fp32", provider="CPUExecutionProvider", shortlist=shortlist
+            bundle, engine, options.limits, precision="fp32", provider="CPUExecutionProvider", shortlist=shortlist
         )
 
     def end(self) -> None:
@@ -201,8 +200,8 @@ class Loader:
         for thread in threading.enumerate():
             if thread.name == "loading":
                 thread.join(10)
-        for dispatcher in self.started:
-            dispatcher.stop(0)
+        for scheduler in self.started:
+            scheduler.stop(0)
 
 
 class Running:

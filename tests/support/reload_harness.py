@@ -17,9 +17,8 @@ from lingon.admin.v1 import admin_pb2_grpc as pb_grpc
 from lingon.bundle import GOLDEN, Bundle, write_bundle
 from lingon.bundle.golden import Golden
 from lingon.serving.engine.engine import Engine
-from lingon.serving.engine.limits import EngineLimits
-from lingon.serving.engine.observer import Observer
 from lingon.serving.models.golden import check_golden
+from lingon.serving.models.loading import LoadOptions
 from lingon.serving.runtime.runner import Encoded
 from lingon.serving.translation.translator import Translator
 from lingon.text import EOS
@@ -54,28 +53,22 @@ class Versions(Loader):
         self.runners: dict[int, EchoRunner] = {}
         self.broken: dict[int, Callable[[], EchoRunner]] = {}
 
-    def __call__(
-        self,
-        bundle: Bundle,
-        *,
-        limits: EngineLimits,
-        observer: Observer | None,
-        golden: bool = False,
-        **_: Any,
-    ) -> Translator:
+    def __call__(self, bundle: Bundle, options: LoadOptions) -> Translator:
         self.gate.wait()
         bundle.verify()
         version = bundle.manifest.version
         runner = self.broken.get(version, EchoRunner if version % 2 else Backwards)()
         runner.gate = self.runners[version].gate if version in self.runners else runner.gate
         runner.delay = self.runner.delay
-        if golden:
+        if options.golden:
             check_golden(bundle, runner, "fp32")
-        engine = self.engine(runner, limits, observer)
+        engine = self.engine(runner, options.limits, options.observer)
         engine.start()
-        self.started.append(engine._dispatcher)
+        self.started.append(engine.scheduler)
         self.runners[version] = runner
-        return Translator(bundle, engine, limits, precision="fp32", provider="CPUExecutionProvider", graph_bytes=7)
+        return Translator(
+            bundle, engine, options.limits, precision="fp32", provider="CPUExecutionProvider", graph_bytes=7
+        )
 
 
 @dataclass

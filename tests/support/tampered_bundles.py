@@ -17,8 +17,7 @@ from typing import Any
 
 from lingon.bundle import MANIFEST
 from lingon.errors import BundleError
-from lingon.serving.engine.limits import EngineLimits
-from lingon.serving.models.loading import bundles, load_translator
+from lingon.serving.models.loading import LoadOptions, bundles, load_translator
 from tests.support.shipped_model import bundle
 
 PROMPT = 2.0  # seconds within which a bundle is refused
@@ -71,8 +70,8 @@ def refusal(folder: Path, precision: str | None = None) -> str:
     def load() -> None:
         try:
             (found,) = bundles([folder])
-            limits = EngineLimits()
-            outcome.put(load_translator(found, device="cpu", precision=precision, engines=1, threads=1, limits=limits))
+            options = LoadOptions(device="cpu", precision=precision, engines=1, threads=1)
+            outcome.put(load_translator(found, options))
         except BaseException as error:
             outcome.put(error)
 

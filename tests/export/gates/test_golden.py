@@ -24,9 +24,8 @@ from lingon.export.gates.golden import GOLDEN_SENTENCES, MIN_MARGIN, golden_sent
 from lingon.export.gates.verifier import NOT_ON_CUDA
 from lingon.export.pipeline import export_checkpoint
 from lingon.export.settings import ExportSettings, Texts
-from lingon.serving.engine.limits import EngineLimits
 from lingon.serving.in_process import LocalTranslator
-from lingon.serving.models.loading import load_translator
+from lingon.serving.models.loading import LoadOptions, load_translator
 from lingon.serving.runtime.device import CPU
 from lingon.serving.runtime.onnx_runner import load_runner
 from lingon.serving.server import Server
@@ -74,9 +73,7 @@ def rewritten(bundle: Bundle, folder: Path, changed: dict[str, bytes]) -> Bundle
 
 
 def load(bundle: Bundle, precision: str | None = None) -> None:
-    translator = load_translator(
-        bundle, device="cpu", precision=precision, engines=1, limits=EngineLimits(), golden=True
-    )
+    translator = load_translator(bundle, LoadOptions(device="cpu", precision=precision, engines=1, golden=True))
     translator.engine.stop(0)
 
 

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lingon.serving.engine.limits import EngineLimits
-from lingon.serving.models.loading import load_translator
+from lingon.serving.models.loading import LoadOptions, load_translator
 from lingon.serving.system import threads as system_threads
 from lingon.serving.system.threads import LOW_PRIORITY, run_at_low_priority
 from tests.support.eventually import eventually_blocking
@@ -54,10 +53,8 @@ def test_a_model_loaded_while_serving_serves_at_the_usual_priority(
 
     monkeypatch.setattr(system_threads, "_lower_priority", lower_and_record)
     before = alive()
-    limits = EngineLimits()
-    translator = load_translator(
-        bundle(), device="cpu", precision=None, engines=2, threads=threads, limits=limits, golden=True, beside=True
-    )
+    options = LoadOptions(device="cpu", engines=2, threads=threads, golden=True, low_priority=True)
+    translator = load_translator(bundle(), options)
     try:
         assert len(lowered) >= 3
         eventually_blocking(lambda: not alive() & set(lowered))
