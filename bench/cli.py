@@ -1,4 +1,4 @@
-"""The verbs of `lingon bench`; they import nothing heavy before they run."""
+"""The commands of `lingon bench`; they import heavy modules only when they run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from lingon.bench.decode.cli import decode
 from lingon.bench.serve.cli import serve
 from lingon.bench.train.cli import train
 
-bench = typer.Typer(help="Measure decoding, serving and training, side by side with what else there is.")
+bench = typer.Typer(help="Measure decoding, serving and training, and compare with other software.")
 bench.command("decode")(decode)
 bench.command("serve")(serve)
 bench.command("train")(train)

@@ -1,4 +1,4 @@
-"""Where results go: one JSON file a run, with what is needed to run it again."""
+"""The results file of a run: JSON with everything that is needed to repeat the run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lingon.files import write_json
 
 
 def save(name: str, rows: list[dict[str, Any]], folder: Path, **more: Any) -> Path:
-    """Write rows to folder/DATE-name.json, with date, machine, commit, command and more; returns the file."""
+    """Write rows to folder/DATE-name.json with date, machine, commit, command and `more`; returns the path."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{datetime.now(UTC):%Y-%m-%d}-{name}.json"
     head = {"date": datetime.now(UTC).isoformat(timespec="seconds"), "machine": machine(), "commit": commit()}
@@ -25,17 +25,17 @@ def save(name: str, rows: list[dict[str, Any]], folder: Path, **more: Any) -> Pa
 
 
 def command(arguments: Sequence[str]) -> str:
-    """The command line of a process as it is typed: `lingon bench ...`, or `python -m lingon.bench.tools.NAME ...`.
+    """The command line as the user types it: `lingon bench ...`, or `python -m lingon.bench.tools.NAME ...`.
 
-    arguments: its sys.argv
+    arguments: sys.argv of the process
     """
     program = Path(arguments[0])
-    typed = ["python", "-m", f"lingon.bench.tools.{program.stem}"] if program.parent.name == "tools" else ["lingon"]
-    return shlex.join([*typed, *arguments[1:]])
+    prefix = ["python", "-m", f"lingon.bench.tools.{program.stem}"] if program.parent.name == "tools" else ["lingon"]
+    return shlex.join([*prefix, *arguments[1:]])
 
 
 def machine() -> str:
-    """Processor, its vector extensions that matter here, and cores, in one line."""
+    """The processor, its vector extensions for matrix products, and the number of cores, in one line."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -47,6 +47,6 @@ def machine() -> str:
 
 
 def commit() -> str:
-    """The commit that was measured; "+" where the tree differs from it."""
+    """The measured commit, followed by "+" if the working tree differs from it."""
     answer = subprocess.run(["git", "describe", "--always", "--dirty=+"], capture_output=True, text=True, check=False)
     return answer.stdout.strip()

@@ -1,0 +1,1 @@
+"""Decoding engines behind one interface. Imports nothing else of bench."""

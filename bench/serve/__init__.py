@@ -1,0 +1,1 @@
+"""`lingon bench serve`: latency and goodput of servers. Imports `engines`, `workloads` and root modules of bench."""

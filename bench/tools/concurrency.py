@@ -1,9 +1,9 @@
-"""Target tokens a second of a running server, with 1 and 32 sentences under way at a time, greedy and beam 4.
+"""Target tokens a second of a running server with 1 and 32 concurrent requests, greedy and beam 4.
 
     python -m lingon.bench.tools.concurrency --server 127.0.0.1:50051
 
-Every sentence is a request of its own; the next one is sent when one is answered. The cells are run in turn, round
-after round, after one round that is not counted; what is shown is the median.
+Every sentence is one request; a client sends its next request when it has the answer to the last one. The cells are
+measured in turns over several rounds, of which the first is not counted; the table shows medians.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ CELLS = [(concurrent, beam_size) for beam_size in (1, 4) for concurrent in (1, 3
 
 
 async def run_cell(client: AsyncClient, texts: list[str], concurrent: int, beam_size: int) -> dict[str, Any]:
-    """Translate texts, `concurrent` at a time; returns tokens a second and latencies in milliseconds."""
-    waiting, tokens, latencies = iter(texts), 0, []
+    """Translate texts, `concurrent` at a time; returns rates a second and latencies in milliseconds."""
+    remaining, tokens, latencies = iter(texts), 0, []
 
     async def worker() -> None:
         nonlocal tokens
-        for text in waiting:
+        for text in remaining:
             start = time.perf_counter()
             result = await client.translate(text, beam_size=beam_size)
             latencies.append(1000 * (time.perf_counter() - start))
@@ -48,7 +48,7 @@ async def run_cell(client: AsyncClient, texts: list[str], concurrent: int, beam_
 
 
 async def measure(server: str, texts: list[str], rounds: int) -> list[dict[str, Any]]:
-    """All cells, interleaved; the median of every figure over the rounds."""
+    """Measure all cells in turns; return the median of each figure over the rounds."""
     found: dict[tuple[int, int], list[dict[str, Any]]] = {cell: [] for cell in CELLS}
     async with AsyncClient(server) as client:
         for number in range(rounds + 1):
@@ -70,8 +70,8 @@ async def measure(server: str, texts: list[str], rounds: int) -> list[dict[str, 
 
 def main(
     server: Annotated[str, typer.Option(help="HOST:PORT of a running server.")] = "127.0.0.1:50051",
-    source: Annotated[Path, typer.Option(help="Sentences, one a line.")] = Path("tests/data/tatoeba.en"),
-    rounds: Annotated[int, typer.Option(min=1)] = 5,
+    source: Annotated[Path, typer.Option(help="File with sentences, one a line.")] = Path("tests/data/tatoeba.en"),
+    rounds: Annotated[int, typer.Option(min=1, help="Measured rounds.")] = 5,
     results: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("bench/results"),
 ) -> None:
     """Measure a running server."""

@@ -1,15 +1,15 @@
-"""Where the time of a step goes, outside onnxruntime: medians over the steps in which nobody joins or leaves.
+"""The time of a decoder step by part: medians over the steps in which no sentence is admitted or removed.
 
     python -m lingon.bench.tools.step_profile --bundle models/en-de
 
-It drives a worker by hand, turn by turn, on sentences of a file, batch after batch, each until the first one ends.
-A turn is:
-    dispatcher   asking what to do next
-    onnxruntime  the step's graph
-    buffers      handing inputs in and results out
-    copies       pasts copied between beams
-    figures      telling the metrics
-    search       the rest: choosing tokens, keeping hypotheses, finding out who is done
+It calls a worker step by step on the sentences of a file, batch after batch, each until its first sentence ends.
+The parts of a step are:
+    scheduler    planning the step
+    onnxruntime  the graph of the step
+    buffers      binding inputs and reading outputs
+    copies       copying pasts between beams
+    metrics      updating the metrics
+    search       the rest: choosing tokens, updating hypotheses, finding finished sentences
 """
 
 from __future__ import annotations
@@ -37,42 +37,42 @@ from lingon.serving.runtime.runner import BatchShape
 from lingon.serving.runtime.sessions import ActiveThreads, SessionPair
 from lingon.text import Tokenizer, normalise
 
-PARTS = ("dispatcher", "onnxruntime", "buffers", "copies", "figures", "search")
-WARM = 2  # first steps of a batch, not counted: places are bound and memory is touched for the first time
+PARTS = ("scheduler", "onnxruntime", "buffers", "copies", "metrics", "search")
+WARM_UP = 2  # first steps of a batch, not counted: they bind buffers and touch memory for the first time
 CELLS = [(rows, beam_size) for beam_size in (1, 4) for rows in (1, 8, 32, 64, 128) if rows >= beam_size]
 
 
 class Clock:
-    """Seconds spent in each part since it was last read; a part's own, without the parts inside of it."""
+    """Seconds spent in each part since the last `read`, without the time of nested parts."""
 
     def __init__(self) -> None:
         self._seconds: dict[str, float] = defaultdict(float)
-        self._inside: list[float] = []
+        self._nested: list[float] = []
 
     def timed(self, part: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        """The function, its time counted."""
+        """The function, with its time added to a part."""
 
         def run(*arguments: Any, **options: Any) -> Any:
             start = time.perf_counter()
-            self._inside.append(0.0)
+            self._nested.append(0.0)
             try:
                 return function(*arguments, **options)
             finally:
                 whole = time.perf_counter() - start
-                self._seconds[part] += whole - self._inside.pop()
-                if self._inside:
-                    self._inside[-1] += whole
+                self._seconds[part] += whole - self._nested.pop()
+                if self._nested:
+                    self._nested[-1] += whole
 
         return run
 
     def read(self) -> dict[str, float]:
-        """The seconds of each part; begins anew."""
+        """Return the seconds of each part and reset them."""
         found, self._seconds = self._seconds, defaultdict(float)
         return found
 
 
-class Timed:
-    """Stands before an object and times some of its methods."""
+class TimedProxy:
+    """A proxy of an object that times some of its methods."""
 
     def __init__(self, target: Any, clock: Clock, **parts: str) -> None:
         self._target, self._clock, self._parts = target, clock, parts
@@ -83,10 +83,10 @@ class Timed:
 
 
 class TimedRunner:
-    """A runner whose decoder and buffers are timed."""
+    """A runner with timed decoder and buffers."""
 
     def __init__(self, runner: OnnxRunner, clock: Clock) -> None:
-        timed: Any = Timed(runner.decoder.all_cores, clock, run_with_iobinding="onnxruntime")
+        timed: Any = TimedProxy(runner.decoder.all_cores, clock, run_with_iobinding="onnxruntime")
         decoder = SessionPair(timed, timed, ActiveThreads())
         self._runner = OnnxRunner(runner.manifest, runner.encoder, decoder, runner.scorer)
         self._clock = clock
@@ -97,17 +97,17 @@ class TimedRunner:
     def open(self, shape: BatchShape, *, shortlist: bool = False) -> Any:
         """See lingon.serving.runtime.runner.Runner."""
         buffers = self._runner.open(shape, shortlist=shortlist)
-        return Timed(buffers, self._clock, step="buffers", copy_rows="copies", move="copies")
+        return TimedProxy(buffers, self._clock, step="buffers", copy_rows="copies", move="copies")
 
 
-def figures(clock: Clock, bundle: Bundle) -> Any:
-    """The metrics of a server, timed."""
-    told = ("queue_changed", "admitted", "encoded", "stepped", "first_token", "ended", "running_changed")
-    return Timed(Metrics().model(bundle.manifest.name, 1), clock, **dict.fromkeys(told, "figures"))
+def timed_metrics(clock: Clock, bundle: Bundle) -> Any:
+    """The metrics of a server, with timed methods."""
+    methods = ("queue_changed", "admitted", "encoded", "stepped", "first_token", "ended", "running_changed")
+    return TimedProxy(Metrics().model(bundle.manifest.name, 1), clock, **dict.fromkeys(methods, "metrics"))
 
 
 def jobs_of(bundle: Bundle, lines: list[str], beam_size: int) -> list[DecodeJob]:
-    """A job for each line, the longest first."""
+    """A job for each line, the longest source first."""
     tokenizer, limits = Tokenizer(*bundle.tokenizer_files()), bundle.manifest.limits
     sources = sorted((tuple(tokenizer.encode_source(normalise(line))) for line in lines), key=len, reverse=True)
     return [
@@ -122,32 +122,32 @@ def jobs_of(bundle: Bundle, lines: list[str], beam_size: int) -> list[DecodeJob]
 
 
 def profile(runner: OnnxRunner, bundle: Bundle, lines: list[str], rows: int, beam_size: int) -> dict[str, Any]:
-    """Medians of the parts, in microseconds, over the quiet steps of batches of sentences of like length."""
+    """Medians of the parts in microseconds, over steps of batches with sentences of similar length."""
     clock, limits = Clock(), EngineLimits(max_rows=rows)
-    told = figures(clock, bundle)
-    dispatcher = Scheduler(limits, 1, told)
+    metrics = timed_metrics(clock, bundle)
+    scheduler = Scheduler(limits, 1, metrics)
     timed: Any = TimedRunner(runner, clock)
-    worker = Worker(0, timed, dispatcher, limits, told)
-    ask, turn = clock.timed("dispatcher", dispatcher.next), clock.timed("search", worker.turn)
+    worker = Worker(0, timed, scheduler, limits, metrics)
+    next_step, turn = clock.timed("scheduler", scheduler.next), clock.timed("search", worker.turn)
     jobs = jobs_of(bundle, lines, beam_size)
     steps: list[dict[str, float]] = []
     for begin in range(0, len(jobs) - rows // beam_size, rows // beam_size):
         batch = jobs[begin : begin + rows // beam_size]
-        dispatcher.submit(batch)
+        scheduler.submit(batch)
         spent: list[dict[str, float]] = []
-        while dispatcher.running in (0, len(batch)) and not (spent and dispatcher.idle):
-            turn(ask(0))
+        while scheduler.running in (0, len(batch)) and not (spent and scheduler.idle):
+            turn(next_step(0))
             spent.append(clock.read())
-        steps += spent[WARM:-1]
-        dispatcher.cancel(batch)
-        while not dispatcher.idle:
-            turn(ask(0))
+        steps += spent[WARM_UP:-1]
+        scheduler.cancel(batch)
+        while not scheduler.idle:
+            turn(next_step(0))
         clock.read()
     return summary(steps) | {"rows": rows, "beam_size": beam_size, "steps": len(steps)}
 
 
 def summary(steps: list[dict[str, float]]) -> dict[str, Any]:
-    """Medians in microseconds: of every part, of the whole step, and of all that is not onnxruntime."""
+    """Medians in microseconds of each part, of the whole step, and of the time outside ONNX Runtime (python)."""
     parts = {part: 1e6 * statistics.median(step.get(part, 0.0) for step in steps) for part in PARTS}
     whole = 1e6 * statistics.median(sum(step.values()) for step in steps)
     python = 1e6 * statistics.median(sum(step.values()) - step["onnxruntime"] for step in steps)
@@ -155,12 +155,14 @@ def summary(steps: list[dict[str, float]]) -> dict[str, Any]:
 
 
 def main(
-    model: Annotated[Path, typer.Option("--bundle", help="A bundle.")] = Path("models/en-de"),
-    precision: Annotated[str | None, typer.Option(help="One that the bundle has.")] = None,
-    source: Annotated[Path, typer.Option(help="Sentences, one a line.")] = Path("tests/data/tatoeba.en"),
-    threads: Annotated[int, typer.Option(min=1)] = 1,
+    model: Annotated[Path, typer.Option("--bundle", help="Bundle.")] = Path("models/en-de"),
+    precision: Annotated[
+        str | None, typer.Option(help="Precision of the bundle (default: the preferred one for the CPU).")
+    ] = None,
+    source: Annotated[Path, typer.Option(help="File with sentences, one a line.")] = Path("tests/data/tatoeba.en"),
+    threads: Annotated[int, typer.Option(min=1, help="Threads of ONNX Runtime.")] = 1,
 ) -> None:
-    """Print the table."""
+    """Print the table of times."""
     bundle, lines = open_bundle(model), source.read_text(encoding="utf-8").splitlines()
     runner = load_runner(bundle, choose_device(bundle, "cpu", precision).precision, threads)
     table = Table("rows", "beam", "steps", "step us", "python us", *(f"{part} us" for part in PARTS))

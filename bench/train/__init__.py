@@ -1,0 +1,1 @@
+"""`lingon bench train`: speed of training loops. Imports `workloads` and the root modules of bench."""

@@ -1,7 +1,7 @@
-"""What our training loop is measured against: the loop that one writes first, in float32, on torch.nn.Transformer.
+"""The baseline of the training benchmark: a straightforward loop in float32 on torch.nn.Transformer.
 
-Pairs sorted by length, a fixed number of them to a batch, padded to the longest; Adam, clipping and smoothed labels as
-in ours. Nothing is done badly on purpose, and nothing that one would only do after a look at a profile.
+Pairs are sorted by length and put into batches of a fixed number, padded to the longest; Adam, gradient clipping and
+label smoothing are those of our loop. Nothing is slow on purpose, and nothing is optimised with the help of a profile.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from lingon.training.data.batches import EncodedPairs
 from lingon.training.models.layers import sinusoids
 
 
-class PlainTransformer(nn.Module):
-    """torch.nn.Transformer with one matrix for pieces on both sides and at the output."""
+class BaselineTransformer(nn.Module):
+    """torch.nn.Transformer with one embedding matrix for encoder, decoder and output layer."""
 
     positions: Tensor  # (max_positions, dim)
 
@@ -33,7 +33,9 @@ class PlainTransformer(nn.Module):
         nn.init.normal_(self.pieces.weight, std=settings.dim**-0.5)
         self.register_buffer("positions", sinusoids(settings.max_positions, settings.dim))
         self.dropout = nn.Dropout(settings.dropout)
-        with warnings.catch_warnings():  # of a shortcut for inference that a pre-norm encoder does not have
+        with (
+            warnings.catch_warnings()
+        ):  # The warning is about a shortcut for inference that a pre-norm encoder does not have.
             warnings.filterwarnings("ignore", message="enable_nested_tensor")
             self.transformer = nn.Transformer(
                 d_model=settings.dim,
@@ -71,9 +73,9 @@ class PlainTransformer(nn.Module):
 
 
 def batches(pairs: EncodedPairs, count: int, seed: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Batches of `count` pairs of like length in random order, for ever: sources, and targets with BOS and EOS.
+    """Endless batches of `count` pairs of similar length in random order: sources, and targets with BOS and EOS.
 
-    Returns (batch, source_length) and (batch, target_length + 1), padded.
+    Yields (batch, source_length) and (batch, target_length + 1), padded.
     """
     order = sorted(range(len(pairs.sources)), key=lambda row: (len(pairs.targets[row]), len(pairs.sources[row])))
     groups = [order[first : first + count] for first in range(0, len(order), count)]
@@ -87,12 +89,12 @@ def batches(pairs: EncodedPairs, count: int, seed: int) -> Iterator[tuple[Tensor
             )
 
 
-class PlainLoop:
-    """One run."""
+class BaselineLoop:
+    """One training run."""
 
     def __init__(self, model: ModelSettings, settings: TrainingSettings, pairs: EncodedPairs, vocab: int) -> None:
         torch.manual_seed(settings.seed)
-        self.model = PlainTransformer(model, vocab)
+        self.model = BaselineTransformer(model, vocab)
         self._settings = settings
         self._batches = batches(pairs, batch_size(pairs, settings.batch_tokens), settings.seed)
         self._loss = nn.CrossEntropyLoss(ignore_index=PAD, label_smoothing=settings.label_smoothing)
@@ -103,7 +105,7 @@ class PlainLoop:
         self.model.train()
 
     def run(self, updates: int) -> tuple[int, float]:
-        """Learn from so many batches; returns their target tokens, padding not counted, and the mean loss."""
+        """Train on this number of batches; returns their target tokens, without padding, and the mean loss."""
         tokens, loss_sum = 0, 0.0
         for _ in range(updates):
             source_ids, target_ids = next(self._batches)
@@ -115,19 +117,19 @@ class PlainLoop:
             nn.utils.clip_grad_norm_(self.model.parameters(), self._settings.clip_norm)
             self._optimizer.step()
             self._schedule.step()
-            learned = int((labels != PAD).sum())
-            tokens += learned
-            loss_sum += loss.item() * learned
+            count = int((labels != PAD).sum())
+            tokens += count
+            loss_sum += loss.item() * count
         return tokens, loss_sum / tokens
 
     def _rate(self, step: int) -> float:
-        """As a share of the greatest: linear warm-up, then inverse square root."""
+        """The learning rate as a share of its maximum: linear warm-up, then inverse square root."""
         warm = self._settings.warmup_steps
         return min((step + 1) / warm, math.sqrt(warm / (step + 1)))
 
 
 def batch_size(pairs: EncodedPairs, batch_tokens: int) -> int:
-    """Pairs to a batch that come, over all, to batch_tokens of the longer side."""
+    """The number of pairs in a batch with batch_tokens on average, counted on the longer side of each pair."""
     longest = pairs.lengths().max(axis=1)
     return max(round(batch_tokens / float(longest.mean())), 1)
 

@@ -1,4 +1,4 @@
-"""The verb `lingon bench train`. Nothing heavy is imported before it runs."""
+"""The command `lingon bench train`; it imports heavy modules only when it runs."""
 
 from __future__ import annotations
 
@@ -9,40 +9,44 @@ import typer
 
 
 def train(
-    config: Annotated[Path, typer.Argument(help="Settings of the run that is measured.")] = Path("configs/en-de.toml"),
-    tokenizer: Annotated[
-        Path, typer.Option(help="A bundle or a folder whose sentencepiece model cuts the text.")
-    ] = Path("models/en-de"),
+    config: Annotated[Path, typer.Argument(help="Configuration of the training run to measure.")] = Path(
+        "configs/en-de.toml"
+    ),
+    tokenizer: Annotated[Path, typer.Option(help="Bundle or folder with the sentencepiece model.")] = Path(
+        "models/en-de"
+    ),
     data: Annotated[
         Path | None,
         typer.Option(
-            help="Folder with tatoeba.en-de.train.{en,de}.gz (default: the tests' 500 pairs, again and again)."
+            help="Folder with tatoeba.en-de.train.{en,de}.gz (default: the repository's 500 test pairs, repeated)."
         ),
     ] = None,
-    rounds: Annotated[int, typer.Option(min=1, help="Each has some updates of every loop.")] = 7,
-    updates: Annotated[int, typer.Option(min=1, help="Of one loop in a round.")] = 20,
-    threads: Annotated[int | None, typer.Option(min=1, help="Of every loop (default: the cores).")] = None,
+    rounds: Annotated[int, typer.Option(min=1, help="Measured rounds; each round runs --updates of every loop.")] = 7,
+    updates: Annotated[int, typer.Option(min=1, help="Updates of a loop in a round.")] = 20,
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="Threads of every loop (default: the number of cores).")
+    ] = None,
     results: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("bench/results"),
 ) -> None:
-    """Target tokens a second of our training loop, beside a plain loop on torch.nn.Transformer."""
+    """Measure target tokens a second of Lingon's training loop and of a plain loop on torch.nn.Transformer."""
     import tempfile
 
     from rich.console import Console
 
     from lingon.bench.results_file import save
     from lingon.bench.train.data import settings
-    from lingon.bench.train.run import Rounds, contestants, measure, multiplies_bf16, table
+    from lingon.bench.train.run import Rounds, loop_settings, measure, multiplies_bf16, table
     from lingon.serving.system.cpu import usable_cores
 
     console, loaded = Console(), settings(config, tokenizer, data)
-    wanted = contestants(loaded, multiplies_bf16(Path("/proc/cpuinfo").read_text(encoding="utf-8")))
-    with tempfile.TemporaryDirectory() as scratch:
+    loops = loop_settings(loaded, multiplies_bf16(Path("/proc/cpuinfo").read_text(encoding="utf-8")))
+    with tempfile.TemporaryDirectory() as folder:
         rows = measure(
             loaded,
-            wanted,
+            loops,
             Rounds(rounds=rounds, updates=updates),
             threads or usable_cores(),
-            Path(scratch),
+            Path(folder),
             lambda line: console.print(line, style="dim", highlight=False),
         )
     console.print(table(rows))

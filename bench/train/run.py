@@ -1,4 +1,4 @@
-"""`lingon bench train`: loops by turns, each in a process of its own, and ours against the plain one round by round."""
+"""`lingon bench train`: training loops in turns, each in its own process, compared round by round with the baseline."""
 
 from __future__ import annotations
 
@@ -15,14 +15,16 @@ from lingon.bench.worker_process import Worker
 from lingon.errors import SettingsError
 from lingon.training.config import Config
 
-PLAIN, BAR = "plain", 1.3
+BASELINE = "plain"  # the name of the baseline in the results
+TARGET_RATIO = 1.3  # speed of our loop relative to the baseline
 
 
 @dataclass(frozen=True, slots=True)
-class Contestant:
-    """A loop and its arithmetic.
+class LoopSetting:
+    """A training loop and its arithmetic.
 
-    loop: of lingon.bench.train.worker
+    name: the name in the results
+    loop: a key of lingon.bench.train.worker.LOOPS
     """
 
     name: str
@@ -32,7 +34,7 @@ class Contestant:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rounds:
-    """How often is measured, and how long."""
+    """The number and the length of the measured rounds."""
 
     rounds: int = 7
     updates: int = 20  # of one loop in a round
@@ -43,59 +45,61 @@ class Rounds:
                 raise SettingsError(f"{name} must be at least 1, got {getattr(self, name)}")
 
 
-def contestants(config: Config, bf16: bool) -> list[Contestant]:
-    """Ours as its settings say, where the processor can; ours in fp32, so that the gain is split; the plain loop.
+def loop_settings(config: Config, bf16: bool) -> list[LoopSetting]:
+    """Our loop in bf16 if the configuration and the processor support it, our loop in fp32, and the baseline.
 
-    bf16: whether the processor multiplies in bf16
+    The fp32 loop separates the gain of the loop from that of bf16. bf16: whether the processor multiplies in bf16
     """
-    found = [Contestant("lingon fp32", "ours", "fp32"), Contestant(PLAIN, "plain", "fp32")]
+    found = [LoopSetting("lingon fp32", "lingon", "fp32"), LoopSetting(BASELINE, "baseline", "fp32")]
     if config.training.precision == "bf16" and bf16:
-        found.insert(0, Contestant("lingon bf16", "ours", "bf16"))
+        found.insert(0, LoopSetting("lingon bf16", "lingon", "bf16"))
     return found
 
 
 def multiplies_bf16(cpuinfo: str) -> bool:
-    """Whether a processor has products in bf16, from /proc/cpuinfo."""
+    """Whether the processor has bf16 matrix products, according to the text of /proc/cpuinfo."""
     return bool({"avx512_bf16", "amx_bf16"}.intersection(cpuinfo.split()))
 
 
 def measure(
     config: Config,
-    wanted: Sequence[Contestant],
+    loops: Sequence[LoopSetting],
     rounds: Rounds,
     threads: int,
-    scratch: Path,
-    say: Callable[[str], None],
+    folder: Path,
+    write: Callable[[str], None],
 ) -> list[dict[str, Any]]:
-    """A row for each loop: target tokens a second of every round; one round more, the first, is not counted."""
+    """Measure the loops in turns; return a row for each. An additional first round is not counted.
+
+    folder: for the files of the runs; write: receives a line about each measurement
+    """
     variables = {"OMP_NUM_THREADS": str(threads)}
-    found: dict[str, list[dict[str, float]]] = {each.name: [] for each in wanted}
+    found: dict[str, list[dict[str, float]]] = {each.name: [] for each in loops}
     with ExitStack() as stack:
         workers = {
-            each.name: stack.enter_context(Worker("lingon.bench.train.worker", environment=variables))
-            for each in wanted
+            each.name: stack.enter_context(Worker("lingon.bench.train.worker", environment=variables)) for each in loops
         }
         weights = {
             each.name: workers[each.name].ask(
-                loop=each.loop, config=prepared(config, each, rounds), folder=str(scratch / each.name)
+                loop=each.loop, config=prepared(config, each, rounds), folder=str(folder / each.name)
             )["weights"]
-            for each in wanted
+            for each in loops
         }
         for number in range(rounds.rounds + 1):
             for name, worker in workers.items():
                 figures = worker.ask(updates=rounds.updates)
-                say(
+                write(
                     f"round {number}: {name} {figures['tokens_per_s']:,.0f} target tokens/s, loss {figures['loss']:.3f}"
                 )
                 found[name].append(figures)
-    return [_row(each, weights[each.name], threads, found) for each in wanted]
+    return [_row(each, weights[each.name], threads, found) for each in loops]
 
 
-def prepared(config: Config, contestant: Contestant, rounds: Rounds) -> dict[str, Any]:
-    """The settings of one loop: a log line after each round's updates; no validation and no checkpoint in between."""
+def prepared(config: Config, loop: LoopSetting, rounds: Rounds) -> dict[str, Any]:
+    """The configuration of one loop: it logs after the updates of each round, and neither validates nor saves."""
     never = (rounds.rounds + 2) * rounds.updates
     training = {
-        "precision": contestant.precision,
+        "precision": loop.precision,
         "device": "cpu",
         "log_every": rounds.updates,
         "valid_every": never,
@@ -106,31 +110,31 @@ def prepared(config: Config, contestant: Contestant, rounds: Rounds) -> dict[str
 
 
 def _row(
-    contestant: Contestant, weights: int, threads: int, found: Mapping[str, Sequence[Mapping[str, float]]]
+    loop: LoopSetting, weights: int, threads: int, found: Mapping[str, Sequence[Mapping[str, float]]]
 ) -> dict[str, Any]:
     speeds = {name: [figures["tokens_per_s"] for figures in each[1:]] for name, each in found.items()}
-    own = speeds[contestant.name]
+    own = speeds[loop.name]
     return {
-        "loop": contestant.name,
-        "precision": contestant.precision,
+        "loop": loop.name,
+        "precision": loop.precision,
         "threads": threads,
         "weights": weights,
         "runs_tokens_per_s": [round(speed, 1) for speed in own],
         "tokens_per_s": round(statistics.median(own), 1),
-        "ratio_to_plain": round(paired_ratio(own, speeds[PLAIN]), 3),
-        "first_loss": round(found[contestant.name][0]["loss"], 3),
-        "last_loss": round(found[contestant.name][-1]["loss"], 3),
+        "ratio_to_plain": round(paired_ratio(own, speeds[BASELINE]), 3),
+        "first_loss": round(found[loop.name][0]["loss"], 3),
+        "last_loss": round(found[loop.name][-1]["loss"], 3),
     }
 
 
 def paired_ratio(ours: Sequence[float], theirs: Sequence[float]) -> float:
-    """The median of the ratios round by round: what disturbs a round disturbs both."""
+    """The median of the ratios of each round: a disturbance of the machine in a round affects both loops."""
     return statistics.median(own / other for own, other in zip(ours, theirs, strict=True))
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> Table:
-    """The results for the terminal."""
-    shown = Table("loop", "target tokens/s", f"to plain (bar {BAR})", "weights", "loss")
+    """The table of results for the terminal."""
+    shown = Table("loop", "target tokens/s", f"relative to plain (target {TARGET_RATIO})", "weights", "loss")
     for row in rows:
         shown.add_row(
             row["loop"],

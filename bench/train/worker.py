@@ -1,7 +1,7 @@
-"""A training loop in a process of its own: `python -m lingon.bench.train.worker` learns and tells how fast, as JSON
-lines.
+"""A training loop in its own process: `python -m lingon.bench.train.worker` reads and writes JSON lines.
 
-First the run: which loop, its settings, its scratch folder. Then every line asks for as many updates again.
+The first line selects the loop, its configuration and its folder; the answer is the number of weights. Each later line
+runs the updates of one round; the answer is the speed and the loss.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from lingon.bench.train.baseline import PlainLoop
+from lingon.bench.train.baseline import BaselineLoop
 from lingon.bench.worker_process import send_errors
 from lingon.text import Tokenizer
 from lingon.training.config import Config, parse_config
@@ -28,69 +28,75 @@ from lingon.training.run.setup import open_run
 Figures = dict[str, float]
 
 
-class Paced(Report):
-    """The report of a real run: it tells the figures of every log line, and holds the run until it may go on.
+class PacedReport(Report):
+    """The report of a training run: it sends the figures of each log line, then blocks the run until the next round.
 
-    The loop's own clock starts anew after each line, so that what waits here is in nobody's time.
+    The trainer restarts its clock after each log line, so that the wait is not part of the measured time.
     """
 
     def __init__(
-        self, tell: Callable[[Figures], None], go_on: Callable[[], bool], run: Path, max_steps: int, *, enabled: bool
+        self,
+        send: Callable[[Figures], None],
+        next_round: Callable[[], bool],
+        run: Path,
+        max_steps: int,
+        *,
+        enabled: bool,
     ) -> None:
-        """go_on: waits until the next updates are wanted; False where none are. It reports only through tell."""
+        """next_round: waits for the next round; False if there is none."""
         super().__init__(run, max_steps, enabled=False)
-        self._tell, self._go_on = tell, go_on
+        self._send, self._next_round = send, next_round
 
     def log_training(self, step: int, figures: Mapping[str, float]) -> None:
         """See lingon.training.run.report.Report."""
-        self._tell({"tokens_per_s": figures["tokens_per_second"], "loss": figures["loss"]})
-        if not self._go_on():
-            raise Ended
+        self._send({"tokens_per_s": figures["tokens_per_second"], "loss": figures["loss"]})
+        if not self._next_round():
+            raise RunEnded
 
 
-class Ended(Exception):
-    """No more updates are wanted."""
+class RunEnded(Exception):
+    """Ends the run of the trainer: there is no next round."""
 
 
-def ours(config: Config, folder: Path, tell: Callable[[Figures], None], go_on: Callable[[], bool]) -> None:
-    """`lingon train` itself, which logs after every log_every updates."""
-    report = partial(Paced, tell, go_on)
-    with contextlib.suppress(Ended), open_run(config, folder, Interrupt(), report=report) as trainer:
-        tell({"weights": sum(parameter.numel() for parameter in trainer.model.parameters())})
-        if go_on():
+def run_lingon(config: Config, folder: Path, send: Callable[[Figures], None], next_round: Callable[[], bool]) -> None:
+    """Run `lingon train`, which logs every log_every updates."""
+    report = partial(PacedReport, send, next_round)
+    with contextlib.suppress(RunEnded), open_run(config, folder, Interrupt(), report=report) as trainer:
+        send({"weights": sum(parameter.numel() for parameter in trainer.model.parameters())})
+        if next_round():
             trainer.run()
 
 
-def plain(config: Config, folder: Path, tell: Callable[[Figures], None], go_on: Callable[[], bool]) -> None:
-    """The loop of lingon.bench.train.baseline on the same pairs."""
+def run_baseline(config: Config, folder: Path, send: Callable[[Figures], None], next_round: Callable[[], bool]) -> None:
+    """Run the loop of lingon.bench.train.baseline on the same pairs."""
     assert config.tokenizer.path is not None
     tokenizer = Tokenizer.read(config.tokenizer.path)
     text = drop_long(read_training_text(config.data), tokenizer, config.data.max_tokens)
     pairs = encode_pairs(text.epoch(), tokenizer)
-    loop = PlainLoop(config.model, config.training, pairs, tokenizer.target_vocab)
-    tell({"weights": sum(parameter.numel() for parameter in loop.model.parameters())})
-    while go_on():
+    loop = BaselineLoop(config.model, config.training, pairs, tokenizer.target_vocab)
+    send({"weights": sum(parameter.numel() for parameter in loop.model.parameters())})
+    while next_round():
         start = time.perf_counter()
         tokens, loss = loop.run(config.training.log_every)
-        tell({"tokens_per_s": tokens / (time.perf_counter() - start), "loss": loss})
+        send({"tokens_per_s": tokens / (time.perf_counter() - start), "loss": loss})
 
 
-LOOPS = {"ours": ours, "plain": plain}
+LOOPS = {"lingon": run_lingon, "baseline": run_baseline}
 
 
 def main() -> None:
-    """Learn until nobody asks."""
+    """Run rounds until standard input ends."""
     first: dict[str, Any] = json.loads(sys.stdin.readline())
     lines: Iterator[str] = iter(sys.stdin)
 
-    def tell(figures: Figures) -> None:
+    def send(figures: Figures) -> None:
         print(json.dumps(figures), flush=True)
 
-    def go_on() -> bool:
+    def next_round() -> bool:
         return next(lines, None) is not None
 
     with send_errors():
-        LOOPS[first["loop"]](parse_config(first["config"], "worker"), Path(first["folder"]), tell, go_on)
+        LOOPS[first["loop"]](parse_config(first["config"], "worker"), Path(first["folder"]), send, next_round)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,1 @@
+"""Bundles and sentences to translate. Imports nothing else of bench."""

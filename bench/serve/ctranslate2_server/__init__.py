@@ -1,0 +1,1 @@
+"""A gRPC server for CTranslate2 with dynamic batching. Imports `engines`."""
