@@ -1,4 +1,4 @@
-"""Batches by token budget in length buckets, in an order that is a function of the seed and the epoch."""
+"""Batches of pairs of similar length within a token budget; their order is a function of seed and epoch."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Batch(NamedTuple):
     source_ids: (batch, source_length), each source ends with EOS
     source_lengths: (batch)
     target_ids: (batch, target_length), each target begins with BOS
-    labels: (batch, target_length), the token after each of target_ids, the last EOS; PAD is not learned
+    labels: (batch, target_length), the token after each of target_ids, the last one EOS; PAD is ignored by the loss
     """
 
     source_ids: Tensor
@@ -34,11 +34,11 @@ class Batch(NamedTuple):
 
     @property
     def tokens(self) -> int:
-        """Target tokens to learn from."""
+        """The number of target tokens, without padding."""
         return int((self.labels != PAD).sum())
 
     def to(self, device: torch.device) -> Batch:
-        """The same batch on a device; the copy to a CUDA device runs beside what comes next."""
+        """Return the batch on a device; the copy to a CUDA device is asynchronous."""
         if device.type == "cuda":
             return Batch(*(tensor.pin_memory().to(device, non_blocking=True) for tensor in self))
         return Batch(*(tensor.to(device) for tensor in self))
@@ -52,12 +52,12 @@ class EncodedPairs:
     targets: list[list[int]]
 
     def lengths(self) -> NDArray[np.int64]:
-        """(pairs, 2): source and target length, the end token counted."""
+        """Return source and target lengths (pairs, 2), the end token counted."""
         pairs = zip(self.sources, self.targets, strict=True)
         return np.array([(len(source) + 1, len(target) + 1) for source, target in pairs], np.int64).reshape(-1, 2)
 
     def batch(self, rows: Sequence[int]) -> Batch:
-        """The pairs of these rows, padded."""
+        """Return the pairs at these indices, padded."""
         sources = [[*self.sources[row], EOS] for row in rows]
         targets = [self.targets[row] for row in rows]
         return Batch(
@@ -69,7 +69,7 @@ class EncodedPairs:
 
 
 def pad(rows: Sequence[Sequence[int]]) -> Tensor:
-    """Rows of ids side by side, PAD behind the shorter ones: (rows, longest)."""
+    """Stack rows of ids, with PAD after the shorter ones: (rows, longest)."""
     padded = torch.full((len(rows), max(map(len, rows))), PAD)
     for index, row in enumerate(rows):
         padded[index, : len(row)] = torch.tensor(row, dtype=torch.long)
@@ -77,14 +77,15 @@ def pad(rows: Sequence[Sequence[int]]) -> Tensor:
 
 
 class EpochEncoder:
-    """Token ids of the same pairs, epoch by epoch."""
+    """Encodes the same pairs in every epoch, with the same segmentation or, if alpha is not 0, with sampled ones."""
 
     def __init__(
         self, pairs: Sequence[Pair], tokenizer: Tokenizer, alpha: float = 0.0, max_tokens: int = sys.maxsize
     ) -> None:
-        """pairs: of at most max_tokens pieces on either side, the end token counted; no epoch has a longer one.
+        """Prepare the pairs.
 
-        alpha: 0, or the sharpness of the segmentations that every epoch draws anew
+        pairs: pairs of at most max_tokens tokens on each side, the end token counted; no epoch exceeds this limit
+        alpha: the exponent of the sampling distribution (see SegmentationSampler); 0 samples nothing
         """
         self._encoded: EncodedPairs | None = None
         if alpha == 0:
@@ -95,44 +96,44 @@ class EpochEncoder:
         self._targets = SegmentationSampler(tokenizer.target, targets, alpha, max_tokens - 1)
 
     def encode(self, seed: Sequence[int]) -> EncodedPairs:
-        """The pairs of one epoch, a function of its seed."""
+        """Return the token ids of one epoch, a function of its seed."""
         if self._encoded is not None:
             return self._encoded
         return EncodedPairs(self._sources.sample((*seed, 0)), self._targets.sample((*seed, 1)))
 
 
 def encode_pairs(pairs: Sequence[Pair], tokenizer: Tokenizer) -> EncodedPairs:
-    """Token ids of pairs."""
+    """Return the token ids of pairs, with the best segmentation."""
     sources, targets = sides(pairs)
     return EncodedPairs(tokenizer.source.encode(sources), tokenizer.target.encode(targets))
 
 
 def derive_seed(*numbers: int) -> int:
-    """A seed of 32 bits for what these numbers name: other numbers, independent draws."""
+    """Return a seed of 32 bits; the seeds of different numbers give independent draws."""
     return int(np.random.SeedSequence(numbers).generate_state(1)[0])
 
 
 def filter_by_length(pairs: Sequence[Pair], tokenizer: Tokenizer, max_tokens: int) -> list[Pair]:
-    """The pairs of at most max_tokens pieces on either side, the end token counted."""
+    """Return the pairs of at most max_tokens tokens on each side, the end token counted."""
     longest = encode_pairs(pairs, tokenizer).lengths().max(axis=1)
     return [pair for pair, length in zip(pairs, longest, strict=True) if length <= max_tokens]
 
 
 def drop_long(text: TrainingText, tokenizer: Tokenizer, max_tokens: int) -> TrainingText:
-    """The text without the pairs of more than max_tokens pieces on a side, which it counts."""
+    """Drop the pairs of more than max_tokens tokens on a side, and count them as dropped by length."""
     corpora = [filter_by_length(pairs, tokenizer, max_tokens) for pairs in text.corpora]
     if not any(corpora):
-        raise CorpusError(f"no pair has at most data.max_tokens = {max_tokens} tokens a side; raise it")
+        raise CorpusError(f"no pair has at most data.max_tokens = {max_tokens} tokens on each side; raise it")
     dropped = sum(map(len, text.corpora)) - sum(map(len, corpora))
     counts = FilterCounts(text.counts.read, {**text.counts.dropped, "length": dropped})
     return TrainingText(corpora, text.repeats, counts)
 
 
 def plan_batches(lengths: NDArray[np.int64], batch_tokens: int, seed: Sequence[int]) -> list[NDArray[np.int64]]:
-    """Rows of each batch: pairs of like length together, batches in random order, every pair once.
+    """Return the indices of the pairs of each batch: pairs of similar length together, batches in random order.
 
-    lengths: (pairs, 2), at least one. A batch holds at most batch_tokens padded tokens on each side, and at least
-    one pair.
+    lengths: (pairs, 2), with at least one pair. Every pair is in one batch. A batch has at most batch_tokens padded
+    tokens on each side, or a single pair that is longer.
     """
     random = np.random.default_rng(list(seed))
     order = random.permutation(len(lengths))

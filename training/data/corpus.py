@@ -1,4 +1,4 @@
-"""Parallel text from files: read, normalised, filtered, and counted at every filter."""
+"""Parallel text from files: reading, normalisation, filters, and a count for every filter."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ class Pair(NamedTuple):
 
 @dataclass(slots=True)
 class FilterCounts:
-    """How many pairs were read and why some were left out; a pair that an epoch repeats counts once."""
+    """How many pairs were read, and how many each filter dropped; a pair that an epoch repeats counts once."""
 
     read: int = 0
     dropped: dict[str, int] = field(default_factory=lambda: {"empty": 0, "ratio": 0, "duplicate": 0, "length": 0})
 
     @property
     def kept(self) -> int:
-        """How many pairs are left."""
+        """How many pairs passed every filter."""
         return self.read - sum(self.dropped.values())
 
     def __str__(self) -> str:
@@ -52,15 +52,15 @@ class TrainingText:
         return [pair for pairs, repeat in shown for _ in range(repeat) for pair in pairs]
 
     def digest(self) -> str:
-        """What tells one epoch's pairs, and their order, from any others: SHA-256 in hexadecimal."""
-        found = hashlib.sha256()
+        """Return the SHA-256, in hexadecimal, of the pairs of an epoch in their order."""
+        digest = hashlib.sha256()
         for pair in self.epoch():
-            found.update(f"{pair.source}\n{pair.target}\n".encode())
-        return found.hexdigest()
+            digest.update(f"{pair.source}\n{pair.target}\n".encode())
+        return digest.hexdigest()
 
 
 def read_pairs(corpus: Corpus) -> Iterator[Pair]:
-    """The pairs of a corpus as they stand in its files, normalised."""
+    """Yield the pairs of a corpus in the order of its files, normalised."""
     if corpus.tsv is not None:
         lines = _read_tsv(corpus.tsv)
     else:
@@ -72,9 +72,10 @@ def read_pairs(corpus: Corpus) -> Iterator[Pair]:
 
 
 def read_training_text(settings: DataSettings) -> TrainingText:
-    """The pairs to learn from, after the filters that need no tokenizer.
+    """Return the pairs of all corpora, after the filters that need no tokenizer.
 
-    A pair that stands in two corpora belongs to the first: a corpus to be repeated is best named first.
+    A pair that two corpora have belongs to the first of them, so name a corpus with repeat > 1 first.
+    Raises CorpusError if no pair passes.
     """
     counts, seen = FilterCounts(), set[Pair]()
     corpora: list[list[Pair]] = []
@@ -88,12 +89,12 @@ def read_training_text(settings: DataSettings) -> TrainingText:
             else:
                 corpora[-1].append(pair)
     if not counts.kept:
-        raise CorpusError(f"no pair is left to train on: {counts}")
+        raise CorpusError(f"no pair passes the filters of the training text: {counts}")
     return TrainingText(corpora, [corpus.repeat for corpus in settings.train], counts)
 
 
 def sides(pairs: Iterable[Pair]) -> tuple[list[str], list[str]]:
-    """All sources and all targets."""
+    """Return all sources and all targets."""
     pairs = list(pairs)
     return [pair.source for pair in pairs], [pair.target for pair in pairs]
 
@@ -102,17 +103,18 @@ def _read_tsv(path: Path) -> Iterator[tuple[str, str]]:
     for number, line in enumerate(read_lines(path), start=1):
         columns = line.split("\t")
         if not line.strip():
-            columns = ["", ""]  # counted among the empty pairs, as in parallel files
+            columns = ["", ""]  # counts as an empty pair, as in parallel files
         if len(columns) < 2:
-            raise CorpusError(f"{path}:{number}: needs two columns separated by a tab, has {len(columns)}")
+            raise CorpusError(f"{path}:{number}: must have two columns separated by a tab, got {len(columns)}")
         yield columns[0], columns[1]
 
 
 def _drop_reason(pair: Pair, settings: DataSettings, seen: set[Pair]) -> str | None:
+    """Return the filter that drops a pair, or None; add the pair to seen."""
     shorter, longer = sorted((len(pair.source), len(pair.target)))
     if not shorter:
         return "empty"
-    if longer > settings.max_ratio * shorter + 25:  # short sentences vary freely: 25 characters are always allowed
+    if longer > settings.max_ratio * shorter + 25:  # the ratio of short sentences varies much
         return "ratio"
     if settings.drop_duplicates:
         if pair in seen:

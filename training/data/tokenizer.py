@@ -1,4 +1,4 @@
-"""Training the sentencepiece tokenizer."""
+"""Training of the sentencepiece tokenizer."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from lingon.training.data.corpus import Pair, sides
 
 
 def train_tokenizer(pairs: Sequence[Pair], settings: TokenizerSettings) -> Tokenizer:
-    """A tokenizer learned from pairs: one model for both sides, or one each.
+    """Train a tokenizer on pairs: one model for both sides if settings.joint, else one for each.
 
-    Unigram language model: Kudo (2018); byte-pair encoding: Sennrich et al. (2016).
+    The unigram language model is that of Kudo (2018), the byte-pair encoding that of Sennrich et al. (2016).
+    Raises SettingsError if vocab_size does not fit the text, CorpusError if the text has no usable line.
     """
     sources, targets = sides(pairs)
     if settings.joint:
@@ -39,15 +40,16 @@ def _train(lines: Sequence[str], settings: TokenizerSettings) -> bytes:
             bos_id=BOS,
             eos_id=EOS,
             unk_id=UNK,
-            normalization_rule_name="identity",  # lingon.text.normalise is the one place that changes text
+            normalization_rule_name="identity",  # only lingon.text.normalise changes text
             minloglevel=2,
         )
     except RuntimeError as error:
-        reason = re.sub(r"^\w+: \S+\.cc\(\d+\) (\[.*\] (?=\S))?", "", str(error)).strip()  # its place in their code
+        # The message of sentencepiece begins with the position in its source code.
+        reason = re.sub(r"^\w+: \S+\.cc\(\d+\) (\[.*\] (?=\S))?", "", str(error)).strip()
         if "ocabulary" in reason:
             bad = f"tokenizer.vocab_size = {settings.vocab_size}"
             raise SettingsError(f"{bad} does not fit this text: {reason}") from None
         if "sentences_.empty()" in reason:
-            reason = "no line has from 1 to 4,192 bytes"  # it passes over longer ones
-        raise CorpusError(f"no tokenizer is learned from this text: {reason}") from None
+            reason = "no line has from 1 to 4,192 bytes"  # sentencepiece skips longer lines
+        raise CorpusError(f"no tokenizer can be trained on this text: {reason}") from None
     return model.getvalue()

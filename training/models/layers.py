@@ -1,4 +1,4 @@
-"""The other layers of a Transformer: embeddings, feed-forward, dropout, residual_norm connections with norms."""
+"""The layers of a Transformer besides attention: embeddings, feed-forward, dropout, residual connections."""
 
 from __future__ import annotations
 
@@ -12,14 +12,20 @@ from lingon.training.config import ModelSettings
 
 
 def sinusoids(positions: int, dim: int) -> Tensor:
-    """Section 3.5: PE(pos, 2i) = sin(pos / 10000^(2i/dim)), PE(pos, 2i+1) = the cosine; (positions, dim)."""
+    """Positional encodings (positions, dim) of Vaswani et al. (2017), section 3.5.
+
+    PE(pos, 2i) = sin(pos / 10000^(2i/dim)), PE(pos, 2i+1) = cos(pos / 10000^(2i/dim))
+    """
     rate = torch.exp(torch.arange(0, dim, 2, dtype=torch.float64) * (-math.log(10000.0) / dim))
     angle = torch.arange(positions, dtype=torch.float64)[:, None] * rate
     return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(1).float()
 
 
 class FeedForward(nn.Module):
-    """Equation 2, position by position: max(0, x W1 + b1) W2 + b2, or with GELU or SiLU."""
+    """Vaswani et al. (2017), equation 2, at every position: max(0, x W1 + b1) W2 + b2.
+
+    GELU or SiLU can replace the ReLU max(0, x).
+    """
 
     def __init__(self, settings: ModelSettings) -> None:
         super().__init__()
@@ -28,14 +34,15 @@ class FeedForward(nn.Module):
         self.activation = {"relu": nn.ReLU, "gelu": nn.GELU, "silu": nn.SiLU}[settings.activation]()
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """(batch, length, dim), from hidden of that shape."""
+        """Return (batch, length, dim), from hidden of the same shape."""
         return self.outer(self.activation(self.inner(hidden)))  # type: ignore[no-any-return]
 
 
 class Dropout(nn.Module):
-    """Dropout that draws one random byte an element on the CPU, where `nn.Dropout` draws a 64-bit number in turn.
+    """Dropout (Srivastava et al., 2014) with one random byte per element on the CPU.
 
-    That took a quarter of a training step. The rate is rounded to a 256th, and the scale follows what is kept.
+    `nn.Dropout` draws a 64-bit number per element on the CPU, which took a quarter of a training step. The rate is
+    rounded to a 256th, and the kept elements are scaled by 1 / (1 - rounded rate).
     """
 
     def __init__(self, rate: float) -> None:
@@ -44,7 +51,7 @@ class Dropout(nn.Module):
         self.dropped = round(256 * rate)
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """In training, hidden with some elements 0 and the others greater; else hidden."""
+        """Return hidden with some elements set to 0 and the others scaled up in training, hidden itself otherwise."""
         if not self.training or self.dropped == 0:
             return hidden
         if hidden.device.type != "cpu":
@@ -55,7 +62,7 @@ class Dropout(nn.Module):
 
 
 class PostNorm(nn.Module):
-    """Add & Norm as in the paper: LayerNorm(x + Dropout(sublayer(x)))."""
+    """The residual connection of Vaswani et al. (2017), sections 3.1 and 5.4: LayerNorm(x + Dropout(sublayer(x)))."""
 
     def __init__(self, settings: ModelSettings) -> None:
         super().__init__()
@@ -63,33 +70,33 @@ class PostNorm(nn.Module):
         self.dropout = Dropout(settings.dropout)
 
     def before(self, hidden: Tensor) -> Tensor:
-        """What the sublayer reads."""
+        """Return the input of the sublayer (batch, length, dim)."""
         return hidden
 
     def after(self, hidden: Tensor, sublayer: Tensor) -> Tensor:
-        """What the next sublayer gets."""
+        """Return the output of the connection (batch, length, dim), from its input and the output of the sublayer."""
         return self.norm(hidden + self.dropout(sublayer))  # type: ignore[no-any-return]
 
 
 class PreNorm(PostNorm):
-    """The norm moved before the sublayer: x + Dropout(sublayer(LayerNorm(x))) (Xiong et al., 2020)."""
+    """The residual connection of Xiong et al. (2020), figure 1b: x + Dropout(sublayer(LayerNorm(x)))."""
 
     def before(self, hidden: Tensor) -> Tensor:
-        """What the sublayer reads."""
+        """Return the input of the sublayer (batch, length, dim)."""
         return self.norm(hidden)  # type: ignore[no-any-return]
 
     def after(self, hidden: Tensor, sublayer: Tensor) -> Tensor:
-        """What the next sublayer gets."""
+        """Return the output of the connection (batch, length, dim), from its input and the output of the sublayer."""
         return hidden + self.dropout(sublayer)  # type: ignore[no-any-return]
 
 
-def residual_norm(settings: ModelSettings) -> PostNorm:
-    """The wrapper around one sublayer."""
+def residual_connection(settings: ModelSettings) -> PostNorm:
+    """Return the residual connection around one sublayer."""
     return PreNorm(settings) if settings.norm == "pre" else PostNorm(settings)
 
 
 class Embedding(nn.Module):
-    """Dropout(sqrt(dim) * piece + position), sections 3.4, 3.5 and 5.4."""
+    """Dropout(sqrt(dim) * piece + position), Vaswani et al. (2017), sections 3.4, 3.5 and 5.4."""
 
     positions: Tensor  # (max_positions, dim)
 
@@ -105,6 +112,6 @@ class Embedding(nn.Module):
             self.register_buffer("positions", table, persistent=False)
 
     def forward(self, ids: Tensor, first: int = 0) -> Tensor:
-        """ids: (batch, length), the first of them at position `first`; returns (batch, length, dim)."""
+        """Return (batch, length, dim), for ids (batch, length) at the positions first, first + 1 and so on."""
         positions = self.positions[first : first + ids.size(1)]
         return self.dropout(self.pieces(ids) * self.scale + positions)  # type: ignore[no-any-return]

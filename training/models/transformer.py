@@ -1,6 +1,6 @@
-"""The Transformer of "Attention Is All You Need" (Vaswani et al., 2017), for training and as the reference.
+"""The Transformer of "Attention Is All You Need" (Vaswani et al., 2017), for training and for the reference search.
 
-Dimensions, by one name each throughout the repository:
+Every dimension has one name throughout the repository:
     batch, source_length, target_length, dim (d_model), heads, head_dim (d_k), ffn (d_ff), vocab
 """
 
@@ -15,16 +15,16 @@ from torch import Tensor, nn
 from lingon.text import FORBIDDEN
 from lingon.training.config import ModelSettings
 from lingon.training.models.attention import CrossAttention, KeyValue, SelfAttention, visible_positions
-from lingon.training.models.layers import Embedding, FeedForward, residual_norm
+from lingon.training.models.layers import Embedding, FeedForward, residual_connection
 
-FORBIDDEN_LOGIT = -3e4  # a probability of zero in every precision, and finite in fp16 (largest 65504)
+FORBIDDEN_LOGIT = -3e4  # gives probability 0 in every precision, and is finite in fp16 (at most 65504)
 
 
 class Memory(NamedTuple):
-    """What the decoder sees of a batch of sources, computed once.
+    """What the decoder reads of a batch of sources, computed once.
 
-    layers: keys and values of every decoder layer's encoder-decoder attention
-    visible: (batch, 1, 1, source_length), True where a source token stands
+    layers: keys and values of the cross-attention of every decoder layer
+    visible: (batch, 1, 1, source_length), True at source tokens, False at padding
     """
 
     layers: list[KeyValue]
@@ -32,36 +32,36 @@ class Memory(NamedTuple):
 
 
 class EncoderLayer(nn.Module):
-    """Self-attention, then feed-forward, each within Add & Norm."""
+    """Self-attention, then feed-forward, each in a residual connection; section 3.1."""
 
     def __init__(self, settings: ModelSettings) -> None:
         super().__init__()
-        self.attention, self.around_attention = SelfAttention(settings), residual_norm(settings)
-        self.feed_forward, self.around_feed_forward = FeedForward(settings), residual_norm(settings)
+        self.attention, self.around_attention = SelfAttention(settings), residual_connection(settings)
+        self.feed_forward, self.around_feed_forward = FeedForward(settings), residual_connection(settings)
 
     def forward(self, hidden: Tensor, visible: Tensor) -> Tensor:
-        """(batch, source_length, dim), from hidden of that shape."""
+        """Return (batch, source_length, dim), from hidden of the same shape; visible (batch, 1, 1, source_length)."""
         attended = self.attention(self.around_attention.before(hidden), visible)
         hidden = self.around_attention.after(hidden, attended)
         return self.around_feed_forward.after(hidden, self.feed_forward(self.around_feed_forward.before(hidden)))
 
 
 class DecoderLayer(nn.Module):
-    """Masked self-attention, encoder-decoder attention, feed-forward, each within Add & Norm."""
+    """Causal self-attention, cross-attention, feed-forward, each in a residual connection; section 3.1."""
 
     def __init__(self, settings: ModelSettings) -> None:
         super().__init__()
-        self.attention, self.around_attention = SelfAttention(settings), residual_norm(settings)
-        self.cross, self.around_cross = CrossAttention(settings), residual_norm(settings)
-        self.feed_forward, self.around_feed_forward = FeedForward(settings), residual_norm(settings)
+        self.attention, self.around_attention = SelfAttention(settings), residual_connection(settings)
+        self.cross, self.around_cross = CrossAttention(settings), residual_connection(settings)
+        self.feed_forward, self.around_feed_forward = FeedForward(settings), residual_connection(settings)
 
     def forward(self, hidden: Tensor, memory: KeyValue, visible: Tensor) -> Tensor:
-        """(batch, target_length, dim), from hidden of that shape."""
+        """Return (batch, target_length, dim), from hidden of the same shape; memory and visible as in `Memory`."""
         attended = self.attention(self.around_attention.before(hidden), causal=True)
         return self._rest(self.around_attention.after(hidden, attended), memory, visible)
 
     def step(self, hidden: Tensor, past: KeyValue, memory: KeyValue, visible: Tensor) -> tuple[Tensor, KeyValue]:
-        """One position (batch, 1, dim) after a past of self-attention; also returns the past grown by it."""
+        """Decode one new position, hidden (batch, 1, dim); return it, and the past with this position added."""
         attended, present = self.attention.step(self.around_attention.before(hidden), past)
         return self._rest(self.around_attention.after(hidden, attended), memory, visible), present
 
@@ -72,9 +72,9 @@ class DecoderLayer(nn.Module):
 
 
 class Transformer(nn.Module):
-    """Encoder and decoder; `forward` trains, `encode` and `decode_step` translate."""
+    """Encoder and decoder. Training uses `forward`; search uses `encode`, `empty_past` and `decode_step`."""
 
-    forbidden: Tensor  # (vocab): what log_probs adds to the logits
+    forbidden: Tensor  # (vocab): added to the logits by log_probs
 
     def __init__(self, settings: ModelSettings, source_vocab: int, target_vocab: int) -> None:
         super().__init__()
@@ -84,7 +84,7 @@ class Transformer(nn.Module):
         encoder = nn.ModuleList(EncoderLayer(settings) for _ in range(settings.encoder_layers))
         decoder = nn.ModuleList(DecoderLayer(settings) for _ in range(settings.decoder_layers))
         self.encoder, self.decoder = cast("Sequence[EncoderLayer]", encoder), cast("Sequence[DecoderLayer]", decoder)
-        # Post-norm layers end in a norm already; a pre-norm stack needs one of its own (Xiong et al., 2020).
+        # A post-norm layer ends with a norm; a stack of pre-norm layers needs a final one (Xiong et al., 2020).
         last_norm = nn.LayerNorm if settings.norm == "pre" else nn.Identity
         self.encoder_norm, self.decoder_norm = last_norm(settings.dim), last_norm(settings.dim)
         self.output = nn.Linear(settings.dim, target_vocab, bias=False)
@@ -95,14 +95,16 @@ class Transformer(nn.Module):
         self.register_buffer("forbidden", forbidden, persistent=False)
 
     def forward(self, source_ids: Tensor, source_lengths: Tensor, target_ids: Tensor) -> Tensor:
-        """Teacher-forced logits (batch, target_length, vocab) of the token after each of target_ids.
+        """Return teacher-forced logits (batch, target_length, vocab) of the token after each of target_ids.
 
-        source_ids: (batch, source_length), source_lengths: (batch), target_ids: (batch, target_length)
+        source_ids: (batch, source_length), each row ends with EOS
+        source_lengths: (batch)
+        target_ids: (batch, target_length), each row begins with BOS
         """
         return self.decode(target_ids, self.encode(source_ids, source_lengths))
 
     def encode(self, source_ids: Tensor, source_lengths: Tensor) -> Memory:
-        """Everything the decoder will look at, for source_ids (batch, source_length)."""
+        """Return the memory of source_ids (batch, source_length) with source_lengths (batch)."""
         visible = visible_positions(source_lengths, source_ids.size(1))
         hidden = self.source_embedding(source_ids)
         for layer in self.encoder:
@@ -111,19 +113,23 @@ class Transformer(nn.Module):
         return Memory([layer.cross.project_key_value(encoder_output) for layer in self.decoder], visible)
 
     def decode(self, target_ids: Tensor, memory: Memory) -> Tensor:
-        """Logits (batch, target_length, vocab); target_ids (batch, target_length) begins with BOS."""
+        """Return logits (batch, target_length, vocab); target_ids (batch, target_length) begins with BOS."""
         hidden = self.target_embedding(target_ids)
         for layer, layer_memory in zip(self.decoder, memory.layers, strict=True):
             hidden = layer(hidden, layer_memory, memory.visible)
         return self.output(self.decoder_norm(hidden))  # type: ignore[no-any-return]
 
     def empty_past(self, rows: int) -> list[KeyValue]:
-        """The empty past of every decoder layer."""
+        """Return the empty past (rows, heads, 0, head_dim) of every decoder layer."""
         empty = self.output.weight.new_empty(rows, self.settings.heads, 0, self.settings.head_dim)
         return [KeyValue(empty, empty) for _ in self.decoder]
 
     def decode_step(self, token_ids: Tensor, past: list[KeyValue], memory: Memory) -> tuple[Tensor, list[KeyValue]]:
-        """Logits (rows, vocab) after one more token (rows) on each row, and the past grown by it."""
+        """Return logits (rows, vocab) after one more token for each row, and the past with that token added.
+
+        token_ids: (rows)
+        past: keys and values (rows, heads, length, head_dim) of every layer
+        """
         hidden = self.target_embedding(token_ids[:, None], past[0].key.size(2))
         present = []
         for layer, layer_past, layer_memory in zip(self.decoder, past, memory.layers, strict=True):
@@ -132,7 +138,7 @@ class Transformer(nn.Module):
         return self.output(self.decoder_norm(hidden))[:, 0], present
 
     def log_probs(self, logits: Tensor) -> Tensor:
-        """Log-probabilities (..., vocab) at inference: over the pieces that may be generated."""
+        """Return log-probabilities (..., vocab) for search; special pieces that it must not generate have probability 0."""
         return (logits.float() + self.forbidden).log_softmax(dim=-1)
 
     def _initialise(self) -> None:
@@ -145,7 +151,7 @@ class Transformer(nn.Module):
             nn.init.normal_(embedding.pieces.weight, std=self.settings.dim**-0.5)
 
     def _tie(self) -> None:
-        """Section 3.4: one matrix for the embeddings and the output, as far as the settings say."""
+        """Share the embedding matrices and the output matrix as settings.tie says (section 3.4; Press and Wolf, 2017)."""
         if self.settings.tie in ("all", "decoder"):
             self.output.weight = self.target_embedding.pieces.weight
         if self.settings.tie == "all":

@@ -40,7 +40,7 @@ def test_a_tsv_has_its_source_in_column_1_and_its_target_in_2(tmp_path: Path) ->
 def test_a_tsv_line_of_one_column_is_an_error_with_file_and_line(tmp_path: Path) -> None:
     path = tmp_path / "pairs.tsv"
     path.write_text("one\teins\ntwo zwei\n")
-    with pytest.raises(CorpusError, match=re.escape(f"{path}:2: needs two columns separated by a tab, has 1")):
+    with pytest.raises(CorpusError, match=re.escape(f"{path}:2: must have two columns separated by a tab, got 1")):
         list(read_pairs(Corpus(tsv=path)))
 
 
@@ -114,7 +114,9 @@ def test_a_corpus_is_repeated_after_its_own_duplicates_are_dropped(tmp_path: Pat
 
 
 def test_no_pair_left_is_an_error_with_the_counts(tmp_path: Path) -> None:
-    with pytest.raises(CorpusError, match=r"no pair is left to train on: 1 pairs read, 0 kept \(dropped: 1 empty"):
+    with pytest.raises(
+        CorpusError, match=r"no pair passes the filters of the training text: 1 pairs read, 0 kept \(dropped: 1 empty"
+    ):
         read_training_text(settings(files(tmp_path, b"\n", b"\n")))
 
 
@@ -129,7 +131,7 @@ def test_a_text_that_no_tokenizer_is_learned_from_is_not_blamed_on_the_vocabular
     longer_than_they_read = Pair("a b " * 2000, "a b " * 2000)
     with pytest.raises(CorpusError) as caught:
         train_tokenizer([longer_than_they_read], TokenizerSettings(vocab_size=270))
-    assert str(caught.value) == "no tokenizer is learned from this text: no line has from 1 to 4,192 bytes"
+    assert str(caught.value) == "no tokenizer can be trained on this text: no line has from 1 to 4,192 bytes"
 
 
 @pytest.mark.parametrize("kind", ["unigram", "bpe"])

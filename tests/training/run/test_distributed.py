@@ -101,7 +101,7 @@ def test_every_process_has_a_device_of_its_own(name: str, devices: int, process:
             "cuda:1",
             2,
             0,
-            "the device must be auto, cpu or cuda, got 'cuda:1'; to choose one of several GPUs, set CUDA_VISIBLE_DEVICES",
+            "the device must be auto, cpu or cuda, got 'cuda:1'; to choose one of several GPUs, set CUDA",
         ),
         ("cuda", 0, 0, "asked for cuda, but torch sees no CUDA device"),
         ("auto", 2, 2, "process 2 of this machine needs a CUDA device of its own, but torch sees 2 CUDA device(s)"),
