@@ -1,4 +1,4 @@
-"""`python -m chaos`."""
+"""Entry point of `python -m chaos`."""
 
 import sys
 

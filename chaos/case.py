@@ -1,13 +1,13 @@
-"""What a case is, how all are found, and how one is run: tried again while only times are wrong.
+"""Cases: how one is declared, how all are collected, and how one is run; again while only times are out of bounds.
 
-A new case is a function in the file of its section in chaos/cases, and nothing else:
+A new case is a function in a file of chaos/cases:
 
     @case(14, "expired in queue", "50 DEADLINE_EXCEEDED within the deadline + 50 ms; the engine runs none of them")
-    async def expired_in_queue(world: World, found: Findings) -> None: ...
+    async def expired_in_queue(context: CaseContext, checks: Checks) -> None: ...
 
-or, where tests of `make test` prove it already, their node ids:
+or, if tests of `make test` prove it already, their node ids:
 
-    backed(22, "batch invariance", "identical tokens and scores", "tests/serving/runtime/test_sessions.py::test_...")
+    backed(22, "batch invariance", "identical tokens and scores", "tests/invariance/test_batch_invariance.py")
 """
 
 from __future__ import annotations
@@ -16,35 +16,37 @@ import asyncio
 import importlib
 import pkgutil
 import traceback
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from chaos.checks import FAIL, SKIP, Findings, Skip, best
+from chaos.checks import FAIL, SKIP, Checks, Skip, best
 from chaos.clients import lag_measured
-from chaos.context import Session, World
-from chaos.pytest_cases import gate
+from chaos.context import CaseContext, Session
+from chaos.pytest_cases import run_pytest_cases
 from chaos.report import Row
 from lingon.bench.statistics import percentile
 from lingon.errors import SettingsError
 
-TRIES = 3
-Body = Callable[[World, Findings], Awaitable[None]]
+TRIES = 3  # how often a case is run at most
+Body = Callable[[CaseContext, Checks], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One test of RELIABILITY.md by its number.
+    """One reliability test by its number in docs/explanation/reliability.md.
 
-    bound: what is asked, in words; the checks say it in numbers
-    alone: whether it runs only where it is asked for by number
+    bound: the promise in words; the checks state it in numbers
+    figures: what the table shows of the result, see chaos.report.found
+    alone: whether it runs only if its number is given
     """
 
     number: int
     name: str
     bound: str
     body: Body
+    figures: Sequence[str] = ()
     alone: bool = False
 
     @property
@@ -56,28 +58,30 @@ class Case:
 _cases: dict[int, Case] = {}
 
 
-def case(number: int, name: str, bound: str, *, alone: bool = False) -> Callable[[Body], Body]:
-    """Declares a function as the case of a number."""
+def case(
+    number: int, name: str, bound: str, *, figures: Sequence[str] = (), alone: bool = False
+) -> Callable[[Body], Body]:
+    """Declare a function as the case with this number."""
 
     def declare(body: Body) -> Body:
         if number in _cases:
-            raise SettingsError(f"case {number} is there twice: {_cases[number].name} and {name}")
-        _cases[number] = Case(number, name, bound, body, alone)
+            raise SettingsError(f"case {number} is declared twice: {_cases[number].name} and {name}")
+        _cases[number] = Case(number, name, bound, body, figures, alone)
         return body
 
     return declare
 
 
 def backed(number: int, name: str, bound: str, *tests: str) -> None:
-    """A case that passes where these tests do."""
+    """Declare a case that passes if these tests pass."""
 
     @case(number, name, bound)
-    async def run(world: World, found: Findings) -> None:
-        await gate(found, world.scratch, tests)
+    async def run(context: CaseContext, checks: Checks) -> None:
+        await run_pytest_cases(checks, context.scratch, tests)
 
 
 def all_cases() -> list[Case]:
-    """In order of their numbers."""
+    """All cases, in order of their numbers."""
     import chaos.cases
 
     for module in pkgutil.iter_modules(chaos.cases.__path__, "chaos.cases."):
@@ -86,43 +90,46 @@ def all_cases() -> list[Case]:
 
 
 def chosen(cases: Collection[Case], numbers: Collection[int]) -> list[Case]:
-    """Those of these numbers; all but those that run alone where none is named. SettingsError for an unknown one."""
+    """The cases with these numbers; without numbers, all but those that run alone.
+
+    Raises SettingsError for an unknown number.
+    """
     if unknown := sorted(set(numbers) - {each.number for each in cases}):
         raise SettingsError(f"no case has the number {unknown[0]}; there are {', '.join(str(c.number) for c in cases)}")
     return [each for each in cases if (each.number in numbers if numbers else not each.alone)]
 
 
 def run(which: Case, session: Session) -> Row:
-    """Run a case, again while only times are wrong; its row."""
-    tries: list[Findings] = []
+    """Run a case, up to TRIES times while only times are out of bounds; returns its row of the results."""
+    tries: list[Checks] = []
     while len(tries) < TRIES:
         try:
-            tries.append(_once(which, session, len(tries) + 1))
+            tries.append(_run_once(which, session, len(tries) + 1))
         except Skip as reason:
             return Row(which.number, which.title, f"not run: {reason}", which.bound, SKIP)
-        except Exception as error:  # a case that breaks is a case that fails; the run goes on
+        except Exception as error:  # an exception fails its case, and the run continues
             where = traceback.extract_tb(error.__traceback__)[-1]
-            figure = f"broke off: {type(error).__name__}: {error} ({Path(where.filename).name}:{where.lineno})"
+            figure = f"ended by {type(error).__name__}: {error} ({Path(where.filename).name}:{where.lineno})"
             return Row(which.number, which.title, figure, which.bound, FAIL)
         if not tries[-1].worth_another_try:
             break
-    found = best(tries)
+    checks = best(tries)
     note = f" (best of {len(tries)})" if len(tries) > 1 else ""
-    return Row(which.number, which.title, found.figure() + note, which.bound, found.verdict, found.details())
+    return Row(which.number, which.title, checks.figure() + note, which.bound, checks.verdict, checks.details())
 
 
-def _once(which: Case, session: Session, attempt: int) -> Findings:
-    async def live() -> Findings:
-        found, beats = Findings(), list[float]()
+def _run_once(which: Case, session: Session, attempt: int) -> Checks:
+    async def body() -> Checks:
+        checks, lags = Checks(), list[float]()
         async with AsyncExitStack() as stack:
-            world = World(session, stack, session.folder / f"{which.number:02d}-{attempt}")
-            await stack.enter_async_context(lag_measured(beats))
+            context = CaseContext(session, stack, session.folder / f"{which.number:02d}-{attempt}")
+            await stack.enter_async_context(lag_measured(lags))
             try:
-                await which.body(world, found)
+                await which.body(context, checks)
             finally:
-                world.save()
-        beats += [fate.lag / 1000 for fate in world.everything()]
-        found.lag = 1000 * percentile(beats, 99) if beats else 0.0
-        return found
+                context.save_histories()
+        lags += [outcome.lag / 1000 for outcome in context.all_outcomes()]
+        checks.lag = 1000 * percentile(lags, 99) if lags else 0.0
+        return checks
 
-    return asyncio.run(live())
+    return asyncio.run(body())

@@ -1,4 +1,4 @@
-"""Proves from the record of a run what was promised of it: pure functions, each returns what it found wrong."""
+"""Pure functions that check the record of a run against the server's promises; each returns the violations."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from chaos.history import CANCELLED, DEADLINE_EXCEEDED, KILLED, OK, UNAVAILABLE, Fate
+from chaos.history import CANCELLED, DEADLINE_EXCEEDED, KILLED, OK, UNAVAILABLE, Outcome
 from chaos.prometheus import Scrape
 
 Golden = Mapping[tuple[int, str], str]
-"""By beam size and text, the translation of the text alone."""
+"""The translation of a text that is alone in its batch, by beam size and text."""
 
 CONTRACT = frozenset(
     {
@@ -29,15 +29,15 @@ CONTRACT = frozenset(
     }
 )
 GAUGES = ("lingon_requests_in_flight", "lingon_running_sentences", "lingon_queue_depth", "lingon_queue_tokens")
-CROSSING = {CANCELLED, DEADLINE_EXCEEDED, KILLED}
-"""Fates that a client decides by itself, while the server may be just about to answer, or has not heard yet."""
+SET_BY_CLIENT = {CANCELLED, DEADLINE_EXCEEDED, KILLED}
+"""Codes that the client sets itself, while the server may be sending its answer or may not know the request yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A request as the server's log tells it.
+    """A request as the server logged it.
 
-    time: seconds since 1970, when it ended; milliseconds: how long it took inside the server
+    time: when it ended, in seconds since 1970; milliseconds: its duration inside the server
     """
 
     request_id: str
@@ -47,128 +47,132 @@ class Call:
     time: float
 
 
-def ended_once(fates: Iterable[Fate]) -> list[str]:
-    """Every request has one end, every text of an answer one result; nobody's patience ends but where it was meant to.
+def ended_once(outcomes: Iterable[Outcome]) -> list[str]:
+    """Every request ended once, with one result for every text; only requests with a deadline exceeded one.
 
-    A client gives up by itself in the end: an answer that was lost would look like a deadline.
+    Every request has a deadline in the client, so a lost answer would show as DEADLINE_EXCEEDED.
     """
     found, seen = [], Counter[str]()
-    for fate in fates:
-        seen[fate.id] += 1
-        if fate.ended is None or not fate.code:
-            found.append(f"{fate.id} never ended")
-        elif fate.code not in CONTRACT and fate.code != KILLED:
-            found.append(f"{fate.id} ended with {fate.code}, which is not in the contract")
-        elif fate.ended < fate.sent:
-            found.append(f"{fate.id} ended before it was sent")
-        elif (fate.code, fate.deadline) == (DEADLINE_EXCEEDED, None):
-            found.append(f"{fate.id} had no answer, and would have waited for any")
-        elif (fate.code, fate.cancel_after) == (CANCELLED, None):
-            found.append(f"{fate.id} was cancelled, and not by its client")
-        places = sorted(result.index for result in fate.results)
-        if fate.code == OK and places != list(range(len(fate.texts))):
-            found.append(f"{fate.id} has results {places} for {len(fate.texts)} texts")
+    for outcome in outcomes:
+        seen[outcome.id] += 1
+        if outcome.ended is None or not outcome.code:
+            found.append(f"{outcome.id} never ended")
+        elif outcome.code not in CONTRACT and outcome.code != KILLED:
+            found.append(f"{outcome.id} ended with {outcome.code}, which is not documented")
+        elif outcome.ended < outcome.sent:
+            found.append(f"{outcome.id} ended before it was sent")
+        elif (outcome.code, outcome.deadline) == (DEADLINE_EXCEEDED, None):
+            found.append(f"{outcome.id} got no answer, though it had no deadline")
+        elif (outcome.code, outcome.cancel_after) == (CANCELLED, None):
+            found.append(f"{outcome.id} was cancelled, but not by its client")
+        places = sorted(result.index for result in outcome.results)
+        if outcome.code == OK and places != list(range(len(outcome.texts))):
+            found.append(f"{outcome.id} has results {places} for {len(outcome.texts)} texts")
         elif len(set(places)) != len(places):
-            found.append(f"{fate.id} has a text with two results: {places}")
-        if fate.code == OK and fate.request_id != fate.id:
-            found.append(f"{fate.id} was answered as {fate.request_id or 'nothing'}")
+            found.append(f"{outcome.id} has a text with two results: {places}")
+        if outcome.code == OK and outcome.request_id != outcome.id:
+            found.append(f"{outcome.id} was answered as {outcome.request_id or 'nothing'}")
     return found + [f"{name} was sent {count} times" for name, count in seen.items() if count > 1]
 
 
-def as_alone(fates: Iterable[Fate], golden: Golden) -> list[str]:
-    """Every text that was translated is translated as it is alone; also in answers that were cut short later."""
+def same_as_alone(outcomes: Iterable[Outcome], golden: Golden) -> list[str]:
+    """Every translation equals that of the text alone, also in answers that were cancelled later."""
     found = []
-    for fate in fates:
-        for result in fate.results:
-            if result.code == OK and result.text != golden.get((fate.beam_size, fate.texts[result.index])):
-                found.append(f"{fate.id} text {result.index} is not translated as it is alone")
+    for outcome in outcomes:
+        for result in outcome.results:
+            if result.code == OK and result.text != golden.get((outcome.beam_size, outcome.texts[result.index])):
+                found.append(f"{outcome.id} text {result.index} is not translated as it is alone")
     return found
 
 
-def only(fates: Iterable[Fate], allowed: Collection[str]) -> list[str]:
-    """No other codes than these, for requests and for texts."""
-    found = [f"{fate.id} ended with {fate.code} {fate.reason}" for fate in fates if fate.code not in allowed]
+def only_codes(outcomes: Iterable[Outcome], allowed: Collection[str]) -> list[str]:
+    """Requests and texts ended with no other codes than these."""
+    found = [
+        f"{outcome.id} ended with {outcome.code} {outcome.reason}"
+        for outcome in outcomes
+        if outcome.code not in allowed
+    ]
     return found + [
-        f"{fate.id} text {result.index}: {result.code}"
-        for fate in fates
-        for result in fate.results
+        f"{outcome.id} text {result.index}: {result.code}"
+        for outcome in outcomes
+        for result in outcome.results
         if result.code not in allowed
     ]
 
 
-def paired(fates: Sequence[Fate], calls: Sequence[Call]) -> list[str]:
-    """What the clients were told is what the server says it told them, request by request.
+def server_agrees(outcomes: Sequence[Outcome], calls: Sequence[Call]) -> list[str]:
+    """The server logged the same code as the client received, request by request.
 
-    A client that gives up may cross with the answer; one that finds nobody may never have been heard.
+    A client may cancel while the answer is on its way; a request to a server that is down may not be in its log.
     """
     times = Counter(call.request_id for call in calls)
     found = [f"the server has answered {name} {count} times" for name, count in times.items() if count > 1]
     by_id = {call.request_id: call for call in calls}
-    for fate in fates:
-        call = by_id.pop(fate.id, None)
+    for outcome in outcomes:
+        call = by_id.pop(outcome.id, None)
         if call is None:
-            if fate.code not in {*CROSSING, UNAVAILABLE}:
-                found.append(f"{fate.id} ended with {fate.code}, and the server knows nothing of it")
-        elif call.code != fate.code and not _crossed(fate, call):
-            found.append(f"{fate.id}: the client has {fate.code}, the server {call.code}")
-    return found + [f"the server has answered {name}, which nobody sent" for name in by_id]
+            if outcome.code not in {*SET_BY_CLIENT, UNAVAILABLE}:
+                found.append(f"{outcome.id} ended with {outcome.code}, but is not in the server's log")
+        elif call.code != outcome.code and not _crossed(outcome, call):
+            found.append(f"{outcome.id}: the client has {outcome.code}, the server {call.code}")
+    return found + [f"the server has answered {name}, which no client sent" for name in by_id]
 
 
-def _crossed(fate: Fate, call: Call) -> bool:
-    if fate.code in CROSSING:
+def _crossed(outcome: Outcome, call: Call) -> bool:
+    if outcome.code in SET_BY_CLIENT:
         return call.code in {OK, CANCELLED, DEADLINE_EXCEEDED, UNAVAILABLE}
-    return fate.code == UNAVAILABLE and call.code in {OK, CANCELLED}  # the connection broke under the answer
+    return outcome.code == UNAVAILABLE and call.code in {OK, CANCELLED}  # the connection broke during the answer
 
 
-def counted(calls: Sequence[Call], scrape: Scrape) -> list[str]:
-    """The counters of calls equal the log, method by method and code by code."""
+def counters_equal_log(calls: Sequence[Call], scrape: Scrape) -> list[str]:
+    """The call counters equal the log, by method and code."""
     logged = Counter((call.method, call.code) for call in calls)
-    told: Counter[tuple[str, str]] = Counter()
+    counted: Counter[tuple[str, str]] = Counter()
     for (name, own), value in scrape.values.items():
         labels = dict(own)
         if name == "lingon_requests_total" and value:
-            told[labels["method"], labels["code"]] = int(value)
+            counted[labels["method"], labels["code"]] = int(value)
     return [
-        f"{method} {code}: {logged[method, code]} in the log, {told[method, code]} in the counter"
-        for method, code in sorted(logged.keys() | told.keys())
-        if logged[method, code] != told[method, code]
+        f"{method} {code}: {logged[method, code]} in the log, {counted[method, code]} in the counter"
+        for method, code in sorted(logged.keys() | counted.keys())
+        if logged[method, code] != counted[method, code]
     ]
 
 
-def counted_until(calls: Sequence[Call], scrape: Scrape) -> list[str]:
-    """The counters of a scrape before the end equal the log's beginning: a call is counted, then logged, in one go."""
+def counters_equal_log_until(calls: Sequence[Call], scrape: Scrape) -> list[str]:
+    """The call counters of an early scrape equal the start of the log: a call is counted and logged in one step."""
     until = int(scrape.sum("lingon_requests_total"))
     if until > len(calls):
         return [f"{until} calls were counted, {len(calls)} are in the log"]
-    return counted(calls[:until], scrape)
+    return counters_equal_log(calls[:until], scrape)
 
 
-def counted_as_told(fates: Sequence[Fate], calls: Sequence[Call], scrape: Scrape) -> list[str]:
-    """The counters of texts equal what clients were told, code by code.
+def text_counters_agree(outcomes: Sequence[Outcome], calls: Sequence[Call], scrape: Scrape) -> list[str]:
+    """The text counters equal the clients' results, by code.
 
-    Texts of a request refused at the door have no code of their own, and those whose client did not wait for the
-    answer may have been done.
+    The texts of a request that is rejected on arrival are not counted by code. Texts whose client did not wait for the
+    answer may or may not be counted.
     """
     by_id = {call.request_id: call.code for call in calls}
     sure, open_ = Counter[str](), 0
-    for fate in fates:
-        code = by_id.get(fate.id, UNAVAILABLE)
-        if code == OK and fate.code == OK:
-            sure.update(result.code for result in fate.results)
-        elif code == OK or (fate.method == "TranslateStream" and code != UNAVAILABLE):
-            open_ += len(fate.texts)
+    for outcome in outcomes:
+        code = by_id.get(outcome.id, UNAVAILABLE)
+        if code == OK and outcome.code == OK:
+            sure.update(result.code for result in outcome.results)
+        elif code == OK or (outcome.method == "TranslateStream" and code != UNAVAILABLE):
+            open_ += len(outcome.texts)
         elif code != UNAVAILABLE:
-            sure[code] += len(fate.texts)
-    told = scrape.by("lingon_texts_total", "code")
+            sure[code] += len(outcome.texts)
+    counted = scrape.by("lingon_texts_total", "code")
     return [
-        f"texts with {code}: {sure[code]} by the clients, {told[code]} in the counter"
-        for code in sorted((sure.keys() | told.keys()) - {UNAVAILABLE})
-        if not sure[code] <= told[code] <= sure[code] + open_
+        f"texts with {code}: {sure[code]} by the clients, {counted[code]} in the counter"
+        for code in sorted((sure.keys() | counted.keys()) - {UNAVAILABLE})
+        if not sure[code] <= counted[code] <= sure[code] + open_
     ]
 
 
-def histograms(scrape: Scrape) -> list[str]:
-    """The histogram of durations has as many values as calls were counted, method by method."""
+def durations_match_calls(scrape: Scrape) -> list[str]:
+    """The histogram of durations has one value for every counted call, by method."""
     calls = scrape.by("lingon_requests_total", "method")
     values = scrape.by("lingon_request_duration_seconds_count", "method")
     return [
@@ -178,13 +182,13 @@ def histograms(scrape: Scrape) -> list[str]:
     ]
 
 
-def at_rest(scrape: Scrape) -> list[str]:
-    """Nothing waits, runs or is being answered."""
+def gauges_at_zero(scrape: Scrape) -> list[str]:
+    """Nothing is queued, running or being answered."""
     return [f"{name} is {scrape.sum(name):g}" for name in GAUGES if scrape.sum(name) != 0]
 
 
 def growth(samples: Sequence[float]) -> float:
-    """By how much samples grow from the first to the last, robustly: the median of all slopes (Theil and Sen)."""
+    """The growth from the first to the last sample, robust to outliers: the median of all slopes (Theil and Sen)."""
     count = len(samples)
     if count < 2:
         return math.nan
@@ -195,7 +199,7 @@ def growth(samples: Sequence[float]) -> float:
 
 
 def spread(samples: Sequence[float], trimmed: float = 0.05) -> float:
-    """How far the largest is above the mean, without the share at either end that outliers may be; as a share of it."""
+    """How far the largest sample is above the mean, as a share of it; `trimmed` is cut at either end as outliers."""
     ranked = sorted(samples)
     cut = int(trimmed * len(ranked))
     kept = ranked[cut : len(ranked) - cut]

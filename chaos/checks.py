@@ -1,26 +1,26 @@
-"""What a case has found: checks with their bounds, from which the verdict follows."""
+"""The checks of a case with their bounds, and the verdict that follows from them."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 PASS, PARTIAL, SKIP, FAIL = "pass", "partial", "skip", "fail"
 CLEAN = "none wrong"
-MOST_LAG = 20.0  # milliseconds: beyond it the generator, not the server, was measured
+MOST_LAG = 20.0  # milliseconds of lag of the load generator, above which its own delays are measured, not the server's
 
 
 class Skip(Exception):
-    """A case cannot be run here; the text says why."""
+    """The case cannot run on this machine; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that was looked at.
+    """One checked value.
 
-    timing: whether a busy machine may spoil it, so that it is worth another try
+    timing: whether other processes on a busy machine can cause the failure, so that another try makes sense
     """
 
     what: str
@@ -31,68 +31,72 @@ class Check:
 
 
 @dataclass(slots=True)
-class Findings:
-    """The checks of a case, what of it was not run, and the generator's own lag in milliseconds."""
+class Checks:
+    """The checks of a case.
 
-    checks: list[Check] = field(default_factory=list)
+    missing: parts of the case that were not run
+    lag: milliseconds by which the load generator itself was late
+    """
+
+    done: list[Check] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
     lag: float = 0.0
 
     def equal(self, what: str, value: object, expected: object) -> None:
-        """A value that has to be just this."""
-        self.checks.append(Check(what, str(value), f"= {expected}", value == expected))
+        """Check for an exact value."""
+        self.done.append(Check(what, readable(value), f"= {readable(expected)}", value == expected))
 
     def at_most(self, what: str, value: float, bound: float, unit: str = "", *, timing: bool = False) -> None:
-        """A value with a ceiling."""
-        passed = value <= bound  # not for nan
-        self.checks.append(Check(what, _shown(value, unit), f"<= {_shown(bound, unit)}", passed, timing))
+        """Check an upper bound."""
+        passed = value <= bound  # False for nan
+        self.done.append(Check(what, _number(value, unit), f"<= {_number(bound, unit)}", passed, timing))
 
     def at_least(self, what: str, value: float, bound: float, unit: str = "", *, timing: bool = False) -> None:
-        """A value with a floor."""
-        self.checks.append(Check(what, _shown(value, unit), f">= {_shown(bound, unit)}", value >= bound, timing))
+        """Check a lower bound."""
+        self.done.append(Check(what, _number(value, unit), f">= {_number(bound, unit)}", value >= bound, timing))
 
     def clean(self, what: str, violations: Sequence[str]) -> None:
-        """No violations, as the checker lists them."""
+        """Check that a function of chaos.checker found no violations."""
         shown = "; ".join(violations[:3]) + (f"; {len(violations) - 3} more" if len(violations) > 3 else "")
-        self.checks.append(Check(what, shown or CLEAN, CLEAN, not violations))
+        self.done.append(Check(what, shown or CLEAN, CLEAN, not violations))
 
     def not_run(self, what: str) -> None:
-        """A part of the case that could not be run, and why."""
+        """Note a part of the case that was not run, and why."""
         self.missing.append(what)
 
     @property
-    def void(self) -> bool:
-        """Whether times mean nothing, since the generator was late itself."""
+    def lagged(self) -> bool:
+        """Whether measured times mean nothing, because the load generator was late itself."""
         return not self.lag <= MOST_LAG
 
     @property
     def failed(self) -> list[Check]:
-        """The checks that did not pass; times of a void run are none."""
-        return [check for check in self.checks if not check.passed and not (check.timing and self.void)]
+        """The checks that did not pass, without times if the load generator lagged."""
+        return [check for check in self.done if not check.passed and not (check.timing and self.lagged)]
 
     @property
     def worth_another_try(self) -> bool:
         """Whether nothing but times is wrong."""
-        timed = any(check.timing for check in self.checks)
-        return all(check.timing for check in self.failed) and (bool(self.failed) or (self.void and timed))
+        timed = any(check.timing for check in self.done)
+        return all(check.timing for check in self.failed) and (bool(self.failed) or (self.lagged and timed))
 
     @property
     def verdict(self) -> str:
-        """Pass, partial or fail; a case that has looked at nothing fails."""
-        if self.failed or not self.checks:
+        """Pass, partial or fail; a case without checks fails."""
+        if self.failed or not self.done:
             return FAIL
         return PARTIAL if self.not_counted() else PASS
 
     def not_counted(self) -> list[str]:
-        """What keeps a pass from being whole."""
-        timed = [check.what for check in self.checks if check.timing]
-        void = [f"times ({', '.join(timed)}): the generator lagged {self.lag:.0f} ms"] if self.void and timed else []
-        return [*self.missing, *void]
+        """Why a pass is only partial: parts that were not run, and times measured by a late load generator."""
+        timed = [check.what for check in self.done if check.timing]
+        late = [f"times ({', '.join(timed)}): the generator lagged {self.lag:.0f} ms"] if self.lagged and timed else []
+        return [*self.missing, *late]
 
     def figure(self) -> str:
-        """All that was found, in one line; what failed first, with its bound."""
+        """The result in one line: failed checks with their bounds, then the others."""
         parts = [f"FAILED {check.what}: {check.value}, bound {check.bound}" for check in self.failed]
-        passed = [check for check in self.checks if check not in self.failed]
+        passed = [check for check in self.done if check not in self.failed]
         parts += [f"{check.what}: {check.value}" for check in passed if check.value != CLEAN]
         if clean := list(dict.fromkeys(check.what for check in passed if check.value == CLEAN)):
             parts.append(f"{CLEAN}: {', '.join(clean)}")
@@ -100,22 +104,40 @@ class Findings:
         return "; ".join(parts) or "nothing was checked"
 
     def details(self) -> list[dict[str, Any]]:
-        """The checks as JSON has them."""
-        return [asdict(check) for check in self.checks]
+        """The checks as JSON values."""
+        return [asdict(check) for check in self.done]
 
 
-def best(tries: Sequence[Findings]) -> Findings:
-    """Of several runs of a case the one that counts: a try fails on times because the machine was busy.
+def best(tries: Sequence[Checks]) -> Checks:
+    """The try of a case that counts: a try may miss its times only because the machine was busy.
 
-    What a try found wrong besides times is wrong, whatever the others found.
+    A try that failed on anything but times counts, even if other tries pass.
     """
-    for found in tries:
-        if any(not check.timing for check in found.failed):
-            return found
+    for checks in tries:
+        if any(not check.timing for check in checks.failed):
+            return checks
     order = (PASS, PARTIAL, FAIL)
-    return min(tries, key=lambda found: (order.index(found.verdict), len(found.failed)))
+    return min(tries, key=lambda checks: (order.index(checks.verdict), len(checks.failed)))
 
 
-def _shown(value: float, unit: str) -> str:
+def readable(value: object) -> str:
+    """A value in words: yes and no for a bool, none for None and for an empty collection, no braces, no `.0`."""
+    match value:
+        case bool():
+            return "yes" if value else "no"
+        case float() if value.is_integer():
+            return str(int(value))
+        case dict():
+            return ", ".join(f"{count} {name}" for name, count in value.items()) or "none"
+        case None:
+            return "none"
+        case list() | tuple():
+            return ", ".join(map(readable, value)) or "none"
+        case Set():
+            return ", ".join(sorted(map(readable, value))) or "none"
+    return str(value)
+
+
+def _number(value: float, unit: str) -> str:
     number = f"{value:.3g}" if math.isfinite(value) and abs(value) < 100 else f"{value:.0f}"
     return f"{number} {unit}".strip()

@@ -1,6 +1,6 @@
-"""The command `python -m chaos`: the tests of what is promised under load and faults, on a real server.
+"""The command `python -m chaos`: reliability tests of a real server under load and faults.
 
-The process that generates the load is this one, pinned to a core of its own; servers run on another.
+This process generates the load and is pinned to its own core; servers run on another core.
 """
 
 from __future__ import annotations
@@ -21,50 +21,52 @@ app = typer.Typer(help=__doc__, invoke_without_command=True, add_completion=Fals
 
 Model = Annotated[Path, typer.Option(help="models/NAME or models/NAME/VERSION.")]
 Results = Annotated[Path, typer.Option(help="Folder for the results.")]
-Keep = Annotated[Path | None, typer.Option(help="Folder for logs and histories (default: kept where a case fails).")]
+Keep = Annotated[
+    Path | None,
+    typer.Option(help="Folder for logs and histories (default: a temporary folder, kept only if a case fails)."),
+]
 MODEL, RESULTS = Path("models/en-de"), Path("bench/results")
 
 
 @app.callback()
 def cases(
     context: typer.Context,
-    only: Annotated[str, typer.Option(help="Numbers of cases, with commas between them (default: all).")] = "",
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Short runs, to try it out; what they find is not saved.")
-    ] = False,
+    only: Annotated[str, typer.Option(help="Numbers of cases, separated by commas (default: all).")] = "",
+    quick: Annotated[bool, typer.Option("--quick", help="Run short versions; the results are not saved.")] = False,
     model: Model = MODEL,
     results: Results = RESULTS,
     keep: Keep = None,
 ) -> None:
-    """Run the cases, print what they found and merge it into the results of the day; exit code 1 where one fails."""
+    """Run the cases, print their results and merge them into the result file of the day; exit with 1 if one fails."""
     if context.invoked_subcommand is None:
         run_cases(_numbers(only), model=model, results=results, keep=keep, quick=quick)
 
 
 @app.command()
 def table(
-    results: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="A file that was written by a run.")],
-    most: Annotated[int, typer.Option(min=1, help="Characters of a figure.")] = 130,
+    results: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="A result file of a run.")],
 ) -> None:
-    """Print results as README has them: how many of each verdict, and the table."""
-    from chaos.report import read, summary
+    """Print the results as docs/explanation/reliability.md shows them: the number of each verdict, and a table."""
+    from chaos.case import all_cases
+    from chaos.report import for_people, read, summary
     from chaos.report import table as as_table
 
-    rows = read(results)
-    typer.echo(f"{summary(rows)}\n\n{as_table(rows, most)}")
+    rows = for_people(read(results), all_cases())
+    typer.echo(f"{summary(rows)}\n\n{as_table(rows)}")
 
 
 @app.command()
 def soak(
-    minutes: Annotated[float, typer.Option(min=0.1, help="Of mixed traffic.")] = 30.0,
+    minutes: Annotated[float, typer.Option(min=0.1, help="Minutes of mixed traffic.")] = 30.0,
     control_minutes: Annotated[
-        float | None, typer.Option(min=0.0, help="Of the same with a leak planted (default: half); 0 is not at all.")
+        float | None,
+        typer.Option(min=0.0, help="Minutes of the positive control with a leak (default: half as many); 0 skips it."),
     ] = None,
     model: Model = MODEL,
     results: Results = RESULTS,
     keep: Keep = None,
 ) -> None:
-    """Mixed traffic for long, with clients that crash: nothing may grow or be lost; then with a planted leak."""
+    """Run mixed traffic and crashing clients for a long time: nothing may grow or be lost; then again with a leak."""
     run_cases(
         [36],
         model=model,
@@ -86,11 +88,11 @@ def run_cases(
     soak_minutes: float = 30.0,
     control_minutes: float = 15.0,
 ) -> None:
-    """Run cases by their numbers, all without any; ends the program."""
-    from chaos.cpu_pinning import Cast
+    """Run the cases with these numbers, or all of them without numbers; ends the program."""
+    from chaos.cpu_pinning import CpuPinning
 
-    cast = Cast.choose()
-    os.sched_setaffinity(0, cast.clients)  # before gRPC starts its threads
+    pinning = CpuPinning.choose()
+    os.sched_setaffinity(0, pinning.clients)  # now, because the threads that gRPC starts inherit it
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     from chaos.case import all_cases, chosen, run
     from chaos.checks import FAIL
@@ -99,7 +101,7 @@ def run_cases(
 
     folder = keep or Path(tempfile.mkdtemp(prefix="chaos-"))
     session = Session(
-        model, folder, quick, cast, lambda line: typer.echo(line, err=True), soak_minutes, control_minutes
+        model, folder, quick, pinning, lambda line: typer.echo(line, err=True), soak_minutes, control_minutes
     )
     rows = []
     for which in chosen(all_cases(), numbers):
@@ -121,11 +123,11 @@ def _numbers(only: str) -> list[int]:
     try:
         return [int(part) for part in only.split(",") if part.strip()]
     except ValueError:
-        raise SettingsError(f"--only takes numbers with commas between them, got {only!r}") from None
+        raise SettingsError(f"--only takes numbers separated by commas, got {only!r}") from None
 
 
 def main() -> int:
-    """The command; errors are one line."""
+    """Run the command; an error is printed as one line."""
     try:
         code = app(prog_name="python -m chaos", standalone_mode=False)
         return code if isinstance(code, int) else 0

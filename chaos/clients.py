@@ -1,4 +1,4 @@
-"""Clients: each request goes into the history when it is sent, and gets its fate there."""
+"""Clients that record every request in a history when it is sent, and its outcome when it ends."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from google.protobuf.message import Message
 from google.rpc import code_pb2, error_details_pb2, status_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from chaos.history import CANCELLED, DEADLINE_EXCEEDED, OK, Fate, History, TextFate
+from chaos.history import CANCELLED, DEADLINE_EXCEEDED, OK, History, Outcome, TextOutcome
 from lingon.bench.serve.load import arrivals
 from lingon.serving.system.event_loop import LagMonitor
 from lingon.translation.v1 import translation_pb2 as pb
 from lingon.translation.v1 import translation_pb2_grpc as pb_grpc
 
 REQUEST_ID = "x-request-id"
-PATIENCE = 60.0  # seconds that a request has where nothing else is said: a server that hangs must not hang us
-BACK_OFF = 0.02  # seconds that a client waits after an error: without it, it would only measure how fast it can fail
+PATIENCE = 60.0  # seconds of deadline of a request without one, so that a server that hangs does not stop the case
+BACK_OFF = 0.02  # seconds that a client waits after an error, so that it does not only measure how fast requests fail
 RETRY = {"maxAttempts": 5, "initialBackoff": "0.05s", "maxBackoff": "0.5s", "backoffMultiplier": 2}
 CHANNEL = [
-    ("grpc.use_local_subchannel_pool", 1),  # a connection of its own
+    ("grpc.use_local_subchannel_pool", 1),  # so that every client has its own connection
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
     ("grpc.initial_reconnect_backoff_ms", 100),
@@ -37,12 +37,12 @@ CHANNEL = [
 
 
 class Client:
-    """One connection. Belongs to one event loop."""
+    """One connection, used from one event loop."""
 
     def __init__(
         self, address: str, history: History, name: str = "client", *, key: str | None = None, retries: bool = False
     ) -> None:
-        """key: of the API; retries: whether what was answered UNAVAILABLE is tried again, by gRPC itself."""
+        """key: an API key; retries: whether gRPC repeats calls that ended with UNAVAILABLE."""
         policy = {"name": [{}], "retryPolicy": {**RETRY, "retryableStatusCodes": ["UNAVAILABLE"]}}
         own = [("grpc.service_config", json.dumps({"methodConfig": [policy]}))] if retries else []
         self.channel = grpc.aio.insecure_channel(
@@ -54,7 +54,7 @@ class Client:
         self._metadata = (("authorization", f"Bearer {key}"),) if key else ()
 
     async def close(self) -> None:
-        """End the connection, and cancel what is under way."""
+        """Close the connection and cancel the running calls."""
         self._closed = True
         await self.channel.close()
 
@@ -65,19 +65,20 @@ class Client:
         deadline: float | None = None,
         cancel_after: float | None = None,
         due: float | None = None,
-    ) -> Fate:
-        """Send a Translate and wait for its end, whatever it is; cancelled by us after so many seconds.
+    ) -> Outcome:
+        """Send a Translate and wait for its end; returns its outcome, and raises no error of the call.
 
-        beam_size: None is as the model says
+        beam_size: None is the default of the model
+        cancel_after: seconds after which the client cancels the call
         """
         request = pb.TranslateRequest(texts=texts, options=pb.DecodingOptions(beam_size=beam_size))
-        fate = self._sent("Translate", texts, beam_size or 0, deadline, cancel_after, due)
-        call = self.stub.Translate(request, timeout=deadline or PATIENCE, metadata=self._with_id(fate))
-        async with self._ending(fate, call):
+        outcome = self._sent("Translate", texts, beam_size or 0, deadline, cancel_after, due)
+        call = self.stub.Translate(request, timeout=deadline or PATIENCE, metadata=self._with_id(outcome))
+        async with self._ending(outcome, call):
             reply = await call
-            fate.results = [_text_fate(index, result) for index, result in enumerate(reply.results)]
-            fate.version, fate.code = reply.version, OK
-        return fate
+            outcome.results = [_text_outcome(index, result) for index, result in enumerate(reply.results)]
+            outcome.version, outcome.code = reply.version, OK
+        return outcome
 
     async def stream(
         self,
@@ -87,38 +88,38 @@ class Client:
         cancel_after: float | None = None,
         pause: float = 0.0,
         **options: Any,
-    ) -> Fate:
-        """The same with TranslateStream; pause: seconds between two messages that are read."""
+    ) -> Outcome:
+        """Like translate, with TranslateStream; pause: seconds between reading two messages."""
         request = pb.TranslateStreamRequest(texts=texts, options=pb.DecodingOptions(beam_size=beam_size, **options))
-        fate = self._sent("TranslateStream", texts, beam_size, deadline, cancel_after, None)
-        call = self.stub.TranslateStream(request, timeout=deadline or PATIENCE, metadata=self._with_id(fate))
-        async with self._ending(fate, call):
+        outcome = self._sent("TranslateStream", texts, beam_size, deadline, cancel_after, None)
+        call = self.stub.TranslateStream(request, timeout=deadline or PATIENCE, metadata=self._with_id(outcome))
+        async with self._ending(outcome, call):
             async for event in call:
-                fate.first = fate.first or time.monotonic()
+                outcome.first = outcome.first or time.monotonic()
                 if event.HasField("done"):
-                    fate.results.append(_text_fate(event.done.text_index, event.done.result))
+                    outcome.results.append(_text_outcome(event.done.text_index, event.done.result))
                 elif event.HasField("start"):
-                    fate.version = event.start.version
+                    outcome.version = event.start.version
                 if pause:
                     await asyncio.sleep(pause)
-            fate.code = OK
-        return fate
+            outcome.code = OK
+        return outcome
 
     async def health(self, service: str = "", seconds: float = 5.0) -> str:
-        """What the health service says, or the code with which nobody said anything."""
+        """The serving status of the health service, or the code of the failed call."""
         try:
             reply = await self._health.Check(health_pb2.HealthCheckRequest(service=service), timeout=seconds)
         except grpc.aio.AioRpcError as error:
             return error.code().name
         return health_pb2.HealthCheckResponse.ServingStatus.Name(reply.status)
 
-    async def watch(self, tell: Callable[[str], None]) -> None:
-        """Tell every change of health until the connection breaks or we are cancelled."""
+    async def watch(self, report: Callable[[str], None]) -> None:
+        """Report every change of health until the connection breaks or the task is cancelled."""
         try:
             async for reply in self._health.Watch(health_pb2.HealthCheckRequest()):
-                tell(health_pb2.HealthCheckResponse.ServingStatus.Name(reply.status))
+                report(health_pb2.HealthCheckResponse.ServingStatus.Name(reply.status))
         except grpc.aio.AioRpcError as error:
-            tell(error.code().name)
+            report(error.code().name)
 
     def _sent(
         self,
@@ -128,10 +129,10 @@ class Client:
         deadline: float | None,
         cancel_after: float | None,
         due: float | None,
-    ) -> Fate:
+    ) -> Outcome:
         now = time.monotonic()
         return self._history.add(
-            Fate(
+            Outcome(
                 id=self._history.new_id(self._name),
                 method=method,
                 texts=texts,
@@ -143,39 +144,41 @@ class Client:
             )
         )
 
-    def _with_id(self, fate: Fate) -> tuple[tuple[str, str], ...]:
-        return ((REQUEST_ID, fate.id), *self._metadata)
+    def _with_id(self, outcome: Outcome) -> tuple[tuple[str, str], ...]:
+        return ((REQUEST_ID, outcome.id), *self._metadata)
 
     @asynccontextmanager
-    async def _ending(self, fate: Fate, call: Any) -> AsyncIterator[None]:
-        """Write down how a call ends, and cancel it when it is time to."""
+    async def _ending(self, outcome: Outcome, call: Any) -> AsyncIterator[None]:
+        """Record how a call ends, and cancel it after `cancel_after`."""
         loop = asyncio.get_running_loop()
-        timer = None if fate.cancel_after is None else loop.call_later(fate.cancel_after, call.cancel)
+        timer = None if outcome.cancel_after is None else loop.call_later(outcome.cancel_after, call.cancel)
         try:
             yield
         except grpc.aio.AioRpcError as error:
-            fate.code, fate.reason = error.code().name, _reason(error.trailing_metadata())
-            fate.request_id = _value(error.trailing_metadata(), REQUEST_ID)
-            if fate.code == CANCELLED and fate.deadline and time.monotonic() >= fate.sent + fate.deadline:
-                fate.code = DEADLINE_EXCEEDED  # the server's end of the same deadline came first: a reset has no reason
+            outcome.code, outcome.reason = error.code().name, _reason(error.trailing_metadata())
+            outcome.request_id = _value(error.trailing_metadata(), REQUEST_ID)
+            if outcome.code == CANCELLED and outcome.deadline and time.monotonic() >= outcome.sent + outcome.deadline:
+                outcome.code = (
+                    DEADLINE_EXCEEDED  # the server's end of the same deadline came first: a reset has no reason
+                )
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if not call.cancelled() or (task is not None and task.cancelling()):
-                raise  # it is we who are to stop
-            fate.code = CANCELLED
-            if self._closed and fate.cancel_after is None:
-                fate.cancel_after = time.monotonic() - fate.sent
+                raise  # this task was cancelled, not the call
+            outcome.code = CANCELLED
+            if self._closed and outcome.cancel_after is None:
+                outcome.cancel_after = time.monotonic() - outcome.sent
         else:
-            fate.request_id = _value(await call.trailing_metadata(), REQUEST_ID)
+            outcome.request_id = _value(await call.trailing_metadata(), REQUEST_ID)
         finally:
-            fate.ended = time.monotonic() if fate.code else None
+            outcome.ended = time.monotonic() if outcome.code else None
             if timer is not None:
                 timer.cancel()
 
 
-def _text_fate(index: int, result: pb.TextResult) -> TextFate:
+def _text_outcome(index: int, result: pb.TextResult) -> TextOutcome:
     code = code_pb2.Code.Name(result.status.code)
-    return TextFate(index, code, result.hypotheses[0].text if result.hypotheses else "")
+    return TextOutcome(index, code, result.hypotheses[0].text if result.hypotheses else "")
 
 
 def _value(metadata: Any, name: str) -> str:
@@ -183,7 +186,7 @@ def _value(metadata: Any, name: str) -> str:
 
 
 def _reason(metadata: Any) -> str:
-    """The reason in the details of an error."""
+    """The reason in the error details."""
     packed = next((value for key, value in metadata or () if key == "grpc-status-details-bin"), None)
     if packed is None:
         return ""
@@ -200,10 +203,11 @@ Send = Callable[..., Any]
 """`Client.translate` or `Client.stream`, perhaps with arguments given."""
 
 
-async def open_loop(send: Send, texts: Sequence[str], rate: float, seconds: float, seed: int = 1) -> list[Fate]:
-    """Poisson arrivals, `rate` a second, whether or not others have been answered; waits for all ends.
+async def open_loop(send: Send, texts: Sequence[str], rate: float, seconds: float, seed: int = 1) -> list[Outcome]:
+    """Send requests at Poisson arrivals, `rate` a second, whether or not earlier ones are answered; wait for all.
 
-    Latencies count from the moment a request was due: who waits for answers before sending hides the slow ones.
+    A latency counts from the time at which the request was due: a client that waits for answers before it sends hides
+    the slow ones (coordinated omission).
     """
     planned = arrivals(rate, seconds, len(texts), seed)
     tasks = []
@@ -223,20 +227,20 @@ async def closed_loop(
     *,
     seconds: float = float("inf"),
     requests: int | None = None,
-    until: Callable[[Fate], bool] = lambda _: False,
+    until: Callable[[Outcome], bool] = lambda _: False,
     seed: int = 1,
-) -> list[Fate]:
-    """So many clients that send again when they are answered, until the time is over or a fate is one to stop at."""
-    draw, found = random.Random(seed), list[Fate]()
+) -> list[Outcome]:
+    """Clients that each send their next request after the answer, until the time is over or `until` holds."""
+    draw, found = random.Random(seed), list[Outcome]()
     left = iter(range(requests)) if requests is not None else None
 
     async def client(end: float) -> None:
         while time.monotonic() < end and (left is None or next(left, None) is not None):
-            fate = await send(draw.choice(texts))
-            found.append(fate)
-            if until(fate):
+            outcome = await send(draw.choice(texts))
+            found.append(outcome)
+            if until(outcome):
                 return
-            if not fate.good:
+            if not outcome.good:
                 await asyncio.sleep(BACK_OFF)
 
     with no_collection():
@@ -246,7 +250,7 @@ async def closed_loop(
 
 
 class no_collection:
-    """No garbage collection inside: it would be a pause of ours that is taken for one of the server's."""
+    """Turns garbage collection off in the block, so that a pause of this process is not taken for one of the server."""
 
     def __enter__(self) -> None:
         gc.collect()
@@ -258,9 +262,9 @@ class no_collection:
 
 @asynccontextmanager
 async def lag_measured(into: list[float]) -> AsyncIterator[None]:
-    """Write down, in seconds, how late this process's own event loop is, again and again."""
-    pulse = asyncio.create_task(LagMonitor().measure(into.append))
+    """Append the lag of this process's event loop in seconds, again and again, while the block runs."""
+    monitor = asyncio.create_task(LagMonitor().measure(into.append))
     try:
         yield
     finally:
-        pulse.cancel()
+        monitor.cancel()

@@ -1,4 +1,4 @@
-"""Which core runs what."""
+"""The cores on which servers and clients run."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from lingon.bench.worker_process import Cores
 
 
 @dataclass(frozen=True, slots=True)
-class Cast:
-    """Which cores run what; with one core alone they share it."""
+class CpuPinning:
+    """The cores of servers and of clients; on a machine with one core they share it."""
 
     server: Cores
     clients: Cores
 
     @classmethod
-    def choose(cls) -> Cast:
-        """The first core for servers, the last for clients."""
+    def choose(cls) -> CpuPinning:
+        """The first usable core for servers, the last for clients."""
         usable = sorted(os.sched_getaffinity(0))
         return cls(frozenset(usable[:1]), frozenset(usable[-1:]))

@@ -1,4 +1,4 @@
-"""What clients asked and what became of it: the record that the checker judges, one JSON line a request."""
+"""The requests of all clients and how they ended: the record that chaos.checker checks, one JSON line a request."""
 
 from __future__ import annotations
 
@@ -15,19 +15,18 @@ from lingon.bench.statistics import percentile
 OK, CANCELLED, DEADLINE_EXCEEDED, UNAVAILABLE = "OK", "CANCELLED", "DEADLINE_EXCEEDED", "UNAVAILABLE"
 RESOURCE_EXHAUSTED = "RESOURCE_EXHAUSTED"
 NOT_BEGUN = ("NOT_BEGUN", "WONT_FINISH")
-"""Reasons of a request that its deadline kept from being begun."""
+"""The reasons with which the server rejects or drops a request that cannot meet its deadline, before it runs."""
 
 KILLED = "KILLED"
-"""The fate of a request whose client was killed: nobody was left to hear how it ended."""
+"""The code of a request whose client process was killed, so that no client received its end."""
 
-MOST = 10_000  # characters of a text that are written down
-TO_WALL = time.time() - time.monotonic()
-"""What turns the clock of a history into that of a server's log."""
+MAX_CHARACTERS = 10_000  # characters; of a longer text only the beginning is written
+TO_WALL = time.time() - time.monotonic()  # seconds to add to a monotonic time to get the wall clock of a server's log
 
 
 @dataclass(frozen=True, slots=True)
-class TextFate:
-    """How one text of a request ended; index: its place in the request."""
+class TextOutcome:
+    """How one text of a request ended; index: its position in the request."""
 
     index: int
     code: str
@@ -35,15 +34,15 @@ class TextFate:
 
 
 @dataclass(kw_only=True, slots=True)
-class Fate:
-    """One request. Times are those of `time.monotonic`, which all processes of a machine share.
+class Outcome:
+    """One request and how it ended. Times are those of `time.monotonic`, which all processes of a machine share.
 
-    id: what the request was sent under, as x-request-id; request_id: what the server called it
-    due: when it should have been sent; later than that, the generator lagged
-    ended: None while nobody has heard of it
-    first: when the first answer of a stream came
-    deadline, cancel_after: in seconds from when it was sent; None is never
-    reason: of `google.rpc.ErrorInfo`
+    id: the x-request-id that the client sent; request_id: the one that the server returned
+    due: when it should have been sent; if it was sent later, the load generator lagged
+    ended: None while the client has no answer
+    first: when the first message of a stream arrived
+    deadline, cancel_after: seconds after it was sent; None is never
+    reason: that of `google.rpc.ErrorInfo`
     """
 
     id: str
@@ -58,18 +57,18 @@ class Fate:
     ended: float | None = None
     code: str = ""
     reason: str = ""
-    results: list[TextFate] = field(default_factory=list)
+    results: list[TextOutcome] = field(default_factory=list)
     version: str = ""
     request_id: str = ""
 
     @property
     def milliseconds(self) -> float:
-        """From when it was due to its end; a request that has not ended takes for ever."""
+        """The time from when the request was due to its end; infinite if it has not ended."""
         return float("inf") if self.ended is None else 1000 * (self.ended - self.due)
 
     @property
     def lag(self) -> float:
-        """Milliseconds by which it was sent late."""
+        """Milliseconds by which the request was sent late."""
         return 1000 * (self.sent - self.due)
 
     @property
@@ -79,60 +78,60 @@ class Fate:
 
 
 class History:
-    """All requests of a run, by whatever client; those that never ended are in it too."""
+    """All requests of a run from all clients, also those that never ended."""
 
     def __init__(self) -> None:
         self._numbers = itertools.count(1)
-        self._fates: list[Fate] = []
+        self._fates: list[Outcome] = []
 
-    def __iter__(self) -> Iterator[Fate]:
+    def __iter__(self) -> Iterator[Outcome]:
         return iter(self._fates)
 
     def __len__(self) -> int:
         return len(self._fates)
 
     def new_id(self, client: str) -> str:
-        """An id that no other request of this run has."""
+        """An id that is unique in this run."""
         return f"{client}-{next(self._numbers)}"
 
-    def add(self, fate: Fate) -> Fate:
-        """Write down a request that is being sent; its end is filled in as it is known."""
-        self._fates.append(fate)
-        return fate
+    def add(self, outcome: Outcome) -> Outcome:
+        """Record a request that is being sent; the client fills in its end later."""
+        self._fates.append(outcome)
+        return outcome
 
-    def extend(self, fates: Iterable[Fate]) -> None:
-        """Take in what other processes wrote down."""
-        self._fates.extend(fates)
+    def extend(self, outcomes: Iterable[Outcome]) -> None:
+        """Add the records of other processes."""
+        self._fates.extend(outcomes)
 
-    def of(self, *codes: str) -> list[Fate]:
-        """Those that ended with one of these codes."""
-        return [fate for fate in self._fates if fate.code in codes]
+    def of(self, *codes: str) -> list[Outcome]:
+        """The requests that ended with one of these codes."""
+        return [outcome for outcome in self._fates if outcome.code in codes]
 
     def save(self, path: Path) -> None:
-        """Write all as JSON lines."""
-        path.write_text("".join(line(fate) for fate in self._fates), encoding="utf-8")
+        """Write all requests as JSON lines."""
+        path.write_text("".join(line(outcome) for outcome in self._fates), encoding="utf-8")
 
 
-def p99(fates: Iterable[Fate]) -> float:
-    """Of their milliseconds; what was not translated has taken for ever."""
-    return percentile([fate.milliseconds if fate.good else math.inf for fate in fates], 99)
+def p99(outcomes: Iterable[Outcome]) -> float:
+    """The 99th percentile of latencies in milliseconds; a request that was not translated counts as infinite."""
+    return percentile([outcome.milliseconds if outcome.good else math.inf for outcome in outcomes], 99)
 
 
-def line(fate: Fate) -> str:
-    """A request as one line of JSON; of a text that is far too long, only its beginning."""
-    values = asdict(fate)
+def line(outcome: Outcome) -> str:
+    """A request as one line of JSON; a very long text is cut."""
+    values = asdict(outcome)
     values["texts"] = [
-        text if len(text) <= MOST else f"{text[:100]}... ({len(text)} characters)" for text in fate.texts
+        text if len(text) <= MAX_CHARACTERS else f"{text[:100]}... ({len(text)} characters)" for text in outcome.texts
     ]
     return json.dumps(values, ensure_ascii=False) + "\n"
 
 
-def read(path: Path) -> list[Fate]:
-    """The requests of a file; a last line that was cut off by a kill is left out."""
-    fates = []
+def read(path: Path) -> list[Outcome]:
+    """The requests of a file, without a last line that a kill cut off."""
+    outcomes = []
     for text in path.read_text(encoding="utf-8").splitlines(keepends=True):
         if text.endswith("\n"):
             values = json.loads(text)
-            results = [TextFate(**result) for result in values.pop("results")]
-            fates.append(Fate(**{**values, "texts": tuple(values["texts"])}, results=results))
-    return fates
+            results = [TextOutcome(**result) for result in values.pop("results")]
+            outcomes.append(Outcome(**{**values, "texts": tuple(values["texts"])}, results=results))
+    return outcomes

@@ -1,4 +1,4 @@
-"""The text of /metrics as numbers."""
+"""A parser of the text format of /metrics."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Self
 _LINE = re.compile(r"^(?P<name>\w+)(?:\{(?P<labels>[^}]*)\})? (?P<value>\S+)$", re.MULTILINE)
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 Series = tuple[str, frozenset[tuple[str, str]]]
-"""A name and its labels."""
+"""The name of a time series and its labels."""
 
 
 class Scrape:
-    """What a server said of itself at one moment."""
+    """The metrics of a server at one moment."""
 
     def __init__(self, values: dict[Series, float]) -> None:
         self.values = values
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """From the text format of Prometheus; label values of ours hold no braces."""
+        """Parse the text format of Prometheus; the label values of Lingon hold no braces."""
         return cls(
             {
                 (found["name"], frozenset(_LABEL.findall(found["labels"] or ""))): float(found["value"])
@@ -30,19 +30,19 @@ class Scrape:
 
     @property
     def series(self) -> set[Series]:
-        """Which series there are."""
+        """The time series."""
         return set(self.values)
 
     def sum(self, name: str, **labels: str) -> float:
-        """Over all series of a name that have these labels; KeyError where there is none, so that no typo passes."""
+        """The sum over all series with this name and these labels; KeyError if there is none, to catch a wrong name."""
         wanted = frozenset(labels.items())
         found = [value for (key, own), value in self.values.items() if key == name and wanted <= own]
         if not found:
-            raise KeyError(f"{name}{labels or ''} is not among the metrics")
+            raise KeyError(f"no metric {name}{labels or ''}")
         return sum(found)
 
     def by(self, name: str, label: str) -> Counter[str]:
-        """The sums of a name by one of its labels, without those that are 0."""
+        """The sums of a metric by the values of one label, without zeros."""
         found: Counter[str] = Counter()
         for (key, own), value in self.values.items():
             if key == name and value:
@@ -50,9 +50,10 @@ class Scrape:
         return found
 
     def quantile(self, name: str, share: float, since: Scrape | None = None) -> float:
-        """The bound of the bucket in which this share of a histogram's values is reached; inf where it has none.
+        """A quantile of a histogram: the upper bound of the bucket that holds it; inf for an empty histogram.
 
-        since: an earlier scrape; what was counted by then is left out
+        share: of the values, 0.99 for the 99th percentile
+        since: an earlier scrape, whose values are subtracted
         """
         buckets: Counter[float] = Counter()
         for (key, own), value in self.values.items():

@@ -1,25 +1,35 @@
-"""Rows of results: one JSON file a day, into which later runs of single cases are merged, and a table for people."""
+"""The results: one JSON file a day, into which later runs of single cases are merged, and a Markdown table of it."""
 
 from __future__ import annotations
 
+import ast
 import json
+import re
 import shlex
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from chaos.checks import FAIL, PARTIAL, PASS, SKIP
+from chaos.checks import CLEAN, FAIL, PARTIAL, PASS, SKIP, readable
 from lingon.bench.results_file import commit, machine
 from lingon.errors import LingonError
 from lingon.files import write_json
 
+if TYPE_CHECKING:
+    from chaos.case import Case
+
+SKIPPED = "not run: "  # starts the part of a figure that says what was not run
+TEST_FILE = re.compile(r"tests/\S+\.py")
+PLACEHOLDER = re.compile(r"\{(@?)(.+?)\}")
+TRIES = re.compile(r" \(best of \d+\)$")
+
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A case and what was found; checks: one by one."""
+    """The result of one case; checks: the fields of each chaos.checks.Check."""
 
     number: int
     test: str
@@ -30,9 +40,9 @@ class Row:
 
 
 def save(rows: Sequence[Row], folder: Path, arguments: Sequence[str], now: datetime | None = None) -> Path:
-    """Write the rows to folder/DATE-chaos.json, in the place of those of the same number; returns the file.
+    """Merge the rows into folder/DATE-chaos.json, by their numbers; returns the file.
 
-    Each row tells of which commit, by which command and when it was made, as rows of a day may differ in that.
+    Each row holds its own commit, command and date, because the rows of a day can come from several runs.
     """
     now = now or datetime.now(UTC)
     folder.mkdir(parents=True, exist_ok=True)
@@ -51,7 +61,7 @@ def save(rows: Sequence[Row], folder: Path, arguments: Sequence[str], now: datet
 
 
 def read(path: Path) -> list[Row]:
-    """The rows of a file of results."""
+    """The rows of a result file."""
     fields = Row.__dataclass_fields__
     return [Row(**{name: value for name, value in row.items() if name in fields}) for row in _rows(path)]
 
@@ -62,33 +72,97 @@ def _rows(path: Path) -> list[dict[str, Any]]:
     try:
         rows: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))["rows"]
     except (ValueError, KeyError, TypeError):
-        raise LingonError(f"{path}: not a file of results; move it away") from None
+        raise LingonError(f"{path}: not a result file of chaos; move it away") from None
     return rows
 
 
-def table(rows: Sequence[Row], most: int | None = None) -> str:
-    """The rows as a Markdown table; most: characters of a figure, cut where a finding ends."""
+def table(rows: Sequence[Row]) -> str:
+    """The rows as a Markdown table."""
     lines = ["| test | found | bound | verdict |", "|---|---|---|---|"]
-    for row in rows:
-        figure = row.figure if most is None else _short(row.figure, most)
-        lines.append(f"| {_cell(row.test)} | {_cell(figure)} | {_cell(row.bound)} | {row.verdict} |")
+    lines += [f"| {_cell(row.test)} | {_cell(row.figure)} | {_cell(row.bound)} | {row.verdict} |" for row in rows]
     return "\n".join(lines)
 
 
+def for_people(rows: Iterable[Row], cases: Iterable[Case]) -> list[Row]:
+    """The rows with the current names and bounds of their cases, and with `found` in place of the whole figure.
+
+    A row whose case no longer exists keeps its words.
+    """
+    by_number = {each.number: each for each in cases}
+    return [
+        replace(row, test=which.title, bound=which.bound, figure=found(row, which.figures))
+        if (which := by_number.get(row.number))
+        else row
+        for row in rows
+    ]
+
+
+def found(row: Row, figures: Sequence[str]) -> str:
+    """The result of a case in a few words: failed checks, the figures that its bound names, the number of the others.
+
+    figures: templates. `{goodput at 5x} of the peak` stands for the value of the check whose name starts with the
+    words in braces, of the first of them if there are several; `{@goodput at 5x}` stands for its whole name. A template
+    without such a check is left out.
+    """
+    if row.verdict == SKIP or not row.checks:
+        return row.figure
+    failed = [
+        f"FAILED {check['what']}: {_plain(check['value'])}, bound {_plain(check['bound'])}"
+        for check in row.checks
+        if not check["passed"]
+    ]
+    named = [text for text in (_filled(template, row.checks) for template in figures) if text]
+    parts = [*failed, *named, *_remaining(row.checks, figures)]
+    if row.verdict == PARTIAL and SKIPPED in row.figure:
+        parts.append(TRIES.sub("", row.figure[row.figure.index(SKIPPED) :]))
+    tries = TRIES.search(row.figure)
+    return "; ".join(parts) + (tries[0] if tries else "")
+
+
+def _remaining(checks: Sequence[Mapping[str, Any]], figures: Sequence[str]) -> list[str]:
+    """How many checks passed that no figure names."""
+    names = tuple(name for template in figures for _, name in PLACEHOLDER.findall(template))
+    passed = [check["what"] for check in checks if check["passed"] and not check["what"].startswith(names)]
+    if not passed:
+        return []
+    if all(TEST_FILE.match(what) for what in passed):
+        return [f"{len(passed)} test file{'s' if len(passed) > 1 else ''} passed"]
+    count = len(passed)
+    return [f"{count} {'other ' if names else ''}check{'s' if count > 1 else ''} passed"]
+
+
+def _filled(template: str, checks: Sequence[Mapping[str, Any]]) -> str:
+    """A template with values; empty if a check is missing."""
+    for sign, name in PLACEHOLDER.findall(template):
+        check = next((check for check in checks if check["what"].startswith(name)), None)
+        if check is None:
+            return ""
+        template = template.replace(f"{{{sign}{name}}}", check["what"] if sign else _plain(check["value"]))
+    return template
+
+
+def _plain(text: str) -> str:
+    """A value or bound as a person writes it; older result files hold values in Python's notation."""
+    if text == CLEAN:
+        return "none"
+    if seconds := re.fullmatch(r"(0\.\d+) s", text):
+        return f"{1000 * float(seconds[1]):.3g} ms"
+    if times := re.fullmatch(r"(\S+) times", text):
+        return f"{times[1]} x"
+    sign, space, value = text.partition(" ") if text.startswith(("= ", "<= ", ">= ")) else ("", "", text)
+    if value in ("set()", "Counter()"):
+        return f"{sign}{space}none"
+    try:
+        return f"{sign}{space}{readable(ast.literal_eval(value))}"
+    except (ValueError, SyntaxError):
+        return text
+
+
 def summary(rows: Sequence[Row]) -> str:
-    """How many rows there are of each verdict."""
+    """The number of rows of each verdict."""
     counts = Counter(row.verdict for row in rows)
-    told = [f"{counts[verdict]} {verdict}" for verdict in (PASS, PARTIAL, SKIP, FAIL) if counts[verdict]]
-    return f"{len(rows)} run: {', '.join(told)}"
-
-
-def _short(figure: str, most: int) -> str:
-    first, *others = figure.split("; ")
-    for finding in others:
-        if len(first) + len(finding) > most:
-            break
-        first += f"; {finding}"
-    return first
+    shown = [f"{counts[verdict]} {verdict}" for verdict in (PASS, PARTIAL, SKIP, FAIL) if counts[verdict]]
+    return f"{len(rows)} run: {', '.join(shown)}"
 
 
 def _cell(text: str) -> str:

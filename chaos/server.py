@@ -1,4 +1,4 @@
-"""A real server as a child process: started, watched from outside, signalled, and never left behind."""
+"""A real server as a child process, observed from outside; it never outlives this process."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import http.client
 import json
 import os
 import re
-import shlex
 import signal
 import socket
 import subprocess
@@ -20,12 +19,13 @@ from types import TracebackType
 from typing import Any, Self
 
 from chaos.checker import Call
-from chaos.history import Fate
+from chaos.history import Outcome
 from chaos.prometheus import Scrape
 from lingon.bench.worker_process import Cores, on_cores
 from lingon.errors import LingonError
+from lingon.serving.auth.api_keys import key_table, new_key
 
-LOOK = 0.01  # seconds between two looks at what is waited for
+CHECK_PAUSE = 0.01  # seconds between two checks of a condition
 READY = re.compile(r"^ready: ", re.MULTILINE)
 DIES_WITH_US = """
 import ctypes, os, sys
@@ -33,28 +33,28 @@ ctypes.CDLL(None).prctl(1, 9)
 if os.getppid() == int(sys.argv[1]):
     os.execvp(sys.argv[2], sys.argv[2:])
 """
-"""Has the kernel end a process when its parent ends, however that ends; also if it has ended already."""
+"""Makes the kernel kill a process when its parent ends for any reason, also if the parent has ended already."""
 
 
 def free_port() -> int:
-    """A port that nobody listens on; known beforehand, so that a server can be asked before it says where it is."""
+    """An unused port, chosen here so that clients can connect before the server prints its address."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
-def bound_to_us(command: Sequence[str]) -> list[str]:
-    """The command, ended when this process ends."""
+def ends_with_parent(command: Sequence[str]) -> list[str]:
+    """A command line that runs the command and kills it when this process ends."""
     return [sys.executable, "-S", "-c", DIES_WITH_US, str(os.getpid()), *command]
 
 
 @dataclass(kw_only=True)
 class Server:
-    """One `lingon serve`; as an async context manager it is started, waited for and ended.
+    """One `lingon serve`; as an async context manager it starts the server and kills it in the end.
 
-    folder: for its log; settings: of the server, by name; prefix: a command that starts it in another world
-    log_to: where standard error goes, instead of a file in folder
-    wait: whether entering the context waits until it is ready
+    folder: of its log; settings: of the server by name; prefix: a command that runs the server, such as `prlimit`
+    log_to: a file for standard error, instead of one in folder
+    wait: whether entering the context waits until the server is ready
     """
 
     folder: Path
@@ -68,74 +68,74 @@ class Server:
     wait: bool = True
     port: int = field(default_factory=free_port)
     metrics_port: int = field(default_factory=free_port)
-    started: float = 0.0  # as time.monotonic tells it
+    started: float = 0.0  # seconds of time.monotonic
     _process: subprocess.Popen[bytes] | None = field(default=None, init=False)
 
     @property
     def address(self) -> str:
-        """HOST:PORT of its gRPC port."""
+        """HOST:PORT of the gRPC port."""
         return f"127.0.0.1:{self.port}"
 
     @property
     def pid(self) -> int:
-        """Of its process."""
+        """The process id."""
         assert self._process is not None, "the server was not started"
         return self._process.pid
 
     @property
     def exit_code(self) -> int | None:
-        """None while it runs."""
+        """The exit code; None while the process runs."""
         assert self._process is not None, "the server was not started"
         return self._process.poll()
 
     def start(self) -> None:
-        """Start the process; again after it has ended, on the same ports and with the same log."""
+        """Start the process; a restart uses the same ports and the same log."""
         settings = {"port": self.port, "metrics_port": self.metrics_port, "log_format": "json", "device": "cpu"}
-        asked = {f"LINGON_{name.upper()}": str(value) for name, value in {**settings, **self.settings}.items()}
+        variables = {f"LINGON_{name.upper()}": str(value) for name, value in {**settings, **self.settings}.items()}
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("LINGON_")}
         if self.settings.get("failpoints"):
-            asked["LINGON_TESTING"] = "1"
+            variables["LINGON_TESTING"] = "1"
         command = [*self.prefix, sys.executable, "-m", "lingon", "serve", str(self.model)]
         self.folder.mkdir(parents=True, exist_ok=True)
         log = self.log_to or self._log
-        with on_cores(self.cores), self._said.open("wb") as said, log.open("ab") as logged:
+        with on_cores(self.cores), self._output.open("wb") as output, log.open("ab") as logged:
             self.started = time.monotonic()
             self._process = subprocess.Popen(
-                bound_to_us(command),
-                env={**inherited, **asked, **self.environment},
+                ends_with_parent(command),
+                env={**inherited, **variables, **self.environment},
                 stdin=subprocess.DEVNULL,
-                stdout=said,
+                stdout=output,
                 stderr=logged,
                 start_new_session=True,
             )
 
     async def ready(self, seconds: float = 60.0) -> float:
-        """Wait for the line that says so; returns the seconds since the start."""
+        """Wait until the server prints that it is ready; returns the seconds since its start."""
         end = time.monotonic() + seconds
-        while not READY.search(self._said.read_text(encoding="utf-8")):
+        while not READY.search(self._output.read_text(encoding="utf-8")):
             if self.exit_code is not None:
                 raise LingonError(f"{self.name} ended with exit code {self.exit_code} before it was ready: {self.last}")
             if time.monotonic() > end:
                 raise LingonError(f"{self.name} was not ready within {seconds:g} s: {self.last}")
-            await asyncio.sleep(LOOK)
+            await asyncio.sleep(CHECK_PAUSE)
         return time.monotonic() - self.started
 
     def signal(self, number: signal.Signals) -> float:
-        """Send a signal; returns when."""
+        """Send a signal; returns the monotonic time."""
         os.kill(self.pid, number)
         return time.monotonic()
 
     async def exited(self, seconds: float) -> float:
-        """Wait until the process has ended; returns when. LingonError where it goes on for so many seconds."""
+        """Wait for the process to end; returns the monotonic time. LingonError if it runs longer than these seconds."""
         end = time.monotonic() + seconds
         while self.exit_code is None:
             if time.monotonic() > end:
                 raise LingonError(f"{self.name} still ran after {seconds:g} s")
-            await asyncio.sleep(LOOK)
+            await asyncio.sleep(CHECK_PAUSE)
         return time.monotonic()
 
     def kill(self) -> None:
-        """End it, and whatever it has started, at once."""
+        """Kill the process and its child processes."""
         if self._process is not None:
             for pid in [self._process.pid, *self.family()]:
                 try:
@@ -160,13 +160,13 @@ class Server:
         self.kill()
 
     def family(self) -> list[int]:
-        """Processes that it has started and that are there, also after its own end: its session holds them all."""
+        """The child processes that still run, also after the end of the server: they stay in its session."""
         assert self._process is not None, "the server was not started"
         found = []
         for stat in Path("/proc").glob("[0-9]*/stat"):
             try:
                 session = int(stat.read_text(encoding="utf-8").rpartition(")")[2].split()[3])
-            except (OSError, ValueError):  # ended meanwhile
+            except (OSError, ValueError):  # the process ended after glob found it
                 continue
             if session == self._process.pid and int(stat.parent.name) != self._process.pid:
                 found.append(int(stat.parent.name))
@@ -177,11 +177,11 @@ class Server:
         return self._status("VmRSS") * 1024 / 1e6
 
     def threads(self) -> int:
-        """Of the process."""
+        """The number of threads."""
         return self._status("Threads")
 
     def fds(self) -> int:
-        """Open files and sockets."""
+        """The number of open files and sockets."""
         return len(list(Path(f"/proc/{self.pid}/fd").iterdir()))
 
     def _status(self, name: str) -> int:
@@ -192,11 +192,11 @@ class Server:
         return int(found[1])
 
     async def scrape(self) -> Scrape:
-        """Its metrics now; OSError where nobody answers."""
+        """The metrics now; OSError if the server does not answer."""
         return Scrape.parse((await self.get("/metrics"))[1])
 
     async def get(self, path: str, seconds: float = 10.0) -> tuple[int, str]:
-        """Status and body of a page of its metrics port."""
+        """Status and body of a page of the metrics port."""
         return await asyncio.to_thread(self._get, path, seconds)
 
     def _get(self, path: str, seconds: float) -> tuple[int, str]:
@@ -206,7 +206,7 @@ class Server:
             reply = connection.getresponse()
             return reply.status, reply.read().decode()
         except http.client.HTTPException as error:
-            raise OSError(f"no whole answer: {type(error).__name__}") from None
+            raise OSError(f"incomplete answer: {type(error).__name__}") from None
         finally:
             connection.close()
 
@@ -215,57 +215,61 @@ class Server:
         return self.folder / f"{self.name}.log"
 
     @property
-    def _said(self) -> Path:
-        return self.folder / f"{self.name}.said"
+    def _output(self) -> Path:
+        return self.folder / f"{self.name}.out"
 
     @property
     def log(self) -> str:
-        """All of its log, as it is."""
+        """The whole log."""
         return self._log.read_text(encoding="utf-8") if self._log.exists() else ""
 
     @property
     def last(self) -> str:
-        """The last line of its log, for messages."""
-        return (self.log.strip().splitlines() or ["no word"])[-1]
+        """The last line of the log, for error messages."""
+        return (self.log.strip().splitlines() or ["the log is empty"])[-1]
 
     def events(self, message: str | None = None) -> list[dict[str, Any]]:
-        """The lines of its log as values, of all messages or of one; `time` in seconds since 1970."""
+        """The entries of the JSON log, all or those with one message."""
         found = []
         for text in self.log.splitlines():
             try:
                 event = json.loads(text)
-            except ValueError:  # not logged but written by a library; `log` has it
+            except ValueError:  # a library wrote this line to standard error
                 continue
             if message in (None, event["message"]):
                 found.append(event)
         return found
 
     def calls(self) -> list[Call]:
-        """The calls that it has answered, in order; needs log_level debug."""
+        """The calls that the server answered, in order; needs log_level debug."""
         return [
             Call(event["request_id"], event["method"], event["code"], event["milliseconds"], wall(event["time"]))
             for event in self.events("call")
         ]
 
-    def calls_of(self, fates: Iterable[Fate]) -> list[Call]:
-        """What it says of each of these requests; LingonError where it says nothing of one."""
+    def calls_of(self, outcomes: Iterable[Outcome]) -> list[Call]:
+        """The server's log entries of these requests; LingonError if one is missing."""
         by_id = {call.request_id: call for call in self.calls()}
-        if lacking := [fate.id for fate in fates if fate.id not in by_id]:
-            raise LingonError(f"the log of {self.name} has nothing of {lacking[0]}, and {len(lacking) - 1} more")
-        return [by_id[fate.id] for fate in fates]
+        if missing := [outcome.id for outcome in outcomes if outcome.id not in by_id]:
+            raise LingonError(f"the log of {self.name} lacks {missing[0]} and {len(missing) - 1} more requests")
+        return [by_id[outcome.id] for outcome in outcomes]
 
     def tracebacks(self) -> list[str]:
-        """Signs of errors that nobody handled."""
+        """The log lines that show an unhandled error."""
         signs = ("Traceback", "never retrieved", "never awaited", '"level": "critical"')
         return [f"{self.name}: {text[:200]}" for text in self.log.splitlines() if any(sign in text for sign in signs)]
 
-    def command(self) -> str:
-        """What is set, for people."""
-        return shlex.join(f"{name}={value}" for name, value in self.settings.items())
-
 
 def wall(moment: str) -> float:
-    """Seconds since 1970 of a moment in a log."""
+    """The seconds since 1970 of a time in a log."""
     from datetime import datetime
 
     return datetime.fromisoformat(moment).timestamp()
+
+
+def write_api_keys(path: Path, *names: str) -> dict[str, str]:
+    """Write a server's file of new API keys; returns the keys by name."""
+    keys = {name: new_key() for name in names}
+    tables = [key_table(name, key) for name, key in keys.items()]
+    path.write_text("\n".join(tables), encoding="utf-8")
+    return keys

@@ -1,1 +1,1 @@
-"""The cases by the sections of RELIABILITY.md, one file each: a new file is found by itself."""
+"""The cases, one file for each section of docs/explanation/reliability.md; chaos.case collects every file here."""

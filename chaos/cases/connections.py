@@ -1,4 +1,4 @@
-"""Cases 18, 19 and 21: clients that vanish, that read slowly, or that are many and say nothing."""
+"""Cases 18, 19 and 21: clients that crash, clients that read slowly, and many idle connections."""
 
 from __future__ import annotations
 
@@ -10,70 +10,75 @@ from contextlib import asynccontextmanager
 
 from chaos import checker
 from chaos.case import case
-from chaos.checks import Findings
+from chaos.checks import Checks
 from chaos.clients import Client, closed_loop
-from chaos.context import World
-from chaos.history import Fate, p99
+from chaos.context import CaseContext
+from chaos.history import Outcome, p99
 from chaos.server import Server
 
-KEEPALIVE = 60.0 + 20.0  # seconds after which the server gives up a silent peer: serving/rpc/ports.py
-PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\x04\x00" + bytes(4)  # and empty SETTINGS
-STREAMS = 100
+KEEPALIVE = 60.0 + 20.0  # seconds after which the server closes the connection of a silent peer: serving/rpc/ports.py
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\x04\x00" + bytes(4)  # with an empty SETTINGS frame
+STREAMS = 100  # streams of a client that crashes
 
 
 @case(
     18,
     "crashed and half-open clients",
-    f"dead peers found <= {KEEPALIVE:g} s, places freed, fds back to where they were",
+    f"a dead peer is detected <= {KEEPALIVE:g} s (+ 5 s); its places are freed; no file descriptor leaks",
+    figures=(
+        "frozen client detected after {frozen peer found after}",
+        "places free {places free after a kill} after a kill",
+        "file descriptors leaked: {fds afterwards, beyond before}",
+    ),
 )
-async def dead_peers(world: World, found: Findings) -> None:
-    """A client is killed with 100 streams under way; another is frozen: its kernel answers, nobody reads."""
-    slow = world.switch("slow")
-    async with world.server(failpoints=f"step=sleep:1?{slow}", calls=True, max_rows=100) as server:
-        client, texts = world.client(server), world.session.long_texts(STREAMS, 85)
-        await closed_loop(client.translate, world.texts[:50], 8, requests=50)
+async def dead_peers(context: CaseContext, checks: Checks) -> None:
+    """A client with 100 streams is killed; another is frozen: its kernel answers, but the client reads nothing."""
+    slow = context.switch("slow")
+    async with context.server(failpoints=f"step=sleep:1?{slow}", calls=True, max_rows=100) as server:
+        client, texts = context.client(server), context.session.long_texts(STREAMS, 85)
+        await closed_loop(client.translate, context.texts[:50], 8, requests=50)
         fds = server.fds()
-        await _kill_in_the_midst(world, found, server, texts)
-        if world.quick:
-            found.not_run("half-open connections, which take 80 s (quick)")
+        await _kill_while_streaming(context, checks, server, texts)
+        if context.quick:
+            checks.not_run("half-open connections, which take 80 s (quick)")
         else:
-            await _freeze_in_the_midst(world, found, server, texts, slow.on)
+            await _freeze_while_streaming(context, checks, server, texts, slow.on)
             slow.off()
-        await world.until("its sockets are closed", lambda: server.fds() <= fds)
-        found.at_most("fds afterwards, beyond before", server.fds() - fds, 0)
-        after = await closed_loop(client.translate, world.texts[:50], 8, requests=50)
-        found.equal("OK afterwards", sum(fate.good for fate in after), 50)
-        await world.judge(found, server)
+        await context.wait_until("its sockets are closed", lambda: server.fds() <= fds)
+        checks.at_most("fds afterwards, beyond before", server.fds() - fds, 0)
+        after = await closed_loop(client.translate, context.texts[:50], 8, requests=50)
+        checks.equal("OK afterwards", sum(outcome.good for outcome in after), 50)
+        await context.check_run(checks, server)
 
 
-async def _kill_in_the_midst(world: World, found: Findings, server: Server, texts: list[str]) -> None:
-    slow = world.switch("slow")
+async def _kill_while_streaming(context: CaseContext, checks: Checks, server: Server, texts: list[str]) -> None:
+    slow = context.switch("slow")
     slow.on()
-    victim = await world.crashing(server, texts, STREAMS)
-    await world.until("its streams run", lambda: _running(server, 1))
+    crashing = await context.crashing_client(server, texts, STREAMS)
+    await context.wait_until("its streams run", lambda: _running(server, 1))
     killed = time.monotonic()
-    world.history.extend(victim.kill())
+    context.history.extend(crashing.kill())
     slow.off()
-    await world.resting(server)
-    found.at_most("places free after a kill", time.monotonic() - killed, 2.0, "s", timing=True)
-    found.equal("streams that the server gave up", await _given_up(server), STREAMS)
+    await context.idle_scrape(server)
+    checks.at_most("places free after a kill", time.monotonic() - killed, 2.0, "s", timing=True)
+    checks.equal("streams that the server gave up", await _given_up(server), STREAMS)
 
 
-async def _freeze_in_the_midst(
-    world: World, found: Findings, server: Server, texts: list[str], slow: Callable[[], None]
+async def _freeze_while_streaming(
+    context: CaseContext, checks: Checks, server: Server, texts: list[str], slow: Callable[[], None]
 ) -> None:
-    victim = await world.crashing(server, texts, STREAMS)
-    await world.until("its streams run", lambda: _running(server, 1))
+    crashing = await context.crashing_client(server, texts, STREAMS)
+    await context.wait_until("its streams run", lambda: _running(server, 1))
     slow()
-    victim.freeze()
+    crashing.freeze()
     frozen = time.monotonic()
     before = server.fds()
-    await world.until("the dead peer is found", lambda: server.fds() < before, seconds=KEEPALIVE + 30.0)
-    found.at_most("frozen peer found after", time.monotonic() - frozen, KEEPALIVE + 5.0, "s", timing=True)
-    await world.resting(server)
-    found.clean("places free after that", checker.at_rest(await server.scrape()))
-    found.at_least("frozen streams that it gave up", await _given_up(server) - STREAMS, STREAMS // 10)
-    world.history.extend(victim.kill())
+    await context.wait_until("the dead peer is found", lambda: server.fds() < before, seconds=KEEPALIVE + 30.0)
+    checks.at_most("frozen peer found after", time.monotonic() - frozen, KEEPALIVE + 5.0, "s", timing=True)
+    await context.idle_scrape(server)
+    checks.clean("places free after that", checker.gauges_at_zero(await server.scrape()))
+    checks.at_least("frozen streams that it gave up", await _given_up(server) - STREAMS, STREAMS // 10)
+    context.history.extend(crashing.kill())
 
 
 async def _given_up(server: Server) -> float:
@@ -84,41 +89,50 @@ async def _running(server: Server, least: int) -> bool:
     return (await server.scrape()).sum("lingon_running_sentences") >= least
 
 
-@case(19, "slow readers", "RSS bounded, p99 of other streams unaffected (+10 %)")
-async def slow_readers(world: World, found: Findings) -> None:
+@case(
+    19,
+    "slow readers",
+    "RSS growth <= 20 MB; p99 of other streams <= 1.1 x alone",
+    figures=(
+        "RSS growth {RSS growth}",
+        "p99 of other streams {p99 of other streams beside them, of alone} that alone",
+        "{slow readers still at it} slow readers still reading",
+    ),
+)
+async def slow_readers(context: CaseContext, checks: Checks) -> None:
     """Ten clients with 64 texts each read one message a second, long after all is decoded."""
-    async with world.server(calls=True) as server:
-        others = [world.client(server, f"other{number}") for number in range(2)]
-        slow = [world.client(server, f"slow{number}") for number in range(10)]
-        await _streams(world, others)
-        for _ in range(3):  # a batch of beam 4 has room of its own, which is not that of slow readers
-            await asyncio.gather(*(each.stream(*world.texts[:64], beam_size=4, return_tokens=True) for each in slow))
-        usual, memory = p99(await _streams(world, others)), server.rss()
+    async with context.server(calls=True) as server:
+        others = [context.client(server, f"other{number}") for number in range(2)]
+        slow = [context.client(server, f"slow{number}") for number in range(10)]
+        await _streams(context, others)
+        for _ in range(3):  # a batch of beam 4 allocates memory once, which is not to be counted as the slow readers'
+            await asyncio.gather(*(each.stream(*context.texts[:64], beam_size=4, return_tokens=True) for each in slow))
+        usual, memory = p99(await _streams(context, others)), server.rss()
         reading = [
             asyncio.create_task(
-                each.stream(*world.texts[:64], beam_size=4, pause=1.0, cancel_after=120.0, return_tokens=True)
+                each.stream(*context.texts[:64], beam_size=4, pause=1.0, cancel_after=120.0, return_tokens=True)
             )
             for each in slow
         ]
-        await world.until("all is decoded", lambda: _decoded(server, 4 * 640), seconds=60.0)
-        beside = p99(await _streams(world, others))
+        await context.wait_until("all is decoded", lambda: _decoded(server, 4 * 640), seconds=60.0)
+        beside = p99(await _streams(context, others))
         grown = server.rss() - memory
-        found.equal("slow readers still at it", sum(not task.done() for task in reading), 10)
-        found.at_most("p99 of other streams beside them, of alone", beside / usual, 1.1, "times", timing=True)
-        found.at_most("RSS growth", grown, 10 * 2.0, "MB")
+        checks.equal("slow readers still at it", sum(not task.done() for task in reading), 10)
+        checks.at_most("p99 of other streams beside them, of alone", beside / usual, 1.1, "times", timing=True)
+        checks.at_most("RSS growth", grown, 10 * 2.0, "MB")
         for each in slow:
             await each.close()
         await asyncio.gather(*reading)
-        await world.judge(found, server)
+        await context.check_run(checks, server)
 
 
-async def _streams(world: World, clients: Sequence[Client]) -> list[Fate]:
-    """Streams by a few clients that wait for their ends."""
+async def _streams(context: CaseContext, clients: Sequence[Client]) -> list[Outcome]:
+    """Streams of a few clients, each of which waits for the end of its stream."""
     loops = (
-        closed_loop(each.stream, world.texts[:100], 2, requests=world.choose(500, 50), seed=seed)
+        closed_loop(each.stream, context.texts[:100], 2, requests=context.choose(500, 50), seed=seed)
         for seed, each in enumerate(clients)
     )
-    return [fate for fates in await asyncio.gather(*loops) for fate in fates]
+    return [outcome for outcomes in await asyncio.gather(*loops) for outcome in outcomes]
 
 
 async def _decoded(server: Server, sentences: int) -> bool:
@@ -128,50 +142,58 @@ async def _decoded(server: Server, sentences: int) -> bool:
     )
 
 
-@case(21, "connection flood", "2000 idle connections: p99 of established traffic +20 %; at the limit of fds no crash")
-async def connection_flood(world: World, found: Findings) -> None:
-    """Idle connections that speak HTTP/2 and ask nothing, and many open streams; then more than the server may open."""
-    count = world.choose(2000, 200)
-    async with world.server(calls=True) as server:
-        client, watcher = world.client(server), world.client(server, "watcher")
-        await _traffic(world, client)
-        usual = p99(await _traffic(world, client))
+@case(
+    21,
+    "connection flood",
+    "2000 idle connections: p99 of other traffic <= 1.2 x; at the limit of file descriptors no crash and no error",
+    figures=(
+        "p99 {p99 beside 2000 connections, of alone} that without them",
+        "at the limit: {established traffic that failed} failed requests, then {a new client afterwards}",
+    ),
+)
+async def connection_flood(context: CaseContext, checks: Checks) -> None:
+    """Idle HTTP/2 connections and many open streams; then more connections than the server may open files."""
+    count = context.choose(2000, 200)
+    async with context.server(calls=True) as server:
+        client, watcher = context.client(server), context.client(server, "watcher")
+        await _traffic(context, client)
+        usual = p99(await _traffic(context, client))
         async with idle_connections(server, count):
-            await world.until("all are accepted", lambda: server.fds() >= count, seconds=60.0)
+            await context.wait_until("all are accepted", lambda: server.fds() >= count, seconds=60.0)
             watches = [asyncio.create_task(watcher.watch(lambda _: None)) for _ in range(100)]
-            beside = p99(await _traffic(world, client))
+            beside = p99(await _traffic(context, client))
             for watch in watches:
                 watch.cancel()
-        found.at_most(f"p99 beside {count} connections, of alone", beside / usual, 1.2, "times", timing=True)
-        await world.until("they are gone", lambda: server.fds() < 100)
-        await world.judge(found, server)
-    world.begin()
-    await _beyond_limit(world, found)
+        checks.at_most(f"p99 beside {count} connections, of alone", beside / usual, 1.2, "times", timing=True)
+        await context.wait_until("they are gone", lambda: server.fds() < 100)
+        await context.check_run(checks, server)
+    context.new_history()
+    await _beyond_limit(context, checks)
 
 
-async def _beyond_limit(world: World, found: Findings) -> None:
-    """A server that may have 256 files open, and 400 connections."""
-    async with world.server(prefix=["prlimit", "--nofile=256:256"]) as server:
-        client = world.client(server, "established")
-        before = await _traffic(world, client)
+async def _beyond_limit(context: CaseContext, checks: Checks) -> None:
+    """A server that may open 256 files, and 400 connections."""
+    async with context.server(prefix=["prlimit", "--nofile=256:256"]) as server:
+        client = context.client(server, "established")
+        before = await _traffic(context, client)
         async with idle_connections(server, 400):
-            await world.until("no more may be opened", lambda: server.fds() >= 250)
-            beside = await _traffic(world, client)
-        await world.until("they are gone", lambda: server.fds() < 100, seconds=30.0)
-        after = await world.client(server, "late").translate(world.texts[0])
-        found.equal("established traffic that failed", sum(not fate.good for fate in [*before, *beside]), 0)
-        found.equal("a new client afterwards", after.code, "OK")
-        found.equal("exit code", server.exit_code, None)
-        found.clean("no error unhandled at the limit", server.tracebacks())
+            await context.wait_until("no more may be opened", lambda: server.fds() >= 250)
+            beside = await _traffic(context, client)
+        await context.wait_until("they are gone", lambda: server.fds() < 100, seconds=30.0)
+        after = await context.client(server, "late").translate(context.texts[0])
+        checks.equal("established traffic that failed", sum(not outcome.good for outcome in [*before, *beside]), 0)
+        checks.equal("a new client afterwards", after.code, "OK")
+        checks.equal("exit code", server.exit_code, None)
+        checks.clean("no error unhandled at the limit", server.tracebacks())
 
 
-async def _traffic(world: World, client: Client) -> list[Fate]:
-    return await closed_loop(client.translate, world.texts[:100], 4, requests=world.choose(1000, 100))
+async def _traffic(context: CaseContext, client: Client) -> list[Outcome]:
+    return await closed_loop(client.translate, context.texts[:100], 4, requests=context.choose(1000, 100))
 
 
 @asynccontextmanager
 async def idle_connections(server: Server, count: int) -> AsyncIterator[None]:
-    """Connections that have said who they are and ask nothing; those that are refused are left out."""
+    """Connections that have sent the preface of HTTP/2 and no request; refused ones are ignored."""
     sockets = await asyncio.to_thread(_connected, server.port, count)
     try:
         yield
@@ -189,6 +211,6 @@ def _connected(port: int, count: int) -> list[socket.socket]:
         try:
             each.connect(("127.0.0.1", port))
             each.send(PREFACE)
-        except OSError:  # refused, which is the server's right at its limit
+        except OSError:  # a server at its limit may refuse connections
             continue
     return sockets

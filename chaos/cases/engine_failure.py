@@ -1,4 +1,4 @@
-"""Cases 7 to 9: the engine dies, hangs, or takes all of the processor."""
+"""Cases 7 to 9: the engine dies, hangs, or takes all of a core."""
 
 from __future__ import annotations
 
@@ -8,88 +8,108 @@ import time
 
 from chaos import checker
 from chaos.case import case
-from chaos.checks import Findings
+from chaos.checks import Checks
 from chaos.clients import Client, closed_loop, open_loop
-from chaos.context import World, translated
-from chaos.history import DEADLINE_EXCEEDED, OK, TO_WALL, UNAVAILABLE, Fate
-from chaos.server import LOOK, Server, wall
+from chaos.context import CaseContext, translated
+from chaos.history import DEADLINE_EXCEEDED, OK, TO_WALL, UNAVAILABLE, Outcome
+from chaos.server import CHECK_PAUSE, Server, wall
 from lingon.bench.statistics import percentile
 
 
-@case(7, "engine death", "in-flight fail <= 1 s with UNAVAILABLE or INTERNAL, restart <= 5 s, next request OK")
-async def engine_death(world: World, found: Findings) -> None:
-    """Step 11 of the decoder raises, with 64 requests under way; the engine is started anew in place."""
-    broken = world.switch("broken")
-    async with world.server(failpoints=f"step=raise@11?{broken}", calls=True) as server:
-        client, health = world.client(server), list[tuple[float, str]]()
+@case(
+    7,
+    "engine death",
+    "requests in flight fail <= 1 s with UNAVAILABLE or INTERNAL; restart <= 5 s; the next requests OK",
+    figures=(
+        "{requests that died with it} requests failed within {the last of them hears after it died}",
+        "NOT_SERVING after {NOT_SERVING after}",
+        "ready again after {ready again after}",
+        "{OK after the restart} OK after the restart",
+    ),
+)
+async def engine_death(context: CaseContext, checks: Checks) -> None:
+    """Step 11 of the decoder raises with 64 requests in flight; the supervisor restarts the engine in the process."""
+    broken = context.switch("broken")
+    async with context.server(failpoints=f"step=raise@11?{broken}", calls=True) as server:
+        client, health = context.client(server), list[tuple[float, str]]()
         watch = asyncio.create_task(client.watch(lambda state: health.append((time.monotonic(), state))))
-        await closed_loop(client.translate, world.texts[:50], 8, requests=50)
+        await closed_loop(client.translate, context.texts[:50], 8, requests=50)
         broken.on()
-        flight = await asyncio.gather(*(client.translate(text) for text in world.session.long_texts(64, 60)))
+        flight = await asyncio.gather(*(client.translate(text) for text in context.session.long_texts(64, 60)))
         broken.off()
-        after = await client.translate(world.texts[0])
+        after = await client.translate(context.texts[0])
         died = wall(server.events("the engine died")[0]["time"]) - TO_WALL
-        await world.until("it was started anew", lambda: bool(server.events("an engine was started anew")))
-        await world.until("it is ready", lambda: _ready(server))
+        await context.wait_until("it was restarted", lambda: bool(server.events("an engine was restarted")))
+        await context.wait_until("it is ready", lambda: _ready(server))
         recovered = time.monotonic()
-        later = await closed_loop(client.translate, world.texts[:50], 8, requests=50)
+        later = await closed_loop(client.translate, context.texts[:50], 8, requests=50)
         watch.cancel()
-        lost = [fate for fate in flight if fate.code != OK]
-        found.at_least("requests that died with it", len(lost), 1)
-        found.clean("those under way", checker.only(lost, {UNAVAILABLE, "INTERNAL"}))
-        last = max((fate.ended or math.inf) - died for fate in lost) if lost else math.nan
-        found.at_most("the last of them hears after it died", last, 1.0, "s", timing=True)
+        lost = [outcome for outcome in flight if outcome.code != OK]
+        checks.at_least("requests that died with it", len(lost), 1)
+        checks.clean("those under way", checker.only_codes(lost, {UNAVAILABLE, "INTERNAL"}))
+        last = max((outcome.ended or math.inf) - died for outcome in lost) if lost else math.nan
+        checks.at_most("the last of them hears after it died", last, 1.0, "s", timing=True)
         unready = [moment - died for moment, state in health if state == "NOT_SERVING"]
-        found.at_most("NOT_SERVING after", min(unready, default=float("nan")), 1.0, "s", timing=True)
-        found.at_most("ready again after", recovered - died, 5.0, "s", timing=True)
-        found.at_least("OK after the restart", sum(fate.code == OK for fate in [after, *later]), 50)
-        found.equal("restarts counted", (await server.scrape()).sum("lingon_engine_restarts_total", cause="death"), 1)
+        checks.at_most("NOT_SERVING after", min(unready, default=float("nan")), 1.0, "s", timing=True)
+        checks.at_most("ready again after", recovered - died, 5.0, "s", timing=True)
+        checks.at_least("OK after the restart", sum(outcome.code == OK for outcome in [after, *later]), 50)
+        checks.equal("restarts counted", (await server.scrape()).sum("lingon_engine_restarts_total", cause="death"), 1)
         log = [text for text in server.tracebacks() if "the engine died" not in text]
-        found.clean("no error unhandled but the planted one", log)
-        await _judge_survivors(world, found, server)
+        checks.clean("no error unhandled but the planted one", log)
+        await _judge_survivors(context, checks, server)
 
 
 async def _ready(server: Server) -> bool:
     return (await server.get("/healthz"))[0] == 200
 
 
-async def _judge_survivors(world: World, found: Findings, server: Server) -> None:
-    fates, calls = list(world.history), server.calls()
-    golden = await world.session.golden(translated(fates))
-    found.clean("each of the requests ended once", checker.ended_once(fates))
-    found.clean("translations as alone", checker.as_alone(fates, golden))
-    found.clean("client and server agree", checker.paired(fates, calls))
-    scrape = await world.resting(server)
-    found.clean("counters as the log", checker.counted(calls, scrape))
-    found.clean("gauges back to 0", checker.at_rest(scrape))
+async def _judge_survivors(context: CaseContext, checks: Checks, server: Server) -> None:
+    outcomes, calls = list(context.history), server.calls()
+    golden = await context.session.golden(translated(outcomes))
+    checks.clean("each of the requests ended once", checker.ended_once(outcomes))
+    checks.clean("translations as alone", checker.same_as_alone(outcomes, golden))
+    checks.clean("client and server agree", checker.server_agrees(outcomes, calls))
+    scrape = await context.idle_scrape(server)
+    checks.clean("counters as the log", checker.counters_equal_log(calls, scrape))
+    checks.clean("gauges back to 0", checker.gauges_at_zero(scrape))
 
 
-@case(8, "engine hang", "readiness off <= 2 x hang_seconds, exit 1, deadlines honoured +-100 ms, nobody hangs")
-async def engine_hang(world: World, found: Findings) -> None:
-    """A step never ends, with requests under way that have deadlines before and after the watchdog's."""
-    hang, budget = world.switch("hang"), 1.0
-    async with world.server(failpoints=f"step=hang?{hang}", hang_seconds=budget, calls=True) as server:
-        client = world.client(server)
-        await closed_loop(client.translate, world.texts[:50], 8, requests=50)
+@case(
+    8,
+    "engine hang",
+    "not ready <= 2 x hang_seconds (1 s); exit 1; deadlines kept within 100 ms; no request hangs",
+    figures=(
+        "not ready after {readiness off after}",
+        "exit code {exit code} after {process ended after}",
+        "deadlines missed by at most {farthest from its deadline}",
+        "the others {the others} after {the others heard after}",
+    ),
+)
+async def engine_hang(context: CaseContext, checks: Checks) -> None:
+    """A step never ends, while requests have deadlines before and after that of the watchdog."""
+    hang, budget = context.switch("hang"), 1.0
+    async with context.server(failpoints=f"step=hang?{hang}", hang_seconds=budget, calls=True) as server:
+        client = context.client(server)
+        await closed_loop(client.translate, context.texts[:50], 8, requests=50)
         hang.on()
-        soon = [asyncio.create_task(client.translate(text, deadline=0.4)) for text in world.texts[:10]]
-        late = [asyncio.create_task(client.translate(text, deadline=30.0)) for text in world.texts[10:30]]
-        began = await world.until("it hangs", lambda: _runs(server))
-        off = await world.until("not ready", lambda: _not_ready(server))
+        soon = [asyncio.create_task(client.translate(text, deadline=0.4)) for text in context.texts[:10]]
+        late = [asyncio.create_task(client.translate(text, deadline=30.0)) for text in context.texts[10:30]]
+        began = await context.wait_until("it hangs", lambda: _runs(server))
+        off = await context.wait_until("not ready", lambda: _not_ready(server))
         ended = await server.exited(10.0)
         early, others = await asyncio.gather(*soon), await asyncio.gather(*late)
-        found.at_most("readiness off after", off - began, 2 * budget, "s", timing=True)
-        found.at_most("process ended after", ended - began, 5.0, "s", timing=True)
-        found.equal("exit code", server.exit_code, 1)
-        found.equal("those with a short deadline", {fate.code for fate in early}, {DEADLINE_EXCEEDED})
-        off_by = max(abs(fate.milliseconds - 400.0) for fate in early)
-        found.at_most("farthest from its deadline", off_by, 100.0, "ms", timing=True)
+        checks.at_most("readiness off after", off - began, 2 * budget, "s", timing=True)
+        checks.at_most("process ended after", ended - began, 5.0, "s", timing=True)
+        checks.equal("exit code", server.exit_code, 1)
+        checks.equal("those with a short deadline", {outcome.code for outcome in early}, {DEADLINE_EXCEEDED})
+        off_by = max(abs(outcome.milliseconds - 400.0) for outcome in early)
+        checks.at_most("farthest from its deadline", off_by, 100.0, "ms", timing=True)
         off_by = max(abs(call.milliseconds - 400.0) for call in server.calls_of(early))
-        found.at_most("farthest from it in the server's log", off_by, 100.0, "ms", timing=True)
-        found.equal("the others", {fate.code for fate in others}, {UNAVAILABLE})
-        found.at_most("the others heard after", max((f.ended or 0.0) - began for f in others), 5.0, "s", timing=True)
-        found.clean("each of the requests ended once", checker.ended_once(list(world.history)))
-        found.clean("client and server agree", checker.paired(list(world.history), server.calls()))
+        checks.at_most("farthest from it in the server's log", off_by, 100.0, "ms", timing=True)
+        checks.equal("the others", {outcome.code for outcome in others}, {UNAVAILABLE})
+        checks.at_most("the others heard after", max((f.ended or 0.0) - began for f in others), 5.0, "s", timing=True)
+        checks.clean("each of the requests ended once", checker.ended_once(list(context.history)))
+        checks.clean("client and server agree", checker.server_agrees(list(context.history), server.calls()))
 
 
 async def _runs(server: Server) -> bool:
@@ -97,57 +117,68 @@ async def _runs(server: Server) -> bool:
 
 
 async def _not_ready(server: Server) -> bool:
-    """Whether nobody would send a request here any more."""
+    """Whether the readiness probe fails."""
     try:
         return (await server.get("/healthz", 1.0))[0] != 200
     except OSError:
         return True
 
 
-@case(9, "event loop stall", "loop lag <= 50 ms, health p99 <= 100 ms at 2x overload with the decoder at 100 % CPU")
-async def event_loop_stall(world: World, found: Findings) -> None:
-    """Beam 8 over long texts at twice what is done of them; real computing, no failpoint sleeps."""
-    texts = world.session.long_texts(50, 50)
-    async with world.server(max_queue_texts=64, max_rows=64) as server:
-        client, prober = world.client(server), world.client(server, "prober")
+@case(
+    9,
+    "event loop stall",
+    "loop lag <= 50 ms, health p99 <= 100 ms at 2x overload with the decoder at 100 % CPU",
+    figures=(
+        "largest loop lag {largest loop lag}",
+        "health p99 {health p99}",
+        "load {offered, of the capacity} x the capacity",
+    ),
+)
+async def event_loop_stall(context: CaseContext, checks: Checks) -> None:
+    """Beam 8 over long texts at twice the capacity; the load is real computation, without a failpoint that sleeps."""
+    texts = context.session.long_texts(50, 50)
+    async with context.server(max_queue_texts=64, max_rows=64) as server:
+        client, prober = context.client(server), context.client(server, "prober")
 
-        async def send(text: str, due: float | None = None) -> Fate:
+        async def send(text: str, due: float | None = None) -> Outcome:
             return await client.translate(text, beam_size=8, due=due)
 
-        capacity = await measured(world, send, texts, 16)
+        capacity = await measured(context, send, texts, 16)
         before = await server.scrape()
-        probes = asyncio.create_task(_probe(prober, world.choose(20.0, 5.0)))
-        load = await open_loop(send, texts, 2 * capacity, world.choose(20.0, 5.0))
+        probes = asyncio.create_task(_probe(prober, context.choose(20.0, 5.0)))
+        load = await open_loop(send, texts, 2 * capacity, context.choose(20.0, 5.0))
         health = await probes
         after = await server.scrape()
-        found.at_least("offered, of the capacity", len(load) / world.choose(20.0, 5.0) / capacity, 1.5)
+        checks.at_least("offered, of the capacity", len(load) / context.choose(20.0, 5.0) / capacity, 1.5)
         lag = after.quantile("lingon_event_loop_lag_seconds", 1.0, before)
-        found.at_most("largest loop lag", 1000 * lag, 50.0, "ms", timing=True)
+        checks.at_most("largest loop lag", 1000 * lag, 50.0, "ms", timing=True)
         p99 = 1000 * after.quantile("lingon_event_loop_lag_seconds", 0.99, before)
-        found.at_most("99th percentile of the lag", p99, 50.0, "ms", timing=True)
-        found.at_most("health p99", percentile(health, 99), 100.0, "ms", timing=True)
-        found.at_least("health probes", len(health), world.choose(200, 50))
-        found.clean("only OK and refusals", checker.only(world.history, {OK, "RESOURCE_EXHAUSTED"}))
-        await world.judge(found, server, told=False)
+        checks.at_most("99th percentile of the lag", p99, 50.0, "ms", timing=True)
+        checks.at_most("health p99", percentile(health, 99), 100.0, "ms", timing=True)
+        checks.at_least("health probes", len(health), context.choose(200, 50))
+        checks.clean("only OK and refusals", checker.only_codes(context.history, {OK, "RESOURCE_EXHAUSTED"}))
+        await context.check_run(checks, server, calls_logged=False)
 
 
-async def measured(world: World, send: object, texts: list[str], clients: int) -> float:
-    """Texts a second with so many clients that wait for their answers; the first part warms up and is not counted."""
-    seconds = world.choose(5.0, 2.0)
+async def measured(context: CaseContext, send: object, texts: list[str], clients: int) -> float:
+    """The capacity in texts a second, with clients that wait for their answers; the first second is not counted."""
+    seconds = context.choose(5.0, 2.0)
     start = time.monotonic()
-    fates = await closed_loop(send, texts, clients, seconds=seconds + 1.0)  # type: ignore[arg-type]
+    outcomes = await closed_loop(send, texts, clients, seconds=seconds + 1.0)  # type: ignore[arg-type]
     counted = [
-        fate for fate in fates if fate.good and fate.ended and start + 1.0 <= fate.ended <= start + 1.0 + seconds
+        outcome
+        for outcome in outcomes
+        if outcome.good and outcome.ended and start + 1.0 <= outcome.ended <= start + 1.0 + seconds
     ]
     return len(counted) / seconds
 
 
 async def _probe(client: Client, seconds: float) -> list[float]:
-    """Milliseconds of health checks, one after the other; one that does not say SERVING has taken for ever."""
+    """The milliseconds of health checks, one after the other; one that is not SERVING counts as infinite."""
     end, found = time.monotonic() + seconds, list[float]()
     while time.monotonic() < end:
         start = time.monotonic()
         serving = await client.health() == "SERVING"
         found.append(1000 * (time.monotonic() - start) if serving else math.inf)
-        await asyncio.sleep(5 * LOOK)
+        await asyncio.sleep(5 * CHECK_PAUSE)
     return found

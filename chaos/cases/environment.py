@@ -1,6 +1,4 @@
-"""Case 37: what surrounds the server fails: the disk is full or read-only, the clock jumps, nobody resolves names,
-a scraper hangs.
-"""
+"""Case 37: faults outside the server: a full or read-only disk, a clock that jumps, no DNS, scrapers that hang."""
 
 from __future__ import annotations
 
@@ -16,69 +14,79 @@ from typing import Any
 
 from chaos import checker
 from chaos.case import case
-from chaos.checks import Findings
+from chaos.checks import Checks
 from chaos.clients import closed_loop
-from chaos.context import World, translated
-from chaos.history import DEADLINE_EXCEEDED, OK, Fate
+from chaos.context import CaseContext, translated
+from chaos.history import DEADLINE_EXCEEDED, OK, Outcome
 from chaos.server import Server
 from lingon.bench.statistics import percentile
 
 READ_ONLY = 'mount --bind /dev/null /etc/resolv.conf && mount -o remount,bind,ro / && exec "$@"'
-HOUR = 3600
-SCRAPERS = 50
+HOUR = 3600  # seconds
+SCRAPERS = 50  # scrapers that hang at the same time
 
 
 @case(
-    37, "hostile surroundings", "disk full, read-only tree, no DNS, clock +-1 h, hung scraper: 0 errors, deadlines hold"
+    37,
+    "faults of the environment",
+    "disk full, read-only tree, no DNS, clock +-1 h, hung scrapers: 0 errors; deadlines kept within 100 ms",
+    figures=(
+        "errors: {errors with logs on a full disk} with a full disk, {errors with a read-only tree and no DNS} on a "
+        "read-only tree without DNS, {errors with a clock that jumps to +3600 s} and "
+        "{errors with a clock that jumps to -3600 s} with a clock that jumps, {errors with 50 hung scrapers} with 50 "
+        "hung scrapers",
+        "deadline missed by {off by, after +3600 s} and {off by, after -3600 s} after a jump",
+        "scrape p99 with hung scrapers {a scrape beside them, p99}",
+    ),
 )
-async def surroundings(world: World, found: Findings) -> None:
-    """The same traffic in each of them."""
-    await _full_disk(world, found)
-    await _read_only(world, found)
-    await _clock_jumps(world, found)
-    await _hung_scrapers(world, found)
-    fates = list(world.history)
-    golden = await world.session.golden(translated(fates))
-    found.clean("each of the requests ended once", checker.ended_once(fates))
-    found.clean("translations as alone", checker.as_alone(fates, golden))
+async def surroundings(context: CaseContext, checks: Checks) -> None:
+    """The same traffic with each of these faults."""
+    await _full_disk(context, checks)
+    await _read_only(context, checks)
+    await _clock_jumps(context, checks)
+    await _hung_scrapers(context, checks)
+    outcomes = list(context.history)
+    golden = await context.session.golden(translated(outcomes))
+    checks.clean("each of the requests ended once", checker.ended_once(outcomes))
+    checks.clean("translations as alone", checker.same_as_alone(outcomes, golden))
 
 
-async def _traffic(world: World, found: Findings, server: Server, what: str) -> list[Fate]:
-    client = world.client(server, what.replace(" ", "-"))
-    fates = await closed_loop(client.translate, world.texts[:100], 4, requests=world.choose(400, 60))
-    found.equal(f"errors with {what}", sum(not fate.good for fate in fates), 0)
-    return fates
+async def _traffic(context: CaseContext, checks: Checks, server: Server, what: str) -> list[Outcome]:
+    client = context.client(server, what.replace(" ", "-"))
+    outcomes = await closed_loop(client.translate, context.texts[:100], 4, requests=context.choose(400, 60))
+    checks.equal(f"errors with {what}", sum(not outcome.good for outcome in outcomes), 0)
+    return outcomes
 
 
-async def _full_disk(world: World, found: Findings) -> None:
-    """Every line of the log finds the disk full."""
-    async with world.server(calls=True, log_to=Path("/dev/full")) as server:
-        await _traffic(world, found, server, "logs on a full disk")
+async def _full_disk(context: CaseContext, checks: Checks) -> None:
+    """Every write to the log fails because the disk is full."""
+    async with context.server(calls=True, log_to=Path("/dev/full")) as server:
+        await _traffic(context, checks, server, "logs on a full disk")
 
 
-async def _read_only(world: World, found: Findings) -> None:
-    """A mount namespace of its own, in which nothing can be written and there is no name server."""
+async def _read_only(context: CaseContext, checks: Checks) -> None:
+    """A mount namespace in which no file can be written and no name server is configured."""
     prefix = ["unshare", "--mount", "sh", "-c", READ_ONLY, "sh"]
     probe = subprocess.run([*prefix, "touch", "/tmp/chaos-probe"], capture_output=True, text=True, check=False)  # noqa: ASYNC221
     if "Read-only" not in probe.stderr:
-        found.not_run(f"read-only tree and no DNS: {probe.stderr.strip() or 'the tree can be written'}")
+        checks.not_run(f"read-only tree and no DNS: {probe.stderr.strip() or 'the tree can be written'}")
         return
-    async with world.server(prefix=prefix) as server:
-        await _traffic(world, found, server, "a read-only tree and no DNS")
+    async with context.server(prefix=prefix) as server:
+        await _traffic(context, checks, server, "a read-only tree and no DNS")
 
 
 def _library() -> Path | None:
-    """Debian's libfaketime."""
+    """The library of Debian's libfaketime; None if it is not installed."""
     return next(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"), None)
 
 
-async def _clock_jumps(world: World, found: Findings) -> None:
-    """The clock of the server's world jumps an hour ahead and two back; the monotonic one goes on."""
+async def _clock_jumps(context: CaseContext, checks: Checks) -> None:
+    """The server's wall clock jumps an hour ahead, then two hours back; its monotonic clock does not."""
     library = _library()
     if library is None:
-        found.not_run("clock jumps: libfaketime is not installed")
+        checks.not_run("clock jumps: libfaketime is not installed")
         return
-    clock = world.scratch / "clock"
+    clock = context.scratch / "clock"
     clock.write_text("+0")
     faked = {
         "LD_PRELOAD": str(library),
@@ -87,42 +95,42 @@ async def _clock_jumps(world: World, found: Findings) -> None:
         "FAKETIME_DONT_FAKE_MONOTONIC": "1",
         "DONT_FAKE_MONOTONIC": "1",
     }
-    async with world.server(calls=True, environment=faked) as server:
-        await _traffic(world, found, server, "a clock that is true")
+    async with context.server(calls=True, environment=faked) as server:
+        await _traffic(context, checks, server, "a clock that is true")
         for jump in (HOUR, -HOUR):
-            answers = len(world.history.of(OK))
-            loop = asyncio.create_task(_traffic(world, found, server, f"a clock that jumps to {jump:+d} s"))
-            await world.until("some are under way", partial(_more_than, world, answers + 20))
+            answers = len(context.history.of(OK))
+            loop = asyncio.create_task(_traffic(context, checks, server, f"a clock that jumps to {jump:+d} s"))
+            await context.wait_until("some are under way", partial(_more_than, context, answers + 20))
             clock.write_text(f"{jump:+d}")
             await loop
-            told = server.calls()[-1].time - time.time()
-            found.at_most(f"the server's clock, off from {jump:+d} s", abs(told - jump), 60.0, "s")
-            client, texts = world.client(server, "late"), world.session.long_texts(64, 80)
+            ahead = server.calls()[-1].time - time.time()
+            checks.at_most(f"the server's clock, off from {jump:+d} s", abs(ahead - jump), 60.0, "s")
+            client, texts = context.client(server, "late"), context.session.long_texts(64, 80)
             late = await client.translate(*texts, beam_size=8, deadline=0.5)  # takes seconds
-            found.equal(f"a deadline after {jump:+d} s", late.code, DEADLINE_EXCEEDED)
-            await world.resting(server, 0.5)
+            checks.equal(f"a deadline after {jump:+d} s", late.code, DEADLINE_EXCEEDED)
+            await context.idle_scrape(server, 0.5)
             freed = 1000 * (time.monotonic() - (late.ended or 0.0))
-            found.at_most(f"places free, after {jump:+d} s, within", freed, 500.0, "ms", timing=True)
+            checks.at_most(f"places free, after {jump:+d} s, within", freed, 500.0, "ms", timing=True)
             ended = [call for call in server.calls() if call.request_id == late.id]
-            found.equal(f"what the server calls it after {jump:+d} s", [c.code for c in ended], [DEADLINE_EXCEEDED])
-            found.at_most(f"off by, after {jump:+d} s", abs(ended[0].milliseconds - 500.0), 100.0, "ms", timing=True)
+            checks.equal(f"what the server calls it after {jump:+d} s", [c.code for c in ended], [DEADLINE_EXCEEDED])
+            checks.at_most(f"off by, after {jump:+d} s", abs(ended[0].milliseconds - 500.0), 100.0, "ms", timing=True)
 
 
-def _more_than(world: World, answers: int) -> bool:
-    return len(world.history.of(OK)) > answers
+def _more_than(context: CaseContext, answers: int) -> bool:
+    return len(context.history.of(OK)) > answers
 
 
-async def _hung_scrapers(world: World, found: Findings) -> None:
-    """Scrapers that ask and never read, or never end their question; one that works gets its answer."""
-    async with world.server() as server:
+async def _hung_scrapers(context: CaseContext, checks: Checks) -> None:
+    """Scrapers that never read the answer or never finish their request; one that works gets its answer."""
+    async with context.server() as server:
         async with _silent(server):
-            await _traffic(world, found, server, f"{SCRAPERS} hung scrapers")
+            await _traffic(context, checks, server, f"{SCRAPERS} hung scrapers")
             times = []
             for _ in range(20):
                 start = time.monotonic()
                 await server.scrape()
                 times.append(1000 * (time.monotonic() - start))
-        found.at_most("a scrape beside them, p99", percentile(times, 99), 100.0, "ms", timing=True)
+        checks.at_most("a scrape beside them, p99", percentile(times, 99), 100.0, "ms", timing=True)
 
 
 @asynccontextmanager

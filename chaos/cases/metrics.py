@@ -1,4 +1,4 @@
-"""Case 44: what the metrics say is true, also under load."""
+"""Case 44: the metrics are correct, also under load."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from chaos.cases.overload import QUEUE, SLOW
 from chaos.cases.queueing import QUEUE as PLACES
 from chaos.cases.queueing import RUNNING, full_queue, paused_server, storm
 from chaos.cases.start_stop import drained
-from chaos.checks import Findings
+from chaos.checks import Checks
 from chaos.clients import open_loop
-from chaos.context import World
-from chaos.history import Fate
+from chaos.context import CaseContext
+from chaos.history import Outcome
 from chaos.server import Server
 from lingon.bench.statistics import percentile
 
@@ -23,58 +23,63 @@ from lingon.bench.statistics import percentile
 @case(
     44,
     "metrics truth",
-    "every counter equals the clients' by code over cases 2, 10, 17; scrape p99 <= 50 ms; no new series",
+    "in cases 2, 10 and 17 every counter equals the clients' results by code; scrape p99 <= 50 ms; no new series",
+    figures=(
+        "scrape p99 at 2x load {scrape p99 at 2x}",
+        "new series: {new series}",
+        "wrong counters of calls: {counters as the log}, of texts: {texts counted as told}",
+    ),
 )
-async def metrics_truth(world: World, found: Findings) -> None:
-    """Runs those three again, small, and looks at the figures alone; then scrapes at an overload."""
-    *_, wrong = await drained(world, seed=44)
-    found.clean("the drain of case 2", wrong)
-    world.begin()
-    async with paused_server(world, max_rows=RUNNING, max_queue_texts=PLACES) as server:
-        await full_queue(world, found, server)
-        await world.judge(found, server)
-    world.begin()
-    async with world.server(calls=True) as server:
-        await storm(world, found, server, 300)
-        await world.judge(found, server)
-    world.begin()
-    await _scrapes(world, found)
+async def metrics_truth(context: CaseContext, checks: Checks) -> None:
+    """Run small versions of those three cases and compare the metrics; then scrape during an overload."""
+    *_, wrong = await drained(context, seed=44)
+    checks.clean("the drain of case 2", wrong)
+    context.new_history()
+    async with paused_server(context, max_rows=RUNNING, max_queue_texts=PLACES) as server:
+        await full_queue(context, checks, server)
+        await context.check_run(checks, server)
+    context.new_history()
+    async with context.server(calls=True) as server:
+        await storm(context, checks, server, 300)
+        await context.check_run(checks, server)
+    context.new_history()
+    await _scrapes(context, checks)
 
 
-async def _scrapes(world: World, found: Findings) -> None:
-    """Scrapes at twice the capacity, with names that clients make up: none becomes a label."""
-    async with world.server(**SLOW, max_queue_texts=QUEUE) as server:
-        client = world.client(server, "invented-name")
+async def _scrapes(context: CaseContext, checks: Checks) -> None:
+    """Scrapes at twice the capacity, with names that clients invent: none of them becomes a label."""
+    async with context.server(**SLOW, max_queue_texts=QUEUE) as server:
+        client = context.client(server, "invented-name")
 
-        async def send(text: str, due: float | None = None) -> Fate:
+        async def send(text: str, due: float | None = None) -> Outcome:
             return await client.translate(text, deadline=2.0, due=due)
 
-        capacity = await measured(world, send, world.texts, 16)
+        capacity = await measured(context, send, context.texts, 16)
         before, times = (await server.scrape()).series, list[float]()
-        seconds = world.choose(10.0, 3.0)
-        load = asyncio.create_task(open_loop(send, world.texts, 2 * capacity, seconds))
+        seconds = context.choose(10.0, 3.0)
+        load = asyncio.create_task(open_loop(send, context.texts, 2 * capacity, seconds))
         while not load.done():
             start = time.monotonic()
             await server.scrape()
             times.append(1000 * (time.monotonic() - start))
             await asyncio.sleep(0.05)
         await load
-        await _odd_requests(world, server)
-        after = await world.resting(server)
-        found.at_least("scrapes", len(times), int(seconds * 5))
-        found.at_most("scrape p99 at 2x", percentile(times, 99), 50.0, "ms", timing=True)
-        found.equal("new series", sorted(name for name, _ in after.series - before), [])
+        await _odd_requests(context, server)
+        after = await context.idle_scrape(server)
+        checks.at_least("scrapes", len(times), int(seconds * 5))
+        checks.at_most("scrape p99 at 2x", percentile(times, 99), 50.0, "ms", timing=True)
+        checks.equal("new series", sorted(name for name, _ in after.series - before), [])
         labels = " ".join(value for _, own in after.series for _, value in own)
-        found.equal("labels made of what clients say", [w for w in ("invented", "canary") if w in labels], [])
+        checks.equal("labels made of what clients say", [w for w in ("invented", "canary") if w in labels], [])
 
 
-async def _odd_requests(world: World, server: Server) -> None:
-    """Models, languages and methods that clients make up."""
+async def _odd_requests(context: CaseContext, server: Server) -> None:
+    """Send requests with models, languages and methods that do not exist."""
     import grpc
 
     from lingon.translation.v1 import translation_pb2 as pb
 
-    client = world.client(server, "odd")
+    client = context.client(server, "odd")
     for request in (
         pb.TranslateRequest(texts=["x"], model="canary"),
         pb.TranslateRequest(texts=["x"], source_language_code="canary"),
@@ -84,7 +89,7 @@ async def _odd_requests(world: World, server: Server) -> None:
         try:
             await client.stub.Translate(request, metadata=(("x-request-id", "canary"),), timeout=5)
         except grpc.aio.AioRpcError:
-            continue  # how it is refused is other cases' matter
+            continue  # other cases check the code of the refusal
     odd: Any = client.channel.unary_unary("/lingon.translation.v1.TranslationService/Canary")
     try:
         await odd(b"", timeout=5)

@@ -1,4 +1,4 @@
-"""Cases 33 to 35: models that are swapped under load, bad ones among them."""
+"""Cases 33 to 35: models are swapped under load, also with bad bundles."""
 
 from __future__ import annotations
 
@@ -12,31 +12,30 @@ from pathlib import Path
 
 from chaos import checker
 from chaos.case import backed, case
-from chaos.checks import Findings, Skip
+from chaos.checks import Checks, Skip
 from chaos.clients import open_loop
-from chaos.context import World
-from chaos.history import OK, Fate
-from chaos.server import LOOK, free_port
+from chaos.context import CaseContext
+from chaos.history import OK, Outcome
+from chaos.server import CHECK_PAUSE, free_port
 from lingon.bench.statistics import percentile
 from lingon.bundle import GOLDEN, MANIFEST, Bundle, open_bundle
 from lingon.client.admin import ModelsClient
 
 RATE = 50.0  # requests a second
-PAUSE = 1.0  # seconds between two swaps, and before the first
-SETTLED = 10.0  # seconds after the last swap that memory has to come back
-
+SWAP_PAUSE = 1.0  # seconds between two swaps, and before the first
+SETTLED = 10.0  # seconds after the last swap within which memory has to return
 
 BEAMS = {"1": 4, "2": 1}
-"""By version, the beam size where a request says nothing: so the same request has two translations."""
+"""The default beam size of each version; it makes the two versions translate the same request differently."""
 
 
 def two_versions(model: Path, folder: Path) -> list[Path]:
-    """Copies of a bundle as versions 1 and 2 of a model, which differ in BEAMS."""
+    """Copies of a bundle as versions 1 and 2 of a model, which differ in their default beam size."""
     made, original = [], open_bundle(model)
     for version, beam_size in BEAMS.items():
         target = folder / version
         shutil.copytree(original.folder, target)
-        (target / GOLDEN).unlink(missing_ok=True)  # which are of the original's beam size
+        (target / GOLDEN).unlink(missing_ok=True)  # they were translated with the beam size of the original
         sums = {name: value for name, value in original.manifest.checksums.items() if name != GOLDEN}
         defaults = replace(original.manifest.defaults, beam_size=beam_size)
         manifest = replace(original.manifest, version=int(version), defaults=defaults, checksums=sums)
@@ -45,75 +44,81 @@ def two_versions(model: Path, folder: Path) -> list[Path]:
     return made
 
 
-def while_swapped(fates: Sequence[Fate], swaps: Sequence[tuple[float, float]]) -> tuple[list[float], list[float]]:
-    """The latencies in milliseconds of requests that met a swap, and of the others."""
+def while_swapped(outcomes: Sequence[Outcome], swaps: Sequence[tuple[float, float]]) -> tuple[list[float], list[float]]:
+    """The latencies in milliseconds of requests during a swap, and of the others."""
     met, calm = list[float](), list[float]()
-    for fate in fates:
-        touched = any(fate.sent < end and begin < (fate.ended or end) for begin, end in swaps)
-        (met if touched else calm).append(fate.milliseconds)
+    for outcome in outcomes:
+        touched = any(outcome.sent < end and begin < (outcome.ended or end) for begin, end in swaps)
+        (met if touched else calm).append(outcome.milliseconds)
     return met, calm
 
 
 @case(
     33,
     "hot reload",
-    "50 requests a second, 20 swaps: no error, each reply wholly of one version, p99 at most 2x, memory back in 10 s",
+    "50 requests/s, 20 swaps: no error; each reply from one version; p99 during a swap <= 2 x; memory back in 10 s",
+    figures=(
+        "errors: {no errors}",
+        "p99 during a swap {p99 in a swap, to calm} that of other times",
+        "memory {memory afterwards} afterwards",
+        "versions seen: {versions seen}",
+    ),
 )
-async def hot_reload(world: World, found: Findings) -> None:
+async def hot_reload(context: CaseContext, checks: Checks) -> None:
     """Swap back and forth between two versions of the model under steady traffic."""
-    count, admin = world.choose(20, 4), free_port()
-    paths = two_versions(world.session.model, world.scratch / "models")
-    differing = await _differing(world)
-    async with world.server(model=paths[0].parent, admin_port=admin, calls=True) as server:
-        client, draw = world.client(server), random.Random(33)
+    count, admin = context.choose(20, 4), free_port()
+    paths = two_versions(context.session.model, context.scratch / "models")
+    differing = await _differing(context)
+    async with context.server(model=paths[0].parent, admin_port=admin, calls=True) as server:
+        client, draw = context.client(server), random.Random(33)
 
-        async def send(text: str, due: float) -> Fate:
+        async def send(text: str, due: float) -> Outcome:
             several = draw.sample(differing, 2) if draw.random() < 0.1 else []
             return await client.translate(text, *several, beam_size=None, due=due)
 
-        await open_loop(send, differing, RATE, world.choose(5, 2))
+        await open_loop(send, differing, RATE, context.choose(5, 2))
         before = server.rss()
-        traffic = asyncio.create_task(open_loop(send, differing, RATE, count * 2 * PAUSE))
+        traffic = asyncio.create_task(open_loop(send, differing, RATE, count * 2 * SWAP_PAUSE))
         swaps = []
         with ModelsClient(f"127.0.0.1:{admin}") as models:
             for number in range(count):
-                await asyncio.sleep(PAUSE)
+                await asyncio.sleep(SWAP_PAUSE)
                 begin = time.monotonic()
                 await asyncio.to_thread(models.swap, str(paths[number % 2].resolve()))
                 swaps.append((begin, time.monotonic()))
-        fates = await traffic
-        met, calm = while_swapped(fates, swaps)
-        found.clean("no errors", checker.only(fates, [OK]))
-        found.equal("versions seen", sorted({fate.version for fate in fates}), ["1", "2"])
-        for fate in world.history:  # what it was translated with, if the version that it names did all of it
-            fate.beam_size = BEAMS.get(fate.version, 0)
-        found.at_most("p99 in a swap, to calm", percentile(met, 99) / percentile(calm, 99), 2.0, "x", timing=True)
+        outcomes = await traffic
+        met, calm = while_swapped(outcomes, swaps)
+        checks.clean("no errors", checker.only_codes(outcomes, [OK]))
+        checks.equal("versions seen", sorted({outcome.version for outcome in outcomes}), ["1", "2"])
+        for outcome in context.history:  # so that the checker expects the translations of the version in the reply
+            outcome.beam_size = BEAMS.get(outcome.version, 0)
+        checks.at_most("p99 in a swap, to calm", percentile(met, 99) / percentile(calm, 99), 2.0, "x", timing=True)
         ends = time.monotonic() + SETTLED
         while server.rss() > 1.25 * before and time.monotonic() < ends:  # noqa: ASYNC110
-            await asyncio.sleep(LOOK)
-        found.at_most("memory afterwards", server.rss() / before, 1.25, "x")
-        await world.judge(found, server)
+            await asyncio.sleep(CHECK_PAUSE)
+        checks.at_most("memory afterwards", server.rss() / before, 1.25, "x")
+        await context.check_run(checks, server)
 
 
 backed(
     34,
     "bad reload",
-    "corrupt, cold, or translating otherwise: the old version goes on serving, 0 errors, counted and logged",
+    "a bundle that is corrupt, fails to load or translates differently: the old version serves on; counted and logged",
     "tests/serving/models/test_registry.py",
     "tests/serving/rpc/test_admin.py",
 )
 
 
-async def _differing(world: World) -> list[str]:
-    """Texts that the two versions translate otherwise."""
-    texts = world.texts[: world.choose(400, 100)]
-    golden = await world.session.golden((beam_size, text) for text in texts for beam_size in BEAMS.values())
+async def _differing(context: CaseContext) -> list[str]:
+    """Texts that the two versions translate differently."""
+    texts = context.texts[: context.choose(400, 100)]
+    golden = await context.session.golden((beam_size, text) for text in texts for beam_size in BEAMS.values())
     found = [text for text in texts if len({golden[beam_size, text] for beam_size in BEAMS.values()}) > 1]
-    assert len(found) >= 20, f"of {len(texts)} texts only {len(found)} tell the versions apart"
+    assert len(found) >= 20, f"of {len(texts)} texts the versions translate only {len(found)} differently"
     return found
 
 
-@case(35, "card out of memory", "only the affected requests fail; never a silent move to the CPU")
-async def card_out_of_memory(world: World, found: Findings) -> None:
-    """Needs a card."""
-    raise Skip("no CUDA card was lent")
+@case(35, "GPU out of memory", "only the affected requests fail; never a silent fallback to the CPU")
+async def gpu_out_of_memory(context: CaseContext, checks: Checks) -> None:
+    """This case needs a GPU."""
+    raise Skip("no GPU was available")

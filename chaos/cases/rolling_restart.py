@@ -1,7 +1,7 @@
-"""Case 3: two replicas behind a proxy are restarted in turn, under traffic.
+"""Case 3: two replicas behind a proxy are restarted one after the other, under traffic.
 
-nginx is the proxy, and knows nothing of health: whoever rolls out takes a replica that is not ready out of its list,
-as the endpoints of an orchestrator do.
+The proxy is nginx, which checks no health: this case removes a replica that is not ready from the list of nginx, as an
+orchestrator removes it from its endpoints.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from typing import Any
 
 from chaos import checker
 from chaos.case import case
-from chaos.checks import Findings, Skip
+from chaos.checks import Checks, Skip
 from chaos.clients import open_loop
-from chaos.context import World, translated
-from chaos.history import Fate
-from chaos.server import LOOK, Server, bound_to_us, free_port
+from chaos.context import CaseContext, translated
+from chaos.history import Outcome
+from chaos.server import CHECK_PAUSE, Server, ends_with_parent, free_port
 from lingon.bench.worker_process import on_cores
 
-PROPAGATION = 1.0  # seconds that a replica goes on after NOT_SERVING
+PROPAGATION = 1.0  # seconds that a replica still accepts requests after it reports NOT_SERVING
 RATE = 25.0  # requests a second of each of two clients
 CONFIGURATION = """
 daemon off; worker_processes 1; pid {folder}/nginx.pid; error_log {folder}/nginx.log warn;
@@ -43,28 +43,23 @@ http {{
 
 
 class Proxy:
-    """nginx in front of those replicas that are ready."""
+    """nginx in front of the replicas that are ready."""
 
-    def __init__(self, folder: Path, replicas: Sequence[Server], world: World) -> None:
+    def __init__(self, folder: Path, replicas: Sequence[Server], context: CaseContext) -> None:
         self._folder, self._replicas, self.port = folder.resolve(), replicas, free_port()
         self._folder.mkdir()
         self._ready = list(replicas)
         (self._folder / "nginx.conf").write_text(CONFIGURATION.format(folder=self._folder, port=self.port))
         self._list()
-        command = [
-            "nginx",
-            "-p",
-            str(self._folder),
-            "-e",
-            f"{self._folder}/nginx.log",
-            "-c",
-            f"{self._folder}/nginx.conf",
-        ]
-        with on_cores(world.cast.server):
-            self._process = subprocess.Popen(bound_to_us(command), stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        files = {"-p": self._folder, "-e": self._folder / "nginx.log", "-c": self._folder / "nginx.conf"}
+        command = ["nginx", *(str(part) for option in files.items() for part in option)]
+        with on_cores(context.pinning.server):
+            self._process = subprocess.Popen(
+                ends_with_parent(command), stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            )
 
     async def follow(self) -> None:
-        """Keep the list of replicas as their readiness is."""
+        """Update the list of replicas whenever their readiness changes."""
         while True:
             states = await asyncio.gather(*(_is_ready(each) for each in self._replicas))
             ready = [each for each, state in zip(self._replicas, states, strict=True) if state]
@@ -72,7 +67,7 @@ class Proxy:
                 self._ready = ready
                 self._list()
                 os.kill(self._process.pid, signal.SIGHUP)
-            await asyncio.sleep(5 * LOOK)
+            await asyncio.sleep(5 * CHECK_PAUSE)
 
     def end(self) -> None:
         """End nginx and its workers."""
@@ -98,55 +93,61 @@ async def _is_ready(server: Server) -> bool:
 @case(
     3,
     "readiness-first rollout",
-    "2 replicas restarted 10x each at 50/s: 0 errors with retry on UNAVAILABLE, <= 0.1 % without",
+    "2 replicas restarted 10x each at 50 requests/s: 0 errors with retry on UNAVAILABLE, <= 0.1 % without",
+    figures=(
+        "{restarts that ended with code 0} restarts",
+        "{requests} requests",
+        "errors with retry: {errors with retry}",
+        "without: {errors without retry}",
+    ),
 )
-async def rollout(world: World, found: Findings) -> None:
-    """Replicas say NOT_SERVING, go on for a second, drain, end, and come back."""
+async def rollout(context: CaseContext, checks: Checks) -> None:
+    """A replica reports NOT_SERVING, accepts requests for another second, drains, exits and is started again."""
     if shutil.which("nginx") is None:
         raise Skip("nginx is not installed")
     more: dict[str, Any] = {"propagation_seconds": PROPAGATION, "engines": 1, "threads": 1}
-    async with world.server(name="one", **more) as one, world.server(name="two", **more) as two:
-        proxy = Proxy(world.scratch / "nginx", (one, two), world)
+    async with context.server(name="one", **more) as one, context.server(name="two", **more) as two:
+        proxy = Proxy(context.scratch / "nginx", (one, two), context)
         follower = asyncio.create_task(proxy.follow())
         try:
             address = f"127.0.0.1:{proxy.port}"
-            retrying, plain = world.client(address, "retrying", retries=True), world.client(address, "plain")
-            await world.until("the proxy answers", lambda: _translates(world, plain.translate))
-            rounds = world.choose(10, 1)
-            rolling = asyncio.create_task(_roll(world, [one, two] * rounds))
-            fates = await asyncio.gather(
-                _traffic(world, retrying.translate, rolling), _traffic(world, plain.translate, rolling)
+            retrying, plain = context.client(address, "retrying", retries=True), context.client(address, "plain")
+            await context.wait_until("the proxy answers", lambda: _translates(context, plain.translate))
+            rounds = context.choose(10, 1)
+            rolling = asyncio.create_task(_roll(context, [one, two] * rounds))
+            outcomes = await asyncio.gather(
+                _traffic(context, retrying.translate, rolling), _traffic(context, plain.translate, rolling)
             )
-            found.equal("restarts that ended with code 0", await rolling, 2 * rounds)
+            checks.equal("restarts that ended with code 0", await rolling, 2 * rounds)
         finally:
             follower.cancel()
             proxy.end()
-    with_retry, without = fates
-    found.at_least("requests", len(with_retry) + len(without), rounds * 100)
-    found.equal("errors with retry", [f"{f.code} {f.reason}" for f in with_retry if not f.good][:3], [])
-    failed = [fate for fate in without if not fate.good]
-    found.at_most(f"errors without retry ({len(failed)})", 100 * len(failed) / len(without), 0.1, "%")
-    found.clean("each of the requests ended once", checker.ended_once([f for f in world.history if f.good]))
-    golden = await world.session.golden(translated(world.history))
-    found.clean("translations as alone", checker.as_alone(world.history, golden))
+    with_retry, without = outcomes
+    checks.at_least("requests", len(with_retry) + len(without), rounds * 100)
+    checks.equal("errors with retry", [f"{f.code} {f.reason}" for f in with_retry if not f.good][:3], [])
+    failed = [outcome for outcome in without if not outcome.good]
+    checks.at_most(f"errors without retry ({len(failed)})", 100 * len(failed) / len(without), 0.1, "%")
+    checks.clean("each of the requests ended once", checker.ended_once([f for f in context.history if f.good]))
+    golden = await context.session.golden(translated(context.history))
+    checks.clean("translations as alone", checker.same_as_alone(context.history, golden))
 
 
-async def _translates(world: World, send: object) -> bool:
+async def _translates(context: CaseContext, send: object) -> bool:
     assert callable(send)
-    fate: Fate = await send(world.texts[0], deadline=2.0)
-    return fate.good
+    outcome: Outcome = await send(context.texts[0], deadline=2.0)
+    return outcome.good
 
 
-async def _traffic(world: World, send: object, rolling: asyncio.Task[int]) -> list[Fate]:
-    """An open loop, in parts of two seconds, until all is rolled out."""
-    found: list[Fate] = []
+async def _traffic(context: CaseContext, send: object, rolling: asyncio.Task[int]) -> list[Outcome]:
+    """An open loop in parts of two seconds, until all restarts are done."""
+    found: list[Outcome] = []
     while not rolling.done():
-        found += await open_loop(send, world.texts[:200], RATE, 2.0, seed=len(found))  # type: ignore[arg-type]
+        found += await open_loop(send, context.texts[:200], RATE, 2.0, seed=len(found))  # type: ignore[arg-type]
     return found
 
 
-async def _roll(world: World, servers: Sequence[Server]) -> int:
-    """Restart one after the other, the next when the last is ready again; how many ended as they should."""
+async def _roll(context: CaseContext, servers: Sequence[Server]) -> int:
+    """Restart the servers one after the other, the next when the last is ready; returns how many exited with 0."""
     orderly = 0
     for server in servers:
         server.signal(signal.SIGTERM)
@@ -154,5 +155,5 @@ async def _roll(world: World, servers: Sequence[Server]) -> int:
         orderly += server.exit_code == 0
         server.start()
         await server.ready()
-        await asyncio.sleep(PROPAGATION)  # as an orchestrator does, the list of the proxy is given time
+        await asyncio.sleep(PROPAGATION)  # an orchestrator also waits until its list of endpoints has spread
     return orderly

@@ -1,22 +1,22 @@
-"""Cases 38 to 43: who may come in, and what the image is."""
+"""Cases 38 to 43: TLS, authentication, secrets in logs, the supply chain and the image."""
 
 from __future__ import annotations
 
 from chaos.case import backed, case
-from chaos.checks import Findings, Skip
-from chaos.context import World
-from chaos.pytest_cases import gate
+from chaos.checks import Checks, Skip
+from chaos.context import CaseContext
+from chaos.pytest_cases import run_pytest_cases
 
 backed(
     38,
     "TLS",
-    "plaintext, wrong authority, expired, wrong name, TLS 1.1, none, rotated out: refused; rotation loses no call",
+    "plaintext, TLS 1.1, no or expired certificate, wrong name, wrong or removed authority: refused; no call lost",
     "tests/serving/auth/test_tls.py",
 )
 backed(
     39,
-    "who may call what",
-    "every method of every service without a key, with a bad one, with a good one: all but health refuse",
+    "authentication",
+    "every method of every service: all answer with a valid key; without one or with a wrong one all but health refuse",
     "tests/serving/auth/test_interceptor.py",
     "tests/serving/auth/test_keys.py",
     "tests/serving/auth/test_quota.py",
@@ -32,20 +32,22 @@ backed(
 )
 
 
-@case(40, "container", "read-only, no capabilities, another user, no network: the whole suite is green")
-async def container(world: World, found: Findings) -> None:
-    """Needs Docker."""
+@case(40, "container", "read-only, no capabilities, another user, no network: the whole suite passes")
+async def container(context: CaseContext, checks: Checks) -> None:
+    """This case needs Docker."""
     raise Skip("no Docker engine; the install steps and the server as another user on a read-only tree are tested")
 
 
 @case(41, "supply chain", "no pickle, no torch in serving, pins and hashes; digests, SBOM and a scan of the image")
-async def supply_chain(world: World, found: Findings) -> None:
-    """What can be said of it without an image."""
-    await gate(found, world.scratch, ["tests/hostile/test_supply_chain.py", "tests/deploy/test_image.py"])
-    found.not_run("digests, SBOM and a scan of the images: no image was built")
+async def supply_chain(context: CaseContext, checks: Checks) -> None:
+    """The part of the case that needs no image."""
+    await run_pytest_cases(
+        checks, context.scratch, ["tests/hostile/test_supply_chain.py", "tests/deploy/test_image.py"]
+    )
+    checks.not_run("digests, SBOM and a scan of the images: no image was built")
 
 
-@case(43, "probes", "an orchestrator restarts what is sick, and nothing else")
-async def probes(world: World, found: Findings) -> None:
-    """Needs Docker or a cluster."""
+@case(43, "probes", "an orchestrator restarts unhealthy servers and no others")
+async def probes(context: CaseContext, checks: Checks) -> None:
+    """This case needs Docker or a cluster."""
     raise Skip("no Docker engine or cluster; the manifests' probes are checked by tests/deploy")

@@ -1,4 +1,4 @@
-"""Case 36: mixed traffic for long; nothing grows, nothing is lost. The same with a planted leak has to be found out."""
+"""Case 36: long mixed traffic, in which nothing grows or is lost; a positive control with a leak has to fail."""
 
 from __future__ import annotations
 
@@ -16,28 +16,29 @@ from pathlib import Path
 from chaos import checker
 from chaos.case import case
 from chaos.cases.model_reload import two_versions
-from chaos.checks import Findings
+from chaos.checks import Checks
 from chaos.clients import Client, open_loop
-from chaos.context import World
-from chaos.history import CANCELLED, DEADLINE_EXCEEDED, KILLED, OK, RESOURCE_EXHAUSTED, Fate, p99
+from chaos.context import CaseContext
+from chaos.history import CANCELLED, DEADLINE_EXCEEDED, KILLED, OK, RESOURCE_EXHAUSTED, Outcome, p99
 from chaos.server import Server, free_port
 from lingon.client.admin import ModelsClient
 
 RATE = 40.0  # requests a second, of all kinds
-EVERY = 2.0  # seconds between two samples
-CRASH_EVERY, CRASHING = 20.0, 20  # seconds, streams
-LEAK = 1000  # bytes a text, of the positive control
-GROWN = LEAK / 2  # bytes a text: RSS moves by some megabytes in steps, whatever happens
-RELOAD_EVERY = 300.0  # seconds
-FLAT = 5.0  # percent
-ROOM = 50.0  # megabytes that RSS may move by, if that is more: a reload has both models, and leaves gaps behind
-WINDOW = 60.0  # seconds: who shares the machine spoils the p99 of some windows, the server that of most
-OVERSIZE, INVALID = 5_000_000, "INVALID_ARGUMENT"
+SAMPLE_PAUSE = 2.0  # seconds between two samples
+CRASH_PAUSE, CRASHING = 20.0, 20  # seconds between two crashes, streams of a crashing client
+LEAK = 1000  # bytes that the positive control leaks for each text
+MAX_GROWTH = LEAK / 2  # bytes a text: RSS always moves by some megabytes, in steps
+RELOAD_PAUSE = 300.0  # seconds between two reloads
+FLAT = 5.0  # percent by which RSS, file descriptors and threads may vary
+FLAT_RSS = 50.0  # megabytes that RSS may vary by, if more than FLAT: during a reload both models are in memory
+WINDOW = 60.0  # seconds: another process spoils the p99 of some windows, a slow server that of most
+OVERSIZE = 5_000_000  # characters of a text above the size limit of a request
+INVALID = "INVALID_ARGUMENT"
 
 
 @dataclass(slots=True)
 class Samples:
-    """What was seen of a server from outside, sample by sample."""
+    """Memory, file descriptors and threads of a server, sample by sample."""
 
     moments: list[float] = field(default_factory=list)
     rss: list[float] = field(default_factory=list)
@@ -45,104 +46,112 @@ class Samples:
     threads: list[int] = field(default_factory=list)
 
     def take(self, server: Server) -> None:
-        """One more."""
+        """Add a sample."""
         self.moments.append(time.monotonic())
         self.rss.append(server.rss())
         self.fds.append(server.fds())
         self.threads.append(server.threads())
 
     def save(self, path: Path) -> None:
-        """Write them down, to be looked at while it goes on."""
+        """Write the samples to a file, which a person can read during the run."""
         path.write_text(json.dumps(asdict(self)), encoding="utf-8")
 
     def later_half(self, values: list[float] | list[int]) -> list[float]:
-        """Those after warming up."""
+        """The second half of the values, after the server has warmed up."""
         return [float(value) for value in values[len(values) // 2 :]]
 
 
 @case(
     36,
     "soak",
-    "RSS flat within 5 % or 50 MB, fds and threads within 5 %, p99 of the last third +10 %, checker clean; "
-    "with a leak of 1 KB a text it fails",
+    "RSS within 5 % or 50 MB of its mean; file descriptors and threads within 5 %; p99 of the last third <= 1.1 x; "
+    "no violation; with a leak of 1 KB a text the case fails",
+    figures=(
+        "RSS at most {RSS, largest above mean} above its mean, growth {RSS growth}",
+        "growth of file descriptors {fds, growth over the second half}, of threads "
+        "{threads, growth over the second half}",
+        "p99 of the last third {p99 of the last third, of the first} that of the first",
+        "violations: {each of the requests ended once}",
+        "leak detected: {with a leak of}",
+    ),
     alone=True,
 )
-async def soak(world: World, found: Findings) -> None:
-    """Normal traffic, deadlines, cancels, crashing clients, oversize messages, reloads; then the positive control."""
-    minutes, admin = world.session.soak_minutes, free_port()
-    paths = two_versions(world.session.model, world.scratch / "models")
-    async with world.server(calls=False, model=paths[0].parent, admin_port=admin) as server:
-        reloads, swaps = asyncio.create_task(reloaded(admin, paths)), int(60.0 * minutes // RELOAD_EVERY)
-        samples = await mixed(world, server, 60.0 * minutes)
+async def soak(context: CaseContext, checks: Checks) -> None:
+    """Normal requests, deadlines, cancels, crashing clients, oversize messages, reloads; then the positive control."""
+    minutes, admin = context.session.soak_minutes, free_port()
+    paths = two_versions(context.session.model, context.scratch / "models")
+    async with context.server(calls=False, model=paths[0].parent, admin_port=admin) as server:
+        reloads, swaps = asyncio.create_task(reloaded(admin, paths)), int(60.0 * minutes // RELOAD_PAUSE)
+        samples = await mixed(context, server, 60.0 * minutes)
         reloads.cancel()
         with suppress(asyncio.CancelledError):
-            await reloads  # raises what ended it before
-        found.at_least(
+            await reloads  # raises the error that ended the reloads, if there was one
+        checks.at_least(
             "reloads", (await server.scrape()).sum("lingon_model_changes_total", outcome="loaded"), swaps - 1
         )
-        flat(found, samples, list(world.history))
-        steady(found, list(world.history))
-        found.clean("every kind of request ended as it has to", unexpected(list(world.history)))
-        await world.judge(found, server, told=False)
+        flat(checks, samples, list(context.history))
+        steady(checks, list(context.history))
+        checks.clean("expected codes for every kind of request", unexpected(list(context.history)))
+        await context.check_run(checks, server, calls_logged=False)
     if minutes < 30:
-        found.not_run(f"30 minutes, only {minutes:g}")
-    if not world.session.control_minutes:
-        found.not_run("the positive control")
+        checks.not_run(f"30 minutes, only {minutes:g}")
+    if not context.session.control_minutes:
+        checks.not_run("the positive control")
         return
-    world.begin()
-    leaking = Findings()
-    async with world.server(failpoints=f"encode=leak:{LEAK}") as server:
-        samples = await mixed(world, server, 60.0 * world.session.control_minutes)
-        flat(leaking, samples, list(world.history))
-    seen = [check for check in leaking.failed if check.what.startswith("RSS")]
-    shown = "; ".join(f"{check.what}: {check.value}" for check in leaking.checks if check.what.startswith("RSS"))
-    found.equal(f"with a leak of {LEAK} bytes a text found out ({shown})", bool(seen), True)
+    context.new_history()
+    leaking = Checks()
+    async with context.server(failpoints=f"encode=leak:{LEAK}") as server:
+        samples = await mixed(context, server, 60.0 * context.session.control_minutes)
+        flat(leaking, samples, list(context.history))
+    failed = [check for check in leaking.failed if check.what.startswith("RSS")]
+    shown = "; ".join(f"{check.what}: {check.value}" for check in leaking.done if check.what.startswith("RSS"))
+    checks.equal(f"with a leak of {LEAK} bytes a text the case fails ({shown})", bool(failed), True)
 
 
-async def mixed(world: World, server: Server, seconds: float) -> Samples:
-    """The traffic of a bad day; samples of the server meanwhile."""
+async def mixed(context: CaseContext, server: Server, seconds: float) -> Samples:
+    """Send the mixed traffic; returns samples of the server."""
     samples, end = Samples(), time.monotonic() + seconds
-    clients = [world.client(server, f"soak{number}") for number in range(4)]
-    mix, draw = _Mix(world, clients), random.Random(36)
+    clients = [context.client(server, f"soak{number}") for number in range(4)]
+    mix, draw = _Mix(context, clients), random.Random(36)
 
-    async def send(text: str, due: float | None = None) -> Fate:
+    async def send(text: str, due: float | None = None) -> Outcome:
         return await draw.choices(mix.ways, mix.shares)[0](text, due)
 
-    texts = world.session.long_texts(CRASHING, 60)
+    texts = context.session.long_texts(CRASHING, 60)
 
     async def crash() -> None:
-        while time.monotonic() + CRASH_EVERY < end:
-            victim = await world.crashing(server, texts, CRASHING)
-            world.history.extend(victim.kill())
-            await asyncio.sleep(CRASH_EVERY)
+        while time.monotonic() + CRASH_PAUSE < end:
+            crashing = await context.crashing_client(server, texts, CRASHING)
+            context.history.extend(crashing.kill())
+            await asyncio.sleep(CRASH_PAUSE)
 
     crashes = asyncio.create_task(crash())
-    load = asyncio.create_task(open_loop(send, world.texts, RATE, seconds, seed=36))
+    load = asyncio.create_task(open_loop(send, context.texts, RATE, seconds, seed=36))
     while not load.done():
         samples.take(server)
-        await asyncio.wait([load], timeout=EVERY)
-        samples.save(world.scratch / f"{server.name}-samples.json")
+        await asyncio.wait([load], timeout=SAMPLE_PAUSE)
+        samples.save(context.scratch / f"{server.name}-samples.json")
     await load
     await crashes
     return samples
 
 
 async def reloaded(admin: int, paths: Sequence[Path]) -> None:
-    """Swap between versions of the model, again and again until cancelled."""
+    """Swap between the versions of the model until cancelled."""
     with ModelsClient(f"127.0.0.1:{admin}") as models:
         for path in itertools.cycle(paths):
-            await asyncio.sleep(RELOAD_EVERY)
+            await asyncio.sleep(RELOAD_PAUSE)
             await asyncio.to_thread(models.swap, str(path.resolve()))
 
 
 class _Mix:
     """The kinds of requests and their shares."""
 
-    def __init__(self, world: World, clients: list[Client]) -> None:
+    def __init__(self, context: CaseContext, clients: list[Client]) -> None:
         self._draw, self._clients = random.Random(37), clients
-        self._long = world.session.long_texts(50, 70)
+        self._long = context.session.long_texts(50, 70)
         self._oversize = "x" * OVERSIZE
-        self.ways: list[Callable[[str, float | None], Awaitable[Fate]]] = [
+        self.ways: list[Callable[[str, float | None], Awaitable[Outcome]]] = [
             self._normal,
             self._several,
             self._streamed,
@@ -157,82 +166,86 @@ class _Mix:
     def _client(self) -> Client:
         return self._draw.choice(self._clients)
 
-    async def _normal(self, text: str, due: float | None) -> Fate:
+    async def _normal(self, text: str, due: float | None) -> Outcome:
         return await self._client.translate(text, due=due)
 
-    async def _several(self, text: str, due: float | None) -> Fate:
+    async def _several(self, text: str, due: float | None) -> Outcome:
         return await self._client.translate(text, *self._draw.sample(self._long, 3), beam_size=4, due=due)
 
-    async def _streamed(self, text: str, due: float | None) -> Fate:
+    async def _streamed(self, text: str, due: float | None) -> Outcome:
         return await self._client.stream(text, self._draw.choice(self._long))
 
-    async def _hasty(self, text: str, due: float | None) -> Fate:
+    async def _hasty(self, text: str, due: float | None) -> Outcome:
         return await self._client.translate(
             self._draw.choice(self._long), deadline=self._draw.uniform(0.005, 0.1), due=due
         )
 
-    async def _cancelled(self, text: str, due: float | None) -> Fate:
+    async def _cancelled(self, text: str, due: float | None) -> Outcome:
         after = self._draw.uniform(0.0, 0.1)
         return await self._client.translate(self._draw.choice(self._long), cancel_after=after, due=due)
 
-    async def _too_large(self, text: str, due: float | None) -> Fate:
+    async def _too_large(self, text: str, due: float | None) -> Outcome:
         return await self._client.translate(self._oversize, due=due)
 
-    async def _empty(self, text: str, due: float | None) -> Fate:
+    async def _empty(self, text: str, due: float | None) -> Outcome:
         return await self._client.translate(text, "", due=due)
 
 
-def unexpected(fates: Sequence[Fate]) -> list[str]:
-    """Requests of the mix, and texts of them, that ended as none of their kind may."""
+def unexpected(outcomes: Sequence[Outcome]) -> list[str]:
+    """Requests of the mix, and their texts, that ended with a code that their kind does not allow."""
     found = []
-    for fate in fates:
-        if fate.code not in _expected(fate):
-            found.append(f"{fate.id} ended with {fate.code} {fate.reason}")
-        for result in fate.results:
-            if result.code != (OK if fate.texts[result.index] else INVALID):
-                found.append(f"{fate.id} text {result.index}: {result.code}")
+    for outcome in outcomes:
+        if outcome.code not in _expected(outcome):
+            found.append(f"{outcome.id} ended with {outcome.code} {outcome.reason}")
+        for result in outcome.results:
+            if result.code != (OK if outcome.texts[result.index] else INVALID):
+                found.append(f"{outcome.id} text {result.index}: {result.code}")
     return found
 
 
-def _expected(fate: Fate) -> set[str]:
-    """How a request of the mix may end."""
-    if fate.code == KILLED:
+def _expected(outcome: Outcome) -> set[str]:
+    """The codes with which a request of the mix may end."""
+    if outcome.code == KILLED:
         return {KILLED}
-    if fate.cancel_after is not None:
+    if outcome.cancel_after is not None:
         return {OK, CANCELLED}
-    if fate.deadline is not None:
+    if outcome.deadline is not None:
         return {OK, DEADLINE_EXCEEDED}
-    return {RESOURCE_EXHAUSTED} if len(fate.texts[0]) >= OVERSIZE else {OK}
+    return {RESOURCE_EXHAUSTED} if len(outcome.texts[0]) >= OVERSIZE else {OK}
 
 
-def flat(found: Findings, samples: Samples, fates: list[Fate]) -> None:
-    """Whether what a server holds stays where it is, once it is warm."""
+def flat(checks: Checks, samples: Samples, outcomes: list[Outcome]) -> None:
+    """Check that the memory, file descriptors and threads of a warm server do not grow."""
     rss = samples.later_half(samples.rss)
     mean = sum(rss) / len(rss)
-    found.at_most("RSS, largest above mean", checker.spread(rss) * mean, max(FLAT / 100 * mean, ROOM), "MB")
+    checks.at_most("RSS, largest above mean", checker.spread(rss) * mean, max(FLAT / 100 * mean, FLAT_RSS), "MB")
     since = samples.moments[len(samples.moments) // 2]
-    texts = max(sum(len(fate.texts) for fate in fates if fate.sent >= since), 1)
+    texts = max(sum(len(outcome.texts) for outcome in outcomes if outcome.sent >= since), 1)
     thinned = rss[:: max(len(rss) // 300, 1)]
-    found.at_most("RSS growth", 1e6 * checker.growth(thinned) / texts, GROWN, "bytes a text")
+    checks.at_most("RSS growth", 1e6 * checker.growth(thinned) / texts, MAX_GROWTH, "bytes a text")
     for name, values in (("fds", samples.fds), ("threads", samples.threads)):
         half = samples.later_half(values)
         third = max(len(half) // 3, 1)
         grown = sum(half[-third:]) / sum(half[:third]) - 1
-        found.at_most(f"{name}, growth over the second half", 100 * grown, FLAT, "%")
+        checks.at_most(f"{name}, growth over the second half", 100 * grown, FLAT, "%")
 
 
-def steady(found: Findings, fates: list[Fate]) -> None:
-    """Whether ordinary requests take at the end what they took at the beginning."""
-    usual = [fate for fate in fates if fate.method == "Translate" and len(fate.texts) == 1 and fate.beam_size == 1]
-    usual = [fate for fate in usual if _expected(fate) == {OK}]
-    usual.sort(key=lambda fate: fate.sent)
+def steady(checks: Checks, outcomes: list[Outcome]) -> None:
+    """Check that normal requests do not become slower."""
+    usual = [
+        outcome
+        for outcome in outcomes
+        if outcome.method == "Translate" and len(outcome.texts) == 1 and outcome.beam_size == 1
+    ]
+    usual = [outcome for outcome in usual if _expected(outcome) == {OK}]
+    usual.sort(key=lambda outcome: outcome.sent)
     third = len(usual) // 3
-    first, last = (ordinary(part) for part in (usual[:third], usual[-third:]))
-    found.at_most("p99 of the last third, of the first", last / first, 1.1, "times")
+    first, last = (typical_p99(part) for part in (usual[:third], usual[-third:]))
+    checks.at_most("p99 of the last third, of the first", last / first, 1.1, "times")
 
 
-def ordinary(fates: Sequence[Fate]) -> float:
-    """The p99 in milliseconds of the middle one of their windows of WINDOW seconds; who fails has taken for ever."""
-    windows = itertools.groupby(fates, key=lambda fate: int((fate.sent - fates[0].sent) // WINDOW))
+def typical_p99(outcomes: Sequence[Outcome]) -> float:
+    """The median of the p99 of windows of WINDOW seconds, in milliseconds; a failed request counts as infinite."""
+    windows = itertools.groupby(outcomes, key=lambda outcome: int((outcome.sent - outcomes[0].sent) // WINDOW))
     found = [list(window) for _, window in windows]
     return statistics.median(p99(window) for window in found if len(window) >= len(found[0]) // 2)

@@ -1,4 +1,4 @@
-"""Figures are found by name and labels; a wrong name is no 0."""
+"""Metrics are found by name and labels; a wrong name is an error, not 0."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A server under test is a real one, seen from outside, and never outlives those who test it."""
+"""A server under test is a real process, observed from outside, and never outlives its test."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from pathlib import Path
 import pytest
 
 from chaos.clients import Client
-from chaos.cpu_pinning import Cast
+from chaos.cpu_pinning import CpuPinning
 from chaos.crashing_clients import CrashingClient
 from chaos.history import History
-from chaos.server import Server, bound_to_us
+from chaos.server import Server, ends_with_parent
 from lingon.errors import LingonError
 
 MODEL = Path("models/en-de")
 PARENT = """
 import subprocess, sys
-from chaos.server import bound_to_us
-child = subprocess.Popen(bound_to_us(["sleep", "600"]), start_new_session=True)
+from chaos.server import ends_with_parent
+child = subprocess.Popen(ends_with_parent(["sleep", "600"]), start_new_session=True)
 sys.stdout.write(f"{child.pid}\\n")
 sys.stdout.flush()
 sys.stdin.read()
@@ -30,7 +30,7 @@ sys.stdin.read()
 
 
 def make(folder: Path, **settings: object) -> Server:
-    return Server(folder=folder, model=MODEL, cores=Cast.choose().server, settings=settings)
+    return Server(folder=folder, model=MODEL, cores=CpuPinning.choose().server, settings=settings)
 
 
 def alive(pid: int) -> bool:
@@ -40,12 +40,14 @@ def alive(pid: int) -> bool:
         return False
 
 
-async def test_a_server_is_started_asked_and_ended(tmp_path):
+async def test_a_server_starts_answers_and_ends(tmp_path):
     async with make(tmp_path, log_level="debug") as server:
         client = Client(server.address, History(), "some")
-        fate = await client.translate("Tom lives in Boston.")
+        outcome = await client.translate("Tom lives in Boston.")
         scrape = await server.scrape()
-        assert [(call.request_id, call.method, call.code) for call in server.calls()] == [(fate.id, "Translate", "OK")]
+        assert [(call.request_id, call.method, call.code) for call in server.calls()] == [
+            (outcome.id, "Translate", "OK")
+        ]
         assert scrape.sum("lingon_requests_total") == 1
         assert (await server.get("/healthz"))[0] == 200
         assert (await client.health(), server.exit_code, server.family()) == ("SERVING", None, [])
@@ -53,26 +55,26 @@ async def test_a_server_is_started_asked_and_ended(tmp_path):
         assert server.threads() > 1
         assert server.fds() > 3
         await client.close()
-        told = server.signal(signal.SIGTERM)
-        assert await server.exited(20) > told
+        signalled = server.signal(signal.SIGTERM)
+        assert await server.exited(20) > signalled
         assert (server.exit_code, server.tracebacks()) == (0, [])
 
 
-async def test_a_server_does_not_outlive_the_block_that_it_serves(tmp_path):
-    with pytest.raises(RuntimeError, match="in the midst"):
+async def test_a_server_does_not_outlive_its_context(tmp_path):
+    with pytest.raises(RuntimeError, match="inside the block"):
         async with make(tmp_path) as server:
-            raise RuntimeError("in the midst")
+            raise RuntimeError("inside the block")
     assert not alive(server.pid)
 
 
-async def test_a_server_that_does_not_start_is_told_in_one_line(tmp_path):
+async def test_a_server_that_does_not_start_is_reported_in_one_line(tmp_path):
     with pytest.raises(LingonError, match=r"ended with exit code 2 before it was ready: .*step=explode is none of"):
         async with make(tmp_path, failpoints="step=explode"):
             pass
 
 
 @pytest.mark.parametrize("running", [False, True], ids=["at once", "when it runs"])
-def test_what_is_started_ends_with_those_who_started_it(running):
+def test_a_child_process_ends_with_its_parent(running):
     pipe = subprocess.PIPE
     with subprocess.Popen([sys.executable, "-c", PARENT], stdin=pipe, stdout=pipe) as parent:
         assert parent.stdout is not None
@@ -87,14 +89,14 @@ def test_what_is_started_ends_with_those_who_started_it(running):
     os.close(watch)
 
 
-async def test_a_client_that_crashes_leaves_what_it_asked(tmp_path):
+async def test_the_requests_of_a_crashing_client_are_recorded(tmp_path):
     async with make(tmp_path, failpoints="step=sleep:0.2") as server:
-        crashing = CrashingClient(server.address, ["Tom lives in Boston."], 3, tmp_path, Cast.choose().clients)
-        fates = crashing.kill()
-    assert [(fate.method, fate.code) for fate in fates] == [("TranslateStream", "KILLED")] * 3
-    assert len({fate.id for fate in fates}) == 3
+        crashing = CrashingClient(server.address, ["Tom lives in Boston."], 3, tmp_path, CpuPinning.choose().clients)
+        outcomes = crashing.kill()
+    assert [(outcome.method, outcome.code) for outcome in outcomes] == [("TranslateStream", "KILLED")] * 3
+    assert len({outcome.id for outcome in outcomes}) == 3
 
 
-def test_a_command_is_run_as_it_is():
-    answer = subprocess.run(bound_to_us(["echo", "a b"]), capture_output=True, text=True, check=True)
+def test_the_arguments_of_a_command_are_kept():
+    answer = subprocess.run(ends_with_parent(["echo", "a b"]), capture_output=True, text=True, check=True)
     assert answer.stdout == "a b\n"
