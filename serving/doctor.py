@@ -1,4 +1,4 @@
-"""What works on this machine and why not: `lingon doctor`. Runs in the barest install."""
+"""`lingon doctor`: reports what works on this machine, what does not, and why. Needs the base install only."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ VERSIONS = ("lingon", "grpcio", "protobuf", "numpy", "onnxruntime", "onnxruntime
 
 
 def examine(paths: Iterable[Path]) -> dict[str, Any]:
-    """All findings, ready for JSON; paths: where bundles are looked for."""
+    """All findings, as values for JSON; paths: of bundles or folders of bundles."""
     models = [finding for path in paths for finding in _models(path)]
     extras = _extras()
-    runs = available_providers() and not (extras.get("serve") and extras.get("gpu"))
+    has_runtime = available_providers() and not (extras.get("serve") and extras.get("gpu"))
     return {
         "versions": {"python": platform.python_version()} | {name: _version(name) for name in VERSIONS},
         "cores": {"machine": os.cpu_count(), "cgroup": granted_cores(), "usable": usable_cores()},
@@ -30,27 +30,32 @@ def examine(paths: Iterable[Path]) -> dict[str, Any]:
         "cuda": f"not usable: {missing}" if (missing := cuda_missing()) else "usable",
         "extras": {name: missing or "installed" for name, missing in extras.items()},
         "models": models,
-        "can_serve": bool(runs and models and all(model["problem"] is None for model in models)),
+        "can_serve": bool(has_runtime and models and all(model["problem"] is None for model in models)),
     }
 
 
 def report(findings: dict[str, Any]) -> str:
-    """The findings for people."""
-    lines = [f"{name} {number or 'not installed'}" for name, number in findings["versions"].items()]
+    """The findings as lines of text."""
+    versions = findings["versions"]
+    installed = [f"{name} {number}" for name, number in versions.items() if number]
     cores = findings["cores"]
-    granted = "no limit" if cores["cgroup"] is None else f"a limit of {cores['cgroup']:g}"
-    lines.append(f"cores: {cores['usable']} usable of {cores['machine']}; the cgroup sets {granted}")
-    lines.append(f"onnxruntime providers: {', '.join(findings['providers']) or 'none'}")
-    lines.append(f"CUDA: {findings['cuda']}")
+    limit = "no cgroup limit" if cores["cgroup"] is None else f"cgroup limit {cores['cgroup']:g}"
+    lines = [
+        f"versions: {', '.join(installed)}",
+        f"not installed: {', '.join(name for name, number in versions.items() if not number) or 'nothing'}",
+        f"CPU: {cores['usable']} of {cores['machine']} cores usable, {limit}",
+        f"ONNX Runtime providers: {', '.join(findings['providers']) or 'none'}",
+        f"GPU (CUDA): {findings['cuda']}",
+    ]
     for name, state in findings["extras"].items():
-        lines.append(f"extra {name}: {state if isinstance(state, str) else 'lacks ' + ', '.join(state)}")
+        lines.append(f"extra {name}: {state if isinstance(state, str) else 'missing ' + ', '.join(state)}")
     for model in findings["models"]:
-        lines.append(
-            f"model {model['path']}: {model['problem'] or model['label'] + ' is intact, ' + model['precisions']}"
-        )
+        checked = f"{model['label']}, all checksums match; precisions: {model['precisions']}"
+        problem = model["problem"] and f"cannot be served: {model['problem']}"
+        lines.append(f"model {model['path']}: {problem or checked}")
     if not findings["models"]:
-        lines.append("models: none found; make one with: lingon export CHECKPOINT models/NAME")
-    lines.append("all that `lingon serve` needs is here" if findings["can_serve"] else "`lingon serve` cannot start")
+        lines.append("model: none found; create one with: lingon export CHECKPOINT models/NAME")
+    lines.append(f"result: `lingon serve` {'can start' if findings['can_serve'] else 'cannot start, see above'}")
     return "\n".join(lines)
 
 
@@ -80,24 +85,24 @@ def _extras() -> dict[str, list[str]]:
 
 
 def lacking(requirements: Iterable[str], version: Callable[[str], str | None]) -> dict[str, list[str]]:
-    """The packages that each extra lacks here, those of an extra within it too.
+    """The packages of each extra that are not installed, those of extras that it includes too.
 
-    requirements: as metadata has them, such as `onnx>=1.20; extra == "export"` and `lingon[train]; extra == "export"`
-    version: of an installed package, or None
+    requirements: as in the metadata of a package: `onnx>=1.20; extra == "export"`, `lingon[train]; extra == "export"`
+    version: returns the version of an installed package, or None
     """
     packages: dict[str, list[str]] = {}
-    within: dict[str, list[str]] = {}
+    included: dict[str, list[str]] = {}
     for requirement in requirements:
         extra = re.search(r"""extra == ['"]([\w-]+)['"]""", requirement)
         name = re.match(r"([\w.-]+)(?:\[([\w,\s-]+)\])?", requirement)
         if extra and name:
             own = name[1] == "lingon" and name[2]
             packages.setdefault(extra[1], []).extend([] if own else [name[1]])
-            within.setdefault(extra[1], []).extend(re.findall(r"[\w-]+", name[2]) if own else [])
+            included.setdefault(extra[1], []).extend(re.findall(r"[\w-]+", name[2]) if own else [])
 
     def missing(extra: str, above: tuple[str, ...] = ()) -> list[str]:
         found = [name for name in packages.get(extra, []) if version(name) is None]
-        for inner in within.get(extra, []):
+        for inner in included.get(extra, []):
             found += missing(inner, (*above, extra)) if inner not in above else []
         return list(dict.fromkeys(found))
 

@@ -83,7 +83,7 @@ def test_a_verb_names_the_extra_that_the_base_install_lacks(base, command, extra
 def test_doctor_reports_the_missing_extras_of_the_base_install(base):
     answer = base.run("lingon", "doctor")
     assert (answer.returncode, answer.stderr) == (1, "")
-    assert re.search("^extra serve: lacks .*onnxruntime", answer.stdout, re.MULTILINE)
+    assert re.search("^extra serve: missing .*onnxruntime", answer.stdout, re.MULTILINE)
 
 
 def test_the_train_extra_trains(run):
@@ -103,7 +103,7 @@ def test_doctor_reports_that_the_serve_extra_can_serve(serve, bundle):
     answer = serve.run("lingon", "doctor", bundle)
     assert (answer.returncode, answer.stderr) == (0, "")
     assert "extra serve: installed" in answer.stdout
-    assert re.search("^extra train: lacks .*torch", answer.stdout, re.MULTILINE)
+    assert re.search("^extra train: missing .*torch", answer.stdout, re.MULTILINE)
 
 
 def test_the_base_install_translates_with_a_server_of_the_serve_extra(serve, base, bundle):

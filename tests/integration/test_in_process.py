@@ -209,6 +209,12 @@ def test_the_ready_line_names_an_address_that_can_be_called(host: str, called: s
     assert line.endswith(f"translate --server {called}")
 
 
+def test_the_ready_line_shows_the_options_that_a_client_needs(tmp_path: Path):
+    tls = {"tls_certificate": tmp_path / "tls.crt", "tls_key": tmp_path / "tls.key"}
+    line = _ready_line(Catalog[Any]([]), Settings(**tls, api_keys=tmp_path / "keys.toml"), 7, 8)
+    assert line.endswith("translate --server 127.0.0.1:7 --tls-ca CA_FILE --api-key-file KEY_FILE")
+
+
 def test_closing_ends_whoever_still_waits(models: Path) -> None:
     translator = LocalTranslator(models / "random", threads=1)
     ended: list[BaseException | None] = []
