@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+import weakref
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -17,8 +18,8 @@ from lingon.serving.engine.worker import LOST, Worker
 from lingon.serving.runtime.runner import BatchShape, Runner, width_for
 from lingon.text import EOS
 
-FAREWELL = 0.5  # seconds for the workers to end their last turns
-_NAME = "engine"  # of their threads
+JOIN_SECONDS = 0.5  # seconds for the workers to end their last steps
+_threads: weakref.WeakSet[threading.Thread] = weakref.WeakSet()  # of the workers of all engines
 
 
 class Engine:
@@ -32,16 +33,17 @@ class Engine:
     ) -> None:
         self._limits, self._observer = limits, observer or NullObserver()
         self._runner = runner
-        self._dispatcher = Scheduler(limits, workers, self._observer)
-        self._crew = [Worker(number, runner, self._dispatcher, limits, self._observer) for number in range(workers)]
+        self.scheduler = Scheduler(limits, workers, self._observer)
+        self._workers = [Worker(number, runner, self.scheduler, limits, self._observer) for number in range(workers)]
         self._threads = [
-            threading.Thread(target=worker.run, name=f"{_NAME} {number}", daemon=True)
-            for number, worker in enumerate(self._crew)
+            threading.Thread(target=worker.run, name=f"engine {number}", daemon=True)
+            for number, worker in enumerate(self._workers)
         ]
 
     def start(self) -> None:
         """Warm the model up, then take jobs."""
         self.warm()
+        _threads.update(self._threads)
         for thread in self._threads:
             thread.start()
 
@@ -65,7 +67,7 @@ class Engine:
         limits, widths = self._runner.limits, [width_for(1)]
         while widths[-1] < limits.max_source_tokens:
             widths.append(2 * widths[-1])
-        slots = max(self._dispatcher.most_rows // beam_size, 1)
+        slots = max(self.scheduler.most_rows // beam_size, 1)
         shapes = [BatchShape(slots, beam_size, width, limits.max_output(width)) for width in widths]
         sizes = (self._runner.open(shape).nbytes for shape in shapes)
         return sum(sizes) * len(self._threads)
@@ -73,41 +75,41 @@ class Engine:
     @property
     def healthy(self) -> bool:
         """Whether jobs are being worked on, by every worker."""
-        return all(thread.is_alive() for thread in self._threads) and not self._dispatcher.failed
+        return all(thread.is_alive() for thread in self._threads) and not self.scheduler.failed
 
     @property
     def idle(self) -> bool:
         """Whether nothing waits or runs."""
-        return self._dispatcher.idle
+        return self.scheduler.idle
 
     @property
-    def turn_seconds(self) -> float:
+    def step_seconds(self) -> float:
         """How long the longest turn of a worker has lasted that is not over."""
         now = time.monotonic()
-        return max(now - (worker.since or now) for worker in self._crew)
+        return max(now - (worker.since or now) for worker in self._workers)
 
     def submit(self, jobs: Sequence[Job]) -> None:
         """Take all of these jobs or none.
 
         Raises QueueFull, Draining once `stop` was called, EngineLost where a worker has died.
         """
-        self._dispatcher.submit(jobs)
+        self.scheduler.submit(jobs)
 
     def check_texts(self, caller: str, texts: int) -> None:
         """Raise what `submit` would raise for so many texts of a caller, before work is spent on them."""
-        self._dispatcher.check_texts(caller, texts)
+        self.scheduler.check_texts(caller, texts)
 
     def cancel(self, jobs: Sequence[Job]) -> None:
         """End these jobs at the next step, with Cancelled; those that have ended are left alone."""
-        self._dispatcher.cancel(jobs)
+        self.scheduler.cancel(jobs)
 
-    def abandon(self) -> None:
-        """Answer everybody with EngineLost, whatever the workers still do; nobody is taken any more."""
+    def fail_all(self) -> None:
+        """Fail all jobs with EngineLost, whatever the workers still do, and take no more."""
         self._end_all(lambda: EngineLost(LOST))
 
     def restarted(self) -> Engine:
         """A new engine of the same model, warm and started."""
-        engine = Engine(self._runner, self._limits, self._observer, workers=len(self._crew))
+        engine = Engine(self._runner, self._limits, self._observer, workers=len(self._workers))
         engine.start()
         return engine
 
@@ -116,7 +118,7 @@ class Engine:
 
         Returns whether all were finished.
         """
-        finished, end = self._dispatcher.stop(timeout), time.monotonic() + FAREWELL
+        finished, end = self.scheduler.stop(timeout), time.monotonic() + JOIN_SECONDS
         for thread in self._threads:
             if thread.is_alive():
                 thread.join(max(end - time.monotonic(), 0.0))
@@ -126,12 +128,12 @@ class Engine:
 
     def _end_all(self, make: Callable[[], RequestError]) -> None:
         """make: an error for each job, which is raised to its caller and keeps what it came through."""
-        for job in self._dispatcher.abandon():
+        for job in self.scheduler.take_all():
             error = make()
             self._observer.ended(error.reason, 0)
             job.on_done(error)
 
 
-def still_running() -> bool:
-    """Whether a worker of any engine of this process has not ended, since it is in a graph yet."""
-    return any(thread.name.startswith(f"{_NAME} ") for thread in threading.enumerate())
+def any_worker_alive() -> bool:
+    """Whether a worker of any engine of this process has not ended, because it still runs a graph."""
+    return any(thread.is_alive() for thread in _threads)

@@ -60,7 +60,7 @@ class Scheduler:
         self._pace = ThroughputEstimator()
         self._change = threading.Condition()
         self._stopping = self._failed = False
-        self.abandoned = False  # somebody else answers for all jobs
+        self.all_taken = False  # `take_all` was called: another thread ends all jobs
 
     @property
     def failed(self) -> bool:
@@ -103,7 +103,7 @@ class Scheduler:
 
     def _check_open(self) -> None:
         if self._failed:
-            raise EngineLost("the engine is started anew; try again")
+            raise EngineLost("the engine is being restarted; try again")
         if self._stopping:
             raise Draining("the model is going out of service; try again")
 
@@ -142,7 +142,7 @@ class Scheduler:
         """Forget a job that was answered."""
         with self._change:
             ticket = self._unfinished.pop(job.number, None)
-            if ticket is None:  # it was abandoned meanwhile
+            if ticket is None:  # `take_all` returned it
                 return
             assert ticket.worker is not None
             self._rows[ticket.worker] -= rows_of(job)
@@ -175,10 +175,10 @@ class Scheduler:
             self._change.notify_all()
             return [ticket.job for ticket in self._unfinished.values() if ticket.worker == worker]
 
-    def abandon(self) -> list[Job]:
+    def take_all(self) -> list[Job]:
         """Take no more jobs, and forget those that are here, which are returned: nobody else will answer them."""
         with self._change:
-            self._failed = self.abandoned = True
+            self._failed = self.all_taken = True
             jobs = [ticket.job for ticket in self._unfinished.values()]
             for job in jobs:
                 self._queue.remove(job.number)

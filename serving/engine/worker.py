@@ -26,7 +26,7 @@ from lingon.serving.runtime.runner import BatchShape, Runner, width_for
 from lingon.text import PAD
 
 logger = logging.getLogger(__name__)
-LOST = "the engine failed and is started anew; try again"
+LOST = "the engine failed and is being restarted; try again"
 SPARE_LANES = 3  # empty ones that a worker keeps
 BatchKey = tuple[int, int, bool]
 """Beam size, memory width, and whether there is a shortlist."""
@@ -36,9 +36,9 @@ class Worker:
     """Works on what the dispatcher hands to worker `number`."""
 
     def __init__(
-        self, number: int, runner: Runner, dispatcher: Scheduler, limits: EngineLimits, observer: Observer
+        self, number: int, runner: Runner, scheduler: Scheduler, limits: EngineLimits, observer: Observer
     ) -> None:
-        self._number, self._runner, self._dispatcher = number, runner, dispatcher
+        self._number, self._runner, self._scheduler = number, runner, scheduler
         self._max_batch_tokens, self._observer = limits.max_batch_tokens, observer
         self._lanes: dict[BatchKey, RunningBatch[Any]] = {}
         self._bytes: dict[BatchKey, int] = {}  # of its lanes, as the observer was told: some grow
@@ -48,13 +48,13 @@ class Worker:
     def run(self) -> None:
         """Work until it is time to go; an error that is not a job's own ends the worker and what it had."""
         try:
-            while (orders := self._dispatcher.next(self._number)) is not None:
+            while (orders := self._scheduler.next(self._number)) is not None:
                 self.since = time.monotonic()
                 self.turn(orders)
                 self.since = None
         except Exception:
             logger.exception("the engine died")
-            for job in self._dispatcher.fail(self._number):
+            for job in self._scheduler.fail(self._number):
                 self._end(job, EngineLost(LOST))
         finally:
             self.since = None
@@ -109,7 +109,7 @@ class Worker:
     def _lane(self, key: BatchKey) -> RunningBatch[Any]:
         if key not in self._lanes:
             beam_size, width, shortlist = key
-            slots = max(self._dispatcher.most_rows // beam_size, 1)
+            slots = max(self._scheduler.most_rows // beam_size, 1)
             shape = BatchShape(slots, beam_size, width, self._runner.limits.max_output(width))
             self._close_lanes()
             buffers = self._runner.open(shape, shortlist=shortlist)
@@ -159,7 +159,7 @@ class Worker:
 
     def _close(self, job: Job, target_tokens: int, outcome: str, answer: Callable[[], None]) -> None:
         """Count a job, call back, and forget it; a fault in the caller's code ends nobody else's job."""
-        if self._dispatcher.abandoned:  # somebody else has answered, while this worker hung
+        if self._scheduler.all_taken:  # somebody else has answered, while this worker hung
             return
         self._observer.ended(outcome, target_tokens)
         if job.phase_times is not None:
@@ -168,7 +168,7 @@ class Worker:
             answer()
         except Exception:
             logger.exception("a job's on_done failed")
-        self._dispatcher.close(job)
+        self._scheduler.close(job)
 
 
 def _width(job: Job) -> int:

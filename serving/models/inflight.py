@@ -1,100 +1,92 @@
-"""How many requests are inside, and whether more are let in."""
+"""The requests in flight in each model, and the gate that admits new ones while the server serves."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from lingon.errors import Draining
 
-ROUND = 0.005  # seconds
-QUIET_ROUNDS = 10
-_DISMISSED = "dismissed"
+ROUND = 0.005  # seconds between two looks whether latecomers still arrive
+QUIET_ROUNDS = 10  # rounds without a latecomer after which no more are expected
+_UNLOADED = "unloaded"
 
 
 class InFlight:
-    """The requests that are inside, each a task; on the event loop only."""
+    """The requests in flight in one model, each an asyncio task. Belongs to the event loop."""
 
     def __init__(self) -> None:
-        self._inside: set[asyncio.Task[Any]] = set()
-        self._left = asyncio.Event()
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._changed = asyncio.Event()
 
     @property
-    def inside(self) -> int:
-        """How many there are."""
-        return len(self._inside)
+    def count(self) -> int:
+        """Requests in flight."""
+        return len(self._tasks)
 
-    @contextmanager
-    def passing(self) -> Iterator[None]:
-        """A request on its way through."""
-        visitor = asyncio.current_task()
-        assert visitor is not None, "a request is served by a task of its own"
-        self._inside.add(visitor)
-        try:
-            yield
-        finally:
-            self._inside.discard(visitor)
-            self._left.set()
+    def __enter__(self) -> None:
+        """Count the current task as a request in flight until the end of the block."""
+        task = asyncio.current_task()
+        assert task is not None, "every request has a task"
+        self._tasks.add(task)
 
-    async def empty(self, seconds: float) -> bool:
-        """Wait until nobody is inside, for so many seconds at most; returns whether nobody is."""
+    def __exit__(self, *_: object) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.discard(task)
+        if not self._tasks:
+            self._changed.set()
+
+    async def wait_until_idle(self, seconds: float) -> bool:
+        """Wait until no request is in flight, for so many seconds at most; returns whether none is."""
         try:
             async with asyncio.timeout(seconds):
-                while self.inside:
-                    self._left.clear()
-                    await self._left.wait()
+                while self._tasks:
+                    self._changed.clear()
+                    await self._changed.wait()
         except TimeoutError:
             return False
         return True
 
-    def dismiss(self) -> None:
-        """Cancel whoever is inside; see `was_dismissed`."""
-        for visitor in self._inside:
-            visitor.cancel(_DISMISSED)
+    def cancel_all(self) -> None:
+        """Cancel all requests in flight; `was_unloaded` recognises the error that they see."""
+        for task in self._tasks:
+            task.cancel(_UNLOADED)
 
 
-def was_dismissed(error: asyncio.CancelledError) -> bool:
-    """Whether it was by us, and not by its caller, that a request was cancelled."""
-    return error.args == (_DISMISSED,)
+def was_unloaded(error: asyncio.CancelledError) -> bool:
+    """Whether `InFlight.cancel_all` cancelled a request, and not its caller."""
+    return error.args == (_UNLOADED,)
 
 
-class AdmissionGate(InFlight):
-    """Closed until the server is ready and again when it goes."""
+class AdmissionGate:
+    """Refuses requests until the server is ready, and again when it drains."""
 
     def __init__(self) -> None:
-        super().__init__()
         self._closed: str | None = "the server is starting"
         self._refused = 0
 
-    @contextmanager
-    def passing(self) -> Iterator[None]:
-        """A request on its way through; raises Draining where the gate is closed."""
-        self.check()
-        with super().passing():
-            yield
-
     def check(self) -> None:
-        """Raises Draining where the gate is closed."""
+        """Raise Draining while the gate is closed."""
         if self._closed is not None:
             self._refused += 1
             raise Draining(f"{self._closed}; try again")
 
     def open(self) -> None:
-        """Let requests in."""
+        """Admit requests."""
         self._closed = None
 
     def close(self) -> None:
-        """Let no more requests in."""
+        """Refuse all later requests."""
         self._closed = "the server is shutting down"
 
-    async def quiet(self, seconds: float) -> None:
-        """Wait until nobody comes to the closed gate any more, for so many seconds at most.
+    async def wait_until_quiet(self, seconds: float) -> None:
+        """Wait until no request arrives at the closed gate any more, for so many seconds at most.
 
-        gRPC hands over one call at a time. Those of a burst that it has not handed over when it is stopped would end
-        with CANCELLED, which nobody tries again. Rounds are counted rather than time: on a busy machine they last.
+        gRPC hands over one call at a time. The calls of a burst that it has not handed over when it is stopped would
+        end with CANCELLED, which no client retries. Rounds are counted instead of time, because a busy machine makes
+        them longer.
         """
         end, rounds = time.monotonic() + seconds, 0
         while rounds < QUIET_ROUNDS and time.monotonic() < end:

@@ -1,18 +1,19 @@
-"""The models that a server has: loaded, published in a catalog, looked after, let go."""
+"""The models of a server: loaded, published in a catalog, drained and unloaded."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from lingon.bundle import Bundle
 from lingon.serving.models.catalog import Catalog, Entry
 from lingon.serving.models.inflight import InFlight
-from lingon.serving.models.loading import load_translator
+from lingon.serving.models.loading import LoadFunction, LoadOptions, load_translator
 from lingon.serving.observability.logs import event, fault
 from lingon.serving.observability.metrics import Metrics, ModelMetrics
 from lingon.serving.runtime.device import CPU, CUDA
@@ -20,22 +21,46 @@ from lingon.serving.runtime.failpoints import Failpoints
 from lingon.serving.settings import Settings
 from lingon.serving.translation.translator import Translator
 
-LAST_WORDS = 1.0  # seconds for calls that were cut off to tell their clients
+ABORT_SECONDS = 1.0  # seconds in which calls that are cut off send their status
 logger = logging.getLogger(__name__)
 
 
-class ModelRegistry:
-    """Loading happens on any thread, everything else on the event loop."""
+@dataclass(eq=False, slots=True)
+class ServedModel:
+    """A model that is served: its translator, its metrics, its requests in flight, and the life of its engine."""
 
-    def __init__(self, settings: Settings, metrics: Metrics, load: Callable[..., Translator] = load_translator) -> None:
-        """load: makes a model of a bundle."""
+    translator: Translator
+    metrics: ModelMetrics
+    folder: Path
+    in_flight: InFlight = field(default_factory=InFlight)
+    stopped: bool = False  # the engine ended for good
+    _lock: asyncio.Lock = field(default_factory=asyncio.Lock)  # held while the engine is restarted or stopped
+
+    @asynccontextmanager
+    async def unless_stopped(self) -> AsyncIterator[bool]:
+        """Keep the engine from being stopped inside the block; yields False if it is stopped already."""
+        async with self._lock:
+            yield not self.stopped
+
+    async def stop(self) -> None:
+        """End the engine for good; its jobs end with Cancelled."""
+        async with self._lock:
+            self.stopped = True
+            await asyncio.to_thread(self.translator.engine.stop, 0)
+
+
+class ModelRegistry:
+    """The models that are served or drain. `load` runs on any thread, everything else on the event loop."""
+
+    def __init__(self, settings: Settings, metrics: Metrics, load: LoadFunction = load_translator) -> None:
+        """load: makes the translator of a bundle."""
         self.catalog: Catalog[ServedModel] = Catalog([])
-        self.leaving: list[Entry[ServedModel]] = []  # no request goes there any more; some may be inside
+        self.draining: list[Entry[ServedModel]] = []  # unpublished; requests may be in flight
         self._settings, self._metrics, self._load = settings, metrics, load
         self._faults = Failpoints.parse(settings.failpoints) if settings.failpoints else None
 
     def load(self, bundle: Bundle) -> Entry[ServedModel]:
-        """A model that is proven, warm and not yet published."""
+        """Return a model that passed its golden sentences and is warm, but not published."""
         manifest = bundle.manifest
         metrics = self._metrics.model(manifest.name, manifest.version)
         try:
@@ -49,8 +74,7 @@ class ModelRegistry:
         settings, limits, start = self._settings, self._settings.engine_limits(), time.perf_counter()
         if self._faults is not None:
             self._faults.trigger("load")
-        translator = self._load(
-            bundle,
+        options = LoadOptions(
             device=settings.device,
             precision=settings.precision,
             engines=settings.engines,
@@ -58,10 +82,11 @@ class ModelRegistry:
             shortlist=settings.shortlist,
             limits=limits,
             observer=metrics,
-            faults=self._faults,
+            failpoints=self._faults,
             golden=True,
-            beside=bool(self.catalog.entries),
+            low_priority=bool(self.catalog.entries),
         )
+        translator = self._load(bundle, options)
         seconds = time.perf_counter() - start
         metrics.fallback.set(settings.device == "auto" and _has_fallen_back(bundle, translator.provider))
         metrics.loaded(translator.describe(), bundle.manifest.architecture, limits, seconds, translator.graph_bytes)
@@ -79,69 +104,56 @@ class ModelRegistry:
         return translator
 
     def load_all(self, bundles: Sequence[Bundle]) -> list[Entry[ServedModel]]:
-        """One after the other."""
+        """Load bundles one after the other."""
         return [self.load(bundle) for bundle in bundles]
 
     def publish(self, entries: Sequence[Entry[ServedModel]], instead_of: Sequence[Entry[ServedModel]] = ()) -> None:
-        """Serve these, and what is served already save `instead_of`, all at once; what leaves is to be retired."""
-        stay = [entry for entry in self.catalog.entries if entry not in instead_of]
-        self.catalog = Catalog([*stay, *entries])
-        self.leaving += instead_of
+        """Serve these models, and all that are served already except `instead_of`, which the caller has to retire."""
+        kept = [entry for entry in self.catalog.entries if entry not in instead_of]
+        self.catalog = Catalog([*kept, *entries])
+        self.draining += instead_of
 
     async def retire(self, entry: Entry[ServedModel]) -> None:
-        """Let the requests inside a model that leaves end, then free what it holds."""
+        """Wait until the requests of an unpublished model end, then free what it holds."""
         served, patience = entry.model, self._settings.drain_seconds
-        if not await served.visitors.empty(patience):
+        if not await served.in_flight.wait_until_idle(patience):
             event(logger, logging.WARNING, "calls are cut off", model=entry.label, after_seconds=patience)
-        await self._end(served)
-        if not await served.visitors.empty(LAST_WORDS):
-            served.visitors.dismiss()  # they write to clients who do not read, and would keep the model for ever
-            await served.visitors.empty(LAST_WORDS)
-        self.leaving.remove(entry)
+        await served.stop()
+        if not await served.in_flight.wait_until_idle(ABORT_SECONDS):
+            # They write to clients that do not read, and would keep the model in memory without end.
+            served.in_flight.cancel_all()
+            await served.in_flight.wait_until_idle(ABORT_SECONDS)
+        self.draining.remove(entry)
         self._metrics.remove(served.metrics)
         event(logger, logging.INFO, "unloaded", model=entry.label)
 
+    async def wait_until_idle(self, seconds: float) -> bool:
+        """Wait until no request is in flight in any model, for so many seconds at most; returns whether none is."""
+        end = time.monotonic() + seconds
+        for entry in (*self.catalog.entries, *self.draining):
+            if not await entry.model.in_flight.wait_until_idle(max(end - time.monotonic(), 0.0)):
+                return False
+        return True
+
     @property
-    def watched(self) -> list[Entry[ServedModel]]:
-        """The models whose engines have to live."""
-        return [entry for entry in (*self.catalog.entries, *self.leaving) if not entry.model.gone]
+    def running(self) -> list[Entry[ServedModel]]:
+        """The models whose engines must be alive."""
+        return [entry for entry in (*self.catalog.entries, *self.draining) if not entry.model.stopped]
 
     @property
     def names(self) -> list[str]:
-        """What health calls the models that are served."""
+        """The names of the served models in the health service."""
         return sorted({f"model/{entry.name}" for entry in self.catalog.entries})
 
     async def stop(self) -> None:
-        """Cut off whatever is still decoded."""
-        for entry in self.watched:
+        """Stop all engines; the requests in flight end."""
+        for entry in self.running:
             try:
-                await self._end(entry.model)
-            except Exception as error:  # the others are ended all the same
+                await entry.model.stop()
+            except Exception as error:  # the other engines are stopped all the same
                 fault(logger, "an engine was not stopped", error, model=entry.label)
-                entry.model.translator.engine.abandon()
-
-    async def _end(self, served: ServedModel) -> None:
-        """End an engine for good."""
-        async with served.care:
-            served.gone = True
-            await asyncio.to_thread(served.translator.engine.stop, 0)
+                entry.model.translator.engine.fail_all()
 
 
 def _has_fallen_back(bundle: Bundle, provider: str) -> bool:
     return provider == CPU and any(each.provider == CUDA for each in bundle.manifest.precisions.values())
-
-
-@dataclass(eq=False, slots=True)
-class ServedModel:
-    """A model that is served, its figures, and who is inside.
-
-    care: held while its engine is started anew or ended for good, so that neither happens amid the other
-    gone: its engine was ended for good
-    """
-
-    translator: Translator
-    metrics: ModelMetrics
-    folder: Path
-    visitors: InFlight = field(default_factory=InFlight)
-    care: asyncio.Lock = field(default_factory=asyncio.Lock)
-    gone: bool = False

@@ -1,4 +1,4 @@
-"""Looks after engines: one that died is started anew, one that hangs is given up, and everybody gets an answer."""
+"""Decides what happens to engines that die or hang: a dead one is restarted, a hung one ends the process."""
 
 from __future__ import annotations
 
@@ -13,45 +13,41 @@ from lingon.serving.models.registry import ServedModel
 from lingon.serving.observability.logs import event, fault
 from lingon.serving.system.threads import run_in_thread
 
-MINUTE = 60.0
-LOOK = 0.1  # seconds between two looks at an engine that ends
+MINUTE = 60.0  # seconds over which restarts count
+POLL = 0.1  # seconds between two looks at a replaced engine
 logger = logging.getLogger(__name__)
 
 
 class Supervisor:
-    """Remembers how often engines were started anew, so that one that dies of every request ends the server."""
+    """Counts the restarts of each model, so that an engine that dies of every request ends the server."""
 
     def __init__(self, hang_seconds: float, max_restarts: int) -> None:
-        """hang_seconds: of one turn; max_restarts: of a model's engine within a minute."""
+        """hang_seconds: of one step of a worker; max_restarts: of a model's engine within a minute."""
         self._hang_seconds, self._max_restarts = hang_seconds, max_restarts
         self._restarts: dict[str, deque[float]] = {}
-        self._farewells: set[asyncio.Task[None]] = set()
-        self._replaced: set[Engine] = set()  # whose workers that live may have jobs yet
+        self._endings: set[asyncio.Task[None]] = set()
+        self._replaced: set[Engine] = set()  # workers that survived may still hold jobs
 
-    def sick(self, entry: Entry[ServedModel]) -> bool:
+    def needs_restart(self, entry: Entry[ServedModel]) -> bool:
         """Whether the engine of a model is dead or hangs."""
         engine = entry.model.translator.engine
-        return not engine.healthy or engine.turn_seconds > self._hang_seconds
+        return not engine.healthy or engine.step_seconds > self._hang_seconds
 
-    async def heal(self, entry: Entry[ServedModel]) -> bool:
-        """Start a sick engine anew; False where the process has to end instead.
+    async def recover(self, entry: Entry[ServedModel]) -> bool:
+        """Restart the engine of a model unless it was stopped; returns False if the process has to end instead."""
+        async with entry.model.unless_stopped() as running:
+            return not running or await self._recover(entry)
 
-        A thread that hangs in a graph cannot be ended, and may hold what its restarted would need.
-        """
+    async def _recover(self, entry: Entry[ServedModel]) -> bool:
         engine = entry.model.translator.engine
         cause = "death" if not engine.healthy else "hang"
         entry.model.metrics.restarted(cause)
-        if cause == "hang":
-            event(logger, logging.ERROR, "an engine hangs", model=entry.label, seconds=round(engine.turn_seconds, 1))
-            engine.abandon()
+        if cause == "hang":  # the thread cannot be ended, and may hold what a new engine needs
+            event(logger, logging.ERROR, "an engine hangs", model=entry.label, seconds=round(engine.step_seconds, 1))
+            engine.fail_all()
             return False
-        lately = self._restarts.setdefault(entry.label, deque())
-        while lately and lately[0] < time.monotonic() - MINUTE:
-            lately.popleft()
-        if len(lately) >= self._max_restarts:
-            event(logger, logging.ERROR, "an engine died too often", model=entry.label, restarts=len(lately))
+        if not self._may_restart(entry.label):
             return False
-        lately.append(time.monotonic())
         self._replaced.add(engine)
         try:
             async with asyncio.timeout(self._hang_seconds):
@@ -59,21 +55,32 @@ class Supervisor:
         except Exception as error:
             fault(logger, "an engine does not start again", error, model=entry.label)
             return False
-        event(logger, logging.WARNING, "an engine was started anew", model=entry.label)
-        farewell = asyncio.create_task(self._see_off(engine))
-        self._farewells.add(farewell)
-        farewell.add_done_callback(self._farewells.discard)
+        event(logger, logging.WARNING, "an engine was restarted", model=entry.label)
+        ending = asyncio.create_task(self._end(engine))
+        self._endings.add(ending)
+        ending.add_done_callback(self._endings.discard)
         return True
 
-    async def _see_off(self, engine: Engine) -> None:
-        """Of several workers those that live finish what they have, or their callers are told that they will not."""
+    def _may_restart(self, label: str) -> bool:
+        """Count a restart, unless there were too many within a minute."""
+        recent = self._restarts.setdefault(label, deque())
+        while recent and recent[0] < time.monotonic() - MINUTE:
+            recent.popleft()
+        if len(recent) >= self._max_restarts:
+            event(logger, logging.ERROR, "an engine died too often", model=label, restarts=len(recent))
+            return False
+        recent.append(time.monotonic())
+        return True
+
+    async def _end(self, engine: Engine) -> None:
+        """Let the workers that survived finish their jobs, for so long as a step may last; fail the others."""
         end = time.monotonic() + self._hang_seconds
         while not engine.idle and time.monotonic() < end:  # noqa: ASYNC110
-            await asyncio.sleep(LOOK)
-        engine.abandon()
+            await asyncio.sleep(POLL)
+        engine.fail_all()
         self._replaced.discard(engine)
 
-    def give_up(self) -> None:
-        """Have everybody answered who is with an engine that was started anew, or was to be."""
+    def fail_all(self) -> None:
+        """Fail all jobs of engines that were replaced, or are being replaced."""
         for engine in self._replaced:
-            engine.abandon()
+            engine.fail_all()

@@ -52,7 +52,7 @@ class ModelService(pb_grpc.ModelServiceServicer):
         """See the proto file."""
         self._gate.check()
         models = [described(entry, pb.MODEL_STATE_SERVING) for entry in self._fleet.catalog.entries]
-        models += [described(entry, pb.MODEL_STATE_LEAVING) for entry in self._fleet.leaving]
+        models += [described(entry, pb.MODEL_STATE_LEAVING) for entry in self._fleet.draining]
         if (loading := self._changes.loading) is not None:
             models.append(
                 pb.Model(
@@ -98,6 +98,6 @@ def described(entry: Entry[ServedModel], state: pb.ModelState.ValueType) -> pb.M
         provider=served.translator.provider,
         state=state,
         graph_bytes=served.translator.graph_bytes,
-        requests=served.visitors.inside,
+        requests=served.in_flight.count,
         folder=str(served.folder),
     )

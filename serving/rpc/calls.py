@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
+import secrets
 import time
-import uuid
 from typing import Any
 
 import grpc
@@ -27,7 +27,7 @@ def request_id_of(context: Context) -> str:
     for name, value in context.invocation_metadata() or ():
         if name == REQUEST_ID and _SANE_ID.fullmatch(str(value)):
             return str(value)
-    return uuid.uuid4().hex
+    return secrets.token_hex(16)
 
 
 def is_late(context: Context) -> bool:

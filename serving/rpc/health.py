@@ -1,4 +1,4 @@
-"""The standard health service of gRPC, with names that come and go as models do."""
+"""The standard health service of gRPC, with a name for every served model."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ UNKNOWN = health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
 
 
 class Health(health_pb2_grpc.HealthServicer):
-    """On the event loop only.
+    """Belongs to the event loop.
 
-    To tell a status waits for nobody. The service that gRPC brings holds a lock while it writes to one who watches:
-    where that one reads nothing, whoever has to tell a status would wait for it, and so would a drain.
+    Setting a status never waits. The health service of grpcio holds a lock while it writes to a watcher: a watcher that
+    does not read would delay every change of status, and so a drain.
     """
 
     def __init__(self) -> None:
-        self._told: dict[str, int] = {}
+        self._statuses: dict[str, int] = {}
         self._changed = asyncio.Event()
 
-    def tell(self, services: Iterable[str], status: int) -> None:
-        """These services are there, in this state; others are no more.
+    def set_status(self, services: Iterable[str], status: int) -> None:
+        """Set the services that exist and their status.
 
-        Those are NOT_FOUND to whoever asks, SERVICE_UNKNOWN to whoever watches.
+        Other services are NOT_FOUND for Check and SERVICE_UNKNOWN for Watch.
         """
-        self._told = dict.fromkeys(services, status)
+        self._statuses = dict.fromkeys(services, status)
         self._changed.set()
         self._changed = asyncio.Event()
 
     async def Check(self, request: health_pb2.HealthCheckRequest, context: Any) -> health_pb2.HealthCheckResponse:
         """See grpc.health.v1."""
-        status = self._told.get(request.service)
+        status = self._statuses.get(request.service)
         if status is None:
             await context.abort(grpc.StatusCode.NOT_FOUND, f"no service {request.service[:128]!r} is here")
         return health_pb2.HealthCheckResponse(status=status)
@@ -42,10 +42,10 @@ class Health(health_pb2_grpc.HealthServicer):
     async def Watch(
         self, request: health_pb2.HealthCheckRequest, context: Any
     ) -> AsyncIterator[health_pb2.HealthCheckResponse]:
-        """See grpc.health.v1; who reads slowly hears the last state, not each."""
+        """See grpc.health.v1; a slow reader gets the latest status, not every one."""
         last = None
         while True:
-            changed, status = self._changed, self._told.get(request.service, UNKNOWN)
+            changed, status = self._changed, self._statuses.get(request.service, UNKNOWN)
             if status != last:
                 yield health_pb2.HealthCheckResponse(status=status)
                 last = status

@@ -1,4 +1,4 @@
-"""What surrounds every call: its request id, its count and time, and the one place where errors become statuses."""
+"""The interceptors of a port: every call ends with a status that Lingon chose, is counted, timed, logged and traced."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import asyncio
 import logging
 import time
 import traceback
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
 from functools import partial
 from inspect import isawaitable
+from types import TracebackType
 from typing import Any, TypeAlias
 
 import grpc
@@ -19,7 +20,7 @@ from prometheus_client import Counter
 
 from lingon.errors import InvalidRequest, ModelUnloaded, RequestError
 from lingon.serving.auth.interceptor import charged
-from lingon.serving.models.inflight import was_dismissed
+from lingon.serving.models.inflight import was_unloaded
 from lingon.serving.observability.logs import CallLog, fault
 from lingon.serving.observability.metrics import METHODS, Metrics
 from lingon.serving.observability.tracing import NullTracer, Tracer, enter
@@ -28,155 +29,209 @@ from lingon.status import to_status
 from lingon.translation.v1 import translation_pb2 as pb
 
 _SERVICE = f"/{pb.DESCRIPTOR.services_by_name['TranslationService'].full_name}/"
+_CODE_NAMES: dict[int, str] = {number: name for name, number in code_pb2.Code.items()}
 
 logger = logging.getLogger(__name__)
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 
 
 class ErrorInterceptor(grpc.aio.ServerInterceptor):
-    """Surrounds every call of a port, of whatever service: no error leaves it but as a status that we chose.
+    """Surrounds every call of a port, of any service: no error leaves it except as a status that Lingon chose.
 
-    gRPC would send the text of an error to the client, under the status UNKNOWN.
+    gRPC would send the text of an error to the client, with the status UNKNOWN.
     """
 
     def __init__(self, rejected: Counter | None = None) -> None:
-        """rejected: counts calls that end with an error of ours, by its reason."""
-        self._log, self._rejected = CallLog(logger), rejected
+        """rejected: counts the calls that end with a RequestError, by its reason."""
+        self.call_log, self._rejected = CallLog(logger), rejected
+        self._wrapped: dict[str, tuple[Handler, Handler]] = {}  # by method: a handler, and the same surrounded
 
     async def intercept_service(
         self,
         continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler | None]],
         handler_call_details: grpc.HandlerCallDetails,
     ) -> Handler | None:
-        """The handler of a call, guarded; None for a method that is not there, which gRPC answers itself."""
+        """Return the handler of a call, surrounded; None for an unknown method, which gRPC answers itself."""
         method = handler_call_details.method
         try:
             handler = await continuation(handler_call_details)
         except Exception as error:
-            handler, method = grpc.stream_stream_rpc_method_handler(_raising(error)), ""  # it may be made up
-        return _guarded(handler, partial(self._watched, method)) if handler is not None else None
+            # The method may be a name that the client made up.
+            return _wrap(grpc.stream_stream_rpc_method_handler(_raising(error)), partial(self.call, ""))
+        if handler is None:
+            return None
+        known = self._wrapped.get(method)
+        if known is None or known[0] is not handler:
+            known = self._wrapped[method] = handler, _wrap(handler, partial(self.call, method))
+        return known[1]
 
-    def _watched(self, method: str, context: Context) -> AbstractAsyncContextManager[None]:
-        """What a call is served in: it ends the call with the right status."""
-        return self._ended(method, context)
+    def call(self, method: str, context: Context) -> Call:
+        """Return what surrounds one call."""
+        return Call(self, method, context)
 
-    @asynccontextmanager
-    async def _ended(self, method: str, context: Context) -> AsyncIterator[None]:
-        request_id = request_id_of(context)
-        context.set_trailing_metadata(((REQUEST_ID, request_id),))
-        try:
-            yield
-        except (asyncio.CancelledError, grpc.aio.AbortError):
-            raise
-        except Exception as error:
-            failure = self._refused(error, {"method": method, "request_id": request_id})
-        else:
-            return
-        self._log.tell(code_pb2.Code.Name(failure.code), request_id=request_id)
-        await abort(context, failure, request_id)
-
-    def _refused(self, error: Exception, ids: dict[str, str]) -> status_pb2.Status:
-        """The status of a call that ends with an error, which is counted."""
+    def refusal(self, error: Exception, ids: dict[str, str]) -> status_pb2.Status:
+        """Return the status of a call that ends with an error, and count it."""
         if self._rejected is not None and isinstance(error, RequestError):
             self._rejected.labels(error.reason).inc()
-        status = _failure(error, ids)
-        # gRPC keeps the error with its call, in a cycle: with it went the request, and a model that was swapped out.
+        status = _status_of(error, ids)
+        # gRPC keeps the error with its call in a cycle, and its frames keep the request and a model that was unloaded.
         traceback.clear_frames(error.__traceback__)
         return status
 
 
 class CallInterceptor(ErrorInterceptor):
-    """Counts, times and follows the calls of TranslationService as well."""
+    """Counts, times and traces the calls of TranslationService as well."""
 
     def __init__(self, metrics: Metrics, tracer: Tracer | None = None) -> None:
         super().__init__(metrics.rejected)
-        self._metrics, self._tracer = metrics, tracer or NullTracer()
+        self.tracer = tracer or NullTracer()
+        self.in_flight = 0
+        metrics.in_flight.set_function(lambda: self.in_flight)
+        self._requests = {
+            (method, code): metrics.requests.labels(method, name)
+            for method in METHODS
+            for code, name in _CODE_NAMES.items()
+        }
+        self._durations = {method: metrics.duration.labels(method) for method in METHODS}
 
-    def _watched(self, method: str, context: Context) -> AbstractAsyncContextManager[None]:
+    def call(self, method: str, context: Context) -> Call:
+        """Return what surrounds one call; a method that a client made up becomes no label."""
         name = method.removeprefix(_SERVICE)
-        if name in METHODS and method.startswith(_SERVICE):  # a label is never what a client makes up
-            return self._counted(name, context)
-        return super()._watched(method, context)
+        if name in self._durations and method.startswith(_SERVICE):
+            return MeasuredCall(self, name, context)
+        return super().call(method, context)
 
-    @asynccontextmanager
-    async def _counted(self, method: str, context: Context) -> AsyncIterator[None]:
-        request_id, start = request_id_of(context), time.perf_counter()
-        code: int = code_pb2.OK
-        failure: status_pb2.Status | None = None
-        trace = enter(self._tracer.call(method, request_id, context.invocation_metadata() or ()))
-        ids = {"request_id": request_id} | ({"trace_id": trace.trace_id} if trace.trace_id else {})
-        self._metrics.in_flight.inc()
-        context.set_trailing_metadata(((REQUEST_ID, request_id),))
-        try:
-            yield
-        except asyncio.CancelledError:
-            code = code_pb2.DEADLINE_EXCEEDED if is_late(context) else code_pb2.CANCELLED
-            raise
-        except Exception as error:
-            failure = self._refused(error, {"method": method, **ids})
-            code = failure.code
-        finally:
-            seconds, name = time.perf_counter() - start, code_pb2.Code.Name(code)
-            self._metrics.in_flight.dec()
-            self._metrics.requests.labels(method, name).inc()
-            self._metrics.duration.labels(method).observe(seconds)
-            self._log.tell(name, method=method, milliseconds=round(seconds * 1000, 1), **ids)
-            trace.end(code)
-        if failure is not None:  # counted first: who has the answer finds it in the figures
-            await abort(context, failure, request_id)
+    def count(self, method: str, code: int, seconds: float) -> None:
+        """Count a call that ended."""
+        self._requests[method, code].inc()
+        self._durations[method].observe(seconds)
 
 
-def _guarded(handler: Handler, watched: Callable[[Context], AbstractAsyncContextManager[None]]) -> Handler:
-    """The same behaviour within `watched`. It parses here: what cannot be would end with a status that is not ours."""
+class Call:
+    """Surrounds the work on one call, as a context manager that keeps the error for `abort`."""
+
+    def __init__(self, interceptor: ErrorInterceptor, method: str, context: Context) -> None:
+        self._interceptor, self._method, self._context = interceptor, method, context
+        self._ids = {"request_id": request_id_of(context)}
+        self._failure: status_pb2.Status | None = None
+
+    def __enter__(self) -> None:
+        """Name the call in its trailing metadata."""
+        self._context.set_trailing_metadata(((REQUEST_ID, self._ids["request_id"]),))
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        """Turn an error into the status of the call; returns whether `abort` has to end the call with it."""
+        if error is None:
+            self._end(code_pb2.OK)
+        elif isinstance(error, asyncio.CancelledError):
+            self._end(code_pb2.DEADLINE_EXCEEDED if is_late(self._context) else code_pb2.CANCELLED)
+        elif isinstance(error, Exception) and not isinstance(error, grpc.aio.AbortError):
+            self._failure = self._interceptor.refusal(error, {"method": self._method, **self._ids})
+            self._end(self._failure.code)
+        return self._failure is not None
+
+    async def abort(self) -> None:
+        """End the call with the status of its error.
+
+        This comes after the block, so that the error is no context of the one that gRPC raises, and after the call was
+        counted, so that a client that has the status finds the call in the metrics.
+        """
+        assert self._failure is not None
+        await abort(self._context, self._failure, self._ids["request_id"])
+
+    def _end(self, code: int) -> None:
+        if self._failure is not None:
+            self._interceptor.call_log.record(_CODE_NAMES[code], **self._ids)
+
+
+class MeasuredCall(Call):
+    """Surrounds a call of TranslationService."""
+
+    def __init__(self, interceptor: CallInterceptor, method: str, context: Context) -> None:
+        super().__init__(interceptor, method, context)
+        self._measured, self._start = interceptor, time.perf_counter()
+        metadata = context.invocation_metadata() or ()
+        self._trace = enter(interceptor.tracer.call(method, self._ids["request_id"], metadata))
+        if self._trace.trace_id:
+            self._ids["trace_id"] = self._trace.trace_id
+        interceptor.in_flight += 1
+
+    def _end(self, code: int) -> None:
+        seconds = time.perf_counter() - self._start
+        self._measured.in_flight -= 1
+        self._measured.count(self._method, code, seconds)
+        if code != code_pb2.OK or logger.isEnabledFor(logging.DEBUG):
+            fields = {"method": self._method, "milliseconds": round(seconds * 1000, 1), **self._ids}
+            self._measured.call_log.record(_CODE_NAMES[code], **fields)
+        self._trace.end(code)
+
+
+def _wrap(handler: Handler, begin: Callable[[Context], Call]) -> Handler:
+    """Return a handler whose calls are surrounded.
+
+    It parses requests itself: gRPC would end a call whose bytes cannot be parsed with a status of its own.
+    """
     parse = handler.request_deserializer or bytes
     behaviour: Any = handler.unary_unary or handler.unary_stream or handler.stream_unary or handler.stream_stream
     read: Any = partial(_each if handler.request_streaming else parsed, parse=parse)
 
     async def unary(raw: Any, context: Context) -> Any:
-        async with watched(context):
+        with (call := begin(context)):
             request = read(raw)
-            with charged(request), _cancelled():
+            with charged(request), _CANCELLATION:
                 return await behaviour(request, context)
+        await call.abort()
 
     async def stream(raw: Any, context: Context) -> None:
-        async with watched(context):
+        with (call := begin(context)):
             request = read(raw)
-            with charged(request), _cancelled():
+            with charged(request), _CANCELLATION:
                 replies = behaviour(request, context)
-                if isawaitable(replies):  # it writes them itself
+                if isawaitable(replies):  # the method writes its replies itself
                     await replies
                     return
-                # Closed here and at once: left to the garbage collector, a cancelled call would go on decoding.
+                # Closed here and at once: the garbage collector would let a cancelled call decode until it runs.
                 async with aclosing(replies):
                     async for reply in replies:
-                        await _written(context, reply)
+                        await _write(context, reply)
+            return
+        await call.abort()
 
     made = stream if handler.response_streaming else unary
     return _MAKERS[handler.request_streaming, handler.response_streaming](made, None, handler.response_serializer)
 
 
-async def _written(context: Context, reply: bytes) -> None:
-    """Send a reply of several; whoever is dismissed meanwhile is told nothing: no status overtakes a message."""
+async def _write(context: Context, reply: bytes) -> None:
+    """Write one reply of a stream.
+
+    A call that is cancelled in the middle of a message gets no status, because a status cannot overtake a message.
+    """
     try:
         await context.write(reply)
     except asyncio.CancelledError:
         raise asyncio.CancelledError from None
 
 
-@contextmanager
-def _cancelled() -> Iterator[None]:
-    """A call that is cut short ends as what it is: left by its caller, or dismissed by us."""
-    try:
-        yield
-    except grpc.aio.InternalError:  # a reply cannot be sent: whoever should have it has gone
-        raise asyncio.CancelledError from None
-    except asyncio.CancelledError as error:
-        task = asyncio.current_task()
-        if task is None or not was_dismissed(error):
-            raise
-        task.uncancel()
-        raise ModelUnloaded from None
+class _Cancellation:
+    """Tells apart why a call was cut short: its caller left, or its model was unloaded."""
 
+    def __enter__(self) -> None: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, grpc.aio.InternalError):  # a reply cannot be sent, because the caller left
+            raise asyncio.CancelledError from None
+        if isinstance(error, asyncio.CancelledError) and was_unloaded(error):
+            task = asyncio.current_task()
+            assert task is not None
+            task.uncancel()
+            raise ModelUnloaded from None
+
+
+_CANCELLATION = _Cancellation()
 
 _MAKERS: dict[tuple[bool, bool], Callable[..., Handler]] = {
     (False, False): grpc.unary_unary_rpc_method_handler,
@@ -193,8 +248,8 @@ def _raising(error: Exception) -> Any:
     return fail
 
 
-def _failure(error: Exception, ids: dict[str, str]) -> status_pb2.Status:
-    """The status of an error; of one that nobody expected the log tells, and the status has no word of it."""
+def _status_of(error: Exception, ids: dict[str, str]) -> status_pb2.Status:
+    """Return the status of an error. An unexpected one is logged, and nothing of it is in the status."""
     if isinstance(error, RequestError):
         return to_status(error)
     if isinstance(error, NotImplementedError):  # a method of a service that gRPC brings
@@ -210,7 +265,7 @@ async def _each(requests: AsyncIterator[bytes], parse: Callable[[bytes], Any]) -
 
 
 def parsed(raw: bytes, parse: Callable[[bytes], Any]) -> Any:
-    """The message of a call; raises InvalidRequest where the bytes are none."""
+    """Return the message of a call; raises InvalidRequest if the bytes are none."""
     try:
         return parse(raw)
     except DecodeError:

@@ -1,26 +1,22 @@
-"""The gRPC service: which model, how many texts, until when; the rest is the Translator's."""
+"""The gRPC service: it admits a request, finds its model, and leaves the rest to the model's Translator."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import aclosing, contextmanager
 from functools import partial
-from typing import Any
-
-import grpc
 
 from lingon.errors import InvalidRequest
 from lingon.serving.auth.interceptor import caller_of
 from lingon.serving.models.catalog import Catalog
 from lingon.serving.models.inflight import AdmissionGate
 from lingon.serving.models.registry import ServedModel
-from lingon.serving.observability.metrics import Metrics
+from lingon.serving.observability.metrics import Metrics, TextOutcomes
 from lingon.serving.observability.tracing import current
-from lingon.serving.rpc.calls import deadline_of, is_late
+from lingon.serving.rpc.calls import Context, deadline_of, is_late
 from lingon.translation.v1 import translation_pb2 as pb
 from lingon.translation.v1 import translation_pb2_grpc as pb_grpc
 
-Context = grpc.aio.ServicerContext[Any, Any]
 Request = pb.TranslateRequest | pb.TranslateStreamRequest | pb.ScoreRequest
 
 
@@ -30,16 +26,12 @@ class TranslationService(pb_grpc.TranslationServiceServicer):
     def __init__(
         self, gate: AdmissionGate, metrics: Metrics, max_texts: int, catalog: Callable[[], Catalog[ServedModel]]
     ) -> None:
-        """max_texts: texts or pairs of one request, at most; catalog: what is served now."""
+        """max_texts: texts or pairs of one request; catalog: returns the models that are served now."""
         self._gate, self._metrics, self._max_texts, self._catalog = gate, metrics, max_texts, catalog
 
     async def Translate(self, request: pb.TranslateRequest, context: Context) -> pb.TranslateResponse:
         """See the proto file."""
-        with (
-            self._metrics.count_texts(len(request.texts), partial(is_late, context)) as texts,
-            self._gate.passing(),
-            self._served(request, "texts", len(request.texts)) as served,
-        ):
+        with self._admitted(request, "texts", len(request.texts), context) as (served, texts):
             response = await served.translator.translate(request, deadline_of(context), caller_of(context))
             for result in response.results:
                 served.metrics.answered(result)
@@ -50,17 +42,12 @@ class TranslationService(pb_grpc.TranslationServiceServicer):
         self, request: pb.TranslateStreamRequest, context: Context
     ) -> AsyncIterator[pb.TranslateStreamResponse]:
         """See the proto file."""
-        with (
-            self._metrics.count_texts(len(request.texts), partial(is_late, context)) as texts,
-            self._gate.passing(),
-            self._served(request, "texts", len(request.texts)) as served,
-        ):
+        with self._admitted(request, "texts", len(request.texts), context) as (served, texts):
             translator = served.translator
-            options = translator.choose(request.options)
+            options = translator.resolve(request.options)
             yield pb.TranslateStreamResponse(start=translator.start(options))
-            async with aclosing(
-                translator.run(request, options, deadline_of(context), caller_of(context), streams=True)
-            ) as events:
+            stream = translator.stream(request, options, deadline_of(context), caller_of(context))
+            async with aclosing(stream) as events:
                 async for index, event in events:
                     if isinstance(event, str):
                         yield pb.TranslateStreamResponse(delta=pb.TextDelta(text_index=index, text=event))
@@ -71,11 +58,7 @@ class TranslationService(pb_grpc.TranslationServiceServicer):
 
     async def Score(self, request: pb.ScoreRequest, context: Context) -> pb.ScoreResponse:
         """See the proto file."""
-        with (
-            self._metrics.count_texts(len(request.pairs), partial(is_late, context)) as texts,
-            self._gate.passing(),
-            self._served(request, "pairs", len(request.pairs)) as served,
-        ):
+        with self._admitted(request, "pairs", len(request.pairs), context) as (served, texts):
             response = await served.translator.score(request, deadline_of(context), caller_of(context))
             for result in response.results:
                 texts.ended(result.status.code)
@@ -83,17 +66,20 @@ class TranslationService(pb_grpc.TranslationServiceServicer):
 
     async def ListModels(self, request: pb.ListModelsRequest, context: Context) -> pb.ListModelsResponse:
         """See the proto file."""
-        with self._gate.passing():
-            models = [entry.model.translator.describe() for entry in self._catalog().entries]
-            return pb.ListModelsResponse(models=models, max_texts=self._max_texts)
+        self._gate.check()
+        models = [entry.model.translator.describe() for entry in self._catalog().entries]
+        return pb.ListModelsResponse(models=models, max_texts=self._max_texts)
 
     @contextmanager
-    def _served(self, request: Request, field: str, count: int) -> Iterator[ServedModel]:
-        """The model of a request, which stays while the request is inside."""
-        if not 1 <= count <= self._max_texts:
-            raise InvalidRequest(field, f"{field} must be 1 to {self._max_texts}, got {count}")
-        current().about(texts=count)
-        served = self._catalog().find(request.model, request.source_language_code, request.target_language_code)
-        current().about(model=served.translator.label)
-        with served.visitors.passing():
-            yield served
+    def _admitted(
+        self, request: Request, field: str, count: int, context: Context
+    ) -> Iterator[tuple[ServedModel, TextOutcomes]]:
+        """Admit a request: yield its model, which stays loaded inside the block, and the counter of its texts."""
+        with self._metrics.count_texts(count, partial(is_late, context)) as texts:
+            self._gate.check()
+            if not 1 <= count <= self._max_texts:
+                raise InvalidRequest(field, f"{field} must be 1 to {self._max_texts}, got {count}")
+            served = self._catalog().find(request.model, request.source_language_code, request.target_language_code)
+            current().about(texts=count, model=served.translator.label)
+            with served.in_flight:
+                yield served, texts

@@ -1,15 +1,15 @@
-"""The jobs of one request between the event loop and the engine: asked, awaited, let go of."""
+"""The jobs of one request: submitted to an engine, awaited on the event loop, cancelled when the request ends early."""
 
 from __future__ import annotations
 
 import asyncio
 import itertools
 import logging
+import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypedDict, TypeVar
 
 from lingon.errors import Cancelled, ModelUnloaded, QueueFull, RequestError
 from lingon.serving.decoding.job import DecodeJob, Hypothesis, Job, Options, ScoreJob
@@ -18,139 +18,151 @@ from lingon.serving.observability.logs import fault
 from lingon.serving.runtime.runner import Scored
 
 Answer = TypeVar("Answer")
+RETRY_SECONDS = 0.02  # seconds between two attempts to submit a follow-up job while the queue is full
 _calls = itertools.count(1)
 logger = logging.getLogger(__name__)
-PATIENCE = 0.02  # seconds between two tries to find room for what belongs to an admitted text
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Asked(Generic[Answer]):
-    """A job and the place where its outcome arrives; errors arrive as values, so that none is ever left unread."""
+class LoopCallbacks:
+    """Runs callbacks on an event loop with values that other threads post, in the order of the posts.
 
-    job: Job
-    outcome: asyncio.Future[Answer | RequestError]
+    Waking a loop costs a system call. One wake-up serves all values that arrive until the loop runs, for all requests
+    of the loop: use `of`.
+    """
+
+    _by_loop: ClassVar[weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, LoopCallbacks]] = (
+        weakref.WeakKeyDictionary()
+    )
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = weakref.ref(loop)  # the dictionary's key must not be kept alive by its value
+        self._posted: deque[tuple[Callable[[Any], None], Any]] = deque()
+        self._wake_up_pending = False
+
+    @classmethod
+    def of(cls, loop: asyncio.AbstractEventLoop) -> LoopCallbacks:
+        """Return the one instance that serves a loop."""
+        found = cls._by_loop.get(loop)
+        if found is None:
+            found = cls._by_loop[loop] = cls(loop)
+        return found
+
+    def post(self, callback: Callable[[Any], None], value: Any) -> None:
+        """Have `callback(value)` run on the loop; callable from any thread. A closed loop drops the value."""
+        self._posted.append((callback, value))
+        if self._wake_up_pending:
+            return
+        loop = self._loop()
+        if loop is not None and not loop.is_closed():
+            self._wake_up_pending = True
+            loop.call_soon_threadsafe(self._run)
+
+    def _run(self) -> None:
+        self._wake_up_pending = False  # before the first read, so that a value posted meanwhile wakes the loop again
+        for _ in range(len(self._posted)):
+            callback, value = self._posted.popleft()
+            try:
+                callback(value)
+            except Exception as error:
+                fault(logger, "a callback of an engine failed", error)
+
+
+class PendingJob(Generic[Answer]):
+    """A job and the future of its outcome. Errors are results of the future, so that none is left unread."""
+
+    __slots__ = ("job", "outcome")
+
+    def __init__(self, job: Job, outcome: asyncio.Future[Answer | RequestError]) -> None:
+        self.job, self.outcome = job, outcome
 
     async def answer(self) -> Answer:
-        """The outcome; raises the error that the job ended with."""
+        """Return the outcome; raises the error that ended the job."""
         outcome = await self.outcome
-        if isinstance(outcome, Cancelled):  # not by us: whoever cancels a request does not read its answers
-            raise ModelUnloaded
         if isinstance(outcome, RequestError):
-            raise outcome
+            # A request that cancels its jobs does not read their outcomes: the engine was stopped.
+            raise ModelUnloaded if isinstance(outcome, Cancelled) else outcome
         return outcome
 
 
-class Flight:
-    """The jobs of one request."""
+class _CallFields(TypedDict):
+    deadline: float | None
+    caller: str
+    call: int
+
+
+class EngineClient:
+    """Submits the jobs of one request. Belongs to the event loop that made it."""
 
     def __init__(self, engine: Engine, deadline: float | None, caller: str = "") -> None:
-        """deadline: on the clock of `time.monotonic`; caller: who takes turns with other callers."""
-        self._engine, self._deadline, self._caller, self._call = engine, deadline, caller, next(_calls)
+        """deadline: on the clock of `time.monotonic`; caller: the key of fair queuing."""
+        self._engine = engine
+        self._call: _CallFields = {"deadline": deadline, "caller": caller, "call": next(_calls)}
         self._loop = asyncio.get_running_loop()
-        self._bridge = Bridge(self._loop)
+        self._callbacks = LoopCallbacks.of(self._loop)
         self._open: dict[int, Job] = {}
 
     def decode(
         self,
         source_ids: tuple[int, ...],
         options: Options,
-        prefix: tuple[int, ...],
-        on_token: Callable[[int], None] | None,
-    ) -> Asked[tuple[Hypothesis, ...]]:
-        """A sentence to translate; on_token is called on the loop."""
-        outcome, on_done = self._outcome()
-        bridge = self._bridge
-        on_tokens = (lambda token: bridge.post(on_token, token)) if on_token else None
+        prefix: tuple[int, ...] = (),
+        on_token: Callable[[int], None] | None = None,
+    ) -> PendingJob[tuple[Hypothesis, ...]]:
+        """Return a sentence to translate; on_token is called on the loop with every token of a greedy search."""
+        outcome: asyncio.Future[Any] = self._loop.create_future()
+        post = self._callbacks.post
         job = DecodeJob(
             source_ids=source_ids,
             options=options,
-            on_done=on_done,
-            on_tokens=on_tokens,
+            on_done=partial(post, partial(self._settle, outcome)),
+            on_tokens=partial(post, on_token) if on_token is not None else None,
             prefix=prefix,
-            deadline=self._deadline,
-            caller=self._caller,
-            call=self._call,
+            **self._call,
         )
-        return Asked(job, outcome)
+        return PendingJob(job, outcome)
 
     def score(
         self, source_ids: tuple[int, ...], target_ids: tuple[int, ...], *, follows: bool = False
-    ) -> Asked[Scored]:
-        """A translation to score; follows: of a text that was translated already."""
-        outcome, on_done = self._outcome()
+    ) -> PendingJob[Scored]:
+        """Return a translation to score; follows: whether this call translated the text before."""
+        outcome: asyncio.Future[Any] = self._loop.create_future()
         job = ScoreJob(
             source_ids=source_ids,
             target_ids=target_ids,
-            on_done=on_done,
-            follows=follows,
-            deadline=self._deadline,
-            caller=self._caller,
-            call=self._call,
+            on_done=partial(self._callbacks.post, partial(self._settle, outcome)),
+            follow_up=follows,
+            **self._call,
         )
-        return Asked(job, outcome)
+        return PendingJob(job, outcome)
 
-    def submit(self, asked: Sequence[Asked[Any]]) -> None:
-        """Hand all of these to the engine or none; raises what `Engine.submit` raises."""
-        if not asked:
+    def submit(self, pending: Sequence[PendingJob[Any]]) -> None:
+        """Submit all of these jobs or none; raises what `Engine.submit` raises."""
+        if not pending:
             return
-        self._engine.submit([one.job for one in asked])
-        for one in asked:
-            self._open[one.job.number] = one.job
-            one.outcome.add_done_callback(partial(self._close, one.job.number))
+        jobs = [each.job for each in pending]
+        self._engine.submit(jobs)
+        for each in pending:
+            self._open[id(each.outcome)] = each.job
 
-    async def submit_patiently(self, asked: Sequence[Asked[Any]]) -> None:
-        """Submit these one by one as there is room: the text that they belong to was admitted long ago."""
-        for one in asked:
+    async def submit_when_possible(self, pending: Sequence[PendingJob[Any]]) -> None:
+        """Submit follow-up jobs one by one, each as soon as the queue takes it.
+
+        They are not refused, because the text that they belong to was admitted before.
+        """
+        for each in pending:
             while True:
                 try:
-                    self.submit([one])
+                    self.submit([each])
                     break
                 except QueueFull:
-                    await asyncio.sleep(PATIENCE)
+                    await asyncio.sleep(RETRY_SECONDS)
 
-    def abandon(self) -> None:
-        """Let the engine free the places of whatever is not done; harmless where all is."""
+    def cancel_all(self) -> None:
+        """Cancel the jobs that are not done, so that the engine frees their rows."""
         if self._open:
             self._engine.cancel(list(self._open.values()))
 
-    def _close(self, number: int, _: asyncio.Future[Any]) -> None:
-        del self._open[number]
-
-    def _outcome(self) -> tuple[asyncio.Future[Any], Callable[[Any], None]]:
-        """Where an outcome arrives, and what the engine's thread calls with it."""
-        future: asyncio.Future[Any] = self._loop.create_future()
-        bridge = self._bridge
-
-        def settle(value: Any) -> None:
-            if not future.done():  # whoever waited may have been cancelled
-                future.set_result(value)
-
-        return future, lambda value: bridge.post(settle, value)
-
-
-class Bridge:
-    """Calls handlers on the loop with values posted from other threads, in the order they were posted.
-
-    Waking the loop costs a system call; at hundreds of tokens a millisecond one for each would be most of the work.
-    """
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self._posted: deque[tuple[Callable[[Any], None], Any]] = deque()
-        self._woken = False
-
-    def post(self, handler: Callable[[Any], None], value: Any) -> None:
-        """Have handler(value) called on the loop; from any thread. After the loop has closed nobody listens."""
-        self._posted.append((handler, value))
-        if not self._woken and not self._loop.is_closed():
-            self._woken = True
-            self._loop.call_soon_threadsafe(self._deliver)
-
-    def _deliver(self) -> None:
-        self._woken = False  # before looking: what is posted from here on wakes the loop again
-        while self._posted:
-            handler, value = self._posted.popleft()
-            try:
-                handler(value)
-            except Exception as error:
-                fault(logger, "what an engine posted failed", error)
+    def _settle(self, outcome: asyncio.Future[Any], value: Any) -> None:
+        self._open.pop(id(outcome), None)
+        if not outcome.done():  # the request that awaits it may have been cancelled
+            outcome.set_result(value)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lingon.bundle import Manifest
 from lingon.errors import InvalidRequest, Unsupported
@@ -16,60 +16,51 @@ MAX_TEMPERATURE = 10.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ResolvedOptions:
-    """How the texts of one request are translated and what is told of it."""
+    """The options of one request: how its texts are translated, and what the reply holds.
 
-    beam_size: int
+    job: the options of every job; of a request that samples, each hypothesis is a job of its own
+    message: the options as they were used, for the reply
+    """
+
+    job: Options
     num_hypotheses: int
-    length_penalty: float
-    max_output_tokens: int  # the end token counted; the bound of each text holds besides
-    sampling: Sampling | None
+    max_output_tokens: int  # including the end token; the bound of each text holds as well
     return_tokens: bool
     return_alignment: bool
-    splits: bool  # texts longer than the model reads
-    shortlist: bool  # choose among the pieces that the source calls for
+    splits: bool  # whether a text that is longer than the model reads is split
+    message: pb.DecodingOptions
 
     @property
     def streams(self) -> bool:
-        """Whether a translation only ever grows: one row, from which nothing is taken back."""
-        return self.beam_size == 1 and self.num_hypotheses == 1
+        """Whether a translation only ever grows: one row, of which nothing is taken back."""
+        return self.job.beam_size == 1 and self.num_hypotheses == 1
 
-    def job_options(self, max_output_tokens: int, place: int) -> Options:
-        """What the engine is told: a sampled hypothesis is a job of its own, at its own place."""
-        sampled = self.sampling is not None
+    @property
+    def samples(self) -> int:
+        """Jobs of each part of a text."""
+        return self.num_hypotheses if self.job.sampling is not None else 1
+
+    def job_options(self, max_output_tokens: int, stream: int) -> Options:
+        """Return the options of one job.
+
+        stream: of random numbers, for a job that samples
+        """
+        job = self.job
+        sampling = job.sampling and replace(job.sampling, stream=stream)
         return Options(
-            beam_size=self.beam_size,
-            num_hypotheses=1 if sampled else self.num_hypotheses,
-            length_penalty=self.length_penalty,
+            beam_size=job.beam_size,
+            num_hypotheses=job.num_hypotheses,
+            length_penalty=job.length_penalty,
             max_output_tokens=max_output_tokens,
-            sampling=_at(self.sampling, place) if self.sampling else None,
-            shortlist=self.shortlist,
+            sampling=sampling,
+            shortlist=job.shortlist,
         )
 
-    def message(self) -> pb.DecodingOptions:
-        """The options as they were used, for the reply."""
-        policy = pb.LONG_TEXT_POLICY_SPLIT if self.splits else pb.LONG_TEXT_POLICY_REFUSE
-        message = pb.DecodingOptions(
-            beam_size=self.beam_size,
-            num_hypotheses=self.num_hypotheses,
-            length_penalty=self.length_penalty,
-            max_output_tokens=self.max_output_tokens,
-            return_tokens=self.return_tokens,
-            return_alignment=self.return_alignment,
-            long_text=policy,
-            shortlist=self.shortlist,
-        )
-        if self.sampling is not None:
-            message.sampling.temperature = self.sampling.temperature
-            message.sampling.top_k = self.sampling.top_k
-            message.sampling.top_p = self.sampling.top_p
-            message.sampling.seed = self.sampling.seed
-        return message
 
+def resolve(asked: pb.DecodingOptions, manifest: Manifest, shortlist: bool | None = None) -> ResolvedOptions:
+    """Return the options to use; InvalidRequest and Unsupported name the field, its bound and the value.
 
-def choose(asked: pb.DecodingOptions, manifest: Manifest, shortlist: bool | None = None) -> ResolvedOptions:
-    """The options to use; InvalidRequest and Unsupported name the field, its bound and the value.
-
-    shortlist: whether one is used where the request does not say; None is where there is none
+    shortlist: whether a request that does not say uses one; None if the model has none
     """
     limits, defaults = manifest.limits, manifest.defaults
     sampling = _sampling(asked.sampling) if asked.HasField("sampling") else None
@@ -85,16 +76,31 @@ def choose(asked: pb.DecodingOptions, manifest: Manifest, shortlist: bool | None
     _at_least("max_output_tokens", longest, 1)
     if asked.return_alignment:
         check_alignment(manifest, "options.return_alignment")
-    return ResolvedOptions(
+    message = pb.DecodingOptions(
         beam_size=beam_size,
         num_hypotheses=wanted,
         length_penalty=penalty,
         max_output_tokens=min(longest, limits.max_target_tokens),
-        sampling=sampling,
+        sampling=_sampling_message(sampling),
         return_tokens=asked.return_tokens,
         return_alignment=asked.return_alignment,
-        splits=_splits(asked.long_text),
+        long_text=_long_text(asked.long_text),
         shortlist=_shortlist(asked, manifest, shortlist),
+    )
+    return ResolvedOptions(
+        job=Options(
+            beam_size=beam_size,
+            num_hypotheses=1 if sampling else wanted,
+            length_penalty=penalty,
+            sampling=sampling,
+            shortlist=message.shortlist,
+        ),
+        num_hypotheses=wanted,
+        max_output_tokens=message.max_output_tokens,
+        return_tokens=asked.return_tokens,
+        return_alignment=asked.return_alignment,
+        splits=message.long_text == pb.LONG_TEXT_POLICY_SPLIT,
+        message=message,
     )
 
 
@@ -123,20 +129,19 @@ def _sampling(asked: pb.SamplingOptions) -> Sampling:
     return Sampling(temperature=temperature, top_k=asked.top_k, top_p=top_p, seed=asked.seed)
 
 
-def _at(sampling: Sampling, place: int) -> Sampling:
-    return Sampling(
-        temperature=sampling.temperature,
-        top_k=sampling.top_k,
-        top_p=sampling.top_p,
-        seed=sampling.seed,
-        place=place,
+def _sampling_message(sampling: Sampling | None) -> pb.SamplingOptions | None:
+    if sampling is None:
+        return None
+    return pb.SamplingOptions(
+        temperature=sampling.temperature, top_k=sampling.top_k, top_p=sampling.top_p, seed=sampling.seed
     )
 
 
-def _splits(policy: pb.LongTextPolicy.ValueType) -> bool:
+def _long_text(policy: pb.LongTextPolicy.ValueType) -> pb.LongTextPolicy.ValueType:
     if policy not in pb.LongTextPolicy.values():
         raise InvalidRequest("options.long_text", f"options.long_text has no value {policy}")
-    return policy == pb.LONG_TEXT_POLICY_SPLIT
+    split = policy == pb.LONG_TEXT_POLICY_SPLIT
+    return pb.LONG_TEXT_POLICY_SPLIT if split else pb.LONG_TEXT_POLICY_REFUSE
 
 
 def _within(name: str, value: float, least: float, most: float, why: str = "") -> None:

@@ -43,6 +43,11 @@ def refused(error: RequestError) -> pb.TextResult:
     return pb.TextResult(status=to_status(error))
 
 
+def refused_pair(error: RequestError) -> pb.ScoreResult:
+    """The result of a pair that is not scored."""
+    return pb.ScoreResult(status=to_status(error))
+
+
 def translated(
     plan: TextPlan, found: Sequence[Sequence[PartFound]], options: ResolvedOptions, tokenizer: Tokenizer
 ) -> pb.TextResult:
@@ -55,7 +60,7 @@ def translated(
     return pb.TextResult(
         hypotheses=[_hypothesis(plan, parts, options, tokenizer) for parts in whole],
         warnings=_warnings(plan, whole),
-        shortlist=options.shortlist,
+        shortlist=options.job.shortlist,
         usage=pb.Usage(
             source_tokens=plan.source_tokens,
             target_tokens=sum(_tokens(part.hypothesis) for parts in whole for part in parts),

@@ -1,158 +1,194 @@
-"""A text while the engine works on it: its jobs, its growth, its result."""
+"""A text or a pair of a request while the engine works on it: its jobs, its deltas, its result."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Protocol, TypeVar
 
 from lingon.bundle import Limits
 from lingon.errors import EngineFault
-from lingon.serving.decoding.job import Hypothesis, Job
+from lingon.serving.decoding.job import Hypothesis
 from lingon.serving.observability.tracing import current
 from lingon.serving.runtime.runner import Scored
-from lingon.serving.translation.detokenizer import JoinedGrowth
-from lingon.serving.translation.engine_client import Asked, Flight
-from lingon.serving.translation.input_processor import TextPlan, max_output
+from lingon.serving.translation.detokenizer import IncrementalDetokenizer
+from lingon.serving.translation.engine_client import EngineClient, PendingJob
+from lingon.serving.translation.input_processor import PairPlan, TextPlan, max_output
 from lingon.serving.translation.options import ResolvedOptions
-from lingon.serving.translation.output_processor import PartFound, refused, text_of, translated
+from lingon.serving.translation.output_processor import PartFound, refused, refused_pair, scored, text_of, translated
 from lingon.text import Tokenizer
 from lingon.translation.v1 import translation_pb2 as pb
 
 Hypotheses = tuple[Hypothesis, ...]
+Result_co = TypeVar("Result_co", covariant=True)
 
 
-class TextRun:
-    """One text of a request."""
+class RequestTask(Protocol[Result_co]):
+    """One entry of a request."""
 
-    def __init__(
-        self, index: int, plan: TextPlan, options: ResolvedOptions, limits: Limits, tokenizer: Tokenizer
-    ) -> None:
-        """The text at place `index` of a request."""
-        self.index = index
-        self.growth: JoinedGrowth | None = None
-        self._plan, self._options, self._limits, self._tokenizer = plan, options, limits, tokenizer
-        self._asked: list[list[Asked[Hypotheses]]] = []  # by part; where sampling, one for each hypothesis
-
-    def ask(self, flight: Flight, on_growth: Callable[[], None] | None = None) -> Sequence[Asked[Hypotheses]]:
-        """The jobs to submit for this text; on_growth is called when there is more to take of it."""
-        if on_growth is not None:
-            self.growth = JoinedGrowth(self._tokenizer, len(self._plan.parts))
-        self._asked = [self._ask_part(flight, place, on_growth) for place in range(len(self._plan.parts))]
-        return self.asked
+    index: int
 
     @property
-    def asked(self) -> list[Asked[Hypotheses]]:
-        """All jobs of this text."""
-        return [asked for part in self._asked for asked in part]
+    def pending(self) -> Sequence[PendingJob[Hypotheses] | PendingJob[Scored]]:
+        """The jobs to submit."""
 
-    def grown(self) -> str:
-        """More of the text, since this was called last."""
-        return self.growth.take() if self.growth else ""
+    async def result(self) -> Result_co:
+        """Return the result when all jobs are done; a fault of this entry alone is its status.
 
-    async def result(self, flight: Flight) -> pb.TextResult:
-        """The result, once all is decoded; a fault in this text is its status. Raises what ends the whole request."""
+        Raises the error that ends the whole request.
+        """
+
+
+class PairTask:
+    """A pair to score."""
+
+    def __init__(
+        self, index: int, plan: PairPlan, client: EngineClient, tokenizer: Tokenizer, *, aligned: bool
+    ) -> None:
+        self.index = index
+        self._plan, self._tokenizer, self._aligned = plan, tokenizer, aligned
+        self._job = client.score(plan.source_ids, plan.target_ids)
+
+    @property
+    def pending(self) -> Sequence[PendingJob[Scored]]:
+        """See RequestTask."""
+        return [self._job]
+
+    async def result(self) -> pb.ScoreResult:
+        """See RequestTask."""
         try:
-            found = [await self._part(place) for place in range(len(self._asked))]
+            found = await self._job.answer()
+        except EngineFault as error:
+            return refused_pair(error)
+        return scored(self._plan, found, self._tokenizer, aligned=self._aligned)
+
+
+class TextTask:
+    """A text to translate: a job for each part, or one for each part and hypothesis if the request samples."""
+
+    def __init__(
+        self,
+        index: int,
+        plan: TextPlan,
+        client: EngineClient,
+        options: ResolvedOptions,
+        limits: Limits,
+        tokenizer: Tokenizer,
+        on_growth: Callable[[TextTask], None] | None = None,
+    ) -> None:
+        """on_growth: called on the loop when `delta` may have more text; None for a request that does not stream."""
+        self.index = index
+        self._plan, self._client, self._options = plan, client, options
+        self._limits, self._tokenizer, self._on_growth = limits, tokenizer, on_growth
+        self._detokenizer = IncrementalDetokenizer(tokenizer, len(plan.parts)) if on_growth else None
+        self._announced = False  # whether on_growth was called since the last `delta`
+        self._jobs = [self._jobs_of(part) for part in range(len(plan.parts))]
+
+    @property
+    def pending(self) -> Sequence[PendingJob[Hypotheses]]:
+        """See RequestTask."""
+        return [pending for jobs in self._jobs for pending in jobs]
+
+    def delta(self) -> str:
+        """Return the text that was decoded since the last call."""
+        self._announced = False
+        return self._detokenizer.take() if self._detokenizer else ""
+
+    async def result(self) -> pb.TextResult:
+        """See RequestTask."""
+        try:
+            found = [await self._part(part) for part in range(len(self._jobs))]
             if self._options.return_alignment:
-                found = await self._aligned(found, flight)
+                found = await self._aligned(found)
         except EngineFault as error:
             return refused(error)
         return translated(self._plan, found, self._options, self._tokenizer)
 
-    def _ask_part(self, flight: Flight, place: int, on_growth: Callable[[], None] | None) -> list[Asked[Hypotheses]]:
+    def _jobs_of(self, part: int) -> list[PendingJob[Hypotheses]]:
         plan, options = self._plan, self._options
-        longest = max_output(self._limits, plan, place, options.max_output_tokens)
-        samples = options.num_hypotheses if options.sampling else 1
-        on_token = partial(self._grow, place, on_growth) if on_growth else None
+        longest = max_output(self._limits, plan, part, options.max_output_tokens)
+        on_token = partial(self._add_token, part) if self._on_growth else None
         return [
-            flight.decode(
-                plan.parts[place].source_ids,
-                options.job_options(longest, self._place(place, sample)),
-                plan.prefix if place == 0 else (),
+            self._client.decode(
+                plan.parts[part].source_ids,
+                options.job_options(longest, self._stream(part, sample)),
+                plan.prefix if part == 0 else (),
                 on_token,
             )
-            for sample in range(samples)
+            for sample in range(options.samples)
         ]
 
-    def _place(self, part: int, sample: int) -> int:
-        """Where random numbers are drawn for: a place of its own for every text, part and sample."""
+    def _stream(self, part: int, sample: int) -> int:
+        """Return the stream of random numbers of a job: another one for every text, part and sample."""
         return self.index << 32 | part << 16 | sample
 
-    def _grow(self, place: int, on_growth: Callable[[], None], token: int) -> None:
-        assert self.growth is not None
-        self.growth.add(place, token)
-        on_growth()
+    def _add_token(self, part: int, token: int) -> None:
+        assert self._detokenizer is not None
+        assert self._on_growth is not None
+        self._detokenizer.add(part, token)
+        if not self._announced:
+            self._announced = True
+            self._on_growth(self)
 
-    async def _part(self, place: int) -> list[PartFound]:
-        answers = [await asked.answer() for asked in self._asked[place]]
+    async def _part(self, part: int) -> list[PartFound]:
+        answers = [await pending.answer() for pending in self._jobs[part]]
         with current().phase("detokenise", self.index):
             found = [PartFound(one, text_of(self._tokenizer, one.tokens)) for answer in answers for one in answer]
-        if self.growth is not None:
-            self.growth.finish(place, found[0].text)
+        if self._detokenizer is not None:
+            self._detokenizer.finish(part, found[0].text)
         return found
 
-    async def _aligned(self, found: list[list[PartFound]], flight: Flight) -> list[list[PartFound]]:
-        """The same with attention, by one run of the scorer for each hypothesis."""
-        asked: list[list[Asked[Scored]]] = [
-            [flight.score(part.source_ids, one.hypothesis.tokens, follows=True) for one in hypotheses]
+    async def _aligned(self, found: list[list[PartFound]]) -> list[list[PartFound]]:
+        """Add the attention of each hypothesis, by one run of the scorer for each."""
+        jobs = [
+            [self._client.score(part.source_ids, one.hypothesis.tokens, follows=True) for one in hypotheses]
             for part, hypotheses in zip(self._plan.parts, found, strict=True)
         ]
-        flat = [one for part in asked for one in part]
-        with current().trace_jobs((self.index, one.job, one.outcome) for one in flat):
-            await flight.submit_patiently(flat)
+        flat = [pending for part in jobs for pending in part]
+        with current().trace_jobs((self.index, pending.job, pending.outcome) for pending in flat):
+            await self._client.submit_when_possible(flat)
         return [
-            [PartFound(one.hypothesis, one.text, await ask.answer()) for one, ask in zip(ones, asks, strict=True)]
-            for ones, asks in zip(found, asked, strict=True)
+            [PartFound(one.hypothesis, one.text, await job.answer()) for one, job in zip(ones, part, strict=True)]
+            for ones, part in zip(found, jobs, strict=True)
         ]
 
 
-class Crowd:
-    """The texts of a request until all are done, whichever comes first."""
+class TextEvents:
+    """The events of a stream in the order in which they arise: a text has grown, or has its result.
 
-    def __init__(self, runs: Sequence[TextRun], flight: Flight) -> None:
-        self._flight = flight
-        self._change = asyncio.Event()
-        self._runs = runs
-        self._asked: list[Asked[Hypotheses]] = []
-        self._tasks: dict[asyncio.Task[pb.TextResult], TextRun] = {}
+    Every text reports for itself, so that a token of one text costs nothing for the others.
+    """
 
-    def ask(self, *, streams: bool) -> list[Job]:
-        """The jobs of all texts; with `streams`, they tell their tokens."""
-        on_growth = self._change.set if streams else None
-        self._asked = [asked for run in self._runs for asked in run.ask(self._flight, on_growth)]
-        return [asked.job for asked in self._asked]
+    def __init__(self) -> None:
+        self._queue: asyncio.Queue[TextTask | asyncio.Task[pb.TextResult]] = asyncio.Queue()
+        self._results: dict[asyncio.Task[pb.TextResult], TextTask] = {}
 
-    def submit(self) -> None:
-        """Hand all to the engine or none."""
-        with current().trace_jobs((run.index, one.job, one.outcome) for run in self._runs for one in run.asked):
-            self._flight.submit(self._asked)
-        for run in self._runs:
-            task = asyncio.create_task(run.result(self._flight))
-            task.add_done_callback(lambda _: self._change.set())
-            self._tasks[task] = run
+    def grown(self, task: TextTask) -> None:
+        """Report that a text has more to show."""
+        self._queue.put_nowait(task)
+
+    def watch(self, task: TextTask) -> None:
+        """Wait for a text's result, whose jobs are submitted."""
+        result = asyncio.create_task(task.result())
+        self._results[result] = task
+        result.add_done_callback(self._queue.put_nowait)
 
     @property
     def open(self) -> bool:
-        """Whether a text is not done yet."""
-        return bool(self._tasks)
+        """Whether a text has no result yet."""
+        return bool(self._results)
 
-    async def changed(self) -> None:
-        """Wait until something has grown or is done."""
-        await self._change.wait()
-        self._change.clear()
+    async def next(self) -> tuple[TextTask, pb.TextResult | None]:
+        """Return the next text that has grown or, with its result, is done; raises what ends the whole request."""
+        event = await self._queue.get()
+        if isinstance(event, TextTask):
+            return event, None
+        return self._results.pop(event), event.result()
 
-    def growing(self) -> list[TextRun]:
-        """The texts that are not done yet."""
-        return list(self._tasks.values())
-
-    def done(self) -> list[tuple[TextRun, pb.TextResult]]:
-        """The texts done since this was asked last; raises what ends the whole request."""
-        return [(self._tasks.pop(task), task.result()) for task in [task for task in self._tasks if task.done()]]
-
-    async def disperse(self) -> None:
-        """Let go of whatever is not done."""
-        self._flight.abandon()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+    async def cancel_all(self) -> None:
+        """Stop waiting for results."""
+        for result in self._results:
+            result.cancel()
+        if self._results:
+            await asyncio.gather(*self._results, return_exceptions=True)

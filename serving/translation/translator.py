@@ -1,22 +1,21 @@
 """One served model, from messages to messages: plans texts, has the engine decode them, makes the results.
 
-Runs on an event loop; the engine's thread answers through a Bridge.
+Runs on an event loop; the engine's threads post their outcomes through LoopCallbacks.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
+from typing import TypeVar
 
 from lingon.bundle import Bundle
-from lingon.errors import EngineFault, InvalidRequest, RequestError
-from lingon.serving.decoding.job import Job
+from lingon.errors import InvalidRequest, RequestError
 from lingon.serving.engine.engine import Engine
-from lingon.serving.engine.policy import EngineLimits
+from lingon.serving.engine.limits import EngineLimits
 from lingon.serving.observability.tracing import current
-from lingon.serving.runtime.runner import Scored
 from lingon.serving.system.event_loop import TimeSlice
-from lingon.serving.translation.engine_client import Asked, Flight
+from lingon.serving.translation.engine_client import EngineClient
 from lingon.serving.translation.input_processor import (
     PairPlan,
     TextPlan,
@@ -28,20 +27,22 @@ from lingon.serving.translation.input_processor import (
     plan_pair,
     target_ids,
 )
-from lingon.serving.translation.options import ResolvedOptions, check_alignment, choose
-from lingon.serving.translation.output_processor import refused, scored
-from lingon.serving.translation.request import Crowd, TextRun
-from lingon.status import to_status
+from lingon.serving.translation.options import ResolvedOptions, check_alignment, resolve
+from lingon.serving.translation.output_processor import refused, refused_pair
+from lingon.serving.translation.request import PairTask, RequestTask, TextEvents, TextTask
 from lingon.text import Tokenizer, normalise
 from lingon.translation.v1 import translation_pb2 as pb
 
 Request = pb.TranslateRequest | pb.TranslateStreamRequest
 Event = tuple[int, str | pb.TextResult]
-"""Of the text at this place: more of its translation, or its result."""
+"""Of the text with this index: more of its translation, or its result."""
+
+Result = TypeVar("Result")
+MAX_CACHED_OPTIONS = 256  # different options that are resolved once
 
 
 class Translator:
-    """A model that is served: its bundle, its engine and what both allow."""
+    """A model that is served: its bundle, its engine and the limits of both."""
 
     def __init__(
         self,
@@ -54,135 +55,112 @@ class Translator:
         graph_bytes: int = 0,
         shortlist: bool | None = None,
     ) -> None:
-        """limits: those of the engine; precision, provider, graph_bytes: what it runs on, for those who ask.
+        """limits: those of the engine; precision, provider, graph_bytes: what `describe` reports.
 
-        shortlist: whether one is used where a request does not say; None is where there is none
+        shortlist: whether a request that does not say uses one; None if the model has none
         """
         self.manifest = bundle.manifest
         self.label = bundle.label
         self.engine, self.precision, self.provider = engine, precision, provider
         self.graph_bytes = graph_bytes
         self._tokenizer = Tokenizer(*bundle.tokenizer_files())
-        self._queue, self._shortlist = limits, shortlist
+        self._limits, self._shortlist = limits, shortlist
+        self._most_characters = most_characters(limits.max_queue_tokens)
+        self._resolved: dict[bytes, ResolvedOptions] = {}
 
     def restart(self) -> None:
-        """Put a new engine in the place of one that died; who asks from now on finds the new one."""
+        """Replace an engine that died; later requests use the new one."""
         self.engine = self.engine.restarted()
 
     async def translate(
         self, request: pb.TranslateRequest, deadline: float | None = None, caller: str = ""
     ) -> pb.TranslateResponse:
-        """The reply to a request; deadline is on the clock of `time.monotonic`; callers take turns."""
-        options = self.choose(request.options)
-        results = [pb.TextResult()] * len(request.texts)
-        async with aclosing(self.run(request, options, deadline, caller)) as events:
-            async for index, result in events:
-                assert isinstance(result, pb.TextResult)
-                results[index] = result
+        """Return the reply to a request.
+
+        deadline: on the clock of `time.monotonic`; caller: the key of fair queuing
+        """
+        options = self.resolve(request.options)
+        client, plans = await self._planned(request, options, deadline, caller)
+        tasks = self._tasks(plans, client, options)
+        results = [refused(plan) if isinstance(plan, RequestError) else pb.TextResult() for plan in plans]
+        await self._run("texts", client, tasks, results, at_once=options.return_alignment)
         return pb.TranslateResponse(
             results=results,
             model=self.manifest.name,
             version=str(self.manifest.version),
             source_language_code=self.manifest.source_language,
             target_language_code=self.manifest.target_language,
-            options=options.message(),
+            options=options.message,
         )
 
-    def choose(self, asked: pb.DecodingOptions) -> ResolvedOptions:
-        """The options of a request with this model's defaults, checked."""
-        return choose(asked, self.manifest, self._shortlist)
+    def resolve(self, asked: pb.DecodingOptions) -> ResolvedOptions:
+        """Return the options of a request with this model's defaults, checked."""
+        key = asked.SerializeToString(deterministic=True)
+        found = self._resolved.get(key)
+        if found is None:
+            found = resolve(asked, self.manifest, self._shortlist)
+            if len(self._resolved) >= MAX_CACHED_OPTIONS:
+                self._resolved.clear()
+            self._resolved[key] = found
+        return found
 
     def start(self, options: ResolvedOptions) -> pb.StreamStart:
-        """What a stream begins with."""
+        """Return the first message of a stream."""
         return pb.StreamStart(
             model=self.manifest.name,
             version=str(self.manifest.version),
             source_language_code=self.manifest.source_language,
             target_language_code=self.manifest.target_language,
-            options=options.message(),
+            options=options.message,
         )
 
-    async def run(
-        self,
-        request: Request,
-        options: ResolvedOptions,
-        deadline: float | None = None,
-        caller: str = "",
-        *,
-        streams: bool = False,
+    async def stream(
+        self, request: Request, options: ResolvedOptions, deadline: float | None = None, caller: str = ""
     ) -> AsyncGenerator[Event, None]:
-        """The results of a request as they come; with `streams`, the growth of each text before its result.
+        """Yield the deltas of every text and its result, as they arise.
 
-        However this generator ends, the engine lets go of the request's texts: use it within `aclosing`.
+        The jobs of the request are cancelled when this generator is closed: use it within `aclosing`.
         """
-        self.engine.check_texts(caller, len(request.texts))
-        plans = await self.plan(request, options)
-        runs = [
-            TextRun(index, plan, options, self.manifest.limits, self._tokenizer)
-            for index, plan in enumerate(plans)
-            if isinstance(plan, TextPlan)
-        ]
-        crowd = Crowd(runs, Flight(self.engine, deadline, caller))
+        client, plans = await self._planned(request, options, deadline, caller)
+        events = TextEvents()
+        tasks = self._tasks(plans, client, options, events if options.streams else None)
         try:
-            self._check_room("texts", crowd.ask(streams=streams and options.streams))
-            crowd.submit()
+            self._submit("texts", client, tasks)
+            for task in tasks:
+                events.watch(task)
             for index, plan in enumerate(plans):
                 if isinstance(plan, RequestError):
                     yield index, refused(plan)
-            while crowd.open:
-                await crowd.changed()
-                for run in crowd.growing():
-                    if text := run.grown():
-                        yield run.index, text
-                for run, result in crowd.done():
-                    if text := run.grown():
-                        yield run.index, text
-                    yield run.index, result
+            while events.open:
+                task, result = await events.next()
+                if delta := task.delta():
+                    yield task.index, delta
+                if result is not None:
+                    yield task.index, result
         finally:
-            await crowd.disperse()
-
-    async def plan(self, request: Request, options: ResolvedOptions) -> list[TextPlan | RequestError]:
-        """What is to be decoded for each text, or why it cannot be."""
-        prefixes = request.target_prefixes or [""] * len(request.texts)
-        if len(prefixes) != len(request.texts):
-            message = f"target_prefixes must be none or one for each of {len(request.texts)} texts, got {len(prefixes)}"
-            raise InvalidRequest("target_prefixes", message)
-        breath = TimeSlice()
-        plans: list[TextPlan | RequestError] = []
-        for index, (text, prefix) in enumerate(zip(request.texts, prefixes, strict=True)):
-            try:
-                plans.append(await self._plan_text(text, prefix, index, options, breath))
-            except InvalidRequest as error:
-                plans.append(error)
-        return plans
+            client.cancel_all()
+            await events.cancel_all()
 
     async def score(
         self, request: pb.ScoreRequest, deadline: float | None = None, caller: str = ""
     ) -> pb.ScoreResponse:
-        """The model's probability of given translations."""
+        """Return the model's probability of given translations."""
         if request.return_alignment:
             check_alignment(self.manifest, "return_alignment")
         self.engine.check_texts(caller, len(request.pairs))
         plans = await self._plan_pairs(request)
-        flight = Flight(self.engine, deadline, caller)
-        runs = [
-            plan if isinstance(plan, RequestError) else (plan, flight.score(plan.source_ids, plan.target_ids))
-            for plan in plans
+        client = EngineClient(self.engine, deadline, caller)
+        tasks = [
+            PairTask(index, plan, client, self._tokenizer, aligned=request.return_alignment)
+            for index, plan in enumerate(plans)
+            if isinstance(plan, PairPlan)
         ]
-        asked = [run[1] for run in runs if isinstance(run, tuple)]
-        self._check_room("pairs", [one.job for one in asked])
-        try:
-            with current().trace_jobs(
-                (at, run[1].job, run[1].outcome) for at, run in enumerate(runs) if isinstance(run, tuple)
-            ):
-                flight.submit(asked)
-            results = [await self._scored(run, aligned=request.return_alignment) for run in runs]
-        finally:
-            flight.abandon()
+        results = [refused_pair(plan) if isinstance(plan, RequestError) else pb.ScoreResult() for plan in plans]
+        await self._run("pairs", client, tasks, results)
         return pb.ScoreResponse(results=results, model=self.manifest.name, version=str(self.manifest.version))
 
     def describe(self) -> pb.Model:
-        """The model as ListModels tells it."""
+        """Return the model as ListModels reports it."""
         manifest, limits = self.manifest, self.manifest.limits
         return pb.Model(
             name=manifest.name,
@@ -196,62 +174,119 @@ class Translator:
             output_factor=limits.output_factor,
             output_extra=limits.output_extra,
             max_beam_size=limits.max_beam_size,
-            default_options=self.choose(pb.DecodingOptions()).message(),
+            default_options=self.resolve(pb.DecodingOptions()).message,
             has_shortlist=self._shortlist is not None,
         )
 
+    async def plan(self, request: Request, options: ResolvedOptions) -> list[TextPlan | RequestError]:
+        """Return what is to be decoded for each text, or why it cannot be."""
+        prefixes = request.target_prefixes or [""] * len(request.texts)
+        if len(prefixes) != len(request.texts):
+            message = f"target_prefixes must be none or one for each of {len(request.texts)} texts, got {len(prefixes)}"
+            raise InvalidRequest("target_prefixes", message)
+        time_slice = TimeSlice()
+        plans: list[TextPlan | RequestError] = []
+        for index, (text, prefix) in enumerate(zip(request.texts, prefixes, strict=True)):
+            try:
+                plans.append(await self._plan_text(text, prefix, index, options, time_slice))
+            except InvalidRequest as error:
+                plans.append(error)
+        return plans
+
+    async def _planned(
+        self, request: Request, options: ResolvedOptions, deadline: float | None, caller: str
+    ) -> tuple[EngineClient, list[TextPlan | RequestError]]:
+        """Plan the texts of a request that the engine has capacity for; raises QueueFull before any work is done."""
+        self.engine.check_texts(caller, len(request.texts))
+        plans = await self.plan(request, options)
+        return EngineClient(self.engine, deadline, caller), plans
+
+    def _tasks(
+        self,
+        plans: Sequence[TextPlan | RequestError],
+        client: EngineClient,
+        options: ResolvedOptions,
+        events: TextEvents | None = None,
+    ) -> list[TextTask]:
+        on_growth = events.grown if events is not None else None
+        limits, tokenizer = self.manifest.limits, self._tokenizer
+        return [
+            TextTask(index, plan, client, options, limits, tokenizer, on_growth)
+            for index, plan in enumerate(plans)
+            if isinstance(plan, TextPlan)
+        ]
+
+    def _submit(self, field: str, client: EngineClient, tasks: Sequence[RequestTask[Result]]) -> None:
+        """Submit the jobs of all tasks or none."""
+        traced = [(task.index, pending) for task in tasks for pending in task.pending]
+        pending = [each for _, each in traced]
+        self._limits.check_request(field, len(pending), sum(len(each.job.source_ids) for each in pending))
+        with current().trace_jobs((index, each.job, each.outcome) for index, each in traced):
+            client.submit(pending)
+
+    async def _run(
+        self,
+        field: str,
+        client: EngineClient,
+        tasks: Sequence[RequestTask[Result]],
+        results: list[Result],
+        *,
+        at_once: bool = False,
+    ) -> None:
+        """Put the result of each task at its index.
+
+        at_once: wait for all tasks at a time, since each submits more jobs when its first ones are done
+        """
+        waiting: list[asyncio.Task[Result]] = []
+        try:
+            self._submit(field, client, tasks)
+            if at_once and len(tasks) > 1:
+                waiting = [asyncio.ensure_future(task.result()) for task in tasks]
+                for task, result in zip(tasks, await asyncio.gather(*waiting), strict=True):
+                    results[task.index] = result
+            else:
+                for task in tasks:
+                    results[task.index] = await task.result()
+        finally:
+            client.cancel_all()
+            for each in waiting:
+                each.cancel()
+
     async def _plan_text(
-        self, text: str, prefix: str, index: int, options: ResolvedOptions, breath: TimeSlice
+        self, text: str, prefix: str, index: int, options: ResolvedOptions, time_slice: TimeSlice
     ) -> TextPlan:
         field, limits = f"texts[{index}]", self.manifest.limits
-        normalised = await self._normalised(text, field, breath, splits=options.splits)
+        normalised = await self._normalised(text, field, time_slice, splits=options.splits)
         parts = []
         for part in parts_of(normalised, field, self._tokenizer, limits, splits=options.splits):
             parts.append(part)
-            await breath.take()
+            await time_slice.yield_if_due()
+        if not prefix:
+            return TextPlan(tuple(parts))
         name = f"target_prefixes[{index}]"
         plan = TextPlan(tuple(parts), target_ids(prefix, name, self._tokenizer, limits.max_target_tokens - 1))
         check_prefix(limits, plan, name)
         return plan
 
-    async def _normalised(self, text: str, field: str, breath: TimeSlice, *, splits: bool) -> str:
+    async def _normalised(self, text: str, field: str, time_slice: TimeSlice, *, splits: bool) -> str:
         limits = self.manifest.limits
-        most = most_characters(self._queue.max_queue_tokens)
-        check_size(text, field, limits, splits=splits, most=most)
+        check_size(text, field, limits, splits=splits, most=self._most_characters)
+        size = most_characters(limits.max_source_tokens)
+        if len(text) <= size:
+            return normalise(text)
         done = []
-        for block in blocks(text, most_characters(limits.max_source_tokens)):
+        for block in blocks(text, size):
             done.append(normalise(block))
-            await breath.take()
+            await time_slice.yield_if_due()
         return " ".join(filter(None, done))
 
     async def _plan_pairs(self, request: pb.ScoreRequest) -> list[PairPlan | RequestError]:
-        breath, limits = TimeSlice(), self.manifest.limits
+        time_slice, limits = TimeSlice(), self.manifest.limits
         plans: list[PairPlan | RequestError] = []
         for index, pair in enumerate(request.pairs):
             try:
                 plans.append(plan_pair(pair.source, pair.target, f"pairs[{index}]", self._tokenizer, limits))
             except InvalidRequest as error:
                 plans.append(error)
-            await breath.take()
+            await time_slice.yield_if_due()
         return plans
-
-    async def _scored(self, run: RequestError | tuple[PairPlan, Asked[Scored]], *, aligned: bool) -> pb.ScoreResult:
-        if isinstance(run, RequestError):
-            return pb.ScoreResult(status=to_status(run))
-        plan, asked = run
-        try:
-            found = await asked.answer()
-        except EngineFault as error:
-            return pb.ScoreResult(status=to_status(error))
-        return scored(plan, found, self._tokenizer, aligned=aligned)
-
-    def _check_room(self, field: str, jobs: Sequence[Job]) -> None:
-        """Refuse what would never find room, however empty the queue; coming back later would not help."""
-        tokens = sum(len(job.source_ids) for job in jobs)
-        for name, needed, most in (
-            ("sentences", len(jobs), self._queue.max_queue_texts),
-            ("source tokens", tokens, self._queue.max_queue_tokens),
-        ):
-            if needed > most:
-                message = f"{field} come to {needed} {name}; a request may have {most} at most; send it in several"
-                raise InvalidRequest(field, message)

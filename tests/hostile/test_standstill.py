@@ -61,7 +61,7 @@ async def test_models_are_swapped():
 
 def _model(admin: Administered) -> Callable[[], Any]:
     """A weak reference to the model that is served."""
-    fleet: Any = admin.server.server._fleet
+    fleet: Any = admin.server.server._registry
     return weakref.ref(fleet.catalog.entries[0].model.translator)
 
 
@@ -79,13 +79,13 @@ async def test_a_model_that_was_swapped_out_is_gone_though_its_stream_is_not_rea
 
 async def test_who_is_dismissed_while_nothing_is_on_its_way_may_try_again():
     async with running() as server:
-        visitors: Any = server.server._fleet.catalog.entries[0].model.visitors
+        in_flight: Any = server.server._registry.catalog.entries[0].model.in_flight
         server.runner.gate.clear()
         inside = [asyncio.create_task(refused(server.call(TEXT))), asyncio.create_task(refused(server.stream(TEXT)))]
         try:
-            await eventually(lambda: visitors.inside == 2)
+            await eventually(lambda: in_flight.count == 2)
             await asyncio.sleep(0.1)  # the beginning of the stream is out
-            visitors.dismiss()
+            in_flight.cancel_all()
             ended = ("UNAVAILABLE", "the model was unloaded before the request was done; try again")
             assert await asyncio.gather(*inside) == [ended, ended]
         finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 
 from lingon.errors import Cancelled, Draining, EngineFault, EngineLost, Expired, QueueFull
 from lingon.serving.decoding.job import Options
+from lingon.serving.models.registry import ServedModel
 from lingon.serving.models.supervisor import Supervisor
 from lingon.text import EOS
 from tests.support.echo_engine import EchoRunner
@@ -177,11 +179,12 @@ async def test_who_is_with_another_worker_of_a_dead_engine_gets_an_answer_too() 
         runner.dies_at = runner.steps + 1
         runner.gate.set()
         assert isinstance(harness.done.get(timeout=10)[1], EngineLost)
-        translator = SimpleNamespace(engine=harness.engine, restart=lambda: None)
-        model = SimpleNamespace(translator=translator, metrics=SimpleNamespace(restarted=lambda cause: None))
+        translator: Any = SimpleNamespace(engine=harness.engine, restart=lambda: None)
+        metrics: Any = SimpleNamespace(restarted=lambda cause: None)
+        model = ServedModel(translator, metrics, Path())
         entry: Any = SimpleNamespace(label="en-de/1", model=model)
         start = time.monotonic()
-        assert await Supervisor(hang_seconds=0.3, max_restarts=3).heal(entry)
+        assert await Supervisor(hang_seconds=0.3, max_restarts=3).recover(entry)
         _, outcome = await asyncio.to_thread(harness.done.get, timeout=10)
         assert isinstance(outcome, EngineLost)
         assert time.monotonic() - start < 8  # decoding on would take 20 s

@@ -1,4 +1,4 @@
-"""An engine that is started anew, and what a server does that fails in it or has to end meanwhile."""
+"""An engine that is restarted, and what a server does that fails in it or has to end meanwhile."""
 
 from __future__ import annotations
 

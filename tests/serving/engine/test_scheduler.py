@@ -11,8 +11,9 @@ import pytest
 
 from lingon.errors import Cancelled, Draining, EngineLost, Expired, NotBegun, QueueFull, WontFinish
 from lingon.serving.decoding.job import DecodeJob, Job, Options, ScoreJob
+from lingon.serving.engine.limits import EngineLimits
 from lingon.serving.engine.observer import NullObserver
-from lingon.serving.engine.policy import ROUND, EngineLimits
+from lingon.serving.engine.policy import ROUND
 from lingon.serving.engine.scheduler import Scheduler, StepPlan
 
 calls = itertools.count()
@@ -203,7 +204,7 @@ def test_a_deadline_that_has_passed_is_no_want_of_room() -> None:
 def test_what_is_left_of_a_translation_is_begun_whatever_its_deadline() -> None:
     clock = Clock()
     shared = dispatcher(1, clock, max_rows=1)
-    rest = ScoreJob(source_ids=(5, 2), target_ids=(7,), on_done=print, follows=True, deadline=clock.now, call=1)
+    rest = ScoreJob(source_ids=(5, 2), target_ids=(7,), on_done=print, follow_up=True, deadline=clock.now, call=1)
     shared.submit([rest])
     assert ask(shared, 0) == ([], [(rest, Expired)])  # as work that was done, which is charged
 
@@ -227,21 +228,21 @@ def test_who_is_cut_short_says_nothing_of_how_long_the_others_take() -> None:
 
 
 def test_what_follows_a_translation_that_is_done_gives_way_to_nobody() -> None:
-    def scored(*, follows: bool) -> ScoreJob:
+    def scored(*, follow_up: bool) -> ScoreJob:
         return ScoreJob(
-            source_ids=(5, 2), target_ids=(7,), on_done=print, follows=follows, caller="flood", call=next(calls)
+            source_ids=(5, 2), target_ids=(7,), on_done=print, follow_up=follow_up, caller="flood", call=next(calls)
         )
 
-    for follows in (False, True):
+    for follow_up in (False, True):
         shared = dispatcher(1, max_rows=1, max_queue_texts=2)
         shared.submit([job()])
         ask(shared, 0)
-        waiting = [scored(follows=follows) for _ in range(2)]
+        waiting = [scored(follow_up=follow_up) for _ in range(2)]
         for one in waiting:
             shared.submit([one])
         other = job()
         other.caller = "other"
-        if follows:
+        if follow_up:
             with pytest.raises(QueueFull):
                 shared.submit([other])
             assert shared.next(0) == ([], [])

@@ -48,9 +48,9 @@ async def test_a_gate_is_quiet_when_nobody_has_come_for_a_while_and_waits_no_lon
 
     trying = asyncio.create_task(keep_trying())
     start = time.monotonic()
-    await gate.quiet(0.3)
+    await gate.wait_until_quiet(0.3)
     assert time.monotonic() - start >= 0.3
     trying.cancel()
     start = time.monotonic()
-    await gate.quiet(60)
+    await gate.wait_until_quiet(60)
     assert time.monotonic() - start < 30

@@ -177,7 +177,7 @@ async def test_what_cannot_be_parsed_is_the_callers_fault():
 
 async def test_a_fault_of_ours_is_internal_and_says_a_request_id_and_no_more(monkeypatch: pytest.MonkeyPatch):
     async with administered() as admin:
-        monkeypatch.setattr(admin.server.server._fleet, "catalog", None)  # what else could go wrong here is refused
+        monkeypatch.setattr(admin.server.server._registry, "catalog", None)  # what else could go wrong here is refused
         call = admin.channel.unary_unary(f"/{SERVICE}/ListModels")(b"", metadata=((REQUEST_ID, "r-1"),))
         status, details = await refused(call)
         trailers = dict(await call.trailing_metadata())

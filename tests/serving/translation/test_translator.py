@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from lingon.bundle import Defaults
 from lingon.errors import EmptyText, InvalidRequest, TextTooLong, UnknownModel
 from lingon.serving.engine.engine import Engine
-from lingon.serving.engine.policy import EngineLimits
+from lingon.serving.engine.limits import EngineLimits
 from lingon.serving.models.catalog import Catalog, Entry
 from lingon.serving.models.languages import canonical, distance
-from lingon.serving.translation.detokenizer import JoinedGrowth, TextGrowth, join
+from lingon.serving.translation.detokenizer import IncrementalDetokenizer, PartDetokenizer, join
 from lingon.serving.translation.input_processor import blocks, parts_of
-from lingon.serving.translation.options import choose
+from lingon.serving.translation.options import resolve
 from lingon.serving.translation.output_processor import generated_spans, source_spans, text_of
 from lingon.serving.translation.sentences import WordTooLong, sentences, split
 from lingon.serving.translation.translator import Translator
@@ -103,7 +103,7 @@ def test_a_word_that_is_too_long_is_refused_even_where_text_is_split():
 
 @given(TOKENS)
 def test_growth_takes_nothing_back_and_ends_as_the_whole(tokens: list[int]):
-    growth, shown = TextGrowth(tokenizer()), ""
+    growth, shown = PartDetokenizer(tokenizer()), ""
     for token in tokens:
         growth.add(token)
         shown += growth.take()
@@ -114,7 +114,7 @@ def test_growth_takes_nothing_back_and_ends_as_the_whole(tokens: list[int]):
 @given(st.lists(TOKENS, min_size=1, max_size=3), st.data())
 @settings(max_examples=50)
 def test_parts_grow_in_their_order_whichever_is_decoded_first(parts: list[list[int]], data: st.DataObject):
-    growth = JoinedGrowth(tokenizer(), len(parts))
+    growth = IncrementalDetokenizer(tokenizer(), len(parts))
     steps = [(index, token) for index, part in enumerate(parts) for token in [*part, None]]
     order = data.draw(st.permutations([index for index, _ in steps]))
     queues = {index: iter([*part, None]) for index, part in enumerate(parts)}
@@ -157,30 +157,30 @@ def test_spans_of_generated_tokens_lie_within_their_text(tokens: list[int]):
 
 
 def test_what_is_not_asked_for_has_the_defaults_of_the_model():
-    chosen = choose(pb.DecodingOptions(), manifest(defaults=Defaults(4, 2, 0.6)))
-    assert (chosen.beam_size, chosen.num_hypotheses, chosen.length_penalty) == (4, 2, 0.6)
-    narrow = choose(pb.DecodingOptions(beam_size=1), manifest(defaults=Defaults(4, 2, 0.6)))
-    assert (narrow.beam_size, narrow.num_hypotheses) == (1, 1)
-    sampled = choose(pb.DecodingOptions(sampling=pb.SamplingOptions()), manifest(defaults=Defaults(4, 2, 0.6)))
-    assert (sampled.beam_size, sampled.num_hypotheses) == (1, 2)
+    chosen = resolve(pb.DecodingOptions(), manifest(defaults=Defaults(4, 2, 0.6)))
+    assert (chosen.job.beam_size, chosen.num_hypotheses, chosen.job.length_penalty) == (4, 2, 0.6)
+    narrow = resolve(pb.DecodingOptions(beam_size=1), manifest(defaults=Defaults(4, 2, 0.6)))
+    assert (narrow.job.beam_size, narrow.num_hypotheses) == (1, 1)
+    sampled = resolve(pb.DecodingOptions(sampling=pb.SamplingOptions()), manifest(defaults=Defaults(4, 2, 0.6)))
+    assert (sampled.job.beam_size, sampled.num_hypotheses) == (1, 2)
 
 
 def test_sampling_needs_a_beam_of_one():
     with pytest.raises(InvalidRequest, match=r"options.beam_size must be 1 to 1 \(where sampling\), got 2"):
-        choose(pb.DecodingOptions(beam_size=2, sampling=pb.SamplingOptions()), manifest())
+        resolve(pb.DecodingOptions(beam_size=2, sampling=pb.SamplingOptions()), manifest())
 
 
 @pytest.mark.parametrize(("default", "expected"), [(True, True), (False, False), (None, False)])
 def test_a_shortlist_is_used_where_it_is_asked_for_or_the_default(default: bool | None, expected: bool):
-    assert choose(pb.DecodingOptions(), manifest(), default).shortlist is expected
-    assert choose(pb.DecodingOptions(shortlist=False), manifest(), default).shortlist is False
-    assert choose(pb.DecodingOptions(shortlist=True), manifest(), False).shortlist is True
-    assert choose(pb.DecodingOptions(sampling=pb.SamplingOptions()), manifest(), default).shortlist is False
+    assert resolve(pb.DecodingOptions(), manifest(), default).job.shortlist is expected
+    assert resolve(pb.DecodingOptions(shortlist=False), manifest(), default).job.shortlist is False
+    assert resolve(pb.DecodingOptions(shortlist=True), manifest(), False).job.shortlist is True
+    assert resolve(pb.DecodingOptions(sampling=pb.SamplingOptions()), manifest(), default).job.shortlist is False
 
 
 def test_tokens_are_never_drawn_from_a_shortlist():
     with pytest.raises(InvalidRequest, match=r"options.shortlist must be unset or false where sampling, got true"):
-        choose(pb.DecodingOptions(shortlist=True, sampling=pb.SamplingOptions()), manifest(), True)
+        resolve(pb.DecodingOptions(shortlist=True, sampling=pb.SamplingOptions()), manifest(), True)
 
 
 @pytest.mark.parametrize(
@@ -216,7 +216,7 @@ def test_a_name_without_a_version_is_the_highest():
 async def test_planning_much_text_lets_the_event_loop_serve_others(tmp_path: Path):
     limits = EngineLimits()
     translator = Translator(bundle(tmp_path), Engine(EchoRunner(), limits), limits)
-    options = translator.choose(pb.DecodingOptions(long_text=pb.LONG_TEXT_POLICY_SPLIT))
+    options = translator.resolve(pb.DecodingOptions(long_text=pb.LONG_TEXT_POLICY_SPLIT))
     marks = " ".join(["a" + "\u0301\u0323" * 350] * 60)  # NFC takes time by the square of each run
     plans = asyncio.create_task(translator.plan(pb.TranslateRequest(texts=[marks, "Tom lives. " * 3000]), options))
     turns = 0
