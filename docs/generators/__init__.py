@@ -1,0 +1,1 @@
+"""The parts of pages that are generated from the code: no network, no torch."""

@@ -1,0 +1,64 @@
+"""The Sphinx extension of this site: puts generated parts into pages, and makes our docstrings reStructuredText.
+
+A page names a generated part in a comment of a line of its own: `<!-- generated: settings -->`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from docs.generators import bundle, chaos, cli, diagram, errors, metrics, proto, runbook, settings
+
+PARTS: dict[str, Callable[[], str]] = {
+    "architecture": diagram.diagram,
+    "bundle-declarations": bundle.declarations,
+    "bundle-layout": bundle.layout,
+    "bundle-tensors": bundle.tensors,
+    "chaos": chaos.chaos,
+    "cli": cli.reference,
+    "errors": errors.errors,
+    "exit-codes": errors.exit_codes,
+    "metrics": metrics.metrics,
+    "proto-admin": lambda: proto.reference("lingon/admin/v1/admin.proto"),
+    "proto-translation": lambda: proto.reference("lingon/translation/v1/translation.proto"),
+    "runbook": runbook.runbook,
+    "settings": settings.settings,
+}
+MARK = re.compile(r"^<!-- generated: ([\w-]+) -->$", re.MULTILINE)
+
+
+def filled(page: str) -> str:
+    """The page with its generated parts in place; raises KeyError for a part that does not exist."""
+    return MARK.sub(lambda found: PARTS[found[1]](), page)
+
+
+def definitions(lines: list[str]) -> list[str]:
+    """A docstring whose lines `name: meaning` are a list of definitions, as Sphinx reads it."""
+    text: list[str] = []
+    for line in lines:
+        found = re.match(r"(\w+(?:, \w+)*): (.*)", line)
+        if found:
+            names = ", ".join(f"``{name}``" for name in found[1].split(", "))
+            text += ["", f"- {names}: {found[2]}"]
+        elif line.startswith("    ") and any(each.startswith("- ") for each in text):
+            text.append(f"  {line.strip()}")
+        else:
+            text.append(line)
+    return [re.sub(r"(?<!`)`([^`]+)`(?!`)", r"``\1``", line) for line in text]
+
+
+def setup(app: Any) -> dict[str, Any]:
+    """Register with Sphinx."""
+    app.connect("source-read", _fill)
+    app.connect("autodoc-process-docstring", _define)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
+
+
+def _fill(app: Any, page: str, content: list[str]) -> None:
+    content[0] = filled(content[0])
+
+
+def _define(app: Any, kind: str, name: str, thing: Any, options: Any, lines: list[str]) -> None:
+    lines[:] = definitions(lines)

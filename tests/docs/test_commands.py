@@ -1,0 +1,50 @@
+"""The commands and the code of every page do what the page says, in the order of the page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.pages import DOCS, PAGES, Block, blocks, runs, session, where
+from tests.support.repository import ROOT
+
+LANGUAGES = {"bash", "python", "text", "toml", "json", "yaml", "{eval-rst}", "{toctree}"}
+REASONS = {
+    "changes this checkout",  # make test and its like
+    "needs Docker",
+    "needs Kubernetes",
+    "needs a GPU",
+    "needs a network",
+    "needs files of your own",
+    "takes minutes",
+}
+WITH_COMMANDS = [page for page in PAGES if any(runs(block) for block in blocks(page))]
+
+
+def named(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+@pytest.mark.parametrize("page", WITH_COMMANDS, ids=named)
+def test_the_commands_of_a_page_run_in_their_order(page, tmp_path):
+    with session(tmp_path) as reader:
+        for block in blocks(page):
+            reader.run(block)
+
+
+def test_every_block_has_a_language_that_says_whether_it_runs():
+    wrong = [where(block) for page in PAGES for block in blocks(page) if block.language not in LANGUAGES]
+    assert wrong == []
+
+
+def test_few_blocks_are_not_run_and_each_says_why():
+    skipped: list[Block] = [block for page in PAGES for block in blocks(page) if block.mark == "not run"]
+    assert {block.argument for block in skipped} <= REASONS
+    assert len(skipped) <= sum(runs(block) for page in PAGES for block in blocks(page))
+
+
+def test_no_page_has_commands_in_blocks_that_no_test_sees():
+    """A block without a fence has no language."""
+    found = [named(page) for page in DOCS.rglob("*.md") if "\n\n    lingon " in page.read_text(encoding="utf-8")]
+    assert found == []

@@ -1,0 +1,73 @@
+"""The pages of the project and its tools agree: checks, templates, README."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import yaml
+
+from tests.support.pages import PAGES, TOP_PAGES, blocks, runs
+from tests.support.repository import ROOT
+
+MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
+
+
+def recipe(target: str) -> list[str]:
+    """The commands of a target of the Makefile."""
+    found = re.search(rf"^{target}:.*\n((?:\t.*\n)+)", MAKEFILE, re.MULTILINE)
+    assert found
+    return [line.strip().replace("$(BIN)", ".venv/bin") for line in found[1].splitlines()]
+
+
+def test_pre_commit_runs_the_checks_of_the_makefile():
+    config = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8"))
+    (repository,) = config["repos"]
+    assert repository["repo"] == "local"
+    assert [hook["entry"] for hook in repository["hooks"]] == recipe("checks")
+    assert all(hook["always_run"] and not hook["pass_filenames"] for hook in repository["hooks"])
+
+
+def test_make_test_runs_the_checks_and_measures_coverage():
+    assert re.search(r"^test: checks\n\t\$\(BIN\)/python -m pytest --cov$", MAKEFILE, re.MULTILINE)
+
+
+def test_make_help_lists_every_target():
+    targets = set(re.search(r"^\.PHONY: (.*)$", MAKEFILE, re.MULTILINE)[1].split())
+    assert {line.split()[2] for line in recipe("help")} | {"help"} == targets
+
+
+def test_the_commands_of_make_on_the_pages_are_targets():
+    targets = set(re.search(r"^\.PHONY: (.*)$", MAKEFILE, re.MULTILINE)[1].split())
+    named = {name for page in PAGES for name in re.findall(r"`make ([a-z]+)", page.read_text(encoding="utf-8"))}
+    assert named <= targets
+
+
+@pytest.mark.parametrize(
+    "template", sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml")), ids=lambda path: path.name
+)
+def test_an_issue_template_is_a_form(template):
+    form = yaml.safe_load(template.read_text(encoding="utf-8"))
+    if template.name != "config.yml":
+        assert {"name", "description", "body"} <= set(form)
+        assert all(field["type"] in ("textarea", "input") and field["attributes"]["label"] for field in form["body"])
+
+
+def test_links_of_the_project_pages_lead_to_files():
+    wrong = []
+    for page in TOP_PAGES:
+        text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+        for link in re.findall(r"\]\(([^)#]+)[^)]*\)", text):
+            if not link.startswith("https://") and not (page.parent / link).exists():
+                wrong.append(f"{page.name}: {link}")
+    assert wrong == []
+
+
+def test_the_readme_is_short_and_its_commands_run():
+    readme = ROOT / "README.md"
+    assert len(readme.read_text(encoding="utf-8").splitlines()) <= 130
+    assert sum(runs(block) for block in blocks(readme)) >= 3
+
+
+def test_the_security_page_names_no_made_up_address():
+    assert "@" not in (ROOT / "SECURITY.md").read_text(encoding="utf-8")
