@@ -24,7 +24,7 @@ STATUS_DETAILS = "grpc-status-details-bin"
 REQUEST_ID = "x-request-id"
 DOMAIN = "lingon"
 RETRY_MILLISECONDS: dict[type[RequestError], int] = {QueueFull: 200, Draining: 1000, EngineLost: 500}
-"""When it is worth asking again: a full queue moves within some sentences, another replica answers at once."""
+"""Milliseconds until a retry makes sense: a queue moves within a few sentences, another replica answers at once."""
 
 
 def to_status(error: RequestError) -> status_pb2.Status:
@@ -52,14 +52,14 @@ def _details(error: RequestError) -> list[Message]:
 
 
 def retry_milliseconds(error: RequestError) -> int | None:
-    """When it is worth asking again; None where it is not."""
+    """Milliseconds after which a retry makes sense; None if it never does."""
     if isinstance(error, QuotaExceeded):
-        return max(math.ceil(error.retry_after * 1000), 1)  # not a moment too early
+        return max(math.ceil(error.retry_after * 1000), 1)  # rounded up: a retry that is early fails again
     return next((after for kind, after in RETRY_MILLISECONDS.items() if isinstance(error, kind)), None)
 
 
 def server_error(status: status_pb2.Status, request_id: str = "") -> ServerError:
-    """The error of a status, with all that its details say."""
+    """The ServerError of a status and its details."""
     info, bad, again, request = (
         error_details_pb2.ErrorInfo(),
         error_details_pb2.BadRequest(),
@@ -84,8 +84,8 @@ def server_error(status: status_pb2.Status, request_id: str = "") -> ServerError
 def call_error(code: int, message: str, trailers: Iterable[tuple[str, str | bytes]], server: str) -> ServerError:
     """The error of a call that ended with an error status.
 
-    trailers: the trailing metadata; the details that gRPC has no field for are there
-    server: named where it was not reached, or its answer says nothing of itself
+    trailers: the trailing metadata, which holds the details that gRPC has no field for
+    server: its address, which the message names if the server did not answer
     """
     found = dict(trailers)
     request_id, details = found.get(REQUEST_ID, ""), found.get(STATUS_DETAILS, b"")
@@ -93,16 +93,16 @@ def call_error(code: int, message: str, trailers: Iterable[tuple[str, str | byte
     if isinstance(details, bytes) and details:
         status = _rich_status(details, status)
     elif code == code_pb2.UNAVAILABLE:
-        status.message = f"no answer from {server}: {message}"
+        status.message = f"no answer from {server} (does a server run there?): {message}"
     elif code == code_pb2.DEADLINE_EXCEEDED:
         status.message = f"no answer from {server} in time: {message}"
     return server_error(status, request_id if isinstance(request_id, str) else "")
 
 
 def _rich_status(details: bytes, plain: status_pb2.Status) -> status_pb2.Status:
-    """The status that the server wrote in full, unless it cannot be read or is of another call."""
+    """The status that the server sent in full; the plain one if that cannot be read or has another code."""
     try:
         status = status_pb2.Status.FromString(details)
-    except ValueError:  # protobuf's DecodeError is one
+    except ValueError:  # the base class of protobuf's DecodeError
         return plain
     return status if status.code == plain.code else plain

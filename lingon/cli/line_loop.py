@@ -104,7 +104,7 @@ def run(
                 try:
                     return batch, work.answer(translator, [number for number, _ in batch], [item for _, item in batch])
                 except ServerError as error:
-                    raise _with_line_number(batch[0][0], error) from error
+                    raise _error_of_batch(batch[0][0], error) from error
 
             grouped = batches(enumerate(given.items, start=1), batch_size, full_batches)
             with (
@@ -191,12 +191,16 @@ def _is_empty(result: TextResult | ScoreResult) -> bool:
     return isinstance(result, TextResult) and result.error is not None and result.error.reason == "EMPTY_TEXT"
 
 
-def _with_line_number(number: int, error: ServerError) -> LingonError:
-    return LingonError(f"line {number} and after: {error}") if number > 1 else error
+def _error_of_batch(number: int, error: ServerError) -> LingonError:
+    """The error of a whole request; number: its first line."""
+    message = _reworded(str(error), translating=True)
+    return LingonError(f"line {number} and after: {message}" if number > 1 else message)
 
 
 def _reworded(message: str, translating: bool) -> str:
-    """A message of the service about a text, in terms of lines and flags instead of fields of a request."""
+    """A message of the service in terms of lines and flags instead of fields of a request."""
     remedy = "shorten it or leave out --no-split-long" if translating else "shorten it"
     message = message.replace("shorten it or set options.long_text to LONG_TEXT_POLICY_SPLIT", remedy)
+    message = re.sub(r"\btarget_prefixes\[\d+\]", "--target-prefix", message)
+    message = re.sub(r"\boptions\.(?:sampling\.)?(\w+)", lambda found: f"--{found[1].replace('_', '-')}", message)
     return re.sub(r"^(texts|pairs)\[\d+\][. ]", "", message)

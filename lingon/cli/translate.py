@@ -101,8 +101,8 @@ def translate(
             "--num-hypotheses",
             "--n-best",
             min=1,
-            help="Translations of each text, at most --beam-size. Above 1 each is a line N ||| TEXT ||| SCORE, where N "
-            "counts the texts from 0.",
+            help="Translations of each text, at most --beam-size unless sampling. Above 1 each is a line "
+            "N ||| TEXT ||| SCORE, where N counts the texts from 0.",
             show_default="the model's",
         ),
     ] = None,
