@@ -1,4 +1,4 @@
-"""Checkpoints made of others: the mean of their weights, and weights rounded to what fp16 holds."""
+"""Averages of checkpoints, and weights rounded to fp16 values."""
 
 from __future__ import annotations
 
@@ -14,9 +14,12 @@ from lingon.training.models.transformer import Transformer
 
 @torch.no_grad()
 def average_checkpoints(folders: list[Path]) -> Checkpoint:
-    """The checkpoint whose weights are the mean of those of folders; all else is the last one's."""
+    """Average the weights of checkpoints; settings, tokenizer and progress are those of the last one.
+
+    Raises CheckpointError if their models or tokenizers differ.
+    """
     if not folders:
-        raise CheckpointError("nothing to average_checkpoints")
+        raise CheckpointError("no checkpoint to average_checkpoints")
     last = load_checkpoint(folders[-1])
     total = {name: weight.double() for name, weight in last.model.named_parameters()}
     for folder in folders[:-1]:
@@ -31,16 +34,16 @@ def average_checkpoints(folders: list[Path]) -> Checkpoint:
 
 @torch.no_grad()
 def round_to_half(model: Transformer) -> None:
-    """Move every weight to the nearest number that fp16 can hold, so that 2 bytes store it without loss."""
+    """Round every weight to the nearest fp16 value, so that 2 bytes store it without loss."""
     for name, weight in model.named_parameters():
         rounded = weight.half()
         if not rounded.isfinite().all():
-            raise CheckpointError(f"{name} holds a weight beyond fp16 (65504)")
+            raise CheckpointError(f"{name} has a weight beyond the range of fp16 (65504)")
         weight.copy_(rounded)
 
 
 def _check_compatible(one: Checkpoint, other: Checkpoint) -> None:
-    """Refuse checkpoints whose weights do not mean the same."""
+    """Raise CheckpointError if the weights of two checkpoints do not correspond."""
     if found := model_differences(one.config.model, other.config.model):
         raise CheckpointError(f"{one.folder} and {other.folder} are of different models ({found[0]})")
     if one.tokenizer.files() != other.tokenizer.files():

@@ -1,4 +1,4 @@
-"""Checkpoints: a folder with the settings, the tokenizer, the weights (safetensors) and where the run stood (JSON)."""
+"""Checkpoints: folders with settings (JSON), tokenizer, weights (safetensors) and the progress of the run (JSON)."""
 
 from __future__ import annotations
 
@@ -32,28 +32,28 @@ CONFIG, MODEL, OPTIMIZER, STATE, BEST = (
 
 @dataclass(slots=True)
 class Progress:
-    """Where a run stands; with the weights, the optimizer and the same text, all that a resumed run needs.
+    """The progress of a run; a resumed run needs it, the weights, the optimizer and the same text.
 
-    Dropout draws from (seed, step, micro-batch) and the data order from (seed, epoch), so there is no other state.
+    There is no other state: the seed of dropout is (seed, step, micro-batch), that of the data order (seed, epoch).
     """
 
     step: int = 0  # updates done
     epoch: int = 0
-    batch: int = 0  # micro-batches of this epoch that are done
-    seconds: float = 0.0  # spent in training so far
-    target_tokens: int = 0  # learned from so far
+    batch: int = 0  # micro-batches of this epoch done
+    seconds: float = 0.0  # time spent in updates
+    target_tokens: int = 0  # target tokens of all updates
     best_bleu: float = -1.0
     best_step: int = 0
     stale: int = 0  # validations since the best one
     validated: int = 0  # the step of the last validation
     loss_scale: float = 65536.0  # of fp16 autocast
     scale_growth: int = 0  # updates since loss_scale last changed
-    text: str = ""  # digest of the pairs of an epoch; empty where none was kept
+    text: str = ""  # digest of the pairs of an epoch; empty in checkpoints of older versions
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """What is needed to translate, evaluate, average or export."""
+    """A loaded checkpoint, to translate, evaluate, average or export."""
 
     config: Config
     tokenizer: Tokenizer
@@ -70,7 +70,7 @@ def save_checkpoint(
     progress: Progress,
     optimizer: torch.optim.Optimizer | None = None,
 ) -> None:
-    """Write a checkpoint whole or not at all; without an optimizer it cannot be resumed from."""
+    """Write a checkpoint, whole or not at all; a run can resume from it only if it has the optimizer."""
     try:
         with publish_folder(folder) as part:
             (part / CONFIG).write_text(config.model_dump_json(indent=2) + "\n", encoding="utf-8")
@@ -81,20 +81,20 @@ def save_checkpoint(
                 save_file(_optimizer_tensors(model, optimizer), part / OPTIMIZER)
             write_json(part / STATE, asdict(progress))
     except (OSError, SafetensorError) as error:
-        raise CheckpointError(f"{folder} was not written: {getattr(error, 'strerror', None) or error}") from None
+        raise CheckpointError(f"cannot write {folder}: {getattr(error, 'strerror', None) or error}") from None
 
 
 def load_checkpoint(path: Path) -> Checkpoint:
-    """The checkpoint at path; of a run's folder, its best one, or its last where none was validated."""
+    """Load the checkpoint at path; for the folder of a run, its best one, or its last if none was validated."""
     folder = resolve_checkpoint(path)
     config, tokenizer = _read_settings(folder)
     model = Transformer(config.model, tokenizer.source_vocab, tokenizer.target_vocab)
-    model.load_state_dict(_matching_weights(model, folder), strict=False)  # strict: tied weights are there once
+    model.load_state_dict(_matching_weights(model, folder), strict=False)  # not strict: tied weights are saved once
     return Checkpoint(config, tokenizer, model.eval(), _read_progress(folder), folder)
 
 
 def load_weights(model: Transformer, folder: Path) -> None:
-    """Put the weights of a checkpoint into a model of the same settings."""
+    """Load the weights of a checkpoint into a model of the same settings."""
     config, _ = _read_settings(folder)
     if other := model_differences(config.model, model.settings):
         raise CheckpointError(f"{folder} was trained with another model ({other[0]})")
@@ -102,54 +102,54 @@ def load_weights(model: Transformer, folder: Path) -> None:
 
 
 def load_optimizer(model: nn.Module, optimizer: torch.optim.Optimizer, folder: Path) -> None:
-    """Put the optimizer back where it was when folder was saved."""
+    """Restore the optimizer from a checkpoint."""
     saved: dict[str, dict[str, Tensor]] = {}
     for name, tensor in _read_tensors(folder / OPTIMIZER).items():
-        of, _, key = name.rpartition(":")
-        saved.setdefault(of, {})[key] = tensor
+        weight, _, key = name.rpartition(":")
+        saved.setdefault(weight, {})[key] = tensor
     for name, parameter in model.named_parameters():
         if name not in saved:
-            raise CheckpointError(f"{folder / OPTIMIZER}: holds nothing for {name}")
-        # The fused Adam keeps all of its state beside the weights, its step count too.
+            raise CheckpointError(f"{folder / OPTIMIZER}: has no state of {name}")
+        # The fused Adam keeps its whole state on the device of the weights, the step count too.
         optimizer.state[parameter] = {key: value.to(parameter.device) for key, value in saved[name].items()}
 
 
 def resolve_checkpoint(path: Path) -> Path:
-    """The folder of the checkpoint that path means."""
+    """Return the folder of the checkpoint that path means; see `load_checkpoint`."""
     if (path / MODEL).is_file():
         return path
     if (path / BEST).is_file():
         return _best(path)
     steps = saved_steps(path)
     if not steps:
-        raise CheckpointError(f"{path}: neither a checkpoint (no {MODEL}) nor a run that has one")
+        raise CheckpointError(f"{path}: neither a checkpoint (no {MODEL}) nor a run with a checkpoint")
     return steps[-1]
 
 
 def _best(run: Path) -> Path:
     name = _read_json(run / BEST).get("checkpoint")
     if not isinstance(name, str) or not (run / "checkpoints" / name / MODEL).is_file():
-        raise CheckpointError(f"{run / BEST}: names no checkpoint of this run, but {name!r}")
+        raise CheckpointError(f"{run / BEST}: must name a checkpoint of this run, got {name!r}")
     return run / "checkpoints" / name
 
 
 def save_progress(folder: Path, progress: Progress) -> None:
-    """Replace what a checkpoint says of where the run stood, once its validation is done."""
+    """Replace the progress in a checkpoint after its validation."""
     write_json(folder / STATE, asdict(progress))
 
 
 def saved_steps(run: Path) -> list[Path]:
-    """The checkpoints of a run, oldest first."""
+    """Return the checkpoints of a run, the oldest first."""
     return sorted(path for path in (run / "checkpoints").glob("step-*") if re.fullmatch(r"step-\d+", path.name))
 
 
 def step_folder(run: Path, step: int) -> Path:
-    """Where a run keeps the checkpoint of a step."""
+    """Return the folder of the checkpoint of a step."""
     return run / "checkpoints" / f"step-{step:08d}"
 
 
 def mark_best(run: Path, folder: Path, scores: dict[str, Any]) -> None:
-    """Make a checkpoint the one that the run's folder stands for."""
+    """Mark a checkpoint as the best of its run."""
     write_json(run / BEST, {"checkpoint": folder.name, **scores})
 
 
@@ -163,15 +163,15 @@ def remove_old_checkpoints(run: Path, keep: int) -> None:
 
 def remove_checkpoint(folder: Path) -> None:
     """Remove a checkpoint of a run."""
-    # Renamed first: a kill in the middle leaves no half checkpoint by a name that is looked for.
+    # Rename it first, so that a kill while files are removed leaves no partial checkpoint under a valid name.
     folder.rename(folder.with_name(f".{folder.name}.old"))
     _remove_leftover_checkpoints(folder.parent)
 
 
 def remove_leftovers(run: Path) -> None:
-    """Remove what a kill left of checkpoints that were being written or removed, and the name of a best that is gone.
+    """Remove what a killed run has left: partial checkpoints, and the mark of a best checkpoint that does not exist.
 
-    A person may have removed it: a checkpoint whose model was harmed.
+    A user may have removed that checkpoint because its model has diverged.
     """
     if (run / BEST).is_file():
         name = _read_json(run / BEST).get("checkpoint")
@@ -192,11 +192,11 @@ def _read_settings(folder: Path) -> tuple[Config, Tokenizer]:
     try:
         return load_config(folder / CONFIG), Tokenizer.read(folder)
     except (SettingsError, BundleError) as error:
-        raise CheckpointError(f"{folder} is not a whole checkpoint: {error}") from None
+        raise CheckpointError(f"{folder} is not a complete checkpoint: {error}") from None
 
 
 def _weights(model: nn.Module) -> dict[str, Tensor]:
-    """Every weight once, by its first name: tied ones are one tensor."""
+    """Return every weight under its first name; tied weights are one tensor."""
     return {name: parameter.detach().contiguous() for name, parameter in model.named_parameters()}
 
 
@@ -209,7 +209,7 @@ def _optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> di
 
 
 def _matching_weights(model: nn.Module, folder: Path) -> dict[str, Tensor]:
-    """The weights of a checkpoint, exactly those that the model has."""
+    """Read the weights of a checkpoint; raise CheckpointError unless names and shapes are those of the model."""
     tensors, own = _read_tensors(folder / MODEL), _weights(model)
     missing, unexpected = sorted(own.keys() - tensors.keys()), sorted(tensors.keys() - own.keys())
     if missing or unexpected:

@@ -1,4 +1,4 @@
-"""The verbs of `training`: train, tokenizer, average. Nothing heavy is imported before a verb runs."""
+"""The verbs train, tokenizer and average. A verb imports PyTorch only when it runs."""
 
 from __future__ import annotations
 
@@ -7,22 +7,35 @@ from typing import Annotated
 
 import typer
 
-ConfigArgument = Annotated[Path, typer.Argument(help="TOML file with the settings of the run.")]
+ConfigArgument = Annotated[
+    Path, typer.Argument(help="TOML file with the settings of the run, such as configs/en-de.toml.")
+]
 SetOption = Annotated[
-    list[str] | None, typer.Option("--set", help="Overrule one setting: block.key=value. May be repeated.")
+    list[str] | None,
+    typer.Option("--set", help="Override a setting of CONFIG: block.key=value. May be repeated. Default: none."),
 ]
 
 
 def train(
     config: ConfigArgument,
-    output: Annotated[Path | None, typer.Option(help="Folder of the run [default: runs/NAME of the config].")] = None,
+    output: Annotated[
+        Path | None, typer.Option(help="Folder of the run. Default: runs/NAME, for the config NAME.toml.")
+    ] = None,
     overrides: SetOption = None,
     init_from: Annotated[
-        Path | None, typer.Option(help="Begin with the weights and the tokenizer of this checkpoint (fine-tuning).")
+        Path | None,
+        typer.Option(
+            help="Checkpoint, or run, whose weights and tokenizer a new run starts with (fine-tuning). "
+            "Default: random weights."
+        ),
     ] = None,
-    print_config: Annotated[bool, typer.Option("--print-config", help="Print the settings as JSON and end.")] = False,
+    print_config: Annotated[
+        bool, typer.Option("--print-config", help="Print all settings as JSON and exit; train nothing.")
+    ] = False,
 ) -> None:
-    """Train a model on a parallel corpus; where the run's folder has a checkpoint, the run goes on from it.
+    """Train a model on a parallel corpus. If the folder of the run has a checkpoint, the run resumes from it.
+
+    Ctrl-C saves a checkpoint and exits with code 130.
 
     On several GPUs: torchrun --no-python --nproc-per-node N lingon train CONFIG ...
     """
@@ -46,10 +59,12 @@ def train(
 
 def tokenizer(
     config: ConfigArgument,
-    output: Annotated[Path, typer.Option(help="Folder for the tokenizer; a config names it as tokenizer.path.")],
+    output: Annotated[
+        Path, typer.Option(help="New folder for the tokenizer. Set tokenizer.path to it to train with it.")
+    ],
     overrides: SetOption = None,
 ) -> None:
-    """Train the tokenizer of a config on its training text."""
+    """Train the tokenizer of a config on the training text of the config."""
     from lingon.errors import SettingsError
     from lingon.files import publish_folder
     from lingon.training.config import load_config
@@ -58,7 +73,7 @@ def tokenizer(
 
     settings = load_config(config, overrides or ())
     if output.exists():
-        raise SettingsError(f"--output {output} exists already")
+        raise SettingsError(f"--output {output} exists already; choose a new folder")
     text = read_training_text(settings.data)
     print(f"training text: {text.counts}")
     trained = train_tokenizer(text.epoch(), settings.tokenizer)
@@ -72,9 +87,13 @@ def tokenizer(
 
 
 def average(
-    checkpoints: Annotated[list[Path], typer.Argument(help="Checkpoints, or runs (all that a run still has).")],
-    output: Annotated[Path, typer.Option(help="Folder of the new checkpoint.")],
-    last: Annotated[int | None, typer.Option(min=1, help="Of every run, only the last so many checkpoints.")] = None,
+    checkpoints: Annotated[
+        list[Path], typer.Argument(help="Checkpoints, or folders of runs for all their checkpoints.")
+    ],
+    output: Annotated[Path, typer.Option(help="New folder for the averaged checkpoint.")],
+    last: Annotated[
+        int | None, typer.Option(min=1, help="Number of checkpoints of each run, the last ones. Default: all.")
+    ] = None,
     half: Annotated[
         bool,
         typer.Option(
@@ -89,10 +108,10 @@ def average(
     from lingon.training import checkpoint as files
 
     if output.exists():
-        raise SettingsError(f"--output {output} exists already")
+        raise SettingsError(f"--output {output} exists already; choose a new folder")
     chosen = [folder for path in checkpoints for folder in files.saved_steps(path)[-(last or 0) :] or [path]]
     averaged = averaging.average_checkpoints(chosen)
     if half:
         averaging.round_to_half(averaged.model)
     files.save_checkpoint(output, averaged.config, averaged.tokenizer, averaged.model, averaged.progress)
-    print(f"{output}: the mean of {', '.join(folder.name for folder in chosen)}{', in fp16 values' if half else ''}")
+    print(f"{output}: average of {', '.join(folder.name for folder in chosen)}{', in fp16 values' if half else ''}")

@@ -1,4 +1,4 @@
-"""What a training run is made of: a TOML file read into frozen settings, every key checked once."""
+"""The settings of a training run: a TOML file, read into frozen classes that check every key."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from lingon.errors import SettingsError
 
 
 class Settings(BaseModel):
-    """A frozen block of settings that refuses unknown keys."""
+    """A frozen block of settings that rejects unknown keys."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 def bundle_rule(kind: Any) -> AfterValidator:
-    """The rules that an Annotated of lingon.bundle has: what an export would refuse is refused before the training."""
+    """Apply the rule of a field of a bundle, so that no training makes a model that cannot be exported."""
 
     def check(value: Any) -> Any:
-        if wanted := unmet_rule(kind, value):
-            raise PydanticCustomError("bundle", "must be {wanted}", {"wanted": wanted})
+        if rule := unmet_rule(kind, value):
+            raise PydanticCustomError("bundle", "must be {rule}", {"rule": rule})
         return value
 
     return AfterValidator(check)
@@ -40,7 +40,7 @@ class Corpus(Settings):
     source: Path | None = None
     target: Path | None = None
     tsv: Path | None = None
-    repeat: Annotated[int, Field(ge=1)] = 1  # how often an epoch shows each pair that passes the filters
+    repeat: Annotated[int, Field(ge=1)] = 1  # how often an epoch has each pair that passes the filters
 
     @model_validator(mode="after")
     def _one_form(self) -> Self:
@@ -49,38 +49,44 @@ class Corpus(Settings):
         return self
 
     def files(self) -> list[Path]:
-        """The files to read."""
+        """Return the files of the corpus."""
         return [path for path in (self.source, self.target, self.tsv) if path is not None]
 
 
 class DataSettings(Settings):
-    """Which text, and which pairs of it are left out."""
+    """The corpora, and the filters of their pairs."""
 
     source_language: Annotated[str, bundle_rule(Language)] = "en"
     target_language: Annotated[str, bundle_rule(Language)] = "de"
     train: Annotated[tuple[Corpus, ...], Field(min_length=1)]
     valid: Corpus
-    max_tokens: Annotated[int, Field(ge=2)] = 128  # pieces on either side; a longer pair is dropped
-    max_ratio: Annotated[float, Field(ge=1)] = 3.0  # characters of one side to the other, plus 25
+    max_tokens: Annotated[int, Field(ge=2)] = (
+        128  # tokens on each side, the end token counted; a longer pair is dropped
+    )
+    max_ratio: Annotated[float, Field(ge=1)] = (
+        3.0  # longer side to shorter side, in characters; 25 more are always allowed
+    )
     drop_duplicates: bool = True
 
     @model_validator(mode="after")
     def _valid_once(self) -> Self:
         if self.valid.repeat != 1:
-            raise ValueError(f"valid.repeat must be 1, for it is scored once, got {self.valid.repeat}")
+            raise ValueError(f"valid.repeat must be 1, because validation scores a pair once, got {self.valid.repeat}")
         return self
 
 
 class TokenizerSettings(Settings):
-    """How sentencepiece cuts text."""
+    """The sentencepiece tokenizer."""
 
     kind: Literal["unigram", "bpe"] = "unigram"
-    vocab_size: Annotated[int, Field(ge=16), bundle_rule(Size)] = 8000
-    joint: bool = True
+    vocab_size: Annotated[int, Field(ge=16), bundle_rule(Size)] = 8000  # pieces, special ones counted
+    joint: bool = True  # one vocabulary for both languages, or one for each
     byte_fallback: bool = True
     character_coverage: Annotated[float, Field(ge=0.98, le=1)] = 0.9999  # the bounds of sentencepiece
-    path: Path | None = None  # a folder with a trained tokenizer; without it, one is trained first
-    sampling_alpha: Annotated[float, Field(ge=0, le=1)] = 0.0  # subword regularisation, of unigram; 0 is none
+    path: Path | None = None  # folder of a trained tokenizer; without it the run trains one
+    sampling_alpha: Annotated[float, Field(ge=0, le=1)] = (
+        0.0  # exponent of subword regularisation (unigram only); 0 is off
+    )
 
     @model_validator(mode="after")
     def _can_sample(self) -> Self:
@@ -90,7 +96,7 @@ class TokenizerSettings(Settings):
 
 
 class ModelSettings(Settings):
-    """The shape of the Transformer; a preset fills in what is not given."""
+    """The size and the variant of the Transformer; the preset gives the sizes that are not set."""
 
     preset: Literal["tiny", "small", "base", "big", "deep-encoder"] = "small"
     dim: Annotated[int, Field(ge=2)]
@@ -107,7 +113,7 @@ class ModelSettings(Settings):
 
     @property
     def head_dim(self) -> int:
-        """The width of one head, d_k."""
+        """The width of a head, d_k."""
         return self.dim // self.heads
 
     @model_validator(mode="before")
@@ -134,7 +140,7 @@ def _preset(dim: int, heads: int, ffn: int, encoder_layers: int, decoder_layers:
     return dict(dim=dim, heads=heads, ffn=ffn, encoder_layers=encoder_layers, decoder_layers=decoder_layers)
 
 
-PRESETS = {  # a head is 64 wide in all but tiny: what the fast attention kernels of the serving side want
+PRESETS = {  # head_dim is 64 in all but tiny, which suits the fast attention kernels of ONNX Runtime
     "tiny": _preset(32, 2, 64, 2, 2),
     "small": _preset(256, 4, 1024, 3, 3),
     "base": _preset(512, 8, 2048, 6, 6),
@@ -144,27 +150,27 @@ PRESETS = {  # a head is 64 wide in all but tiny: what the fast attention kernel
 
 
 class TrainingSettings(Settings):
-    """The loop: how much is learned from at once, how fast, for how long, and what is kept."""
+    """The training loop: batch size, learning rate, length of the run, precision, validation, checkpoints."""
 
-    batch_tokens: Annotated[int, Field(ge=1)] = 4096  # of one forward pass, on each side: pairs times the longest side
-    accumulate: Annotated[int, Field(ge=1)] = 1  # forward passes to an update, over all processes
+    batch_tokens: Annotated[int, Field(ge=1)] = 4096  # padded tokens of a forward pass, on each side
+    accumulate: Annotated[int, Field(ge=1)] = 1  # forward passes of an update, over all processes
     max_steps: Annotated[int, Field(ge=1)] = 20_000  # updates
-    learning_rate: Annotated[float, Field(gt=0)] = 1e-3  # at its peak, when warm-up ends
-    warmup_steps: Annotated[int, Field(ge=1)] = 1000
-    cooldown_steps: Annotated[int, Field(ge=0)] = 0  # the last updates, over which the rate falls to 0 in a line
+    learning_rate: Annotated[float, Field(gt=0)] = 1e-3  # the peak, at the end of the warm-up
+    warmup_steps: Annotated[int, Field(ge=1)] = 1000  # updates
+    cooldown_steps: Annotated[int, Field(ge=0)] = 0  # last updates, over which the rate falls linearly to 0
     label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.1
-    clip_norm: Annotated[float, Field(gt=0)] = 1.0
-    weight_decay: Annotated[float, Field(ge=0)] = 0.0
-    precision: Literal["fp32", "bf16", "fp16"] = "fp32"  # of the products; weights and sums stay fp32
-    compile: bool = False
+    clip_norm: Annotated[float, Field(gt=0)] = 1.0  # bound of the norm of the gradient
+    weight_decay: Annotated[float, Field(ge=0)] = 0.0  # decoupled, as in AdamW
+    precision: Literal["fp32", "bf16", "fp16"] = "fp32"  # of matrix products; weights and sums are fp32
+    compile: bool = False  # with torch.compile
     device: Literal["auto", "cpu", "cuda"] = "auto"
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 1
-    log_every: Annotated[int, Field(ge=1)] = 50  # updates
-    valid_every: Annotated[int, Field(ge=1)] = 1000  # updates; a checkpoint is written as often
-    valid_sentences: Annotated[int, Field(ge=1)] = 500  # of the validation set, translated for BLEU and chrF
+    log_every: Annotated[int, Field(ge=1)] = 50  # updates between two log lines
+    valid_every: Annotated[int, Field(ge=1)] = 1000  # updates between two checkpoints with validation
+    valid_sentences: Annotated[int, Field(ge=1)] = 500  # sentences to translate for BLEU and chrF
     valid_beam_size: Annotated[int, bundle_rule(BeamSize)] = 1
-    patience: Annotated[int, Field(ge=0)] = 0  # validations without a better BLEU before stopping; 0 never stops
-    keep_checkpoints: Annotated[int, Field(ge=1)] = 5
+    patience: Annotated[int, Field(ge=0)] = 0  # validations without a better BLEU before the run stops; 0 never stops
+    keep_checkpoints: Annotated[int, Field(ge=1)] = 5  # the last ones; the best one is always kept
 
     @model_validator(mode="after")
     def _schedule_fits(self) -> Self:
@@ -174,7 +180,7 @@ class TrainingSettings(Settings):
 
 
 class Config(Settings):
-    """A whole training run."""
+    """All settings of a training run."""
 
     data: DataSettings
     tokenizer: TokenizerSettings = TokenizerSettings()
@@ -184,7 +190,9 @@ class Config(Settings):
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
         if self.model.tie == "all" and not self.tokenizer.joint:
-            raise ValueError("model.tie = 'all' needs tokenizer.joint = true: one matrix cannot serve two vocabularies")
+            raise ValueError(
+                "model.tie = 'all' needs tokenizer.joint = true, because two vocabularies cannot share one matrix"
+            )
         if self.data.max_tokens >= self.model.max_positions:
             raise ValueError(
                 f"data.max_tokens must be below model.max_positions ({self.model.max_positions}), "
@@ -194,9 +202,11 @@ class Config(Settings):
 
 
 def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
-    """The settings of a TOML file (or of a saved config.json), each override `block.key=value` laid over it.
+    """Read the settings of a TOML file, or of a saved config.json.
 
-    A path inside the file that is not absolute is meant from the folder of the file.
+    overrides: block.key=value, each replaces one key of the file
+
+    Relative paths in the settings are relative to the folder of the file. Raises SettingsError.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -211,24 +221,24 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
 
 
 def parse_config(values: Any, origin: str) -> Config:
-    """Checked settings; the error names origin, the key, its bound and the value."""
+    """Check values and return the settings; the SettingsError names origin, key, bound and value."""
     try:
         return Config.model_validate(values)
     except ValidationError as error:
-        # A misspelt key also makes the right one missing: the misspelling is the better message.
+        # A misspelt key also makes the right key missing. The message about the misspelling helps more.
         first = min(error.errors(), key=lambda details: details["type"] != "extra_forbidden")
         raise SettingsError(f"{origin}: {_explain(first)}") from None
 
 
 def setting_differences(old: Settings, new: Settings) -> Iterator[str]:
-    """Every setting that differs, as `block.key: old -> new`."""
+    """Yield every setting that differs, as `block.key: old -> new`."""
     return _differences(old.model_dump(mode="json"), new.model_dump(mode="json"))
 
 
 def model_differences(old: ModelSettings, new: ModelSettings) -> list[str]:
-    """Every setting that differs and makes of the same weights another model, or has no place for them."""
+    """Return every setting that differs and makes weights of the old model wrong or unusable in the new one."""
     weightless = {"preset", "dropout"}
-    if old.positions == new.positions == "sinusoidal":  # computed, as far as they are wanted
+    if old.positions == new.positions == "sinusoidal":  # computed for any length
         weightless.add("max_positions")
     before, now = (settings.model_dump(mode="json", exclude=weightless) for settings in (old, new))
     return list(_differences(before, now, "model."))
@@ -243,11 +253,11 @@ def _differences(old: dict[str, Any], new: dict[str, Any], block: str = "") -> I
 
 
 def _override(values: dict[str, Any], override: str) -> None:
-    """Lay block.key=value over values; a number names an entry of a list, as in data.train.0.repeat=2."""
+    """Apply block.key=value to values; a number is the index of a list, as in data.train.0.repeat=2."""
     key, equals, text = override.partition("=")
     *blocks, last = key.strip().split(".")
     if not equals or not blocks or not all((*blocks, last)):
-        raise SettingsError(f"--set takes block.key=value, got {override!r}")
+        raise SettingsError(f"--set must be block.key=value, got {override!r}")
     block: Any = values
     for name in blocks:
         if isinstance(block, list) and name.isdecimal() and int(name) < len(block):
@@ -265,7 +275,7 @@ def _value(text: str) -> Any:
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
-        return text  # a bare word is a string
+        return text  # not TOML: an unquoted string
 
 
 def _with_absolute_paths(config: Config, folder: Path) -> Config:
@@ -281,7 +291,7 @@ def _with_absolute_paths(config: Config, folder: Path) -> Config:
 
 
 def _explain(error: ErrorDetails) -> str:
-    """One line: the key, what is wrong with it, and the value that was given."""
+    """Return one line with the key, its rule and the value."""
     key = ".".join(map(str, error["loc"]))
     message = error["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
     match error["type"]:
@@ -299,7 +309,7 @@ def _explain(error: ErrorDetails) -> str:
 
 
 def _suggestion(location: tuple[int | str, ...]) -> str:
-    """The known key most like the last of location, or all known ones."""
+    """Return a hint with the known key that is most similar to the last part of location, or with all known keys."""
     blocks: dict[str, type[Settings]] = {
         "data": DataSettings,
         "tokenizer": TokenizerSettings,

@@ -1,4 +1,4 @@
-"""How good a model is: the loss on held-out pairs, and its translations by the reference search."""
+"""Evaluation of a model: the loss on held-out pairs, and translations by the reference search."""
 
 from __future__ import annotations
 
@@ -27,33 +27,33 @@ def translate_lines(
     precision: str | None = None,
     batch_size: int = 64,
 ) -> list[str]:
-    """The best translation of each line by a checkpoint and the reference search; of a blank line, a blank one."""
+    """Translate lines with a checkpoint and the reference search; a blank line stays blank."""
     if precision not in (None, "fp32"):
         raise SettingsError(f"--precision of a checkpoint must be fp32, got {precision!r}")
     loaded = load_checkpoint(checkpoint)
     texts = [normalise(line) for line in lines]
-    most = loaded.config.model.max_positions
+    max_tokens = loaded.config.model.max_positions
     for number, text in enumerate(texts, start=1):
-        if (length := len(loaded.tokenizer.encode_source(text))) > most:
-            raise CorpusError(f"line {number} has {length} tokens, the model reads at most {most}")
+        if (length := len(loaded.tokenizer.encode_source(text))) > max_tokens:
+            raise CorpusError(f"line {number} has {length} tokens, the model reads at most {max_tokens}")
     settings = SearchSettings(beam_size=beam_size, length_penalty=length_penalty)
     model = loaded.model.to(choose_device(device))
-    full = [text for text in texts if text]
-    translated = iter(translate_texts(model, loaded.tokenizer, full, settings, batch_size))
+    nonblank = [text for text in texts if text]
+    translated = iter(translate_texts(model, loaded.tokenizer, nonblank, settings, batch_size))
     return [next(translated) if text else "" for text in texts]
 
 
 def translate_texts(
     model: Transformer, tokenizer: Tokenizer, texts: Sequence[str], settings: SearchSettings, batch_size: int = 64
 ) -> list[str]:
-    """The best translation of each normalised text, by the reference search."""
+    """Return the best translation of each normalised text, by the reference search."""
     found = translate(model, [tokenizer.encode_source(text) for text in texts], settings, batch_size)
     return [tokenizer.decode(hypotheses[0].tokens) for hypotheses in found]
 
 
 @torch.inference_mode()
 def held_out_loss(model: Transformer, pairs: EncodedPairs, batch_tokens: int) -> float:
-    """The mean negative log-likelihood of a target token, without smoothing; exp of it is the perplexity."""
+    """Return the mean negative log-likelihood per target token, without label smoothing; its exp is the perplexity."""
     total, tokens = torch.zeros((), dtype=torch.float64), 0
     for rows in plan_batches(pairs.lengths(), batch_tokens, seed=(0,)):
         batch = pairs.batch(rows.tolist())

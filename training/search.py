@@ -1,17 +1,16 @@
-"""The reference search: greedy and beam, plain and slow.
+"""The reference search, greedy and beam: simple and slow, to check the engine in `serving`.
 
-The engine in `serving` is a second, fast writing of the same search; this one is the independent check of it, so
-the two share no code. What both promise:
+The engine is a second, fast implementation of the same search. The two share no code, so that each checks the other.
+Both follow these rules:
 
-- A step takes every live hypothesis' log-probabilities, adds the hypothesis' own, and ranks all continuations of a
-  sentence; of equal ones, the better-ranked parent's and then the lower token id comes first.
-- Of the 2 * beam_size best continuations, those that end and rank within the first beam_size become finished; the
-  best beam_size that do not end live on.
-- score = log-probability / length ** length_penalty, length counting the end token; 0 is no penalty.
-- The search of a sentence stops when enough have finished and no live one scores above the worst of the enough.
-  Enough is num_hypotheses without a length penalty, where scores only fall, so that nothing better can come;
-  with one it is beam_size.
-- At max_length the live ones are taken as they are, unfinished.
+- A step adds the log-probability of every live hypothesis to those of its continuations, and ranks all continuations
+  of a sentence. Of equal ones, the one with the better-ranked parent comes first, then the one with the lower token id.
+- Of the 2 * beam_size best continuations, those that end with the end token and rank within the first beam_size become
+  finished. The best beam_size continuations that do not end stay live.
+- score = log-probability / length ** length_penalty; the length counts the end token, and 0 is no penalty.
+- The search of a sentence stops when enough hypotheses are finished and no live one scores above the worst of these.
+  Without a length penalty, num_hypotheses are enough, because scores only fall; with one, beam_size are enough.
+- At max_length, the live hypotheses are taken as unfinished results.
 """
 
 from __future__ import annotations
@@ -31,12 +30,12 @@ from lingon.training.models.transformer import Memory, Transformer
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SearchSettings:
-    """What is looked for."""
+    """The settings of a search."""
 
     beam_size: int = 1
     num_hypotheses: int = 1
     length_penalty: float = 0.0
-    length_factor: float = 2.0  # at most length_factor * source tokens + length_extra target tokens
+    length_factor: float = 2.0  # a target has at most length_factor * source tokens + length_extra tokens
     length_extra: int = 16
 
     def __post_init__(self) -> None:
@@ -44,11 +43,11 @@ class SearchSettings:
             raise SettingsError(
                 f"num_hypotheses must be from 1 to beam_size ({self.beam_size}), got {self.num_hypotheses}"
             )
-        if not 0 <= self.length_penalty <= 10:  # as in bundles
+        if not 0 <= self.length_penalty <= 10:  # the bounds of a bundle
             raise SettingsError(f"length_penalty must be from 0 to 10, got {self.length_penalty}")
 
     def max_length(self, source_length: int, positions: int) -> int:
-        """The most target tokens for a source of source_length tokens, the end tokens counted."""
+        """Return the most target tokens for a source of source_length tokens, the end tokens counted."""
         return min(int(self.length_factor * source_length) + self.length_extra, positions)
 
 
@@ -56,9 +55,9 @@ class SearchSettings:
 class Hypothesis:
     """A translation in tokens.
 
-    tokens: without begin and end token
+    tokens: token ids without begin and end token
     score: log-probability / length ** length_penalty
-    finished: whether it ends with the end token, rather than at the length limit
+    finished: whether it ends with the end token; False if it ends at the length limit
     """
 
     tokens: tuple[int, ...]
@@ -75,7 +74,7 @@ class _Beam:
     finished: list[Hypothesis] = field(default_factory=list)
 
     def advance(self, log_probs: Tensor, settings: SearchSettings) -> list[int]:
-        """Take one step; log_probs is (live, vocab). Returns the parent of every hypothesis that lives on."""
+        """Take one step; log_probs is (live, vocab). Return the index of the parent of every live hypothesis."""
         totals = log_probs + torch.tensor([score for _, score in self.live])[:, None]
         width = min(2 * settings.beam_size, totals.numel())
         ranked = totals.flatten().sort(descending=True, stable=True)
@@ -100,7 +99,7 @@ class _Beam:
         return parents
 
     def best(self, count: int) -> list[Hypothesis]:
-        """The best finished hypotheses, best first."""
+        """Return the `count` best finished hypotheses, the best first."""
         return sorted(self.finished, key=lambda hypothesis: -hypothesis.score)[:count]
 
     def _finish(self, tokens: tuple[int, ...], total: float, settings: SearchSettings, *, finished: bool) -> None:
@@ -116,7 +115,7 @@ class _Beam:
 
 
 def normalised_score(total: float, length: int, settings: SearchSettings) -> float:
-    """The score of a hypothesis of this log-probability and length."""
+    """Return the score of a hypothesis of this total log-probability and length."""
     return total / float(length**settings.length_penalty)
 
 
@@ -124,7 +123,7 @@ def normalised_score(total: float, length: int, settings: SearchSettings) -> flo
 def translate(
     model: Transformer, sources: Sequence[Sequence[int]], settings: SearchSettings, batch_size: int = 64
 ) -> list[list[Hypothesis]]:
-    """The best num_hypotheses translations of each source, best first.
+    """Return the best num_hypotheses translations of each source, the best first.
 
     sources: token ids, each ending with EOS
     """
@@ -154,7 +153,7 @@ def _translate(
 
 
 def _advance(beams: list[_Beam], log_probs: Tensor, settings: SearchSettings) -> tuple[Tensor, Tensor]:
-    """Take a step in every beam; returns the row each live hypothesis continues, and its last token."""
+    """Take a step in every beam; return, for each live hypothesis, the row that it continues and its last token."""
     rows: list[int] = []
     tokens: list[int] = []
     first = 0
@@ -168,7 +167,7 @@ def _advance(beams: list[_Beam], log_probs: Tensor, settings: SearchSettings) ->
 
 
 def _select_rows(past: list[KeyValue], memory: Memory, rows: Tensor) -> tuple[list[KeyValue], Memory]:
-    """The past and the memory of these rows."""
+    """Return the past and the memory of these rows."""
 
     def pick(layers: list[KeyValue]) -> list[KeyValue]:
         return [KeyValue(layer.key[rows], layer.value[rows]) for layer in layers]

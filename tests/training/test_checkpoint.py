@@ -81,7 +81,7 @@ def test_old_checkpoints_are_forgotten_but_the_best(tmp_path: Path, save: Callab
 
 def test_a_checkpoint_is_never_written_over(tmp_path: Path, save: Callable[..., Transformer]) -> None:
     save(tmp_path / "c", 1)
-    with pytest.raises(CheckpointError, match=r"c was not written: .* exists already"):
+    with pytest.raises(CheckpointError, match=r"cannot write .*c: .* exists already"):
         save(tmp_path / "c", 2)
     assert load_checkpoint(tmp_path / "c").progress.step == 1
 
@@ -94,7 +94,7 @@ def test_a_full_disk_is_one_line_and_leaves_nothing(tmp_path: Path, save: Callab
             save(tmp_path / "run" / "c")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert str(caught.value).startswith(f"{tmp_path / 'run' / 'c'} was not written: ")
+    assert str(caught.value).startswith(f"cannot write {tmp_path / 'run' / 'c'}: ")
     assert "\n" not in str(caught.value)
     assert list((tmp_path / "run").iterdir()) == []
 
@@ -148,7 +148,7 @@ def test_a_best_checkpoint_that_is_none_is_one_line(
 ) -> None:
     save(files.step_folder(tmp_path, 5))
     (tmp_path / files.BEST).write_text(best)
-    with pytest.raises(CheckpointError, match=r"best\.json: names no checkpoint of this run, but "):
+    with pytest.raises(CheckpointError, match=r"best\.json: must name a checkpoint of this run, got "):
         load_checkpoint(tmp_path)
 
 
@@ -218,7 +218,7 @@ def test_an_average_of_nothing_or_of_other_tokenizers_is_refused(
     for text in texts:
         words = train_tokenizer([Pair(text, text[::-1])] * 9, TokenizerSettings(vocab_size=264))
         save(tmp_path / text[0], words=words)
-    with pytest.raises(CheckpointError, match="nothing to average"):
+    with pytest.raises(CheckpointError, match="no checkpoint to average"):
         average_checkpoints([])
     with pytest.raises(CheckpointError, match=r"a and .*x have different tokenizers"):
         average_checkpoints([tmp_path / text[0] for text in texts])
@@ -237,7 +237,7 @@ def test_a_weight_too_great_for_half_is_refused(tmp_path: Path, save: Callable[.
     model = save(tmp_path / "c")
     with torch.no_grad():
         model.output.weight[0, 0] = 70_000.0
-    with pytest.raises(CheckpointError, match="holds a weight beyond fp16"):
+    with pytest.raises(CheckpointError, match="has a weight beyond the range of fp16"):
         round_to_half(model)
 
 

@@ -50,7 +50,10 @@ class SelfAttention(nn.Module):
         self.output = nn.Linear(settings.dim, settings.dim)
 
     def project(self, hidden: Tensor) -> tuple[Tensor, KeyValue]:
-        """Return queries and keys with values, (batch, heads, length, head_dim) each, of hidden (batch, length, dim)."""
+        """Return the queries, and the keys with the values: (batch, heads, length, head_dim) each.
+
+        hidden: (batch, length, dim)
+        """
         query, key, value = self.qkv(hidden).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
         return query, KeyValue(key, value)
 

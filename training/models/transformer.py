@@ -138,7 +138,7 @@ class Transformer(nn.Module):
         return self.output(self.decoder_norm(hidden))[:, 0], present
 
     def log_probs(self, logits: Tensor) -> Tensor:
-        """Return log-probabilities (..., vocab) for search; special pieces that it must not generate have probability 0."""
+        """Return log-probabilities (..., vocab) for search; pieces that are never generated have probability 0."""
         return (logits.float() + self.forbidden).log_softmax(dim=-1)
 
     def _initialise(self) -> None:
@@ -151,7 +151,7 @@ class Transformer(nn.Module):
             nn.init.normal_(embedding.pieces.weight, std=self.settings.dim**-0.5)
 
     def _tie(self) -> None:
-        """Share the embedding matrices and the output matrix as settings.tie says (section 3.4; Press and Wolf, 2017)."""
+        """Share embedding and output matrices as settings.tie says (section 3.4; Press and Wolf, 2017)."""
         if self.settings.tie in ("all", "decoder"):
             self.output.weight = self.target_embedding.pieces.weight
         if self.settings.tie == "all":
