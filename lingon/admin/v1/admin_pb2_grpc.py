@@ -60,30 +60,30 @@ class ModelServiceServicer:
     """Missing associated documentation comment in .proto file."""
 
     def ListModels(self, request, context):
-        """The models that are here.
+        """The models of this server, with those that are being loaded or unloaded.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def LoadModel(self, request, context):
-        """Serves a bundle beside those that are served. A name without version means the highest version served.
+        """Serve a bundle in addition to the others. A name without a version means the highest version that is served.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def SwapModel(self, request, context):
-        """Serves a bundle in the place of all other versions of its name: loaded beside them, every byte verified, warmed up,
-        its golden sentences translated as they were at its export. Then requests go to it at once, and those that are
-        inside the others end there. The name means this version from then on, also where it is a lower one.
+        """Serve a bundle instead of all other versions of its name. While they serve, it is loaded, every byte is verified, it
+        is warmed up, and its golden sentences must translate as they did at its export. Then new requests go to it, and
+        requests in the other versions end there. From then on the name means this version, even if it is a lower one.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def UnloadModel(self, request, context):
-        """Ends serving a version, once the requests inside it are done. The last model stays.
+        """Stop serving a version when its requests have ended. The last model cannot be unloaded.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -60,28 +60,28 @@ class TranslationServiceServicer:
     """Missing associated documentation comment in .proto file."""
 
     def Translate(self, request, context):
-        """Translates many texts; one result for each, in the order of the request.
+        """Translate texts. The reply has one result for each text, in the order of the request.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def TranslateStream(self, request, context):
-        """The same, each result as soon as it is there, with the text growing where decoding is greedy.
+        """Translate texts, with each result as soon as it is complete. Greedy decoding also sends text as it is decoded.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Score(self, request, context):
-        """The model's probability of given translations.
+        """Return the log-probabilities that the model gives to translations.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListModels(self, request, context):
-        """The models that are served.
+        """List the models that are served.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
