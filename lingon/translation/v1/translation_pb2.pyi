@@ -228,8 +228,8 @@ class DecodingOptions(_message.Message):
     long_text: Global___LongTextPolicy.ValueType
     """What to do with a text that is longer than the model reads."""
     shortlist: _builtins.bool
-    """Choose only among the target pieces that are likely for the source, which is faster. Needs a model with a shortlist,
-    and no sampling. Score always uses the full vocabulary.
+    """Choose only among the target pieces that are likely for the source, which is faster. Needs a model with a
+    shortlist, and no sampling. Score always uses the full vocabulary.
     """
     @_builtins.property
     def sampling(self) -> Global___SamplingOptions:
@@ -380,8 +380,8 @@ class TextResult(_message.Message):
     USAGE_FIELD_NUMBER: _builtins.int
     SHORTLIST_FIELD_NUMBER: _builtins.int
     shortlist: _builtins.bool
-    """Whether a shortlist was used. Scores and log-probabilities are then relative to the pieces of the shortlist and cannot
-    be compared with others.
+    """Whether a shortlist was used. Scores and log-probabilities are then relative to the pieces of the shortlist and
+    cannot be compared with others.
     """
     @_builtins.property
     def status(self) -> _status_pb2.Status:
@@ -430,8 +430,8 @@ class Hypothesis(_message.Message):
     text: _builtins.str
     """The translation."""
     score: _builtins.float
-    """log-probability / length^length_penalty, natural logarithm, without the target prefix. For a split text, the sum over
-    its parts.
+    """log-probability / length^length_penalty, natural logarithm, without the target prefix. For a split text, the sum
+    over its parts.
     """
     finish_reason: Global___FinishReason.ValueType
     """Why it ended."""
@@ -613,8 +613,8 @@ class TranslateStreamResponse(_message.Message):
 
     @_builtins.property
     def delta(self) -> Global___TextDelta:
-        """More of a translation; sent if beam_size and num_hypotheses are 1. The deltas of a text, joined, are the text of its
-        result.
+        """More of a translation; sent if beam_size and num_hypotheses are 1. The deltas of a text, joined, are the text of
+        its result.
         """
 
     @_builtins.property
