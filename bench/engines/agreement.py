@@ -112,22 +112,22 @@ class _Pair:
 
     def difference(self, index: int) -> Difference:
         """The difference and its cause."""
-        place, (mine, other) = self._first_difference(), self.log_probs
-        gap = float(mine[place] - other[place]) if place < min(len(mine), len(other)) else 0.0
+        position, (mine, other) = self._first_difference(), self.log_probs
+        gap = float(mine[position] - other[position]) if position < min(len(mine), len(other)) else 0.0
         # A hypothesis at its limit has no end token; the slice drops the score of one.
         ours, theirs = (float(row[:limit].sum()) for row, limit in zip(self.log_probs, self.limits, strict=True))
-        cause = "bound" if self._is_bounded(place) else _likelier(gap if self.beam_size == 1 else ours - theirs)
+        cause = "bound" if self._is_bounded(position) else _likelier(gap if self.beam_size == 1 else ours - theirs)
         return Difference(index=index, cause=cause, log_probs=(ours, theirs), gap=gap)
 
-    def _is_bounded(self, place: int) -> bool:
+    def _is_bounded(self, position: int) -> bool:
         """Whether our limit is the lower one, and ended our hypothesis or would have ended theirs."""
         limit, other = self.limits
         reached = max(map(len, self.hypotheses)) >= limit
-        return limit < other and reached and (self.beam_size > 1 or place == limit)
+        return limit < other and reached and (self.beam_size > 1 or position == limit)
 
     def _first_difference(self) -> int:
         ended = [[*hypothesis, EOS] for hypothesis in self.hypotheses]
-        return next(place for place, (mine, other) in enumerate(zip(*ended, strict=False)) if mine != other)
+        return next(position for position, (mine, other) in enumerate(zip(*ended, strict=False)) if mine != other)
 
 
 def _likelier(gap: float) -> Cause:

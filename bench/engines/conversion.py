@@ -176,9 +176,9 @@ class _Graph:
 
 
 def _values(tensor: onnx.TensorProto, files: dict[str, bytes]) -> np.ndarray:
-    place: dict[str, Any] = {entry.key: entry.value for entry in tensor.external_data}
+    location: dict[str, Any] = {entry.key: entry.value for entry in tensor.external_data}
     dtype, count = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type), int(np.prod(tensor.dims))
-    flat = np.frombuffer(files[place["location"]], dtype, count, int(place["offset"]))
+    flat = np.frombuffer(files[location["location"]], dtype, count, int(location["offset"]))
     return flat.reshape(tuple(tensor.dims)).astype(np.float32)
 
 

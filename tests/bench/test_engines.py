@@ -229,7 +229,7 @@ def test_a_bundle_of_another_architecture_is_one_line(bundle_of, tmp_path):
 
 @pytest.fixture(scope="module")
 def runner(bundle_of) -> OnnxRunner:
-    """The runner whose scorer compares hypotheses."""
+    """The runner that scores differing hypotheses."""
     return load_runner(bundle_of("as in the paper"), "fp32", threads=1)
 
 
@@ -258,16 +258,16 @@ def test_identical_outputs_have_no_differences(runner, best_of):
 
 
 @pytest.mark.parametrize("beam_size", [1, 4])
-@pytest.mark.parametrize(("whose", "sign"), [("ours", 1), ("theirs", -1)])
-def test_the_cause_names_the_likelier_of_two_hypotheses(runner, best_of, beam_size, whose, sign):
+@pytest.mark.parametrize(("side", "sign"), [("ours", 1), ("theirs", -1)])
+def test_the_cause_names_the_likelier_of_two_hypotheses(runner, best_of, beam_size, side, sign):
     best = best_of(beam_size)
     worse = [[UNK + 1, UNK + 2], *best[1:]]
-    found = compare(runner, SOURCES, *((best, worse) if whose == "ours" else (worse, best)), cell(beam_size))
+    found = compare(runner, SOURCES, *((best, worse) if side == "ours" else (worse, best)), cell(beam_size))
     (difference,) = found.differences
-    assert (difference.index, difference.cause) == (0, f"{whose} is likelier")
+    assert (difference.index, difference.cause) == (0, f"{side} is likelier")
     assert sign * (difference.log_probs[0] - difference.log_probs[1]) > TIE
     assert sign * difference.gap > TIE
-    assert found.line() == f"97.92% of 48 sentences identical (1 {whose} is likelier)"
+    assert found.line() == f"97.92% of 48 sentences identical (1 {side} is likelier)"
 
 
 def test_the_log_probabilities_of_a_difference_are_those_of_whole_hypotheses(runner):

@@ -203,13 +203,13 @@ async def test_latency_counts_from_the_time_at_which_a_request_was_due():
         await asyncio.sleep(0.5)
         runner.gate.set()
         found = await task
-        alone = await ask(worker, **to_json(ClosedLoad(target=target, clients=1, requests=5, seconds=60)))
+        single = await ask(worker, **to_json(ClosedLoad(target=target, clients=1, requests=5, seconds=60)))
     assert len(found) == sum(arrival.due >= 0.5 for arrival in arrivals(60, 2.0, 2, 1))
     assert {answer.code for answer in found} == {OK}
     waited = [answer for answer in found if answer.latency > 200]
     assert len(waited) >= 10
     assert max(answer.latency for answer in found) < 5000
-    assert len(alone) == 5
+    assert len(single) == 5
 
 
 async def test_an_error_is_an_answer_with_its_code():
@@ -301,12 +301,12 @@ class Echo:
     """A fake model that returns the source and records the batches."""
 
     def __init__(self, seconds: float = 0.0) -> None:
-        self.seconds, self.batches, self.gate = seconds, list[list[int]](), threading.Event()
-        self.gate.set()
+        self.seconds, self.batches, self.released = seconds, list[list[int]](), threading.Event()
+        self.released.set()
 
     def __call__(self, sources: list[Sequence[int]], search: Search) -> list[list[int]]:
         time.sleep(self.seconds)
-        self.gate.wait(10)
+        self.released.wait(10)
         if any(len(source) > 90 for source in sources):
             raise ValueError("too much")
         self.batches.append([len(source) for source in sources])
@@ -326,12 +326,12 @@ async def test_queued_sentences_are_translated_together_and_each_gets_its_result
 
 async def test_an_error_fails_only_its_batch_and_a_cancelled_sentence_is_not_translated():
     echo = Echo()
-    echo.gate.clear()
+    echo.released.clear()
     batcher = Batcher(echo, workers=1, policy=BatchPolicy(max_batch=1, max_wait=0))
     first, left, bad, last = (asyncio.create_task(batcher.translate([7] * length, GREEDY)) for length in (1, 2, 99, 4))
     await asyncio.sleep(0.01)  # All are queued; the first is in the model.
     left.cancel()
-    echo.gate.set()
+    echo.released.set()
     with pytest.raises(ValueError, match="too much"):
         await bad
     assert (await first, await last) == ([7], [7] * 4)

@@ -114,9 +114,9 @@ def test_measured_outputs_are_those_of_the_reference_search():
 
 
 def test_greedy_search_copies_no_past_and_has_a_margin_for_every_step():
-    alone = outputs(random_transformer(SHAPE), base_sources(SHAPE, 4), 1, 8)
-    assert alone.copying == 0
-    assert alone.margins.shape == (8, 4)
+    greedy = outputs(random_transformer(SHAPE), base_sources(SHAPE, 4), 1, 8)
+    assert greedy.copying == 0
+    assert greedy.margins.shape == (8, 4)
 
 
 def test_the_base_bundle_is_complete_and_has_both_precisions_and_a_shortlist(workload):
