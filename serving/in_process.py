@@ -1,4 +1,4 @@
-"""Translating in this process: the engine of a server without its sockets."""
+"""Translation in this process: the engine of a server, without its ports."""
 
 from __future__ import annotations
 
@@ -20,14 +20,13 @@ from lingon.translation.v1 import translation_pb2 as pb
 
 Result = TypeVar("Result")
 LIMITS = EngineLimits(max_queue_texts=1_000_000, max_queue_tokens=100_000_000)
-"""Nobody else is to be protected from who translates here."""
+"""The queue is practically unbounded, because there is only one caller."""
 
-IN_FLIGHT = 256
-"""Lines on their way at once: several batches full, so that there is always one to fill a free row with."""
+IN_FLIGHT = 256  # lines in translation at once; several full batches, so that a free row is filled at once
 
 
 class LocalTranslator:
-    """A bundle in this process, with the messages of the service; safe to use from several threads."""
+    """Translates with a bundle, using the messages of the service. Safe to use from several threads."""
 
     def __init__(
         self,
@@ -58,7 +57,7 @@ class LocalTranslator:
         self.close()
 
     def close(self) -> None:
-        """Give up whatever is on its way and end the threads."""
+        """Cancel all running calls and end the threads."""
         self._translator.engine.stop(0)
         asyncio.run_coroutine_threadsafe(_cancel_others(), self._loop).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
@@ -66,22 +65,22 @@ class LocalTranslator:
         self._loop.close()
 
     def translate(self, request: pb.TranslateRequest, timeout: float | None = None) -> pb.TranslateResponse:
-        """As the service's Translate; raises the RequestError that a server would end the call with.
+        """The service's Translate; raises the RequestError with which a server would end the call.
 
-        timeout: seconds, after which it is Expired
+        timeout: seconds; then Expired is raised
         """
-        return self._wait(self._asked(request).translate(request, _deadline(timeout)))
+        return self._wait(self._find(request).translate(request, _deadline(timeout)))
 
     def score(self, request: pb.ScoreRequest, timeout: float | None = None) -> pb.ScoreResponse:
-        """As the service's Score."""
-        return self._wait(self._asked(request).score(request, _deadline(timeout)))
+        """The service's Score; see `translate`."""
+        return self._wait(self._find(request).score(request, _deadline(timeout)))
 
     def translate_lines(self, lines: list[str], options: pb.DecodingOptions) -> list[str]:
-        """The best translation of each line, on one line; of an empty line an empty one."""
+        """The best translation of each line, as one line; empty for an empty line."""
         return self._wait(_translate_lines(self._translator, lines, options))
 
-    def _asked(self, request: pb.TranslateRequest | pb.ScoreRequest) -> Translator:
-        """This bundle, unless the request is for another model or other languages."""
+    def _find(self, request: pb.TranslateRequest | pb.ScoreRequest) -> Translator:
+        """The translator; raises UnknownModel if the request is for another model or other languages."""
         return self._catalog.find(request.model, request.source_language_code, request.target_language_code)
 
     def _entry(self) -> Entry[Translator]:
@@ -106,7 +105,7 @@ def translate_lines(
     device: str = "auto",
     precision: str | None = None,
 ) -> list[str]:
-    """The best translation of each line by the serving engine; a line longer than the model reads goes in parts."""
+    """The best translation of each line by the serving engine; a line that is too long is translated in parts."""
     options = pb.DecodingOptions(
         beam_size=beam_size, num_hypotheses=1, length_penalty=length_penalty, long_text=pb.LONG_TEXT_POLICY_SPLIT
     )
@@ -118,12 +117,12 @@ async def _translate_lines(translator: Translator, lines: list[str], options: pb
     translations = [""] * len(lines)
     waiting = iter(enumerate(lines))
     workers = (_work(translator, waiting, options, translations) for _ in range(min(IN_FLIGHT, len(lines))))
-    await asyncio.gather(*workers)  # the first error ends it; close() ends the others
+    await asyncio.gather(*workers)  # the first error is raised; close() cancels the others
     return translations
 
 
 async def _cancel_others() -> None:
-    """End whoever still waits on this loop."""
+    """Cancel the other tasks of this event loop."""
     others = asyncio.all_tasks() - {asyncio.current_task()}
     for task in others:
         task.cancel()

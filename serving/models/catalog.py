@@ -1,4 +1,4 @@
-"""Which of the served models a request means. Pure."""
+"""Selects the model of a request by name or by language pair. Plain data, without I/O."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Model = TypeVar("Model")
 
 @dataclass(frozen=True, slots=True)
 class Entry(Generic[Model]):
-    """A served model under the names that find it; languages as the bundle declares them."""
+    """A served model with its name, version and languages; the languages are those of the bundle's manifest."""
 
     name: str
     version: int
@@ -36,28 +36,28 @@ class Catalog(Generic[Model]):
         labels = [entry.label for entry in entries]
         for label in labels:
             if labels.count(label) > 1:
-                raise SettingsError(f"models: {label} is given {labels.count(label)} times")
+                raise SettingsError(f"models: {label} is given {labels.count(label)} times; give each version once")
 
     def find(self, model: str, source: str, target: str) -> Model:
-        """The model of a request: by name, "name" or "name/version"; else by language pair; else the only one.
+        """The model of a request: by model ("name" or "name/version"), else by language pair, else the only one.
 
-        A name without version means the highest. Raises UnknownModel and InvalidRequest.
+        A name without a version selects the highest version. Raises UnknownModel or InvalidRequest.
         """
         named = self._named(model) if model else self._highest()
-        fitting = self._fitting(named, source, target)
-        if not fitting:
+        closest = self._closest(named, source, target)
+        if not closest:
             pair = f"{source or 'any language'} to {target or 'any language'}"
             if model:
                 raise InvalidRequest("model", f"model {named[0].label} does not translate from {pair}")
             raise UnknownModel(f"{source}-{target}", f"no model translates from {pair}; served: {self.listing()}")
-        if len(fitting) > 1:
+        if len(closest) > 1:
             raise InvalidRequest(
-                "model", f"several models fit; name one of {', '.join(entry.label for entry in fitting)}"
+                "model", f"several models fit; name one of {', '.join(entry.label for entry in closest)}"
             )
-        return fitting[0].model
+        return closest[0].model
 
     def listing(self) -> str:
-        """What is served, for people."""
+        """The served models as text, for messages."""
         return ", ".join(f"{entry.label} ({entry.source} to {entry.target})" for entry in self.entries)
 
     def _named(self, model: str) -> list[Entry[Model]]:
@@ -74,21 +74,22 @@ class Catalog(Generic[Model]):
             best[entry.name] = entry
         return list(best.values())
 
-    def _fitting(self, entries: list[Entry[Model]], source: str, target: str) -> list[Entry[Model]]:
-        """Those of the languages asked for, the closest only."""
+    def _closest(self, entries: list[Entry[Model]], source: str, target: str) -> list[Entry[Model]]:
+        """The entries whose languages match the request best; empty without a match."""
         wanted = (
             canonical(source, "source_language_code") if source else "",
             canonical(target, "target_language_code") if target else "",
         )
-        far = [(_far(wanted, entry), entry) for entry in entries]
-        reachable = [steps for steps, _ in far if steps is not None]
-        return [entry for steps, entry in far if steps is not None and steps == min(reachable)]
+        distances = [(_distance(wanted, entry), entry) for entry in entries]
+        matching = [steps for steps, _ in distances if steps is not None]
+        return [entry for steps, entry in distances if steps is not None and steps == min(matching)]
 
 
-def _far(wanted: tuple[str, str], entry: Entry[Model]) -> int | None:
+def _distance(wanted: tuple[str, str], entry: Entry[Model]) -> int | None:
+    """Subtags to drop from the wanted languages (source, target) to match an entry; None if it does not match."""
     total = 0
-    for asked, served in zip(wanted, (entry.source, entry.target), strict=True):
-        steps = distance(asked, canonical(served, "the bundle's language")) if asked else 0
+    for requested, served in zip(wanted, (entry.source, entry.target), strict=True):
+        steps = distance(requested, canonical(served, "the bundle's language")) if requested else 0
         if steps is None:
             return None
         total += steps

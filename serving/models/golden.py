@@ -1,4 +1,4 @@
-"""Whether a model translates here as it did at its export, found out before it serves anybody."""
+"""Checks, before a model is served, that it translates its golden sentences as it did at its export."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from lingon.translation.v1 import translation_pb2 as pb
 logger = logging.getLogger(__name__)
 
 EXACT = "fp32"
-MOST_UNLIKE = 0.25  # of sentences whose decisions are clear; what is broken translates none of them alike
+MAX_DIFFERENT = 0.25  # share of the golden sentences; a broken model translates all of them differently
 
 
 def check_golden(bundle: Bundle, runner: Runner, precision: str, workers: int = 1) -> None:
-    """Translate the golden sentences of a bundle; raises BundleError where one comes out otherwise than at its export.
+    """Translate the golden sentences of a bundle; raises BundleError if a translation differs from the export's.
 
-    Bundles of earlier exports have none. Precisions for cards have no translations of their own, as results differ from
-    card to card: most of theirs have to be those of EXACT, which they stand for. Where no card was at hand at the
-    export it is the first that anybody sees of them.
+    Bundles of old exports have no golden sentences. Precisions for GPUs have no golden translations of their own,
+    because results differ between GPUs: at most MAX_DIFFERENT of theirs may differ from those of EXACT. If no GPU was
+    available at the export, this is the first check of such a precision.
     """
     golden = None
     if GOLDEN in bundle.manifest.checksums:
@@ -39,16 +39,16 @@ def check_golden(bundle: Bundle, runner: Runner, precision: str, workers: int = 
         return
     found = translate(bundle, runner, golden.sentences, pb.DecodingOptions(), workers)
     pairs = enumerate(zip(found, expected, strict=True), 1)
-    unlike = [place for place, (one, text) in pairs if one.status.code or one.hypotheses[0].text != text]
-    if precision in golden.translations and unlike:
+    different = [place for place, (one, text) in pairs if one.status.code or one.hypotheses[0].text != text]
+    if precision in golden.translations and different:
         raise BundleError(
-            f"{bundle.folder / GOLDEN}: sentence {unlike[0]} of {len(found)} is translated otherwise than at the "
+            f"{bundle.folder / GOLDEN}: sentence {different[0]} of {len(found)} is translated otherwise than at the "
             f"export, in {precision}"
         )
-    most = int(MOST_UNLIKE * len(found))
-    if len(unlike) > most:
+    most = int(MAX_DIFFERENT * len(found))
+    if len(different) > most:
         raise BundleError(
-            f"{bundle.folder / GOLDEN}: {len(unlike)} of {len(found)} sentences are translated otherwise in "
+            f"{bundle.folder / GOLDEN}: {len(different)} of {len(found)} sentences are translated otherwise in "
             f"{precision} than in {EXACT} at the export; at most {most} may be"
         )
 
@@ -56,9 +56,9 @@ def check_golden(bundle: Bundle, runner: Runner, precision: str, workers: int = 
 def translate(
     bundle: Bundle, runner: Runner, sentences: Sequence[str], options: pb.DecodingOptions, workers: int = 1
 ) -> list[pb.TextResult]:
-    """What the bundle's own defaults, and options where they are set, make of each sentence; all in one batch.
+    """Translate sentences in one batch, with the bundle's default options unless `options` sets others.
 
-    In an engine of its own, so that these sentences are in nobody's figures.
+    A separate engine does it, so that the metrics of the model do not count these sentences.
     """
     limits = EngineLimits()
     engine = Engine(runner, limits, workers=workers)
@@ -67,8 +67,8 @@ def translate(
         shortlist = bundle.manifest.defaults.shortlist if runner.shortlist else None
         translator = Translator(bundle, engine, limits, shortlist=shortlist)
         work = translator.translate(pb.TranslateRequest(texts=sentences, options=options))
-        with ThreadPoolExecutor(1) as apart:  # whoever calls may have an event loop of his own that runs
-            reply = apart.submit(asyncio.run, work).result()
+        with ThreadPoolExecutor(1) as thread:  # the calling thread may already run an event loop
+            reply = thread.submit(asyncio.run, work).result()
     finally:
         engine.stop(0)
     return list(reply.results)

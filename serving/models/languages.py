@@ -1,4 +1,4 @@
-"""Language tags (BCP-47): one way to write each, and which served language answers to which request. Pure."""
+"""Language tags (BCP 47): their canonical form, and whether a served language matches a requested one."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _SHORT: dict[str, str] = dict(
         "tha:th tur:tr ukr:uk urd:ur uzb:uz vie:vi zho:zh cmn:zh zul:zu ",
     )
 )
-"""Three letters to two where a language has both, so that FLORES codes such as eng_Latn are understood."""
+"""Three-letter codes (ISO 639-3) to two-letter codes, so that FLORES codes such as eng_Latn are accepted."""
 
 
 def canonical(tag: str, field: str) -> str:
-    """A tag as BCP-47 writes it: de-AT, zh-Hant; field is named when it is none."""
+    """The canonical form of a tag, such as de-AT or zh-Hant; raises InvalidRequest, which names the field."""
     if not _TAG.fullmatch(tag):
         raise InvalidRequest(field, f"{field} must be a BCP-47 language tag such as en or de-AT, got {tag[:64]!r}")
     language, *others = re.split("[-_]", tag)
@@ -31,12 +31,12 @@ def canonical(tag: str, field: str) -> str:
     return "-".join([_SHORT.get(language, language), *(_subtag(other) for other in others)])
 
 
-def distance(asked: str, served: str) -> int | None:
-    """How far a request falls back to be answered: 0 the very tag, 1 without its last subtag, ...; None not at all.
+def distance(requested: str, served: str) -> int | None:
+    """How many subtags to drop from the end of a requested tag to get the served one; None if it does not match.
 
-    Both are canonical. "en-US" is answered by "en", but "en" not by "en-US" (RFC 4647, lookup).
+    Both are canonical. "en" serves a request for "en-US", but "en-US" serves none for "en" (RFC 4647, lookup).
     """
-    subtags = asked.split("-")
+    subtags = requested.split("-")
     for dropped in range(len(subtags)):
         if "-".join(subtags[: len(subtags) - dropped]) == served:
             return dropped

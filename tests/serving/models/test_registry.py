@@ -178,7 +178,7 @@ BAD = {
     "no such name": (
         lambda admin: admin.publish(2, name="en-fr"),
         "FAILED_PRECONDITION",
-        "could take the place of no model",
+        "no version of en-fr is served that en-fr/2 could replace",
     ),
 }
 
@@ -311,7 +311,7 @@ async def test_a_request_that_does_not_end_is_cut_off_when_a_drain_would():
 
 
 class SlowToStart(Engine):
-    """An engine that is started anew only when it may be."""
+    """An engine that is restarted only when it may be."""
 
     may = threading.Event()
 
@@ -359,7 +359,7 @@ async def test_a_server_that_ends_waits_for_no_load_and_says_so():
         admin.server.server.stop()
         assert (await swap)[0] == "UNAVAILABLE"
         assert await asyncio.wait_for(admin.server.task, 10) == 0
-        assert admin.server.server.abandoned
+        assert admin.server.server.has_stuck_thread
         admin.versions.gate.set()
         await eventually(lambda: not admin.threads())
 

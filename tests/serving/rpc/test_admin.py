@@ -19,7 +19,7 @@ import pytest
 from lingon.admin.v1 import admin_pb2 as pb
 from lingon.cli.main import main
 from lingon.errors import Forbidden, LingonError, SettingsError
-from lingon.serving.models.reload import MOST_PATH
+from lingon.serving.models.reload import MAX_PATH
 from lingon.serving.rpc.admin import METHODS, SERVICE
 from lingon.serving.rpc.calls import REQUEST_ID
 from lingon.serving.rpc.interceptors import ErrorInterceptor
@@ -131,7 +131,7 @@ WAYS_OUT: dict[str, Callable[[Administered, Path], Path | str]] = {
     "a circle": _round_in_circles,
     "nothing": lambda admin, outside: "",
     "a NUL": lambda admin, outside: f"{admin.server.folder}/en-de\0/1",
-    "too long": lambda admin, outside: "a" * (MOST_PATH + 1),
+    "too long": lambda admin, outside: "a" * (MAX_PATH + 1),
 }
 
 
@@ -286,7 +286,7 @@ def test_the_verb_is_light():
 
 
 async def test_a_load_that_takes_long_is_told(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture):
-    monkeypatch.setattr("lingon.serving.models.reload.LONG", 0.1)
+    monkeypatch.setattr("lingon.serving.models.reload.LOADING_LOG_INTERVAL", 0.1)
     async with administered() as admin:
         admin.versions.gate.clear()
         swap = asyncio.create_task(admin.swap(admin.publish(2)))
