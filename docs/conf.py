@@ -19,6 +19,7 @@ source_suffix = {".md": "markdown"}
 myst_heading_anchors = 4
 myst_enable_extensions = ["colon_fence"]
 
+autoclass_content = "both"  # the options of a client are described in __init__
 autodoc_typehints = "signature"
 autodoc_member_order = "bysource"
 autodoc_preserve_defaults = True

@@ -55,7 +55,8 @@ def _documented(kind: type) -> tuple[dict[str, str], str]:
     prose, _, rest = inspect.cleandoc(kind.__doc__ or "").partition("\n\n")
     meanings = {}
     for found in re.finditer(r"(?ms)^(\w+(?:, \w+)*):[ \n](.*?)(?=^\w+(?:, \w+)*:[ \n]|\Z)", rest):
-        meanings |= dict.fromkeys(found[1].split(", "), found[2])
+        meaning = re.sub(r"\n?    (\w+)  +", r"; `\1`: ", found[2]).removeprefix("; ")
+        meanings |= dict.fromkeys(found[1].split(", "), meaning)
     for found in re.finditer(r"(?m)^    (\w+): .*  # (.*)$", inspect.getsource(kind)):
         meanings.setdefault(found[1], found[2])
     return meanings, prose

@@ -23,6 +23,7 @@ def errors() -> str:
 def exit_codes() -> str:
     """The table of the errors of the command with their exit codes."""
     kinds = [kind for kind in LingonError.__subclasses__() if kind.__module__ == LingonError.__module__]
+    kinds.remove(RequestError)  # ends a call of a server, see errors()
     rows = [(code(kind.__name__), str(kind.exit_code), plain((kind.__doc__ or "").split("\n\n")[0])) for kind in kinds]
     return table(("error", "exit code", "meaning"), rows)
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from docs.generators import bundle, chaos, cli, diagram, errors, metrics, proto, runbook, settings
+from docs.generators import bundle, chaos, cli, diagram, errors, metrics, options, proto, runbook, settings
 
 PARTS: dict[str, Callable[[], str]] = {
     "architecture": diagram.diagram,
@@ -24,7 +24,9 @@ PARTS: dict[str, Callable[[], str]] = {
     "proto-admin": lambda: proto.reference("lingon/admin/v1/admin.proto"),
     "proto-translation": lambda: proto.reference("lingon/translation/v1/translation.proto"),
     "runbook": runbook.runbook,
+    "score-options": options.score_options,
     "settings": settings.settings,
+    "translate-options": options.translate_options,
 }
 MARK = re.compile(r"^<!-- generated: ([\w-]+) -->$", re.MULTILINE)
 
