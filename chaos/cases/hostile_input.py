@@ -19,7 +19,7 @@ backed(
     "random requests, texts, bytes and HTTP/2 frames: no crash, no hang over 1 s, no UNKNOWN, documented codes only",
     "tests/hostile/test_fuzz.py",
     "tests/hostile/test_frames.py",
-    "tests/hostile/test_strangers.py",
+    "tests/hostile/test_unknown_methods.py",
 )
 backed(
     29,

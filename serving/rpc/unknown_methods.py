@@ -5,7 +5,7 @@ ends by a path that is no UTF-8 (grpcio 1.85.1): the port closes, calls are canc
 it. A few bytes of anybody who reaches the port would do. Calls to methods that are known by name come another way, so
 here the others never get to that loop: they are told UNIMPLEMENTED beside it, or that they need a key.
 
-This reaches into grpc, where a name may change; tests/hostile/test_strangers.py tells when it does.
+This reaches into grpc, where a name may change; tests/hostile/test_unknown_methods.py tells when it does.
 """
 
 from __future__ import annotations

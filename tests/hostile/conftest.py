@@ -1,4 +1,4 @@
-"""One server for the tests of a file."""
+"""One server process for all tests of a file."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ from tests.support.server_process import ServerProcess, server_process
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    with server_process(tmp_path_factory.mktemp("victim")) as running:
+    with server_process(tmp_path_factory.mktemp("server")) as running:
         yield running

@@ -1,4 +1,4 @@
-"""A bundle whose files are not as they were published: refused at once, by name, and never served."""
+"""A bundle whose files were changed after it was published is refused at once, by name, and never served."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from lingon.bundle import MANIFEST, MAX_FILE_BYTES
-from tests.support import tampered_bundles as forge
+from tests.support import tampered_bundles
 from tests.support.echo_engine import tokenizer_model
 from tests.support.shipped_model import bundle
 
@@ -22,21 +22,21 @@ FEW = [MANIFEST, "tokenizer.model", "int8/decoder.onnx", "weights/int8.bin", "fp
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    return forge.copy(tmp_path / "models")
+    return tampered_bundles.copy(tmp_path / "models")
 
 
-def test_the_copy_itself_is_served(folder: Path):
+def test_an_unchanged_copy_is_served(folder: Path):
     with pytest.raises(AssertionError, match="Translator"):
-        forge.refusal(folder)
+        tampered_bundles.refusal(folder)
 
 
 @pytest.mark.parametrize("name", FILES)
 @pytest.mark.parametrize("place", [0.0, 0.5, 1.0])
-def test_one_bit_of_a_file_is_flipped(folder: Path, name: str, place: float):
+def test_a_file_with_a_flipped_bit_is_refused(folder: Path, name: str, place: float):
     content = bytearray((folder / name).read_bytes())
     content[int(place * (len(content) - 1))] ^= 1
     (folder / name).write_bytes(content)
-    assert forge.refusal(folder).startswith(f"{folder / name}: ")
+    assert tampered_bundles.refusal(folder).startswith(f"{folder / name}: ")
 
 
 def cut(path: Path) -> None:
@@ -82,7 +82,7 @@ def become_a_socket(path: Path) -> None:
     path.unlink()
     with socket.socket(socket.AF_UNIX) as listener:
         here = Path.cwd()
-        os.chdir(path.parent)  # the path of a socket is short
+        os.chdir(path.parent)  # because the path of a socket may have 107 bytes at most
         try:
             listener.bind(path.name)
         finally:
@@ -110,9 +110,9 @@ CHANGES = [
 
 @pytest.mark.parametrize("name", FEW)
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_file_is_something_else(folder: Path, name: str, change: Callable[[Path], None]):
+def test_a_file_of_another_kind_or_size_is_refused(folder: Path, name: str, change: Callable[[Path], None]):
     change(folder / name)
-    line = forge.refusal(folder)
+    line = tampered_bundles.refusal(folder)
     assert line.startswith(str(folder))
     assert name in line or (name == MANIFEST and change is missing)
 
@@ -120,46 +120,46 @@ def test_a_file_is_something_else(folder: Path, name: str, change: Callable[[Pat
 def test_a_manifest_of_hundreds_of_megabytes_is_not_read(folder: Path):
     with (folder / MANIFEST).open("r+b") as file:
         file.truncate(300_000_000)
-    assert forge.refusal(folder) == f"{folder / MANIFEST}: has 300,000,000 bytes; 1,048,576 are the most"
+    assert tampered_bundles.refusal(folder) == f"{folder / MANIFEST}: has 300,000,000 bytes; 1,048,576 are the most"
 
 
-def test_the_tokenizer_of_another_model(folder: Path):
+def test_the_tokenizer_of_another_model_is_refused(folder: Path):
     (folder / "tokenizer.model").write_bytes(tokenizer_model())
-    assert forge.refusal(folder).startswith(f"{folder / 'tokenizer.model'}: was altered")
+    assert tampered_bundles.refusal(folder).startswith(f"{folder / 'tokenizer.model'}: was altered")
 
 
 @pytest.mark.parametrize(("one", "other"), [("encoder", "decoder"), ("decoder", "decoder_shortlist")])
-def test_two_graphs_in_each_others_place(folder: Path, one: str, other: str):
+def test_two_swapped_graphs_are_refused(folder: Path, one: str, other: str):
     first, second = folder / f"int8/{one}.onnx", folder / f"int8/{other}.onnx"
     content = first.read_bytes()
     first.write_bytes(second.read_bytes())
     second.write_bytes(content)
-    assert "was altered" in forge.refusal(folder)
+    assert "was altered" in tampered_bundles.refusal(folder)
 
 
 @pytest.mark.parametrize("name", ["more", "int8/more.onnx", "fp32/.hidden", "weights/more.bin", "other/deep/more"])
-def test_a_file_that_nobody_listed(folder: Path, name: str):
+def test_a_file_that_the_manifest_does_not_list_is_refused(folder: Path, name: str):
     (folder / name).parent.mkdir(parents=True, exist_ok=True)
     (folder / name).write_bytes(b"")
-    assert forge.refusal(folder) == f"{folder / name}: the manifest does not list it"
+    assert tampered_bundles.refusal(folder) == f"{folder / name}: the manifest does not list it"
 
 
 @pytest.mark.parametrize("target", ["..", "/etc", "/dev/zero", "nowhere"])
-def test_a_link_that_nobody_listed(folder: Path, target: str):
+def test_a_link_in_a_bundle_is_refused(folder: Path, target: str):
     (folder / "more").symlink_to(target)
-    assert forge.refusal(folder) == f"{folder / 'more'}: is a link; a bundle holds none"
+    assert tampered_bundles.refusal(folder) == f"{folder / 'more'}: is a link; a bundle holds none"
 
 
-def test_a_folder_that_is_a_link(folder: Path, tmp_path: Path):
+def test_a_linked_folder_in_a_bundle_is_refused(folder: Path, tmp_path: Path):
     (folder / "weights").rename(tmp_path / "elsewhere")
     (folder / "weights").symlink_to(tmp_path / "elsewhere")
-    assert forge.refusal(folder) == f"{folder / 'weights'}: is a link; a bundle holds none"
+    assert tampered_bundles.refusal(folder) == f"{folder / 'weights'}: is a link; a bundle holds none"
 
 
-def test_the_folder_of_a_bundle_may_be_reached_by_a_link(folder: Path, tmp_path: Path):
+def test_the_folder_of_a_bundle_may_be_a_link(folder: Path, tmp_path: Path):
     (tmp_path / "current").symlink_to(folder)
     with pytest.raises(AssertionError, match="Translator"):
-        forge.refusal(tmp_path / "current")
+        tampered_bundles.refusal(tmp_path / "current")
 
 
 @pytest.mark.parametrize("change", [become_a_pipe, cut])

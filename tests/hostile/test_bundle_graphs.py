@@ -1,4 +1,4 @@
-"""Graphs that say too little of themselves, or do something else than they say, signed anew: refused by file."""
+"""Graphs without shapes, or that compute something else than declared, are refused by name even with a valid digest."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import numpy as np
 import onnx
 import pytest
 
-from tests.support import tampered_bundles as forge
+from tests.support import tampered_bundles
 
 
 def declared(graph: onnx.GraphProto, name: str) -> onnx.TypeProto.Tensor:
-    """The type of an output or input."""
+    """The declared type of an output or input."""
     return next(each for each in (*graph.output, *graph.input) if each.name == name).type.tensor_type
 
 
@@ -22,7 +22,7 @@ def without_shape(name: str) -> Callable[[onnx.GraphProto], None]:
 
 
 def half_of(axis: int) -> Callable[[onnx.GraphProto], None]:
-    """Hands out every second channel of the output layer (axis 0), or of the pieces that were asked for (1)."""
+    """Keep every second channel of the output layer (axis 0), or every second requested piece (axis 1)."""
 
     def change(graph: onnx.GraphProto) -> None:
         (node,) = [node for node in graph.node if node.output[0] == "output.0"]
@@ -30,14 +30,14 @@ def half_of(axis: int) -> Callable[[onnx.GraphProto], None]:
         graph.initializer.extend(onnx.numpy_helper.from_array(np.array(each), name) for name, each in bounds.items())
         graph.node.append(onnx.helper.make_node("Slice", [node.input[0], *bounds], ["output.0"]))
         graph.node.remove(node)
-        if axis == 0:  # what is declared of the pieces still seems to fit
+        if axis == 0:  # the declared shape of the pieces would still match
             declared(graph, "output.0").ClearField("shape")
 
     return change
 
 
 def no_such_label(graph: onnx.GraphProto) -> None:
-    """Fails whatever it is asked to score."""
+    """Make the scorer fail for every input."""
     (node,) = [node for node in graph.node if node.output[0] == "token_log_probs"]
     node.output[0] = "whole"
     graph.initializer.append(onnx.numpy_helper.from_array(np.array([999]), "beyond"))
@@ -55,7 +55,7 @@ CHANGES = [
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    return forge.copy(tmp_path / "models")
+    return tampered_bundles.copy(tmp_path / "models")
 
 
 def edit(path: Path, change: Callable[[onnx.GraphProto], None]) -> None:
@@ -65,10 +65,10 @@ def edit(path: Path, change: Callable[[onnx.GraphProto], None]) -> None:
 
 
 @pytest.mark.parametrize(("name", "change", "message"), CHANGES)
-def test_a_graph_that_is_not_what_it_has_to_be(
+def test_a_graph_that_does_not_match_its_declaration_is_refused(
     folder: Path, name: str, change: Callable[[onnx.GraphProto], None], message: str
 ):
     path = folder / "int8" / f"{name}.onnx"
     edit(path, change)
-    forge.sign(folder)
-    assert forge.refusal(folder).startswith(f"{path}: {message}")
+    tampered_bundles.sign(folder)
+    assert tampered_bundles.refusal(folder).startswith(f"{path}: {message}")

@@ -1,4 +1,4 @@
-"""A bundle that was signed anew after it was tampered with: refused for what it says, naming file and field."""
+"""A tampered bundle with a valid digest is refused for its values; the message names file and field."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 
 from lingon.bundle import MANIFEST, SHORTLIST
 from lingon.serving.runtime.shortlist import MAX_BYTES, Shortlist
-from tests.support import tampered_bundles as forge
+from tests.support import tampered_bundles
 from tests.support.echo_engine import tokenizer_model
 from tests.support.shipped_model import bundle
 
@@ -123,26 +123,26 @@ NAMES = [
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    return forge.copy(tmp_path / "models")
+    return tampered_bundles.copy(tmp_path / "models")
 
 
 @pytest.fixture
 def alone(tmp_path: Path) -> Path:
-    """A manifest by itself: it is refused before anything else is looked at."""
+    """A folder with the manifest alone, which is refused before any other file is read."""
     (tmp_path / MANIFEST).write_bytes((bundle().folder / MANIFEST).read_bytes())
     return tmp_path
 
 
-def test_what_is_signed_anew_unchanged_is_served(folder: Path):
-    forge.sign(folder)
+def test_an_unchanged_bundle_with_a_new_digest_is_served(folder: Path):
+    tampered_bundles.sign(folder)
     with pytest.raises(AssertionError, match="Translator"):
-        forge.refusal(folder)
+        tampered_bundles.refusal(folder)
 
 
 @pytest.mark.parametrize(("path", "value"), VALUES, ids=[f"{path}={value!r:.30}" for path, value in VALUES])
-def test_a_value_that_cannot_be(alone: Path, path: str, value: object):
-    forge.edit(alone, lambda values: set_at(values, path, value))
-    line = forge.refusal(alone)
+def test_an_impossible_value_is_refused(alone: Path, path: str, value: object):
+    tampered_bundles.edit(alone, lambda values: set_at(values, path, value))
+    line = tampered_bundles.refusal(alone)
     assert line.startswith(f"{alone / MANIFEST}: ")
     finite = not isinstance(value, float) or math.isfinite(value)
     field = path.split(".")[0] if finite else "not a manifest"
@@ -156,62 +156,62 @@ def set_at(values: dict[str, Any], path: str, value: object) -> None:
     elif path == "precisions.../int8":
         values["precisions"]["../int8"] = values["precisions"]["int8"]
     else:
-        forge.put(values, path, value)
+        tampered_bundles.put(values, path, value)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_file_name_that_leads_elsewhere(alone: Path, name: str):
-    forge.edit(alone, lambda values: values["checksums"].update({name: "0" * 64}))
-    line = forge.refusal(alone)
+def test_a_file_name_outside_the_bundle_is_refused(alone: Path, name: str):
+    tampered_bundles.edit(alone, lambda values: values["checksums"].update({name: "0" * 64}))
+    line = tampered_bundles.refusal(alone)
     assert line.startswith(f"{alone / MANIFEST}: ")
     assert "checksums" in line
 
 
 @pytest.mark.parametrize("name", [*json.loads(bundle().manifest.to_bytes())])
-def test_a_field_that_is_missing(alone: Path, name: str):
+def test_a_missing_field_is_refused(alone: Path, name: str):
     values = json.loads((alone / MANIFEST).read_bytes())
     del values[name]
     content = json.dumps(values) if name == "digest" else None
     if content is None:
-        forge.write_manifest(alone, values)
+        tampered_bundles.write_manifest(alone, values)
     else:
         (alone / MANIFEST).write_text(content)
-    assert forge.refusal(alone).startswith(f"{alone / MANIFEST}: ")
+    assert tampered_bundles.refusal(alone).startswith(f"{alone / MANIFEST}: ")
 
 
 @pytest.mark.parametrize("path", ["more", "limits.more", "defaults.more", "states.0.more", "precisions.int8.more"])
-def test_a_field_that_nobody_knows(alone: Path, path: str):
-    forge.edit(alone, lambda values: forge.put(values, path, 1))
-    assert "more is not a field" in forge.refusal(alone)
+def test_an_unknown_field_is_refused(alone: Path, path: str):
+    tampered_bundles.edit(alone, lambda values: tampered_bundles.put(values, path, 1))
+    assert "more is not a field" in tampered_bundles.refusal(alone)
 
 
 @pytest.mark.parametrize("depth", [100, 900, 5_000, 200_000])
-def test_json_that_is_nested_deeply(alone: Path, depth: int):
+def test_deeply_nested_json_is_refused(alone: Path, depth: int):
     text = (alone / MANIFEST).read_text()
     nest = "[" * depth + "]" * depth
     (alone / MANIFEST).write_text(text.replace('"report": {', f'"report": {{"x": {nest},', 1))
-    assert forge.refusal(alone).startswith(f"{alone / MANIFEST}: ")
+    assert tampered_bundles.refusal(alone).startswith(f"{alone / MANIFEST}: ")
 
 
 @pytest.mark.parametrize("depth", [100, 900])
-def test_a_report_that_is_nested_deeply_and_signed(alone: Path, depth: int):
+def test_a_deeply_nested_report_with_a_valid_digest_is_refused(alone: Path, depth: int):
     nest: list[Any] = []
     for _ in range(depth):
         nest = [nest]
-    forge.edit(alone, lambda values: forge.put(values, "precisions.int8.report", {"x": nest}))
-    assert forge.refusal(alone).startswith(str(alone))
+    tampered_bundles.edit(alone, lambda values: tampered_bundles.put(values, "precisions.int8.report", {"x": nest}))
+    assert tampered_bundles.refusal(alone).startswith(str(alone))
 
 
-def test_a_key_that_is_there_twice(alone: Path):
+def test_a_duplicate_key_is_refused(alone: Path):
     text = (alone / MANIFEST).read_text().replace('"version": 2,', '"version": 1,\n "version": 2,')
     (alone / MANIFEST).write_text(text)
-    assert forge.refusal(alone) == f"{alone / MANIFEST}: was altered (its digest does not fit)"
+    assert tampered_bundles.refusal(alone) == f"{alone / MANIFEST}: was altered (its digest does not fit)"
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-32", "utf-8-sig", "cp037"])
-def test_another_encoding(alone: Path, encoding: str):
+def test_another_encoding_is_refused(alone: Path, encoding: str):
     (alone / MANIFEST).write_bytes((alone / MANIFEST).read_text().encode(encoding))
-    assert forge.refusal(alone).startswith(f"{alone / MANIFEST}: ")
+    assert tampered_bundles.refusal(alone).startswith(f"{alone / MANIFEST}: ")
 
 
 @pytest.mark.parametrize(
@@ -231,13 +231,13 @@ def test_another_encoding(alone: Path, encoding: str):
     ],
     ids=range(11),
 )
-def test_what_is_no_manifest_at_all(alone: Path, content: bytes):
+def test_a_file_that_is_no_manifest_is_refused(alone: Path, content: bytes):
     (alone / MANIFEST).write_bytes(content)
-    assert forge.refusal(alone).startswith(f"{alone / MANIFEST}: ")
+    assert tampered_bundles.refusal(alone).startswith(f"{alone / MANIFEST}: ")
 
 
 def other_vocabulary(folder: Path) -> str:
-    forge.edit(folder, lambda values: values.update(source_vocab=6001))
+    tampered_bundles.edit(folder, lambda values: values.update(source_vocab=6001))
     return "6001"
 
 
@@ -248,27 +248,27 @@ def other_tokenizer(folder: Path) -> str:
 
 def no_tokenizer(folder: Path) -> str:
     (folder / "tokenizer.model").unlink()
-    forge.edit(folder, lambda values: values["checksums"].pop("tokenizer.model"))
+    tampered_bundles.edit(folder, lambda values: values["checksums"].pop("tokenizer.model"))
     return "tokenizer"
 
 
 def two_tokenizers(folder: Path) -> str:
     (folder / "more.model").write_bytes(b"")
-    forge.edit(folder, lambda values: values["checksums"].update({"more.model": ""}))
+    tampered_bundles.edit(folder, lambda values: values["checksums"].update({"more.model": ""}))
     return "more.model"
 
 
-def noise_for_a_tokenizer(folder: Path) -> str:
+def random_bytes_for_a_tokenizer(folder: Path) -> str:
     (folder / "tokenizer.model").write_bytes(b"pieces")
     return "tokenizer"
 
 
-def noise_for_a_graph(folder: Path) -> str:
+def random_bytes_for_a_graph(folder: Path) -> str:
     (folder / "int8/decoder.onnx").write_bytes(b"\x08\x07 a graph")
     return "int8/decoder.onnx"
 
 
-def noise_for_a_shortlist(folder: Path) -> str:
+def random_bytes_for_a_shortlist(folder: Path) -> str:
     (folder / SHORTLIST).write_bytes(b"PK\3\4 pieces")
     return SHORTLIST
 
@@ -300,90 +300,92 @@ def half_the_weights(folder: Path) -> str:
 
 
 def a_state_of_another_shape(folder: Path) -> str:
-    forge.edit(folder, lambda values: forge.put(values, "states.0.shape", [8, 32, "source_length"]))
+    tampered_bundles.edit(
+        folder, lambda values: tampered_bundles.put(values, "states.0.shape", [8, 32, "source_length"])
+    )
     return "memory.0.key"
 
 
-def a_state_more(folder: Path) -> str:
+def an_additional_state(folder: Path) -> str:
     state = {"name": "memory.9.key", "kind": "memory", "shape": [4, 64, "source_length"]}
-    forge.edit(folder, lambda values: values["states"].append(state))
+    tampered_bundles.edit(folder, lambda values: values["states"].append(state))
     return "memory.9.key"
 
 
-def a_state_less(folder: Path) -> str:
-    forge.edit(folder, lambda values: values["states"].pop())
+def a_missing_state(folder: Path) -> str:
+    tampered_bundles.edit(folder, lambda values: values["states"].pop())
     return "self.1.value"
 
 
 def longer_than_the_model_reads(folder: Path) -> str:
-    forge.edit(folder, lambda values: forge.put(values, "limits.max_source_tokens", 5000))
+    tampered_bundles.edit(folder, lambda values: tampered_bundles.put(values, "limits.max_source_tokens", 5000))
     return "max_source_tokens"
 
 
 def longer_than_the_model_writes(folder: Path) -> str:
-    forge.edit(folder, lambda values: forge.put(values, "limits.max_target_tokens", 5000))
+    tampered_bundles.edit(folder, lambda values: tampered_bundles.put(values, "limits.max_target_tokens", 5000))
     return "max_target_tokens"
 
 
-def a_head_that_is_not_there(folder: Path) -> str:
-    forge.edit(folder, lambda values: forge.put(values, "alignment.heads", [0, 99]))
+def a_missing_head(folder: Path) -> str:
+    tampered_bundles.edit(folder, lambda values: tampered_bundles.put(values, "alignment.heads", [0, 99]))
     return "alignment"
 
 
-FORGERIES = [
+CHANGES = [
     other_vocabulary,
     other_tokenizer,
     no_tokenizer,
     two_tokenizers,
-    noise_for_a_tokenizer,
-    noise_for_a_graph,
-    noise_for_a_shortlist,
+    random_bytes_for_a_tokenizer,
+    random_bytes_for_a_graph,
+    random_bytes_for_a_shortlist,
     a_shortlist_of_another_vocabulary,
     a_shortlist_that_unpacks_to_too_much,
     swapped_graphs,
     half_the_weights,
     a_state_of_another_shape,
-    a_state_more,
-    a_state_less,
+    an_additional_state,
+    a_missing_state,
     longer_than_the_model_reads,
     longer_than_the_model_writes,
-    a_head_that_is_not_there,
+    a_missing_head,
 ]
 
 
-@pytest.mark.parametrize("forgery", FORGERIES)
-def test_files_that_do_not_fit_each_other(folder: Path, forgery: Callable[[Path], str]):
-    named = forgery(folder)
-    forge.sign(folder)
-    line = forge.refusal(folder)
+@pytest.mark.parametrize("change", CHANGES)
+def test_files_that_do_not_match_are_refused(folder: Path, change: Callable[[Path], str]):
+    named = change(folder)
+    tampered_bundles.sign(folder)
+    line = tampered_bundles.refusal(folder)
     assert line.startswith(str(folder))
     assert named in line
 
 
 @pytest.mark.parametrize("where", ["../../secret", "/etc/passwd", "../weights/int8.bin", "int8.bin/../int8.bin"])
-def test_weights_that_lie_elsewhere(folder: Path, tmp_path: Path, where: str):
+def test_weights_outside_the_bundle_are_refused(folder: Path, tmp_path: Path, where: str):
     (tmp_path / "secret").write_bytes(bytes(2**20))
     path = folder / "int8/decoder.onnx"
     graph = onnx.load(path, load_external_data=False)
     (tensor, *_) = [each for each in graph.graph.initializer if each.external_data]
     next(entry for entry in tensor.external_data if entry.key == "location").value = where
     path.write_bytes(graph.SerializeToString())
-    forge.sign(folder)
-    assert forge.refusal(folder).startswith(f"{path}: ")
+    tampered_bundles.sign(folder)
+    assert tampered_bundles.refusal(folder).startswith(f"{path}: ")
 
 
 @pytest.mark.parametrize("listed", [[], ["fp32.bin"]])
-def test_weights_of_the_folder_that_the_server_runs_in(
+def test_weights_in_the_working_directory_are_refused(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, listed: list[str]
 ):
-    """Bytes that no checksum covers, under the names that the graphs know."""
+    """They have the names that the graphs use, but no checksum covers them."""
     shutil.copytree(folder / "weights", tmp_path / "here")
     (folder / "weights/int8.bin").unlink()
 
     def strip(values: dict[str, Any]) -> None:
-        forge.put(values, "precisions.int8.weights", listed)
+        tampered_bundles.put(values, "precisions.int8.weights", listed)
         del values["checksums"]["weights/int8.bin"]
 
-    forge.edit(folder, strip)
+    tampered_bundles.edit(folder, strip)
     monkeypatch.chdir(tmp_path / "here")
-    assert forge.refusal(folder).startswith(f"{folder}/int8/encoder.onnx: onnxruntime does not load it")
+    assert tampered_bundles.refusal(folder).startswith(f"{folder}/int8/encoder.onnx: onnxruntime does not load it")

@@ -1,4 +1,4 @@
-"""A model that never ends a translation: the bound ends it, and the reply says so."""
+"""A model that never ends a translation: the length limit ends it, and the reply carries a warning."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ WAYS: dict[str, dict[str, Any]] = {
 
 
 def bound(text: str, asked: int) -> int:
-    """min(what was asked for, factor * source + extra, the most that the model writes)."""
+    """The length limit: the smallest of the requested one, factor * source + extra, and the limit of the model."""
     source = len(tokenizer().encode_source(text))
     return min(asked, int(LIMITS.output_factor * source) + LIMITS.output_extra, LIMITS.max_target_tokens)
 
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("asked", [1, 5, 10_000])
-async def test_a_translation_without_end_stops_at_its_bound_and_is_told_to_be_cut(way: str, asked: int):
+async def test_an_endless_translation_stops_at_its_limit_with_a_warning(way: str, asked: int):
     runner = EchoRunner(endless=True, shortlist=everything())
     options = pb.DecodingOptions(return_tokens=True, max_output_tokens=asked, **WAYS[way])
     async with running(runner) as server:
@@ -43,7 +43,7 @@ async def test_a_translation_without_end_stops_at_its_bound_and_is_told_to_be_cu
     assert cut == len(TEXTS)
 
 
-async def test_every_part_of_a_split_text_has_its_own_bound():
+async def test_every_part_of_a_split_text_has_its_own_limit():
     long = " ".join(TEXTS * 12) + "."
     options = pb.DecodingOptions(long_text=pb.LONG_TEXT_POLICY_SPLIT, return_tokens=True)
     async with running(EchoRunner(endless=True)) as server:

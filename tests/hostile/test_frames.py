@@ -1,4 +1,4 @@
-"""Bytes on the port that are no HTTP/2, frames that break its rules, calls that break those of gRPC, and floods."""
+"""Random bytes, HTTP/2 frames that break the rules, calls that break the rules of gRPC, and floods."""
 
 from __future__ import annotations
 
@@ -37,24 +37,24 @@ BROKEN_CALLS = {
     "more than its length": http2.call(USUAL, http2.message(REQUEST, length=2)),
     "a length of four gigabytes": http2.call(USUAL, http2.message(REQUEST, length=2**32 - 1)),
     "two messages": http2.call(USUAL, http2.message(REQUEST) * 2),
-    "compressed, but how": http2.call(USUAL, http2.message(REQUEST, compressed=1)),
-    "compressed in no way": http2.call(
+    "compressed without an encoding": http2.call(USUAL, http2.message(REQUEST, compressed=1)),
+    "a wrong compression": http2.call(
         http2.call_headers(SERVICE + "Translate", grpc_encoding="gzip"), http2.message(REQUEST, compressed=1)
     ),
-    "compressed by nobody knows what": http2.call(
+    "an unknown compression": http2.call(
         http2.call_headers(SERVICE + "Translate", grpc_encoding="zopfli"), http2.message(REQUEST, compressed=1)
     ),
-    "a flag that is none": http2.call(USUAL, http2.message(REQUEST, compressed=77)),
-    "a deadline that is none": http2.call(
+    "an invalid flag": http2.call(USUAL, http2.message(REQUEST, compressed=77)),
+    "an invalid deadline": http2.call(
         http2.call_headers(SERVICE + "Translate", grpc_timeout="soon"), http2.message(REQUEST)
     ),
 }
 
 HALF = {"no message", "half a length", "less than its length", "another content type"}
-"""Calls of which gRPC waits for the rest, until their connection is gone."""
+"""Incomplete calls, for whose rest gRPC waits until their connection is closed."""
 
 
-def test_a_call_by_hand_is_answered(server: ServerProcess):
+def test_a_handwritten_call_is_answered(server: ServerProcess):
     heard, ended = http2.converse(server.port, GOOD, 10 * RESPONSE_SECONDS)
     assert ended
     assert http2.status(heard) == 0
@@ -62,19 +62,22 @@ def test_a_call_by_hand_is_answered(server: ServerProcess):
 
 
 @pytest.mark.parametrize("name", BROKEN_CALLS)
-def test_a_call_that_is_broken_ends_at_once_and_not_as_unknown(server: ServerProcess, name: str):
+def test_an_invalid_call_ends_at_once_with_a_documented_code(server: ServerProcess, name: str):
     sent = http2.opening() + BROKEN_CALLS[name]
     heard, ended = http2.converse(server.port, sent, RESPONSE_SECONDS if name in HALF else 10 * RESPONSE_SECONDS)
-    assert ended or name in HALF, "neither a status nor an end"
+    assert ended or name in HALF, "neither a status nor a closed connection"
     assert name in HALF or is_prompt(lambda: http2.converse(server.port, sent, 10 * RESPONSE_SECONDS))
     code = http2.status(heard)
-    allowed = CONTRACT | {grpc.StatusCode.INTERNAL, grpc.StatusCode.CANCELLED}  # of a transport that is broken
+    allowed = CONTRACT | {
+        grpc.StatusCode.INTERNAL,
+        grpc.StatusCode.CANCELLED,
+    }  # gRPC itself ends invalid transports with these
     assert code is None or CODES[code] in allowed, CODES[code]
     assert server.is_healthy()
 
 
 def throw(server: ServerProcess, raw: bytes) -> None:
-    """Send bytes, and go; a server that has hung up already is fine, and so is one whose port opens again soon."""
+    """Send bytes and close the connection; the server may close or refuse it."""
     try:
         with socket.create_connection(("127.0.0.1", server.port), timeout=10) as connection:
             connection.sendall(raw)
@@ -111,7 +114,9 @@ def damaged_call(draw: random.Random) -> bytes:
 
 
 @pytest.mark.parametrize("kind", [noise, noise_after_the_opening, random_frames, damaged_call])
-def test_noise_on_the_port_harms_nobody(server: ServerProcess, kind: Callable[[random.Random], bytes]):
+def test_random_bytes_on_the_port_do_not_affect_other_clients(
+    server: ServerProcess, kind: Callable[[random.Random], bytes]
+):
     draw = random.Random(kind.__name__)
     with stays_healthy(server):
         for _ in range(scaled(150, 25_000)):
@@ -120,7 +125,7 @@ def test_noise_on_the_port_harms_nobody(server: ServerProcess, kind: Callable[[r
 
 HEADERS = http2.fields(USUAL)
 OPEN = http2.frame(http2.HEADERS, http2.END_HEADERS, 1, HEADERS)
-RESET = 500  # calls that are begun and reset at once
+RESET = 500  # calls that are started and reset at once
 
 FLOODS = {
     "rapid reset": lambda: b"".join(
@@ -134,37 +139,36 @@ FLOODS = {
         http2.frame(http2.HEADERS, 0, 1, HEADERS)
         + http2.frame(http2.CONTINUATION, 0, 1, http2.fields([("x", "y" * 1000)])) * 3000
     ),
-    "an index of headers again and again": lambda: http2.frame(
+    "one indexed header many times": lambda: http2.frame(
         http2.HEADERS, http2.END_HEADERS, 1, b"\x40\x01x\x7f\x81\x1e" + b"y" * 4000 + b"\xbe" * 12_000
     ),
     "empty data": lambda: OPEN + http2.frame(http2.DATA, 0, 1) * 100_000,
-    "a window beyond all bounds": lambda: http2.frame(http2.WINDOW_UPDATE, 0, 0, b"\x7f\xff\xff\xff") * 2,
-    "data that nobody asked for": lambda: http2.frame(http2.DATA, 0, 7, bytes(16_000)) * 500,
+    "a window above the limit": lambda: http2.frame(http2.WINDOW_UPDATE, 0, 0, b"\x7f\xff\xff\xff") * 2,
+    "data of an unknown stream": lambda: http2.frame(http2.DATA, 0, 7, bytes(16_000)) * 500,
     "a frame larger than agreed": lambda: b"\xff\xff\xff\0\0\0\0\0\1" + bytes(2 * MEBIBYTE),
     "a message that never ends": lambda: OPEN + http2.frame(http2.DATA, 0, 1, b"\0\0\x3f\xff\xff" + bytes(10_000)),
 }
 
 
 @pytest.mark.parametrize("name", FLOODS)
-def test_a_flood_harms_nobody_and_takes_no_memory(server: ServerProcess, name: str):
+def test_a_flood_affects_no_other_client_and_takes_no_memory(server: ServerProcess, name: str):
     flood = http2.opening() + FLOODS[name]()
     throw(server, flood)
 
     def thrice() -> None:
-        for _ in range(3):  # one after the other, none of them awaited
+        for _ in range(3):
             throw(server, flood)
         assert server.is_healthy()
 
-    with stays_healthy(
-        server, within=2 * RESPONSE_SECONDS
-    ):  # 1,500 calls that are begun and reset are 0.4 s of an event loop
+    # 1,500 calls that are started and reset take 0.4 s of the event loop.
+    with stays_healthy(server, within=2 * RESPONSE_SECONDS):
         peaks, growths = server.rounds(scaled(12, 30), thrice)
     assert max(peaks) <= MOST_IN_FLIGHT_MIB, peaks
     assert min(growths[len(growths) // 2 :]) < 1.0, growths
 
 
 @pytest.mark.parametrize("name", sorted(HALF))
-def test_half_a_call_is_forgotten_with_its_connection(server: ServerProcess, name: str):
+def test_an_incomplete_call_is_freed_with_its_connection(server: ServerProcess, name: str):
     half = http2.opening() + BROKEN_CALLS[name]
 
     def some() -> None:
@@ -177,7 +181,7 @@ def test_half_a_call_is_forgotten_with_its_connection(server: ServerProcess, nam
     assert min(growths) < 1.0, growths
 
 
-def test_connections_that_say_nothing_keep_nobody_out(server: ServerProcess):
+def test_idle_connections_keep_no_client_out(server: ServerProcess):
     with stays_healthy(server):
         idle = [socket.create_connection(("127.0.0.1", server.port), timeout=10) for _ in range(scaled(300, 1000))]
         for place, connection in enumerate(idle):

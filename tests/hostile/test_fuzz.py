@@ -1,4 +1,4 @@
-"""Noise and damaged requests: every call ends in time with a code of the contract, and the server stays well."""
+"""Random and damaged requests: every call ends in time with a documented code, and the server stays healthy."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def often(gate: int, full: int) -> settings:
 
 @given(method=st.sampled_from(METHODS), raw=ANY)
 @often(300, 20_000)
-def test_whatever_comes_as_a_request_ends_with_a_code_of_the_contract(server: ServerProcess, method: str, raw: bytes):
+def test_any_request_ends_with_a_documented_code(server: ServerProcess, method: str, raw: bytes):
     answer = server.send(method, raw)
     assert answer.code in CONTRACT, answer
     if answer.code == grpc.StatusCode.OK and method in REPLIES:
@@ -40,18 +40,18 @@ def test_whatever_comes_as_a_request_ends_with_a_code_of_the_contract(server: Se
 
 @given(raw=VALID)
 @often(80, 5_000)
-def test_a_stream_ends_as_the_whole_does(server: ServerProcess, raw: bytes):
+def test_a_stream_ends_with_the_code_of_the_unary_call(server: ServerProcess, raw: bytes):
     apart, whole = server.send("TranslateStream", raw), server.send("Translate", raw)
     assert apart.code == whole.code
     assert apart.code in CONTRACT
 
 
-def test_paths_and_headers_that_make_no_sense_end_in_the_contract(server: ServerProcess):
+def test_absurd_paths_and_headers_end_with_a_documented_code(server: ServerProcess):
     request = pb.TranslateRequest(texts=["Tom"]).SerializeToString()
     for path in ("/", "//", "/a", SERVICE, SERVICE + "Translate/", "/x" * 500, SERVICE + "%00", SERVICE + "Übersetze"):
         try:
             assert server.call(path, request).code == grpc.StatusCode.UNIMPLEMENTED, path
-        except UnicodeEncodeError:  # the client itself refuses
+        except UnicodeEncodeError:  # the client itself refuses the path
             continue
     for metadata in (
         [("x-request-id", "~" * 200)],
@@ -65,14 +65,14 @@ def test_paths_and_headers_that_make_no_sense_end_in_the_contract(server: Server
         assert server.send("Translate", request, seconds).code in codes
 
 
-def test_afterwards_the_server_answers_at_once_and_nothing_unexpected_was_counted(server: ServerProcess):
+def test_afterwards_the_server_is_healthy_and_has_logged_no_error(server: ServerProcess):
     assert is_prompt(server.is_healthy)
     assert server.is_healthy()
     assert "internal" not in server.logged().lower().replace("internal_", "")
     assert '"level": "error"' not in server.logged()
 
 
-async def test_the_harness_for_fuzzing_by_coverage_knocks_at_every_door():
+async def test_the_seeds_of_coverage_guided_fuzzing_reach_every_method():
     async with echo_engine.running(echo_engine.EchoRunner(shortlist=echo_engine.everything())) as running:
         codes = {await fuzz_requests.answer_to(running, data) for data in [b"", *fuzz_requests.inputs()]}
     assert codes == {grpc.StatusCode.OK, grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.UNIMPLEMENTED}
@@ -108,6 +108,6 @@ def test_any_tokens_have_a_text(tokens: list[int]):
     "raw", [b"\x0a\x03\xed\xa0\x80", b"\x0a\x02\xc0\x80", b"\x0a\x01\xff", b"\x0a\x04\xf4\x90\x80\x80"]
 )
 @pytest.mark.parametrize("method", ["Translate", "TranslateStream"])
-def test_what_is_no_utf8_is_an_invalid_argument(server: ServerProcess, method: str, raw: bytes):
-    """A lone surrogate, a NUL of two bytes, a byte that is none, a code point beyond the last."""
+def test_invalid_utf8_is_an_invalid_argument(server: ServerProcess, method: str, raw: bytes):
+    """A lone surrogate, an overlong NUL, an invalid byte, a code point above the last."""
     assert server.send(method, raw).code == grpc.StatusCode.INVALID_ARGUMENT

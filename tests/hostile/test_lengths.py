@@ -1,6 +1,6 @@
-"""The edges of length: one token, exactly the most, one more, a word of a megabyte, nothing at all.
+"""Texts at the length limits: one token, exactly the limit, one more, a word of a megabyte, empty texts.
 
-Whatever comes back is whole or is refused with the code that the README names; nothing is cut in silence.
+Every text is translated whole or refused with a documented code; none is cut silently.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NOTHING = [
 
 
 def words(tokens: int) -> str:
-    """A text of so many tokens, the end token counted."""
+    """A text of this many tokens, including the end token."""
     text = " ".join(["house"] * (tokens - 1))
     assert len(shipped_model.tokenizer().encode_source(normalise(text))) == tokens
     return text
@@ -50,9 +50,7 @@ TOO_LONG, EMPTY = (code_pb2.INVALID_ARGUMENT, "TEXT_TOO_LONG"), (code_pb2.INVALI
 
 
 @pytest.mark.parametrize("beam_size", [1, 4])
-def test_the_most_that_the_model_reads_is_read_whole_and_one_token_more_is_refused(
-    server: ServerProcess, beam_size: int
-):
+def test_a_source_at_the_limit_is_translated_and_one_token_more_is_refused(server: ServerProcess, beam_size: int):
     texts = [words(2), words(MOST - 1), words(MOST), words(MOST + 1)]
     reply = server.translate(*texts, options=pb.DecodingOptions(beam_size=beam_size))
     assert refusals(reply) == [OK, OK, OK, TOO_LONG]
@@ -61,7 +59,7 @@ def test_the_most_that_the_model_reads_is_read_whole_and_one_token_more_is_refus
     assert [len(result.hypotheses) for result in reply.results] == [1, 1, 1, 0]
 
 
-def test_one_token_more_is_split_where_that_is_asked_for_and_said(server: ServerProcess):
+def test_one_token_more_is_split_with_a_warning_if_requested(server: ServerProcess):
     reply = server.translate(words(MOST), words(MOST + 1), words(5 * MOST), options=SPLIT)
     assert refusals(reply) == [OK] * 3
     split = [pb.WARNING_CODE_SPLIT in [each.code for each in result.warnings] for result in reply.results]
@@ -72,7 +70,7 @@ def test_one_token_more_is_split_where_that_is_asked_for_and_said(server: Server
 
 
 @pytest.mark.parametrize("options", [pb.DecodingOptions(), SPLIT], ids=["refuse", "split"])
-def test_a_word_of_a_megabyte_is_refused_and_holds_nobody_up(server: ServerProcess, options: pb.DecodingOptions):
+def test_a_word_of_a_megabyte_is_refused_promptly(server: ServerProcess, options: pb.DecodingOptions):
     def ask() -> None:
         reply = server.translate("x" * MEBIBYTE, "Tom", "ü" * (MEBIBYTE // 2), options=options)
         assert refusals(reply) == [TOO_LONG, OK, TOO_LONG]
@@ -81,7 +79,7 @@ def test_a_word_of_a_megabyte_is_refused_and_holds_nobody_up(server: ServerProce
 
 
 @pytest.mark.parametrize("options", [pb.DecodingOptions(), SPLIT], ids=["refuse", "split"])
-def test_nothing_is_empty_however_long_it_is(server: ServerProcess, options: pb.DecodingOptions):
+def test_a_text_of_spaces_of_any_length_is_refused_as_empty(server: ServerProcess, options: pb.DecodingOptions):
     reply = server.translate(*NOTHING, options=options)
     assert [reason for _, reason in refusals(reply)].count("EMPTY_TEXT") >= len(NOTHING) - 1
     assert {code for code, _ in refusals(reply)} == {code_pb2.INVALID_ARGUMENT}
@@ -89,7 +87,7 @@ def test_nothing_is_empty_however_long_it_is(server: ServerProcess, options: pb.
     assert long.status.code == code_pb2.INVALID_ARGUMENT
 
 
-def test_the_edges_of_a_pair_to_score(server: ServerProcess):
+def test_pairs_to_score_have_length_limits_too(server: ServerProcess):
     edges = [
         (words(MOST), words(MOST_TARGET)),
         (words(MOST + 1), "Haus"),
@@ -105,7 +103,7 @@ def test_the_edges_of_a_pair_to_score(server: ServerProcess):
     assert len(reply.results[0].tokens) == MOST_TARGET
 
 
-def test_a_prefix_that_leaves_no_room_is_refused(server: ServerProcess):
+def test_a_prefix_longer_than_the_output_limit_is_refused(server: ServerProcess):
     bound = shipped_model.bundle().manifest.limits.max_output(2)
     fits, full, long = words(bound), words(bound + 1), "x" * MEBIBYTE
     reply = server.translate("house", "house", "house", target_prefixes=[fits, full, long])
@@ -113,7 +111,7 @@ def test_a_prefix_that_leaves_no_room_is_refused(server: ServerProcess):
     assert reply.results[0].hypotheses[0].text.startswith(fits)
 
 
-async def test_a_text_of_every_length_comes_back_whole_or_not_at_all():
+async def test_a_text_of_any_length_is_translated_whole_or_refused():
     most = echo_engine.LIMITS.max_source_tokens
     texts = [" ".join(["Tom"] * count) + end for count in range(1, 2 * most) for end in ("", ".")]
     lengths = [len(echo_engine.tokenizer().encode_source(text)) for text in texts]

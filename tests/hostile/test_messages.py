@@ -1,4 +1,4 @@
-"""Messages that are too large, whole or once unpacked, and headers that are: refused, and the server hardly notices."""
+"""Too large messages, plain or after decompression, and too large headers are refused without taking memory."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import pytest
 from lingon.translation.v1 import translation_pb2 as pb
 from tests.support.server_process import MEBIBYTE, MOST_IN_FLIGHT_MIB, Answer, ServerProcess
 
-LIMIT = 4 * MEBIBYTE  # max_message_bytes, as it is unless it is set
-MOST_GROWTH = 10.0  # MiB
+LIMIT = 4 * MEBIBYTE  # bytes: the default of max_message_bytes
+MOST_GROWTH = 10.0  # MiB that memory may grow by
 
 
 def message(size: int) -> bytes:
-    """A request of exactly so many bytes: one short text, and as much again and again of a field that nobody knows."""
+    """A request of exactly this many bytes: a short text, and an unknown field repeated many times."""
     request = pb.TranslateRequest(texts=["Tom lives in Boston."]).SerializeToString()
     entry = b"\xba\x3e\x01x"  # field 999, one byte long
     padding, rest = divmod(size - len(request), len(entry))
@@ -42,7 +42,7 @@ def five_megabytes(server: ServerProcess) -> Answer:
 
 
 def bomb(server: ServerProcess) -> Answer:
-    """200 KB that unpack to 200 MB."""
+    """200 KB that decompress to 200 MB."""
     return server.send("Translate", bytes(200 * MEBIBYTE), 60, compression=grpc.Compression.Gzip)
 
 
@@ -52,7 +52,7 @@ def headers(server: ServerProcess) -> Answer:
 
 
 @pytest.mark.parametrize("attack", [one_more, five_megabytes, bomb, headers])
-def test_what_is_too_large_is_refused_and_takes_no_memory(
+def test_a_request_that_is_too_large_is_refused_and_takes_no_memory(
     server: ServerProcess, attack: Callable[[ServerProcess], Answer]
 ):
     def thrice() -> None:
@@ -64,7 +64,7 @@ def test_what_is_too_large_is_refused_and_takes_no_memory(
     assert server.is_healthy()
 
 
-def test_an_unpacked_message_up_to_the_limit_is_read(server: ServerProcess):
+def test_the_limit_holds_for_the_decompressed_message(server: ServerProcess):
     for size, code in ((LIMIT, grpc.StatusCode.OK), (LIMIT + 1, grpc.StatusCode.RESOURCE_EXHAUSTED)):
         assert server.send("Translate", message(size), compression=grpc.Compression.Gzip).code == code
     assert server.send("Translate", message(100), compression=grpc.Compression.Deflate).code == grpc.StatusCode.OK

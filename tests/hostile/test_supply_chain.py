@@ -1,4 +1,4 @@
-"""Nothing that is loaded brings code along, the server has no torch, and every package that it takes is pinned."""
+"""No file that is loaded can run code, the server imports no torch, and every required package is pinned."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ DANGEROUS = {
 
 
 def found_in(source: str) -> Iterator[str]:
-    """What could run code that was loaded, or given, by name."""
+    """The names in a source file that could run code from data."""
     for node in ast.walk(ast.parse(source)):
         match node:
             case ast.Import(names):
@@ -83,11 +83,11 @@ BAD = [
 
 
 @pytest.mark.parametrize("source", BAD)
-def test_what_could_run_code_is_found(source: str):
+def test_a_call_that_could_run_code_is_found(source: str):
     assert list(found_in(source))
 
 
-def test_what_is_harmless_is_not():
+def test_harmless_code_is_not_reported():
     assert (
         list(
             found_in(
@@ -98,10 +98,10 @@ def test_what_is_harmless_is_not():
     )
 
 
-@pytest.mark.parametrize("room", [*PACKAGES, "scripts", "deploy"])
-def test_no_code_of_ours_loads_code(room: str):
+@pytest.mark.parametrize("folder", [*PACKAGES, "scripts", "deploy"])
+def test_no_product_code_could_run_code_from_data(folder: str):
     wrong = []
-    for path in sorted((ROOT / room).rglob("*.py")):
+    for path in sorted((ROOT / folder).rglob("*.py")):
         wrong += [f"{path.relative_to(ROOT)}: {each}" for each in found_in(path.read_text(encoding="utf-8"))]
     assert wrong == []
 
@@ -109,7 +109,7 @@ def test_no_code_of_ours_loads_code(room: str):
 def test_a_bundle_holds_no_pickle():
     for name in bundle().manifest.checksums:
         content = bundle().read(name)
-        if not name.startswith(f"{WEIGHTS}/"):  # bare numbers may begin with any byte
+        if not name.startswith(f"{WEIGHTS}/"):  # a file of numbers may start with any byte
             assert not re.match(rb"\x80[\x02-\x05]", content), name
         assert b"__reduce__" not in content, name
     vocabularies = bundle().manifest.source_vocab, bundle().manifest.target_vocab
@@ -131,7 +131,7 @@ def test_the_server_runs_without_torch():
 
 
 def needed(name: str, extras: frozenset[str], seen: set[tuple[str, str]]) -> Iterator[str]:
-    """The packages that a package asks for, and those that these ask for, of what is installed here."""
+    """The installed packages that a package requires, directly or through others."""
     try:
         wanted = metadata.requires(name) or []
     except metadata.PackageNotFoundError:
@@ -148,7 +148,7 @@ def needed(name: str, extras: frozenset[str], seen: set[tuple[str, str]]) -> Ite
 
 
 @pytest.mark.parametrize("extra", ["serve", "export", "dev"])
-def test_whatever_an_extra_brings_in_is_pinned_to_one_version(extra: str):
+def test_every_package_that_an_extra_requires_is_pinned(extra: str):
     text = (ROOT / "constraints.txt").read_text(encoding="utf-8")
     pins = {name.lower().replace("_", "-") for name in re.findall(r"^([\w.-]+)==[\w.]+$", text, re.MULTILINE)}
     brought = set(needed("lingon", frozenset({extra}), set())) - {"lingon"}
@@ -156,6 +156,6 @@ def test_whatever_an_extra_brings_in_is_pinned_to_one_version(extra: str):
     assert brought - pins == set()
 
 
-def test_what_builds_the_package_is_pinned():
+def test_the_build_requirements_are_pinned():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     assert all("==" in each for each in project["build-system"]["requires"])

@@ -1,4 +1,4 @@
-"""Text at the edges of Unicode: taken or refused, never misread, and in time that grows with its length alone."""
+"""Unusual Unicode text is translated or refused, never misread, in a time that grows linearly with its length."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TORTURE: dict[str, str] = {
     "spaces": " ",
     "other spaces": "\u3000\u00a0\u2028 ",
     "right to left": "שלום עולם ",
-    "turned around": "a\u202eb\u202c\u2067c\u2069 ",
+    "direction overrides": "a\u202eb\u202c\u2067c\u2069 ",
     "joined": "👩\u200d👩\u200d👧\u200d",
     "marks": "\u0301",
     "marks in disorder": "\u0301\u0323",
@@ -48,7 +48,7 @@ TORTURE: dict[str, str] = {
     "sentences": "A b. ",
     "clauses": "a, ",
 }
-"""What texts are made of, over and over."""
+"""Pieces that are repeated to make texts."""
 
 kinds = pytest.mark.parametrize("kind", TORTURE)
 
@@ -59,7 +59,7 @@ def text(kind: str, characters: int) -> str:
 
 
 def fastest(work: Callable[[str], object], texts: list[str], rounds: int) -> list[float]:
-    """Seconds of the fastest run on each text; by turns, so that a busy minute of the machine hits all alike."""
+    """Seconds of the fastest run on each text; runs alternate, so that a busy machine slows all texts alike."""
     found: list[list[float]] = [[] for _ in texts]
     for _ in range(rounds):
         for argument, seconds in zip(texts, found, strict=True):
@@ -74,7 +74,7 @@ def tokenise(text: str) -> None:
 
 
 def plan(text: str) -> None:
-    """What the server does with a text that may be split."""
+    """Split and tokenise a text as the server does."""
     done = [normalise(block) for block in blocks(text, most_characters(LIMITS.max_source_tokens))]
     try:
         for _ in parts_of(" ".join(filter(None, done)), "text", TOKENIZER, LIMITS, splits=True):
@@ -85,13 +85,14 @@ def plan(text: str) -> None:
 
 @kinds
 @pytest.mark.parametrize("work", [tokenise, plan])
-def test_time_grows_with_length_alone(work: Callable[[str], object], kind: str):
-    """5 ms a kilobyte at most; twice as much text takes at most two and a half times as long.
+def test_time_grows_linearly_with_length(work: Callable[[str], object], kind: str):
+    """A text takes at most 5 ms a kilobyte, and a text of twice the length at most 2.5 times as long.
 
-    Judged on four times as much: a square's 16 is far from the bound, and a slow spell of the machine is not.
+    The test compares texts of four times the length: quadratic time would be 16 times as long, far above the bound of
+    6.25, while a busy machine stays below it.
     """
     texts = [text(kind, 5_000), text(kind, 20_000)]
-    for rounds in (3, 9):  # more of them, where other work made the machine slow
+    for rounds in (3, 9):  # more rounds, if other processes slowed the first ones
         some, more = fastest(work, texts, rounds)
         if more <= 2.5**2 * some + 0.001:
             break
@@ -108,7 +109,7 @@ def test_a_text_is_translated_or_refused(server: ServerProcess, kind: str):
         assert all(len(result.hypotheses) == (result.status.code == code_pb2.OK) for result in reply.results)
 
 
-def test_two_ways_to_write_the_same_are_translated_alike(server: ServerProcess):
+def test_composed_and_decomposed_characters_are_translated_alike(server: ServerProcess):
     lines = ["Café Zoë naïve Übergrößen", "한국어 house", "Å is the Ångström", "ệ Việt Nam"]
     composed, decomposed = ([unicodedata.normalize(form, line) for line in lines] for form in ("NFC", "NFD"))
     assert composed != decomposed
@@ -117,7 +118,7 @@ def test_two_ways_to_write_the_same_are_translated_alike(server: ServerProcess):
 
 
 @kinds
-def test_a_megabyte_of_it_holds_nobody_up(server: ServerProcess, kind: str):
+def test_a_megabyte_of_unusual_text_delays_no_other_client(server: ServerProcess, kind: str):
     piece = text(kind, MEBIBYTE // 4)
     while len(piece.encode()) < MEBIBYTE - 1000:
         piece += piece[: (MEBIBYTE - len(piece.encode())) // 4]
@@ -127,5 +128,5 @@ def test_a_megabyte_of_it_holds_nobody_up(server: ServerProcess, kind: str):
             if answer.code == grpc.StatusCode.OK:
                 (result,) = pb.TranslateResponse.FromString(answer.reply).results
                 assert result.status.code in (code_pb2.OK, code_pb2.INVALID_ARGUMENT)
-            else:  # more sentences than a request may have
+            else:  # the text has more sentences than a request may have
                 assert answer.code == grpc.StatusCode.INVALID_ARGUMENT

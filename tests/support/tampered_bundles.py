@@ -1,6 +1,7 @@
-"""Bundles that were tampered with: copies of the one that ships, with something changed, and signed anew on demand.
+"""Tampered copies of the shipped bundle, with or without a valid digest.
 
-A digest is no signature: who can write a bundle can make it fit. What was forged so is refused for what it says.
+A digest is no signature: a person who can write a bundle can also make its digest valid. The loader must then refuse
+the bundle for its values.
 """
 
 from __future__ import annotations
@@ -20,33 +21,33 @@ from lingon.errors import BundleError
 from lingon.serving.models.loading import LoadOptions, bundles, load_translator
 from tests.support.shipped_model import bundle
 
-PROMPT = 2.0  # seconds within which a bundle is refused
-PATIENCE = 30
+PROMPT = 2.0  # seconds of CPU time within which a bundle is refused
+PATIENCE = 30  # seconds after which loading counts as hanging
 
 
 def copy(folder: Path) -> Path:
-    """The bundle that ships, in folder; returns where."""
+    """Copy the shipped bundle below folder; returns the folder of the copy."""
     where = folder / bundle().manifest.name / str(bundle().manifest.version)
     shutil.copytree(bundle().folder, where)
     return where
 
 
 def write_manifest(folder: Path, values: dict[str, Any]) -> None:
-    """Values as a manifest whose digest fits."""
+    """Write values as a manifest with a valid digest."""
     body = {name: value for name, value in values.items() if name != "digest"}
     digest = hashlib.sha256(_dump(body)).hexdigest()
     (folder / MANIFEST).write_bytes(_dump({**body, "digest": digest}))
 
 
 def edit(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
-    """Change the values of a manifest, and make its digest fit."""
+    """Change the values of a manifest and update its digest."""
     values = json.loads((folder / MANIFEST).read_bytes())
     change(values)
     write_manifest(folder, values)
 
 
 def sign(folder: Path) -> None:
-    """Make checksums and digest fit the files that are there."""
+    """Update checksums and digest to the files of the bundle."""
 
     def renew(values: dict[str, Any]) -> None:
         for name in values["checksums"]:
@@ -64,7 +65,7 @@ def put(values: Any, path: str, value: Any) -> None:
 
 
 def refusal(folder: Path, precision: str | None = None) -> str:
-    """The line with which a server refuses a bundle, in time; anything else but a BundleError fails."""
+    """The message of the BundleError with which a server refuses a bundle; the test fails for any other outcome."""
     outcome: queue.SimpleQueue[object] = queue.SimpleQueue()
 
     def load() -> None:
@@ -75,8 +76,8 @@ def refusal(folder: Path, precision: str | None = None) -> str:
         except BaseException as error:
             outcome.put(error)
 
-    start = time.process_time()  # other processes have nothing to do with it
-    threading.Thread(target=load, daemon=True).start()  # that may hang
+    start = time.process_time()  # seconds of this process alone, because other processes slow the machine
+    threading.Thread(target=load, daemon=True).start()  # daemon, because loading may hang
     found = outcome.get(timeout=PATIENCE)
     seconds = time.process_time() - start
     assert isinstance(found, BundleError), repr(found)

@@ -1,4 +1,4 @@
-"""Calls of methods that nobody knows are told so, whatever they are called; in grpc.aio a name could end the server."""
+"""Calls of unknown methods end with UNIMPLEMENTED, whatever their path; in grpc.aio a path could end the server."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PATHS = {
     "a lone surrogate": "/\xed\xa0\x80",
     "two bytes for NUL": "/a/\xc0\x80",
     "UTF-8": "/Übersetzer/Übersetze".encode().decode("latin-1"),
-    "a method of ours with more behind": SERVICE + "Translate\xff",
+    "a known method with a suffix": SERVICE + "Translate\xff",
     "another service": "/other.Service/Translate",
     "no service": "/Translate",
     "a path of 4 kB": "/" + "x" * 4000,
@@ -29,7 +29,7 @@ PATHS = {
 
 
 async def ask(port: int, path: str) -> int | None:
-    """The status of a call of this path."""
+    """The status of a call with this path."""
     raw = http2.opening() + http2.call(http2.call_headers(path), http2.message(b""))
     heard, ended = await asyncio.to_thread(http2.converse, port, raw, 10 * RESPONSE_SECONDS)
     assert ended
@@ -37,7 +37,7 @@ async def ask(port: int, path: str) -> int | None:
 
 
 @pytest.mark.parametrize("name", PATHS)
-async def test_a_stranger_is_turned_away_and_calls_that_are_inside_end_well(name: str):
+async def test_an_unknown_method_is_refused_and_running_calls_end_well(name: str):
     async with running(EchoRunner()) as server:
         server.runner.gate.clear()
         inside = [server.call("Tom lives in Boston.") for _ in range(3)]
@@ -50,21 +50,21 @@ async def test_a_stranger_is_turned_away_and_calls_that_are_inside_end_well(name
         assert (await server.translate("Tom")).results[0].hypotheses[0].text == "Tom"
 
 
-async def test_on_the_admin_port_too():
+async def test_an_unknown_method_is_refused_on_the_admin_port():
     async with running(admin_port=0) as server:
         for _ in range(3):
             assert await ask(server.server.admin_port, PATHS["no UTF-8"]) == UNIMPLEMENTED
 
 
-async def test_a_server_that_saw_strangers_ends_in_order():
+async def test_a_server_shuts_down_after_calls_of_unknown_methods():
     async with running() as server:
         assert await ask(server.server.port, PATHS["no UTF-8"]) == UNIMPLEMENTED
         server.server.stop()
         assert await asyncio.wait_for(server.task, 20) == 0
 
 
-def test_strangers_leave_nothing_behind(server: ServerProcess):
-    """A mebibyte for a hundred calls at most, as for any that is wrong."""
+def test_calls_of_unknown_methods_leak_no_memory(server: ServerProcess):
+    """The bound is one MiB for 100 calls, as for any invalid call."""
     together, rounds = 100, scaled(20, 1000)
     calls = (http2.call(http2.call_headers("/\xce"), http2.message(b""), 2 * place + 1) for place in range(together))
     raw = http2.opening() + b"".join(calls)
@@ -78,8 +78,8 @@ def test_strangers_leave_nothing_behind(server: ServerProcess):
     assert '"level": "error"' not in server.logged()
 
 
-def test_what_a_caller_writes_beside_his_call_is_not_logged(server: ServerProcess):
-    """Headers that are no UTF-8 are shown by gRPC itself, in its own log lines."""
+def test_the_headers_of_a_call_are_not_logged(server: ServerProcess):
+    """gRPC writes headers that are no UTF-8 into its own log lines."""
     headers = http2.call_headers(SERVICE + "Translate", authorization="Bearer confidential\xff", x_note="secretly \xfc")
     heard, ended = http2.converse(
         server.port, http2.opening() + http2.call(headers, http2.message(b"")), 10 * RESPONSE_SECONDS

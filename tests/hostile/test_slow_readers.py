@@ -1,4 +1,4 @@
-"""A caller who takes no byte of what we write to him holds up himself, and nothing that the server has to do."""
+"""A client that reads no byte of its answer delays itself, and nothing else in the server."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ STREAM = (f"{SERVICE}TranslateStream", pb.TranslateStreamRequest(texts=[TEXT]).S
 
 @asynccontextmanager
 async def standing_still(server: Running, path: str, body: bytes) -> AsyncIterator[None]:
-    """A call that is answered and not read."""
+    """A call whose answer the client does not read."""
     before = server.metric("lingon_requests_total", method="TranslateStream", code="OK")
     connection = await asyncio.to_thread(http2.stand_still, server.server.port, path, body)
     try:
-        await asyncio.sleep(0.2)  # in which the first message is under way, and stays so
+        await asyncio.sleep(0.2)  # time for the first message, which stays unsent
         assert server.metric("lingon_requests_total", method="TranslateStream", code="OK") == before
         yield
     finally:
@@ -37,13 +37,13 @@ async def standing_still(server: Running, path: str, body: bytes) -> AsyncIterat
 
 
 @pytest.mark.parametrize("call", [WATCH, STREAM])
-async def test_a_drain_ends(call: tuple[str, bytes]):
+async def test_a_drain_ends_though_an_answer_is_not_read(call: tuple[str, bytes]):
     async with running(drain_seconds=0.3) as server, standing_still(server, *call):
         server.server.stop()
         await asyncio.wait_for(asyncio.shield(server.task), timeout=5)
 
 
-async def test_an_engine_that_died_is_started_anew():
+async def test_an_engine_restarts_though_an_answer_is_not_read():
     async with running() as server, standing_still(server, *WATCH):
         server.runner.dies_at = server.runner.steps + 1
         assert (await refused(server.translate(TEXT)))[0] == "UNAVAILABLE"
@@ -53,19 +53,19 @@ async def test_an_engine_that_died_is_started_anew():
         assert (await server.translate("Tom")).results[0].hypotheses[0].text == "Tom"
 
 
-async def test_models_are_swapped():
+async def test_a_model_is_swapped_though_an_answer_is_not_read():
     async with administered() as admin, standing_still(admin.server, *WATCH):
         await asyncio.wait_for(admin.swap(admin.publish(2)), timeout=5)
         assert await admin.version() == "2"
 
 
 def _model(admin: Administered) -> Callable[[], Any]:
-    """A weak reference to the model that is served."""
+    """A weak reference to the served model."""
     fleet: Any = admin.server.server._registry
     return weakref.ref(fleet.catalog.entries[0].model.translator)
 
 
-async def test_a_model_that_was_swapped_out_is_gone_though_its_stream_is_not_read():
+async def test_a_replaced_model_is_freed_though_its_stream_is_not_read():
     async with administered(drain_seconds=0.2) as admin:
         model = _model(admin)
         async with standing_still(admin.server, *STREAM):
@@ -77,14 +77,14 @@ async def test_a_model_that_was_swapped_out_is_gone_though_its_stream_is_not_rea
             assert admin.server.metric("lingon_requests_total", **ended) == 1
 
 
-async def test_who_is_dismissed_while_nothing_is_on_its_way_may_try_again():
+async def test_a_request_of_an_unloaded_model_may_be_repeated():
     async with running() as server:
         in_flight: Any = server.server._registry.catalog.entries[0].model.in_flight
         server.runner.gate.clear()
         inside = [asyncio.create_task(refused(server.call(TEXT))), asyncio.create_task(refused(server.stream(TEXT)))]
         try:
             await eventually(lambda: in_flight.count == 2)
-            await asyncio.sleep(0.1)  # the beginning of the stream is out
+            await asyncio.sleep(0.1)  # time for the first message of the stream
             in_flight.cancel_all()
             ended = ("UNAVAILABLE", "the model was unloaded before the request was done; try again")
             assert await asyncio.gather(*inside) == [ended, ended]
@@ -93,9 +93,9 @@ async def test_who_is_dismissed_while_nothing_is_on_its_way_may_try_again():
         assert (await server.translate("Tom")).results[0].hypotheses[0].text == "Tom"
 
 
-async def test_a_model_whose_calls_are_cut_off_is_gone_at_once():
+async def test_a_model_whose_calls_are_cancelled_is_freed_at_once():
     gc.collect()
-    gc.disable()  # only what swaps models collects
+    gc.disable()  # so that only the swap collects garbage
     try:
         async with administered(drain_seconds=0.1) as admin:
             model = _model(admin)
