@@ -1,6 +1,6 @@
-"""How a product with a trained weight is written: in floating point, or in 8-bit integers.
+"""Matrix products with trained weights: in floating point or in 8-bit integers.
 
-A row's result never depends on the other rows: a Gemm computes rows independently, and the scale of 8-bit
+The result of a row never depends on the other rows: a Gemm computes rows independently, and the scale of 8-bit
 activations is a constant of the graph.
 """
 
@@ -17,32 +17,33 @@ from lingon.export.graphs.quantisation import Range, quantise_columns
 
 
 class MatMul(Protocol):
-    """Writes products into a graph; `name` is that of the module in the model."""
+    """Writes matrix products into a graph; `name` is the name of the module in the model."""
 
     def linear(
         self, name: str, rows: str, weight: np.ndarray, bias: np.ndarray, *, shared: str = "", named: str = ""
     ) -> str:
-        """Rows (n, in) times the transposed weight (out, in), plus bias (out): (n, out).
+        """Return rows W^T + b (n, out), for rows (n, in), weight (out, in) and bias (out).
 
-        shared: the name of the weight where it is used elsewhere too, named: of the result
+        shared: the name of the weight if another layer uses it too
+        named: the name of the result
         """
 
     def relu(self, rows: str, reader: str) -> str:
-        """max(0, rows), to be read by the product `reader` alone."""
+        """Return max(0, rows), which only the product `reader` reads."""
 
     def gather_pieces(self, name: str, weight: np.ndarray, bias: np.ndarray, pieces: str, *, shared: str) -> list[str]:
-        """What `linear_of_pieces` needs of some rows of a weight; pieces: int64 (union). Arguments as in `product`."""
+        """Return the inputs of `linear_of_pieces` for the rows of a weight at pieces, int64 (union); see `linear`."""
 
     def piece_tensors(self, size: int) -> list[tuple[np.dtype[Any], list[int | str]]]:
-        """Types and shapes of what `gather_pieces` returns, for a weight (out, size)."""
+        """Return types and shapes of the results of `gather_pieces`, for a weight (out, size)."""
 
     def linear_of_pieces(self, name: str, rows: str, chosen: list[str], *, named: str = "") -> str:
-        """Rows (n, in) times the weight of chosen pieces, plus their bias: (n, union)."""
+        """Return the product of rows (n, in) with the weight of the chosen pieces, plus their bias: (n, union)."""
 
 
 @dataclass(frozen=True, slots=True)
 class FloatMatMul:
-    """Gemm in the arithmetic of the graph."""
+    """Gemm in the type of the arithmetic of the graph."""
 
     graph: GraphBuilder
 
@@ -75,9 +76,9 @@ class FloatMatMul:
 
 @dataclass(frozen=True, slots=True)
 class Int8MatMul:
-    """8-bit products, summed in 32-bit integers: activations of a fixed scale, a scale for every column of a weight.
+    """Products of 8-bit integers with 32-bit sums: one fixed scale for activations, a scale for every output column.
 
-    ranges: of what each product reads, see lingon.export.graphs.quantisation.calibrate
+    ranges: the input range of each product; see lingon.export.graphs.quantisation.smooth_and_calibrate
     """
 
     graph: GraphBuilder
@@ -96,13 +97,13 @@ class Int8MatMul:
         return self.linear_of_pieces(name, rows, chosen, named=named)
 
     def relu(self, rows: str, reader: str) -> str:
-        """See MatMul: what quantises a range that begins with 0 cuts off what is below."""
+        """See MatMul; quantisation to a range that begins with 0 clips negative values already."""
         return rows if self.ranges[reader].zero_point == 0 else self.graph.op("Relu", rows)
 
     def gather_pieces(self, name: str, weight: np.ndarray, bias: np.ndarray, pieces: str, *, shared: str) -> list[str]:
         """See MatMul: columns (in, union), scale (union), bias (union)."""
         columns, scale = quantise_columns(weight)
-        # Rows are gathered faster than columns; the first transposition is done once, when the graph is loaded.
+        # Gathering rows is faster than gathering columns. The first Transpose is folded when the graph is loaded.
         by_piece = self.graph.op("Transpose", self.graph.initializer(f"{name}.columns", columns.T), perm=[1, 0])
         rows = self.graph.op("Gather", by_piece, pieces)
         return [

@@ -1,4 +1,4 @@
-"""Writing ONNX graphs: nodes as method calls, weights once in files that several graphs share."""
+"""A writer of ONNX graphs: one method call for a node, and weight files that several graphs share."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
-OPSET, IR_VERSION = 21, 10  # onnxruntime 1.31 reads opsets to 26 and IR versions to 13
+OPSET, IR_VERSION = 21, 10  # ONNX Runtime 1.31 reads opsets up to 26 and IR versions up to 13
 CONTRIB = "com.microsoft"
-ALIGNMENT = 64  # bytes; what vector loads like
+ALIGNMENT = 64  # bytes; the size of a vector load
 FILE_STEMS = {"float32": "fp32", "float16": "fp16"}
 
 
 class WeightFiles:
-    """The weight files of a bundle: in each, every tensor once, whichever graphs use it."""
+    """The weight files of a bundle; a file has a tensor once, even if several graphs use it."""
 
     def __init__(self) -> None:
         self._files: dict[str, bytearray] = {}
         self._places: dict[tuple[str, str], tuple[int, int]] = {}
 
     def to_bytes(self) -> dict[str, bytes]:
-        """The content of every file, by its name."""
+        """Return the content of every file, by its name."""
         return {file: bytes(content) for file, content in self._files.items()}
 
     def size(self, file: str) -> int:
-        """Bytes of a file so far."""
+        """Return the bytes of a file so far."""
         return len(self._files[file])
 
     def add(self, file: str, name: str, values: np.ndarray) -> TensorProto:
-        """An initializer that points to these values in a file."""
+        """Add a tensor to a file, unless the file has it; return an initializer that points to it."""
         if (file, name) not in self._places:
             target = self._files.setdefault(file, bytearray())
             target += b"\0" * (-len(target) % ALIGNMENT)
@@ -48,10 +48,10 @@ class WeightFiles:
 
 
 class GraphBuilder:
-    """One graph in the making; values are known by their names.
+    """Builds one graph; a value is referred to by its name, a string.
 
-    dtype: of the arithmetic, float32 or float16
-    file: where all weights go; without it those of 16 and of 32 bits go to a file each
+    dtype: type of the arithmetic, float32 or float16
+    file: the weight file for all weights; without it, weights of 16 bits go to fp16.bin, those of 32 bits to fp32.bin
     reads: the weight files that the graph points to
     """
 
@@ -67,24 +67,24 @@ class GraphBuilder:
         self._outputs: list[onnx.ValueInfoProto] = []
 
     def input(self, name: str, dtype: np.dtype[Any] | type[Any], shape: Sequence[int | str]) -> str:
-        """Declare an input."""
+        """Declare an input; return its name."""
         self._inputs.append(_value_info(name, dtype, shape))
         return name
 
     def output(self, value: str, name: str, dtype: np.dtype[Any] | type[Any], shape: Sequence[int | str]) -> None:
-        """Hand a value out under a name."""
+        """Declare an output that is a copy of a value."""
         self._nodes.append(helper.make_node("Identity", [value], [name], name=f"out.{name}"))
         self._outputs.append(_value_info(name, dtype, shape))
 
     def declare_output(self, name: str, dtype: np.dtype[Any] | type[Any], shape: Sequence[int | str]) -> str:
-        """Declare an output that a node writes itself, under its own name (in place, without a copy)."""
+        """Declare an output that a node writes directly under this name, without a copy; return the name."""
         self._outputs.append(_value_info(name, dtype, shape))
         return name
 
     def weight(self, name: str, values: np.ndarray) -> str:
-        """A trained tensor in the arithmetic's type.
+        """Return a trained tensor in the type of the arithmetic.
 
-        float32 values that float16 holds exactly are stored as float16, half the bytes; onnxruntime widens them
+        float32 values that are exact in float16 are stored as float16, in half the bytes. ONNX Runtime converts them
         once, when it loads the graph.
         """
         stored = self.initializer(name, self._narrowed(values))
@@ -97,7 +97,7 @@ class GraphBuilder:
         return wide
 
     def gather(self, name: str, values: np.ndarray, ids: str) -> str:
-        """Rows of a trained table, one for each of ids; only they are widened, not the table."""
+        """Return the rows of a trained table at ids; only these rows are converted, not the whole table."""
         stored = self._narrowed(values)
         rows = self.op("Gather", self.initializer(name, stored), ids)
         if stored.dtype == self.dtype:
@@ -105,7 +105,7 @@ class GraphBuilder:
         return self.op("Cast", rows, to=helper.np_dtype_to_tensor_dtype(self.dtype))
 
     def initializer(self, name: str, values: np.ndarray) -> str:
-        """A tensor as it is, of any type."""
+        """Return a tensor of any type, stored without conversion."""
         if name not in self._initializers:
             file = self._file or f"{FILE_STEMS[values.dtype.name]}.bin"
             self.reads.add(file)
@@ -113,13 +113,13 @@ class GraphBuilder:
         return name
 
     def _narrowed(self, values: np.ndarray) -> np.ndarray:
-        with np.errstate(over="ignore"):  # what 16 bits do not hold is not exact
+        with np.errstate(over="ignore"):  # an overflow is not exact, which the comparison finds
             half = values.astype(np.float16)
         exact = np.array_equal(half.astype(np.float32), values.astype(np.float32))
         return half if exact or self.dtype == np.float16 else values.astype(np.float32)
 
     def constant(self, value: np.ndarray) -> str:
-        """A small constant inside the graph file."""
+        """Return a small constant, stored in the graph file."""
         key = str(value.dtype).encode() + str(value.shape).encode() + value.tobytes()
         if key not in self._constants:
             name = f"constant.{len(self._constants)}"
@@ -128,25 +128,25 @@ class GraphBuilder:
         return self._constants[key]
 
     def scalar(self, value: float) -> str:
-        """A scalar of the arithmetic's type."""
+        """Return a scalar constant in the type of the arithmetic."""
         return self.constant(np.array(value, self.dtype))
 
     def int64s(self, *values: int) -> str:
-        """A vector of int64."""
+        """Return a constant vector of int64."""
         return self.constant(np.array(values, np.int64))
 
     def op(self, kind: str, *inputs: str, named: str | None = None, domain: str = "", **attributes: Any) -> str:
-        """A node with one output; returns its name. `named` gives the output a name of its own."""
+        """Add a node with one output and return the name of the output, which is `named` or a new name."""
         return self.ops(kind, *inputs, outputs=[named or f"{kind}.{len(self._nodes)}"], domain=domain, **attributes)[0]
 
     def ops(self, kind: str, *inputs: str, outputs: list[str], domain: str = "", **attributes: Any) -> list[str]:
-        """A node with the named outputs."""
+        """Add a node with several outputs and return their names."""
         name = f"{kind}.{len(self._nodes)}"
         self._nodes.append(helper.make_node(kind, list(inputs), outputs, name=name, domain=domain, **attributes))
         return outputs
 
     def finish(self) -> bytes:
-        """The model file."""
+        """Return the content of the ONNX file."""
         graph = helper.make_graph(
             self._nodes, self.name, self._inputs, self._outputs, list(self._initializers.values())
         )

@@ -1,7 +1,7 @@
-"""From hidden rows to the likeliest next tokens, within the graph, so that no row of the vocabulary leaves it.
+"""The output layer in the graph: from hidden rows to the best next tokens, so that no row of logits leaves the graph.
 
-The best of a long row are looked for in blocks: the best blocks by their largest logit hold the best tokens. That and
-a softmax took 0.4 ms for 32 rows of 32,000 where TopK and a log-sum-exp written out took 0.9.
+The top k of a long row are searched in blocks: the k blocks with the largest maxima contain the k largest logits. This
+and a softmax took 0.4 ms for 32 rows of 32,000 pieces; TopK over the row and a log-sum-exp took 0.9 ms.
 """
 
 from __future__ import annotations
@@ -22,28 +22,28 @@ NAME = "output"
 
 @dataclass(frozen=True, slots=True)
 class OutputLayer:
-    """The output layer of a model as nodes."""
+    """Writes the output layer of a model."""
 
     model: Transformer
-    pieces: str  # the name of the matrix of target pieces, which the layer may share
+    pieces: str  # name of the target embedding matrix, which the layer may share
 
     def logits(self, blocks: Blocks, rows: str, named: str = "") -> str:
-        """Logits (n, vocab in whole blocks) over the pieces that may be generated: the others are beyond reach."""
+        """Return logits (n, vocab padded to blocks); pieces that are never generated have probability 0."""
         rows = self._final_norm(blocks, rows)
         return blocks.matmul.linear(NAME, rows, self._weight, self._bias, shared=self._shared, named=named)
 
     def gather_pieces(self, blocks: Blocks, pieces: str) -> None:
-        """Hand out what the layer knows of some pieces, int64 (union), under the names that `among` reads."""
+        """Output the rows of the layer for pieces, int64 (union), under the names that `logits_of_pieces` reads."""
         graph = blocks.graph
         for number, value in enumerate(
             blocks.matmul.gather_pieces(NAME, self._weight, self._bias, pieces, shared=self._shared)
         ):
             graph.output(value, f"{NAME}.{number}", *self._piece_tensors(blocks)[number])
 
-    def logits_of_pieces(self, blocks: Blocks, rows: str, outer: str) -> tuple[str, str]:
-        """Logits (n, union) over pieces that are handed in with the graph; also returns their ids.
+    def logits_of_pieces(self, blocks: Blocks, rows: str, batch: str) -> tuple[str, str]:
+        """Return logits (n, union) over the pieces that are inputs of the graph, and the ids of these pieces.
 
-        outer: the int64 vector [sentences]; what a sentence may not say is beyond reach
+        batch: int64 [sentences]; pieces that a sentence must not use have probability 0
         """
         graph = blocks.graph
         pieces = graph.input(bundle.PIECE_IDS, np.int64, ["union"])
@@ -51,14 +51,14 @@ class OutputLayer:
         chosen = [graph.input(f"{NAME}.{number}", *kept) for number, kept in enumerate(self._piece_tensors(blocks))]
         logits = blocks.matmul.linear_of_pieces(NAME, self._final_norm(blocks, rows), chosen)
         union = graph.op("Shape", pieces)
-        by_sentence = graph.op("Reshape", logits, graph.op("Concat", outer, graph.int64s(-1), union, axis=0))
-        may_say = graph.op("Unsqueeze", allowed, graph.int64s(1))
-        masked = graph.op("Where", may_say, by_sentence, graph.scalar(FORBIDDEN_LOGIT))
+        by_sentence = graph.op("Reshape", logits, graph.op("Concat", batch, graph.int64s(-1), union, axis=0))
+        mask = graph.op("Unsqueeze", allowed, graph.int64s(1))
+        masked = graph.op("Where", mask, by_sentence, graph.scalar(FORBIDDEN_LOGIT))
         return graph.op("Reshape", masked, graph.op("Concat", graph.int64s(-1), union, axis=0)), pieces
 
     @property
     def width(self) -> int:
-        """Columns of its logits."""
+        """The number of columns of the logits."""
         return len(self._bias)
 
     def _piece_tensors(self, blocks: Blocks) -> list[tuple[np.dtype[Any], list[int | str]]]:
@@ -81,15 +81,16 @@ class OutputLayer:
 
 
 def write_candidates(graph: GraphBuilder, logits: str, pieces: str | None = None) -> None:
-    """Hand out the candidates with their log-probabilities.
+    """Output the candidates of each row with their log-probabilities.
 
-    logits: float32 (rows, whole blocks), pieces: what each column stands for, without it the piece of that number
+    logits: float32 (rows, vocab padded to blocks)
+    pieces: the piece of each column; without it, the piece of a column is its index
     """
     count = graph.input(bundle.CANDIDATE_COUNT, np.int64, [1])
     best, columns = _top_k(graph, logits, count)
     probabilities = graph.op("Softmax", logits, axis=-1)
     likeliest = graph.op("GatherElements", probabilities, graph.op("Slice", columns, *_first_column(graph)), axis=1)
-    # Log computes whole vectors one way and what is left over another, in the last bit: it gets whole vectors.
+    # The kernel of Log computes full vectors and the remainder differently in the last bit. It gets full vectors.
     spread = graph.op("Mul", likeliest, graph.constant(np.ones((1, 16), np.float32)))
     log_likeliest = graph.op("Slice", graph.op("Log", spread), *_first_column(graph))
     behind = graph.op("Sub", best, graph.op("Slice", best, *_first_column(graph)))
@@ -103,7 +104,7 @@ def write_candidates(graph: GraphBuilder, logits: str, pieces: str | None = None
 
 
 def _top_k(graph: GraphBuilder, logits: str, count: str) -> tuple[str, str]:
-    """The `count` largest of each row, largest first: values and columns, (rows, count) each."""
+    """Return the `count` largest values of each row, the largest first, and their columns: (rows, count) each."""
     last, size = graph.int64s(-1), graph.int64s(BLOCK)
     blocks = graph.op("Reshape", logits, graph.int64s(0, -1, BLOCK))
     tops = graph.op("ReduceMax", blocks, last, keepdims=0)
@@ -117,10 +118,10 @@ def _top_k(graph: GraphBuilder, logits: str, count: str) -> tuple[str, str]:
 
 
 def _first_column(graph: GraphBuilder) -> tuple[str, str, str]:
-    """The bounds of the first column."""
+    """Return the arguments of Slice for the first column."""
     return graph.int64s(0), graph.int64s(1), graph.int64s(1)
 
 
 def cast_to_float32(graph: GraphBuilder, value: str) -> str:
-    """The value in float32: sums of exponentials over a vocabulary need its range."""
+    """Cast a value to float32, whose range a sum of exponentials over the vocabulary needs."""
     return value if graph.dtype == np.float32 else graph.op("Cast", value, to=TensorProto.FLOAT)

@@ -1,4 +1,4 @@
-"""The precisions that a bundle may hold: what each is made of, and where it runs."""
+"""The precisions of a bundle: their arithmetic, their provider, and how their graphs are built."""
 
 from __future__ import annotations
 
@@ -21,7 +21,11 @@ from lingon.training.models.transformer import Transformer
 
 @dataclass(frozen=True, slots=True)
 class PrecisionKind:
-    """dtype: of the arithmetic outside products; quantised: whether products are in 8-bit integers."""
+    """The arithmetic and the provider of a precision.
+
+    dtype: type of the arithmetic, and of matrix products unless they are quantised
+    quantised: whether matrix products are in 8-bit integers
+    """
 
     dtype: type[np.floating[Any]]
     provider: str
@@ -46,15 +50,15 @@ class BuiltGraphs:
 
 
 def check_weights(checkpoint: Checkpoint, precisions: Sequence[str]) -> None:
-    """Raise CheckpointError where a weight is not finite, or larger than a precision can hold."""
+    """Raise CheckpointError if a weight is not finite, or beyond the range of a precision."""
     half = "fp16" in precisions
     for name, tensor in checkpoint.model.state_dict().items():
-        largest = float(tensor.abs().max())  # NaN where one is NaN
+        largest = float(tensor.abs().max())  # NaN if one value is NaN
         if not largest < math.inf:
-            raise CheckpointError(f"{checkpoint.folder}: {name} is not finite: {largest} is among its values")
+            raise CheckpointError(f"{checkpoint.folder}: {name} is not finite: its largest magnitude is {largest}")
         if half and largest > MAX_FP16:
             raise CheckpointError(
-                f"{checkpoint.folder}: {name} goes up to {largest:,.0f}, fp16 holds at most {MAX_FP16:,.0f}; "
+                f"{checkpoint.folder}: {name} has magnitudes up to {largest:,.0f}, fp16 holds at most {MAX_FP16:,.0f}; "
                 f"export without fp16: --precision fp32,int8"
             )
 
@@ -62,16 +66,16 @@ def check_weights(checkpoint: Checkpoint, precisions: Sequence[str]) -> None:
 def build(
     model: Transformer, precision: str, weights: WeightFiles, calibration: Sequence[Sentence], *, shortlist: bool
 ) -> BuiltGraphs:
-    """Build the graphs of one precision, their weights into `weights`.
+    """Build the graphs of one precision and add their weights to `weights`.
 
-    calibration: real sentences on which the ranges of 8-bit activations are measured
-    shortlist: whether there shall be graphs that decode with one, which only those for the CPU have
+    calibration: sentences on which the ranges of 8-bit activations are measured
+    shortlist: whether to build the graphs for decoding with a shortlist; only the CPU provider has them
     """
     kind = PRECISION_KINDS[precision]
     ranges = None
     if kind.quantised:
         if not calibration:
-            raise SettingsError(f"{precision} needs sentences to measure ranges on, got none")
+            raise SettingsError(f"{precision} needs sentences to measure activation ranges on, got none")
         model, ranges = smooth_and_calibrate(model, calibration)
     graphs = TransformerGraphs(model, kind.dtype, weights, ranges)
     files = graphs.files(shortlist=shortlist and kind.provider == CPU)
@@ -79,5 +83,5 @@ def build(
 
 
 def weight_files(weights: WeightFiles) -> dict[str, bytes]:
-    """The weight files by their paths in the bundle."""
+    """Return the weight files by their paths in the bundle."""
     return {f"{bundle.WEIGHTS}/{name}": content for name, content in weights.to_bytes().items()}

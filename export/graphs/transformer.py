@@ -1,6 +1,6 @@
-"""The graphs of a Transformer: encoder, decoder step, scorer, and the two of a shortlist.
+"""The graphs of a Transformer: encoder, decoder step, scorer, and two graphs for decoding with a shortlist.
 
-One builder for every provider and precision.
+One class builds them for every provider and precision.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ INT8_FILE = "int8.bin"
 
 
 def states(model: Transformer) -> tuple[State, ...]:
-    """What the decoder reads at every step: per layer a memory of the source and a cache of its own past."""
+    """Return the states that the decoder reads at every step: for each layer a memory of the source and a cache."""
     settings = model.settings
     shapes: dict[str, tuple[StateKind, tuple[int | str, ...]]] = {
         "memory.{}.key": ("memory", (settings.heads, settings.head_dim, "source_length")),
@@ -41,9 +41,9 @@ def states(model: Transformer) -> tuple[State, ...]:
 class TransformerGraphs:
     """Builds the graphs of a model in one precision.
 
-    dtype: float32 for the CPU provider, float16 for CUDA. Both have GroupQueryAttention with a length for every row
-    in that type (CUDA has no float32 kernel of it); all else is written in operators that both have.
-    ranges: of what each product reads; with them products are in 8-bit integers, which only the CPU provider has
+    dtype: float32 for the CPU provider, float16 for CUDA. In these types, both providers have a kernel of
+        GroupQueryAttention with a length for every row; CUDA has none for float32. Both have all other operators.
+    ranges: the input range of each matrix product; with them, products are in 8-bit integers (CPU provider only)
     reads: the weight files that the graphs built so far point to
     """
 
@@ -54,26 +54,26 @@ class TransformerGraphs:
     reads: set[str] = field(default_factory=set)
 
     def files(self, *, shortlist: bool = False) -> dict[str, bytes]:
-        """Every graph file by name; with shortlist, also those that decode with one."""
+        """Return every graph file by name; with shortlist, also those for decoding with a shortlist."""
         files = {bundle.ENCODER: self.encoder(), bundle.DECODER: self.decoder(), bundle.SCORER: self.scorer()}
         if shortlist:
             files |= {bundle.OUTPUT_ROWS: self.output_rows(), bundle.DECODER_SHORTLIST: self.decoder_shortlist()}
         return files
 
     def encoder(self) -> bytes:
-        """source_ids, source_lengths -> the memory of every decoder layer."""
+        """Return the graph source_ids, source_lengths -> the memory of every decoder layer."""
         blocks = self._blocks("encoder")
         graph = blocks.graph
         source = _Source.declare(blocks)
         rows, _ = self._encode(blocks, source)
-        for layer, (key, value) in enumerate(self._memory(blocks, rows, source.outer)):
+        for layer, (key, value) in enumerate(self._memory(blocks, rows, source.batch)):
             heads, head_dim = self.model.settings.heads, self.model.settings.head_dim
             graph.output(key, f"memory.{layer}.key", self.dtype, ("batch", heads, head_dim, "source_length"))
             graph.output(value, f"memory.{layer}.value", self.dtype, ("batch", heads, "source_length", head_dim))
         return self._finish(graph)
 
     def decoder(self) -> bytes:
-        """One step: token_ids, positions, candidate_count, memory, pasts -> candidates, logits, presents."""
+        """Return the step graph: tokens, positions, candidate_count, memory, past -> candidates, logits, present."""
         blocks, rows, _ = self._decoder_step("decoder")
         graph = blocks.graph
         named = graph.declare_output(bundle.LOGITS, self.dtype, ("rows", self._output_layer.width))
@@ -81,29 +81,29 @@ class TransformerGraphs:
         return self._finish(graph)
 
     def output_rows(self) -> bytes:
-        """piece_ids -> what the output layer knows of them, which decoder_shortlist reads."""
+        """Return the graph piece_ids -> the rows of the output layer for these pieces, inputs of decoder_shortlist."""
         blocks = self._blocks("output_rows")
         self._output_layer.gather_pieces(blocks, blocks.graph.input(bundle.PIECE_IDS, np.int64, ["union"]))
         return self._finish(blocks.graph)
 
     def decoder_shortlist(self) -> bytes:
-        """As decoder, over the pieces of piece_ids that each sentence is allowed; without logits."""
-        blocks, rows, outer = self._decoder_step("decoder_shortlist")
-        logits, pieces = self._output_layer.logits_of_pieces(blocks, rows, outer)
+        """Return a graph like decoder, without logits, over those pieces of piece_ids that each sentence may use."""
+        blocks, rows, batch = self._decoder_step("decoder_shortlist")
+        logits, pieces = self._output_layer.logits_of_pieces(blocks, rows, batch)
         write_candidates(blocks.graph, cast_to_float32(blocks.graph, logits), pieces)
         return self._finish(blocks.graph)
 
     def _decoder_step(self, name: str) -> tuple[Blocks, str, str]:
-        """A decoder step up to the last hidden rows; also returns the int64 vector [sentences]."""
+        """Write a decoder step up to the last hidden rows (rows, dim); also return the int64 vector [sentences]."""
         blocks = self._blocks(name)
         graph = blocks.graph
         ids = graph.input(bundle.TOKEN_IDS, np.int64, ["rows"])
         positions = graph.input(bundle.POSITIONS, np.int64, ["rows"])
         lengths = graph.input(bundle.MEMORY_LENGTHS, np.int64, ["sentences"])
         declared = {state.name: self._declare_state(graph, state) for state in states(self.model)}
-        outer = graph.op("Shape", lengths)
+        batch = graph.op("Shape", lengths)
         width = graph.op("Shape", declared["memory.0.key"], start=3, end=4)
-        hidden = blocks.attention_bias(_visible(graph, lengths, width))
+        bias = blocks.attention_bias(_visible(graph, lengths, width))
         past_lengths = _past_lengths(graph, positions)
         rows = blocks.embed(self.model.target_embedding, self._target_table(), "target", ids, positions)
         for number, layer in enumerate(self._decoder_layers()):
@@ -115,38 +115,40 @@ class TransformerGraphs:
             )
             rows = blocks.after(layer.around_attention, f"{name}.around_attention", rows, attended)
             memory = (declared[f"memory.{number}.key"], declared[f"memory.{number}.value"])
-            rows, _ = self._rest_of_layer(blocks, layer, name, rows, memory, outer, hidden)
-        return blocks, rows, outer
+            rows, _ = self._rest_of_layer(blocks, layer, name, rows, memory, batch, bias)
+        return blocks, rows, batch
 
     def _past(
         self, graph: GraphBuilder, declared: dict[str, str], layer: int
     ) -> tuple[tuple[str, str], tuple[str, str]]:
-        """Keys and values of a layer before and after the step."""
+        """Return the names of keys and values of a layer before and after the step."""
         shape = ("rows", self.model.settings.heads, "capacity", self.model.settings.head_dim)
         key, value = f"self.{layer}.key", f"self.{layer}.value"
         present = [graph.declare_output(bundle.present_name(name), self.dtype, shape) for name in (key, value)]
         return (declared[key], declared[value]), (present[0], present[1])
 
     def scorer(self) -> bytes:
-        """Teacher-forced: source and target at once -> log-probability of every label, every attention matrix."""
+        """Return the teacher-forced graph: source, target, labels -> log-probabilities of labels, attention weights."""
         blocks = self._blocks("scorer")
         graph = blocks.graph
         source = _Source.declare(blocks)
         target = graph.input(bundle.TARGET_IDS, np.int64, ["batch", "target_length"])
         labels = graph.input(bundle.LABELS, np.int64, ["batch", "target_length"])
         rows, encoder_weights = self._encode(blocks, source)
-        memories = self._memory(blocks, rows, source.outer)
-        places = _range(graph, graph.op("Shape", target, start=1, end=2))
-        future = blocks.attention_bias(graph.op("LessOrEqual", places, graph.op("Unsqueeze", places, graph.int64s(1))))
-        embedded = blocks.embed(self.model.target_embedding, self._target_table(), "target", target, places)
+        memories = self._memory(blocks, rows, source.batch)
+        positions = _range(graph, graph.op("Shape", target, start=1, end=2))
+        causal_bias = blocks.attention_bias(
+            graph.op("LessOrEqual", positions, graph.op("Unsqueeze", positions, graph.int64s(1)))
+        )
+        embedded = blocks.embed(self.model.target_embedding, self._target_table(), "target", target, positions)
         rows = graph.op("Reshape", embedded, graph.int64s(-1, self.model.settings.dim))
         own_weights, cross_weights = [], []
         for number, (layer, memory) in enumerate(zip(self._decoder_layers(), memories, strict=True)):
             name = f"decoder.{number}"
             read = blocks.before(layer.around_attention, f"{name}.around_attention", rows)
-            attended, own = blocks.self_attention(layer.attention, f"{name}.attention", read, source.outer, future)
+            attended, own = blocks.self_attention(layer.attention, f"{name}.attention", read, source.batch, causal_bias)
             rows = blocks.after(layer.around_attention, f"{name}.around_attention", rows, attended)
-            rows, cross = self._rest_of_layer(blocks, layer, name, rows, memory, source.outer, source.hidden)
+            rows, cross = self._rest_of_layer(blocks, layer, name, rows, memory, source.batch, source.bias)
             own_weights.append(own)
             cross_weights.append(cross)
         log_probs = graph.op("LogSoftmax", cast_to_float32(graph, self._output_layer.logits(blocks, rows)), axis=-1)
@@ -177,9 +179,9 @@ class TransformerGraphs:
         return OutputLayer(self.model, self._target_table())
 
     def _declare_state(self, graph: GraphBuilder, state: State) -> str:
-        owner = "sentences" if state.kind == "memory" else "rows"
+        first = "sentences" if state.kind == "memory" else "rows"
         name = state.name if state.kind == "memory" else bundle.past_name(state.name)
-        return graph.input(name, self.dtype, (owner, *state.shape))
+        return graph.input(name, self.dtype, (first, *state.shape))
 
     def _target_table(self) -> str:
         tied = self.model.source_embedding.pieces.weight is self.model.target_embedding.pieces.weight
@@ -189,33 +191,33 @@ class TransformerGraphs:
         return list(self.model.decoder)
 
     def _encode(self, blocks: Blocks, source: _Source) -> tuple[str, list[str]]:
-        """The encoder's output as rows (batch * source_length, dim), and every layer's attention weights."""
+        """Write the encoder; return its output (batch * source_length, dim) and the attention weights of all layers."""
         graph, model = blocks.graph, self.model
         tied = model.source_embedding.pieces.weight is model.target_embedding.pieces.weight
         name = "pieces" if tied else "source_pieces"
-        hidden = blocks.embed(model.source_embedding, name, "source", source.ids, source.places)
+        hidden = blocks.embed(model.source_embedding, name, "source", source.ids, source.positions)
         rows = graph.op("Reshape", hidden, graph.int64s(-1, model.settings.dim))
-        seen = []
+        all_weights = []
         for number, layer in enumerate(model.encoder):
             name = f"encoder.{number}"
             read = blocks.before(layer.around_attention, f"{name}.around_attention", rows)
             attended, weights = blocks.self_attention(
-                layer.attention, f"{name}.attention", read, source.outer, source.hidden
+                layer.attention, f"{name}.attention", read, source.batch, source.bias
             )
             rows = blocks.after(layer.around_attention, f"{name}.around_attention", rows, attended)
             rows = self._feed_forward(blocks, layer, name, rows)
-            seen.append(weights)
-        return blocks.norm(model.encoder_norm, "encoder_norm", rows), seen
+            all_weights.append(weights)
+        return blocks.norm(model.encoder_norm, "encoder_norm", rows), all_weights
 
-    def _memory(self, blocks: Blocks, rows: str, outer: str) -> list[tuple[str, str]]:
-        """Keys and values of every decoder layer's cross-attention, all in one product."""
+    def _memory(self, blocks: Blocks, rows: str, batch: str) -> list[tuple[str, str]]:
+        """Return keys and values of the cross-attention of every decoder layer, computed in one matrix product."""
         layers = self._decoder_layers()
         weight = np.concatenate([to_numpy(layer.cross.key_value.weight) for layer in layers])
         bias = np.concatenate([to_numpy(layer.cross.key_value.bias) for layer in layers])
         packed = blocks.matmul.linear("memory", rows, weight, bias)
         parts = blocks.split(packed, 2 * len(layers))
         return [
-            (blocks.split_heads_transposed(key, outer), blocks.split_heads(value, outer))
+            (blocks.split_heads_transposed(key, batch), blocks.split_heads(value, batch))
             for key, value in zip(parts[::2], parts[1::2], strict=True)
         ]
 
@@ -226,12 +228,12 @@ class TransformerGraphs:
         name: str,
         rows: str,
         memory: tuple[str, str],
-        outer: str,
-        hidden: str,
+        batch: str,
+        bias: str,
     ) -> tuple[str, str]:
-        """Cross-attention and feed-forward of a decoder layer; also returns the cross-attention's weights."""
+        """Write cross-attention and feed-forward of a decoder layer; also return the weights of the cross-attention."""
         read = blocks.before(layer.around_cross, f"{name}.around_cross", rows)
-        crossed, weights = blocks.cross_attention(layer.cross, f"{name}.cross", read, memory, outer, hidden)
+        crossed, weights = blocks.cross_attention(layer.cross, f"{name}.cross", read, memory, batch, bias)
         rows = blocks.after(layer.around_cross, f"{name}.around_cross", rows, crossed)
         return self._feed_forward(blocks, layer, name, rows), weights
 
@@ -243,16 +245,18 @@ class TransformerGraphs:
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """The inputs of an encoder and what follows from them.
+    """The inputs of an encoder, and values computed from them.
 
-    ids (batch, source_length), outer [batch], places 0..source_length - 1,
-    hidden (batch, 1, 1, source_length) from Blocks.attention_bias
+    ids: (batch, source_length)
+    batch: int64 [batch]
+    positions: 0 to source_length - 1
+    bias: (batch, 1, 1, source_length), from Blocks.attention_bias
     """
 
     ids: str
-    outer: str
-    places: str
-    hidden: str
+    batch: str
+    positions: str
+    bias: str
 
     @classmethod
     def declare(cls, blocks: Blocks) -> _Source:
@@ -269,18 +273,18 @@ class _Source:
 
 
 def _range(graph: GraphBuilder, width: str) -> str:
-    """0 to width - 1; width is an int64 vector of one."""
+    """Return 0 to width - 1 (width); width is an int64 vector of one element."""
     zero, one = graph.constant(np.array(0, np.int64)), graph.constant(np.array(1, np.int64))
     return graph.op("Range", zero, graph.op("Squeeze", width, graph.int64s(0)), one)
 
 
 def _visible(graph: GraphBuilder, lengths: str, width: str) -> str:
-    """(n, 1, 1, width): True before each of lengths (n)."""
+    """Return a mask (n, 1, 1, width), True at the positions before each of lengths (n)."""
     return graph.op("Less", _range(graph, width), graph.op("Unsqueeze", lengths, graph.int64s(1, 2, 3)))
 
 
 def _past_lengths(graph: GraphBuilder, positions: str) -> tuple[str, str]:
-    """What GroupQueryAttention asks for: the last index of each row as int32, and the longest length after the step."""
+    """Return two inputs of GroupQueryAttention: the last index of each row, and the longest length after the step."""
     last = graph.op("Cast", positions, to=TensorProto.INT32)
     longest = graph.op("ReduceMax", last, graph.int64s(0), keepdims=0)
     return last, graph.op("Add", longest, graph.constant(np.array(1, np.int32)))

@@ -112,7 +112,7 @@ def test_8_bits_that_cost_too_much_leave_no_bundle(checkpoint: Checkpoint, pairs
 
 
 def test_ranges_and_shortlist_need_text(checkpoint: Checkpoint, pairs: list[Pair], tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match="int8 needs sentences to measure ranges on, got none"):
+    with pytest.raises(SettingsError, match="int8 needs sentences to measure activation ranges on, got none"):
         export_checkpoint(
             checkpoint, tmp_path / "digits", Texts(pairs[:2]), ExportSettings(precisions=("int8",), shortlist=None)
         )
@@ -124,9 +124,9 @@ def test_ranges_and_shortlist_need_text(checkpoint: Checkpoint, pairs: list[Pair
 @pytest.mark.parametrize(
     ("value", "precision", "message"),
     [
-        (math.nan, "int8", "is not finite: nan is among its values"),
-        (-math.inf, "fp32", "is not finite: inf is among its values"),
-        (-7e4, "fp16", "goes up to 70,000, fp16 holds at most 65,504; export without fp16: --precision fp32,int8"),
+        (math.nan, "int8", "is not finite: its largest magnitude is nan"),
+        (-math.inf, "fp32", "is not finite: its largest magnitude is inf"),
+        (-7e4, "fp16", "has magnitudes up to 70,000, fp16 holds at most 65,504; export without fp16: --precision fp32,int8"),
     ],
 )
 def test_weights_that_no_graph_could_hold_are_named(
