@@ -1,11 +1,11 @@
-"""Lingon: machine translation from a parallel corpus to a service. Here is what a caller of a server needs.
+"""Lingon: machine translation from a parallel corpus to a service. This module exports the client of a server.
 
     from lingon import Client
 
     with Client("127.0.0.1:50051") as client:
         print(client.translate("Tom lives in Boston.").text)
 
-The names below are imported when they are first used, so that `import lingon` and light verbs stay light.
+The names below are imported when they are first used, so that `import lingon` and the command start fast.
 """
 
 from __future__ import annotations
@@ -55,14 +55,14 @@ __all__ = [
     "Translation",
 ]
 
-_HOMES = {
+_MODULES = {
     "lingon.client.client": ("AsyncClient", "Client"),
     "lingon.client.tls": ("Tls",),
     "lingon.errors": ("LingonError", "ServerError"),
     "lingon.client.retry": ("Retry",),
     "lingon.client.messages": ("Sampling", "ScoreOptions", "TranslateOptions"),
 }
-_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
@@ -70,7 +70,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'lingon' has no attribute {name!r}")
     import importlib
 
-    return getattr(importlib.import_module(_HOME_OF.get(name, "lingon.client.results")), name)
+    return getattr(importlib.import_module(_MODULE_OF.get(name, "lingon.client.results")), name)
 
 
 def __dir__() -> list[str]:

@@ -1,32 +1,32 @@
 """Every error that Lingon raises on purpose, and the gRPC status each one becomes.
 
-LingonError                     one clear line for a person; exit code 1
-|-- SettingsError               a setting is unknown, of the wrong kind or out of bounds; exit code 2
+LingonError                     a message of one line; exit code 1
+|-- SettingsError               a setting is unknown, of the wrong type or out of bounds; exit code 2
 |-- CorpusError                 a corpus file cannot be read as parallel text
 |-- CheckpointError             a checkpoint is missing, incomplete or does not fit
-|-- BundleError                 a bundle is missing, altered, or of a format this version does not read
-|-- ParityError                 an exported graph does not answer as its checkpoint does
-|-- DeviceError                 the device asked for cannot serve
+|-- BundleError                 a bundle is missing, altered, or in a format that this version does not read
+|-- ParityError                 the outputs of an exported graph differ from those of its checkpoint
+|-- DeviceError                 the requested device cannot be used
 |-- ServerError                 a server answered a client with an error status
-`-- RequestError                what a caller of the service got wrong, or what the service cannot do now
+`-- RequestError                a request is wrong, or the service cannot answer it now
     |-- InvalidRequest          INVALID_ARGUMENT    a field is out of bounds
     |   |-- EmptyText           INVALID_ARGUMENT    nothing to translate
     |   `-- TextTooLong         INVALID_ARGUMENT    more source tokens than the model reads
-    |-- UnknownModel            NOT_FOUND           no such model or language pair
-    |-- Unsupported             UNIMPLEMENTED       the model cannot do what the option asks
-    |-- QueueFull               RESOURCE_EXHAUSTED  too much is waiting; try again later
-    |-- QuotaExceeded           RESOURCE_EXHAUSTED  the key has used up what it may have for now
+    |-- UnknownModel            NOT_FOUND           no served model has this name or language pair
+    |-- Unsupported             UNIMPLEMENTED       the model does not support an option
+    |-- QueueFull               RESOURCE_EXHAUSTED  the queue is full; retry later
+    |-- QuotaExceeded           RESOURCE_EXHAUSTED  the quota of the API key is used up for now
     |-- Expired                 DEADLINE_EXCEEDED   the deadline passed before the work was done
-    |   `-- NotBegun            DEADLINE_EXCEEDED   the deadline passed before the work was begun
-    |       `-- WontFinish      DEADLINE_EXCEEDED   the deadline would pass before the work is done: it was not begun
-    |-- Cancelled               CANCELLED           the caller went away
+    |   `-- NotBegun            DEADLINE_EXCEEDED   the deadline passed before the work began
+    |       `-- WontFinish      DEADLINE_EXCEEDED   the work was estimated to end after the deadline and did not begin
+    |-- Cancelled               CANCELLED           the caller cancelled or disconnected
     |-- Draining                UNAVAILABLE         starting or shutting down; safe to retry
     |   `-- ModelUnloaded       UNAVAILABLE         the model was unloaded or replaced; safe to retry
-    |-- EngineLost              UNAVAILABLE         the engine failed and is started anew; safe to retry
-    |-- Unauthenticated         UNAUTHENTICATED     no key, or none that is known
-    |-- Forbidden               PERMISSION_DENIED   the key does not open this door
-    |-- ChangeRefused           FAILED_PRECONDITION  a change to the models that the bundle or what is served forbids
-    |-- ChangeInProgress          ABORTED             another change to the models is not done yet
+    |-- EngineLost              UNAVAILABLE         the engine failed and is restarted; safe to retry
+    |-- Unauthenticated         UNAUTHENTICATED     the API key is missing or unknown
+    |-- Forbidden               PERMISSION_DENIED   the API key does not permit this call
+    |-- ChangeRefused           FAILED_PRECONDITION a change of the served models is not possible
+    |-- ChangeInProgress        ABORTED             another change of the served models is in progress
     `-- EngineFault             INTERNAL            decoding failed; the cause is in the server's log
 """
 
@@ -38,29 +38,29 @@ from google.rpc import code_pb2
 
 
 class LingonError(Exception):
-    """Base of all errors raised on purpose; its text is one line that a person can act on."""
+    """Base of all errors raised on purpose; its message is one line that says what is wrong."""
 
     exit_code = 1
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Python would call the class with the text alone, which some want more than. A result that holds an error is
-        # copied (dataclasses.asdict), an error of a worker pickled.
-        return _again, (type(self), self.args), self.__dict__
+        # By default pickle and copy call `__init__` with the message only, but some subclasses take more arguments.
+        # dataclasses.asdict copies the errors in results, and errors of worker processes are pickled.
+        return _rebuild, (type(self), self.args), self.__dict__
 
 
-def _again(kind: type[LingonError], values: tuple[Any, ...]) -> LingonError:
-    """An error without what its __init__ sets, which comes after."""
+def _rebuild(kind: type[LingonError], values: tuple[Any, ...]) -> LingonError:
+    """An error made without `__init__`; pickle restores its attributes afterwards."""
     return kind.__new__(kind, *values)
 
 
 class SettingsError(LingonError):
-    """A setting is unknown, of the wrong kind or out of bounds."""
+    """A setting is unknown, of the wrong type or out of bounds."""
 
     exit_code = 2
 
 
 class CorpusError(LingonError):
-    """A corpus file cannot be read as parallel text; the message names file and line."""
+    """A text file cannot be read; the message names file and line."""
 
 
 class CheckpointError(LingonError):
@@ -68,25 +68,25 @@ class CheckpointError(LingonError):
 
 
 class BundleError(LingonError):
-    """A bundle is missing, altered, or of a format that this version does not read."""
+    """A bundle is missing, altered, or in a format that this version does not read."""
 
 
 class ParityError(LingonError):
-    """An exported graph does not answer as the checkpoint it was made from."""
+    """The outputs of an exported graph differ from those of its checkpoint."""
 
 
 class DeviceError(LingonError):
-    """The device or provider that was asked for cannot serve."""
+    """The requested device or provider cannot be used."""
 
 
 class ServerError(LingonError):
-    """A server ended a call, or refused one text of it, with an error status.
+    """A server answered a call, or one text of it, with an error status.
 
     code: the `google.rpc.Code` number, as in grpc.StatusCode; `status` is its name
-    reason: the machine-readable reason of `google.rpc.ErrorInfo`, such as QUEUE_FULL; empty where there is none
+    reason: the machine-readable reason of `google.rpc.ErrorInfo`, such as QUEUE_FULL; empty if there is none
     violations: the fields that are out of bounds and why, from `google.rpc.BadRequest`
-    request_id: what the server's log calls this request; empty where it did not say
-    retry_after: seconds to wait before another try, from `google.rpc.RetryInfo`
+    request_id: the ID of the request in the server's log; empty if the server did not send it
+    retry_after: seconds to wait before a retry, from `google.rpc.RetryInfo`
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class ServerError(LingonError):
 
 
 class RequestError(LingonError):
-    """What a caller of the service got wrong, or what the service cannot do now.
+    """A request is wrong, or the service cannot answer it now.
 
     code: the `google.rpc.Code` of the reply
     reason: the machine-readable reason of `google.rpc.ErrorInfo`
@@ -144,7 +144,7 @@ class EmptyText(InvalidRequest):
 
 
 class TextTooLong(InvalidRequest):
-    """A text has more tokens than the model reads, and splitting was not allowed or cannot help."""
+    """A text has more tokens than the model reads, and splitting it was not requested or is not possible."""
 
     reason = "TEXT_TOO_LONG"
 
@@ -152,7 +152,7 @@ class TextTooLong(InvalidRequest):
 class UnknownModel(RequestError):
     """No served model has this name, version or language pair.
 
-    resource: what the request named, as in `google.rpc.ResourceInfo`
+    resource: the model that the request named, as in `google.rpc.ResourceInfo`
     """
 
     code = code_pb2.NOT_FOUND
@@ -164,23 +164,23 @@ class UnknownModel(RequestError):
 
 
 class Unsupported(RequestError):
-    """The model or the method cannot do what an option asks."""
+    """The model or the method does not support an option."""
 
     code = code_pb2.UNIMPLEMENTED
     reason = "UNSUPPORTED_OPTION"
 
 
 class QueueFull(RequestError):
-    """Too much is waiting already; the caller should come back later."""
+    """The queue is full; the caller should retry later."""
 
     code = code_pb2.RESOURCE_EXHAUSTED
     reason = "QUEUE_FULL"
 
 
 class QuotaExceeded(RequestError):
-    """A key has used up what it may have for now.
+    """The quota of an API key is used up for now.
 
-    retry_after: seconds until there is enough again
+    retry_after: seconds until the quota permits the request
     """
 
     code = code_pb2.RESOURCE_EXHAUSTED
@@ -192,26 +192,26 @@ class QuotaExceeded(RequestError):
 
 
 class Expired(RequestError):
-    """The deadline of the caller passed before the work was done."""
+    """The deadline passed before the work was done."""
 
     code = code_pb2.DEADLINE_EXCEEDED
     reason = "DEADLINE_EXCEEDED"
 
 
 class NotBegun(Expired):
-    """The deadline of the caller passed before the work was begun."""
+    """The deadline passed before the work began."""
 
     reason = "NOT_BEGUN"
 
 
 class WontFinish(NotBegun):
-    """The deadline of the caller would pass before the work is done, as things stand; it was not begun."""
+    """The work was estimated to end after the deadline, so it did not begin."""
 
     reason = "WONT_FINISH"
 
 
 class Cancelled(RequestError):
-    """The caller went away."""
+    """The caller cancelled the request or disconnected."""
 
     code = code_pb2.CANCELLED
     reason = "CANCELLED"
@@ -234,42 +234,42 @@ class ModelUnloaded(Draining):
 
 
 class EngineLost(RequestError):
-    """The engine failed with this request in it and is started anew; the same call is safe to retry."""
+    """The engine failed with this request in it and is restarted; the same call is safe to retry."""
 
     code = code_pb2.UNAVAILABLE
     reason = "ENGINE_RESTARTING"
 
 
 class Unauthenticated(RequestError):
-    """The caller brought no key, or none that is known."""
+    """The API key is missing or unknown."""
 
     code = code_pb2.UNAUTHENTICATED
     reason = "UNAUTHENTICATED"
 
 
 class Forbidden(RequestError):
-    """The caller is known, but may not do this."""
+    """The API key is known, but does not permit this call."""
 
     code = code_pb2.PERMISSION_DENIED
     reason = "PERMISSION_DENIED"
 
 
 class ChangeRefused(RequestError):
-    """A change to what is served is not made: the bundle, or what is served already, does not allow it."""
+    """A change of the served models is not possible with this bundle or with the models served now."""
 
     code = code_pb2.FAILED_PRECONDITION
     reason = "CHANGE_REFUSED"
 
 
 class ChangeInProgress(RequestError):
-    """A change to what is served is not made because another one is not done yet."""
+    """A change of the served models is refused because another one is in progress."""
 
     code = code_pb2.ABORTED
     reason = "CHANGE_UNDER_WAY"
 
 
 class EngineFault(RequestError):
-    """Decoding failed inside the server; the text says no more than that, the log says why."""
+    """Decoding failed inside the server; the cause is in the server's log, not in the message."""
 
     code = code_pb2.INTERNAL
     reason = "ENGINE_FAULT"

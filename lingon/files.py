@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all: written aside, synced, then renamed; and read only where they are plain."""
+"""Writes files and folders atomically (to a temporary path, synced, then renamed) and reads regular files."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from lingon.errors import SettingsError
 
 @contextmanager
 def publish_folder(folder: Path) -> Iterator[Path]:
-    """A new folder to fill; on leaving without an error it appears as `folder`, complete and on disk.
+    """A temporary folder to fill; if the block ends without an error it becomes `folder`, complete and on disk.
 
-    A kill at any moment leaves at most a hidden `.NAME.part-...` beside it, which the next attempt removes.
-    Raises FileExistsError where folder is there already: what was published never changes.
+    A kill at any moment leaves at most a hidden folder `.NAME.part-...` next to it, which the next attempt removes.
+    Raises FileExistsError if folder exists: a published folder never changes.
     """
     if folder.exists():
         raise FileExistsError(f"{folder} exists already")
     make_folders(folder.parent)
-    with _aside(folder, Path.mkdir) as part:
+    with _temporary_path(folder, Path.mkdir) as part:
         yield part
         for path in [*part.rglob("*"), part]:
             _sync(path)
         try:
             os.rename(part, folder)
-        except OSError:  # another process was faster
+        except OSError:  # another process has published it meanwhile
             if folder.exists():
                 raise FileExistsError(f"{folder} exists already") from None
             raise
@@ -41,27 +41,27 @@ def publish_folder(folder: Path) -> Iterator[Path]:
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Replace a small file in one move."""
-    with _aside(path, Path.touch) as part:
+    """Write a file atomically, replacing an earlier one."""
+    with _temporary_path(path, Path.touch) as part:
         part.write_bytes(content)
         _sync(part)
         os.replace(part, path)
 
 
 def write_text(path: Path, text: str) -> None:
-    """Replace a small text file in one move."""
+    """Write a text file atomically, in UTF-8."""
     write_bytes(path, text.encode("utf-8"))
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Replace a small JSON file in one move."""
+    """Write a JSON file atomically."""
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
 def make_folders(folder: Path) -> None:
-    """Make a folder and those above it that are not there yet, on disk when this returns.
+    """Make a folder and its missing parents, and sync them to disk.
 
-    Raises NotADirectoryError where something else has its name.
+    Raises NotADirectoryError if the path is not a folder.
     """
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
     for path in reversed(missing):
@@ -73,11 +73,11 @@ def make_folders(folder: Path) -> None:
 
 @contextmanager
 def lock_path(folder: Path) -> Iterator[bool]:
-    """Keep other processes that ask for the same out of a folder or file, however this process ends.
+    """Hold an exclusive lock on a folder or file, which ends with the block or with the process.
 
-    False where the file system knows no locks: then nobody is kept out. Raises BlockingIOError where another has it.
+    Yields False if the file system has no locks. Raises BlockingIOError if another process holds the lock.
     """
-    import fcntl  # not on every system that a client runs on
+    import fcntl  # Windows, where clients run too, does not have it
 
     handle = os.open(folder, os.O_RDONLY)
     try:
@@ -94,18 +94,18 @@ def lock_path(folder: Path) -> Iterator[bool]:
 
 
 def remove_partial_files(folder: Path, name: str | None = None) -> None:
-    """Remove from a folder what killed processes left half-written: all, or what was to be of that name."""
+    """Remove the temporary files and folders of killed processes from a folder; name: only those of this name."""
     left_over = re.compile(rf"\.{'.+' if name is None else re.escape(name)}\.part(-[0-9a-f]{{16}})?")
     for part in [path for path in folder.iterdir() if left_over.fullmatch(path.name)]:
-        # What a process still fills is held by it; what cannot be removed harms nobody.
+        # A process locks the path that it fills. A path that cannot be removed does no harm.
         with suppress(OSError), lock_path(part) as locked:
             if locked:
                 _remove(part)
 
 
 @contextmanager
-def _aside(path: Path, make: Callable[[Path], None]) -> Iterator[Path]:
-    """A hidden file or folder beside path, of this attempt alone; what is left of it in the end is removed."""
+def _temporary_path(path: Path, make: Callable[[Path], None]) -> Iterator[Path]:
+    """A new hidden file or folder next to path, made by `make`; removed at the end unless it was renamed."""
     remove_partial_files(path.parent, path.name)
     with ExitStack() as stack:
         while True:
@@ -115,7 +115,7 @@ def _aside(path: Path, make: Callable[[Path], None]) -> Iterator[Path]:
                 stack.enter_context(lock_path(part))
                 if part.exists():
                     break
-            # Another attempt swept it away before it was held.
+            # Another process has removed it before it was locked: try again.
         stack.callback(_remove, part)
         yield part
 
@@ -128,7 +128,7 @@ def _remove(path: Path) -> None:
 
 
 def read_setting_file(path: str | os.PathLike[str]) -> bytes:
-    """The bytes of a small file that a setting names. Raises SettingsError."""
+    """The bytes of a file that a setting names. Raises SettingsError if it cannot be read."""
     try:
         return Path(path).read_bytes()
     except OSError as error:
@@ -136,7 +136,7 @@ def read_setting_file(path: str | os.PathLike[str]) -> bytes:
 
 
 def read_setting_text(path: str | os.PathLike[str]) -> str:
-    """The UTF-8 text of a small file that a setting names. Raises SettingsError."""
+    """The text of a UTF-8 file that a setting names. Raises SettingsError if it cannot be read."""
     try:
         return read_setting_file(path).decode("utf-8")
     except UnicodeDecodeError as error:
@@ -144,16 +144,16 @@ def read_setting_text(path: str | os.PathLike[str]) -> str:
 
 
 def read_plain_file(folder: Path, name: str, most: int) -> bytes:
-    """The bytes of a file below folder that no link leads to; name has / between its parts.
+    """The bytes of a regular file below folder, reached without links; name has / between its parts.
 
-    Raises OSError, whose strerror is for people, where it is no plain file or has more than `most` bytes.
+    Raises OSError with a readable strerror if it is not a regular file or has more than `most` bytes.
     """
     *parents, last = name.split("/")
     handles = [os.open(folder, os.O_RDONLY | os.O_DIRECTORY)]
     try:
         for parent in parents:
             handles.append(os.open(parent, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=handles[-1]))
-        # Without O_NONBLOCK a pipe that lies there would keep us until somebody writes into it.
+        # Without O_NONBLOCK, opening a named pipe would block until a writer opens it.
         handles.append(os.open(last, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=handles[-1]))
         status = os.fstat(handles[-1])
         if not stat.S_ISREG(status.st_mode):

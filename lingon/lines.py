@@ -1,4 +1,4 @@
-"""Lines of text from files, plain or gzip'ed, and from standard input; every error names file and line."""
+"""Reads lines of text from files, plain or .gz, and from standard input; every error names file and line."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from lingon.errors import CorpusError
 
 
 def read_lines(path: Path) -> Iterator[str]:
-    """The lines of a UTF-8 file, plain or .gz, without their ends; only a line feed ends a line."""
+    """The lines of a UTF-8 file, plain or .gz, without line ends; only a line feed ends a line."""
     number = 0
     try:
         with _open(path) as file:
-            for number, raw in enumerate(file, start=1):  # noqa: B007 - the errors name it
+            for number, raw in enumerate(file, start=1):  # noqa: B007 - the errors name the number
                 yield raw.rstrip(b"\r\n").decode("utf-8")
     except UnicodeDecodeError as error:
         raise CorpusError(f"{path}:{number}: not UTF-8 ({error.reason} at byte {error.start} of the line)") from None
@@ -29,7 +29,7 @@ def read_lines(path: Path) -> Iterator[str]:
 
 
 def read_parallel(source: Path, target: Path) -> Iterator[tuple[str, str]]:
-    """Line by line the texts of two files that must have as many lines."""
+    """Pairs of lines of two files, which must have the same number of lines."""
     sources, targets = read_lines(source), read_lines(target)
     number = 0
     for number, line in enumerate(sources, start=1):
@@ -42,13 +42,13 @@ def read_parallel(source: Path, target: Path) -> Iterator[tuple[str, str]]:
 
 
 def standard_input() -> Iterator[str]:
-    """The lines of standard input; may be read on a thread that nobody waits for."""
-    if sys.stdin is None:  # its number is another file's by now
+    """The lines of standard input; safe to read on a daemon thread."""
+    if sys.stdin is None:  # file descriptor 0 may belong to another file by now
         raise CorpusError("standard input: is closed")
     try:
-        # Not its buffer: where a thread waits in its buffer while Python ends, Python aborts.
+        # Not sys.stdin.buffer: Python aborts if it exits while a thread waits in that buffer.
         with io.FileIO(0, closefd=False) as file:
-            for number, raw in enumerate(_split(file), start=1):
+            for number, raw in enumerate(_split_lines(file), start=1):
                 try:
                     yield raw.rstrip(b"\r\n").decode("utf-8")
                 except UnicodeDecodeError as error:
@@ -58,19 +58,19 @@ def standard_input() -> Iterator[str]:
         raise CorpusError(f"standard input: {error.strerror}") from None
 
 
-def _split(file: io.FileIO) -> Iterator[bytes]:
-    """The lines of a file without their line feeds, each as soon as it is there."""
-    begun: list[bytes] = []
+def _split_lines(file: io.FileIO) -> Iterator[bytes]:
+    """The lines of a file without their line feeds, each as soon as it is complete."""
+    started: list[bytes] = []
     while (chunk := file.read(2**16)) != b"":
-        if chunk is None:  # it was made not to wait, by whoever shares it
+        if chunk is None:  # non-blocking: another process that shares the file has set it so
             select.select([file], [], [])
             continue
         *whole, rest = chunk.split(b"\n")
         for line in whole:
-            yield b"".join([*begun, line])
-            begun = []
-        begun.append(rest)
-    if last := b"".join(begun):
+            yield b"".join([*started, line])
+            started = []
+        started.append(rest)
+    if last := b"".join(started):
         yield last
 
 

@@ -1,4 +1,4 @@
-"""Certificates and keys in PEM, checked before gRPC takes them: it says of a bad one only that nobody can connect."""
+"""Checks certificates and keys in PEM before gRPC uses them: its own errors only say that connecting failed."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from lingon.errors import SettingsError
 
 _BEGIN, _END = b"-----BEGIN CERTIFICATE-----", b"-----END CERTIFICATE-----"
 _EDWARDS = (bytes.fromhex("300506032b6570"), bytes.fromhex("300506032b6571"))  # Ed25519 and Ed448 in a certificate
-_ELLIPTIC = bytes.fromhex("06072a8648ce3d0201")  # id-ecPublicKey, which the name of its curve follows
+_ELLIPTIC = bytes.fromhex("06072a8648ce3d0201")  # id-ecPublicKey; the name of the curve follows it
 _CURVES = (bytes.fromhex("06082a8648ce3d030107"), bytes.fromhex("06052b81040022"))  # P-256 and P-384
 
 
 def check_pair(certificate: bytes, key: bytes, certificate_name: str, key_name: str) -> None:
-    """Raise SettingsError unless these are a certificate, with those that vouch for it, and the key of it."""
+    """Raise SettingsError unless these are a certificate (with its chain) and its private key."""
     _check_whole(certificate, certificate_name)
     leaf = certificate[certificate.index(_BEGIN) : certificate.index(_END) + len(_END)]
     try:
@@ -23,17 +23,17 @@ def check_pair(certificate: bytes, key: bytes, certificate_name: str, key_name: 
     except ValueError:
         raise SettingsError(f"{certificate_name}: not a certificate") from None
     if any(mark in der for mark in _EDWARDS):
-        raise SettingsError(f"{certificate_name}: Ed25519 and Ed448 are not spoken by gRPC; take ECDSA or RSA")
+        raise SettingsError(f"{certificate_name}: gRPC does not support Ed25519 and Ed448; use ECDSA or RSA")
     _, elliptic, curve = der.partition(_ELLIPTIC)
     if elliptic and not curve.startswith(_CURVES):
-        raise SettingsError(f"{certificate_name}: of elliptic curves clients of gRPC take P-256 and P-384 alone")
+        raise SettingsError(f"{certificate_name}: gRPC clients support only the curves P-256 and P-384")
     if not re.search(rb"-----BEGIN [A-Z ]*PRIVATE KEY-----", key):
-        raise SettingsError(f"{key_name}: no private key in PEM is here")
+        raise SettingsError(f"{key_name}: has no private key in PEM")
 
-    def passphrase() -> str:  # else the terminal would be asked
-        raise SettingsError(f"{key_name}: is encrypted; give a key without passphrase")
+    def passphrase() -> str:  # without this OpenSSL would ask on the terminal
+        raise SettingsError(f"{key_name}: is encrypted; use a key without passphrase")
 
-    # Only files are read by this function of Python's, and ours may be others by now: these are in memory alone.
+    # load_cert_chain reads files only, and those on disk may have changed: this file is in memory.
     handle = os.memfd_create("pem", os.MFD_CLOEXEC)
     try:
         with open(handle, "wb", closefd=False) as file:
@@ -59,6 +59,6 @@ def check_roots(roots: bytes, name: str) -> None:
 
 def _check_whole(pem: bytes, name: str) -> None:
     if _BEGIN not in pem:
-        raise SettingsError(f"{name}: no certificate in PEM is here")
+        raise SettingsError(f"{name}: has no certificate in PEM")
     if pem.count(_BEGIN) != pem.count(_END):
         raise SettingsError(f"{name}: a certificate is cut off")

@@ -1,4 +1,4 @@
-"""How good translations are: sacreBLEU's BLEU and chrF of a whole test set."""
+"""Scores translations of a whole test set: BLEU and chrF of sacreBLEU."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def score(hypotheses: Sequence[str], references: Sequence[str]) -> Scores:
     if len(hypotheses) != len(references):
         raise CorpusError(f"{len(hypotheses)} hypotheses do not fit {len(references)} references")
     if not references:
-        raise CorpusError("nothing to score: there is no reference")
+        raise CorpusError("nothing to score: there are no references")
     bleu, chrf = BLEU(), CHRF()
     bleu_score = bleu.corpus_score(list(hypotheses), [list(references)])
     chrf_score = chrf.corpus_score(list(hypotheses), [list(references)])

@@ -1,4 +1,4 @@
-"""Text in and out of a model: normalisation, special ids and the sentencepiece tokenizer."""
+"""Converts between text and the ids of a model: normalisation, special ids, the sentencepiece tokenizer."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from typing import TYPE_CHECKING
 from lingon.errors import BundleError
 
 if TYPE_CHECKING:
-    import sentencepiece  # not in the base install, where a client still normalises
+    import sentencepiece  # not in the base install, whose clients normalise text too
 
 PAD, BOS, EOS, UNK = 0, 1, 2, 3
 """Ids of the special pieces, the same in every vocabulary that Lingon trains."""
 
 FORBIDDEN = (PAD, BOS, UNK)
-"""Ids that are never generated: at inference the distribution is over all others."""
+"""Ids that are never generated: at inference the distribution is over all other ids."""
 
 _INVISIBLE = re.compile("[\u0000-\u0008\u000e-\u001f\u007f-\u009f\u00ad\u200b\u2060\ufeff\u202a-\u202e\u2066-\u2069]")
 
 
 def normalise(text: str) -> str:
     """Invisible control characters removed, NFC, runs of white space made one space."""
-    return " ".join(unicodedata.normalize("NFC", _in_order(_INVISIBLE.sub("", text))).split())
+    return " ".join(unicodedata.normalize("NFC", _sort_marks(_INVISIBLE.sub("", text))).split())
 
 
-def _in_order(text: str) -> str:
-    """The same for NFC, with the marks on each letter in their order.
+def _sort_marks(text: str) -> str:
+    """A text with the same NFC form, whose combining marks on each letter are sorted.
 
-    unicodedata sorts them by insertion: 16,000 marks on one letter took it 70 ms, 128,000 took 19 s. So it gets them
-    sorted, where a text is long enough for that to matter.
+    unicodedata sorts the marks by insertion: 16,000 marks on one letter took 70 ms, 128,000 took 19 s. So a text that
+    is long enough for this to matter gets its marks sorted first.
     """
     if len(text) <= LONG or text.isascii():
         return text
@@ -41,29 +41,28 @@ def _in_order(text: str) -> str:
     return "".join("".join(sorted(run, key=unicodedata.combining) if marks else run) for marks, run in runs)
 
 
-LONG = 1000
-"""Characters up to which the order of marks takes no time worth mentioning, a quarter of a millisecond at worst."""
+LONG = 1000  # characters: up to this length unicodedata needs at most 0.25 ms to sort the marks
 
 
 class Tokenizer:
-    """Two sentencepiece models, or one that serves both sides; both carry the special ids above."""
+    """One sentencepiece model for both languages, or one each; all have the special ids above."""
 
     JOINT = ("tokenizer.model",)
     SEPARATE = ("source.model", "target.model")
 
     def __init__(self, source: bytes, target: bytes | None = None) -> None:
-        """source, target: serialised sentencepiece models; without target, source serves both."""
+        """source, target: serialised sentencepiece models; without target, source is used for both languages."""
         self._models = (source,) if target is None else (source, target)
         self.source = _load(source, (self.JOINT if target is None else self.SEPARATE)[0])
         self.target = self.source if target is None else _load(target, self.SEPARATE[1])
 
     @classmethod
     def read(cls, folder: Path) -> Tokenizer:
-        """The tokenizer whose files lie in folder."""
+        """The tokenizer of the files in folder."""
         for names in (cls.JOINT, cls.SEPARATE):
             if all((folder / name).is_file() for name in names):
                 return cls._read(folder, names)
-        raise BundleError(f"{folder}: holds neither {cls.JOINT[0]} nor {' and '.join(cls.SEPARATE)}")
+        raise BundleError(f"{folder}: has neither {cls.JOINT[0]} nor {' and '.join(cls.SEPARATE)}")
 
     @classmethod
     def _read(cls, folder: Path, names: Sequence[str]) -> Tokenizer:
@@ -73,13 +72,13 @@ class Tokenizer:
             raise BundleError(f"{folder}/{error}") from None
 
     def files(self) -> dict[str, bytes]:
-        """The files that `read` finds again, by name."""
+        """The files of this tokenizer by name, as `read` expects them."""
         names = self.JOINT if self.joint else self.SEPARATE
         return dict(zip(names, self._models, strict=True))
 
     @property
     def joint(self) -> bool:
-        """Whether one model serves both sides."""
+        """Whether one model is used for both languages."""
         return len(self._models) == 1
 
     @property
@@ -93,7 +92,7 @@ class Tokenizer:
         return int(self.target.get_piece_size())
 
     def encode_source(self, text: str) -> list[int]:
-        """Ids of a normalised source text, the end token last."""
+        """Ids of a normalised source text, end token included."""
         return [*self.source.encode(text), EOS]
 
     def encode_target(self, text: str) -> list[int]:
@@ -101,7 +100,7 @@ class Tokenizer:
         return list(self.target.encode(text))
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The target text of ids; special ids add nothing to it."""
+        """The target text of ids; special ids are skipped."""
         return str(self.target.decode([token for token in ids if token > UNK]))
 
     def source_pieces(self, ids: Sequence[int]) -> list[str]:
@@ -116,7 +115,7 @@ class Tokenizer:
 def _load(model: bytes, name: str) -> sentencepiece.SentencePieceProcessor:
     import sentencepiece
 
-    if not model:  # sentencepiece would take it for a model of no pieces
+    if not model:  # sentencepiece would read it as a model without pieces
         raise BundleError(f"{name}: not a sentencepiece model (it is empty)")
     try:
         loaded = sentencepiece.SentencePieceProcessor(model_proto=model)

@@ -1,4 +1,4 @@
-"""Golden sentences: what a bundle translated at its export, and has to translate alike wherever it is served."""
+"""Golden sentences: translations made at export, which the bundle must reproduce when it is loaded to serve."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Annotated
 from lingon.bundle.schema import MaxLength, SchemaError, parse_dataclass
 from lingon.errors import BundleError
 
-MAX_SENTENCES = 64  # sentences, and precisions
-MAX_BYTES = 1 << 20
+MAX_SENTENCES = 64  # also the largest number of precisions
+MAX_BYTES = 1 << 20  # of golden.json
 
 Sentences = Annotated[tuple[str, ...], MaxLength(MAX_SENTENCES)]
 
@@ -20,20 +20,20 @@ Sentences = Annotated[tuple[str, ...], MaxLength(MAX_SENTENCES)]
 class Golden:
     """The content of `golden.json`.
 
-    sentences: sources as they were written
-    translations: by precision, the best translation of each with the bundle's defaults
+    sentences: source texts, not normalised
+    translations: by precision, the best translation of each sentence with the bundle's default options
     """
 
     sentences: Sentences
     translations: Annotated[dict[str, Sentences], MaxLength(MAX_SENTENCES)]
 
     def to_bytes(self) -> bytes:
-        """The file."""
+        """The content of the file."""
         return (json.dumps(asdict(self), indent=1, ensure_ascii=False) + "\n").encode()
 
     @classmethod
     def from_bytes(cls, content: bytes, origin: Path) -> Golden:
-        """What was written; origin is named in errors. Raises BundleError."""
+        """Parse the content of the file. Raises BundleError, which names origin."""
         if len(content) > MAX_BYTES:
             raise BundleError(f"{origin}: has {len(content):,} bytes, at most {MAX_BYTES:,} are read")
         try:

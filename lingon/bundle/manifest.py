@@ -1,25 +1,25 @@
-"""The bundle: what an export writes and a server reads. This file is the whole contract between the two.
+"""The format of a bundle, which an export writes and a server reads. This file is the whole contract of the two.
 
-    models/<name>/<version>/            versions are whole numbers; models/<name> means the highest
-        manifest.json                   all that is declared below, and a SHA-256 of every other byte
+    models/<name>/<version>/            <version> is a positive integer; models/<name> means the highest
+        manifest.json                   class Manifest below, with the SHA-256 of every other file
         <precision>/encoder.onnx        source_ids, source_lengths -> every memory state, first recurrent states
         <precision>/decoder.onnx        one step: token_ids, positions, states -> candidates, logits, states
         <precision>/scorer.onnx         a whole translation at once: log-probabilities, attention
-        <precision>/output_rows.onnx    with a shortlist: piece_ids -> what the output layer knows of these pieces
-        <precision>/decoder_shortlist.onnx  a step that chooses among those pieces alone
-        weights/*.bin                   the weights; fp32 and fp16 share what 16 bits hold exactly
-        shortlist.npz                   which target pieces a source piece calls for; may be missing
-        golden.json                     sentences and what each precision for the CPU makes of them; may be missing
+        <precision>/output_rows.onnx    with a shortlist: piece_ids -> rows of the output layer for these pieces
+        <precision>/decoder_shortlist.onnx  with a shortlist: one step restricted to those pieces
+        weights/*.bin                   the weights; fp32 and fp16 share those that 16 bits represent exactly
+        shortlist.npz                   optional: likely target pieces for every source piece
+        golden.json                     optional: sentences and their translations by each CPU precision
         tokenizer.model (or source.model and target.model)
         MODEL_CARD.md
 
-A bundle is data only, and a published version never changes. Nothing in its folder is a link: the folder itself may be
-reached by one. Whatever is read is a plain file, no larger than such a file may be, and is used as it was hashed; every
-value of the manifest has the type and the bounds that are declared with it below.
+A bundle holds data only, and a published version never changes. No file in its folder is a link; the folder itself may
+be reached by one. A reader reads regular files only, checks their size, and uses the same bytes that it hashed. Every
+value of the manifest has the type and the bounds that are declared below.
 
 Dimensions: batch (sentences of one encoder run), sentences (of a running batch), rows (sentences * beam_size),
-source_length, target_length, capacity (positions that a cache has room for), heads, head_dim, vocab, candidates,
-union (pieces that some sentence of a running batch has on its shortlist).
+source_length, target_length, capacity (positions that fit into a cache), heads, head_dim, vocab, candidates,
+union (pieces on the shortlist of at minimum one sentence of the running batch).
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ FORMAT = 2
 MANIFEST, CARD = "manifest.json", "MODEL_CARD.md"
 ENCODER, DECODER, SCORER = "encoder.onnx", "decoder.onnx", "scorer.onnx"
 OUTPUT_ROWS, DECODER_SHORTLIST = "output_rows.onnx", "decoder_shortlist.onnx"
-PASSED = "passed"  # the gate of a precision
+PASSED = "passed"  # value of Precision.gate after a successful check
 WEIGHTS, SHORTLIST, GOLDEN = "weights", "shortlist.npz", "golden.json"
 
 SOURCE_IDS, SOURCE_LENGTHS = "source_ids", "source_lengths"  # (batch, source_length), (batch)
 TARGET_IDS = "target_ids"  # (batch, target_length), begins with BOS
-TOKEN_IDS, POSITIONS = "token_ids", "positions"  # (rows), (rows): tokens already in each row's past
-MEMORY_LENGTHS = "memory_lengths"  # (sentences): source tokens of each
-CANDIDATE_COUNT = "candidate_count"  # (1): how many candidates a step hands out, at most the manifest's `candidates`
-CANDIDATE_IDS, CANDIDATE_LOG_PROBS = "candidate_ids", "candidate_log_probs"  # (rows, candidates), likeliest first
-LOGITS = "logits"  # (rows, at least vocab: what is beyond cannot be reached); bound only where rows sample
-PIECE_IDS = "piece_ids"  # (union): the pieces that a running batch may say
-ALLOWED = "allowed"  # (sentences, union) bool: those that each sentence may say
+TOKEN_IDS, POSITIONS = "token_ids", "positions"  # (rows), (rows): number of tokens in the past of each row
+MEMORY_LENGTHS = "memory_lengths"  # (sentences): source tokens of each sentence
+CANDIDATE_COUNT = "candidate_count"  # (1): candidates returned by a step, at most Manifest.candidates
+CANDIDATE_IDS, CANDIDATE_LOG_PROBS = "candidate_ids", "candidate_log_probs"  # (rows, candidates), best first
+LOGITS = "logits"  # (rows, vocab or more; columns after vocab are padding); only bound when rows sample
+PIECE_IDS = "piece_ids"  # (union): the pieces that the running batch may generate
+ALLOWED = "allowed"  # (sentences, union) bool: pieces that each sentence may generate
 TOKEN_LOG_PROBS = "token_log_probs"  # (batch, target_length): of the token after each of target_ids
 LABELS = "labels"  # (batch, target_length): the token after each of target_ids
 ENCODER_ATTENTION = "encoder_attention"  # (batch, layers, heads, source_length, source_length)
@@ -60,9 +60,9 @@ CROSS_ATTENTION = "cross_attention"  # (batch, layers, heads, target_length, sou
 
 StateKind = Literal["memory", "cache", "recurrent"]
 VARYING = {"memory": ([], ["source_length"]), "cache": (["capacity"],), "recurrent": ([],)}
-"""By kind of state, the sizes of its shape that may vary."""
+"""The variable dimensions that a shape of each kind of state may have."""
 
-MAX_STATE_ELEMENTS = 2**28  # of all states of one sentence, at the longest; a large model of today has a tenth of it
+MAX_STATE_ELEMENTS = 2**28  # in all states of the longest sentence; a large model of today has a tenth of it
 
 _FILE = r"\w[\w.+ -]*"
 Name = Annotated[str, Pattern(r"\w[\w.+-]{0,127}", "a name of letters, digits and . + - _")]
@@ -80,26 +80,25 @@ Index = Annotated[int, Range(0, 1023)]
 
 
 def past_name(state: str) -> str:
-    """The decoder's input of a state that it changes."""
+    """The name of the decoder's input for a state that it updates."""
     return f"past.{state}"
 
 
 def present_name(state: str) -> str:
-    """The decoder's output of a state that it changes."""
+    """The name of the decoder's output for a state that it updates."""
     return f"present.{state}"
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """Something that the decoder reads at every step, and what the engine does with it.
+    """A tensor that the decoder reads at every step.
 
     kind:
-        memory     of a sentence: an output of the encoder and an input of the decoder of this name, shared by the
-                   sentence's beams
-        cache      of a row: grows by one position a step, in place; input past.NAME, output present.NAME
-        recurrent  of a row: replaced at every step; first value an output of the encoder of this name
-    shape: of one sentence or row; "source_length" and "capacity" stand for the sizes that vary. Its type is that of
-        the graphs of a precision.
+        memory     one for each sentence, shared by its beams: the encoder's output and the decoder's input NAME
+        cache      one for each row, which grows in place by one position a step: input past.NAME, output present.NAME
+        recurrent  one for each row, replaced at every step; its first value is the encoder's output NAME
+    shape: of one sentence or row; "source_length" and "capacity" stand for variable sizes. The graphs of each
+        precision determine the type of the elements.
     """
 
     name: Name
@@ -107,18 +106,18 @@ class State:
     shape: Annotated[tuple[Varying | Size, ...], MaxLength(8)]
 
     def sized(self, **sizes: int) -> tuple[int, ...]:
-        """The shape with its names replaced by sizes."""
+        """The shape with "source_length" and "capacity" replaced by these sizes."""
         return tuple(size if isinstance(size, int) else sizes[size] for size in self.shape)
 
     @property
     def varying(self) -> list[str]:
-        """The sizes of the shape that vary."""
+        """The variable dimensions of the shape, by name."""
         return [size for size in self.shape if isinstance(size, str)]
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Bounds of a model, in tokens with the end token counted."""
+    """Bounds of a model, in tokens, end token included."""
 
     max_source_tokens: TokenCount
     max_target_tokens: TokenCount
@@ -127,13 +126,13 @@ class Limits:
     max_beam_size: BeamSize
 
     def max_output(self, source_tokens: int) -> int:
-        """The most target tokens for a source of source_tokens."""
+        """The largest number of target tokens for a source of source_tokens."""
         return min(int(self.output_factor * source_tokens) + self.output_extra, self.max_target_tokens)
 
 
 @dataclass(frozen=True, slots=True)
 class Defaults:
-    """How a translation is searched for where the request does not say."""
+    """The default options of a request."""
 
     beam_size: BeamSize = 1
     num_hypotheses: BeamSize = 1
@@ -145,9 +144,10 @@ class Defaults:
 class Precision:
     """One set of graphs.
 
-    provider: the onnxruntime provider that it is built for
-    gate: PASSED, or why it was not run
-    weights: the files below WEIGHTS that its graphs read, by the names that the graphs know them by
+    provider: the ONNX Runtime provider that the graphs are built for
+    gate: PASSED, or the reason why the checks were not run
+    weights: the files below WEIGHTS that the graphs read, by the names that the graphs use
+    report: the results of the checks
     """
 
     provider: Name
@@ -158,7 +158,7 @@ class Precision:
 
 @dataclass(frozen=True, slots=True)
 class Alignment:
-    """Which rows of the cross-attention tell alignments: their mean over these heads of this layer."""
+    """The source of alignments: the mean of the cross-attention over these heads of this layer."""
 
     layer: Index
     heads: Annotated[tuple[Index, ...], MaxLength(1024)]
@@ -166,7 +166,7 @@ class Alignment:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """All that a bundle declares of itself."""
+    """The content of manifest.json."""
 
     name: Name
     version: Annotated[int, Range(1, 2**31 - 1)]
@@ -183,7 +183,7 @@ class Manifest:
     states: Annotated[tuple[State, ...], MaxLength(4096)]
     precisions: dict[Name, Precision]
     alignment: Alignment
-    shortlist: dict[str, Any] | None = None  # what its gate found; None where the bundle has no shortlist
+    shortlist: dict[str, Any] | None = None  # results of its check; None without a shortlist
     checksums: Annotated[dict[FilePath, Sha256], MaxLength(1000)] = field(default_factory=dict)
     format: int = FORMAT
 
@@ -192,15 +192,15 @@ class Manifest:
         return tuple(state for state in self.states if state.kind == kind)
 
     def to_bytes(self) -> bytes:
-        """The one way this manifest is written, its own digest last; any other byte sequence is refused."""
+        """The only byte sequence of this manifest that a reader accepts; it ends with its own digest."""
         body = _dump(asdict(self))
         return _dump({**json.loads(body), "digest": hashlib.sha256(body).hexdigest()})
 
     @classmethod
     def from_bytes(cls, content: bytes, origin: Path) -> Manifest:
-        """The manifest that was written; origin is named in errors."""
+        """Parse the content of manifest.json. Raises BundleError, which names origin."""
         try:
-            values = json.loads(content, parse_constant=_no_number)
+            values = json.loads(content, parse_constant=_refuse_constant)
             found = values.pop("format")
         except (ValueError, AttributeError, KeyError, TypeError, RecursionError):
             raise BundleError(f"{origin}: not a manifest") from None
@@ -223,32 +223,32 @@ class Manifest:
         return manifest
 
     def _contradictions(self) -> Iterator[str]:
-        """What cannot be, of values that each could."""
+        """Messages about values that are valid by themselves but contradict each other."""
         limits, defaults = self.limits, self.defaults
         special = {"pad": PAD, "bos": BOS, "eos": EOS, "unk": UNK}
         if self.special_ids != special:
             yield f"special_ids must be {special}, got {self.special_ids}"
-        least = min(2 * limits.max_beam_size, self.target_vocab)
-        if not least <= self.candidates <= self.target_vocab:
-            yield f"candidates must be {least} to {self.target_vocab}, got {self.candidates}"
+        minimum = min(2 * limits.max_beam_size, self.target_vocab)
+        if not minimum <= self.candidates <= self.target_vocab:
+            yield f"candidates must be {minimum} to {self.target_vocab}, got {self.candidates}"
         if limits.max_output(1) < 1:
-            yield "limits.output_extra must be at least 1 where limits.output_factor is below 1"
+            yield "limits.output_extra must be at minimum 1 if limits.output_factor is below 1"
         if defaults.beam_size > limits.max_beam_size:
             yield f"defaults.beam_size must be 1 to {limits.max_beam_size}, got {defaults.beam_size}"
         if defaults.num_hypotheses > defaults.beam_size:
             yield f"defaults.num_hypotheses must be 1 to {defaults.beam_size}, got {defaults.num_hypotheses}"
         if len({state.name for state in self.states}) < len(self.states):
-            yield "states: two have one name"
+            yield "states: two have the same name"
         for place, state in enumerate(self.states):
             if state.varying not in VARYING[state.kind]:
-                yield f"states[{place}].shape does not vary as that of a {state.kind}: {list(state.shape)}"
+                yield f"states[{place}].shape has not the variable dimensions of a {state.kind}: {list(state.shape)}"
         sizes = {"source_length": limits.max_source_tokens, "capacity": limits.max_target_tokens}
         elements = sum(math.prod(state.sized(**sizes)) for state in self.states)
         if elements > MAX_STATE_ELEMENTS:
-            yield f"states must come to {MAX_STATE_ELEMENTS:,} numbers for a sentence at most, come to {elements:,}"
+            yield f"states must have at most {MAX_STATE_ELEMENTS:,} elements for a sentence, got {elements:,}"
 
 
-def _no_number(name: str) -> Never:
+def _refuse_constant(name: str) -> Never:
     raise ValueError(name)
 
 

@@ -1,4 +1,4 @@
-"""Bundles on disk: found, opened, read with every byte checked, and published whole or not at all."""
+"""Bundles on disk: finds, opens, reads (every byte is checked) and atomically publishes them."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from lingon.files import read_plain_file
 from lingon.text import Tokenizer
 
 MAX_FILE_BYTES = {MANIFEST: 2**20, f"{WEIGHTS}/": 2**36, "": 2**28}
-"""The largest that files may be, by what their names begin with: weights have no bound but memory's, all else has."""
+"""Largest number of bytes of a file, by the beginning of its name; for weights memory is the actual bound."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """An opened bundle. Every file is read through `read`, which refuses what was altered."""
+    """An opened bundle. Every file is read by `read`, which refuses altered files."""
 
     folder: Path
     manifest: Manifest
@@ -31,7 +31,7 @@ class Bundle:
         return f"{self.manifest.name}/{self.manifest.version}"
 
     def read(self, name: str) -> bytes:
-        """The bytes of a file, checked: what is used is what was hashed."""
+        """The bytes of a file, whose checksum is verified on these bytes. Raises BundleError."""
         path = self.folder / name
         if name not in self.manifest.checksums:
             raise BundleError(f"{path}: the manifest does not list it")
@@ -41,7 +41,7 @@ class Bundle:
         return content
 
     def graphs(self, precision: str, *names: str) -> tuple[dict[str, bytes], dict[str, bytes]]:
-        """The named graph files of a precision, and the weight files that they read, by the names they give them."""
+        """The graph files of these names in a precision, and the weight files that they read; both by name."""
         if precision not in self.manifest.precisions:
             known = ", ".join(self.manifest.precisions)
             raise BundleError(f"{self.folder}: has no precision {precision!r}; it has {known}")
@@ -49,14 +49,14 @@ class Bundle:
         return graphs, {name: self.read(f"{WEIGHTS}/{name}") for name in self.manifest.precisions[precision].weights}
 
     def tokenizer_files(self) -> list[bytes]:
-        """The sentencepiece models: one for both sides, or source and target."""
+        """The sentencepiece models: one for both languages, or those of source and target."""
         found = tuple(sorted(name for name in self.manifest.checksums if re.fullmatch(r"\w+\.model", name)))
         if found not in (Tokenizer.JOINT, Tokenizer.SEPARATE):
             raise BundleError(f"{self.folder}: has no tokenizer, or several: {', '.join(found) or 'no .model file'}")
         return [self.read(name) for name in found]
 
     def verify(self) -> None:
-        """Read every file once; the error names the first that is not listed, missing or altered."""
+        """Read every file once. Raises BundleError for the first that is not listed, missing or altered."""
         for path in sorted(self.folder.rglob("*")):
             name = path.relative_to(self.folder).as_posix()
             if path.is_symlink():
@@ -69,20 +69,20 @@ class Bundle:
 
 def is_bundle(path: Path) -> bool:
     """Whether path is a bundle or the folder of a model's versions."""
-    return _declares(path) or bool(versions(path))
+    return _has_manifest(path) or bool(versions(path))
 
 
 def versions(path: Path) -> list[int]:
-    """The versions in the folder of a model, lowest first."""
+    """The versions in the folder of a model, in ascending order."""
     if not path.is_dir():
         return []
     numbered = (child for child in path.iterdir() if re.fullmatch(r"[1-9]\d*", child.name))
-    return sorted(int(child.name) for child in numbered if _declares(child))
+    return sorted(int(child.name) for child in numbered if _has_manifest(child))
 
 
 def open_bundle(path: Path) -> Bundle:
-    """The bundle at path, or the highest version below it; only its manifest is read yet."""
-    if _declares(path):
+    """Open the bundle at path, or the highest version below it; only the manifest is read."""
+    if _has_manifest(path):
         return Bundle(path, Manifest.from_bytes(_read(path, MANIFEST), path / MANIFEST))
     found = versions(path)
     if not found:
@@ -91,7 +91,7 @@ def open_bundle(path: Path) -> Bundle:
 
 
 def open_version(folder: Path, version: int) -> Bundle:
-    """The bundle in the folder of a version; raises BundleError where it declares another: a copy is no later one."""
+    """Open the bundle of a version. Raises BundleError if its manifest has another version, as in a copied folder."""
     bundle = open_bundle(folder)
     if bundle.manifest.version != version:
         raise BundleError(
@@ -101,7 +101,7 @@ def open_version(folder: Path, version: int) -> Bundle:
 
 
 def write_bundle(folder: Path, manifest: Manifest, files: dict[str, bytes]) -> Bundle:
-    """Publish a bundle whole or not at all; the checksums of files are put into the manifest."""
+    """Publish a bundle atomically; the checksums of files are added to the manifest."""
     complete = with_checksums(folder, manifest, files)
     with publish_bundle(folder) as part:
         write_files(part, files | {MANIFEST: complete.to_bytes()}, folder)
@@ -109,7 +109,7 @@ def write_bundle(folder: Path, manifest: Manifest, files: dict[str, bytes]) -> B
 
 
 def with_checksums(folder: Path, manifest: Manifest, files: dict[str, bytes]) -> Manifest:
-    """The manifest with the checksums of files; raises BundleError where it would be refused once it lies in folder."""
+    """The manifest with the checksums of files. Raises BundleError if a reader of the bundle would refuse it."""
     sums = {name: hashlib.sha256(content).hexdigest() for name, content in sorted(files.items())}
     values = {entry.name: getattr(manifest, entry.name) for entry in fields(manifest)}
     complete = Manifest(**{**values, "checksums": sums})
@@ -117,13 +117,13 @@ def with_checksums(folder: Path, manifest: Manifest, files: dict[str, bytes]) ->
     return complete
 
 
-def _declares(folder: Path) -> bool:
-    """Whether there is anything by the name of a manifest: one that is no file is refused, not passed over."""
+def _has_manifest(folder: Path) -> bool:
+    """Whether a path with the name of the manifest exists; one that is not a file is refused when it is read."""
     return os.path.lexists(folder / MANIFEST)
 
 
 def _read(folder: Path, name: str) -> bytes:
-    """The bytes of a file of a bundle that is as plain and as small as it has to be."""
+    """The bytes of a regular file of a bundle within MAX_FILE_BYTES. Raises BundleError."""
     most = next(most for begin, most in MAX_FILE_BYTES.items() if name.startswith(begin))
     try:
         return read_plain_file(folder, name, most)

@@ -37,7 +37,7 @@ class FakeLocal(FakeService):
         if self.listed == 1:
             raise QueueFull("too much is waiting")
         if "the engine dies" in request.texts:
-            raise EngineLost("the engine failed and is started anew; try again")
+            raise EngineLost("the engine failed and is being restarted; try again")
         if "the disk fails" in request.texts:
             raise OSError(5, "Input/output error", "model.bin")
         if "how long" in request.texts:

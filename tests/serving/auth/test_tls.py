@@ -174,7 +174,7 @@ ENCRYPTED = OURS.sign(passphrase=b"secret")
 EDWARDS = OURS.sign(key=ed25519.Ed25519PrivateKey.generate())
 BAD: dict[str, tuple[str, bytes | None, str]] = {
     "missing": ("tls_certificate", None, "No such file or directory"),
-    "empty": ("tls_certificate", b"", "no certificate in PEM is here"),
+    "empty": ("tls_certificate", b"", "has no certificate in PEM"),
     "half written": ("tls_certificate", HALF, "a certificate is cut off"),
     "half of a chain written": ("tls_certificate", SERVER.certificate + HALF, "a certificate is cut off"),
     "not a certificate": (
@@ -183,10 +183,10 @@ BAD: dict[str, tuple[str, bytes | None, str]] = {
         "cannot be read",
     ),
     "of another key": ("tls_certificate", OURS.sign().certificate, "is not the key of"),
-    "no key": ("tls_key", b"", "no private key in PEM is here"),
+    "no key": ("tls_key", b"", "has no private key in PEM"),
     "half a key": ("tls_key", SERVER.key[:100], "cannot be read"),
     "an encrypted key": ("tls_key", ENCRYPTED.key, "is encrypted"),
-    "no authority": ("tls_client_ca", b"", "no certificate in PEM is here"),
+    "no authority": ("tls_client_ca", b"", "has no certificate in PEM"),
     "half an authority": ("tls_client_ca", OURS.pem + HALF, "a certificate is cut off"),
     "bad base64": ("tls_client_ca", OURS.pem.replace(b"\nMII", b"\n!!!"), "cannot be read as certificates"),
 }
@@ -206,10 +206,10 @@ def test_a_bad_file_at_the_start_is_one_line_that_names_it(kind: str, tmp_path: 
 
 
 def test_keys_that_grpc_does_not_speak_are_told_before_nobody_can_connect(tmp_path: Path):
-    with pytest.raises(SettingsError, match=r"tls\.crt: Ed25519 and Ed448 are not spoken by gRPC"):
+    with pytest.raises(SettingsError, match=r"tls\.crt: gRPC does not support Ed25519 and Ed448"):
         server_credentials(Settings.model_validate(EDWARDS.write(tmp_path)))
     for curve in (ec.SECP521R1(), ec.SECP256K1(), ec.SECP224R1(), ec.BrainpoolP256R1()):
-        with pytest.raises(SettingsError, match=r"tls\.crt: of elliptic curves clients of gRPC take P-256 and P-384"):
+        with pytest.raises(SettingsError, match=r"tls\.crt: gRPC clients support only the curves P-256 and P-384"):
             server_credentials(Settings.model_validate(OURS.sign(key=ec.generate_private_key(curve)).write(tmp_path)))
 
 
@@ -280,7 +280,7 @@ async def test_healthcheck_reaches_a_server_that_speaks_tls(tmp_path: Path, capf
         monkeypatch.setenv("LINGON_TLS_CLIENT_KEY", str(tmp_path / "ca.crt"))
         assert await asyncio.to_thread(main, command) == 2
     *_, last = capfd.readouterr().err.splitlines()
-    assert last == f"lingon: error: {tmp_path / 'ca.crt'}: no private key in PEM is here"
+    assert last == f"lingon: error: {tmp_path / 'ca.crt'}: has no private key in PEM"
 
 
 async def test_the_admin_port_speaks_tls_too(tmp_path: Path):
