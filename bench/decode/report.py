@@ -109,7 +109,7 @@ def _engines_table(workload: str, rows: Sequence[Row]) -> Group:
     for setting in dict.fromkeys(_setting(row) for row in rows):
         own = [row for row in rows if _setting(row) == setting]
         table.add_row(" ".join(setting), *_columns(own), *(_quality(own, search) for search in searches))
-    title = f"{workload}: workers x threads; floor: lower bound of the time; same output: sentences as of lingon fp32"
+    title = f"{workload}: workers x threads; floor: lower bound of time; same output: as lingon fp32"
     return Group(Text(title, "bold"), table)
 
 

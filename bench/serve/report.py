@@ -16,16 +16,17 @@ from lingon.bench.serve.plan import CTRANSLATE2, LINGON
 Row = dict[str, Any]
 COLOURS = {LINGON: "#1f4e79", CTRANSLATE2: "#b3541e"}
 COLUMNS = ("p50", "p95", "p99", "good")
-STYLES = {"p99_ms": "-", "p95_ms": "--", "p50_ms": ":"}
+OFFSET: dict[str, Any] = {"textcoords": "offset points", "fontsize": 8}
+LINE_STYLES = {"p99_ms": "-", "p95_ms": "--", "p50_ms": ":"}
 
 
 def tables(rows: Sequence[Row], objective: Objective) -> list[Table]:
     """A table of load points for each beam size, one of goodput, and one of start, single client and memory."""
     beam_sizes = sorted({row["beam_size"] for row in rows if row["kind"] == "load"})
     return [
-        *(_loads(rows, beam_size) for beam_size in beam_sizes),
-        _summary(rows, objective),
-        _other_measurements(rows),
+        *(_loads_table(rows, beam_size) for beam_size in beam_sizes),
+        _goodput_table(rows, objective),
+        _other_measurements_table(rows),
     ]
 
 
@@ -43,7 +44,7 @@ def draw(rows: Sequence[Row], objective: Objective, path: Path) -> None:
     for axes, beam_size in zip(panels[0], beam_sizes, strict=True):
         for name in _systems(rows):
             found = [row for row in _of(rows, "load", beam_size=beam_size, system=name) if not row["void"]]
-            for column, style in STYLES.items():
+            for column, style in LINE_STYLES.items():
                 known = [(row["offered_per_s"], row[column]) for row in found if row[column] is not None]
                 label = f"{name}, {column.removesuffix('_ms')}"
                 marker = "o" if column == "p99_ms" else None
@@ -64,10 +65,7 @@ def draw(rows: Sequence[Row], objective: Objective, path: Path) -> None:
     pyplot.close(figure)
 
 
-OFFSET: dict[str, Any] = {"textcoords": "offset points", "fontsize": 8}
-
-
-def _loads(rows: Sequence[Row], beam_size: int) -> Table:
+def _loads_table(rows: Sequence[Row], beam_size: int) -> Table:
     names = _systems(rows)
     columns = [f"{top}\n{column}" for name in names for top, column in zip((name, "", "", ""), COLUMNS, strict=True)]
     title = f"{_search(beam_size)}: latency since due in ms, goodput a second"
@@ -88,10 +86,10 @@ def _load_cells(row: Row) -> list[str]:
     return [*(_milliseconds(row[name]) for name in ("p50_ms", "p95_ms", "p99_ms")), f"{row['goodput_per_s']:.0f}"]
 
 
-def _summary(rows: Sequence[Row], objective: Objective) -> Table:
+def _goodput_table(rows: Sequence[Row], objective: Objective) -> Table:
     names = _systems(rows)
     title = f"goodput: highest load a second with p{objective.percentile:g} within {objective.milliseconds:g} ms"
-    table = _table("search", *(name for name in names), "ratio (target 1.5)", title=title)
+    table = _table("search", *names, "ratio (target 1.5)", title=title)
     for row in _of(rows, "summary"):
         reached = [f"{row['goodput_per_s'][name]:.0f}" for name in names]
         table.add_row(_search(row["beam_size"]), *reached, f"{row['ratio']:.2f}x" if row["ratio"] else "-")
@@ -104,9 +102,9 @@ def _reached(rows: Sequence[Row], beam_size: int, name: str, objective: Objectiv
     return [load for load in found if load], [objective.milliseconds for load in found if load]
 
 
-def _other_measurements(rows: Sequence[Row]) -> Table:
+def _other_measurements_table(rows: Sequence[Row]) -> Table:
     table = _table(
-        "measure", "system", "measured", "target", title=f"target of memory: 2 x graphs + caches + {BASE_MB:g} MB"
+        "measurement", "system", "value", "target", title=f"target of memory: 2 x graphs + caches + {BASE_MB:g} MB"
     )
     for row in _of(rows, "start"):
         table.add_row("start to ready", row["system"], f"{row['median_s']:.2f} s", _target(row, "1.5 s"))
@@ -137,13 +135,13 @@ def _target(row: Row, target: str) -> str:
     return target if row["system"] == LINGON else ""
 
 
-def _of(rows: Iterable[Row], kind: str, **wanted: Any) -> Iterable[Row]:
-    wanted["kind"] = kind
-    return (row for row in rows if all(row.get(name) == value for name, value in wanted.items()))
+def _of(rows: Iterable[Row], kind: str, **columns: Any) -> Iterable[Row]:
+    columns["kind"] = kind
+    return (row for row in rows if all(row.get(name) == value for name, value in columns.items()))
 
 
 def _systems(rows: Iterable[Row]) -> list[str]:
-    """The systems in the order in which they were measured."""
+    """The names of the systems in the order in which they were measured."""
     return list(dict.fromkeys(row["system"] for row in _of(rows, "load")))
 
 
