@@ -122,7 +122,7 @@ def send_errors() -> Iterator[None]:
 
 @contextmanager
 def on_cores(cores: Cores) -> Iterator[None]:
-    """Start threads and processes of the block on these cores only, from their first instruction."""
+    """Pin threads and processes that the block starts to these cores, from their first instruction."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, cores)
     try:

@@ -33,9 +33,8 @@ class BaselineTransformer(nn.Module):
         nn.init.normal_(self.pieces.weight, std=settings.dim**-0.5)
         self.register_buffer("positions", sinusoids(settings.max_positions, settings.dim))
         self.dropout = nn.Dropout(settings.dropout)
-        with (
-            warnings.catch_warnings()
-        ):  # The warning is about a shortcut for inference that a pre-norm encoder does not have.
+        with warnings.catch_warnings():
+            # The warning is about a shortcut for inference that a pre-norm encoder does not have.
             warnings.filterwarnings("ignore", message="enable_nested_tensor")
             self.transformer = nn.Transformer(
                 d_model=settings.dim,

@@ -37,7 +37,7 @@ class Rounds:
     """The number and the length of the measured rounds."""
 
     rounds: int = 7
-    updates: int = 20  # of one loop in a round
+    updates: int = 20  # updates of one loop in a round
 
     def __post_init__(self) -> None:
         for name in ("rounds", "updates"):
