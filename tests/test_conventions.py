@@ -1,4 +1,4 @@
-"""What every room keeps to: small files, commented settings, pinned versions, verbs that load, no silent skip."""
+"""Conventions of all folders: small files, commented settings, pinned versions, verbs that load, no silent skip."""
 
 from __future__ import annotations
 
@@ -47,7 +47,9 @@ def sources(*folders: str) -> list[Path]:
 def long_functions(path: Path, lines: int) -> Iterator[str]:
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            length = (node.end_lineno or node.lineno) - node.body[0].lineno + 1  # a verb may have many options
+            length = (
+                (node.end_lineno or node.lineno) - node.body[0].lineno + 1
+            )  # the parameters do not count, because a verb may have many options
             if length > lines:
                 yield f"{path.relative_to(ROOT)}:{node.lineno} {node.name}: {length} lines"
 
@@ -68,28 +70,28 @@ def loaders_of_code(path: Path) -> Iterator[str]:
         yield from (f"{path.relative_to(ROOT)}: {name}" for name in used)
 
 
-def test_a_file_is_read_in_one_sitting():
+def test_a_file_has_at_most_400_lines():
     lengths = {
         path: len(path.read_text(encoding="utf-8").splitlines()) for path in sources(*PACKAGES, "scripts", "tests")
     }
     assert [f"{path.relative_to(ROOT)}: {length}" for path, length in lengths.items() if length > 400] == []
 
 
-def test_a_function_is_seen_at_once():
+def test_a_function_has_at_most_50_lines():
     assert [line for path in sources(*PACKAGES, "scripts", "tests") for line in long_functions(path, 50)] == []
 
 
-def test_nothing_is_loaded_that_could_bring_code_along():
+def test_no_file_is_loaded_in_a_way_that_could_run_its_code():
     assert [line for path in sources(*PACKAGES, "scripts") for line in loaders_of_code(path)] == []
 
 
 @pytest.mark.parametrize("config", sorted((ROOT / "configs").glob("*.toml")), ids=lambda path: path.name)
-def test_a_shipped_config_has_known_keys_and_possible_values(config):
+def test_a_shipped_config_is_valid(config):
     assert load_config(config)
 
 
 def commented_keys(config: Path) -> dict[str, set[str]]:
-    """The keys of each block, also those that are commented out, that have words beside them or beside their block."""
+    """The keys of each block that have a comment, or whose block has one; keys that are commented out count too."""
     keys: dict[str, set[str]] = {}
     block, explained = "", False
     for line in config.read_text(encoding="utf-8").splitlines():
@@ -111,7 +113,7 @@ def test_the_example_config_explains_every_setting():
 
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)
-def test_every_entry_point_leads_to_a_function(entry):
+def test_every_entry_point_is_callable(entry):
     assert callable(entry.load())
 
 
@@ -132,7 +134,7 @@ def test_every_requirement_is_pinned_within_its_bounds():
             assert requirement.specifier.contains(versions[requirement.name]), text
 
 
-def test_the_base_install_is_new_enough_for_the_generated_code():
+def test_the_base_install_requires_the_grpcio_of_the_generated_code():
     code = (ROOT / "lingon/translation/v1/translation_pb2_grpc.py").read_text(encoding="utf-8")
     generated = re.search(r"GRPC_GENERATED_VERSION = '([\d.]+)'", code)
     assert generated
@@ -164,7 +166,7 @@ def test_something(): {}
         ("@pytest.mark.docker", "pytest.skip('the engine is too old')", "1 skipped"),
     ],
 )
-def test_a_skip_fails_unless_it_is_for_want_of_a_gpu_or_docker(tmp_path, head, body, outcome):
+def test_a_skip_fails_unless_the_mark_of_the_test_allows_it(tmp_path, head, body, outcome):
     shutil.copy(ROOT / "tests" / "conftest.py", tmp_path)
     (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n    docker: needs Docker\n")
     (tmp_path / "test_skipping.py").write_text(SKIPPING.format(head, body))

@@ -1,4 +1,4 @@
-"""Compose: a stack that is closed by default, ends in order and can be set by what .env.example explains."""
+"""Compose: the stack is closed by default, drains in time, and has the settings that .env.example explains."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ DURATIONS = ("interval", "timeout", "start_period", "start_interval")
 
 
 def by_default(value: str) -> str:
-    """A value of the file where nothing is set."""
+    """A value of the file if no variable is set."""
     return re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", str(value))
 
 
@@ -44,11 +44,11 @@ def mentioned() -> dict[str, str]:
 
 
 def used() -> set[str]:
-    """The variables that the files read, by ${NAME} or by handing them on."""
+    """The variables that the files read as ${NAME} or pass on to a container."""
     texts = TEXT + (DEPLOY / "compose.secure.yaml").read_text(encoding="utf-8")
     environments = [service["environment"] for service in SERVERS.values()]
-    handed_on = {name for environment in environments for name, value in environment.items() if value is None}
-    return set(re.findall(r"\$\{(\w+)", texts)) | handed_on
+    passed_on = {name for environment in environments for name, value in environment.items() if value is None}
+    return set(re.findall(r"\$\{(\w+)", texts)) | passed_on
 
 
 def test_keys_are_those_of_the_compose_specification():
@@ -62,7 +62,7 @@ def test_keys_are_those_of_the_compose_specification():
         assert set(service.get("depends_on", [])) <= set(SERVICES)
 
 
-def test_volumes_are_declared_or_lie_in_the_repository():
+def test_volumes_are_declared_or_are_in_the_repository():
     for service in SERVICES.values():
         for volume in service.get("volumes", []):
             source = by_default(volume).split(":")[0]
@@ -71,7 +71,7 @@ def test_volumes_are_declared_or_lie_in_the_repository():
 
 
 @pytest.mark.parametrize("name", SERVICES)
-def test_a_service_can_do_no_more_than_it_must(name):
+def test_a_service_has_no_unneeded_privileges(name):
     service = SERVICES[name]
     assert service["read_only"] is True
     assert service["cap_drop"] == ["ALL"]
@@ -84,13 +84,13 @@ def test_a_service_can_do_no_more_than_it_must(name):
 
 
 @pytest.mark.parametrize("name", SERVICES)
-def test_an_image_has_a_version_that_does_not_move(name):
+def test_an_image_has_an_exact_version(name):
     image = by_default(SERVICES[name]["image"])
     assert re.search(r":v?\d+\.\d+\.\d+[\w.-]*(@sha256:[0-9a-f]{64})?$", image), image
 
 
 @pytest.mark.parametrize("name", SERVERS)
-def test_only_what_docker_forgets_and_named_volumes_can_be_written(name):
+def test_a_server_can_write_to_tmpfs_only(name):
     service = SERVERS[name]
     assert all(volume.endswith(":ro") for volume in service["volumes"])
     assert [mount.split(":")[0] for mount in service["tmpfs"]] == ["/tmp"]
@@ -99,18 +99,20 @@ def test_only_what_docker_forgets_and_named_volumes_can_be_written(name):
 @pytest.mark.parametrize("name", SERVERS)
 def test_docker_waits_until_a_server_has_drained(name):
     service = SERVERS[name]
-    told = {key: float(by_default(service["environment"][f"LINGON_{key}_SECONDS"])) for key in ("PROPAGATION", "DRAIN")}
-    assert seconds(by_default(service["stop_grace_period"])) > sum(told.values()) + 10
+    waits = {
+        key: float(by_default(service["environment"][f"LINGON_{key}_SECONDS"])) for key in ("PROPAGATION", "DRAIN")
+    }
+    assert seconds(by_default(service["stop_grace_period"])) > sum(waits.values()) + 10
 
 
 @pytest.mark.parametrize("name", SERVERS)
-def test_a_server_may_load_for_a_minute_and_is_asked_by_its_own_command(name):
+def test_a_server_may_load_for_a_minute_and_checks_its_own_health(name):
     check = SERVERS[name]["healthcheck"]
     assert check["test"] == ["CMD", "lingon", "healthcheck"]
     assert seconds(check["start_period"]) >= 60
 
 
-def test_each_profile_is_a_server_with_what_watches_it():
+def test_each_profile_is_a_server_with_its_monitoring():
     for profile in ("cpu", "gpu"):
         chosen = {name for name, service in SERVICES.items() if profile in service["profiles"]}
         assert chosen == {f"lingon-{profile}", "prometheus", "grafana"}
@@ -126,14 +128,14 @@ def test_prometheus_finds_servers_by_the_name_they_have_on_the_network():
     assert all(service["networks"]["default"]["aliases"] == ["lingon"] for service in SERVERS.values())
 
 
-def test_servers_are_told_settings_that_there_are():
-    """An unknown LINGON_ variable is a failed start."""
+def test_servers_get_settings_that_exist():
+    """A server does not start with an unknown LINGON_ variable."""
     for service in [*SERVERS.values(), *SECURE["services"].values()]:
         assert settings_of(set(service["environment"])) <= set(Settings.model_fields)
 
 
-def test_every_setting_can_be_set_or_is_fixed_on_purpose():
-    inside = {"models", "host", "port", "metrics_host", "metrics_port", "device"}  # what the image says
+def test_every_setting_can_be_set_or_is_fixed_in_the_image():
+    inside = {"models", "host", "port", "metrics_host", "metrics_port", "device"}  # set in the image
     secured = settings_of(set(SECURE["services"]["lingon-cpu"]["environment"]))
     for_tests = {"failpoints", "testing"}
     needs_a_collector = {"traces"}
@@ -148,25 +150,25 @@ def test_the_example_explains_every_variable_and_shows_its_default():
     assert all(part.startswith("# ") for part in paragraphs)
     defaults = dict(re.findall(r"\$\{(\w+):-([^}]*)\}", TEXT))
     assert {name: shown[name] for name in defaults} == defaults
-    handed_on = {name: value for name, value in shown.items() if name.startswith("LINGON_") and name not in defaults}
-    values = {name.removeprefix("LINGON_").lower(): value for name, value in handed_on.items()}
+    passed_on = {name: value for name, value in shown.items() if name.startswith("LINGON_") and name not in defaults}
+    values = {name.removeprefix("LINGON_").lower(): value for name, value in passed_on.items()}
     settings = Settings.model_validate(values)
-    optional = {"precision", "engines", "threads", "shortlist", "admin_port", "log_format"}  # the image says json
+    optional = {"precision", "engines", "threads", "shortlist", "admin_port", "log_format"}  # the image sets json
     assert {name for name in values if getattr(settings, name) != Settings.model_fields[name].default} <= optional
 
 
-def test_security_comes_with_everything_it_needs():
+def test_the_secure_stack_mounts_the_files_that_it_names():
     for name, service in SECURE["services"].items():
         assert name in SERVERS
-        told = {key: value for key, value in service["environment"].items() if str(value).startswith("/")}
+        paths = {key: value for key, value in service["environment"].items() if str(value).startswith("/")}
         target = by_default(service["volumes"][0]).split(":")[1]
-        assert all(value.startswith(f"{target}/") for value in told.values())
+        assert all(value.startswith(f"{target}/") for value in paths.values())
         assert service["volumes"][0].endswith(":ro")
         fields = {name.removeprefix("LINGON_").lower(): value for name, value in service["environment"].items()}
         assert Settings.model_validate(fields).admin_host == "127.0.0.1"
 
 
-def test_grafana_has_no_password_to_be_left_at_its_default():
+def test_grafana_has_no_default_password():
     environment = SERVICES["grafana"]["environment"]
     assert environment["GF_SECURITY_DISABLE_INITIAL_ADMIN_CREATION"] == "true"
     assert environment["GF_AUTH_ANONYMOUS_ORG_ROLE"] == "Viewer"

@@ -1,4 +1,4 @@
-"""The image: pinned, small, without compilers and torch, run by nobody in particular."""
+"""The image: pinned, small, without compilers and torch, run by an unprivileged user."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LOCKS = {path.stem: path.read_text(encoding="utf-8") for path in sorted((DEPLOY 
 
 
 def locked(text: str) -> dict[str, str]:
-    """The names and versions of a lock."""
+    """The names and versions in a lock file."""
     return dict(re.findall(r"^([\w.-]+)==(\S+)", text, re.MULTILINE))
 
 
@@ -28,29 +28,29 @@ def normal(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def test_what_comes_from_outside_has_an_exact_version():
+def test_every_base_image_has_an_exact_version():
     everything = stages()
     outside = {parent for parent, _ in everything.values() if parent not in everything}
     assert [image for image in outside if not re.search(r":\d+\.\d+\.\d+[\w.-]*(@sha256:[0-9a-f]{64})?$", image)] == []
 
 
 @pytest.mark.parametrize("stage", ["cpu", "gpu"])
-def test_an_image_only_runs(stage):
-    """Nothing is compiled or fetched in it, and what was built is copied."""
+def test_an_image_builds_nothing_itself(stage):
+    """It compiles and downloads nothing; the built files are copied from another stage."""
     runs = [line for line in instructions(stage) if line.startswith("RUN ")]
     assert not any(re.search(r"apt|gcc|g\+\+|make|curl|wget|pip3? install|torch", line) for line in runs)
     assert f"COPY --from=build-{stage} /opt/lingon /opt/lingon" in instructions(stage)
 
 
 @pytest.mark.parametrize("stage", ["cpu", "gpu"])
-def test_an_image_runs_as_a_user_who_owns_nothing(stage):
+def test_an_image_runs_as_a_user_that_owns_no_file(stage):
     lines = instructions(stage)
     assert [line for line in lines if line.startswith("USER ")] == ["USER 10001:10001"]
     assert not any("chown" in line for line in lines)
 
 
 @pytest.mark.parametrize("stage", ["cpu", "gpu"])
-def test_an_image_says_how_it_is_reached_asked_and_ended(stage):
+def test_an_image_declares_its_ports_health_check_and_stop_signal(stage):
     lines = instructions(stage)
     assert {"EXPOSE 50051 9464", "STOPSIGNAL SIGTERM", 'ENTRYPOINT ["lingon", "serve"]'} <= set(lines)
     assert any(line.startswith("HEALTHCHECK ") and line.endswith('CMD ["lingon", "healthcheck"]') for line in lines)
@@ -60,11 +60,11 @@ def test_an_image_says_how_it_is_reached_asked_and_ended(stage):
     assert own["LINGON_DEVICE"] == {"cpu": "cpu", "gpu": "cuda"}[stage]
 
 
-def test_without_a_target_the_image_for_cpus_is_built():
+def test_the_image_for_cpus_is_the_default_target():
     assert next(reversed(stages())) == "cpu"
 
 
-def test_only_what_the_build_copies_is_sent_to_it():
+def test_the_build_context_holds_only_files_that_are_copied():
     ignore = (DEPLOY / "Dockerfile.dockerignore").read_text(encoding="utf-8").splitlines()
     rules = [line for line in ignore if line and not line.startswith("#")]
     assert rules[0] == "*"
@@ -79,7 +79,7 @@ def test_only_what_the_build_copies_is_sent_to_it():
     assert all((ROOT / source).exists() for source in sent)
 
 
-def test_the_wheel_finds_all_that_it_is_made_of():
+def test_the_build_copies_all_sources_of_the_wheel():
     copied = {line.split()[1] for line in stages()["source"][1] if line.startswith("COPY ")}
     assert set(PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]) <= copied
 
@@ -95,7 +95,7 @@ def test_a_lock_holds_a_hash_for_every_file(name):
 
 
 @pytest.mark.parametrize("name", ["build", "serve", "gpu"])
-def test_a_lock_has_what_is_asked_for_at_the_versions_that_are_tested(name):
+def test_a_lock_holds_all_requirements_at_the_tested_versions(name):
     versions, pins = locked(LOCKS[name]), {normal(pin): version for pin, version in PINS.items()}
     differing = {pin for pin in versions.keys() & pins.keys() if versions[pin] != pins[pin]}
     extras = PROJECT["project"]["optional-dependencies"]
@@ -104,11 +104,11 @@ def test_a_lock_has_what_is_asked_for_at_the_versions_that_are_tested(name):
     missing = {normal(Requirement(line).name) for line in asked} - versions.keys()
     assert (differing, missing) == (set(), set())
     assert {"torch", "onnx", "safetensors", "tensorboard"} & versions.keys() == set()
-    if name == "serve":  # NVIDIA's libraries follow the ranges of the runtime, as constraints.txt says
+    if name == "serve":  # constraints.txt does not pin NVIDIA's libraries
         assert versions.keys() <= pins.keys()
 
 
-def test_the_installer_takes_locked_wheels_only():
+def test_the_installer_installs_locked_wheels_only():
     script = (DEPLOY / "install.sh").read_text(encoding="utf-8")
     fetching = [line for line in script.splitlines() if re.search(r"pip. (install|wheel)", line)]
     assert fetching
@@ -117,12 +117,12 @@ def test_the_installer_takes_locked_wheels_only():
 
 
 @pytest.mark.parametrize("arguments", [[], ["serve"], ["train", "folder"]])
-def test_the_installer_says_how_it_is_called(arguments):
+def test_the_installer_prints_its_usage(arguments):
     ran = subprocess.run([DEPLOY / "install.sh", *arguments], capture_output=True, text=True, check=False)
     assert (ran.returncode, ran.stderr) == (2, "lingon: error: usage: deploy/install.sh serve|gpu FOLDER\n")
 
 
-def test_digests_are_not_invented_without_a_docker(tmp_path):
+def test_without_docker_no_digest_is_written(tmp_path):
     (tmp_path / "docker").write_text("#!/bin/sh\nexit 1\n")
     (tmp_path / "docker").chmod(0o755)
     path = f"{tmp_path}:/usr/bin:/bin"
@@ -133,8 +133,8 @@ def test_digests_are_not_invented_without_a_docker(tmp_path):
     assert ran.stderr.startswith("lingon: error: digests are resolved by")
 
 
-def test_digests_are_written_to_every_image_from_outside(tmp_path):
-    """With a docker that knows a digest for all: the images, their places, and nothing else."""
+def test_digests_are_written_to_every_base_image(tmp_path):
+    """With a fake docker that has a digest for every image, the image names change and nothing else."""
     digest = "sha256:" + "5" * 64
     (tmp_path / "bin").mkdir()
     docker = tmp_path / "bin" / "docker"
@@ -144,7 +144,7 @@ def test_digests_are_written_to_every_image_from_outside(tmp_path):
         (tmp_path / name).write_bytes((DEPLOY / name).read_bytes())
     call = ["sh", tmp_path / "pin_digests.sh"]
     env = {"PATH": f"{tmp_path / 'bin'}:/usr/bin:/bin"}
-    for _ in range(2):  # the second time changes nothing
+    for _ in range(2):  # the second run must change nothing
         subprocess.run(call, env=env, check=True, capture_output=True)
         for name, count in (("Dockerfile", 1), ("compose.yaml", 2)):
             text = (tmp_path / name).read_text()

@@ -1,4 +1,4 @@
-"""What deploy/install.sh makes serves as in the image: as nobody, from files that it cannot write, without torch."""
+"""The installation of deploy/install.sh serves as in the image: as an unprivileged user, from read-only files."""
 
 from __future__ import annotations
 
@@ -19,14 +19,16 @@ from tests.support.repository import ROOT
 
 pytestmark = [pytest.mark.ops, pytest.mark.timeout(600)]
 USER = 10001
-SYSTEM = "/usr/local/bin:/usr/bin:/bin"  # where a Python lies that others than root may run
-AS_NOBODY = f"setpriv --reuid {USER} --regid {USER} --clear-groups --no-new-privs --bounding-set -all --inh-caps -all"
+SYSTEM = "/usr/local/bin:/usr/bin:/bin"  # holds a Python that users other than root may run
+UNPRIVILEGED = (
+    f"setpriv --reuid {USER} --regid {USER} --clear-groups --no-new-privs --bounding-set -all --inh-caps -all"
+)
 
 
 def missing() -> str | None:
-    """Why this cannot be tried here."""
+    """Why these tests cannot run here."""
     if os.geteuid() != 0 or shutil.which("setpriv") is None:
-        return "another user can be become by root with setpriv alone"
+        return "only root with setpriv can become another user"
     wanted = re.search(r"^FROM python:(\d+\.\d+)", (DEPLOY / "Dockerfile").read_text(encoding="utf-8"), re.MULTILINE)
     assert wanted
     code = "import ensurepip, sys; print('%d.%d' % sys.version_info[:2])"
@@ -36,7 +38,7 @@ def missing() -> str | None:
 
 @pytest.fixture(scope="module")
 def image() -> Iterator[Path]:
-    """The folders of the image that matter: opt/lingon and models. Not under pytest's own folder, which is closed."""
+    """A folder with opt/lingon and models of the image; not below pytest's folder, which other users cannot read."""
     if reason := missing():
         pytest.skip(f"ops: {reason}")
     folder = Path(tempfile.mkdtemp(prefix="lingon-image-"))
@@ -51,10 +53,16 @@ def image() -> Iterator[Path]:
 
 
 def variables(image: Path) -> dict[str, str]:
-    """The environment of the image, on ports of its own."""
-    told = {name: value.replace("/models", str(image / "models")) for name, value in environment("cpu").items()}
-    told["PATH"] = f"{image}/opt/lingon/bin:{SYSTEM}"
-    return {**told, "HOME": "/nonexistent", "LINGON_HOST": "127.0.0.1", "LINGON_PORT": "0", "LINGON_METRICS_PORT": "0"}
+    """The environment variables of the image, with free ports."""
+    values = {name: value.replace("/models", str(image / "models")) for name, value in environment("cpu").items()}
+    values["PATH"] = f"{image}/opt/lingon/bin:{SYSTEM}"
+    return {
+        **values,
+        "HOME": "/nonexistent",
+        "LINGON_HOST": "127.0.0.1",
+        "LINGON_PORT": "0",
+        "LINGON_METRICS_PORT": "0",
+    }
 
 
 def files(folder: Path) -> dict[Path, tuple[int, int]]:
@@ -62,12 +70,14 @@ def files(folder: Path) -> dict[Path, tuple[int, int]]:
 
 
 def run(image: Path, *command: str, text: str = "") -> subprocess.CompletedProcess[str]:
-    call = [*AS_NOBODY.split(), *command]
-    told = {name: value for name, value in variables(image).items() if not name.startswith("LINGON_")}
-    return subprocess.run(call, env=told, cwd="/", input=text, capture_output=True, text=True, check=False, timeout=60)
+    call = [*UNPRIVILEGED.split(), *command]
+    values = {name: value for name, value in variables(image).items() if not name.startswith("LINGON_")}
+    return subprocess.run(
+        call, env=values, cwd="/", input=text, capture_output=True, text=True, check=False, timeout=60
+    )
 
 
-def test_there_is_neither_torch_nor_what_installs_or_compiles(image):
+def test_it_holds_no_torch_no_installer_and_no_build_tool(image):
     code = "import sys, importlib.util as u; print(*(name for name in sys.argv[1:] if u.find_spec(name)))"
     ran = run(
         image, "python", "-c", code, "torch", "onnx", "pip", "setuptools", "hatchling", "onnxruntime", "lingon.serving"
@@ -75,9 +85,9 @@ def test_there_is_neither_torch_nor_what_installs_or_compiles(image):
     assert ran.stdout.split() == ["onnxruntime", "lingon.serving"]
 
 
-def test_it_serves_as_nobody_from_files_that_it_cannot_write(image):
+def test_it_serves_as_an_unprivileged_user_from_read_only_files(image):
     before = files(image)
-    call = [*AS_NOBODY.split(), "lingon", "serve"]
+    call = [*UNPRIVILEGED.split(), "lingon", "serve"]
     with subprocess.Popen(
         call, env=variables(image), cwd="/", stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     ) as server:

@@ -1,4 +1,4 @@
-"""Kubernetes: labels meet selectors, probes fit what the server does, and a pod may do as little as in compose."""
+"""Kubernetes: selectors match labels, probes fit the server's settings, and a pod has no unneeded privileges."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ def environment(container: dict[str, Any]) -> dict[str, str]:
 
 
 def patience(probe: dict[str, Any]) -> float:
-    """Seconds that something may be ill before a probe acts."""
+    """Seconds of failing checks before a probe acts."""
     return float(probe["periodSeconds"] * probe["failureThreshold"])
 
 
 def patch_of(folder: Path, kind: str = "Deployment") -> dict[str, Any]:
-    """The one patch of a kustomization for something of this kind."""
+    """The only patch of a kustomization for this kind of object."""
     contents = [yaml.safe_load(patch["patch"]) for patch in read(folder / "kustomization.yaml")["patches"]]
     (content,) = [content for content in contents if content["kind"] == kind]
     return dict(content)
@@ -50,7 +50,7 @@ def project_version() -> str:
 
 
 @pytest.mark.parametrize("path", KUSTOMIZATIONS, ids=lambda path: path.parent.name)
-def test_what_is_gathered_is_there_and_nothing_is_left_out(path: Path):
+def test_a_kustomization_lists_all_files_of_its_folder(path: Path):
     content = read(path)
     named = {(path.parent / name).resolve() for name in content.get("resources", [])}
     assert all(name.exists() for name in named)
@@ -58,7 +58,7 @@ def test_what_is_gathered_is_there_and_nothing_is_left_out(path: Path):
     assert beside <= named
 
 
-def test_there_is_one_of_each():
+def test_the_base_holds_one_object_of_each_kind():
     kinds = {"Deployment", "Service", "PodDisruptionBudget", "HorizontalPodAutoscaler", "NetworkPolicy"}
     assert set(BASE) == kinds
     assert {document["metadata"]["name"] for document in BASE.values()} == {"lingon"}
@@ -79,7 +79,7 @@ def test_every_selector_finds_the_pods():
     assert (target["kind"], target["name"]) == ("Deployment", BASE["Deployment"]["metadata"]["name"])
 
 
-def test_ports_are_called_by_names_that_there_are():
+def test_port_names_are_declared():
     ports = {port["name"]: port["containerPort"] for port in SERVER["ports"]}
     assert ports == {"grpc": Settings().port, "metrics": Settings().metrics_port}
     service = BASE["Service"]["spec"]
@@ -94,34 +94,34 @@ def test_calls_are_balanced_by_their_clients():
     assert float(environment(SERVER)["LINGON_MAX_CONNECTION_AGE_SECONDS"]) > 0
 
 
-def test_a_model_may_load_for_a_minute_at_the_start_and_after_the_death_of_an_engine():
+def test_a_model_may_load_for_a_minute_at_the_start_and_after_an_engine_failure():
     assert patience(SERVER["startupProbe"]) >= 60
     assert patience(SERVER["livenessProbe"]) > 60
 
 
-def test_what_hangs_is_started_again_and_what_drains_is_left_alone():
-    told = {name.removeprefix("LINGON_").lower(): value for name, value in environment(SERVER).items()}
-    settings = Settings.model_validate(told)
+def test_a_hung_server_is_restarted_and_a_draining_one_is_not():
+    values = {name.removeprefix("LINGON_").lower(): value for name, value in environment(SERVER).items()}
+    settings = Settings.model_validate(values)
     assert patience(SERVER["livenessProbe"]) <= 120
     assert patience(SERVER["livenessProbe"]) > settings.propagation_seconds + settings.drain_seconds
-    assert settings.hang_seconds < patience(SERVER["livenessProbe"])  # the server finds its own hung engines first
+    assert settings.hang_seconds < patience(SERVER["livenessProbe"])  # the server detects a hung engine first
     assert patience(SERVER["readinessProbe"]) <= settings.propagation_seconds
 
 
 def test_the_kubelet_waits_until_a_server_has_drained():
-    told = environment(SERVER)
-    drain = float(told["LINGON_PROPAGATION_SECONDS"]) + float(told["LINGON_DRAIN_SECONDS"])
+    values = environment(SERVER)
+    drain = float(values["LINGON_PROPAGATION_SECONDS"]) + float(values["LINGON_DRAIN_SECONDS"])
     assert POD["spec"]["terminationGracePeriodSeconds"] > drain + 10
 
 
-def test_a_rollout_and_an_emptied_node_leave_servers_standing():
+def test_a_rollout_and_a_drained_node_leave_servers_running():
     assert BASE["Deployment"]["spec"]["strategy"]["rollingUpdate"] == {"maxSurge": 1, "maxUnavailable": 0}
     assert BASE["PodDisruptionBudget"]["spec"]["maxUnavailable"] == 1
     assert BASE["HorizontalPodAutoscaler"]["spec"]["minReplicas"] >= 2
-    assert "replicas" not in BASE["Deployment"]["spec"]  # the autoscaler's
+    assert "replicas" not in BASE["Deployment"]["spec"]  # the autoscaler sets it
 
 
-def test_a_pod_can_do_no_more_than_it_must():
+def test_a_pod_has_no_unneeded_privileges():
     pod, container = POD["spec"], SERVER["securityContext"]
     assert pod["securityContext"]["runAsNonRoot"] is True
     assert pod["securityContext"]["runAsUser"] == 10001
@@ -138,12 +138,12 @@ def test_a_pod_can_do_no_more_than_it_must():
     assert set(BASE["NetworkPolicy"]["spec"]["policyTypes"]) == {"Ingress", "Egress"}
 
 
-def test_no_variable_of_a_service_is_taken_for_a_setting():
+def test_no_variable_of_a_service_is_read_as_a_setting():
     """A Service named lingon would set LINGON_PORT=tcp://..., and the server reads LINGON_PORT."""
     assert POD["spec"]["enableServiceLinks"] is False
 
 
-def test_servers_are_told_settings_that_there_are():
+def test_servers_get_settings_that_exist():
     names = set(environment(SERVER))
     patch = patch_of(FOLDER / "components" / "tls")["spec"]["template"]["spec"]["containers"][0]
     names |= set(environment(patch))
@@ -151,30 +151,32 @@ def test_servers_are_told_settings_that_there_are():
 
 
 @pytest.mark.parametrize("name", ["cpu", "gpu"])
-def test_an_overlay_takes_the_image_of_its_kind_at_a_version(name):
+def test_an_overlay_uses_its_image_at_the_project_version(name):
     content = read(FOLDER / "overlays" / name / "kustomization.yaml")
     (image,) = content["images"]
     assert image["name"] == SERVER["image"]
     assert image["newTag"] == f"{project_version()}-{name}"
 
 
-def test_a_server_for_cards_has_one():
+def test_a_gpu_server_requests_one_gpu():
     (server,) = patch_of(FOLDER / "overlays" / "gpu")["spec"]["template"]["spec"]["containers"]
     assert server["resources"]["limits"]["nvidia.com/gpu"] == 1
 
 
-def test_the_autoscaler_and_its_adapter_speak_of_one_metric():
+def test_the_autoscaler_and_its_adapter_use_the_same_metric():
     (metric,) = BASE["HorizontalPodAutoscaler"]["spec"]["metrics"]
     (rule,) = read(FOLDER / "prometheus-adapter.yaml")["rules"]["custom"]
     assert metric["pods"]["metric"]["name"] == rule["name"]["as"]
     assert metrics_in(rule["seriesQuery"]) == {rule["name"]["as"]}
-    assert int(metric["pods"]["target"]["averageValue"]) < Settings().max_queue_texts / 2  # before the alert
+    assert (
+        int(metric["pods"]["target"]["averageValue"]) < Settings().max_queue_texts / 2
+    )  # so that it scales before the alert fires
 
 
 @pytest.mark.ops
 @pytest.mark.parametrize("overlay", ["cpu", "gpu"])
 @pytest.mark.parametrize("components", [[], ["service-monitor", "tls"]], ids=["plain", "secured"])
-def test_kustomize_builds_it(overlay, components, tmp_path):
+def test_kustomize_builds_an_overlay(overlay, components, tmp_path):
     if shutil.which("kubectl") is None:
         pytest.skip("ops: no kubectl command")
     shutil.copytree(FOLDER, tmp_path / "kubernetes")

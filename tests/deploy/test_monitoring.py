@@ -1,4 +1,4 @@
-"""Alerts, dashboard and runbook speak of what the server exports, and of each other."""
+"""Alerts, dashboard and runbook use metrics that the server exports, and agree with each other."""
 
 from __future__ import annotations
 
@@ -38,33 +38,33 @@ def known() -> set[str]:
 
 
 def expressions() -> Iterator[str]:
-    """All that the dashboard asks."""
+    """All expressions of the dashboard."""
     yield from (target["expr"] for panel in PANELS for target in panel["targets"])
     yield from (annotation["expr"] for annotation in BOARD["annotations"]["list"])
     yield from (variable["definition"] for variable in BOARD["templating"]["list"] if "definition" in variable)
 
 
 def places(panel: dict[str, Any]) -> set[tuple[int, int]]:
-    """The cells that a panel covers."""
+    """The grid cells that a panel covers."""
     at = panel["gridPos"]
     return {(x, y) for x in range(at["x"], at["x"] + at["w"]) for y in range(at["y"], at["y"] + at["h"])}
 
 
-def test_alerts_ask_for_metrics_that_there_are(known):
+def test_alerts_use_metrics_that_exist(known):
     asked = {alert["alert"]: metrics_in(alert["expr"]) for alert in alerts()}
     assert all(asked.values())
     assert {name: names - known for name, names in asked.items() if names - known} == {}
 
 
-def test_the_dashboard_asks_for_metrics_that_there_are(known):
+def test_the_dashboard_uses_metrics_that_exist(known):
     assert {expression for expression in expressions() if metrics_in(expression) - known} == set()
 
 
-def test_the_runbook_asks_for_metrics_that_there_are(known):
+def test_the_runbook_uses_metrics_that_exist(known):
     assert {query for query in runbook_queries() if metrics_in(query) - known} == set()
 
 
-def test_reasons_that_are_asked_for_are_those_of_errors():
+def test_reasons_in_expressions_are_reasons_of_errors():
     asked = {
         reason
         for text in [ALERTS.read_text(encoding="utf-8"), *expressions()]
@@ -76,7 +76,7 @@ def test_reasons_that_are_asked_for_are_those_of_errors():
 
 
 @pytest.mark.parametrize("alert", alerts(), ids=lambda alert: alert["alert"])
-def test_an_alert_says_how_bad_it_is_what_is_the_matter_and_what_to_read(alert):
+def test_an_alert_has_a_severity_a_summary_a_description_and_a_runbook_link(alert):
     assert alert["labels"]["severity"] in ("critical", "warning")
     notes = alert["annotations"]
     assert set(notes) == {"summary", "description", "runbook_url"}
@@ -84,20 +84,20 @@ def test_an_alert_says_how_bad_it_is_what_is_the_matter_and_what_to_read(alert):
     assert all(seconds(alert[key]) >= 0 for key in ("for",) if key in alert)
 
 
-def test_every_alert_has_its_section_in_the_runbook_and_every_section_its_alert():
+def test_alerts_and_sections_of_the_runbook_match():
     section = TEXT.split("\n## Alerts\n")[1].split("\n## ")[0]
     assert re.findall(r"^### (.+)$", section, re.MULTILINE) == [alert["alert"] for alert in alerts()]
     bodies = re.split(r"^### .+$", section, flags=re.MULTILINE)[1:]
-    assert all("\n- See: " in body for body in bodies)
+    assert all(part in body for body in bodies for part in ("\n- Check: ", "\n- Do: "))
 
 
-def test_every_alert_is_fired_and_held_back_by_a_test():
+def test_every_alert_has_a_test():
     text = (DEPLOY / "prometheus" / "alerts_test.yml").read_text(encoding="utf-8")
     assert [alert["alert"] for alert in alerts() if f'alertname="{alert["alert"]}"' not in text] == []
     assert read(DEPLOY / "prometheus" / "alerts_test.yml")["rule_files"] == [ALERTS.name]
 
 
-def test_links_of_the_runbook_lead_somewhere():
+def test_links_of_the_runbook_are_valid():
     titles = re.findall(r"^#+ (.+)$", TEXT, re.MULTILINE)
     anchors = {re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in titles}
     for target in re.findall(r"\]\(([^)]+)\)", TEXT + (DEPLOY / "README.md").read_text(encoding="utf-8")):
@@ -106,20 +106,20 @@ def test_links_of_the_runbook_lead_somewhere():
         assert not anchor or anchor in anchors, target
 
 
-def test_panels_that_the_runbook_names_are_on_the_dashboard():
+def test_panels_named_in_the_runbook_are_on_the_dashboard():
     titles = [panel["title"] for panel in BOARD["panels"]]
     named = re.findall(r"(?<![*\w])\*([A-Z][^*\n]+)\*(?![*\w])", TEXT)
     assert named
     assert [name for name in named if not any(title.startswith(name) for title in titles)] == []
 
 
-def test_the_dashboard_is_the_one_that_is_written_down():
+def test_the_dashboard_is_the_output_of_its_script():
     script = DEPLOY / "grafana" / "build_dashboard.py"
     ran = subprocess.run([sys.executable, script, "--check"], capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
 
 
-def test_panels_have_numbers_of_their_own_and_do_not_lie_on_each_other():
+def test_panels_have_unique_ids_and_do_not_overlap():
     numbers = [panel["id"] for panel in BOARD["panels"]]
     assert len(set(numbers)) == len(numbers)
     covered: set[tuple[int, int]] = set()
@@ -130,7 +130,7 @@ def test_panels_have_numbers_of_their_own_and_do_not_lie_on_each_other():
         covered |= cells
 
 
-def test_every_panel_asks_for_something_of_the_source_that_is_chosen():
+def test_every_panel_queries_the_chosen_data_source():
     for panel in PANELS:
         assert panel["targets"], panel["title"]
         assert all(target["expr"].strip() for target in panel["targets"]), panel["title"]
@@ -138,15 +138,15 @@ def test_every_panel_asks_for_something_of_the_source_that_is_chosen():
         assert len({target["refId"] for target in panel["targets"]}) == len(panel["targets"])
 
 
-def test_variables_that_are_used_are_declared():
+def test_used_variables_are_declared():
     declared = {variable["name"] for variable in BOARD["templating"]["list"]}
     used = {name for expression in expressions() for name in re.findall(r"\$(\w+)", expression)}
     assert used - {"__rate_interval"} == {"instance", "model"}
     assert declared == {"datasource", "instance", "model"}
 
 
-def test_every_metric_of_a_server_is_shown_somewhere(known):
+def test_every_metric_of_the_server_is_on_the_dashboard(known):
     shown = {name for expression in expressions() for name in metrics_in(expression)}
     families = {re.sub(r"_(bucket|sum|count)$", "", name) for name in known if name.startswith("lingon_")}
     missing = families - {re.sub(r"_(bucket|sum|count)$", "", name) for name in shown}
-    assert missing <= {"lingon_model_load_duration_seconds"}  # once a start, and in the log
+    assert missing <= {"lingon_model_load_duration_seconds"}  # measured once at a start, and logged

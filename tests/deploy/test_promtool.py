@@ -1,4 +1,4 @@
-"""promtool itself on the files of Prometheus."""
+"""promtool checks the configuration, rules and rule tests of Prometheus."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ COMMANDS = ["check config prometheus.yml", "check rules alerts.yml", "test rules
 
 
 @pytest.mark.parametrize("arguments", COMMANDS)
-def test_promtool_has_nothing_to_say(arguments):
+def test_promtool_reports_no_error(arguments):
     if shutil.which("promtool") is None:
         pytest.skip("ops: no promtool command")
     *command, file = arguments.split()

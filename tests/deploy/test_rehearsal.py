@@ -1,4 +1,4 @@
-"""A real Prometheus watches a real server: what the dashboard asks has answers, and alerts fire when it is time."""
+"""A real Prometheus watches a real server: dashboard queries return data, and alerts fire when they should."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ QUERIES = {
     for panel in BOARD["panels"]
     for target in panel.get("targets", [])
 }
-SCRAPES = 30  # seconds in which a busy machine does some: one that comes late takes gauges away, and a target
+SCRAPES = 30  # seconds for several scrapes on a busy machine: after a late one gauges and targets are missing
 CHOICES = {"$__rate_interval": "15s", "$instance": ".*", "$model": ".*"}
 
 
@@ -33,7 +33,7 @@ def watch(tmp_path_factory) -> Iterator[Watch]:
 
 
 @pytest.mark.parametrize("name", QUERIES)
-def test_a_panel_has_something_to_show(watch, name):
+def test_a_panel_shows_data(watch, name):
     expression = QUERIES[name]
     for variable, value in CHOICES.items():
         expression = expression.replace(variable, value)
@@ -41,7 +41,7 @@ def test_a_panel_has_something_to_show(watch, name):
 
 
 @pytest.mark.parametrize("query", runbook_queries())
-def test_a_query_of_the_runbook_can_be_asked(watch, query):
+def test_a_query_of_the_runbook_is_valid(watch, query):
     watch.query(query)
 
 
@@ -51,36 +51,36 @@ def test_alerts_are_evaluated_without_an_error(watch):
     assert [(rule["name"], rule["lastError"]) for rule in found if rule["health"] != "ok"] == []
 
 
-def test_every_alert_has_the_series_that_it_looks_at(watch):
+def test_the_series_of_every_alert_exist(watch):
     expressions = {alert["alert"]: lowered(alert["expr"]) for alert in alerts()}
     wait_until(lambda: all(map(watch.query, expressions.values())), SCRAPES)
-    with suppress(AssertionError):  # the next line tells which
+    with suppress(AssertionError):  # the assertion below shows the missing alerts
         wait_until(lambda: watch.firing(rehearsal="lowered") == set(expressions), SCRAPES)
     assert watch.firing(rehearsal="lowered") == set(expressions)
 
 
-def test_the_words_of_an_alert_have_their_values(watch):
+def test_the_texts_of_alerts_contain_their_values(watch):
     texts = [text for alert in watch.ask("alerts")["alerts"] for text in alert["annotations"].values()]
     assert texts
     assert [text for text in texts if "{{" in text or "<no value>" in text or "error expanding" in text] == []
 
 
-def test_on_a_well_server_nothing_fires(watch):
-    """But that it runs on a CPU, where there is no card; and that it is slow, where a test machine is busy."""
+def test_no_alert_fires_for_a_healthy_server(watch):
+    """The exceptions are the fallback to the CPU, and latency alerts, because the test machine may be busy."""
     expected = {"LingonProviderFallback", "LingonLatencyHigh", "LingonEventLoopLag"}
-    for _ in range(3):  # some evaluations apart, so that none flaps
+    for _ in range(3):  # several evaluations apart, so that a flapping alert is found
         wait_until(lambda: watch.firing(rehearsal="as they are") <= expected, SCRAPES)
         time.sleep(2.5)
 
 
-def test_an_engine_that_dies_is_told(watch):
+def test_an_engine_that_dies_fires_an_alert(watch):
     watch.fail("dies")
     wait_until(lambda: "LingonEngineRestarted" in watch.firing(rehearsal="as they are"), 60)
     wait_until(lambda: [each["value"][1] for each in watch.query("lingon_ready")] == ["1"], SCRAPES)
 
 
-def test_a_server_whose_engine_hangs_ends_to_be_started_again_and_is_missed(watch):
-    """Last, for it ends the server."""
+def test_a_server_with_a_hung_engine_exits_and_fires_an_alert(watch):
+    """This test is the last one, because it ends the server."""
     watch.fail("hangs")
     assert watch.server.process.wait(timeout=60) == 1
     wait_until(lambda: watch.firing(rehearsal="as they are") >= {"LingonUnreachable", "LingonNoneReady"}, 60)

@@ -1,4 +1,4 @@
-"""The whole road by the real commands, on a task that is learned in half a minute: reverse the digits."""
+"""Train, export and serve with the real commands, on a task that is learned in half a minute: reverse the digits."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from tests.support.tiny_training import tiny_config_text, write_digit_corpus
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Corpus, config, run and bundle, each made by its command."""
+    """A folder with corpus, config, run and bundle, each made by its command."""
     folder = tmp_path_factory.mktemp("digits")
     write_digit_corpus(folder)
     (folder / "config.toml").write_text(tiny_config_text())
     lingon("train", folder / "config.toml", "--output", folder / "run")
     lingon("average", folder / "run", "--last", 2, "--half", "--output", folder / "averaged")
-    # 50 sentences are too few for the gate of lossy arithmetic: 8 bits may move their BLEU by a point, up or down.
+    # 50 sentences are too few for the quality gate of int8, which may move their BLEU by a point up or down.
     exact = ("--precision", "fp32,fp16", "--no-shortlist")
     lingon("export", folder / "averaged", folder / "models" / "digits", *exact)
     return folder
@@ -31,20 +31,20 @@ def test_the_trained_model_has_learned_the_task(folder: Path) -> None:
     assert max(line["bleu"] for line in log if line["kind"] == "valid") > 90
 
 
-def test_the_bundle_is_whole_and_says_what_was_proven(folder: Path) -> None:
+def test_the_bundle_is_intact_and_reports_its_gates(folder: Path) -> None:
     shown = json.loads(lingon("inspect", folder / "models" / "digits", "--json"))
     report = json.dumps(shown)
     assert '"gate": "passed"' in report
     assert "not run on cuda" in report
 
 
-def test_checkpoint_and_bundle_score_alike(folder: Path) -> None:
+def test_checkpoint_and_bundle_have_the_same_bleu(folder: Path) -> None:
     test = ("--source", folder / "test.source", "--target", folder / "test.target", "--json")
     exact = json.loads(lingon("evaluate", folder / "averaged", *test))["bleu"]
     assert exact == json.loads(lingon("evaluate", folder / "models" / "digits", *test))["bleu"] > 90
 
 
-def test_a_served_bundle_translates_scores_and_ends_in_order(folder: Path) -> None:
+def test_a_served_bundle_translates_and_scores_and_the_server_exits_with_0(folder: Path) -> None:
     sources = (folder / "test.source").read_text()
     targets = (folder / "test.target").read_text().splitlines()
     with serving(folder / "models" / "digits") as server:
@@ -78,6 +78,6 @@ def test_a_bundle_with_one_flipped_byte_is_refused_by_name(folder: Path, tmp_pat
         assert "weights/fp16.bin" in lingon(verb, copy, code=1)
 
 
-def test_cuda_is_refused_where_there_is_none(folder: Path) -> None:
+def test_cuda_is_refused_without_a_gpu(folder: Path) -> None:
     message = lingon("serve", folder / "models" / "digits", "--device", "cuda", code=1)
     assert "device cuda: this onnxruntime is the CPU build" in message

@@ -1,4 +1,4 @@
-"""The bundle that ships, on 500 sentence pairs that it was not trained on; what company does to them: tests/company."""
+"""The shipped bundle on 500 sentence pairs that it was not trained on; for effects of batches see tests/invariance."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def bundle() -> Bundle:
     return open_bundle(ROOT / "models" / "en-de")
 
 
-def test_it_is_whole_small_and_says_what_was_proven(bundle: Bundle) -> None:
+def test_it_is_intact_and_small_and_reports_its_gates(bundle: Bundle) -> None:
     bundle.verify()
     assert sum(path.stat().st_size for path in bundle.folder.rglob("*") if path.is_file()) <= 36_000_000
     assert bundle.manifest.precisions["fp32"].gate == bundle.manifest.precisions["int8"].gate == "passed"
@@ -35,28 +35,28 @@ def test_it_is_whole_small_and_says_what_was_proven(bundle: Bundle) -> None:
         assert report[search]["sentences"] >= 500
         assert report[search]["identical"] + len(report[search]["excused"]) == report[search]["sentences"]
     card = bundle.read(CARD).decode()
-    for owed in ("tatoeba.org", "CC BY 2.0", "MPL 2.0", "BLEU", "chrF", "version:"):
-        assert owed in card
+    for text in ("tatoeba.org", "CC BY 2.0", "MPL 2.0", "BLEU", "chrF", "version:"):
+        assert text in card
 
 
-def test_no_path_of_the_machine_that_made_it_is_in_it(bundle: Bundle) -> None:
+def test_it_holds_no_path_of_the_machine_that_made_it(bundle: Bundle) -> None:
     for name in bundle.manifest.checksums:
         assert b"/work/" not in bundle.read(name), name
         assert b"/home/" not in bundle.read(name), name
 
 
-def test_it_translates_as_well_as_it_is_said_to(bundle: Bundle) -> None:
+def test_it_reaches_the_quality_that_its_card_states(bundle: Bundle) -> None:
     found = translate_lines(bundle.folder, SOURCES, beam_size=4, length_penalty=1.0, device="cpu")
     scores = score(found, REFERENCES)
     assert scores.bleu > 33
     assert scores.chrf > 53
 
 
-def test_every_file_of_it_is_in_the_repository(bundle: Bundle) -> None:
+def test_all_its_files_are_in_the_repository(bundle: Bundle) -> None:
     listed = subprocess.run(
         ["git", "ls-files", str(bundle.folder)], cwd=ROOT, capture_output=True, text=True, check=False
     ).stdout.split()
-    if not listed:  # an archive of the source, not a clone
+    if not listed:  # the tests run in a source archive, not in a clone
         return
     names = {Path(name).relative_to(bundle.folder.relative_to(ROOT)).as_posix() for name in listed}
     assert names == {*bundle.manifest.checksums, "manifest.json"}

@@ -1,4 +1,4 @@
-"""The graphs and the engine on CUDA; skipped without a card."""
+"""The graphs and the engine on CUDA; skipped without a GPU."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def runner() -> OnnxRunner:
         return load_runner(write_bundle(Path(folder) / "1", manifest, files), "fp16", threads=1)
 
 
-def test_the_graphs_run_on_the_card(runner: OnnxRunner) -> None:
+def test_the_graphs_run_on_the_gpu(runner: OnnxRunner) -> None:
     for session in (runner.encoder.all_cores, runner.decoder.all_cores, runner.scorer):
         assert session.get_providers()[0] == CUDA
 
@@ -43,7 +43,7 @@ def test_half_precision_graphs_compute_nearly_the_values_of_the_model(runner: On
 
 
 @pytest.mark.parametrize("beam_size", [1, 4])
-def test_most_translations_on_the_card_equal_those_on_the_cpu(runner: OnnxRunner, beam_size: int) -> None:
+def test_most_translations_on_the_gpu_equal_those_on_the_cpu(runner: OnnxRunner, beam_size: int) -> None:
     sources = random_sources(100)
     here = engine_search(runner, sources, beam_size, 0.0)
     there = engine_search(random_runner(), sources, beam_size, 0.0)

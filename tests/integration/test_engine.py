@@ -1,4 +1,4 @@
-"""The engine finds what it should: on real tiny models (random weights), or a fake at the Runner seam."""
+"""The results of the engine, on tiny models with random weights or with a fake runner."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from tests.support.random_models import limits_of, random_model, random_runner, 
 
 @pytest.fixture(autouse=True, scope="module")
 def _one_core_for_the_reference() -> None:
-    torch.set_num_threads(1)  # products this small take a hundred times as long on several that others need too
+    torch.set_num_threads(1)  # on several busy cores, products this small take 100 times as long
 
 
 @pytest.mark.parametrize(
     "settings", [{}, {"norm": "pre"}, {"activation": "gelu", "tie": "none"}, {"positions": "learned", "tie": "decoder"}]
 )
 @pytest.mark.parametrize(("beam_size", "penalty"), [(1, 0.0), (2, 0.0), (4, 1.0), (5, 0.6)])
-def test_the_engine_finds_what_the_reference_search_finds(
+def test_the_engine_finds_the_translations_of_the_reference_search(
     settings: dict[str, Any], beam_size: int, penalty: float
 ) -> None:
     runner, model, sources = random_runner(**settings), random_model(**settings), random_sources(24)
@@ -79,7 +79,7 @@ def random_options(draw: random.Random, runner: Runner, source: Sequence[int]) -
 
 
 @pytest.mark.parametrize(("seed", "workers"), [(0, 1), (1, 1), (2, 2), (3, 3)])
-def test_company_and_arrival_change_neither_tokens_nor_one_bit_of_a_score(seed: int, workers: int) -> None:
+def test_batches_and_arrival_times_change_no_token_and_no_bit_of_a_score(seed: int, workers: int) -> None:
     runner, sources = random_runner(), random_sources(40, longest=40)
     draw = random.Random(seed)
     mixed = [random_options(draw, runner, source) for source in sources]
@@ -95,7 +95,7 @@ def test_company_and_arrival_change_neither_tokens_nor_one_bit_of_a_score(seed: 
     assert [together[index] for index in range(len(sources))] == alone
 
 
-def test_a_prefix_begins_the_translation_and_the_rest_follows_from_it() -> None:
+def test_a_translation_starts_with_its_prefix_and_continues_from_it() -> None:
     runner, sources = random_runner(), random_sources(12)
     with running_engine(runner) as harness:
         free = harness.translate(sources, [options_for(runner, source) for source in sources])
@@ -113,7 +113,7 @@ def test_a_prefix_begins_the_translation_and_the_rest_follows_from_it() -> None:
         assert again.log_probs[kept : len(best.log_probs)] == best.log_probs[kept:]
 
 
-def test_every_hypothesis_of_a_beam_begins_with_the_prefix() -> None:
+def test_every_hypothesis_of_a_beam_starts_with_the_prefix() -> None:
     runner, sources = random_runner(), random_sources(8)
     options = [options_for(runner, source, beam_size=4, num_hypotheses=4) for source in sources]
     with running_engine(runner) as harness:
@@ -127,7 +127,7 @@ def test_every_hypothesis_of_a_beam_begins_with_the_prefix() -> None:
     assert all(len({each.tokens for each in row}) == 4 for row in found.values())
 
 
-def test_greedy_tokens_are_told_as_they_are_decided() -> None:
+def test_greedy_tokens_are_reported_when_they_are_decoded() -> None:
     runner, sources = random_runner(), random_sources(6)
     told: dict[int, list[int]] = {index: [] for index in range(6)}
     with running_engine(runner) as harness:
@@ -142,7 +142,7 @@ def test_greedy_tokens_are_told_as_they_are_decided() -> None:
     }
 
 
-def test_a_greedy_batch_that_nobody_leaves_copies_no_past() -> None:
+def test_a_greedy_batch_in_which_no_sentence_ends_early_copies_no_past() -> None:
     runner, recorder = random_runner(), Recorder()
     sources = random_sources(8)
     with running_engine(runner, recorder) as harness:
@@ -152,7 +152,7 @@ def test_a_greedy_batch_that_nobody_leaves_copies_no_past() -> None:
         assert recorder.copied > 0
 
 
-def test_finished_sentences_make_room_at_once() -> None:
+def test_finished_sentences_free_their_rows_at_once() -> None:
     recorder = Recorder()
     with running_engine(EchoRunner(), recorder, max_rows=64) as harness:
         sources = [(*range(5, 5 + length), EOS) for length in (2, 9, 4, 30)]
@@ -161,7 +161,7 @@ def test_finished_sentences_make_room_at_once() -> None:
     assert all(live == rows for live, rows in recorder.live), "no row is computed for nobody"
 
 
-def test_a_job_never_waits_for_the_batch_before_it_to_end() -> None:
+def test_a_job_joins_a_running_batch() -> None:
     runner = EchoRunner()
     with running_engine(runner) as harness:
         runner.gate.clear()
@@ -172,7 +172,7 @@ def test_a_job_never_waits_for_the_batch_before_it_to_end() -> None:
         assert harness.done.get(timeout=10)[0] == 1
 
 
-def test_room_for_kinds_of_batches_that_nobody_asks_for_any_more_is_given_back() -> None:
+def test_memory_of_batch_shapes_that_are_no_longer_used_is_freed() -> None:
     recorder = Recorder()
     with running_engine(EchoRunner(), recorder) as harness:
         for beam_size in (1, 2, 3, 4):
@@ -182,7 +182,7 @@ def test_room_for_kinds_of_batches_that_nobody_asks_for_any_more_is_given_back()
     assert recorder.state_bytes == 0, "who ends gives all of it back"
 
 
-def test_scoring_gives_what_decoding_gave() -> None:
+def test_scoring_a_translation_gives_its_log_probabilities() -> None:
     runner, sources = random_runner(), random_sources(6)
     scored: queue.SimpleQueue[tuple[int, Any]] = queue.SimpleQueue()
     with running_engine(runner) as harness:
@@ -203,7 +203,7 @@ def test_scoring_gives_what_decoding_gave() -> None:
         assert answer.attention.sum(axis=1) == pytest.approx(1, abs=1e-4)
 
 
-def test_a_run_of_the_scorer_has_as_many_tokens_as_one_of_the_encoder_may_have() -> None:
+def test_a_batch_of_the_scorer_keeps_to_the_token_limit_of_the_encoder() -> None:
     shapes: list[tuple[int, ...]] = []
 
     class Noting(EchoRunner):
@@ -213,7 +213,7 @@ def test_a_run_of_the_scorer_has_as_many_tokens_as_one_of_the_encoder_may_have()
 
     scored: queue.SimpleQueue[Any] = queue.SimpleQueue()
     with running_engine(Noting(), max_batch_tokens=400) as harness:
-        shapes.clear()  # that of warming up
+        shapes.clear()  # the shapes of the warm-up
         harness.engine.submit(
             [ScoreJob(source_ids=(5, EOS), target_ids=(7,) * 99, on_done=scored.put) for _ in range(20)]
         )

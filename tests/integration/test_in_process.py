@@ -1,4 +1,4 @@
-"""Real graphs with random weights: translating in this process, `lingon serve` and `lingon doctor` as commands."""
+"""Real graphs with random weights: translating in this process, and the commands `lingon serve` and `lingon doctor`."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ VERB += "sys.exit(main(entries=[E(v, f'lingon.serving.cli:{v} [serve]', 'lingon.
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with one real bundle, random/1."""
+    """A folder with one bundle with real graphs, random/1."""
     lines = [f"{word}{LETTERS[place:]} {LETTERS[:place]}" for place, word in enumerate(" ".join(LINES).split() * 3)]
     model = random_model()
     weights = WeightFiles()
@@ -59,7 +59,7 @@ def command(*arguments: object) -> list[str]:
 
 @contextmanager
 def served(*arguments: object) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """The real command in a process of its own, and the line it says when it is ready."""
+    """`lingon serve` in its own process, and the line that it prints when it is ready."""
     line = command("serve", "--port", 0, "--metrics-port", 0, "--threads", 1, *arguments)
     with subprocess.Popen(line, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -77,7 +77,7 @@ def test_lines_are_translated_in_order_and_empty_ones_stay_empty(models: Path):
     assert [line == "" for line in found[: len(LINES)]] == [not line.strip() for line in LINES]
 
 
-def test_in_process_and_over_the_socket_the_replies_are_the_same(models: Path):
+def test_the_replies_in_process_equal_those_of_a_server(models: Path):
     request = pb.TranslateRequest(
         texts=LINES,
         options=pb.DecodingOptions(beam_size=4, num_hypotheses=2, return_tokens=True, return_alignment=True),
@@ -101,7 +101,7 @@ def test_in_process_and_over_the_socket_the_replies_are_the_same(models: Path):
         assert len(result.hypotheses) == 2
 
 
-def test_a_bundle_here_is_asked_as_a_server_is(models: Path):
+def test_a_local_translator_accepts_the_requests_of_a_server(models: Path):
     with LocalTranslator(models / "random", threads=1) as local:
         known = local.translate(pb.TranslateRequest(texts=[LINES[0]]))
         languages = {
@@ -119,7 +119,7 @@ def test_a_bundle_here_is_asked_as_a_server_is(models: Path):
             local.translate(pb.TranslateRequest(texts=[LINES[0]] * 256), 0.001)
 
 
-def test_the_command_says_when_it_is_ready_and_where_each_setting_is_from(models: Path):
+def test_the_command_prints_when_it_is_ready_and_logs_the_origin_of_each_setting(models: Path):
     with served(models / "random", "--max-rows", 8, "--log-format", "json") as (process, line):
         process.send_signal(signal.SIGTERM)
         _, errors = process.communicate(timeout=20)
@@ -151,7 +151,7 @@ def test_the_command_says_when_it_is_ready_and_where_each_setting_is_from(models
         (["--shortlist"], 2, "shortlist: random/1 has none for fp32"),
     ],
 )
-def test_a_start_that_fails_says_why_in_one_line(models: Path, arguments: list[str], code: int, message: str):
+def test_a_failed_start_prints_the_reason_in_one_line(models: Path, arguments: list[str], code: int, message: str):
     where = [] if arguments == ["nowhere"] else [models]
     line = command("serve", *where, "--port", 0, "--metrics-port", 0, "--log-level", "error", *arguments)
     done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
@@ -160,14 +160,14 @@ def test_a_start_that_fails_says_why_in_one_line(models: Path, arguments: list[s
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_cuda_that_is_not_there_is_an_error_here_too(models: Path):
+def test_missing_cuda_is_an_error_of_the_local_translator_too(models: Path):
     with pytest.raises(DeviceError, match="cuda"):
         LocalTranslator(models / "random", device="cuda")
     with pytest.raises(BundleError):
         LocalTranslator(models / "nowhere")
 
 
-def test_doctor_tells_what_works_and_what_is_altered(models: Path, tmp_path: Path):
+def test_doctor_reports_usable_and_altered_bundles(models: Path, tmp_path: Path):
     good = subprocess.run(command("doctor", models, "--json"), cwd=ROOT, capture_output=True, text=True, check=False)
     findings = json.loads(good.stdout)
     assert good.returncode == 0
@@ -187,7 +187,7 @@ def test_doctor_tells_what_works_and_what_is_altered(models: Path, tmp_path: Pat
     assert "tokenizer.model: No such file" in bad.stdout
 
 
-def test_an_extra_lacks_what_an_extra_within_it_lacks():
+def test_an_extra_lacks_the_packages_of_the_extras_that_it_includes():
     requirements = [
         "grpcio>=1",
         "torch==2.13.0; extra == 'train'",
@@ -204,7 +204,7 @@ def test_an_extra_lacks_what_an_extra_within_it_lacks():
     ("host", "called"),
     [("0.0.0.0", "127.0.0.1:7"), ("::", "[::1]:7"), ("::1", "[::1]:7"), ("10.0.0.1", "10.0.0.1:7")],
 )
-def test_the_ready_line_names_an_address_that_can_be_called(host: str, called: str):
+def test_the_ready_line_shows_an_address_that_clients_can_reach(host: str, called: str):
     line = _ready_line(Catalog[Any]([]), Settings(host=host), 7, 8)
     assert line.endswith(f"translate --server {called}")
 
@@ -215,7 +215,7 @@ def test_the_ready_line_shows_the_options_that_a_client_needs(tmp_path: Path):
     assert line.endswith("translate --server 127.0.0.1:7 --tls-ca CA_FILE --api-key-file KEY_FILE")
 
 
-def test_closing_ends_whoever_still_waits(models: Path) -> None:
+def test_closing_ends_the_requests_that_are_still_queued(models: Path) -> None:
     translator = LocalTranslator(models / "random", threads=1)
     ended: list[BaseException | None] = []
 
