@@ -115,7 +115,7 @@ def _manifest(model: Transformer, shape: Shape, precisions: dict[str, Precision]
 def _source_files() -> list[Path]:
     """The source files that determine the bytes of the bundle."""
     folders = [*names.__path__, *lingon.export.__path__, str(Path(__file__).parent)]
-    return [path for folder in folders for path in sorted(Path(folder).glob("*.py"))]
+    return [path for folder in folders for path in sorted(Path(folder).rglob("*.py"))]
 
 
 def _digest(parts: Iterable[bytes]) -> str:
