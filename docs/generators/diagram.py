@@ -11,12 +11,12 @@ from docs.generators.markdown import fence
 REQUEST = ("rpc", "auth", "models", "translation", "engine", "decoding", "runtime")
 """The packages of serving that a request passes, in this order."""
 
-WIDTH, ROW, GAP = 880, 34, 22  # pixels: of the picture; height of a box; between two rows
+WIDTH, ROW, GAP = 876, 34, 22  # pixels: of the picture; height of a box; between two rows
 STYLE = """<style>
 .architecture { font: 13px sans-serif; max-width: 100%; height: auto; }
 .architecture rect { fill: var(--color-background-secondary, #f8f9fb); stroke: currentColor; stroke-opacity: 0.5; }
 .architecture rect.group { fill: none; stroke-dasharray: 4 3; }
-.architecture line { stroke: currentColor; stroke-opacity: 0.45; }
+.architecture path.import { fill: none; stroke: currentColor; stroke-opacity: 0.5; }
 .architecture text { fill: currentColor; text-anchor: middle; }
 .architecture text.label { text-anchor: start; font-weight: bold; }
 .architecture circle { fill: var(--color-brand-primary, #0a4bff); }
@@ -47,15 +47,15 @@ def diagram() -> str:
 
 def svg() -> str:
     """Two groups of boxes side by side: the packages of `lingon`, and those of `lingon.serving`."""
-    outer = boxes("lingon", left=10, width=360)
-    inner = boxes("lingon.serving", left=410, width=460)
+    outer = boxes("lingon", left=45, width=320)
+    inner = boxes("lingon.serving", left=455, width=380)
     height = max(box.top for box in [*outer, *inner]) + ROW + 20
     parts = [f'<svg class="architecture" viewBox="0 0 {WIDTH} {height:g}" role="img" aria-labelledby="architecture">']
     parts += ['<title id="architecture">Packages of Lingon, their layers and imports</title>', STYLE, ARROW]
-    for container, found, left, width in (("lingon", outer, 0, 380), ("lingon.serving", inner, 400, 480)):
+    for container, found, left, width in (("lingon", outer, 0, 410), ("lingon.serving", inner, 415, 460)):
         parts.append(f'<rect class="group" x="{left}" y="1" width="{width - 1}" height="{height - 2:g}" rx="6"/>')
         parts.append(f'<text class="label" x="{left + 12}" y="22">{container}</text>')
-        parts += _lines(found, reduced(imports(container)))
+        parts += [_arrow(start, end, left + width / 2) for start, end in edges(container, found)]
         parts += [line for box in found for line in _drawn(box)]
     return "\n".join([*parts, "</svg>"])
 
@@ -65,11 +65,11 @@ ARROW = """<defs><marker id="arrow" viewBox="0 0 8 8" refX="8" refY="4" markerWi
 
 
 def boxes(container: str, left: float, width: float) -> list[Box]:
-    """The packages of a container, one row a layer; many small modules of a layer share a box."""
+    """The packages of a container, one row a layer; three and more modules of a layer share a box."""
     steps = {name: number for number, name in enumerate(REQUEST, 1)} if container == "lingon.serving" else {}
     found = []
     for row, layer in enumerate(layers(container)):
-        groups = [(name,) for name in layer] if len(layer) < 4 else [tuple(layer)]
+        groups = [(name,) for name in layer] if len(layer) < 3 else [tuple(layer)]
         each = (width - 8 * (len(groups) - 1)) / len(groups)
         for place, names in enumerate(groups):
             top = 34 + row * (ROW + GAP)
@@ -77,18 +77,37 @@ def boxes(container: str, left: float, width: float) -> list[Box]:
     return found
 
 
-def _lines(found: list[Box], edges: set[tuple[str, str]]) -> list[str]:
-    places = {name: box for box in found for name in box.names}
-    drawn = []
-    for importer, imported in sorted(edges):
-        start, end = places[importer], places[imported]
-        if start is end:
-            continue
-        drawn.append(
-            f'<line x1="{start.middle:g}" y1="{start.top + ROW:g}" x2="{end.middle:g}" y2="{end.top - 1:g}" '
-            f'marker-end="url(#arrow)"><title>{escape(importer)} imports {escape(imported)}</title></line>'
+def edges(container: str, found: list[Box]) -> list[tuple[Box, Box]]:
+    """The imports between boxes, without those that a longer path implies."""
+    places = {name: str(number) for number, box in enumerate(found) for name in box.names}
+    all_edges = {(places[importer], places[imported]) for importer, imported in imports(container)}
+    kept = reduced(frozenset((start, end) for start, end in all_edges if start != end))
+    return [(found[int(start)], found[int(end)]) for start, end in sorted(kept)]
+
+
+def _arrow(start: Box, end: Box, middle: float) -> str:
+    """A line to the next row, or a curve around the rows between; middle: the horizontal centre of the group."""
+    label = f"<title>{escape(', '.join(start.names))} imports {escape(', '.join(end.names))}</title>"
+    rows = (end.top - start.top) / (ROW + GAP)
+    if rows == 1:
+        path = f"M{start.middle:g} {start.top + ROW:g} L{end.middle:g} {end.top - 1:g}"
+    else:
+        path = _detour(start, end, middle, 10 + 6 * rows)
+    return f'<path class="import" d="{path}" marker-end="url(#arrow)">{label}</path>'
+
+
+def _detour(start: Box, end: Box, middle: float, bulge: float) -> str:
+    """A curve from the outer side of a box to that of another, or to its top if it is on the other side."""
+    right = (start.middle if start.middle != middle else end.middle) >= middle
+    begin, finish = (box.left + box.width * right for box in (start, end))
+    bend = begin + bulge if right else begin - bulge
+    height, depth = start.top + ROW / 2, end.top + ROW / 2
+    if (begin - finish) * (1 if right else -1) > 1:
+        depth = end.top - GAP / 2
+        return f"M{begin:g} {height:g} C{bend:g} {height:g} {bend:g} {depth:g} {begin:g} {depth:g} " + (
+            f"L{end.middle:g} {end.top - 1:g}"
         )
-    return drawn
+    return f"M{begin:g} {height:g} C{bend:g} {height:g} {bend:g} {depth:g} {finish:g} {depth:g}"
 
 
 def _drawn(box: Box) -> list[str]:

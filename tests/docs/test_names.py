@@ -36,10 +36,10 @@ def strings() -> tuple[str, ...]:
     """The pieces of text in the product code, such as the words of an error message between its values."""
     found = []
     for path in sorted(path for folder in PACKAGES for path in (ROOT / folder).rglob("*.py")):
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        found += [
-            node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)
-        ]
+        nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+        documentation = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
+        texts = (node for node in nodes if isinstance(node, ast.Constant) and id(node) not in documentation)
+        found += [node.value for node in texts if isinstance(node.value, str)]
     return tuple(found)
 
 
