@@ -1,4 +1,4 @@
-"""Generates the gRPC code and its types from protos/ into the package of the same path; --check only compares."""
+"""Generate the gRPC code and its type stubs from protos/ into the packages of the same paths; --check only compares."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OUTPUTS = ("--python_out=", "--grpc_python_out=", "--mypy_out=quiet:", "--mypy_g
 
 
 def generate(folder: Path) -> list[Path]:
-    """Write the code of every proto file below a folder; returns the files' paths in it."""
+    """Write the code of every proto file below a folder; returns the paths of the files in it."""
     protos = [path.relative_to(PROTOS) for path in sorted(PROTOS.rglob("*.proto"))]
     includes = [PROTOS, *(Path(path).parent.parent for path in google.rpc.__path__)]
     command = [sys.executable, "-m", "grpc_tools.protoc", *(f"-I{path}" for path in includes)]
@@ -28,7 +28,7 @@ def generate(folder: Path) -> list[Path]:
 
 
 def stale() -> list[Path]:
-    """The generated files of the repository that are not what protos/ gives now."""
+    """The generated files of the repository that differ from those that protos/ gives now."""
     with tempfile.TemporaryDirectory() as name:
         fresh = Path(name)
         return [path for path in generate(fresh) if _text(ROOT / path) != _text(fresh / path)]
@@ -39,13 +39,13 @@ def _text(path: Path) -> str | None:
 
 
 def main() -> int:
-    """Returns 1 where --check finds something stale."""
+    """Return 1 if --check finds an outdated file."""
     if sys.argv[1:] != ["--check"]:
         print(*generate(ROOT), sep="\n")
         return 0
     names = ", ".join(map(str, stale()))
     if names:
-        print(f"not what protos/ gives: {names}; run: make stubs", file=sys.stderr)
+        print(f"differs from what protos/ gives: {names}; run: make stubs", file=sys.stderr)
     return 1 if names else 0
 
 

@@ -1,9 +1,9 @@
-"""Promise 2: a sentence translates the same alone as in company, to the last bit of its scores.
+"""A sentence translates the same alone and in any batch, to the last bit of its scores.
 
-The model that ships, every precision that runs on the CPU, 500 real sentences, each greedy and with beam 4, with and
-without a shortlist (where tokens are the same, and scores to the fifth digit). In company they come in bursts and in
-disorder, among strangers of other lengths, widths and options, some of whom leave half-way, on one worker and two, one
-thread and two.
+The test uses the shipped model in every precision that runs on the CPU, and 500 real sentences, each greedy and with
+beam 4, with and without a shortlist (with one, tokens are equal, and scores to the fifth digit). The sentences come in
+bursts and in random order, among jobs of other lengths, beam sizes and options, of which some are cancelled, on one and
+two workers and on one and two threads.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ precisions = pytest.mark.parametrize("precision", shipped_model.PRECISIONS)
 
 @precisions
 def test_alone_every_sentence_is_translated(precision: str) -> None:
-    answers = shipped_model.alone(precision)
+    answers = shipped_model.translated_alone(precision)
     assert len(answers) == 500
     assert all(isinstance(answer[0], Hypothesis) for answer in answers)
     assert len({answer[0].tokens for answer in answers}) > 400
@@ -31,19 +31,19 @@ def test_alone_every_sentence_is_translated(precision: str) -> None:
 
 @precisions
 @pytest.mark.parametrize("seed", shipped_model.seeds())
-def test_a_sentence_means_the_same_alone_as_in_company(precision: str, seed: int) -> None:
-    assert shipped_model.differences(seed, precision, shipped_model.in_company(seed, precision)) == []
+def test_a_sentence_translates_the_same_alone_and_in_batches(precision: str, seed: int) -> None:
+    assert shipped_model.differences(seed, precision, shipped_model.translated_in_batches(seed, precision)) == []
 
 
 @precisions
-def test_a_translation_scores_the_same_alone_as_in_company(precision: str) -> None:
+def test_a_pair_scores_the_same_alone_and_in_a_batch(precision: str) -> None:
     draw = random.Random(7)
     pairs = [
         (source, target[:-1])
         for source, target in zip(shipped_model.sources(), shipped_model.sources()[1:], strict=False)
     ]
     pairs = draw.sample(pairs, 150) + [(source, source[:-1]) for source in shipped_model.long_sources()[:10]]
-    with shipped_model.at_work(shipped_model.runner(precision)) as engine:
+    with shipped_model.started_engine(shipped_model.runner(precision)) as engine:
         apart = [bits(engine, [pair])[0] for pair in pairs]
         assert bits(engine, pairs) == apart
 

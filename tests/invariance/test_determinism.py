@@ -1,4 +1,4 @@
-"""The same texts give the same bytes: after a restart, and however many threads compute them."""
+"""The same texts give the same bytes, after a restart and on any number of threads."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TOGETHER = 100  # texts of a request
 
 
 def replies(precision: str, threads: int) -> list[bytes]:
-    """What a server that has just started answers to 1,000 texts: 500 greedy, and 500 with beam 4."""
+    """The results of a new server for 1,000 texts: 500 greedy, and 500 with beam 4."""
     flags = ("--precision", precision, "--engines", 1, "--threads", threads)
     with serving(shipped_model.MODEL, *flags) as server, grpc.insecure_channel(server.address) as channel:
         translate = pb_grpc.TranslationServiceStub(channel).Translate
@@ -41,6 +41,6 @@ def first(precision: str) -> list[bytes]:
 
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("precision", shipped_model.PRECISIONS if FULL else ["fp32"])
-def test_a_server_that_is_started_again_answers_to_the_byte(precision: str, threads: int) -> None:
+def test_a_restarted_server_answers_with_the_same_bytes(precision: str, threads: int) -> None:
     assert len(first(precision)) == 1000
     assert replies(precision, threads) == first(precision)

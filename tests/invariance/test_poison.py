@@ -1,4 +1,4 @@
-"""Nothing of who was there before: every slot is full of what must never be read when a sentence takes it."""
+"""No state of an earlier sentence is read: every slot is filled with NaN before a sentence takes it."""
 
 from __future__ import annotations
 
@@ -12,5 +12,5 @@ from tests.support.scale import scaled
 @pytest.mark.parametrize("precision", shipped_model.PRECISIONS)
 @pytest.mark.parametrize("seed", range(scaled(2, 20)))
 def test_poisoned_slots_change_no_output(precision: str, seed: int) -> None:
-    found = shipped_model.in_company(seed, precision, Failpoints.parse("slot=poison"))
+    found = shipped_model.translated_in_batches(seed, precision, Failpoints.parse("slot=poison"))
     assert shipped_model.differences(seed, precision, found) == []

@@ -1,4 +1,4 @@
-"""Certificates for tests, as an authority would sign them."""
+"""Certificates for tests, signed by a test authority."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Pair:
     serial: int
 
     def write(self, folder: Path, name: str = "tls") -> dict[str, Path]:
-        """As files, and the settings of a server that has them."""
+        """Write both files; returns the settings of a server that uses them."""
         paths = {"tls_certificate": folder / f"{name}.crt", "tls_key": folder / f"{name}.key"}
         paths["tls_certificate"].write_bytes(self.certificate)
         paths["tls_key"].write_bytes(self.key)
@@ -36,7 +36,7 @@ class Pair:
 
 
 class Authority:
-    """Signs; `pem` is what trusts it."""
+    """A certificate authority; pem: its certificate, which clients and servers trust."""
 
     def __init__(self, name: str = "an authority") -> None:
         self._key = ec.generate_private_key(ec.SECP256R1())
@@ -55,12 +55,15 @@ class Authority:
         key: Any = None,
         passphrase: bytes = b"",
     ) -> Pair:
-        """names, addresses: whom it is for; lasts: from now, where it is negative it has expired"""
+        """Sign a certificate.
+
+        names, addresses: the subject's alternative names; lasts: from now, negative for an expired certificate
+        """
         own = key or ec.generate_private_key(ec.SECP256R1())
         builder = _builder(_named(common_name), self._name, own.public_key(), lasts)
-        whom = [*map(x509.DNSName, names), *(x509.IPAddress(ipaddress.ip_address(each)) for each in addresses)]
-        if whom:
-            builder = builder.add_extension(x509.SubjectAlternativeName(whom), critical=False)
+        alternatives = [*map(x509.DNSName, names), *(x509.IPAddress(ipaddress.ip_address(each)) for each in addresses)]
+        if alternatives:
+            builder = builder.add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
         signed = builder.sign(self._key, hashes.SHA256())
         locked = serialization.BestAvailableEncryption(passphrase) if passphrase else serialization.NoEncryption()
         secret = own.private_bytes(PEM, serialization.PrivateFormat.PKCS8, locked)
@@ -68,7 +71,7 @@ class Authority:
 
 
 def trusting(authority: Authority, shown: Pair | None = None) -> grpc.ChannelCredentials:
-    """Credentials of a client: whom it trusts, and what it shows."""
+    """Client credentials that trust an authority and show a certificate, if one is given."""
     return grpc.ssl_channel_credentials(
         authority.pem, shown.key if shown else None, shown.certificate if shown else None
     )

@@ -1,4 +1,4 @@
-"""What is in deploy/, as tests read it."""
+"""Readers of the files in deploy/."""
 
 from __future__ import annotations
 
@@ -31,30 +31,30 @@ def documents(path: Path) -> list[Any]:
 
 
 def alerts() -> list[dict[str, Any]]:
-    """All alerts."""
+    """All alert rules."""
     return [rule for group in read(ALERTS)["groups"] for rule in group["rules"]]
 
 
 def seconds(duration: str | int) -> float:
-    """A duration as Docker and Prometheus write it: 1m30s."""
+    """The seconds of a duration in the notation of Docker and Prometheus, such as 1m30s."""
     parts = re.findall(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)", str(duration))
     assert "".join(amount + unit for amount, unit in parts) == str(duration), f"{duration} is no duration"
     return sum(float(amount) * {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}[unit] for amount, unit in parts)
 
 
 def metrics_in(expression: str) -> set[str]:
-    """The metrics that an expression of PromQL names."""
+    """The names of the metrics in a PromQL expression."""
     return set(re.findall(r"\b(?:lingon|process)_\w+|\bup\b|\bALERTS\b", expression))
 
 
 def exported(registry: CollectorRegistry) -> set[str]:
-    """The names of all series that a registry has, or will have."""
+    """The names of all time series of a registry, including those without values yet."""
     return {
         family.name + suffix for family in registry.collect() for suffix in SUFFIXES.get(family.type, ("",))
     } | PROMETHEUS_ITSELF
 
 
 def runbook_queries() -> list[str]:
-    """What the runbook tells people to ask Prometheus."""
+    """The queries in the runbook."""
     spans = re.findall(r"`([^`\n]+)`", RUNBOOK.read_text(encoding="utf-8"))
     return [span for span in spans if re.match(r"(sum|changes|histogram_quantile|up\{|lingon_\w+)", span)]

@@ -1,4 +1,4 @@
-"""The Dockerfile as tests read it: its stages, their instructions and their environment."""
+"""A reader of the Dockerfile: its stages, their instructions and their environment."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ DOCKERFILE = (DEPLOY / "Dockerfile").read_text(encoding="utf-8")
 
 
 def stages() -> dict[str, tuple[str, list[str]]]:
-    """Every stage: what it is made from, and its instructions, each on one line."""
+    """Every stage with its base and its instructions, each on one line."""
     found: dict[str, tuple[str, list[str]]] = {}
     lines = [line for line in DOCKERFILE.splitlines() if line and not line.startswith("#")]
     for line in "\n".join(lines).replace("\\\n", " ").splitlines():
@@ -22,7 +22,7 @@ def stages() -> dict[str, tuple[str, list[str]]]:
 
 
 def instructions(stage: str) -> list[str]:
-    """All that makes a stage, from its first ancestor on."""
+    """All instructions of a stage and of the stages that it is based on."""
     everything = stages()
     parent, own = everything[stage]
     return [*(instructions(parent) if parent in everything else []), *own]

@@ -1,4 +1,4 @@
-"""A real server, engine and tokenizer around a runner of a few lines of NumPy: every text translates to itself."""
+"""A real server, engine and tokenizer with a fake runner in NumPy, whose translation of a text is the text itself."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ Wie geht es dir heute? Der alte Mann und das Meer. Ich möchte wissen, wie spät
 
 @functools.cache
 def tokenizer_model() -> bytes:
-    """A small sentencepiece model of both sides that spells what it does not know in bytes."""
+    """A small sentencepiece model for both languages, with byte fallback."""
     options = {"model_type": "unigram", "hard_vocab_limit": False, "byte_fallback": True}
     return train_sentencepiece(CORPUS.splitlines(), 360, **options)
 
@@ -80,20 +80,20 @@ def bundle(folder: Path, **rest: Any) -> Bundle:
 
 
 def everything() -> Shortlist:
-    """A shortlist that leaves nothing out."""
+    """A shortlist with the whole vocabulary."""
     size = tokenizer().source_vocab
     always = np.array([EOS, *range(UNK + 1, size)], np.int32)
     return Shortlist(always, np.zeros(size + 1, np.int32), np.empty(0, np.int32))
 
 
 class EchoRunner:
-    """Says the source, token by token, then ends; see lingon.serving.runtime.runner.Runner.
+    """A Runner that outputs the tokens of the source, then the end token.
 
-    gate: the decoder waits for it before every step
-    delay: seconds of a step
-    faulty: a text that holds this piece, or this token, fails
-    endless: translations go on until they are cut
-    dies_at: the step of the whole run at which the runtime raises
+    gate: an event that the decoder waits for before every step
+    delay: seconds that a step takes
+    faulty: a piece or token id whose texts fail
+    endless: whether translations continue up to their length limit
+    dies_at: the number of the step that raises, counted over the whole run
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class EchoRunner:
     def score(
         self, source_ids: np.ndarray, source_lengths: np.ndarray, target_ids: np.ndarray, target_lengths: np.ndarray
     ) -> list[Scored]:
-        """Every token costs a quarter, and looks at the source token of its own place."""
+        """Every token has log-probability -0.25 and attends to the source token at its own position."""
         found = []
         for source, target in zip(source_lengths.tolist(), target_lengths.tolist(), strict=True):
             attention = np.full((target + 1, source), 0.01, np.float32)
@@ -150,7 +150,7 @@ class EchoBuffers:
         runner.gate.wait()
         time.sleep(runner.delay)
         runner.steps += 1
-        self.nbytes += 1  # as real ones grow, by logits or a shortlist
+        self.nbytes += 1  # the buffers of a real runner grow too, for logits or a shortlist
         if runner.steps == runner.dies_at:
             raise RuntimeError("planted: canary text in a message")
         table = np.full((rows, runner.vocab), -20.0, np.float32)
@@ -158,7 +158,7 @@ class EchoBuffers:
             source = self.sources[row // self.beam_size]
             done = position >= len(source) or source[position] == EOS
             table[row, (source[0] if runner.endless else EOS) if done else source[position]] = -0.1
-            table[row, -1] = -3.0  # a second choice, so that beams and samples differ
+            table[row, -1] = -3.0  # a second candidate, so that beams and samples differ
             if runner.faulty is not None and runner.faulty in source:
                 table[row] = np.nan
         ids = np.argsort(-table, axis=1, kind="stable")[:, : self.candidates]
@@ -188,7 +188,7 @@ class Loader:
         engine = self.engine(self.runner, options.limits, options.observer)
         engine.start()
         self.started.append(engine.scheduler)
-        self.runner.steps = 0  # those of warming up are not counted
+        self.runner.steps = 0  # so that the steps of the warm-up are not counted
         self.engines.append(engine)
         shortlist = None if self.runner.shortlist is None else bundle.manifest.defaults.shortlist
         return Translator(
@@ -196,7 +196,7 @@ class Loader:
         )
 
     def end(self) -> None:
-        """Leave no thread behind: what is loaded when its server has gone, nobody else ends."""
+        """End all threads, also those of a model whose loading ended after its server."""
         for thread in threading.enumerate():
             if thread.name == "loading":
                 thread.join(10)
@@ -205,17 +205,17 @@ class Loader:
 
 
 class Running:
-    """A server that runs, a channel to it, and what a test wants of both."""
+    """A running server and a channel to it."""
 
     def __init__(
         self, server: Server, loader: Loader, task: asyncio.Task[int], channel: grpc.aio.Channel, folder: Path
     ) -> None:
         self.server, self.loader, self.task, self.channel, self.folder = server, loader, task, channel, folder
         self.runner = loader.runner
-        self.stub: Any = pb_grpc.TranslationServiceStub(channel)  # the async one
+        self.stub: Any = pb_grpc.TranslationServiceStub(channel)  # the stub of grpc.aio
 
     def call(self, *texts: str, seconds: float | None = 20, **fields: Any) -> Any:
-        """A Translate on its way."""
+        """Send a Translate; returns the call."""
         return self.stub.Translate(pb.TranslateRequest(texts=texts, **fields), timeout=seconds)
 
     async def translate(self, *texts: str, **fields: Any) -> pb.TranslateResponse:
@@ -231,7 +231,7 @@ class Running:
         return reply.status
 
     def metric(self, name: str, **labels: str) -> float:
-        """The value of one series; of an unknown one an error, so that a test cannot pass by a wrong name."""
+        """The value of one time series; KeyError for an unknown one, so that no test passes with a wrong name."""
         value = self.server.metrics.registry.get_sample_value(name, labels)
         if value is None:
             raise KeyError(f"{name}{labels}")
@@ -248,7 +248,7 @@ async def running(
     loader: type[Loader] | None = None,
     **settings: Any,
 ) -> AsyncIterator[Running]:
-    """A server on free ports, in this process; settings: those of lingon.serving.settings."""
+    """Run a server on free ports in this process; settings: those of lingon.serving.settings."""
     stand_in = (loader or Loader)(runner or EchoRunner(), engine)
     if not ready:
         stand_in.gate.clear()

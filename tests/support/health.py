@@ -1,4 +1,4 @@
-"""The states that the standard health service answers with."""
+"""The states of the standard health service."""
 
 from __future__ import annotations
 

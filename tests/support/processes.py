@@ -1,4 +1,4 @@
-"""The real commands, each in a process of its own."""
+"""The real commands, each in its own process."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
 
 
 def lingon(*arguments: object, text: str = "", code: int = 0, folder: Path | None = None) -> str:
-    """Run a verb; returns what it prints. Its exit code has to be the one given."""
+    """Run a verb, which must end with this exit code; returns its output, or standard error if the code is not 0."""
     command = [sys.executable, "-m", "lingon", *map(str, arguments)]
     ran = subprocess.run(
         command, input=text, capture_output=True, text=True, env=ENVIRONMENT, cwd=folder, timeout=240, check=False
@@ -35,14 +35,14 @@ class Server:
     ready: str
 
     def stop(self) -> int:
-        """Ask it to end; returns its exit code."""
+        """Send SIGTERM; returns the exit code."""
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(timeout=30)
 
 
 @contextmanager
 def serving(*arguments: object) -> Iterator[Server]:
-    """A server on ports of its own, from when it says that it is ready."""
+    """Run a server on free ports; the block starts when it prints that it is ready."""
     command = [sys.executable, "-m", "lingon", "serve", *map(str, arguments), "--port", "0", "--metrics-port", "0"]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=ENVIRONMENT

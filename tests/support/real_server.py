@@ -1,4 +1,4 @@
-"""The server in this process with the model that ships, and a channel to it."""
+"""A server with the shipped model in this process, and a channel to it."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from tests.support import shipped_model
 
 
 @dataclass(frozen=True, slots=True)
-class Real:
-    """A server that serves, and a channel to it."""
+class RealServer:
+    """A ready server and a stub for it."""
 
     server: Server
     stub: Any
@@ -30,13 +30,13 @@ class Real:
         return reply
 
     def counted(self, name: str, **labels: str) -> float:
-        """The value of a counter; 0 where nothing was counted yet."""
+        """The value of a counter; 0 if nothing was counted yet."""
         return self.server.metrics.registry.get_sample_value(name, labels) or 0.0
 
 
 @asynccontextmanager
-async def serving(**settings: Any) -> AsyncIterator[Real]:
-    """settings: those of lingon.serving.settings."""
+async def serving(**settings: Any) -> AsyncIterator[RealServer]:
+    """Run a server with the shipped model; settings: those of lingon.serving.settings."""
     values = {"models": (shipped_model.MODEL,), "port": 0, "metrics_port": 0, "engines": 1, "threads": 1, **settings}
     announced = asyncio.Event()
     server = Server(Settings.model_validate(values), lambda _: announced.set())
@@ -49,7 +49,7 @@ async def serving(**settings: Any) -> AsyncIterator[Real]:
     try:
         async with grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel:
             stub: Any = pb_grpc.TranslationServiceStub(channel)
-            yield Real(server, stub)
+            yield RealServer(server, stub)
     finally:
         server.stop()
         await task

@@ -1,4 +1,4 @@
-"""A server with an admin port and models that come and go; every version of a model translates otherwise."""
+"""A server with an admin port, whose models are loaded and unloaded; every version translates differently."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ TEXT = "Tom lives in Boston."
 
 
 def said(text: str, version: str | int) -> str:
-    """What a version makes of a text: odd ones say it, even ones backwards, piece by piece."""
+    """The translation of a text: odd versions return the text, even ones its pieces in reverse order."""
     return text if int(version) % 2 else tokenizer().decode(tokenizer().encode_source(text)[-2::-1])
 
 
 class Backwards(EchoRunner):
-    """Says the source backwards."""
+    """A runner that outputs the source in reverse order."""
 
     def encode(self, source_ids: np.ndarray, source_lengths: np.ndarray) -> Encoded:
         turned = np.full_like(source_ids, EOS)
@@ -43,9 +43,9 @@ class Backwards(EchoRunner):
 
 
 class Versions(Loader):
-    """Loads version by version, each with a runner of its own.
+    """A loader that gives every version its own runner.
 
-    broken: what happens instead, by version
+    broken: by version, a function that creates another runner or raises an error
     """
 
     def __init__(self, runner: EchoRunner, engine: type[Engine] = Engine) -> None:
@@ -73,7 +73,7 @@ class Versions(Loader):
 
 @dataclass
 class Administered:
-    """A running server and its admin port."""
+    """A running server and a channel to its admin port."""
 
     server: Running
     channel: grpc.aio.Channel
@@ -85,12 +85,12 @@ class Administered:
         return self.server.loader
 
     def threads(self) -> list[threading.Thread]:
-        """Those of engines and of loading that this server has."""
+        """The threads of this server that run engines or load models."""
         alive = [thread for thread in threading.enumerate() if thread.name.startswith(("engine", "loading"))]
         return [thread for thread in alive if thread not in self.earlier]
 
     def publish(self, version: int, golden: str | None = None, **rest: Any) -> Path:
-        """A bundle below the server's models; golden: what it is said to make of TEXT."""
+        """Write a bundle below the server's models; golden: the expected translation of TEXT in it."""
         declared = manifest(version=version, **rest)
         files = {"tokenizer.model": tokenizer_model()}
         if golden is not None:
@@ -113,13 +113,13 @@ class Administered:
         await self.call("UnloadModel", pb.UnloadModelRequest(name=name, version=version))
 
     async def models(self) -> list[tuple[str, str, str]]:
-        """Name, version and state of what is there."""
+        """Name, version and state of all models."""
         reply = await self.call("ListModels", pb.ListModelsRequest())
         states = pb.ModelState.DESCRIPTOR.values_by_number
         return [(model.name, model.version, states[model.state].name.split("_")[-1]) for model in reply.models]
 
     async def version(self, **request: Any) -> str:
-        """Which version answers; its answer must be its own."""
+        """The version that answers a request; its translation must be that of this version."""
         reply = await self.server.translate(TEXT, **request)
         assert reply.results[0].hypotheses[0].text == said(TEXT, reply.version)
         return reply.version
@@ -142,7 +142,7 @@ async def administered(
 
 
 async def refused(call: Any) -> tuple[str, str]:
-    """Status and message of a call that has to fail."""
+    """The status and message of a call, which must fail."""
     try:
         await call
     except grpc.aio.AioRpcError as error:

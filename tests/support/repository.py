@@ -1,4 +1,4 @@
-"""Where the repository lies, and the folders that hold its product code."""
+"""The folder of the repository, and the folders of its product code."""
 
 from __future__ import annotations
 
@@ -6,4 +6,4 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("lingon", "training", "export", "serving", "bench")
-"""Folders of product code. The last four are installed as subpackages of `lingon`, which links to them."""
+"""Folders of product code. The last four are installed as subpackages of `lingon`, which holds links to them."""

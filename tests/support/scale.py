@@ -1,4 +1,4 @@
-"""How much the tests do whose force is in numbers: what `make test` has time for, or what `make chaos` has."""
+"""The number of cases in tests with random input: few in `make test`, many with TEST_SCALE=full."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ FULL = os.environ.get("TEST_SCALE", "") == "full"
 
 
 def scaled(gate: int, full: int) -> int:
-    """A number of cases: `full` where TEST_SCALE=full."""
+    """The number of cases: `gate`, or `full` with TEST_SCALE=full."""
     return full if FULL else gate

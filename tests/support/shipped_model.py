@@ -1,4 +1,4 @@
-"""The model that ships, real sentences, and what each of them is translated to alone and in company."""
+"""The shipped model and real sentences, with the translation of each alone and in a batch with others."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ from tests.support.scale import scaled
 MODEL = ROOT / "models" / "en-de"
 LINES = (ROOT / "tests" / "data" / "tatoeba.en").read_text(encoding="utf-8").splitlines()
 PRECISIONS = ["fp32", "int8"]
-PATIENCE = 60  # seconds for one more answer
-WAYS = {
+PATIENCE = 60  # seconds that a test waits for an answer
+MODES = {
     "greedy": {"beam_size": 1},
     "beam 4": {"beam_size": 4},
     "greedy, shortlist": {"beam_size": 1, "shortlist": True},
     "beam 4, shortlist": {"beam_size": 4, "shortlist": True},
 }
-"""How a sentence is asked for."""
+"""The ways to decode a sentence."""
 
-CLOSE = 1e-5
-"""A probability among a shortlist is a sum over the union of a batch, whose order depends on who is in the batch."""
+TOLERANCE = 1e-5
+"""With a shortlist, a probability is a sum over the union of a batch, whose order depends on the other sentences."""
 
-Ask = tuple[tuple[int, ...], Options]
+Request = tuple[tuple[int, ...], Options]
 
 
 @functools.cache
@@ -58,7 +58,7 @@ def sources() -> list[tuple[int, ...]]:
 
 @functools.cache
 def long_sources() -> list[tuple[int, ...]]:
-    """Sentences put together until the model reads no more of them."""
+    """Sentences joined up to the source limit of the model."""
     most, found = bundle().manifest.limits.max_source_tokens, []
     held: tuple[int, ...] = ()
     for source in sources():
@@ -75,35 +75,35 @@ def runner(precision: str, threads: int = 1) -> OnnxRunner:
 
 
 def options(source: Sequence[int], **wanted: Any) -> Options:
-    """All hypotheses that there are, to be looked at to the last bit."""
+    """Options that return all hypotheses of the beam, so that every bit of them can be compared."""
     bound, hypotheses = bundle().manifest.limits.max_output(len(source)), wanted.get("beam_size", 1)
     return Options(**{"num_hypotheses": hypotheses, "length_penalty": 1.0, "max_output_tokens": bound, **wanted})
 
 
-def asks(seed: int = 0) -> list[tuple[int, str]]:
-    """Every sentence, in one of the ways; four seeds have all ways."""
-    ways = list(WAYS)
-    return [(place, ways[(place + seed) % len(ways)]) for place in range(len(sources()))]
+def sentence_modes(seed: int = 0) -> list[tuple[int, str]]:
+    """The index of every sentence with one of the modes; four seeds cover all modes."""
+    modes = list(MODES)
+    return [(place, modes[(place + seed) % len(modes)]) for place in range(len(sources()))]
 
 
-def ask(place: int, way: str) -> Ask:
-    return sources()[place], options(sources()[place], **WAYS[way])
+def request_of(place: int, mode: str) -> Request:
+    return sources()[place], options(sources()[place], **MODES[mode])
 
 
 @functools.cache
-def alone(precision: str, seed: int = 0) -> list[Any]:
-    """The answer to each of `asks` where nobody else is there."""
-    with at_work(runner(precision)) as engine:
+def translated_alone(precision: str, seed: int = 0) -> list[Any]:
+    """The result of each of `sentence_modes`, alone in its batch."""
+    with started_engine(runner(precision)) as engine:
         found = []
-        for place, way in asks(seed % len(WAYS)):
+        for place, mode in sentence_modes(seed % len(MODES)):
             done: queue.SimpleQueue[Any] = queue.SimpleQueue()
-            engine.submit([_job(ask(place, way), done.put)])
+            engine.submit([_job(request_of(place, mode), done.put)])
             found.append(done.get(timeout=PATIENCE))
     return found
 
 
 @contextmanager
-def at_work(runner: Runner, workers: int = 1, **limits: int) -> Iterator[Engine]:
+def started_engine(runner: Runner, workers: int = 1, **limits: int) -> Iterator[Engine]:
     engine = Engine(runner, EngineLimits(**limits), workers=workers)
     engine.start()
     try:
@@ -113,8 +113,8 @@ def at_work(runner: Runner, workers: int = 1, **limits: int) -> Iterator[Engine]
 
 
 @dataclass(frozen=True, slots=True)
-class ActiveThreads:
-    """What surrounds sentences: drawn from a seed, so that what fails can be had again."""
+class MixedTraffic:
+    """The other requests and the limits around sentences, drawn from a seed so that a failure can be repeated."""
 
     seed: int
     workers: int
@@ -122,13 +122,13 @@ class ActiveThreads:
     limits: dict[str, int]
 
     @classmethod
-    def drawn(cls, seed: int) -> ActiveThreads:
+    def drawn(cls, seed: int) -> MixedTraffic:
         draw = random.Random(seed)
         limits = {"max_rows": draw.choice([8, 24, 64]), "max_batch_tokens": draw.choice([200, 1024])}
         return cls(seed, 1 + seed % 2, 1 + seed // 2 % 2, {**limits, "spread": draw.choice([1, 16])})
 
-    def answers(self, engine: Engine, wanted: Sequence[Ask]) -> list[Any]:
-        """The answer to each, asked in disorder, in bursts, among strangers, some of whom leave early."""
+    def answers(self, engine: Engine, wanted: Sequence[Request]) -> list[Any]:
+        """The result of each request, sent in random order and bursts among other jobs, of which some are cancelled."""
         draw, done = random.Random(self.seed), queue.SimpleQueue[tuple[int, Any]]()
         order = draw.sample(range(len(wanted)), len(wanted))
         found: dict[int, Any] = {}
@@ -137,46 +137,46 @@ class ActiveThreads:
             burst = [order[place] for place in range(sent, min(sent + draw.randint(1, 60), len(order)))]
             sent += len(burst)
             jobs = [_job(wanted[index], functools.partial(_note, done, index)) for index in burst]
-            guests = [_stranger(draw) for _ in range(len(burst) // 16 + 1)] if burst else []
-            everybody: list[Any] = [*jobs, *guests]
-            draw.shuffle(everybody)
-            engine.submit(everybody)
-            leaving = draw.sample(guests, len(guests) // 2)
-            rest = draw.randint(0, 90) if sent < len(order) else 0  # who are still there as the next burst comes
-            while sent - len(found) > rest:
+            others = [_other_job(draw) for _ in range(len(burst) // 16 + 1)] if burst else []
+            all_jobs: list[Any] = [*jobs, *others]
+            draw.shuffle(all_jobs)
+            engine.submit(all_jobs)
+            cancelled = draw.sample(others, len(others) // 2)
+            remaining = draw.randint(0, 90) if sent < len(order) else 0  # sentences still running at the next burst
+            while sent - len(found) > remaining:
                 index, answer = done.get(timeout=PATIENCE)
                 found[index] = answer
-                engine.cancel(leaving)
-                leaving = []
+                engine.cancel(cancelled)
+                cancelled = []
         return [found[index] for index in range(len(wanted))]
 
 
-def in_company(seed: int, precision: str, faults: Failpoints | None = None) -> list[Any]:
-    """The answer to each of `asks` in the company of this seed."""
-    company = ActiveThreads.drawn(seed)
-    model: Runner = runner(precision, company.threads)
-    with at_work(FaultyRunner(model, faults) if faults else model, company.workers, **company.limits) as engine:
-        return company.answers(engine, [ask(place, way) for place, way in asks(seed)])
+def translated_in_batches(seed: int, precision: str, faults: Failpoints | None = None) -> list[Any]:
+    """The result of each of `sentence_modes` in the mixed traffic of this seed."""
+    traffic = MixedTraffic.drawn(seed)
+    model: Runner = runner(precision, traffic.threads)
+    with started_engine(FaultyRunner(model, faults) if faults else model, traffic.workers, **traffic.limits) as engine:
+        return traffic.answers(engine, [request_of(place, mode) for place, mode in sentence_modes(seed)])
 
 
 def differences(seed: int, precision: str, found: Sequence[Any]) -> list[str]:
-    """The first few answers that are not as alone: the same tokens with the same bits of scores.
+    """The first few results that differ from those alone, in their tokens or in a bit of their scores.
 
-    Among a shortlist, scores may differ by CLOSE.
+    With a shortlist, scores may differ by TOLERANCE.
     """
-    named = zip(asks(seed), alone(precision, seed % len(WAYS)), found, strict=True)
+    named = zip(sentence_modes(seed), translated_alone(precision, seed % len(MODES)), found, strict=True)
     wrong = (
-        f"{place}, {way}: {mine} not {right}" for (place, way), right, mine in named if not alike(way, mine, right)
+        f"{place}, {mode}: {mine} not {right}" for (place, mode), right, mine in named if not alike(mode, mine, right)
     )
     return list(itertools.islice(wrong, 3))
 
 
-def alike(way: str, mine: Any, right: Any) -> bool:
-    """Whether two answers to one ask are the same."""
-    if "shortlist" not in way or isinstance(mine, RequestError):
+def alike(mode: str, mine: Any, right: Any) -> bool:
+    """Whether two results of one request are the same."""
+    if "shortlist" not in mode or isinstance(mine, RequestError):
         return bool(mine == right)
     near = all(
-        abs(one - other) <= CLOSE
+        abs(one - other) <= TOLERANCE
         for some, others in zip(mine, right, strict=True)
         for one, other in zip((some.score, *some.log_probs), (others.score, *others.log_probs), strict=True)
     )
@@ -191,12 +191,12 @@ def _note(done: queue.SimpleQueue[tuple[int, Any]], index: int, answer: Any) -> 
     done.put((index, answer))
 
 
-def _job(ask: Ask, on_done: Any) -> DecodeJob:
-    return DecodeJob(source_ids=ask[0], options=ask[1], on_done=on_done)
+def _job(request: Request, on_done: Any) -> DecodeJob:
+    return DecodeJob(source_ids=request[0], options=request[1], on_done=on_done)
 
 
-def _stranger(draw: random.Random) -> DecodeJob | ScoreJob:
-    """Somebody whose answer nobody looks at: long, of another width, drawn, with a prefix, or to be scored."""
+def _other_job(draw: random.Random) -> DecodeJob | ScoreJob:
+    """A job whose result is not checked: long, of another beam size, sampled, with a prefix, or to be scored."""
     source = draw.choice([*sources(), *long_sources() * 2])
     if draw.random() < 0.2:
         return ScoreJob(source_ids=source, target_ids=draw.choice(sources())[:-1], on_done=_ignore)

@@ -1,4 +1,4 @@
-"""What a call ended with: its status, the details of it, and an engine whose every call fails."""
+"""The status of a failed call and its details, and an engine whose calls all fail."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from lingon.serving.decoding.job import Job
 from lingon.serving.engine.engine import Engine
 
 CANARY = "canary"
-"""What must appear in no reply and no log."""
+"""A text that must appear in no reply and no log."""
 
 
 class BrokenEngine(Engine):
-    """Raises what nobody expects, with a text in it."""
+    """An engine that raises an unexpected error with CANARY in its message."""
 
     def submit(self, jobs: Sequence[Job]) -> None:
         raise ValueError(f"secret {CANARY} /etc/path")
@@ -36,7 +36,7 @@ async def failure(call: Awaitable[Any]) -> tuple[status_pb2.Status, dict[str, An
 
 
 def details(status: status_pb2.Status) -> dict[str, Any]:
-    """The details of a status by the name of their kind."""
+    """The details of a status by the name of their message type."""
     kinds = [
         error_details_pb2.ErrorInfo,
         error_details_pb2.BadRequest,

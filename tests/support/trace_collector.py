@@ -1,4 +1,4 @@
-"""A collector of OpenTelemetry traces: it receives spans over a real socket and keeps them."""
+"""A collector of OpenTelemetry traces, which receives spans over a real socket."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Collector(trace_service_pb2_grpc.TraceServiceServicer):
 
     @property
     def spans(self) -> list[Any]:
-        """In the order of their beginning."""
+        """All spans in the order of their start."""
         found = [
             span
             for request in self.requests
@@ -59,7 +59,7 @@ def names(spans: list[Any]) -> list[str]:
 
 @contextmanager
 def collecting(environment: pytest.MonkeyPatch) -> Iterator[Collector]:
-    """A collector that servers started inside send their spans to."""
+    """Run a collector; servers started in the block send their spans to it."""
     received = Collector()
     server = grpc.server(ThreadPoolExecutor(2))
     trace_service_pb2_grpc.add_TraceServiceServicer_to_server(received, server)

@@ -1,4 +1,4 @@
-"""A real server under a little load, and a real Prometheus that watches it."""
+"""A real server under light load, and a real Prometheus that scrapes it."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ SENTENCES = (ROOT / "tests" / "data" / "tatoeba.en").read_text(encoding="utf-8")
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """A Prometheus and the server that it watches.
+    """A Prometheus and the server that it scrapes.
 
-    folder: where the server looks whether something is to go wrong
+    folder: holds the files that turn the server's failpoints on
     """
 
     url: str
@@ -39,11 +39,11 @@ class Watch:
     folder: Path
 
     def fail(self, how: str) -> None:
-        """Have the engine die or hang in its next step."""
+        """Make the engine die or hang in its next step."""
         (self.folder / how).touch()
 
     def ask(self, path: str, **parameters: str) -> Any:
-        """What its HTTP interface answers."""
+        """The data that the HTTP API of Prometheus returns."""
         query = urllib.parse.urlencode(parameters)
         with urllib.request.urlopen(f"{self.url}/api/v1/{path}?{query}", timeout=10) as answer:
             content = json.load(answer)
@@ -51,12 +51,12 @@ class Watch:
         return content["data"]
 
     def query(self, expression: str) -> list[Any]:
-        """The series of an expression, now."""
+        """The current series of an expression."""
         found: list[Any] = self.ask("query", query=expression)["result"]
         return found
 
     def firing(self, **labels: str) -> set[str]:
-        """The names of the alerts with these labels that fire."""
+        """The names of the firing alerts with these labels."""
         return {
             alert["labels"]["alertname"]
             for alert in self.ask("alerts")["alerts"]
@@ -65,12 +65,12 @@ class Watch:
 
 
 def lowered(expression: str) -> str:
-    """An alert's expression with its thresholds so low that it fires wherever its series exist."""
+    """The expression of an alert with a threshold of 0, so that it fires if its series exist."""
     return re.sub(r"(?:>|==) [\d.]+", ">= 0", expression)
 
 
 def rules(change: Callable[[str], str], kind: str) -> Any:
-    """All alerts, at once and not after a while, with their expressions changed."""
+    """All alert rules with changed expressions and without a waiting time."""
     content = read(ALERTS)
     for group in content["groups"]:
         group["name"] += f"-{kind}"
@@ -82,7 +82,7 @@ def rules(change: Callable[[str], str], kind: str) -> Any:
 
 
 def configuration(folder: Path, target: str) -> Path:
-    """prometheus.yml with another target, in a hurry, and all alerts twice: as they are, and lowered."""
+    """prometheus.yml with another target, short intervals, and every alert twice: unchanged and lowered."""
     content = read(DEPLOY / "prometheus" / "prometheus.yml")
     content["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s"}
     content["rule_files"] = ["as_they_are.yml", "lowered.yml"]
@@ -100,7 +100,7 @@ def free_port() -> int:
 
 
 def load(address: str, stop: threading.Event) -> None:
-    """A little of everything: one, many, streams, beams, and what is wrong; whatever becomes of the server."""
+    """Send single texts, batches, streams and invalid requests until stopped, even if the server fails."""
     with Client(address, retries=0) as client:
         while not stop.wait(0.1):
             with suppress(ServerError):
@@ -112,7 +112,7 @@ def load(address: str, stop: threading.Event) -> None:
 
 
 def settings(folder: Path) -> Path:
-    """A server's settings: its engine dies, or hangs, once there is a file of that name."""
+    """Settings with which the engine dies or hangs once the file `dies` or `hangs` exists."""
     path = folder / "server.toml"
     failpoints = f"step=raise@1?{folder / 'dies'}; step=hang?{folder / 'hangs'}"
     path.write_text(f'testing = true\nfailpoints = "{failpoints}"\nhang_seconds = 5\n')
@@ -121,7 +121,7 @@ def settings(folder: Path) -> Path:
 
 @contextmanager
 def watched(folder: Path, patience: float = 60) -> Iterator[Watch]:
-    """Both, from when a dashboard has something to show."""
+    """Run both; the block starts when the dashboard has data."""
     with serving(ROOT / "models" / "en-de", "--config", settings(folder)) as server:
         port, stop = free_port(), threading.Event()
         command = ["prometheus", f"--config.file={configuration(folder, server.metrics)}", "--log.level=error"]
