@@ -1,4 +1,4 @@
-"""Many sentences through an engine from one thread: submitted as room is there, answered in order."""
+"""Decoding of many sentences by an engine, from one thread."""
 
 from __future__ import annotations
 
@@ -15,17 +15,20 @@ Outcome = tuple[Hypothesis, ...] | RequestError
 
 
 def decode_all(engine: Engine, sources: Iterable[tuple[int, ...]], options: list[Options]) -> list[Outcome]:
-    """The outcome of every source (token ids, EOS last), in order; options: one for each."""
+    """Decode every source (token ids, the last one EOS) and return the outcomes in order; options has one for each.
+
+    Jobs are submitted until the queue is full, then one more after each outcome.
+    """
     done: queue.SimpleQueue[tuple[int, Outcome]] = queue.SimpleQueue()
     outcomes: dict[int, Outcome] = {}
-    for index, (source, wanted) in enumerate(zip(sources, options, strict=True)):
-        job = DecodeJob(source_ids=source, options=wanted, on_done=_put_outcome(done, index))
+    for index, (source, each) in enumerate(zip(sources, options, strict=True)):
+        job = DecodeJob(source_ids=source, options=each, on_done=_put_outcome(done, index))
         while not _try_submit(engine, job):
-            place, outcome = done.get()
-            outcomes[place] = outcome
+            finished, outcome = done.get()
+            outcomes[finished] = outcome
     while len(outcomes) < len(options):
-        place, outcome = done.get()
-        outcomes[place] = outcome
+        finished, outcome = done.get()
+        outcomes[finished] = outcome
     return [outcomes[index] for index in range(len(options))]
 
 
@@ -49,7 +52,7 @@ def engine_search(
     *,
     shortlist: bool = False,
 ) -> list[tuple[Hypothesis, ...]]:
-    """What the serving engine finds for each source."""
+    """Return the hypotheses that the engine finds for each source; raise ParityError if it fails on one."""
     engine = Engine(runner, EngineLimits(max_rows=64 * beam_size))
     engine.start()
     try:

@@ -1,4 +1,4 @@
-"""The gate of whatever is lossy: BLEU and chrF within a stated distance of what exact arithmetic translates."""
+"""The quality gate: BLEU and chrF of lossy arithmetic, or of a shortlist, are close to those of fp32."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from typing import Any
 from lingon.errors import ParityError
 from lingon.scoring import score
 
-MAX_BLEU_LOSS, MAX_CHRF_LOSS = 0.2, 0.3
+MAX_BLEU_LOSS, MAX_CHRF_LOSS = 0.2, 0.3  # points
 
 
 def check_quality(what: str, found: Sequence[str], exact: Sequence[str], references: Sequence[str]) -> dict[str, Any]:
-    """Compare translations with those of the fp32 graphs and the whole vocabulary; returns the scores of both.
+    """Compare translations with those of the fp32 graphs without a shortlist; return the scores of both.
 
-    what: named where it fails. Raises ParityError where the scores are too far apart.
+    what: the precision, for the message of the ParityError if the scores differ too much
     """
-    here, there = score(found, references), score(exact, references)
-    if abs(there.bleu - here.bleu) > MAX_BLEU_LOSS or abs(there.chrf - here.chrf) > MAX_CHRF_LOSS:
+    lossy, fp32 = score(found, references), score(exact, references)
+    if abs(fp32.bleu - lossy.bleu) > MAX_BLEU_LOSS or abs(fp32.chrf - lossy.chrf) > MAX_CHRF_LOSS:
         raise ParityError(
-            f"{what}: BLEU {here.bleu:.2f} and chrF {here.chrf:.2f} are not within {MAX_BLEU_LOSS} and "
-            f"{MAX_CHRF_LOSS} of fp32's {there.bleu:.2f} and {there.chrf:.2f}"
+            f"{what}: BLEU {lossy.bleu:.2f} and chrF {lossy.chrf:.2f} are not within {MAX_BLEU_LOSS} and "
+            f"{MAX_CHRF_LOSS} of fp32's {fp32.bleu:.2f} and {fp32.chrf:.2f}"
         )
     return {
         "sentences": len(references),
         "identical": sum(one == other for one, other in zip(found, exact, strict=True)),
-        "bleu": here.bleu,
-        "chrf": here.chrf,
-        "fp32_bleu": there.bleu,
-        "fp32_chrf": there.chrf,
-        "signature": here.bleu_signature,
+        "bleu": lossy.bleu,
+        "chrf": lossy.chrf,
+        "fp32_bleu": fp32.bleu,
+        "fp32_chrf": fp32.chrf,
+        "signature": lossy.bleu_signature,
     }

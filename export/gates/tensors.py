@@ -1,6 +1,4 @@
-"""The promise of an export: the graphs answer as the checkpoint does. Tensors over a grid of shapes, then the tokens of
-real sentences, the reference search against the engine that will serve.
-"""
+"""The tensor gate: steps and scores of the graphs equal those of the checkpoint, over a grid of shapes."""
 
 from __future__ import annotations
 
@@ -15,13 +13,13 @@ from lingon.text import BOS, EOS, UNK
 from lingon.training.data.batches import pad
 from lingon.training.models.transformer import Transformer
 
-TOLERANCE = {"float32": 1e-4, "float16": 5e-2}  # of a log-probability
+TOLERANCE = {"float32": 1e-4, "float16": 5e-2}  # largest difference of a log-probability, by arithmetic
 ROWS, SOURCES, PASTS = (1, 2, 5), (1, 7, 16, 33), (0, 1, 6)
 
 
 @dataclass(frozen=True, slots=True)
 class TensorReport:
-    """The largest difference of a log-probability, over how many shapes."""
+    """The largest differences of log-probabilities of steps and of the scorer, and the number of shapes."""
 
     shapes: int
     step_difference: float
@@ -30,7 +28,7 @@ class TensorReport:
 
 
 def check_tensors(model: Transformer, runner: Runner, dtype: str) -> TensorReport:
-    """Compare steps and scores over a grid of (rows, source_length, past), ragged lengths and pasts among them.
+    """Compare steps and scores over a grid of (rows, source_length, past), with ragged lengths and pasts.
 
     dtype: of the graphs' arithmetic. Raises ParityError where values are too far apart, or where any is not finite.
     """
@@ -51,7 +49,7 @@ def check_tensors(model: Transformer, runner: Runner, dtype: str) -> TensorRepor
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Random sources, and targets to feed; the last row's past is as long as the case says, the others' shorter."""
+    """Random sources (ids, EOS last) and random targets of the lengths of the pasts (ids, without BOS and EOS)."""
 
     sources: list[list[int]]
     targets: list[list[int]]
@@ -82,7 +80,7 @@ class Case:
 
 @torch.inference_mode()
 def expected_log_probs(model: Transformer, case: Case) -> list[np.ndarray]:
-    """Log-probabilities (target_length + 1, vocab) of each row, decoded at once and alone."""
+    """Return the checkpoint's log-probabilities (target_length + 1, vocab) of each row, computed without other rows."""
     rows = []
     for source, target in zip(case.sources, case.targets, strict=True):
         logits = model(torch.tensor([source]), torch.tensor([len(source)]), torch.tensor([[BOS, *target]]))
@@ -91,7 +89,7 @@ def expected_log_probs(model: Transformer, case: Case) -> list[np.ndarray]:
 
 
 def _step_difference(model: Transformer, runner: Runner, case: Case, dtype: str) -> float:
-    """Feed all rows in one batch, each from its own step on, so that their pasts differ in length."""
+    """Decode all rows in one batch; each starts at its own step, so that the pasts have different lengths."""
     rows, longest = len(case.sources), int(case.target_lengths.max())
     encoded = runner.encode(pad(case.sources).numpy(), case.source_lengths)
     buffers = runner.open(BatchShape(rows, 1, width_for(int(case.source_lengths.max())), longest + 1))
@@ -101,11 +99,15 @@ def _step_difference(model: Transformer, runner: Runner, case: Case, dtype: str)
     for step in range(longest + 1):
         positions = np.maximum(step - (longest - case.target_lengths), 0)
         buffers.positions[:] = positions
-        buffers.token_ids[:] = [[BOS, *target][place] for target, place in zip(case.targets, positions, strict=True)]
+        buffers.token_ids[:] = [
+            [BOS, *target][position] for target, position in zip(case.targets, positions, strict=True)
+        ]
         found = buffers.step(rows, logits=False)
-        log_probs = _finite(found.candidate_log_probs, f"a step's log-probabilities in {dtype}")  # else ids are none
-        for row, place in enumerate(positions):
-            likely = expected[row][place][found.candidate_ids[row]]
+        log_probs = _finite(
+            found.candidate_log_probs, f"a step's log-probabilities in {dtype}"
+        )  # with NaN, the ids are invalid
+        for row, position in enumerate(positions):
+            likely = expected[row][position][found.candidate_ids[row]]
             differences.append(float(np.abs(likely - log_probs[row]).max()))
     return max(differences)
 
@@ -122,8 +124,8 @@ def _score_difference(model: Transformer, runner: Runner, case: Case, dtype: str
 
 
 def _finite(values: np.ndarray, what: str) -> np.ndarray:
-    """The values; raises ParityError where one is NaN or infinite, which no comparison would tell from a good one."""
-    strange = values[~np.isfinite(values)]
-    if strange.size:
-        raise ParityError(f"{what} are not all finite: {strange.flat[0]} is among them")
+    """Return the values; raise ParityError if one is NaN or infinite, because comparisons with NaN never fail."""
+    nonfinite = values[~np.isfinite(values)]
+    if nonfinite.size:
+        raise ParityError(f"{what} are not all finite: one is {nonfinite.flat[0]}")
     return values

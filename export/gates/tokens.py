@@ -18,13 +18,16 @@ from lingon.training.models.transformer import Transformer
 from lingon.training.search import Hypothesis as Reference
 from lingon.training.search import SearchSettings, translate
 
-NEAR_TIE = 1e-4  # two candidates this close in both are a toss-up
-MAX_NEAR_TIES = 0.005  # of the sentences
+NEAR_TIE = 1e-4  # difference of two scores that both implementations may rank differently
+MAX_NEAR_TIES = 0.005  # share of the sentences
 
 
 @dataclass(frozen=True, slots=True)
 class TokenReport:
-    """How many sentences came out alike, and which differences were toss-ups."""
+    """The number of sentences with identical tokens, and the sentences that differ by a near tie.
+
+    excused: the sentences that differ by a near tie
+    """
 
     beam_size: int
     sentences: int
@@ -32,10 +35,10 @@ class TokenReport:
     excused: tuple[str, ...]
 
     def __str__(self) -> str:
-        said = f"{self.identical} of {self.sentences} sentences identical"
-        return (
-            f"{said}, {len(self.excused)} toss-ups (at most {_max_near_ties(self.sentences)})" if self.excused else said
-        )
+        identical = f"{self.identical} of {self.sentences} sentences identical"
+        if not self.excused:
+            return identical
+        return f"{identical}, {len(self.excused)} near ties (at most {_max_near_ties(self.sentences)})"
 
 
 def check_tokens(
@@ -46,7 +49,10 @@ def check_tokens(
     beam_size: int,
     length_penalty: float,
 ) -> TokenReport:
-    """Compare the tokens of the best hypothesis of every text; raises ParityError at the first real difference."""
+    """Compare the best hypotheses of engine and reference search for every text.
+
+    Raises ParityError at the first difference that is no near tie, or if there are too many near ties.
+    """
     sources = [tuple(tokenizer.encode_source(text)) for text in texts]
     found = engine_search(runner, sources, beam_size, length_penalty)
     expected = translate(model, sources, reference_settings(runner.limits, beam_size, length_penalty))
@@ -62,19 +68,19 @@ def check_tokens(
         excused.append(text)
     if len(excused) > _max_near_ties(len(texts)):
         raise ParityError(
-            f"beam size {beam_size}: {len(excused)} of {len(texts)} sentences are toss-ups, at most "
+            f"beam size {beam_size}: {len(excused)} of {len(texts)} sentences are near ties, at most "
             f"{_max_near_ties(len(texts))} may be; the first is {excused[0]!r}"
         )
     return TokenReport(beam_size, len(texts), len(texts) - len(excused), tuple(excused))
 
 
 def _max_near_ties(sentences: int) -> int:
-    """Of few sentences one may be a toss-up: that so few have none is chance."""
+    """Return how many sentences may be near ties: one at least, because one of few sentences may be one by chance."""
     return max(int(MAX_NEAR_TIES * sentences), 1)
 
 
 def reference_settings(limits: Limits, beam_size: int, length_penalty: float) -> SearchSettings:
-    """The reference search with the bounds of a bundle."""
+    """Return the settings of the reference search with the limits of a bundle."""
     return SearchSettings(
         beam_size=beam_size,
         length_penalty=length_penalty,
@@ -91,26 +97,27 @@ def is_near_tie(
     beam_size: int,
     length_penalty: float,
 ) -> bool:
-    """Whether the two candidates of the first differing decision lie within NEAR_TIE of each other in both.
+    """Whether the two results differ by a decision whose candidates are within NEAR_TIE in both implementations.
 
     In beam search the decision is the ranking of the two hypotheses, in greedy search the first token that differs.
+    pair: the best hypothesis of the engine, and that of the reference search
     """
     mine, theirs = pair
     if beam_size > 1:
         return _near(mine.score, theirs.score) and _near(_rescored(model, source, mine, length_penalty), theirs.score)
     both = [(*tokens, EOS) for tokens in (mine.tokens, theirs.tokens)]
-    place = next((step for step, (one, other) in enumerate(zip(*both, strict=False)) if one != other), None)
-    if place is None:
+    position = next((step for step, (one, other) in enumerate(zip(*both, strict=False)) if one != other), None)
+    if position is None:
         return False
-    case = Case([list(source)], [list(mine.tokens[:place])])
-    candidates = [tokens[place] for tokens in both]
+    case = Case([list(source)], [list(mine.tokens[:position])])
+    candidates = [tokens[position] for tokens in both]
     return all(
-        _near(*row[candidates]) for row in (expected_log_probs(model, case)[0][place], _last_logits(runner, case))
+        _near(*row[candidates]) for row in (expected_log_probs(model, case)[0][position], _last_logits(runner, case))
     )
 
 
 def _last_logits(runner: Runner, case: Case) -> np.ndarray:
-    """The graph's logits (vocab) after the target of a case of one row."""
+    """Return the logits (vocab) of the graph after the target of a case of one row."""
     source, target = case.sources[0], case.targets[0]
     buffers = runner.open(BatchShape(1, 1, width_for(len(source)), len(target) + 1))
     buffers.place(0, runner.encode(np.array([source]), case.source_lengths), 0)
@@ -123,7 +130,7 @@ def _last_logits(runner: Runner, case: Case) -> np.ndarray:
 
 
 def _rescored(model: Transformer, source: tuple[int, ...], mine: Hypothesis, length_penalty: float) -> float:
-    """What the checkpoint scores the engine's hypothesis."""
+    """Return the score that the checkpoint gives to the hypothesis of the engine."""
     labels = [*mine.tokens, EOS][: len(mine.log_probs)]
     log_probs = expected_log_probs(model, Case([list(source)], [list(mine.tokens)]))[0]
     return float(log_probs[np.arange(len(labels)), labels].sum() / len(labels) ** length_penalty)

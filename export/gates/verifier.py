@@ -1,4 +1,4 @@
-"""The gates of an export, run on the bundle as it will be served: exact precisions, lossy ones, the shortlist."""
+"""All gates of an export, on the graphs as a server loads them: tensors and tokens, or the quality of lossy parts."""
 
 from __future__ import annotations
 
@@ -21,16 +21,17 @@ from lingon.training.checkpoint import Checkpoint
 from lingon.training.data.corpus import Pair
 
 NOT_ON_CUDA = "not run on cuda"
-BEAM_SIZE = 4  # for equal tokens, where the default is greedy search
+BEAM_SIZE = 4  # of the token gate, if the default of the bundle is greedy search
 
 
 @dataclass(slots=True)
 class BundleVerifier:
-    """What is proven of a bundle against the checkpoint that it was made of.
+    """Checks a bundle against its checkpoint.
 
-    trial: the bundle, each precision of it on a provider that is here; runners: its graphs
+    trial: the unpublished bundle, with each precision on a provider that this machine has
+    runners: its graphs, by precision
     pairs: held-out text
-    settings: on how much of that tokens are compared, and scores
+    settings: the number of sentences for each gate, and the default search
     """
 
     checkpoint: Checkpoint
@@ -42,7 +43,7 @@ class BundleVerifier:
     _translations: dict[tuple[str, bool], list[str]] = field(default_factory=dict)
 
     def verify_precision(self, name: str) -> Precision:
-        """The record of a precision that passed its gate; raises ParityError where it does not."""
+        """Run the gate of a precision and return its entry of the manifest; raises ParityError if it fails."""
         kind, entry = PRECISION_KINDS[name], self.trial.manifest.precisions[name]
         report: dict[str, Any] = {}
         if not kind.quantised:
@@ -56,7 +57,7 @@ class BundleVerifier:
         return replace(entry, gate=PASSED, report=report)
 
     def verify_shortlist(self) -> dict[str, Any]:
-        """Scores of every precision for the CPU with the shortlist; raises ParityError where they are too low."""
+        """Return the scores of every CPU precision with the shortlist; raises ParityError if they are too low."""
         served = [name for name in self.trial.manifest.precisions if PRECISION_KINDS[name].provider == CPU]
         return {name: self._quality(name, shortlist=True) for name in served}
 
@@ -86,7 +87,7 @@ class BundleVerifier:
         return report
 
     def _translated(self, name: str, *, shortlist: bool) -> list[str]:
-        """By the search that is the bundle's default."""
+        """Return translations of the held-out sources, by the default search of the bundle; computed once."""
         if (name, shortlist) not in self._translations:
             tokenizer, settings = self.checkpoint.tokenizer, self.settings
             sources = [tuple(tokenizer.encode_source(pair.source)) for pair in self.pairs[: settings.gate_sentences]]

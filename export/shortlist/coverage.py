@@ -13,16 +13,17 @@ from lingon.text import Tokenizer
 from lingon.training.data.corpus import Pair
 
 BATCH_SIZE = 32
-"""Sentences whose sets are united in a report: a running batch of usual size."""
+"""Sentences of a union of sets: the usual size of a running batch."""
 
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """How much of held-out references their sentences' sets hold, and how large the sets are.
+    """The share of held-out references that the sets of their sentences contain, and the size of the sets.
 
-    tokens, sentences: shares of the reference tokens, and of the references that lie whole in their sets
-    mean_size, p95_size, largest: of the sets, in pieces
-    mean_union: of the sets of `batch_size` random sentences, in pieces
+    tokens: the share of reference tokens that are in the set of their sentence
+    sentences: the share of references whose tokens are all in the set of their sentence
+    mean_size, p95_size, largest: size of the sets, in pieces
+    mean_union: size of the union of the sets of `batch_size` random sentences, in pieces
     """
 
     pairs: int
@@ -36,20 +37,23 @@ class Coverage:
 
 
 def measure_coverage(shortlist: Shortlist, pairs: Sequence[Pair], tokenizer: Tokenizer, seed: int = 0) -> Coverage:
-    """What the sets of held-out pairs hold of their references; unions are of sentences drawn by seed."""
+    """Measure the coverage on held-out pairs; seed chooses the sentences of the unions.
+
+    Raises CorpusError if there is no pair.
+    """
     if not pairs:
         raise CorpusError("the coverage of a shortlist cannot be measured: there is no pair of sentences")
     sets = [shortlist.select(tokenizer.encode_source(pair.source)) for pair in pairs]
     targets = [tokenizer.encode_target(pair.target) for pair in pairs]
-    held = [int(np.isin(target, some).sum()) for target, some in zip(targets, sets, strict=True)]
-    whole = sum(count == len(target) for count, target in zip(held, targets, strict=True))
-    sizes, draw, batch_size = [len(some) for some in sets], np.random.default_rng(seed), min(BATCH_SIZE, len(sets))
-    together = [draw.choice(len(sets), batch_size, replace=False) for _ in range(50)]
-    unions = [len(np.unique(np.concatenate([sets[index] for index in some]))) for some in together]
+    covered = [int(np.isin(target, pieces).sum()) for target, pieces in zip(targets, sets, strict=True)]
+    complete = sum(count == len(target) for count, target in zip(covered, targets, strict=True))
+    sizes, random, batch_size = [len(each) for each in sets], np.random.default_rng(seed), min(BATCH_SIZE, len(sets))
+    batches = [random.choice(len(sets), batch_size, replace=False) for _ in range(50)]
+    unions = [len(np.unique(np.concatenate([sets[index] for index in each]))) for each in batches]
     return Coverage(
         pairs=len(pairs),
-        tokens=sum(held) / max(sum(map(len, targets)), 1),
-        sentences=whole / len(pairs),
+        tokens=sum(covered) / max(sum(map(len, targets)), 1),
+        sentences=complete / len(pairs),
         mean_size=float(np.mean(sizes)),
         p95_size=float(np.percentile(sizes, 95)),
         largest=max(sizes),

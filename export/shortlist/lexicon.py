@@ -1,9 +1,9 @@
-"""A lexical translation table, learned by expectation and maximisation: IBM Model 1 with a null word.
+"""A lexical translation table, learned by expectation maximisation: IBM Model 1 with a null word.
 
-Brown et al. (1993), The Mathematics of Statistical Machine Translation, section 4.1: every target piece was produced
-by one source piece of its sentence, or by the null word, each as likely as any other; what is learned is
-p(target piece | source piece). Target tokens are computed in chunks, so that memory is bounded by the table
-and the text, however long its sentences are.
+Brown et al. (1993), The Mathematics of Statistical Machine Translation, section 4.1: one source piece of the sentence,
+or the null word, produced each target piece, and all alignments are equally likely. The model learns
+p(target piece | source piece). Target tokens are processed in chunks, so that the size of the table and of the text
+bounds the memory, for any length of sentences.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from lingon.errors import CorpusError, SettingsError
 from lingon.text import PAD
 
 NULL = PAD
-"""The source id of the null word: no sentence holds padding."""
+"""The source id of the null word; no sentence contains padding."""
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -26,12 +26,12 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LexiconSettings:
-    """How a lexicon is learned.
+    """Settings of the training of a lexicon.
 
-    iterations: rounds of expectation and maximisation
-    chunk_links: pairs of a source and a target token that are computed at once, which bounds the scratch memory
-    max_entries: of the table; beyond it the pairs of pieces that stood together least often are forgotten
-    min_probability: entries below it are left out in the end
+    iterations: iterations of expectation maximisation
+    chunk_links: pairs of a source and a target token in one chunk, which bounds the working memory
+    max_entries: largest number of entries; the pairs of pieces that occur together least often are dropped
+    min_probability: entries with a smaller probability are dropped at the end
     """
 
     iterations: int = 5
@@ -49,9 +49,9 @@ class LexiconSettings:
 
 @dataclass(frozen=True, slots=True)
 class Lexicon:
-    """p(target piece | source piece), (entries) each: by source, then the likeliest first, then by target.
+    """p(target piece | source piece), (entries) each: sorted by source, then descending probability, then target.
 
-    The null word's probabilities are left out, as is what falls below `LexiconSettings.min_probability`.
+    It has no entries of the null word, and none below `LexiconSettings.min_probability`.
     """
 
     sources: Ints
@@ -61,14 +61,14 @@ class Lexicon:
 
 @dataclass(frozen=True, slots=True)
 class _Text:
-    """Sentences end to end; sentence i is ids[offsets[i] : offsets[i + 1]]."""
+    """Concatenated sentences; sentence i is ids[offsets[i] : offsets[i + 1]]."""
 
     ids: NDArray[np.int32]
     offsets: Ints
 
     @classmethod
     def of(cls, sentences: Sequence[Sequence[int]], first: tuple[int, ...] = ()) -> _Text:
-        """Sentences with the ids of `first` put before each."""
+        """Concatenate sentences, each after the ids of `first`."""
         lengths = np.fromiter((len(first) + len(sentence) for sentence in sentences), np.int64, len(sentences))
         ids = (token for sentence in sentences for token in (*first, *sentence))
         return cls(np.fromiter(ids, np.int32, int(lengths.sum())), np.append(0, np.cumsum(lengths)))
@@ -80,11 +80,11 @@ class _Text:
 
 @dataclass(frozen=True, slots=True)
 class _Links:
-    """Every pair of a source and a target token of some sentences.
+    """Every pair of a source token and a target token of some sentences.
 
-    keys: (distinct), sorted: source id * target vocabulary + target id
-    entries: (links): the place of each link's pair in keys
-    tokens: (links): the target token of each link, counted from 0
+    keys: (distinct), sorted; source id * target vocabulary + target id
+    entries: (links), the index in keys of each link
+    tokens: (links), the index of the target token of each link, from 0
     """
 
     keys: Ints
@@ -99,9 +99,12 @@ def learn_lexicon(
     settings: LexiconSettings | None = None,
     log: Callable[[str], None] = lambda line: None,
 ) -> Lexicon:
-    """The lexicon of parallel sentences, token ids without special tokens; target_vocab: number of target pieces.
+    """Learn the lexicon of parallel sentences (token ids without special tokens).
 
-    say: told how far it has come. Raises CorpusError where there is nothing to learn from.
+    target_vocab: the number of target pieces
+    log: called with a line at every iteration
+
+    Raises CorpusError if there is no pair of sentences.
     """
     settings = settings or LexiconSettings()
     source_text, target_text = _Text.of(sources, (NULL,)), _Text.of(targets)
@@ -111,16 +114,16 @@ def learn_lexicon(
     def chunks() -> Iterator[_Links]:
         return _chunks(source_text, target_text, target_vocab, settings.chunk_links)
 
-    keys = _pairs_seen(chunks(), settings.max_entries)
+    keys = _observed_pairs(chunks(), settings.max_entries)
     probabilities = np.ones(len(keys))
     for iteration in range(settings.iterations):
-        log(f"lexicon: round {iteration + 1} of {settings.iterations} over {len(keys):,} entries")
+        log(f"lexicon: iteration {iteration + 1} of {settings.iterations} over {len(keys):,} entries")
         probabilities = _maximise(keys // target_vocab, _expect(keys, probabilities, chunks()))
     return _sorted_lexicon(keys, probabilities, target_vocab, settings.min_probability)
 
 
 def _chunks(source: _Text, target: _Text, target_vocab: int, chunk_links: int) -> Iterator[_Links]:
-    """The links of all target tokens, about chunk_links at a time: the tokens of one sentence may be in several."""
+    """Yield the links of all target tokens, about chunk_links in a chunk; a sentence may span several chunks."""
     sentences = np.repeat(np.arange(len(target.lengths), dtype=np.int32), target.lengths)  # of each target token
     ends = np.cumsum(source.lengths[sentences])
     first = 0
@@ -132,53 +135,53 @@ def _chunks(source: _Text, target: _Text, target_vocab: int, chunk_links: int) -
 
 
 def _links(source: _Text, sentences: NDArray[np.int32], target_ids: NDArray[np.int32], target_vocab: int) -> _Links:
-    """The links of some target tokens; sentences: where each stands."""
+    """Return the links of some target tokens; sentences has the sentence of each token."""
     source_lengths = source.lengths[sentences]
     tokens = np.repeat(np.arange(len(sentences)), source_lengths)
     links_before = np.cumsum(source_lengths) - source_lengths
-    places = np.arange(len(tokens)) + np.repeat(source.offsets[sentences] - links_before, source_lengths)
-    keys = source.ids[places].astype(np.int64) * target_vocab + target_ids[tokens]
+    indices = np.arange(len(tokens)) + np.repeat(source.offsets[sentences] - links_before, source_lengths)
+    keys = source.ids[indices].astype(np.int64) * target_vocab + target_ids[tokens]
     distinct, entries = np.unique(keys, return_inverse=True)
     return _Links(distinct, entries, tokens)
 
 
-def _pairs_seen(chunks: Iterator[_Links], max_entries: int) -> Ints:
-    """The keys of all links, or of the max_entries that were seen most often."""
+def _observed_pairs(chunks: Iterator[_Links], max_entries: int) -> Ints:
+    """Return the keys of all links, or the max_entries most frequent ones."""
     keys, counts = np.empty(0, np.int64), np.empty(0, np.int64)
-    waiting: list[tuple[Ints, Ints]] = []
+    pending: list[tuple[Ints, Ints]] = []
     for links in chunks:
-        waiting.append((links.keys, np.bincount(links.entries)))
-        if sum(len(some) for some, _ in waiting) > len(keys):  # merging costs as much as what is merged into
-            keys, counts = _merged([(keys, counts), *waiting], max_entries)
-            waiting = []
-    return _merged([(keys, counts), *waiting], max_entries)[0]
+        pending.append((links.keys, np.bincount(links.entries)))
+        if sum(len(each) for each, _ in pending) > len(keys):  # merging costs as much as the merged table is long
+            keys, counts = _merged([(keys, counts), *pending], max_entries)
+            pending = []
+    return _merged([(keys, counts), *pending], max_entries)[0]
 
 
 def _merged(parts: list[tuple[Ints, Ints]], max_entries: int) -> tuple[Ints, Ints]:
     keys, entries = np.unique(np.concatenate([keys for keys, _ in parts]), return_inverse=True)
     counts = np.bincount(entries, np.concatenate([counts for _, counts in parts])).astype(np.int64)
     if len(keys) > max_entries:
-        often = np.sort(np.argsort(-counts, kind="stable")[:max_entries])
-        keys, counts = keys[often], counts[often]
+        frequent = np.sort(np.argsort(-counts, kind="stable")[:max_entries])
+        keys, counts = keys[frequent], counts[frequent]
     return keys, counts
 
 
 def _expect(keys: Ints, probabilities: Floats, chunks: Iterator[_Links]) -> Floats:
-    """How often each entry is expected to have produced a target token of the text."""
+    """Return the expected number of target tokens that each entry has produced (the E step)."""
     expected = np.zeros(len(keys))
     for links in chunks:
-        places = np.minimum(np.searchsorted(keys, links.keys), len(keys) - 1)
-        known = keys[places] == links.keys
-        likely = np.where(known, probabilities[places], 0)[links.entries]
+        indices = np.minimum(np.searchsorted(keys, links.keys), len(keys) - 1)
+        known = keys[indices] == links.keys
+        likely = np.where(known, probabilities[indices], 0)[links.entries]
         totals = np.bincount(links.tokens, likely)
-        totals[totals == 0] = 1  # a token all of whose entries were forgotten
+        totals[totals == 0] = 1  # all entries of this token were dropped
         shares = np.bincount(links.entries, likely / totals[links.tokens])
-        expected[places[known]] += shares[known]
+        expected[indices[known]] += shares[known]
     return expected
 
 
 def _maximise(sources: Ints, expected: Floats) -> Floats:
-    """Expected counts made probabilities: those of a source piece sum to 1."""
+    """Normalise expected counts, so that the probabilities of a source piece sum to 1 (the M step)."""
     totals = np.bincount(sources, expected)
     totals[totals == 0] = 1
     shares: Floats = expected / totals[sources]

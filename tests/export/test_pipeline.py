@@ -126,7 +126,11 @@ def test_ranges_and_shortlist_need_text(checkpoint: Checkpoint, pairs: list[Pair
     [
         (math.nan, "int8", "is not finite: its largest magnitude is nan"),
         (-math.inf, "fp32", "is not finite: its largest magnitude is inf"),
-        (-7e4, "fp16", "has magnitudes up to 70,000, fp16 holds at most 65,504; export without fp16: --precision fp32,int8"),
+        (
+            -7e4,
+            "fp16",
+            "has magnitudes up to 70,000, fp16 holds at most 65,504; export without fp16: --precision fp32,int8",
+        ),
     ],
 )
 def test_weights_that_no_graph_could_hold_are_named(
@@ -271,7 +275,7 @@ def test_a_pair_longer_than_the_model_reads_measures_no_range(
     assert digests[0] == digests[1]
 
 
-def test_of_few_sentences_one_may_be_a_toss_up(
+def test_of_few_sentences_one_may_be_a_near_tie(
     checkpoint: Checkpoint, pairs: list[Pair], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bundle = export_checkpoint(checkpoint, tmp_path / "digits", Texts(pairs[:2]), FP32)
@@ -281,8 +285,8 @@ def test_of_few_sentences_one_may_be_a_toss_up(
     monkeypatch.setattr(tokens, "is_near_tie", lambda *_: True)
     texts = [pair.source for pair in pairs[:2]]
     report = check_tokens(checkpoint.model, runner, checkpoint.tokenizer, texts[:1], 4, 1.0)
-    assert str(report) == "0 of 1 sentences identical, 1 toss-ups (at most 1)"
-    with pytest.raises(ParityError, match="2 of 2 sentences are toss-ups, at most 1 may be; the first is"):
+    assert str(report) == "0 of 1 sentences identical, 1 near ties (at most 1)"
+    with pytest.raises(ParityError, match="2 of 2 sentences are near ties, at most 1 may be; the first is"):
         check_tokens(checkpoint.model, runner, checkpoint.tokenizer, texts, 4, 1.0)
 
 
@@ -291,7 +295,7 @@ def test_the_alignment_layer_must_exist(checkpoint: Checkpoint, pairs: list[Pair
         export_checkpoint(checkpoint, tmp_path / "digits", Texts(pairs[:2]), replace(FP32, alignment_layer=2))
 
 
-def test_a_toss_up_is_excused_and_listed_and_nothing_else_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_near_tie_is_excused_and_any_other_difference_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
     model, runner = random_model(norm="pre"), random_runner(norm="pre")
     source = (5, 6, 7, 2)
     (mine,), (theirs,) = (

@@ -94,7 +94,7 @@ def test_an_export_writes_what_each_precision_for_the_cpu_says(
         with LocalTranslator(bundle.folder, precision=precision) as translator:
             reply = translator.translate(pb.TranslateRequest(texts=golden.sentences))
         assert [result.hypotheses[0].text for result in reply.results] == list(expected)
-    assert any(line.startswith(f"{len(golden.sentences)} golden sentences: the closest decision is ") for line in lines)
+    assert any(line.startswith(f"{len(golden.sentences)} golden sentences: the smallest margin is ") for line in lines)
     load(bundle)
 
 
@@ -137,9 +137,7 @@ def test_what_is_translated_unlike_or_nearly_so_is_no_golden_sentence(
         monkeypatch.setattr(golden_gate, "MIN_MARGIN", 1e3)
     lines: list[str] = []
     assert golden_sentences(bundle, runners, [pair.source for pair in pairs[:40]], lines.append) is None
-    assert lines == [
-        f"no golden sentences: of 20 none is translated alike by all by a margin of {golden_gate.MIN_MARGIN}"
-    ]
+    assert lines == [f"no golden sentences: none of 20 has a margin of {golden_gate.MIN_MARGIN} in every precision"]
 
 
 def test_other_weights_are_refused_by_the_number_of_the_sentence_without_its_text(

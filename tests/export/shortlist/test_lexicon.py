@@ -118,7 +118,7 @@ def test_empty_sentences_among_others_teach_nothing():
 def test_progress_is_told_round_by_round():
     said: list[str] = []
     learn_lexicon(*planted_text(count=20), VOCAB, LexiconSettings(iterations=3), said.append)
-    assert [line.split(" over")[0] for line in said] == [f"lexicon: round {number} of 3" for number in (1, 2, 3)]
+    assert [line.split(" over")[0] for line in said] == [f"lexicon: iteration {number} of 3" for number in (1, 2, 3)]
 
 
 @pytest.mark.parametrize("text", [([], []), ([[5]], [[]])])
