@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from markdown_it import MarkdownIt
+from markdown_it.token import Token
 
 from tests.support.repository import ROOT
 
@@ -44,10 +45,15 @@ class Block:
         return self.text.startswith(("lingon serve", *SERVERS))
 
 
+def tokens(page: Path) -> list[Token]:
+    """The parts of a page."""
+    return MarkdownIt().parse(page.read_text(encoding="utf-8"))
+
+
 def blocks(page: Path) -> list[Block]:
     """The fenced blocks of a page."""
     found, mark = [], ("", "")
-    for token in MarkdownIt().parse(page.read_text(encoding="utf-8")):
+    for token in tokens(page):
         if token.type == "html_block" and (comment := MARK.search(token.content)):
             mark = comment[1], comment[2]
         elif token.type == "fence":
