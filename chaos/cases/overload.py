@@ -114,7 +114,7 @@ async def recovery(context: CaseContext, checks: Checks) -> None:
     ),
 )
 async def giants_and_tiny(context: CaseContext, checks: Checks) -> None:
-    """Four clients send 200 texts at a time, three more find the queue full; meanwhile come 200 short requests.
+    """Four clients send 200 texts at a time, three more find the queue full, and 200 short requests come too.
 
     Steps take 20 ms longer, so that a full batch slows them little, and the case measures the order of scheduling. All
     texts have the same memory width, because every further width would take a step of its own.

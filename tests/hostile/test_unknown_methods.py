@@ -1,4 +1,4 @@
-"""Calls of unknown methods end with UNIMPLEMENTED, whatever their path; in grpc.aio a path could end the server."""
+"""Calls of unknown methods end with UNIMPLEMENTED for every path; in grpc.aio a path could end the server."""
 
 from __future__ import annotations
 

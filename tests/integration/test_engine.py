@@ -129,15 +129,15 @@ def test_every_hypothesis_of_a_beam_starts_with_the_prefix() -> None:
 
 def test_greedy_tokens_are_reported_when_they_are_decoded() -> None:
     runner, sources = random_runner(), random_sources(6)
-    told: dict[int, list[int]] = {index: [] for index in range(6)}
+    reported: dict[int, list[int]] = {index: [] for index in range(6)}
     with running_engine(runner) as harness:
         jobs = [
-            harness.job(source, index, options=options_for(runner, source), on_tokens=told[index].append)
+            harness.job(source, index, options=options_for(runner, source), on_tokens=reported[index].append)
             for index, source in enumerate(sources)
         ]
         harness.engine.submit(jobs)
         done = harness.collect(6)
-    assert {index: tuple(tokens) for index, tokens in told.items()} == {
+    assert {index: tuple(tokens) for index, tokens in reported.items()} == {
         index: row[0].tokens for index, row in done.items()
     }
 
@@ -158,7 +158,7 @@ def test_finished_sentences_free_their_rows_at_once() -> None:
         sources = [(*range(5, 5 + length), EOS) for length in (2, 9, 4, 30)]
         outcomes = harness.translate(sources, [Options(max_output_tokens=60)] * 4)
     assert [best.tokens for (best,) in outcomes] == [source[:-1] for source in sources]
-    assert all(live == rows for live, rows in recorder.live), "no row is computed for nobody"
+    assert all(live == rows for live, rows in recorder.live), "no unused row is computed"
 
 
 def test_a_job_joins_a_running_batch() -> None:
@@ -179,7 +179,7 @@ def test_memory_of_batch_shapes_that_are_no_longer_used_is_freed() -> None:
             for length in (3, 40, 80):
                 harness.translate([(5,) * length], [Options(beam_size=beam_size, max_output_tokens=3)])
         assert 1 <= recorder.state_bytes <= SPARE_LANES + 1, "the fake's batches have a byte each"
-    assert recorder.state_bytes == 0, "who ends gives all of it back"
+    assert recorder.state_bytes == 0, "an engine frees all its memory when it ends"
 
 
 def test_scoring_a_translation_gives_its_log_probabilities() -> None:

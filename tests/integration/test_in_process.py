@@ -129,11 +129,11 @@ def test_the_command_prints_when_it_is_ready_and_logs_the_origin_of_each_setting
         line,
     )
     assert process.returncode == 0
-    told = [json.loads(text) for text in errors.splitlines()]
-    origins = {entry["name"]: entry["origin"] for entry in told if entry["message"] == "setting"}
+    entries = [json.loads(text) for text in errors.splitlines()]
+    origins = {entry["name"]: entry["origin"] for entry in entries if entry["message"] == "setting"}
     assert (origins["max_rows"], origins["models"]) == ("--max-rows", "arguments")
     assert "default" not in origins.values()
-    (loaded,) = [entry for entry in told if entry["message"] == "loaded"]
+    (loaded,) = [entry for entry in entries if entry["message"] == "loaded"]
     assert loaded["precision"] == "fp32"
     assert loaded["graph_bytes"] >= sum(
         path.stat().st_size for path in models.rglob("*") if path.suffix in (".onnx", ".bin")

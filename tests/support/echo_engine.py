@@ -173,7 +173,7 @@ class EchoBuffers:
 
 
 class Loader:
-    """Stands where lingon.serving.models.loading.load_translator stands; only the runner is not real."""
+    """A stand-in for lingon.serving.models.loading.load_translator that loads a fake runner."""
 
     def __init__(self, runner: EchoRunner, engine: type[Engine] = Engine) -> None:
         self.runner, self.engine = runner, engine

@@ -77,7 +77,7 @@ def stand_still(port: int, path: str, body: bytes) -> socket.socket:
 
 
 def status(heard: bytes) -> int | None:
-    """The grpc-status of the first call of a connection, where it is a literal header; None without one."""
+    """The grpc-status of the first call of a connection if it is a literal header, else None."""
     found = _STATUS.search(heard)
     return int(found[1] or found[2]) if found else None
 
