@@ -28,7 +28,7 @@ serve: .venv/serve.done
 	exec $(BIN)/lingon serve models/en-de
 
 test: checks
-	$(BIN)/python -m pytest --cov
+	$(BIN)/python -m pytest --cov --cov-report=
 
 checks: .venv/test.done
 	$(BIN)/ruff format --check .

@@ -29,7 +29,7 @@ def test_pre_commit_runs_the_checks_of_the_makefile():
 
 
 def test_make_test_runs_the_checks_and_measures_coverage():
-    assert re.search(r"^test: checks\n\t\$\(BIN\)/python -m pytest --cov$", MAKEFILE, re.MULTILINE)
+    assert re.search(r"^test: checks\n\t\$\(BIN\)/python -m pytest --cov --cov-report=$", MAKEFILE, re.MULTILINE)
 
 
 def test_make_help_lists_every_target():
