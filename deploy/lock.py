@@ -1,7 +1,7 @@
-"""Writes deploy/locks: every file that an image installs, by version and SHA-256, resolved under constraints.txt.
+"""Writes deploy/locks: version and SHA-256 of every file that an image installs, resolved with constraints.txt.
 
-python deploy/lock.py: asks pip what it would install for the Python of the image, on each machine that images are built
-for. pip resolves and reports; nothing is installed. To be run after a change of pyproject.toml or constraints.txt.
+python deploy/lock.py asks pip what it would install for the Python of the image, on each platform that images are built
+for. pip resolves and reports; nothing is installed. Run it after a change of pyproject.toml or constraints.txt.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 PLATFORMS = {"x86_64": "2_28", "aarch64": "2_28"}
-"""The machines, and the glibc that wheels may ask for at most: bookworm has 2.36."""
+"""The machines, and the highest glibc version that wheels may require; bookworm has 2.36."""
 HEAD = "# Written by deploy/lock.py: what an image installs, for Python {python} on {machines}. Do not edit.\n"
 
 
 def image_python() -> str:
-    """The Python of the image, such as 3.11."""
+    """The version of Python in the image, such as 3.11."""
     found = re.search(r"^FROM python:(\d+\.\d+)\.", (ROOT / "deploy" / "Dockerfile").read_text(), re.MULTILINE)
     assert found
     return found[1]
 
 
 def resolve(requirements: Iterable[str], python: str, machine: str) -> dict[str, tuple[str, str]]:
-    """What pip would install: name to version and hash."""
+    """The packages that pip would install: name to version and hash."""
     glibc = [f"manylinux_2_{minor}_{machine}" for minor in range(int(PLATFORMS[machine].partition("_")[2]), 16, -1)]
     platforms = [option for tag in [*glibc, f"manylinux2014_{machine}"] for option in ("--platform", tag)]
     with tempfile.TemporaryDirectory() as folder:
@@ -48,7 +48,7 @@ def resolve(requirements: Iterable[str], python: str, machine: str) -> dict[str,
 
 
 def lock(requirements: list[str], python: str, machines: list[str]) -> str:
-    """The text of a lock: one requirement a name, with the hashes of all machines."""
+    """The content of a lock file: one requirement for each package, with its hashes on all machines."""
     versions: dict[str, set[str]] = defaultdict(set)
     hashes: dict[str, dict[str, str]] = defaultdict(dict)
     for machine in machines:
@@ -57,7 +57,7 @@ def lock(requirements: list[str], python: str, machines: list[str]) -> str:
             hashes[name][machine] = digest
     lines = [HEAD.format(python=python, machines=" and ".join(machines))]
     for name in sorted(versions):
-        (version,) = versions[name]  # one for all machines, or constraints.txt leaves too much open
+        (version,) = versions[name]  # fails if constraints.txt allows different versions on different machines
         only = next(iter(hashes[name])) if len(hashes[name]) < len(machines) else None
         marker = f' ; platform_machine == "{only}"' if only else ""
         digests = "".join(f" \\\n    --hash=sha256:{digest}" for digest in sorted(set(hashes[name].values())))
@@ -66,7 +66,7 @@ def lock(requirements: list[str], python: str, machines: list[str]) -> str:
 
 
 def main() -> None:
-    """Write all locks."""
+    """Write all lock files, or those named as arguments."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     base, extras = project["project"]["dependencies"], project["project"]["optional-dependencies"]
     wanted = {

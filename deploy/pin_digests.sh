@@ -1,11 +1,11 @@
 #!/bin/sh
 # Adds the digest to every image that deploy/ takes from a registry: name:tag becomes name:tag@sha256:..., so that the
-# same bytes run tomorrow. A digest that is there already is asked for again.
+# image cannot change under its tag. Existing digests are updated.
 #
 #   deploy/pin_digests.sh            rewrites Dockerfile and compose.yaml
-#   deploy/pin_digests.sh --check    changes nothing; fails where an image has no digest, or not the registry's
+#   deploy/pin_digests.sh --check    changes nothing; fails if an image has no digest, or another one than the registry
 #
-# It needs docker with buildx, and a network: a digest cannot be known otherwise, and none is invented.
+# It needs docker with buildx, and a network to ask the registry.
 set -eu
 cd "$(dirname "$0")"
 
@@ -23,16 +23,16 @@ esac
 docker buildx version > /dev/null 2>&1 ||
     fail "digests are resolved by 'docker buildx imagetools'; install docker with buildx"
 
-# Images of our own (lingon:...) are built here and are in no registry; stages (FROM python AS ...) have no tag.
+# Our own images (lingon:...) are built here and are in no registry; stages (FROM python AS ...) have no tag.
 image_line='s/^(FROM| *image:) +([a-z0-9.\/-]+:[A-Za-z0-9._-]+)(@sha256:[0-9a-f]+)?( .*)?$/\2/p'
 images=$(sed -nE "$image_line" Dockerfile compose.yaml | grep -v '^lingon:' | sort -u)
 
-# All are resolved before the first is written: what fails halfway leaves everything as it was.
+# All digests are resolved before the first is written, so that a failure changes nothing.
 pins=
 for image in $images; do
     digest=$(docker buildx imagetools inspect "$image" --format '{{.Manifest.Digest}}') ||
         fail "$image: its registry cannot be reached or does not have it; nothing was changed"
-    echo "$digest" | grep -qxE 'sha256:[0-9a-f]{64}' || fail "$image: '$digest' is no digest; nothing was changed"
+    echo "$digest" | grep -qxE 'sha256:[0-9a-f]{64}' || fail "$image: '$digest' is not a digest; nothing was changed"
     pins="$pins $image@$digest"
 done
 

@@ -1,6 +1,6 @@
-"""Writes dashboards/lingon.json: what the dashboard shows is read here; what Grafana needs around it is in panels.py.
+"""Writes dashboards/lingon.json. The panels and their queries are defined here, their JSON format in panels.py.
 
-python deploy/grafana/build_dashboard.py [--check]: --check changes nothing and fails where the file is not up to date.
+python deploy/grafana/build_dashboard.py [--check]: --check changes nothing and fails if the file is out of date.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ TOKENS_FULL = f"max(lingon_queue_tokens{{{MODEL}}} / lingon_queue_tokens_limit{{
 LATENCY_STEPS = [(None, GREEN), (0.5, ORANGE), (2, RED)]
 ROWS: dict[str, list[Json]] = {
     "Overview": [
-        stat("Servers ready", f"sum(lingon_ready{{{HERE}}})", steps=[(None, RED), (1, GREEN)]),
+        stat("Ready servers", f"sum(lingon_ready{{{HERE}}})", steps=[(None, RED), (1, GREEN)]),
         stat("Calls", f"sum({rate('lingon_requests_total')})", unit="reqps"),
         stat("Texts", f"sum({rate('lingon_texts_total')})", unit="cps"),
         stat(
-            "Texts that fail",
+            "Failed texts",
             share(f"sum({rate('lingon_texts_total', FAILED)})", f"sum({rate('lingon_texts_total')})"),
             unit="percentunit",
             steps=[(None, GREEN), (0.001, ORANGE), (0.01, RED)],
-            about="INTERNAL, UNKNOWN, UNAVAILABLE, DATA_LOSS. What callers got wrong is not among them.",
+            about="Codes INTERNAL, UNKNOWN, UNAVAILABLE and DATA_LOSS. Errors of callers are not counted.",
         ),
         *[
             stat(
@@ -66,7 +66,7 @@ ROWS: dict[str, list[Json]] = {
             (f"sum by (code) ({rate('lingon_texts_total')}) > 0", "{{code}}"),
             unit="cps",
             stacked=True,
-            about="A text that fails alone is a result of a call that is OK.",
+            about="A text that fails alone is a result of a call with the code OK.",
         ),
     ],
     "Latency": [
@@ -77,32 +77,32 @@ ROWS: dict[str, list[Json]] = {
             unit="s",
         ),
         graph(
-            "To the first token",
+            "Time to first token",
             *quantiles("lingon_time_to_first_token_seconds", MODEL),
             unit="s",
-            about="From submission, the wait in the queue included.",
+            about="From submission; includes the time in the queue.",
         ),
     ],
     "Queue and refusals": [
         graph(
-            "Sentences that wait, and how many may",
-            (f"lingon_queue_depth{{{MODEL}}}", f"waits {PER_MODEL}"),
+            "Queued sentences and limit",
+            (f"lingon_queue_depth{{{MODEL}}}", f"queued {PER_MODEL}"),
             (f"lingon_queue_limit{{{MODEL}}}", f"limit {PER_MODEL}"),
         ),
         graph(
-            "Source tokens that wait, and how many may",
-            (f"lingon_queue_tokens{{{MODEL}}}", f"wait {PER_MODEL}"),
+            "Queued source tokens and limit",
+            (f"lingon_queue_tokens{{{MODEL}}}", f"queued {PER_MODEL}"),
             (f"lingon_queue_tokens_limit{{{MODEL}}}", f"limit {PER_MODEL}"),
         ),
-        graph("Wait in the queue", *quantiles("lingon_queue_duration_seconds", MODEL), unit="s"),
+        graph("Time in the queue", *quantiles("lingon_queue_duration_seconds", MODEL), unit="s"),
         graph(
-            "Calls refused, by reason",
+            "Refused calls by reason",
             (f"sum by (reason) ({rate('lingon_rejected_total')}) > 0", "{{reason}}"),
             unit="reqps",
             stacked=True,
         ),
         graph(
-            "Share of calls refused for want of capacity or quota",
+            "Share of calls refused for lack of capacity or quota",
             (
                 f"sum by (instance) ({rate('lingon_rejected_total', OVERLOAD)})"
                 f" / sum by (instance) ({rate('lingon_requests_total')})",
@@ -111,41 +111,41 @@ ROWS: dict[str, list[Json]] = {
             unit="percentunit",
         ),
         graph(
-            "Under way",
+            "In progress",
             (f"sum(lingon_requests_in_flight{{{HERE}}})", "calls"),
-            (f"sum(lingon_running_sentences{{{MODEL}}})", "sentences that are decoded"),
+            (f"sum(lingon_running_sentences{{{MODEL}}})", "sentences in decoding"),
         ),
     ],
     "Engine": [
         graph(
-            "Share of computed rows that live",
+            "Share of live rows",
             (
                 f"sum by (model, version) ({rate('lingon_live_rows_total', MODEL)})"
                 f" / sum by (model, version) ({rate('lingon_computed_rows_total', MODEL)})",
                 "{{model}}/{{version}}",
             ),
             unit="percentunit",
-            most=1,
-            about="1 is best; what is missing was computed for rows that no sentence had.",
+            maximum=1,
+            about="Computed rows that belong to a sentence. 1 is best; the rest are free rows of the batch.",
         ),
-        heatmap("Rows that live in a step", "lingon_batch_rows", MODEL, "short"),
+        heatmap("Live rows per step", "lingon_batch_rows", MODEL, "short"),
         graph(
-            "Tokens",
+            "Tokens per second",
             (f"sum({rate('lingon_source_tokens_total', MODEL)})", "source"),
             (f"sum({rate('lingon_target_tokens_total', MODEL)})", "target"),
             unit="cps",
         ),
-        graph("One step of the decoder", *quantiles("lingon_decoder_step_duration_seconds", MODEL), unit="s"),
-        graph("One run of the encoder", *quantiles("lingon_encoder_duration_seconds", MODEL), unit="s"),
+        graph("Duration of a decoder step", *quantiles("lingon_decoder_step_duration_seconds", MODEL), unit="s"),
+        graph("Duration of an encoder run", *quantiles("lingon_encoder_duration_seconds", MODEL), unit="s"),
         graph(
-            "Share of encoded tokens that are padding",
+            "Share of padding in encoded tokens",
             (
                 f"1 - sum by (model, version) ({rate('lingon_source_tokens_total', MODEL)})"
                 f" / sum by (model, version) ({rate('lingon_padded_tokens_total', MODEL)})",
                 "{{model}}/{{version}}",
             ),
             unit="percentunit",
-            most=1,
+            maximum=1,
         ),
         graph(
             "Sentences by outcome",
@@ -154,7 +154,7 @@ ROWS: dict[str, list[Json]] = {
             stacked=True,
         ),
         graph(
-            "Translations that are cut, texts that are split",
+            "Share of cut translations and of split texts",
             *(
                 (
                     f"sum by (model, version) ({rate(name, MODEL)})"
@@ -164,46 +164,47 @@ ROWS: dict[str, list[Json]] = {
                 for what, name in (("cut", "lingon_truncated_total"), ("split", "lingon_split_total"))
             ),
             unit="percentunit",
-            about="Of the texts that were translated.",
+            about="Of all translated texts.",
         ),
         graph(
-            "Past copied between rows",
+            "Keys and values copied between rows",
             (f"sum({rate('lingon_past_copied_bytes_total', MODEL)})", "copied"),
             unit="Bps",
-            about="Only beams copy, and only where a parent changed.",
+            about="Only beam search copies, and only if the parent of a row changed.",
         ),
     ],
     "Health": [
-        graph("Ready", (f"lingon_ready{{{HERE}}}", "{{instance}}"), most=1),
+        graph("Ready", (f"lingon_ready{{{HERE}}}", "{{instance}}"), maximum=1),
         graph(
-            "Engines that died or hung",
+            "Engine failures",
             (
                 f"sum by (instance, model, cause) (increase(lingon_engine_restarts_total{{{MODEL}}}[1m]))",
                 "{{cause}} {{model}} {{instance}}",
             ),
         ),
         graph(
-            "Processes started again in their place",
+            "Process restarts",
             (f'changes(process_start_time_seconds{{job="lingon", {HERE}}}[5m])', "{{instance}}"),
         ),
         graph(
-            "How late the event loop is, p99",
+            "Event loop lag, p99",
             (quantile(0.99, "lingon_event_loop_lag_seconds", by="le, instance"), "{{instance}}"),
             unit="s",
         ),
         graph(
-            "On the CPU though there are graphs for a card",
+            "Fallback to the CPU",
             (f"lingon_provider_fallback{{{MODEL}}}", PER_MODEL),
-            most=1,
+            maximum=1,
+            about="1 if a model runs on the CPU although its bundle has graphs for a GPU.",
         ),
         graph(
-            "Changes of models",
+            "Model changes",
             (f"sum by (outcome) (increase(lingon_model_changes_total{{{HERE}}}[$__rate_interval]))", "{{outcome}}"),
         ),
     ],
     "Memory and processor": [
         graph(
-            "States and graphs",
+            "Memory of decoder states and graphs",
             (f"lingon_state_bytes{{{MODEL}}}", f"states {PER_MODEL}"),
             (f"lingon_graph_bytes{{{MODEL}}}", f"graphs {PER_MODEL}"),
             unit="bytes",
@@ -218,7 +219,7 @@ ROWS: dict[str, list[Json]] = {
             (rate("process_cpu_seconds_total", f'job="lingon", {HERE}'), "{{instance}}"),
         ),
     ],
-    "What serves": [
+    "Models and servers": [
         table("Models", 16, f"lingon_model_info{{{MODEL}}}"),
         table("Servers", 8, f"lingon_build_info{{{HERE}}}"),
     ],
@@ -226,7 +227,7 @@ ROWS: dict[str, list[Json]] = {
 
 
 def laid_out(rows: dict[str, list[Json]]) -> list[Json]:
-    """All panels with their numbers and places: from left to right, 24 columns wide."""
+    """All panels with ids and positions: from left to right, 24 columns wide."""
     panels: list[Json] = []
     y = 0
     for title, members in rows.items():
@@ -245,7 +246,7 @@ def laid_out(rows: dict[str, list[Json]]) -> list[Json]:
 
 
 def variable(name: str, metric: str) -> Json:
-    """A choice among the values of a label; all of them at first."""
+    """A variable that selects values of a label; all by default."""
     query = f"label_values({metric}, {name})"
     return {
         "name": name,
@@ -263,7 +264,7 @@ def variable(name: str, metric: str) -> Json:
 
 
 def dashboard() -> Json:
-    """The whole of it."""
+    """The complete dashboard."""
     source = {"name": "datasource", "label": "Data source", "type": "datasource", "query": "prometheus", "current": {}}
     return {
         "uid": "lingon",
@@ -297,7 +298,7 @@ def dashboard() -> Json:
 
 
 def main() -> None:
-    """Write the dashboard, or compare."""
+    """Write the file, or compare it."""
     text = json.dumps(dashboard(), indent=1, ensure_ascii=False) + "\n"
     if "--check" not in sys.argv[1:]:
         PATH.write_text(text, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""What Grafana wants around a query: the panels of the dashboard, one function for each kind."""
+"""The JSON that Grafana needs around a query: one function for each kind of panel."""
 
 from __future__ import annotations
 
@@ -11,33 +11,33 @@ GREEN, ORANGE, RED = "green", "orange", "red"
 
 Json = dict[str, Any]
 Query = tuple[str, str]
-"""An expression of PromQL, and its legend."""
+"""A PromQL expression and its legend."""
 Steps = Sequence[tuple[float | None, str]]
-"""From which value on which colour; None is from the start."""
+"""Thresholds: the lowest value and the colour of each; None is the lowest of all."""
 
 
 def rate(metric: str, where: str = HERE) -> str:
-    """How much a counter grows in a second."""
+    """The increase of a counter per second."""
     return f"rate({metric}{{{where}}}[$__rate_interval])"
 
 
 def quantile(q: float, metric: str, where: str = HERE, by: str = "le") -> str:
-    """A quantile of a histogram, over all servers that are chosen unless `by` keeps them apart."""
+    """A quantile of a histogram, over all selected servers unless `by` groups them."""
     return f"histogram_quantile({q}, sum by ({by}) ({rate(f'{metric}_bucket', where)}))"
 
 
 def quantiles(metric: str, where: str = HERE) -> list[Query]:
-    """The usual three."""
+    """The quantiles 0.5, 0.95 and 0.99 of a histogram."""
     return [(quantile(q, metric, where), f"p{q * 100:g}") for q in (0.5, 0.95, 0.99)]
 
 
 def share(part: str, whole: str) -> str:
-    """A ratio that is 0 and not nothing where nothing was asked for."""
+    """A ratio that is 0, not empty, if the whole is 0."""
     return f"({part}) / ({whole} > 0) or vector(0)"
 
 
 def target(query: Query, number: int, kind: str) -> Json:
-    """A query of a panel; a table shows what is now."""
+    """A query of a panel; tables show the current values only."""
     return {
         "refId": chr(ord("A") + number),
         "datasource": SOURCE,
@@ -58,7 +58,7 @@ def panel(
     defaults: Json,
     about: str = "",
 ) -> Json:
-    """A panel of so many columns and rows; defaults: of its fields; about: shown beside its title."""
+    """A panel; size: columns and rows; defaults: of its fields; about: its description."""
     return {
         "type": kind,
         "title": title,
@@ -72,7 +72,7 @@ def panel(
 
 
 def stat(title: str, expression: str, unit: str = "short", steps: Steps = ((None, GREEN),), about: str = "") -> Json:
-    """One figure, and how it went."""
+    """One current value with its history in the background."""
     calculation = {"calcs": ["lastNotNull"], "fields": "", "values": False}
     options = {"reduceOptions": calculation, "colorMode": "value", "graphMode": "area", "textMode": "value"}
     thresholds = {"mode": "absolute", "steps": [{"value": value, "color": color} for value, color in steps]}
@@ -83,15 +83,15 @@ def graph(
     title: str,
     *queries: Query,
     unit: str = "short",
-    most: float | None = None,
+    maximum: float | None = None,
     stacked: bool = False,
     about: str = "",
 ) -> Json:
-    """Lines over time; most: the upper end of the axis."""
+    """Lines over time; maximum: upper end of the axis."""
     custom: Json = {"lineWidth": 1, "fillOpacity": 30 if stacked else 8, "showPoints": "never", "spanNulls": False}
     if stacked:
         custom["stacking"] = {"mode": "normal", "group": "A"}
-    defaults = {"unit": unit, "min": 0, "custom": custom, **({"max": most} if most is not None else {})}
+    defaults = {"unit": unit, "min": 0, "custom": custom, **({"max": maximum} if maximum is not None else {})}
     options = {
         "legend": {"displayMode": "list", "placement": "bottom", "showLegend": True},
         "tooltip": {"mode": "multi", "sort": "desc"},
@@ -100,7 +100,7 @@ def graph(
 
 
 def heatmap(title: str, metric: str, where: str, unit: str = "short") -> Json:
-    """How the values of a histogram lie, over time."""
+    """The distribution of a histogram over time."""
     expression = f"sum by (le) (increase({metric}_bucket{{{where}}}[$__rate_interval]))"
     options = {
         "calculate": False,
@@ -114,7 +114,7 @@ def heatmap(title: str, metric: str, where: str, unit: str = "short") -> Json:
 
 
 def table(title: str, width: int, expression: str) -> Json:
-    """The labels of series."""
+    """A table of the labels of series."""
     hidden = dict.fromkeys(("Time", "Value", "__name__", "job"), True)
     return {
         **panel("table", title, (width, 7), [(expression, "")], {}, {}),

@@ -97,7 +97,7 @@ def test_a_server_can_write_to_tmpfs_only(name):
 
 
 @pytest.mark.parametrize("name", SERVERS)
-def test_docker_waits_until_a_server_has_drained(name):
+def test_the_grace_period_is_longer_than_the_drain(name):
     service = SERVERS[name]
     waits = {
         key: float(by_default(service["environment"][f"LINGON_{key}_SECONDS"])) for key in ("PROPAGATION", "DRAIN")
@@ -122,7 +122,7 @@ def test_each_profile_is_a_server_with_its_monitoring():
     assert (device["driver"], device["capabilities"]) == ("nvidia", ["gpu"])
 
 
-def test_prometheus_finds_servers_by_the_name_they_have_on_the_network():
+def test_prometheus_finds_servers_by_their_network_alias():
     scraped = {job["job_name"]: job for job in read(DEPLOY / "prometheus" / "prometheus.yml")["scrape_configs"]}
     assert scraped["lingon"]["dns_sd_configs"][0]["names"] == ["lingon"]
     assert all(service["networks"]["default"]["aliases"] == ["lingon"] for service in SERVERS.values())

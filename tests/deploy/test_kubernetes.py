@@ -89,7 +89,7 @@ def test_port_names_are_declared():
     assert all(probe["grpc"] == {"port": ports["grpc"]} for probe in probes)
 
 
-def test_calls_are_balanced_by_their_clients():
+def test_clients_balance_load():
     assert BASE["Service"]["spec"]["clusterIP"] == "None"
     assert float(environment(SERVER)["LINGON_MAX_CONNECTION_AGE_SECONDS"]) > 0
 
@@ -108,7 +108,7 @@ def test_a_hung_server_is_restarted_and_a_draining_one_is_not():
     assert patience(SERVER["readinessProbe"]) <= settings.propagation_seconds
 
 
-def test_the_kubelet_waits_until_a_server_has_drained():
+def test_the_grace_period_is_longer_than_the_drain():
     values = environment(SERVER)
     drain = float(values["LINGON_PROPAGATION_SECONDS"]) + float(values["LINGON_DRAIN_SECONDS"])
     assert POD["spec"]["terminationGracePeriodSeconds"] > drain + 10
