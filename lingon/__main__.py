@@ -1,4 +1,4 @@
-"""`python -m lingon` is the `lingon` command."""
+"""`python -m lingon` runs the `lingon` command."""
 
 import sys
 

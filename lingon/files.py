@@ -48,6 +48,23 @@ def write_bytes(path: Path, content: bytes) -> None:
         os.replace(part, path)
 
 
+def write_private(path: Path, content: bytes, before_replace: Callable[[], None] = lambda: None) -> None:
+    """Write a file atomically, with the mode and the owner of an earlier one; a new file is for its owner only.
+
+    before_replace: called when nothing but the rename is left; if it raises, the file stays unchanged
+    """
+    status = path.stat() if path.exists() else None
+    with _temporary_path(path, lambda part: part.touch(mode=0o600)) as part:
+        part.write_bytes(content)
+        if status is not None:
+            part.chmod(status.st_mode & 0o777)
+            if (status.st_uid, status.st_gid) != (os.geteuid(), os.getegid()):
+                os.chown(part, status.st_uid, status.st_gid)
+        _sync(part)
+        before_replace()
+        os.replace(part, path)
+
+
 def write_text(path: Path, text: str) -> None:
     """Write a text file atomically, in UTF-8."""
     write_bytes(path, text.encode("utf-8"))

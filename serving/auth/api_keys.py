@@ -30,7 +30,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from lingon.errors import SettingsError, Unauthenticated
-from lingon.files import read_setting_text
+from lingon.files import read_setting_text, write_private
 from lingon.serving.auth.quota import Quota
 from lingon.serving.auth.watched_files import WatchedFiles
 
@@ -173,31 +173,10 @@ def append_table(path: Path, table: str, before_replace: Callable[[], None] = la
     folder = os.open(path.parent, os.O_RDONLY)
     try:
         fcntl.flock(folder, fcntl.LOCK_EX)  # without it, two writers could lose a key; closing the descriptor unlocks
-        content, status = "", None
-        if path.exists():
-            content, status = read_setting_text(path), path.stat()
+        content = read_setting_text(path) if path.exists() else ""
         extended = f"{content.rstrip()}\n\n{table}" if content.strip() else table
         parse(extended.encode(), str(path))
-        part = path.with_name(f".{path.name}.part")
-        part.unlink(missing_ok=True)
-        try:
-            _write(part, extended, status)
-            before_replace()
-            part.replace(path)
-        finally:
-            part.unlink(missing_ok=True)
+        write_private(path, extended.encode(), before_replace)
         os.fsync(folder)
     finally:
         os.close(folder)
-
-
-def _write(part: Path, content: str, status: os.stat_result | None) -> None:
-    """Write a new file to disk, for the owner only; status: of a file whose mode and owner it takes over."""
-    with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
-        if status is not None:
-            os.fchmod(file.fileno(), status.st_mode & 0o777)
-            if (status.st_uid, status.st_gid) != (os.geteuid(), os.getegid()):
-                os.fchown(file.fileno(), status.st_uid, status.st_gid)
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())

@@ -1,4 +1,4 @@
-"""The bundle contract: what was published is read back, and anything else is refused by name."""
+"""The bundle format: a published bundle is read back, and any change of it is refused by name."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def bundle(tmp_path: Path) -> Bundle:
     return write_small_bundle(tmp_path / "en-de" / "1")
 
 
-def test_what_was_published_is_read_back(bundle: Bundle) -> None:
+def test_a_published_bundle_is_read_back(bundle: Bundle) -> None:
     opened = open_bundle(bundle.folder)
     assert opened == bundle
     assert replace(opened.manifest, checksums={}) == MANIFEST
@@ -66,7 +66,7 @@ def test_what_was_published_is_read_back(bundle: Bundle) -> None:
         st.lists(st.integers(1, 9), max_size=4),
     )
 )
-def test_a_manifest_is_written_one_way_and_read_back(manifest: Manifest) -> None:
+def test_a_manifest_has_one_byte_sequence_and_is_read_back(manifest: Manifest) -> None:
     content = manifest.to_bytes()
     assert Manifest.from_bytes(content, HERE) == manifest
     assert Manifest.from_bytes(content, HERE).to_bytes() == content
@@ -82,7 +82,7 @@ def test_a_manifest_with_any_one_bit_flipped_is_refused_by_name(bundle: Bundle) 
                 Manifest.from_bytes(bytes(altered), HERE)
 
 
-def test_a_manifest_cut_anywhere_or_with_more_behind_is_refused(bundle: Bundle) -> None:
+def test_a_truncated_or_extended_manifest_is_refused(bundle: Bundle) -> None:
     content = bundle.manifest.to_bytes()
     for altered in [
         *(content[:length] for length in range(len(content))),
@@ -97,7 +97,7 @@ def test_a_manifest_cut_anywhere_or_with_more_behind_is_refused(bundle: Bundle) 
 @pytest.mark.parametrize(
     "content", [b"", b"null", b"[]", b"{}", b'{"format": 1}', b"\xff", b"[" * 100_000, b"1e999999"]
 )
-def test_what_is_no_manifest_is_refused(content: bytes) -> None:
+def test_bytes_that_are_no_manifest_are_refused(content: bytes) -> None:
     with pytest.raises(BundleError, match=r"^manifest\.json: "):
         Manifest.from_bytes(content, HERE)
 
@@ -112,7 +112,7 @@ def test_an_unknown_format_is_named(found: object, bundle: Bundle) -> None:
 
 @pytest.mark.parametrize("name", FILES)
 @pytest.mark.parametrize("change", ["flip", "cut", "grow", "empty", "missing", "folder"])
-def test_a_file_that_is_not_as_published_is_refused_by_name(name: str, change: str, bundle: Bundle) -> None:
+def test_a_changed_file_is_refused_by_name(name: str, change: str, bundle: Bundle) -> None:
     path = bundle.folder / name
     content = path.read_bytes()
     path.unlink()
@@ -155,7 +155,7 @@ def test_a_precision_comes_with_the_weights_that_it_reads_and_no_others(bundle: 
     assert (graphs, sorted(weights)) == ({"decoder.onnx": b"decoder"}, ["fp16.bin", "fp32.bin"])
 
 
-def test_an_unknown_precision_is_told_with_those_that_there_are(bundle: Bundle) -> None:
+def test_the_error_of_an_unknown_precision_lists_the_known_ones(bundle: Bundle) -> None:
     with pytest.raises(BundleError, match="no precision 'int4'; it has fp32, fp16"):
         bundle.graphs("int4", "encoder.onnx")
 
@@ -182,7 +182,7 @@ def test_the_highest_version_is_opened(tmp_path: Path) -> None:
     assert not is_bundle(tmp_path / "77")
 
 
-def test_no_bundle_is_said_with_the_path(tmp_path: Path) -> None:
+def test_the_error_of_a_missing_bundle_names_the_path(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "nothing"):
         with pytest.raises(BundleError, match=f"{path}: no bundle"):
             open_bundle(path)
@@ -216,12 +216,12 @@ def test_a_full_disk_is_named_and_nothing_is_left(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_a_copy_of_an_earlier_version_is_not_the_highest(bundle: Bundle) -> None:
+def test_a_copied_version_folder_is_refused(bundle: Bundle) -> None:
     model = bundle.folder.parent
     shutil.copytree(bundle.folder, model / "3")
     with pytest.raises(BundleError, match=r"^.*/3/manifest\.json: declares version 1 in the folder of version 3$"):
         open_bundle(model)
-    assert open_bundle(model / "3").label == "en-de/1"  # who names it has asked for it
+    assert open_bundle(model / "3").label == "en-de/1"  # a path that names the folder itself is opened
 
 
 WRITER = """

@@ -37,7 +37,7 @@ def test_arguments_are_translated(lingon: Command, service: FakeService) -> None
     assert (asked.options.beam_size, asked.options.length_penalty, asked.source_language_code) == (4, 0.5, "en")
 
 
-def test_a_line_that_fails_is_an_empty_line_and_an_error_that_names_it(lingon: Command) -> None:
+def test_a_line_that_fails_gives_an_empty_line_and_an_error_with_its_number(lingon: Command) -> None:
     code, printed, errors = lingon("translate", text="one\nbad\nlong\n")
     assert (code, printed) == (1, "ONE\n\nLONG\n")
     assert errors[0] == "lingon: line 2: too many tokens"
@@ -67,7 +67,7 @@ def test_no_split_long_refuses_a_long_line_with_exit_code_1(where: tuple[str, ..
     assert not any("warning" in line for line in errors)
 
 
-def test_a_server_that_is_not_there_is_one_line(lingon: Command) -> None:
+def test_a_missing_server_is_one_line(lingon: Command) -> None:
     code, printed, errors = lingon("translate", "--server", "127.0.0.1:1", "--timeout", 1, "hello")
     assert (code, printed, len(errors)) == (1, "", 1)
     assert "no answer from 127.0.0.1:1" in errors[0]
@@ -95,7 +95,7 @@ def test_a_full_queue_is_waited_for(lingon: Command, service: FakeService) -> No
     assert lingon("translate", text="one\ntwo\n") == (0, "ONE\nTWO\n", [])
 
 
-def test_a_server_that_is_started_anew_is_waited_for(lingon: Command) -> None:
+def test_a_restarting_server_is_waited_for(lingon: Command) -> None:
     with serving(FakeService()) as address:
         port = int(address.split(":")[1])
         process = lingon.start("translate", "--server", address)
@@ -154,7 +154,7 @@ def test_an_answer_comes_before_the_next_line_is_typed(lingon: Command) -> None:
 
 
 @pytest.mark.parametrize(("verb", "line"), [("translate", b"one\n"), ("score", b"a\tb\n")])
-def test_an_end_while_more_may_be_typed_is_as_quiet_as_any(verb: str, line: bytes, lingon: Command) -> None:
+def test_ending_while_standard_input_is_open_prints_no_traceback(verb: str, line: bytes, lingon: Command) -> None:
     with lingon.start(verb) as process:  # its standard input stays open
         assert process.stdin is not None
         assert process.stdout is not None
@@ -182,7 +182,7 @@ def test_a_standard_input_that_is_closed_is_one_line(lingon: Command) -> None:
     assert (done.returncode, done.stderr) == (1, b"lingon: error: standard input: is closed\n")
 
 
-def test_a_reader_that_leaves_is_nothing_to_talk_about(lingon: Command) -> None:
+def test_a_closed_standard_output_prints_no_message(lingon: Command) -> None:
     with lingon.start("translate") as process:
         assert process.stdin is not None
         assert process.stdout is not None
@@ -197,7 +197,7 @@ def test_a_reader_that_leaves_is_nothing_to_talk_about(lingon: Command) -> None:
     assert process.returncode == 1
 
 
-def test_draws_are_a_function_of_seed_and_line_however_slowly_lines_come(lingon: Command) -> None:
+def test_sampling_depends_on_seed_and_line_number_not_on_timing(lingon: Command) -> None:
     text = "".join(f"line {number}\n" for number in range(10))
     command = ("translate", "--seed", 5, "--batch-size", 4)
     _, expected, _ = lingon(*command, text=text)
@@ -225,7 +225,7 @@ def test_model_alone_is_a_bundle_in_this_process(lingon: Command) -> None:
     assert lingon("score", "--model", "models/en-de", text="a\tb\n")[:2] == (0, "-1.5000\n")
 
 
-def test_a_bundle_in_this_process_has_all_the_time_that_it_is_not_denied(lingon: Command) -> None:
+def test_a_bundle_in_this_process_has_no_time_limit_unless_one_is_given(lingon: Command) -> None:
     assert "in 9000000 s" in lingon("translate", "--model", "models/en-de", "how long")[2]
     assert "in 5 s" in lingon("translate", "--model", "models/en-de", "--timeout", "5.4", "how long")[2]
 

@@ -110,7 +110,7 @@ def test_every_option_reaches_the_server(ask: Ask, service: FakeService) -> None
     ]
 
 
-def test_what_is_left_out_has_the_default_of_the_server(ask: Ask, service: FakeService) -> None:
+def test_options_that_are_left_out_are_not_sent(ask: Ask, service: FakeService) -> None:
     ask("translate", "hello", sampling=Sampling(), beam_size=None)
     options = service.requests[0].options
     assert [field.name for field, _ in options.ListFields()] == ["sampling", "long_text"]
@@ -143,7 +143,7 @@ def test_no_texts_give_no_results(ask: Ask, service: FakeService) -> None:
     assert service.requests == []
 
 
-def test_unavailable_twice_then_ok_is_an_answer(ask: Ask, service: FakeService) -> None:
+def test_a_request_is_repeated_while_the_server_is_unavailable(ask: Ask, service: FakeService) -> None:
     service.faults = [UNAVAILABLE, UNAVAILABLE]
     assert ask("translate", "hello").text == "HELLO"
     assert len(service.requests) == 3
@@ -175,7 +175,7 @@ def test_retries_never_pass_the_deadline(ask: Ask, service: FakeService) -> None
     assert len(service.requests) > 2
 
 
-def test_a_slow_server_is_given_up_at_the_deadline(ask: Ask, service: FakeService) -> None:
+def test_a_call_to_a_slow_server_ends_at_the_deadline(ask: Ask, service: FakeService) -> None:
     service.delay = 4.0
     begin = time.monotonic()
     with pytest.raises(ServerError, match="in time") as caught:
@@ -192,7 +192,7 @@ def test_the_pause_that_the_server_names_is_kept(ask: Ask, service: FakeService)
     assert service.arrivals[1] - service.arrivals[0] >= 0.3
 
 
-def test_a_full_queue_is_waited_for_only_where_that_was_asked(ask: Ask, service: FakeService) -> None:
+def test_a_full_queue_is_waited_for_only_if_wait_when_full_is_set(ask: Ask, service: FakeService) -> None:
     service.faults = [queue_full(0.01) for _ in range(6)]
     with pytest.raises(ServerError) as caught:
         ask("translate", "hello")
@@ -220,7 +220,7 @@ async def _start_late(port: int, call: Callable[[], Any]) -> Any:
         return await calling
 
 
-def test_all_that_an_error_says_is_kept(ask: Ask, service: FakeService) -> None:
+def test_an_error_keeps_all_details_of_the_status(ask: Ask, service: FakeService) -> None:
     violation = error_details_pb2.BadRequest.FieldViolation(field="options.beam_size", description="at most 8")
     details = (
         error_details_pb2.ErrorInfo(reason="INVALID_FIELD"),
@@ -236,14 +236,14 @@ def test_all_that_an_error_says_is_kept(ask: Ask, service: FakeService) -> None:
     assert (error.request_id, error.retry_after) == ("request-8", None)
 
 
-def test_the_request_id_of_the_trailer_is_told(ask: Ask, service: FakeService) -> None:
+def test_an_error_has_the_request_id_of_the_trailer(ask: Ask, service: FakeService) -> None:
     service.faults = [Fault(grpc.StatusCode.INTERNAL)]
     with pytest.raises(ServerError) as caught:
         ask("translate", "hello")
     assert caught.value.request_id == "request-7"
 
 
-def test_a_stream_tells_the_text_as_it_grows(ask: Ask, service: FakeService) -> None:
+def test_a_stream_yields_the_text_as_it_grows(ask: Ask, service: FakeService) -> None:
     texts = ["one", "two", "bad", "four", "five", "six"]
     events = ask("translate_stream", texts)
     assert [type(event) for event in events].count(StreamStart) == 1
@@ -295,7 +295,7 @@ def test_models_are_listed(ask: Ask) -> None:
     assert (model.name, model.version, model.source_language, model.precision) == ("en-de", "1", "en", "fp32")
 
 
-def test_health_is_told_without_the_health_package(ask: Ask) -> None:
+def test_health_needs_no_health_package(ask: Ask) -> None:
     assert ask("health") == "SERVING"
     assert ask("health", "lingon.down") == "NOT_SERVING"
     with pytest.raises(ServerError) as caught:
@@ -318,7 +318,7 @@ def test_metadata_goes_with_every_call(ask: Ask, service: FakeService) -> None:
         ({"timeout": 0}, "timeout must be above 0"),
     ],
 )
-def test_an_option_out_of_bounds_is_said_before_anything_is_sent(
+def test_an_option_out_of_bounds_is_an_error_before_anything_is_sent(
     options: dict[str, Any], told: str, ask: Ask, service: FakeService
 ) -> None:
     with pytest.raises(SettingsError, match=told):
@@ -340,7 +340,7 @@ def test_an_option_out_of_bounds_is_said_before_anything_is_sent(
         ("health", "\udcff", "cannot be written"),
     ],
 )
-def test_what_is_no_text_is_said(name: str, values: Any, told: str, ask: Ask) -> None:
+def test_arguments_that_are_not_texts_are_errors(name: str, values: Any, told: str, ask: Ask) -> None:
     with pytest.raises(SettingsError, match=told):
         ask(name, values)
 

@@ -1,4 +1,4 @@
-"""The clients against the real server (over a real socket, its runner an echo): what both sides mean is the same."""
+"""The clients against the real server, over a real socket and with an echo as the runner."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ async def test_the_deltas_of_a_stream_joined_are_its_texts(ask: Ask) -> None:
     assert {event.index: event.result.text for event in events if isinstance(event, TextDone)} == joined
 
 
-async def test_pairs_are_scored_and_models_and_health_are_told(ask: Ask) -> None:
+async def test_pairs_are_scored_and_models_and_health_are_reported(ask: Ask) -> None:
     async with running() as server:
         (scored,) = await ask(server, "score", [("Tom", "Tom")], return_alignment=True)
         (model,) = await ask(server, "list_models")
@@ -124,7 +124,7 @@ async def test_a_server_that_is_starting_is_waited_for(ask: Ask) -> None:
 
 
 @pytest.mark.parametrize("kind", ["sync", "async"])
-async def test_calls_are_shared_out_between_the_addresses_of_a_name(kind: str) -> None:
+async def test_calls_are_spread_over_the_addresses_of_a_name(kind: str) -> None:
     async with running() as one, running() as other:
         target = f"ipv4:127.0.0.1:{one.server.port},127.0.0.1:{other.server.port}"
         with Client(target) as client:
@@ -145,7 +145,7 @@ async def test_calls_are_shared_out_between_the_addresses_of_a_name(kind: str) -
     assert [later - earlier for earlier, later in zip(before, after, strict=True)] == [10, 10]
 
 
-async def test_what_is_wrong_with_a_line_is_said_in_the_words_of_the_verb(tmp_path: Path, capfd: Any) -> None:
+async def test_errors_of_lines_name_lines_and_flags_instead_of_fields(tmp_path: Path, capfd: Any) -> None:
     files = {"source": ["Tom", "", "\u200b", "Tom " * 200, "Tom"], "target": ["Tom", "\u200b", "", "Tom", ""]}
     for name, lines in files.items():
         (tmp_path / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")

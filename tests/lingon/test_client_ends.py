@@ -1,4 +1,4 @@
-"""How clients end, and what they say where their server, their loop or they themselves are gone."""
+"""Closing of clients, and their errors after the server, the event loop or the client itself is gone."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from lingon.errors import LingonError, SettingsError
 from tests.support.scripted_server import FakeService, queue_full
 
 
-def test_a_server_that_is_no_text_is_said() -> None:
+def test_a_server_address_that_is_not_utf8_is_an_error() -> None:
     for kind in (Client, AsyncClient):
         with pytest.raises(SettingsError, match="not UTF-8"):
             kind("\udcff:50051")
 
 
-def test_a_closed_client_says_so(address: str) -> None:
+def test_a_call_of_a_closed_client_is_an_error(address: str) -> None:
     client, other = Client(address), AsyncClient(address)
     assert client.translate("hello").text == "HELLO"
     client.close()
@@ -42,7 +42,7 @@ def test_a_closed_client_says_so(address: str) -> None:
     asyncio.run(closed())
 
 
-def test_an_asynchronous_client_says_that_it_belongs_to_its_loop(address: str) -> None:
+def test_an_asynchronous_client_refuses_another_event_loop(address: str) -> None:
     client = AsyncClient(address)
 
     async def ask() -> str:
@@ -90,7 +90,7 @@ def test_closing_ends_a_pause_before_the_next_try(address: str, service: FakeSer
 
 @contextmanager
 def vanishing(address: str) -> Iterator[tuple[str, Callable[[], None]]]:
-    """A way to an address, and what makes all behind it fall silent: connections stay, nothing comes back."""
+    """A proxy to an address, and a function that silences it: connections stay open, but no data comes back."""
     host, port = address.split(":")
     silent = threading.Event()
 
@@ -124,7 +124,7 @@ def vanishing(address: str) -> Iterator[tuple[str, Callable[[], None]]]:
 
 
 @pytest.mark.parametrize("kind", ["sync", "async"])
-def test_a_server_that_vanished_without_a_word_is_found_out(kind: str, address: str) -> None:
+def test_a_server_that_vanished_silently_is_noticed(kind: str, address: str) -> None:
     with vanishing(address) as (way, vanish):
 
         async def ask_async() -> float:

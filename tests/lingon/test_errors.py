@@ -1,4 +1,4 @@
-"""The tree of errors and the status that each one becomes."""
+"""The tree of errors and the gRPC status of each."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ TABLE = {
 }
 
 
-MORE = {  # what an error takes besides its text
+MORE = {  # arguments of errors other than the message
     "code": code_pb2.RESOURCE_EXHAUSTED,
     "reason": "QUEUE_FULL",
     "violations": (("texts[0]", "is empty"),),
@@ -67,20 +67,20 @@ def test_every_status_is_one_of_grpc() -> None:
     assert all(known[name] == code_pb2.Code.Value(name) for name in TABLE.values())
 
 
-def test_every_reason_tells_its_error_apart() -> None:
+def test_every_request_error_has_its_own_reason() -> None:
     reasons = [kind.reason for kind in tree(RequestError) if issubclass(kind, RequestError)]
     assert len(set(reasons)) == len(reasons)
     assert all(reason.isupper() and reason.replace("_", "").isalpha() for reason in reasons)
 
 
-def test_the_drawing_at_the_top_of_the_file_names_every_error_with_its_status() -> None:
+def test_the_tree_in_the_docstring_names_every_error_with_its_status() -> None:
     drawing = (errors.__doc__ or "").splitlines()
     for kind in tree(LingonError):
         (line,) = [line for line in drawing if f"|-- {kind.__name__} " in line or f"`-- {kind.__name__} " in line]
         assert TABLE.get(kind.__name__, "") in line
 
 
-def test_only_a_setting_is_wrong_usage() -> None:
+def test_only_settings_errors_have_exit_code_2() -> None:
     assert {kind.__name__: kind.exit_code for kind in tree(LingonError) if kind.exit_code != 1} == {"SettingsError": 2}
 
 

@@ -1,4 +1,4 @@
-"""A folder is published whole or not at all; a small file is replaced in one move."""
+"""Folders are published atomically, and small files are replaced atomically."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from lingon.files import lock_path, publish_folder, remove_partial_files, write_json, write_text
+from lingon.files import lock_path, publish_folder, remove_partial_files, write_json, write_private, write_text
 
 KILLED_IN_THE_MIDDLE = """
 import os, signal, sys
@@ -33,7 +33,7 @@ def publish(folder: Path, content: str = "content") -> None:
         (part / "below" / "file").write_text(content)
 
 
-def test_what_was_written_appears_and_nothing_else(tmp_path: Path) -> None:
+def test_a_published_folder_holds_the_written_files_and_nothing_else(tmp_path: Path) -> None:
     publish(tmp_path / "one" / "folder")
     assert [path.relative_to(tmp_path).as_posix() for path in sorted(tmp_path.rglob("*"))] == [
         "one",
@@ -43,13 +43,13 @@ def test_what_was_written_appears_and_nothing_else(tmp_path: Path) -> None:
     ]
 
 
-def test_nothing_is_there_before_it_is_complete(tmp_path: Path) -> None:
+def test_a_folder_appears_only_when_it_is_complete(tmp_path: Path) -> None:
     with publish_folder(tmp_path / "folder") as part:
         (part / "file").write_text("half")
         assert not (tmp_path / "folder").exists()
 
 
-def test_an_error_in_the_middle_leaves_nothing(tmp_path: Path) -> None:
+def test_an_error_while_publishing_leaves_nothing(tmp_path: Path) -> None:
     def fail() -> None:
         with publish_folder(tmp_path / "folder") as part:
             (part / "file").write_text("half")
@@ -60,7 +60,7 @@ def test_an_error_in_the_middle_leaves_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_kill_in_the_middle_leaves_nothing_that_has_the_name_and_the_next_attempt_clears_up(tmp_path: Path) -> None:
+def test_after_a_kill_while_publishing_the_next_attempt_removes_the_partial_folder(tmp_path: Path) -> None:
     folder = tmp_path / "folder"
     killed = subprocess.run([sys.executable, "-c", KILLED_IN_THE_MIDDLE, str(folder)], check=False, timeout=60)
     assert killed.returncode == -signal.SIGKILL
@@ -70,7 +70,7 @@ def test_a_kill_in_the_middle_leaves_nothing_that_has_the_name_and_the_next_atte
     assert names(folder) == ["below"]
 
 
-def test_of_two_that_publish_at_once_one_is_whole_and_the_other_is_told(tmp_path: Path) -> None:
+def test_of_two_processes_that_publish_one_folder_one_wins_and_the_other_gets_an_error(tmp_path: Path) -> None:
     def overtaken(part: Path) -> None:
         (part / "first").write_text("1")
         publish(tmp_path / "folder")
@@ -82,7 +82,7 @@ def test_of_two_that_publish_at_once_one_is_whole_and_the_other_is_told(tmp_path
     assert names(tmp_path / "folder") == ["below"]
 
 
-def test_a_sweep_takes_what_the_dead_left_and_nothing_of_the_living(tmp_path: Path) -> None:
+def test_partial_files_of_dead_processes_are_removed_but_not_those_of_running_ones(tmp_path: Path) -> None:
     for killed in ("one", "two"):
         subprocess.run([sys.executable, "-c", KILLED_IN_THE_MIDDLE, str(tmp_path / killed)], check=False, timeout=60)
     (tmp_path / ".hidden").touch()
@@ -95,7 +95,7 @@ def test_a_sweep_takes_what_the_dead_left_and_nothing_of_the_living(tmp_path: Pa
         assert set(names(tmp_path)) == {living.name, ".hidden"}
 
 
-def test_a_folder_is_held_by_one_process_at_a_time(tmp_path: Path) -> None:
+def test_a_folder_is_locked_by_one_process_at_a_time(tmp_path: Path) -> None:
     program = (
         "import sys; from pathlib import Path; from lingon.files import lock_path; "
         "lock_path(Path(sys.argv[1])).__enter__()"
@@ -108,7 +108,7 @@ def test_a_folder_is_held_by_one_process_at_a_time(tmp_path: Path) -> None:
     assert subprocess.run(other, check=False, timeout=60).returncode == 0
 
 
-def test_what_was_published_never_changes(tmp_path: Path) -> None:
+def test_a_published_folder_is_never_replaced(tmp_path: Path) -> None:
     publish(tmp_path / "folder", "first")
     with pytest.raises(FileExistsError, match="exists already"):
         publish(tmp_path / "folder", "second")
@@ -125,3 +125,24 @@ def test_small_files_are_replaced_and_leave_no_part(tmp_path: Path) -> None:
     assert json.loads(path.read_text(encoding="utf-8")) == {"naïve": [1, 2.5]}
     assert "naïve" in path.read_text(encoding="utf-8")
     assert names(tmp_path) == ["file"]
+
+
+def test_a_private_file_keeps_the_mode_of_an_earlier_one(tmp_path: Path) -> None:
+    path = tmp_path / "keys"
+    write_private(path, b"one")
+    assert path.stat().st_mode & 0o777 == 0o600
+    path.chmod(0o440)
+    write_private(path, b"two")
+    assert (path.read_bytes(), path.stat().st_mode & 0o777, names(tmp_path)) == (b"two", 0o440, ["keys"])
+
+
+def test_a_private_file_is_unchanged_if_the_last_step_before_the_rename_fails(tmp_path: Path) -> None:
+    path = tmp_path / "keys"
+    write_private(path, b"one")
+
+    def fail() -> None:
+        raise OSError("no space")
+
+    with pytest.raises(OSError, match="no space"):
+        write_private(path, b"two", fail)
+    assert (path.read_bytes(), names(tmp_path)) == (b"one", ["keys"])

@@ -1,4 +1,4 @@
-"""`lingon inspect`: everything that a bundle declares, and exit code 1 naming every file that is not as published."""
+"""`lingon inspect` prints everything that a bundle declares; exit code 1 names every changed file."""
 
 from __future__ import annotations
 
@@ -54,9 +54,7 @@ def test_json_holds_the_manifest_and_every_file(bundle: Bundle, capsys: pytest.C
 
 
 @pytest.mark.parametrize("options", [[], ["--json"]])
-def test_every_file_that_is_not_as_published_is_named(
-    options: list[str], bundle: Bundle, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_every_changed_file_is_named(options: list[str], bundle: Bundle, capsys: pytest.CaptureFixture[str]) -> None:
     (bundle.folder / "fp32" / "encoder.onnx").write_bytes(b"encodes")
     (bundle.folder / "tokenizer.model").unlink()
     (bundle.folder / "notes[red].txt").write_text("mine")
@@ -82,7 +80,7 @@ def test_an_altered_manifest_is_named(bundle: Bundle, capsys: pytest.CaptureFixt
     assert capsys.readouterr().err == f"lingon: error: {path}: was altered (its digest does not fit)\n"
 
 
-def test_no_bundle_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_bundle_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert inspect(tmp_path) == 1
     assert "no bundle" in capsys.readouterr().err
 

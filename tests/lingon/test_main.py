@@ -1,4 +1,4 @@
-"""The `lingon` command: light, ordered, one line for an error, and the extra named where it is missing."""
+"""The `lingon` command: light imports, order of verbs, errors of one line, names of missing extras."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_a_file_that_cannot_be_read_is_one_line(run):
     assert run("unreadable") == (1, "", "lingon: error: /nowhere/file: No such file or directory\n")
 
 
-def test_an_interrupted_verb_is_exit_code_130_without_a_word(run):
+def test_an_interrupted_verb_is_exit_code_130_without_a_message(run):
     assert run("interrupted") == (130, "", "")
 
 
@@ -103,7 +103,7 @@ def test_an_interrupted_verb_is_exit_code_130_without_a_word(run):
         (">/dev/full 2>&-", 1, ""),
     ],
 )
-def test_an_output_that_takes_nothing_is_one_line_at_most(redirection, code, told):
+def test_an_output_that_cannot_be_written_is_one_line_at_most(redirection, code, told):
     line = f"{shlex.quote(sys.executable)} -m lingon --version {redirection}"
     done = subprocess.run(["sh", "-c", line], capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (code, "", told)
@@ -125,17 +125,17 @@ def test_a_missing_library_that_the_verb_itself_imports_names_the_extra_too(run,
     assert "needs what the extra 'train' installs (a_library_not_installed is missing)" in err
 
 
-def test_a_missing_module_of_our_own_is_not_taken_for_a_missing_extra(run):
+def test_a_missing_module_of_lingon_is_not_reported_as_a_missing_extra(run):
     with pytest.raises(ModuleNotFoundError, match="a_module_not_written"):
         run("ours")
 
 
-def test_a_missing_library_without_an_extra_that_brings_it_is_a_fault(run):
+def test_a_missing_library_that_no_extra_installs_is_raised_unchanged(run):
     with pytest.raises(ModuleNotFoundError, match="a_library_not_installed"):
         run("heavy", value="toy_verbs:heavy")
 
 
-def test_a_verb_whose_room_is_left_out_says_so(run):
+def test_a_verb_whose_package_is_missing_is_one_line(run):
     code, _, err = run("serve", "models/en-de", "--device", "cpu", value="no_such_room.cli:serve [serve]")
     assert code == 1
     assert err == "lingon: error: lingon serve is not part of this installation: No module named 'no_such_room'\n"
@@ -185,7 +185,7 @@ def test_a_missing_library_of_a_groups_verb_names_verb_and_extra(run_group):
     assert err.startswith("lingon: error: lingon several heavy needs what the extra 'train' installs")
 
 
-def test_a_verb_that_cannot_be_loaded_harms_no_other(run, tmp_path, capsys):
+def test_a_verb_that_cannot_be_loaded_does_not_affect_others(run, tmp_path, capsys):
     (tmp_path / "faulty_verbs.py").write_text("1 / 0")
     entries = [EntryPoint("faulty", "faulty_verbs:faulty", ""), EntryPoint("good", "toy_verbs:good", "")]
     assert main(["good"], entries) == 0
@@ -193,7 +193,7 @@ def test_a_verb_that_cannot_be_loaded_harms_no_other(run, tmp_path, capsys):
         main(["faulty"], entries)
 
 
-def test_the_verbs_stand_in_the_order_of_the_work(capsys):
+def test_the_help_lists_the_verbs_in_the_order_of_the_work(capsys):
     assert main(["--help"]) == 0
     words = [line.strip("│ ").partition(" ")[0] for line in capsys.readouterr().out.splitlines()]
     assert [word for word in words if word in ORDER] == list(ORDER)
@@ -243,7 +243,7 @@ def started(folder: Path, verb: str) -> Iterator[subprocess.Popen[bytes]]:
         yield process
 
 
-def test_a_reader_that_leaves_early_is_met_with_silence(tmp_path):
+def test_a_closed_standard_output_prints_no_message(tmp_path):
     with started(tmp_path, "chatty") as process:
         process.stdout.close()
         assert process.stderr.read() == b""

@@ -1,4 +1,4 @@
-"""Files that verbs read and write: whole or as they were, and what a failed run had done is kept beside."""
+"""Files that verbs read and write: replaced atomically; the lines of a failed run are kept in FILE.part."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ def test_files_are_read_and_written(lingon: Command, tmp_path: Path) -> None:
     assert target.read_text(encoding="utf-8") == "EINS\n\nZWÖLF\n"
 
 
-def test_a_file_that_is_to_be_packed_is(lingon: Command, tmp_path: Path) -> None:
+def test_an_output_that_ends_in_gz_is_compressed(lingon: Command, tmp_path: Path) -> None:
     assert lingon("translate", "--output", tmp_path / "out.gz", text="one\n\ntwo\n") == (0, "", [])
     assert gzip.decompress((tmp_path / "out.gz").read_bytes()) == b"ONE\n\nTWO\n"
     assert lingon("score", "--output", tmp_path / "scores", text="a cow\teine Kuh\n") == (0, "", [])
     assert (tmp_path / "scores").read_text() == "-2.5000\n"
 
 
-def test_a_run_that_fails_at_once_leaves_an_earlier_file_and_an_earlier_part(lingon: Command, tmp_path: Path) -> None:
+def test_a_run_without_output_changes_neither_an_earlier_file_nor_its_part(lingon: Command, tmp_path: Path) -> None:
     out, part = tmp_path / "out", tmp_path / "out.part"
     out.write_text("precious\n")
     part.write_text("of a long run\n")
@@ -34,9 +34,7 @@ def test_a_run_that_fails_at_once_leaves_an_earlier_file_and_an_earlier_part(lin
 
 
 @pytest.mark.parametrize("name", ["out", "out.gz"])
-def test_a_run_that_fails_midway_keeps_its_lines_beside_an_earlier_file_and_says_where(
-    name: str, lingon: Command, tmp_path: Path
-) -> None:
+def test_a_run_that_fails_keeps_its_lines_in_the_part_and_names_it(name: str, lingon: Command, tmp_path: Path) -> None:
     out, part = tmp_path / name, tmp_path / f"{name}.part"
     out.write_text("precious\n")
     out.chmod(0o640)
@@ -56,13 +54,13 @@ def test_output_may_be_a_link_or_a_device(lingon: Command, tmp_path: Path) -> No
     assert ((tmp_path / "link").is_symlink(), (tmp_path / "real").read_text()) == (True, "ONE\n")
 
 
-def test_what_goes_wrong_elsewhere_is_not_said_of_a_device(lingon: Command) -> None:
+def test_an_unrelated_error_does_not_name_the_output_device(lingon: Command) -> None:
     code, _, errors = lingon("translate", "--model", "x", "--output", "/dev/null", "the disk fails")
     assert (code, errors[-1]) == (1, "lingon: error: model.bin: Input/output error")
 
 
 @pytest.mark.parametrize(("name", "why"), [("none/out", "No such file or directory"), ("folder", "Is a directory")])
-def test_an_output_that_cannot_be_is_said_before_anything_is_asked(
+def test_an_impossible_output_is_an_error_before_any_request(
     name: str, why: str, lingon: Command, service: FakeService, tmp_path: Path
 ) -> None:
     (tmp_path / "folder").mkdir()

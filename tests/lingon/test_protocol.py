@@ -1,4 +1,4 @@
-"""What a client says and when, without sockets and clocks: parts of a list, tries, pauses, deadlines."""
+"""The client protocol without sockets and clocks: parts of a list, tries, pauses, deadlines."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_a_request_stays_below_the_size_that_a_server_takes() -> None:
     timeout=st.floats(0.01, 10),
 )
 @example(retries=1, named=[1.890286437108783] * 8, spent=[0.0] * 8, draw=0.0, overslept=0, timeout=1.890286437108783)
-def test_whatever_fails_no_try_begins_or_may_end_after_the_deadline(
+def test_no_try_begins_or_may_end_after_the_deadline(
     retries: int, named: list[float | None], spent: list[float], draw: float, overslept: float, timeout: float
 ) -> None:
     now, tries = 100.0, 0
@@ -60,7 +60,7 @@ def test_whatever_fails_no_try_begins_or_may_end_after_the_deadline(
 
 
 def _proceed(go_on: Callable[[], Send | Sleep]) -> Send | Sleep | None:
-    """The next step, or None where the exchange gave up."""
+    """The next step, or None if the exchange raised its error."""
     try:
         return go_on()
     except ServerError:
@@ -75,7 +75,7 @@ def test_pauses_double_within_their_jitter_and_have_an_upper_bound() -> None:
         assert retry.pause(failures, error, 1e6, lambda: 1.0) == pytest.approx(longest)
 
 
-def test_the_question_and_the_first_request_have_one_deadline() -> None:
+def test_asking_for_the_limit_and_the_first_request_share_a_deadline() -> None:
     now = 100.0
     protocol = ClientProtocol(timeout=10, clock=lambda: now)
     exchange = protocol.translate(["a", "b", "c"], {"timeout": 2})
@@ -89,7 +89,7 @@ def test_the_question_and_the_first_request_have_one_deadline() -> None:
     assert (step.method, step.timeout) == (TRANSLATE, 2)
 
 
-def test_what_is_sent_beside_the_texts_counts_too() -> None:
+def test_prefixes_count_as_bytes_of_a_request() -> None:
     half = "x" * (MAX_BYTES // 2)
     assert [len(part) for _, part in cut(["a", "b", "c"], 256, [half] * 3)] == [1, 1, 1]
 

@@ -1,4 +1,4 @@
-"""Text in and out of a model: what normalisation promises, and a tokenizer that loses nothing."""
+"""Properties of normalisation and of the tokenizer."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_a_tokenizer_is_read_back_from_its_files(tmp_path: Path) -> None:
     assert (joint.source_vocab, joint.target_vocab) == (UNIGRAM.target_vocab, UNIGRAM.target_vocab)
 
 
-def test_what_is_no_tokenizer_is_refused(tmp_path: Path) -> None:
+def test_files_that_are_no_tokenizer_are_refused(tmp_path: Path) -> None:
     with pytest.raises(BundleError, match=r"tokenizer\.model"):
         Tokenizer.read(tmp_path)
     for content in (b"not a model", b""):
@@ -94,7 +94,7 @@ def test_what_is_no_tokenizer_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_model_with_other_special_ids_is_refused(tmp_path: Path) -> None:
-    """As `spm_train` makes it where it is told nothing else."""
+    """The second model has the default special ids of `spm_train`."""
     (tmp_path / "source.model").write_bytes(train(LINES * 5, "unigram"))
     (tmp_path / "target.model").write_bytes(train(LINES * 5, "unigram", pad_id=-1, bos_id=1, eos_id=2, unk_id=0))
     with pytest.raises(BundleError) as caught:

@@ -1,4 +1,4 @@
-"""A small bundle of made-up files for tests of the contract."""
+"""A small bundle of invented files for tests of the bundle format."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A server on a real socket that speaks the contract and translates by upper case; faults are scripted."""
+"""A server on a real socket that implements the service, translates to upper case and fails as scripted."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MODEL = {"model": "en-de", "version": "1"}
 
 @dataclass
 class Fault:
-    """How a call ends instead of being answered; a message of gRPC's own details where reason or others are set."""
+    """The error that ends a call instead of an answer; details: error details of the status."""
 
     code: grpc.StatusCode
     message: str = "scripted"
@@ -50,7 +50,7 @@ def queue_full(seconds: float) -> Fault:
 
 @dataclass
 class FakeService(translation_pb2_grpc.TranslationServiceServicer):
-    """faults: taken one for each call, in order; delay: seconds that an answer takes"""
+    """faults: one is taken by each call, in order; delay: seconds before every answer"""
 
     faults: list[Fault] = field(default_factory=list)
     max_texts: int = 4
@@ -153,7 +153,7 @@ def scored(pair: pb.ScorePair, request: pb.ScoreRequest) -> pb.ScoreResult:
 
 
 def word_links(text: str) -> list[pb.AlignmentLink]:
-    """Every word with the word in its place; spans begin with the space before the word, as sentencepiece's do."""
+    """Links every word to the word at its index; spans begin with the space before the word, as in sentencepiece."""
     links, begin = [], 0
     for word in text.split(" "):
         end = begin + len(word) + (begin > 0)
@@ -165,7 +165,7 @@ def word_links(text: str) -> list[pb.AlignmentLink]:
 
 @contextmanager
 def serving(service: FakeService, port: int = 0) -> Iterator[str]:
-    """The address where the service answers; health: `lingon.down` is NOT_SERVING, the server as a whole SERVING."""
+    """Serve and yield the address; health: `lingon.down` is NOT_SERVING, the whole server is SERVING."""
     server = grpc.server(futures.ThreadPoolExecutor(8))
     translation_pb2_grpc.add_TranslationServiceServicer_to_server(service, server)
     states = health.HealthServicer()

@@ -1,4 +1,4 @@
-"""The real command in a process of its own, over a fake server or a fake model in its own process."""
+"""Runs the real command in a process of its own, with a scripted server or a scripted model in that process."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class FakeLocal(FakeService):
 
 
 class Command:
-    """Runs `python -m lingon` as if it were installed with the entry points above."""
+    """Runs `python -m lingon` as if it was installed with the entry points above."""
 
     def __init__(self, folder: Path, address: str) -> None:
         (folder / "lingon-0.0.dist-info").mkdir()
@@ -70,7 +70,7 @@ class Command:
         )
 
     def __call__(self, *arguments: object, text: str | bytes = "") -> tuple[int, str, list[str]]:
-        """The exit code, what was printed, and the lines of standard error."""
+        """Run to the end; returns the exit code, standard output and the lines of standard error."""
         content = text if isinstance(text, bytes) else text.encode()
         with self.start(*arguments) as process:
             printed, errors = process.communicate(content, timeout=60)
