@@ -170,16 +170,16 @@ class CaseContext:
         scrape = await self.idle_scrape(server)
         outcomes = list(self.history)
         golden = await self.session.golden(translated(outcomes))
-        checks.clean("each of the requests ended once", checker.ended_once(outcomes))
+        checks.clean("every request ended once", checker.ended_once(outcomes))
         checks.clean("translations as alone", checker.same_as_alone(outcomes, golden))
         checks.clean("gauges back to 0", checker.gauges_at_zero(scrape))
-        checks.clean("durations as many as calls", checker.durations_match_calls(scrape))
-        checks.clean("no error unhandled", server.tracebacks())
+        checks.clean("as many durations as calls", checker.durations_match_calls(scrape))
+        checks.clean("no unhandled error", server.tracebacks())
         if calls_logged:
             calls = server.calls()
             checks.clean("client and server agree", checker.server_agrees(outcomes, calls))
-            checks.clean("counters as the log", checker.counters_equal_log(calls, scrape))
-            checks.clean("texts counted as told", checker.text_counters_agree(outcomes, calls, scrape))
+            checks.clean("counters equal the log", checker.counters_equal_log(calls, scrape))
+            checks.clean("text counters equal the results", checker.text_counters_agree(outcomes, calls, scrape))
 
     async def idle_scrape(self, server: Server, seconds: float = 5.0) -> Scrape:
         """The metrics as soon as nothing is queued or running, or after these seconds."""

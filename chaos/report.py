@@ -101,8 +101,8 @@ def found(row: Row, figures: Sequence[str]) -> str:
     """The result of a case in a few words: failed checks, the figures that its bound names, the number of the others.
 
     figures: templates. `{goodput at 5x} of the peak` stands for the value of the check whose name starts with the
-    words in braces, of the first of them if there are several; `{@goodput at 5x}` stands for its whole name. A template
-    without such a check is left out.
+    words in braces, of the first of them if there are several; `{@goodput at 5x}` stands for its whole name, and in
+    `{new|old}` the old words are those of earlier result files. A template without such a check is left out.
     """
     if row.verdict == SKIP or not row.checks:
         return row.figure
@@ -121,7 +121,7 @@ def found(row: Row, figures: Sequence[str]) -> str:
 
 def _remaining(checks: Sequence[Mapping[str, Any]], figures: Sequence[str]) -> list[str]:
     """How many checks passed that no figure names."""
-    names = tuple(name for template in figures for _, name in PLACEHOLDER.findall(template))
+    names = tuple(part for template in figures for _, name in PLACEHOLDER.findall(template) for part in name.split("|"))
     passed = [check["what"] for check in checks if check["passed"] and not check["what"].startswith(names)]
     if not passed:
         return []
@@ -134,7 +134,7 @@ def _remaining(checks: Sequence[Mapping[str, Any]], figures: Sequence[str]) -> l
 def _filled(template: str, checks: Sequence[Mapping[str, Any]]) -> str:
     """A template with values; empty if a check is missing."""
     for sign, name in PLACEHOLDER.findall(template):
-        check = next((check for check in checks if check["what"].startswith(name)), None)
+        check = next((check for check in checks if check["what"].startswith(tuple(name.split("|")))), None)
         if check is None:
             return ""
         template = template.replace(f"{{{sign}{name}}}", check["what"] if sign else _plain(check["value"]))

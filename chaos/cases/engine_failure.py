@@ -21,7 +21,8 @@ from lingon.bench.statistics import percentile
     "engine death",
     "requests in flight fail <= 1 s with UNAVAILABLE or INTERNAL; restart <= 5 s; the next requests OK",
     figures=(
-        "{requests that died with it} requests failed within {the last of them hears after it died}",
+        "{requests lost with the engine|requests that died with it} requests failed within "
+        "{last of them ended after|the last of them hears after it died}",
         "NOT_SERVING after {NOT_SERVING after}",
         "ready again after {ready again after}",
         "{OK after the restart} OK after the restart",
@@ -45,17 +46,17 @@ async def engine_death(context: CaseContext, checks: Checks) -> None:
         later = await closed_loop(client.translate, context.texts[:50], 8, requests=50)
         watch.cancel()
         lost = [outcome for outcome in flight if outcome.code != OK]
-        checks.at_least("requests that died with it", len(lost), 1)
-        checks.clean("those under way", checker.only_codes(lost, {UNAVAILABLE, "INTERNAL"}))
+        checks.at_least("requests lost with the engine", len(lost), 1)
+        checks.clean("codes of the lost requests", checker.only_codes(lost, {UNAVAILABLE, "INTERNAL"}))
         last = max((outcome.ended or math.inf) - died for outcome in lost) if lost else math.nan
-        checks.at_most("the last of them hears after it died", last, 1.0, "s", timing=True)
+        checks.at_most("last of them ended after", last, 1.0, "s", timing=True)
         unready = [moment - died for moment, state in health if state == "NOT_SERVING"]
         checks.at_most("NOT_SERVING after", min(unready, default=float("nan")), 1.0, "s", timing=True)
         checks.at_most("ready again after", recovered - died, 5.0, "s", timing=True)
         checks.at_least("OK after the restart", sum(outcome.code == OK for outcome in [after, *later]), 50)
         checks.equal("restarts counted", (await server.scrape()).sum("lingon_engine_restarts_total", cause="death"), 1)
         log = [text for text in server.tracebacks() if "the engine died" not in text]
-        checks.clean("no error unhandled but the planted one", log)
+        checks.clean("no unhandled error but the injected one", log)
         await _judge_survivors(context, checks, server)
 
 
@@ -66,11 +67,11 @@ async def _ready(server: Server) -> bool:
 async def _judge_survivors(context: CaseContext, checks: Checks, server: Server) -> None:
     outcomes, calls = list(context.history), server.calls()
     golden = await context.session.golden(translated(outcomes))
-    checks.clean("each of the requests ended once", checker.ended_once(outcomes))
+    checks.clean("every request ended once", checker.ended_once(outcomes))
     checks.clean("translations as alone", checker.same_as_alone(outcomes, golden))
     checks.clean("client and server agree", checker.server_agrees(outcomes, calls))
     scrape = await context.idle_scrape(server)
-    checks.clean("counters as the log", checker.counters_equal_log(calls, scrape))
+    checks.clean("counters equal the log", checker.counters_equal_log(calls, scrape))
     checks.clean("gauges back to 0", checker.gauges_at_zero(scrape))
 
 
@@ -79,10 +80,10 @@ async def _judge_survivors(context: CaseContext, checks: Checks, server: Server)
     "engine hang",
     "not ready <= 2 x hang_seconds (1 s); exit 1; deadlines kept within 100 ms; no request hangs",
     figures=(
-        "not ready after {readiness off after}",
+        "not ready after {not ready after|readiness off after}",
         "exit code {exit code} after {process ended after}",
-        "deadlines missed by at most {farthest from its deadline}",
-        "the others {the others} after {the others heard after}",
+        "deadlines missed by at most {largest distance from a deadline|farthest from its deadline}",
+        "the others {other requests|the others} after {other requests ended after|the others heard after}",
     ),
 )
 async def engine_hang(context: CaseContext, checks: Checks) -> None:
@@ -98,17 +99,19 @@ async def engine_hang(context: CaseContext, checks: Checks) -> None:
         off = await context.wait_until("not ready", lambda: _not_ready(server))
         ended = await server.exited(10.0)
         early, others = await asyncio.gather(*soon), await asyncio.gather(*late)
-        checks.at_most("readiness off after", off - began, 2 * budget, "s", timing=True)
+        checks.at_most("not ready after", off - began, 2 * budget, "s", timing=True)
         checks.at_most("process ended after", ended - began, 5.0, "s", timing=True)
         checks.equal("exit code", server.exit_code, 1)
-        checks.equal("those with a short deadline", {outcome.code for outcome in early}, {DEADLINE_EXCEEDED})
+        checks.equal("requests with a short deadline", {outcome.code for outcome in early}, {DEADLINE_EXCEEDED})
         off_by = max(abs(outcome.milliseconds - 400.0) for outcome in early)
-        checks.at_most("farthest from its deadline", off_by, 100.0, "ms", timing=True)
+        checks.at_most("largest distance from a deadline", off_by, 100.0, "ms", timing=True)
         off_by = max(abs(call.milliseconds - 400.0) for call in server.calls_of(early))
-        checks.at_most("farthest from it in the server's log", off_by, 100.0, "ms", timing=True)
-        checks.equal("the others", {outcome.code for outcome in others}, {UNAVAILABLE})
-        checks.at_most("the others heard after", max((f.ended or 0.0) - began for f in others), 5.0, "s", timing=True)
-        checks.clean("each of the requests ended once", checker.ended_once(list(context.history)))
+        checks.at_most("largest distance in the server's log", off_by, 100.0, "ms", timing=True)
+        checks.equal("other requests", {outcome.code for outcome in others}, {UNAVAILABLE})
+        checks.at_most(
+            "other requests ended after", max((f.ended or 0.0) - began for f in others), 5.0, "s", timing=True
+        )
+        checks.clean("every request ended once", checker.ended_once(list(context.history)))
         checks.clean("client and server agree", checker.server_agrees(list(context.history), server.calls()))
 
 
@@ -131,7 +134,7 @@ async def _not_ready(server: Server) -> bool:
     figures=(
         "largest loop lag {largest loop lag}",
         "health p99 {health p99}",
-        "load {offered, of the capacity} x the capacity",
+        "load {load relative to the capacity|offered, of the capacity} x the capacity",
     ),
 )
 async def event_loop_stall(context: CaseContext, checks: Checks) -> None:
@@ -149,7 +152,7 @@ async def event_loop_stall(context: CaseContext, checks: Checks) -> None:
         load = await open_loop(send, texts, 2 * capacity, context.choose(20.0, 5.0))
         health = await probes
         after = await server.scrape()
-        checks.at_least("offered, of the capacity", len(load) / context.choose(20.0, 5.0) / capacity, 1.5)
+        checks.at_least("load relative to the capacity", len(load) / context.choose(20.0, 5.0) / capacity, 1.5)
         lag = after.quantile("lingon_event_loop_lag_seconds", 1.0, before)
         checks.at_most("largest loop lag", 1000 * lag, 50.0, "ms", timing=True)
         p99 = 1000 * after.quantile("lingon_event_loop_lag_seconds", 0.99, before)

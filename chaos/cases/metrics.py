@@ -27,7 +27,8 @@ from lingon.bench.statistics import percentile
     figures=(
         "scrape p99 at 2x load {scrape p99 at 2x}",
         "new series: {new series}",
-        "wrong counters of calls: {counters as the log}, of texts: {texts counted as told}",
+        "wrong counters of calls: {counters equal the log|counters as the log}, of texts: "
+        "{text counters equal the results|texts counted as told}",
     ),
 )
 async def metrics_truth(context: CaseContext, checks: Checks) -> None:
@@ -70,7 +71,7 @@ async def _scrapes(context: CaseContext, checks: Checks) -> None:
         checks.at_most("scrape p99 at 2x", percentile(times, 99), 50.0, "ms", timing=True)
         checks.equal("new series", sorted(name for name, _ in after.series - before), [])
         labels = " ".join(value for _, own in after.series for _, value in own)
-        checks.equal("labels made of what clients say", [w for w in ("invented", "canary") if w in labels], [])
+        checks.equal("labels from client data", [w for w in ("invented", "canary") if w in labels], [])
 
 
 async def _odd_requests(context: CaseContext, server: Server) -> None:

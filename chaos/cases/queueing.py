@@ -63,7 +63,7 @@ async def full_queue(context: CaseContext, checks: Checks, server: Server) -> No
     checks.equal("RESOURCE_EXHAUSTED of the burst", len(refused), BEYOND)
     checks.equal("reasons", {outcome.reason for outcome in refused}, {"QUEUE_FULL"})
     checks.equal("OK after resume", sum(outcome.good for outcome in [first, *outcomes]), QUEUE + 1)
-    checks.equal("waited meanwhile", waiting, QUEUE)
+    checks.equal("queued during the pause", waiting, QUEUE)
     checks.equal("refused one by one", sum(outcome.code == RESOURCE_EXHAUSTED for outcome in alone), BEYOND)
     slowest = max(outcome.milliseconds for outcome in alone)
     checks.at_most("slowest refusal, one by one", slowest, 20.0, "ms", timing=True)
@@ -82,8 +82,8 @@ async def _gauge(server: Server, name: str, least: float) -> bool:
     "50 DEADLINE_EXCEEDED within the deadline + 50 ms; the engine runs none of their rows",
     figures=(
         "{DEADLINE_EXCEEDED} DEADLINE_EXCEEDED",
-        "at most {latest after its deadline} after the deadline",
-        "source tokens encoded for them: {source tokens encoded meanwhile}",
+        "at most {latest end after the deadline|latest after its deadline} after the deadline",
+        "source tokens encoded for them: {source tokens encoded for them|source tokens encoded meanwhile}",
     ),
 )
 async def expired_in_queue(context: CaseContext, checks: Checks) -> None:
@@ -101,15 +101,17 @@ async def expired_in_queue(context: CaseContext, checks: Checks) -> None:
         after = await context.idle_scrape(server)
         checks.equal("DEADLINE_EXCEEDED", sum(outcome.code == DEADLINE_EXCEEDED for outcome in late), 50)
         over = max(outcome.milliseconds for outcome in late) - 100.0
-        checks.at_most("latest after its deadline", over, 50.0, "ms", timing=True)
+        checks.at_most("latest end after the deadline", over, 50.0, "ms", timing=True)
         over = max(call.milliseconds for call in server.calls_of(late)) - 100.0
-        checks.at_most("latest in the server's log", over, 50.0, "ms", timing=True)
+        checks.at_most("latest end in the server's log", over, 50.0, "ms", timing=True)
         ended = sum(_ended(after, code) - _ended(before, code) for code in (CANCELLED, DEADLINE_EXCEEDED))
-        checks.equal("sentences that waited and ended so", ended, 50)
-        checks.equal("source tokens encoded meanwhile", _more("lingon_source_tokens_total", before, after), 0)
-        checks.equal("sentences done: the one that ran", _ended(after, OK) - _ended(before, OK), 1)
+        checks.equal("queued sentences that ended this way", ended, 50)
+        checks.equal("source tokens encoded for them", _more("lingon_source_tokens_total", before, after), 0)
+        checks.equal("sentences done", _ended(after, OK) - _ended(before, OK), 1)
         checks.equal(
-            "its rows", _more("lingon_live_rows_total", before, after), await _steps_of(context, server, pilot)
+            "rows of the running sentence",
+            _more("lingon_live_rows_total", before, after),
+            await _steps_of(context, server, pilot),
         )
         await context.check_run(checks, server)
 
@@ -134,9 +136,11 @@ async def _steps_of(context: CaseContext, server: Server, done: asyncio.Task[Out
     "deadline-aware refusal",
     ">= 95 % of requests that cannot meet their deadline are refused at once; <= 5 % of the refusals are wrong",
     figures=(
-        "{refused at once, of those that could not be done} refused at once",
-        "{wrongly, of those refused} of the refusals wrong",
-        "{twins that could not be done} requests that could not meet their deadline",
+        "{refused at once, of those that could not meet it|"
+        "refused at once, of those that could not be done} refused at once",
+        "{wrong refusals, of all refusals|wrongly, of those refused} of the refusals wrong",
+        "{requests that could not meet their deadline|twins that could not be done} "
+        "requests that could not meet their deadline",
     ),
 )
 async def deadline_aware(context: CaseContext, checks: Checks) -> None:
@@ -156,12 +160,12 @@ async def deadline_aware(context: CaseContext, checks: Checks) -> None:
         refused = [(hasty, free) for hasty, free in twins if hasty.reason == "WONT_FINISH"]
         prompt = [pair for pair in doomed if pair in refused and pair[0].milliseconds <= 50.0]
         wrong = [(hasty, free) for hasty, free in refused if free.milliseconds <= 1000 * (hasty.deadline or 0)]
-        checks.at_least("twins that could not be done", len(doomed), context.choose(50, 10))
-        checks.at_least("twins that could be done", len(twins) - len(doomed), context.choose(50, 10))
+        checks.at_least("requests that could not meet their deadline", len(doomed), context.choose(50, 10))
+        checks.at_least("requests that could meet their deadline", len(twins) - len(doomed), context.choose(50, 10))
         share = len(prompt) / max(len(doomed), 1)
-        checks.at_least("refused at once, of those that could not be done", 100 * share, 95.0, "%", timing=True)
+        checks.at_least("refused at once, of those that could not meet it", 100 * share, 95.0, "%", timing=True)
         share = len(wrong) / max(len(refused), 1)
-        checks.at_most("wrongly, of those refused", 100 * share, 5.0, "%", timing=True)
+        checks.at_most("wrong refusals, of all refusals", 100 * share, 5.0, "%", timing=True)
         await context.check_run(checks, server)
 
 
@@ -187,7 +191,7 @@ async def _twins(context: CaseContext, client: Client, usual: float) -> list[tup
     figures=(
         "{most steps after the deadline} step after the deadline",
         "place free after {place free after}",
-        "all {ended}",
+        "all {codes|ended}",
     ),
 )
 async def deadline_mid_decode(context: CaseContext, checks: Checks) -> None:
@@ -205,10 +209,10 @@ async def deadline_mid_decode(context: CaseContext, checks: Checks) -> None:
             freed.append(1000 * (time.monotonic() - (late[-1].ended or 0.0)))
             beyond.append(_more("lingon_live_rows_total", at_deadline, rest))
             slow.off()
-        checks.equal("ended", {outcome.code for outcome in late}, {DEADLINE_EXCEEDED})
+        checks.equal("codes", {outcome.code for outcome in late}, {DEADLINE_EXCEEDED})
         over = max(call.milliseconds for call in server.calls_of(late)) - 300.0
-        checks.at_most("latest in the server's log", over, 1000 * STEP + 50.0, "ms", timing=True)
-        checks.equal("not refused but begun", {outcome.reason for outcome in late}.intersection(NOT_BEGUN), set())
+        checks.at_most("latest end in the server's log", over, 1000 * STEP + 50.0, "ms", timing=True)
+        checks.equal("refused before the start", {outcome.reason for outcome in late}.intersection(NOT_BEGUN), set())
         checks.at_most("most steps after the deadline", max(beyond), 1, timing=True)
         checks.at_most("place free after", max(freed), 1000 * STEP + 50.0, "ms", timing=True)
         await context.check_run(checks, server)
@@ -256,7 +260,7 @@ async def storm(context: CaseContext, checks: Checks, server: Server, count: int
     await context.idle_scrape(server)
     checks.at_most("places free after", time.monotonic() - ended, 1.0, "s", timing=True)
     codes = {code: sum(outcome.code == code for outcome in outcomes) for code in (OK, CANCELLED)}
-    checks.equal("of the storm cancelled or OK", sum(codes.values()), count)
+    checks.equal("requests cancelled or OK", sum(codes.values()), count)
     checks.at_least("cancelled", codes[CANCELLED], count // 10)
     checks.at_least("survivors", codes[OK], count // 10)
     checks.clean(

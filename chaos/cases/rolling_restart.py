@@ -127,7 +127,7 @@ async def rollout(context: CaseContext, checks: Checks) -> None:
     checks.equal("errors with retry", [f"{f.code} {f.reason}" for f in with_retry if not f.good][:3], [])
     failed = [outcome for outcome in without if not outcome.good]
     checks.at_most(f"errors without retry ({len(failed)})", 100 * len(failed) / len(without), 0.1, "%")
-    checks.clean("each of the requests ended once", checker.ended_once([f for f in context.history if f.good]))
+    checks.clean("every request ended once", checker.ended_once([f for f in context.history if f.good]))
     golden = await context.session.golden(translated(context.history))
     checks.clean("translations as alone", checker.same_as_alone(context.history, golden))
 

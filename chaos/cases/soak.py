@@ -68,10 +68,12 @@ class Samples:
     "no violation; with a leak of 1 KB a text the case fails",
     figures=(
         "RSS at most {RSS, largest above mean} above its mean, growth {RSS growth}",
-        "growth of file descriptors {fds, growth over the second half}, of threads "
+        "growth of file descriptors {file descriptors, growth over the second half|fds, growth over the second half}, "
+        "of threads "
         "{threads, growth over the second half}",
-        "p99 of the last third {p99 of the last third, of the first} that of the first",
-        "violations: {each of the requests ended once}",
+        "p99 of the last third {p99 of the last third relative to the first|"
+        "p99 of the last third, of the first} that of the first",
+        "violations: {every request ended once|each of the requests ended once}",
         "leak detected: {with a leak of}",
     ),
     alone=True,
@@ -223,7 +225,7 @@ def flat(checks: Checks, samples: Samples, outcomes: list[Outcome]) -> None:
     texts = max(sum(len(outcome.texts) for outcome in outcomes if outcome.sent >= since), 1)
     thinned = rss[:: max(len(rss) // 300, 1)]
     checks.at_most("RSS growth", 1e6 * checker.growth(thinned) / texts, MAX_GROWTH, "bytes a text")
-    for name, values in (("fds", samples.fds), ("threads", samples.threads)):
+    for name, values in (("file descriptors", samples.fds), ("threads", samples.threads)):
         half = samples.later_half(values)
         third = max(len(half) // 3, 1)
         grown = sum(half[-third:]) / sum(half[:third]) - 1
@@ -241,7 +243,7 @@ def steady(checks: Checks, outcomes: list[Outcome]) -> None:
     usual.sort(key=lambda outcome: outcome.sent)
     third = len(usual) // 3
     first, last = (typical_p99(part) for part in (usual[:third], usual[-third:]))
-    checks.at_most("p99 of the last third, of the first", last / first, 1.1, "times")
+    checks.at_most("p99 of the last third relative to the first", last / first, 1.1, "times")
 
 
 def typical_p99(outcomes: Sequence[Outcome]) -> float:

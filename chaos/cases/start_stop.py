@@ -34,9 +34,9 @@ TICK = 0.005  # seconds of tolerance, because logs round to milliseconds
     "answers HTTP <= 2 s; NOT_SERVING and no OK until warm; first OK <= 1.5 x the steady p99",
     figures=(
         "answers HTTP after {answers HTTP after}",
-        "health until warm: {health before it was warm}",
-        "OK until warm: {OK before it was warm}",
-        "first OK {first OK, of the steady p99} the steady p99",
+        "health until warm: {health before the server was warm|health before it was warm}",
+        "OK until warm: {OK before the server was warm|OK before it was warm}",
+        "first OK {first OK relative to the steady p99|first OK, of the steady p99} the steady p99",
     ),
 )
 async def not_ready_before_warm(context: CaseContext, checks: Checks) -> None:
@@ -48,13 +48,13 @@ async def not_ready_before_warm(context: CaseContext, checks: Checks) -> None:
         steady = await closed_loop(client.translate, context.texts[:50], 1, requests=context.choose(300, 50))
         loaded = wall(server.events("loaded")[0]["time"])
         checks.at_most("answers HTTP after", alive, 2.0, "s", timing=True)
-        checks.at_least("probes before it was warm", len(early), 20)
-        checks.equal("health before it was warm", set(early), {"NOT_SERVING"})
+        checks.at_least("probes before the server was warm", len(early), 20)
+        checks.equal("health before the server was warm", set(early), {"NOT_SERVING"})
         answered = [outcome.ended for outcome in context.history.of(OK) if outcome.ended]
         too_early = [moment for moment in answered if moment + TO_WALL < loaded]
-        checks.equal("OK before it was warm", len(too_early), 0)
+        checks.equal("OK before the server was warm", len(too_early), 0)
         p99 = percentile([outcome.milliseconds for outcome in steady], 99)
-        checks.at_most("first OK, of the steady p99", first.milliseconds / p99, 1.5, "times", timing=True)
+        checks.at_most("first OK relative to the steady p99", first.milliseconds / p99, 1.5, "times", timing=True)
         await context.check_run(checks, server)
 
 
@@ -84,7 +84,8 @@ async def _until_ok(context: CaseContext, client: Client, early: list[str]) -> O
     "0 lost, 0 duplicated, 0 UNKNOWN; accepted requests OK; exit 0 <= drain deadline + 1 s; no child process left",
     figures=(
         "violations in {@seeds}: {seeds}",
-        "requests in flight at SIGTERM, on average: {inside when it closed, on average}",
+        "requests in flight at SIGTERM, on average: "
+        "{requests in flight when the drain began, on average|inside when it closed, on average}",
         "slowest exit {slowest exit}",
     ),
 )
@@ -97,7 +98,7 @@ async def drain(context: CaseContext, checks: Checks) -> None:
         insides.append(inside)
         violations += [f"seed {seed}: {text}" for text in wrong]
     checks.clean(f"seeds 0 to {seed}, {answered} answers", violations)
-    checks.at_least("inside when it closed, on average", sum(insides) / len(insides), 50)
+    checks.at_least("requests in flight when the drain began, on average", sum(insides) / len(insides), 50)
     checks.at_most("slowest exit", slowest, DRAIN + 1.0, "s", timing=True)
 
 
@@ -184,7 +185,11 @@ async def _drain_violations(context: CaseContext, server: Server, history: Histo
     4,
     "drain deadline enforced",
     "exit <= drain deadline (2 s) + 1 s; the stuck request UNAVAILABLE, the others OK",
-    figures=("exit after {exit after}", "stuck request: {the stuck one}", "others: {others}"),
+    figures=(
+        "exit after {exit after}",
+        "stuck request: {stuck request|the stuck one}",
+        "others: {other requests|others}",
+    ),
 )
 async def drain_deadline(context: CaseContext, checks: Checks) -> None:
     """One engine thread hangs with one request, while the other still has requests that it can finish."""
@@ -206,10 +211,10 @@ async def drain_deadline(context: CaseContext, checks: Checks) -> None:
         checks.at_most("exit after", ended - signalled, deadline + 1.0, "s", timing=True)
         checks.at_least("exit not before the deadline", ended - signalled, deadline, "s")
         checks.equal("exit code", server.exit_code, 0)
-        checks.equal("the stuck one", outcome.code, UNAVAILABLE)
-        checks.equal("others", {outcome.code for outcome in others}, {OK})
+        checks.equal("stuck request", outcome.code, UNAVAILABLE)
+        checks.equal("other requests", {outcome.code for outcome in others}, {OK})
         checks.at_least("others in flight when the drain began", len(in_flight), len(inside) // 2, timing=True)
-        checks.clean("each of the requests ended once", checker.ended_once(list(context.history)))
+        checks.clean("every request ended once", checker.ended_once(list(context.history)))
         checks.clean("client and server agree", checker.server_agrees(list(context.history), server.calls()))
 
 
@@ -249,7 +254,7 @@ async def second_signal(context: CaseContext, checks: Checks) -> None:
             ended = await server.exited(10.0)
             checks.at_most(f"exit after {names}", ended - signalled, 1.0, "s", timing=True)
             checks.clean(f"no traceback after {names}", server.tracebacks())
-            checks.equal("the stuck request", (await one).code, UNAVAILABLE)
+            checks.equal("stuck request", (await one).code, UNAVAILABLE)
     async with context.server(failpoints="load=sleep:60", wait=False) as server:
         await context.wait_until("answers /metrics", lambda: _answers(server))
         signalled = server.signal(signal.SIGTERM)
@@ -265,8 +270,8 @@ async def second_signal(context: CaseContext, checks: Checks) -> None:
     "clients see OK and UNAVAILABLE only; ready again <= load time + 5 s; no file changed or left behind",
     figures=(
         "ready again after {ready again after}",
-        "{UNAVAILABLE while it was gone} UNAVAILABLE, then {OK after the restart} OK",
-        "model files unchanged: {files of the model}",
+        "{UNAVAILABLE during the restart|UNAVAILABLE while it was gone} UNAVAILABLE, then {OK after the restart} OK",
+        "model files unchanged: {model files unchanged|files of the model}",
         "temporary files left: {temporary files left}",
     ),
 )
@@ -291,8 +296,8 @@ async def sigkill(context: CaseContext, checks: Checks) -> None:
         checks.equal("OK counted by the new process", int(counted), len(later))
         checks.at_least("OK after the restart", len(later), 10)
         checks.clean("only OK and UNAVAILABLE", checker.only_codes(context.history, {OK, UNAVAILABLE}))
-        checks.at_least("UNAVAILABLE while it was gone", len(context.history.of(UNAVAILABLE)), 1)
-        checks.equal("files of the model", _files(context.session.model) == before, True)
+        checks.at_least("UNAVAILABLE during the restart", len(context.history.of(UNAVAILABLE)), 1)
+        checks.equal("model files unchanged", _files(context.session.model) == before, True)
         checks.equal("temporary files left", sorted(path.name for path in temporary.rglob("*")), [])
         await context.check_run(checks, server, calls_logged=False)
 
