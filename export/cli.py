@@ -1,70 +1,88 @@
-"""The verb `export`. Nothing heavy is imported before it runs."""
+"""The verb export. It imports PyTorch and ONNX only when it runs."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+if TYPE_CHECKING:
+    from lingon.training.checkpoint import Checkpoint
+    from lingon.training.data.corpus import Pair
+
+Files = tuple[Path, Path] | None
+CheckpointArgument = Annotated[Path, typer.Argument(help="Checkpoint, or folder of a run for its best checkpoint.")]
+FolderArgument = Annotated[Path, typer.Argument(help="models/NAME; the next version is written below this folder.")]
+PrecisionOption = Annotated[
+    str, typer.Option(help="Comma-separated precisions: fp32 (CPU; always exported), fp16 (CUDA), int8 (CPU).")
+]
+TrainDataOption = Annotated[
+    Files,
+    typer.Option(help="Source and target file for the int8 ranges and the shortlist. Default: the training text."),
+]
+ShortlistOption = Annotated[
+    bool, typer.Option(help="Export a shortlist: the likely target pieces of each source piece, for faster decoding.")
+]
+ShortlistByDefaultOption = Annotated[
+    bool, typer.Option(help="Decode with the shortlist if a request does not set shortlist.")
+]
+GateDataOption = Annotated[
+    Files, typer.Option(help="Source and target file for the gates. Default: the validation set of the checkpoint.")
+]
+GateSentencesOption = Annotated[
+    int,
+    typer.Option(
+        min=1, help="Number of gate sentences for BLEU and chrF of fp16, int8 and the shortlist against fp32."
+    ),
+]
+ParitySentencesOption = Annotated[
+    int, typer.Option(min=1, help="Number of gate sentences whose tokens must equal those of the checkpoint.")
+]
+BeamSizeOption = Annotated[int, typer.Option(min=1, help="Default beam size of the bundle; the gates use it too.")]
+LengthPenaltyOption = Annotated[
+    float, typer.Option(min=0.0, help="Default length penalty of the bundle; the gates use it too.")
+]
+AlignmentLayerOption = Annotated[
+    int | None,
+    typer.Option(help="Decoder layer, from 0, whose cross-attention gives alignments. Default: the last but one."),
+]
+CardOption = Annotated[
+    Path | None,
+    typer.Option(help="File with the model card's own text, such as attribution and scores. Default: none."),
+]
+AttachOption = Annotated[
+    list[Path] | None,
+    typer.Option(help="Picture or text to put into the bundle with the card. May be repeated. Default: none."),
+]
+
 
 def export(
-    checkpoint: Annotated[Path, typer.Argument(help="A checkpoint, or a run: its best one.")],
-    folder: Annotated[Path, typer.Argument(help="models/NAME; the next version is written below it.")],
-    precision: Annotated[
-        str, typer.Option(help="Comma-separated: fp32 (CPU; always there), fp16 (CUDA), int8 (CPU).")
-    ] = "fp32,fp16,int8",
-    train_data: Annotated[
-        tuple[Path, Path] | None,
-        typer.Option(help="Source and target file for the ranges of int8 and the shortlist; else the training text."),
-    ] = None,
-    shortlist: Annotated[
-        bool, typer.Option(help="Learn which target pieces a source piece calls for, for faster decoding.")
-    ] = True,
-    shortlist_by_default: Annotated[
-        bool, typer.Option(help="Decode with the shortlist where a request does not say.")
-    ] = False,
-    gate_data: Annotated[
-        tuple[Path, Path] | None,
-        typer.Option(help="Source and target file for the gates; else the validation set."),
-    ] = None,
-    gate_sentences: Annotated[
-        int, typer.Option(min=1, help="Of them, for the scores of lossy arithmetic, from the first.")
-    ] = 2500,
-    parity_sentences: Annotated[
-        int, typer.Option(min=1, help="Of them, to check_golden equal tokens on, from the first.")
-    ] = 500,
-    beam_size: Annotated[int, typer.Option(min=1, help="Default of the bundle, and of its gates.")] = 4,
-    length_penalty: Annotated[float, typer.Option(min=0.0, help="Default of the bundle.")] = 1.0,
-    alignment_layer: Annotated[
-        int | None, typer.Option(help="Decoder layer whose cross-attention tells alignments; else the last but one.")
-    ] = None,
-    card: Annotated[Path | None, typer.Option(help="Text for the model card: attribution, scores.")] = None,
-    attach: Annotated[
-        list[Path] | None, typer.Option(help="A picture or text to put beside the card; repeat it.")
-    ] = None,
+    checkpoint: CheckpointArgument,
+    folder: FolderArgument,
+    precision: PrecisionOption = "fp32,fp16,int8",
+    train_data: TrainDataOption = None,
+    shortlist: ShortlistOption = True,
+    shortlist_by_default: ShortlistByDefaultOption = False,
+    gate_data: GateDataOption = None,
+    gate_sentences: GateSentencesOption = 2500,
+    parity_sentences: ParitySentencesOption = 500,
+    beam_size: BeamSizeOption = 4,
+    length_penalty: LengthPenaltyOption = 1.0,
+    alignment_layer: AlignmentLayerOption = None,
+    card: CardOption = None,
+    attach: AttachOption = None,
 ) -> None:
-    """Export a checkpoint as a verified ONNX bundle."""
-    from lingon.errors import SettingsError
+    """Export a checkpoint as an ONNX bundle, verified against the checkpoint."""
     from lingon.export.pipeline import export_checkpoint
     from lingon.export.report import print_report
     from lingon.export.settings import ExportSettings, Texts
     from lingon.export.shortlist.build import ShortlistSettings
     from lingon.training.checkpoint import load_checkpoint
-    from lingon.training.config import Corpus
-    from lingon.training.data.batches import drop_long
-    from lingon.training.data.corpus import Pair, read_pairs, read_training_text
 
     loaded = load_checkpoint(checkpoint)
-    corpus = Corpus(source=gate_data[0], target=gate_data[1]) if gate_data else loaded.config.data.valid
-    pairs = [pair for pair in read_pairs(corpus) if pair.source and pair.target]
-    longest = loaded.config.data.max_tokens
-    readable = [pair for pair in pairs if len(loaded.tokenizer.encode_source(pair.source)) <= longest]
-    if not readable:
-        raise SettingsError(
-            f"{corpus.files()[0]}: no sentence to check_golden parity on: of {len(pairs):,} pairs none has at most "
-            f"data.max_tokens = {longest} source tokens"
-        )
+    held_out = _held_out_pairs(loaded, gate_data)
     settings = ExportSettings(
         precisions=tuple(name.strip() for name in precision.split(",")),
         shortlist=ShortlistSettings() if shortlist else None,
@@ -77,15 +95,40 @@ def export(
         card=_text(card) if card else "",
         attachments=tuple(attach or ()),
     )
-    training: list[Pair] = []
-    if settings.reads_training_text:
-        data = loaded.config.data
-        given = [Corpus(source=train_data[0], target=train_data[1])] if train_data else data.train
-        text = read_training_text(data.model_copy(update={"train": given}))
-        training = drop_long(text, loaded.tokenizer, longest).epoch()  # the rest it has not learned from
-    texts = Texts(readable[: max(gate_sentences, parity_sentences)], training)
+    training = _training_pairs(loaded, train_data) if settings.reads_training_text else ()
+    texts = Texts(held_out[: max(gate_sentences, parity_sentences)], training)
     bundle = export_checkpoint(loaded, folder, texts, settings, log=lambda line: typer.echo(line, err=True))
     print_report(bundle)
+
+
+def _held_out_pairs(checkpoint: Checkpoint, files: Files) -> Sequence[Pair]:
+    """Return the pairs for the gates, without those whose source is longer than the training text had."""
+    from lingon.errors import SettingsError
+    from lingon.training.config import Corpus
+    from lingon.training.data.corpus import read_pairs
+
+    data = checkpoint.config.data
+    corpus = Corpus(source=files[0], target=files[1]) if files else data.valid
+    pairs = [pair for pair in read_pairs(corpus) if pair.source and pair.target]
+    readable = [pair for pair in pairs if len(checkpoint.tokenizer.encode_source(pair.source)) <= data.max_tokens]
+    if not readable:
+        raise SettingsError(
+            f"{corpus.files()[0]}: no sentence for the gates: of {len(pairs):,} pairs none has at most "
+            f"data.max_tokens = {data.max_tokens} source tokens"
+        )
+    return readable
+
+
+def _training_pairs(checkpoint: Checkpoint, files: Files) -> Sequence[Pair]:
+    """Return the pairs that the model was trained on, or those of files, without pairs that are too long."""
+    from lingon.training.config import Corpus
+    from lingon.training.data.batches import drop_long
+    from lingon.training.data.corpus import read_training_text
+
+    data = checkpoint.config.data
+    corpora = (Corpus(source=files[0], target=files[1]),) if files else data.train
+    text = read_training_text(data.model_copy(update={"train": corpora}))
+    return drop_long(text, checkpoint.tokenizer, data.max_tokens).epoch()
 
 
 def _text(path: Path) -> str:

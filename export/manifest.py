@@ -1,4 +1,4 @@
-"""What a bundle will build_manifest of itself, refused before anything is built where it could not be published."""
+"""The manifest of a bundle, made before the graphs, so that a bundle that cannot be published fails early."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ ATTACHMENT_SUFFIXES = (".svg", ".png", ".md", ".txt")
 
 
 def build_manifest(checkpoint: Checkpoint, folder: Path, settings: ExportSettings) -> Manifest:
-    """The manifest of the next version below folder, without what is found out as it is built and proven.
+    """Return the manifest of the next version below folder, without the results of building and of the gates.
 
-    Raises SettingsError where folder cannot have one, or a setting does not fit the model.
+    Raises SettingsError if folder cannot have a version, or a setting does not fit the model.
     """
     model, tokenizer, data = checkpoint.model, checkpoint.tokenizer, checkpoint.config.data
     positions, layers = model.settings.max_positions, model.settings.decoder_layers
@@ -62,16 +62,16 @@ def build_manifest(checkpoint: Checkpoint, folder: Path, settings: ExportSetting
 
 
 def read_attachments(paths: Sequence[Path]) -> dict[str, bytes]:
-    """The content of files that go beside the card, by name; raises SettingsError where one cannot."""
+    """Read the files to publish with the card, by name; raise SettingsError if one is not allowed or not readable."""
     known: dict[str, Path] = {}
     for path in paths:
         if path.suffix not in ATTACHMENT_SUFFIXES:
-            raise SettingsError(f"--attach takes {', '.join(ATTACHMENT_SUFFIXES)} files, got {path}")
+            raise SettingsError(f"--attach must be a file with the suffix {', '.join(ATTACHMENT_SUFFIXES)}, got {path}")
         check_rule(FileName, path.name, f"--attach {path}: its name")
         if path.name == names.CARD:
-            raise SettingsError(f"--attach {path}: {names.CARD} is written by the export; --card gives its own part")
+            raise SettingsError(f"--attach {path}: the export writes {names.CARD}; use --card for its own text")
         if path.name in known:
-            raise SettingsError(f"--attach {known[path.name]} and {path}: a bundle has room for one of a name")
+            raise SettingsError(f"--attach {known[path.name]} and {path}: a bundle has one file of a name; rename one")
         known[path.name] = path
     try:
         return {name: path.read_bytes() for name, path in known.items()}
@@ -80,9 +80,9 @@ def read_attachments(paths: Sequence[Path]) -> dict[str, bytes]:
 
 
 def _check_writable(folder: Path) -> None:
-    """Raise SettingsError where no version can be written below folder."""
-    there = next(path for path in (folder.absolute(), *folder.absolute().parents) if os.path.lexists(path))
-    if not there.is_dir():
-        raise SettingsError(f"{folder}: cannot be written below: {there} is no folder")
-    if not os.access(there, os.W_OK | os.X_OK):
-        raise SettingsError(f"{folder}: cannot be written below: {there} may not be changed")
+    """Raise SettingsError if no version can be written below folder."""
+    existing = next(path for path in (folder.absolute(), *folder.absolute().parents) if os.path.lexists(path))
+    if not existing.is_dir():
+        raise SettingsError(f"{folder}: cannot write below it: {existing} is no folder")
+    if not os.access(existing, os.W_OK | os.X_OK):
+        raise SettingsError(f"{folder}: cannot write below it: no permission to write in {existing}")

@@ -1,4 +1,4 @@
-"""MODEL_CARD.md: what a model was made of, how, and what is known of it."""
+"""MODEL_CARD.md: the training data, the settings, the limits and the gates of a model."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from lingon.training.checkpoint import Checkpoint
 
 
 def model_card(checkpoint: Checkpoint, manifest: Manifest, text: str = "") -> str:
-    """The card; text: the part that only its makers know, such as attribution and scores on test sets."""
+    """Return the card; text: its own part, such as attribution and scores on test sets."""
     config, progress = checkpoint.config, checkpoint.progress
     model, training = config.model, config.training
     weights = sum(parameter.numel() for parameter in checkpoint.model.parameters())
@@ -22,7 +22,7 @@ def model_card(checkpoint: Checkpoint, manifest: Manifest, text: str = "") -> st
         "",
         text.strip(),
         "",
-        "## Made of",
+        "## Training",
         "",
         f"- training text: {', '.join(corpora)}; validation text: {valid}",
         f"- {weights:,} weights: {model.encoder_layers} encoder and {model.decoder_layers} decoder layers, width "
@@ -38,9 +38,9 @@ def model_card(checkpoint: Checkpoint, manifest: Manifest, text: str = "") -> st
         "",
         f"- at most {limits.max_source_tokens} source tokens; output at most {limits.output_factor:g} "
         f"x source tokens + {limits.output_extra}",
-        "- it knows the kind of text it was trained on; elsewhere it may translate wrongly with confidence",
+        "- other kinds of text than the training text may be translated wrongly, with high scores",
         "",
-        "## Proven at export",
+        "## Gates at export",
         "",
         *(f"- {name} ({precision.provider}): gate {precision.gate}" for name, precision in manifest.precisions.items()),
     ]

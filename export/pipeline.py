@@ -1,4 +1,4 @@
-"""From a checkpoint to a published bundle: build, check_golden, write. Nothing appears where the verifier fails."""
+"""From a checkpoint to a published bundle: build the graphs, run the gates, write only what passes."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ def export_checkpoint(
     settings: ExportSettings,
     log: Callable[[str], None] = lambda line: None,
 ) -> Bundle:
-    """Publish the next version of a model below folder (models/NAME); returns it.
+    """Publish the next version of a model below folder (models/NAME) and return it.
 
-    It is built and proven in a hidden folder beside the place where it will be, so that it is written once.
-    Raises ParityError where a graph does not answer as the checkpoint, or lossy arithmetic costs too much, and
-    CheckpointError where it has weights that no graph could hold.
+    The bundle is built and verified in a hidden folder next to its final one, so that its files are written once.
+    Raises ParityError if a graph differs from the checkpoint or lossy arithmetic costs too much quality, and
+    CheckpointError if a weight is beyond the range of a precision.
     """
     check_weights(checkpoint, settings.build_order)
     checkpoint.model.to("cpu").eval()
     manifest = build_manifest(checkpoint, folder, settings)
     files = dict(checkpoint.tokenizer.files()) | read_attachments(settings.attachments)
     target = folder / str(manifest.version)
-    with_checksums(target, manifest, files)  # what would be refused in the end is refused now
+    with_checksums(target, manifest, files)  # raises an error now that would come at the end
     if settings.shortlist is not None:
         shortlist = build_shortlist(texts.training, checkpoint.tokenizer, settings.shortlist, log)
         files[names.SHORTLIST] = shortlist.to_bytes()
@@ -52,7 +52,7 @@ def export_checkpoint(
         manifest = replace(manifest, shortlist={"coverage": asdict(coverage)})
     for what, wanted in settings.gate_sentence_counts.items():
         if len(texts.held_out) < wanted:
-            log(f"held-out text: {len(texts.held_out):,} sentences, not {wanted:,}, to compare {what} on")
+            log(f"held-out text: {len(texts.held_out):,} sentences, not {wanted:,}, to compare {what}")
     built, reads = _build_graphs(checkpoint, texts.training, settings, log)
     files |= built
     with publish_bundle(target) as part:
@@ -70,7 +70,7 @@ def export_checkpoint(
 
 
 def _runners(trial: Bundle) -> dict[str, OnnxRunner]:
-    """The graphs of every precision as a server would load them, or refuse them."""
+    """Load the graphs of every precision as a server does, with the same checks."""
     runners = {name: load_runner(trial, name, threads=0) for name in trial.manifest.precisions}
     for name, runner in runners.items():
         check_bundle(trial, name, runner)
@@ -86,12 +86,12 @@ def _golden(verifier: BundleVerifier, held_out: Sequence[Pair], log: Callable[[s
 def _build_graphs(
     checkpoint: Checkpoint, training: Sequence[Pair], settings: ExportSettings, log: Callable[[str], None]
 ) -> tuple[dict[str, bytes], dict[str, tuple[str, ...]]]:
-    """Graph and weight files, and which weight files each precision reads."""
+    """Return graph and weight files, and the weight files that each precision reads."""
     tokenizer, weights = checkpoint.tokenizer, WeightFiles()
-    some = _evenly_spaced(training, settings.calibration_sentences)
+    chosen = _evenly_spaced(training, settings.calibration_sentences)
     calibration = [
         (tokenizer.encode_source(pair.source), tokenizer.encode_target(pair.target))
-        for pair in (filter_by_length(some, tokenizer, checkpoint.config.data.max_tokens) if some else [])
+        for pair in (filter_by_length(chosen, tokenizer, checkpoint.config.data.max_tokens) if chosen else [])
     ]
     files: dict[str, bytes] = {}
     reads: dict[str, tuple[str, ...]] = {}
@@ -105,17 +105,17 @@ def _build_graphs(
 
 
 def _evenly_spaced(pairs: Sequence[Pair], count: int) -> Sequence[Pair]:
-    """At most `count` pairs from all over the text."""
+    """Return at most `count` pairs, evenly spaced in the text."""
     return pairs[:: max(len(pairs) // count, 1)][:count]
 
 
 def _unverified_manifest(manifest: Manifest, reads: dict[str, tuple[str, ...]], log: Callable[[str], None]) -> Manifest:
-    """The manifest of a bundle that is yet to be proven, every precision on a provider that is here."""
+    """Return the manifest for the gates, with every precision on a provider that this machine has."""
     precisions = {}
     for name, files in reads.items():
         provider = PRECISION_KINDS[name].provider
         if provider == CUDA and (missing := cuda_missing()):
-            log(f"{name}: its gate is not run: {missing}")
+            log(f"{name}: the gate does not run: {missing}")
             provider = CPU
         precisions[name] = Precision(provider, "being run", files)
     return replace(manifest, precisions=precisions)

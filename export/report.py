@@ -11,7 +11,7 @@ from lingon.bundle import Bundle
 
 
 def print_report(bundle: Bundle) -> None:
-    """Print what the gate of every precision found."""
+    """Print the results of the gate of every precision."""
     table = Table(
         "precision", "runs on", "gate", "check", "found", title=f"{bundle.label}: parity", title_justify="left"
     )
@@ -19,7 +19,7 @@ def print_report(bundle: Bundle) -> None:
         provider = precision.provider.removesuffix("ExecutionProvider")
         for check, found in precision.report.items():
             table.add_row(name, provider, precision.gate, check, _figures(found))
-    # Into a file or a pipe the table is as wide as its figures: there is no screen to fit.
+    # A file or a pipe has no width that the table must fit.
     console = Console(width=None if sys.stdout.isatty() else 160)
     console.print(table)
     console.print(f"written: {bundle.folder}", soft_wrap=True)

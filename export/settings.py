@@ -1,4 +1,4 @@
-"""What is exported, how it is proven, and the text for both."""
+"""The settings of an export, and its texts."""
 
 from __future__ import annotations
 
@@ -17,27 +17,29 @@ from lingon.training.data.corpus import Pair
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ExportSettings:
-    """What is exported, and what of it is declared."""
+    """What is exported, the sizes of the gates, and the defaults and limits of the bundle."""
 
-    precisions: tuple[str, ...] = tuple(PRECISION_KINDS)  # fp32 is always there: the others are measured against it
+    precisions: tuple[str, ...] = tuple(PRECISION_KINDS)  # fp32 is always added, to compare the others with
     shortlist: ShortlistSettings | None = field(default_factory=ShortlistSettings)
-    shortlist_by_default: bool = False  # whether a request that does not say decodes with it
+    shortlist_by_default: bool = False  # whether requests without the option use it
     beam_size: int = 4
     length_penalty: float = 1.0
     max_beam_size: int = 8
     output_factor: float = 2.0
     output_extra: int = 16
-    alignment_layer: int | None = None  # the last but one where nothing is said
-    parity_sentences: int = 500  # of the held-out text, from the first: for equal tokens
-    gate_sentences: int = 2500  # likewise, for the scores of what is lossy
-    calibration_sentences: int = 500
-    card: str = ""  # text of the model card's own part
-    attachments: tuple[Path, ...] = ()  # files that go beside the card, such as its pictures
+    alignment_layer: int | None = None  # None is the last but one
+    parity_sentences: int = 500  # first held-out sentences, for the token gate
+    gate_sentences: int = 2500  # first held-out sentences, for the quality gate
+    calibration_sentences: int = 500  # sentences of the training text, for int8 ranges
+    card: str = ""  # the model card's own text
+    attachments: tuple[Path, ...] = ()  # files to publish with the card, such as its pictures
 
     def __post_init__(self) -> None:
         unknown = [name for name in self.precisions if name not in PRECISION_KINDS]
         if unknown:
-            raise SettingsError(f"--precision must be of {', '.join(PRECISION_KINDS)}; got {','.join(self.precisions)}")
+            raise SettingsError(
+                f"--precision must be some of {', '.join(PRECISION_KINDS)}, got {','.join(self.precisions)}"
+            )
         check_rule(LengthPenalty, self.length_penalty, "--length-penalty")
         if not 1 <= self.beam_size <= self.max_beam_size:
             raise SettingsError(f"--beam-size must be 1 to {self.max_beam_size}, got {self.beam_size}")
@@ -51,22 +53,22 @@ class ExportSettings:
 
     @property
     def gate_sentence_counts(self) -> dict[str, int]:
-        """What gates compare, and on how many sentences."""
+        """What the gates compare, and on how many sentences."""
         lossy = self.shortlist is not None or self.build_order != ["fp32"]
         return {"tokens": self.parity_sentences} | ({"scores": self.gate_sentences} if lossy else {})
 
     @property
     def reads_training_text(self) -> bool:
-        """Whether an export needs the text that the model has learned from."""
+        """Whether the export needs the training text."""
         return self.shortlist is not None or any(PRECISION_KINDS[name].quantised for name in self.precisions)
 
 
 @dataclass(frozen=True, slots=True)
 class Texts:
-    """Real text that an export works with.
+    """The texts of an export.
 
-    held_out: what gates are run on, every source no longer than the model reads
-    training: what the model has learned from, for ranges and the shortlist
+    held_out: text for the gates; every source has at most as many tokens as the model reads
+    training: text that the model was trained on, for int8 ranges and the shortlist
     """
 
     held_out: Sequence[Pair]
@@ -74,6 +76,6 @@ class Texts:
 
 
 def check_rule(kind: Any, value: object, what: str) -> None:
-    """Raise SettingsError where a value is not as `kind`, one of the annotated types of lingon.bundle, declares it."""
-    if wanted := unmet_rule(kind, value):
-        raise SettingsError(f"{what} must be {wanted}, got {value}")
+    """Raise SettingsError if a value breaks the rule of `kind`, one of the annotated types of lingon.bundle."""
+    if rule := unmet_rule(kind, value):
+        raise SettingsError(f"{what} must be {rule}, got {value}")

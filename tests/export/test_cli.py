@@ -42,6 +42,6 @@ def test_ranges_and_shortlist_are_learned_from_what_the_model_has_learned_from(
 def test_text_that_no_gate_can_be_run_on_is_named_with_the_bound(saved: Path, tmp_path: Path) -> None:
     (tmp_path / "long").write_text(f"{LONG}\n")
     given = (tmp_path / "long", tmp_path / "long")
-    told = "no sentence to check_golden parity on: of 1 pairs none has at most data.max_tokens = 20 source tokens"
+    told = "no sentence for the gates: of 1 pairs none has at most data.max_tokens = 20 source tokens"
     with pytest.raises(SettingsError, match=f"^{tmp_path}/long: {told}$"):
         verb(saved, tmp_path / "digits", gate_data=given)

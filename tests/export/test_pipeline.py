@@ -148,7 +148,7 @@ def test_weights_that_no_graph_could_hold_are_named(
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"precisions": ("fp32", "fp8")}, "--precision must be of fp32, fp16, int8; got fp32,fp8"),
+        ({"precisions": ("fp32", "fp8")}, "--precision must be some of fp32, fp16, int8, got fp32,fp8"),
         ({"shortlist": None, "shortlist_by_default": True}, "--shortlist-by-default needs --shortlist"),
         ({"beam_size": 9}, "--beam-size must be 1 to 8, got 9"),
         ({"length_penalty": 11.0}, "--length-penalty must be 0 to 10, got 11.0"),
@@ -164,14 +164,18 @@ def test_settings_out_of_bounds_are_refused_by_name(values: dict[str, object], m
     ("folder", "attached", "message"),
     [
         ("en de", [], "{}/en de: the name of the model must be a name of letters, digits and . + - _, got en de"),
-        ("file", [], "{}/file: cannot be written below: {}/file is no folder"),
-        ("file/en-de", [], "{}/file/en-de: cannot be written below: {}/file is no folder"),
+        ("file", [], "{}/file: cannot write below it: {}/file is no folder"),
+        ("file/en-de", [], "{}/file/en-de: cannot write below it: {}/file is no folder"),
         ("en-de", ["x(1).png"], "--attach {}/x(1).png: its name must be the name of a file, got x(1).png"),
-        ("en-de", ["a/x.md", "b/x.md"], "--attach {}/a/x.md and {}/b/x.md: a bundle has room for one of a name"),
+        (
+            "en-de",
+            ["a/x.md", "b/x.md"],
+            "--attach {}/a/x.md and {}/b/x.md: a bundle has one file of a name; rename one",
+        ),
         (
             "en-de",
             ["a/MODEL_CARD.md"],
-            "--attach {}/a/MODEL_CARD.md: MODEL_CARD.md is written by the export; --card gives its own part",
+            "--attach {}/a/MODEL_CARD.md: the export writes MODEL_CARD.md; use --card for its own text",
         ),
         ("en-de", ["more.md"], "--attach {}/more.md: No such file or directory"),
     ],
@@ -214,7 +218,7 @@ def test_without_a_card_half_precision_is_checked_on_the_cpu_and_it_is_said_why(
     settings = ExportSettings(precisions=("fp16",), shortlist=None, parity_sentences=2)
     bundle = export_checkpoint(checkpoint, tmp_path / "digits", Texts(pairs[:2]), settings, lines.append)
     assert bundle.manifest.precisions["fp16"].gate == NOT_ON_CUDA
-    assert "fp16: its gate is not run: there is no NVIDIA driver (libcuda.so.1 is not found)" in lines
+    assert "fp16: the gate does not run: there is no NVIDIA driver (libcuda.so.1 is not found)" in lines
 
 
 def _no_driver(name: str) -> None:
@@ -258,7 +262,7 @@ def test_fewer_sentences_than_asked_for_are_told(checkpoint: Checkpoint, pairs: 
     lines: list[str] = []
     settings = replace(FP32, parity_sentences=500)
     export_checkpoint(checkpoint, tmp_path / "digits", Texts(pairs[:2]), settings, lines.append)
-    assert lines[0] == "held-out text: 2 sentences, not 500, to compare tokens on"
+    assert lines[0] == "held-out text: 2 sentences, not 500, to compare tokens"
 
 
 def test_a_pair_longer_than_the_model_reads_measures_no_range(
