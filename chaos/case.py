@@ -39,6 +39,7 @@ class Case:
 
     bound: the promise in words; the checks state it in numbers
     figures: what the table shows of the result, see chaos.report.found
+    tests: files of tests that the case runs
     alone: whether it runs only if its number is given
     """
 
@@ -47,6 +48,7 @@ class Case:
     bound: str
     body: Body
     figures: Sequence[str] = ()
+    tests: Sequence[str] = ()
     alone: bool = False
 
     @property
@@ -59,14 +61,20 @@ _cases: dict[int, Case] = {}
 
 
 def case(
-    number: int, name: str, bound: str, *, figures: Sequence[str] = (), alone: bool = False
+    number: int,
+    name: str,
+    bound: str,
+    *,
+    figures: Sequence[str] = (),
+    tests: Sequence[str] = (),
+    alone: bool = False,
 ) -> Callable[[Body], Body]:
     """Declare a function as the case with this number."""
 
     def declare(body: Body) -> Body:
         if number in _cases:
             raise SettingsError(f"case {number} is declared twice: {_cases[number].name} and {name}")
-        _cases[number] = Case(number, name, bound, body, figures, alone)
+        _cases[number] = Case(number, name, bound, body, figures, tests, alone)
         return body
 
     return declare
@@ -75,7 +83,7 @@ def case(
 def backed(number: int, name: str, bound: str, *tests: str) -> None:
     """Declare a case that passes if these tests pass."""
 
-    @case(number, name, bound)
+    @case(number, name, bound, tests=tests)
     async def run(context: CaseContext, checks: Checks) -> None:
         await run_pytest_cases(checks, context.scratch, tests)
 

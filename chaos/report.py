@@ -90,19 +90,20 @@ def for_people(rows: Iterable[Row], cases: Iterable[Case]) -> list[Row]:
     """
     by_number = {each.number: each for each in cases}
     return [
-        replace(row, test=which.title, bound=which.bound, figure=found(row, which.figures))
+        replace(row, test=which.title, bound=which.bound, figure=found(row, which.figures, which.tests))
         if (which := by_number.get(row.number))
         else row
         for row in rows
     ]
 
 
-def found(row: Row, figures: Sequence[str]) -> str:
+def found(row: Row, figures: Sequence[str], tests: Sequence[str] = ()) -> str:
     """The result of a case in a few words: failed checks, the figures that its bound names, the number of the others.
 
     figures: templates. `{goodput at 5x} of the peak` stands for the value of the check whose name starts with the
     words in braces, of the first of them if there are several; `{@goodput at 5x}` stands for its whole name, and in
     `{new|old}` the old words are those of earlier result files. A template without such a check is left out.
+    tests: the files of tests that the case runs now; a result file holds the paths that they had then
     """
     if row.verdict == SKIP or not row.checks:
         return row.figure
@@ -112,19 +113,21 @@ def found(row: Row, figures: Sequence[str]) -> str:
         if not check["passed"]
     ]
     named = [text for text in (_filled(template, row.checks) for template in figures) if text]
-    parts = [*failed, *named, *_remaining(row.checks, figures)]
+    parts = [*failed, *named, *_remaining(row.checks, figures, tests)]
     if row.verdict == PARTIAL and SKIPPED in row.figure:
         parts.append(TRIES.sub("", row.figure[row.figure.index(SKIPPED) :]))
     tries = TRIES.search(row.figure)
     return "; ".join(parts) + (tries[0] if tries else "")
 
 
-def _remaining(checks: Sequence[Mapping[str, Any]], figures: Sequence[str]) -> list[str]:
-    """How many checks passed that no figure names."""
+def _remaining(checks: Sequence[Mapping[str, Any]], figures: Sequence[str], tests: Sequence[str]) -> list[str]:
+    """The passed test files, or the number of passed checks that no figure names."""
     names = tuple(part for template in figures for _, name in PLACEHOLDER.findall(template) for part in name.split("|"))
     passed = [check["what"] for check in checks if check["passed"] and not check["what"].startswith(names)]
     if not passed:
         return []
+    if len(passed) == len(tests):
+        return [f"passed: {', '.join(f'`{test}`' for test in tests)}"]
     if all(TEST_FILE.match(what) for what in passed):
         return [f"{len(passed)} test file{'s' if len(passed) > 1 else ''} passed"]
     count = len(passed)

@@ -38,12 +38,18 @@ async def container(context: CaseContext, checks: Checks) -> None:
     raise Skip("no Docker engine; the install steps and the server as another user on a read-only tree are tested")
 
 
-@case(41, "supply chain", "no pickle, no torch in serving, pins and hashes; digests, SBOM and a scan of the image")
+SUPPLY_CHAIN = ("tests/hostile/test_supply_chain.py", "tests/deploy/test_image.py")
+
+
+@case(
+    41,
+    "supply chain",
+    "no pickle, no torch in serving, pins and hashes; digests, SBOM and a scan of the image",
+    tests=SUPPLY_CHAIN,
+)
 async def supply_chain(context: CaseContext, checks: Checks) -> None:
     """The part of the case that needs no image."""
-    await run_pytest_cases(
-        checks, context.scratch, ["tests/hostile/test_supply_chain.py", "tests/deploy/test_image.py"]
-    )
+    await run_pytest_cases(checks, context.scratch, SUPPLY_CHAIN)
     checks.not_run("digests, SBOM and a scan of the images: no image was built")
 
 

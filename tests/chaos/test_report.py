@@ -84,10 +84,12 @@ def test_a_result_shows_values_without_the_notation_of_python(value, shown):
     assert found(replace(row(1), checks=[check("value", value)]), ["{value}"]) == shown
 
 
-def test_a_result_of_tests_counts_their_files_and_what_was_not_run():
+def test_a_result_of_tests_names_their_files_and_what_was_not_run():
     checks = [check("tests/a/test_b.py", "passed"), check("tests/c/test_d.py", "passed")]
     result = replace(row(1, "partial"), checks=checks, figure="...; not run: a scan: no image (best of 2)")
     assert found(result, []) == "2 test files passed; not run: a scan: no image (best of 2)"
+    named = found(result, [], ["tests/b.py", "tests/d.py"])
+    assert named == "passed: `tests/b.py`, `tests/d.py`; not run: a scan: no image (best of 2)"
 
 
 def test_rows_get_the_current_names_and_bounds_of_their_cases():
