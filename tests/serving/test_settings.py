@@ -1,4 +1,4 @@
-"""Settings: where each came from, and one clear line for what is wrong with it."""
+"""Settings: the origin of each value, one line for an invalid one, and the options made from them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def toml(folder: Path, text: str) -> Path:
     return path
 
 
-def test_flags_come_before_environment_before_file_before_defaults(tmp_path: Path):
+def test_flags_override_environment_override_file_override_defaults(tmp_path: Path):
     config = toml(tmp_path, "max_rows = 1\nmax_texts = 2\nport = 3\n")
     loaded = load({"port": 5, "device": None}, {"LINGON_MAX_TEXTS": "4", "LINGON_PORT": "6", "HOME": "/"}, config)
     settings, origins = loaded.settings, loaded.origins
@@ -45,7 +45,7 @@ def test_several_models_are_separated_by_commas_in_the_environment():
     )
 
 
-def test_engines_share_the_cores_that_may_be_used():
+def test_engines_share_the_usable_cores():
     assert 1 <= default_engines() <= usable_cores()
     assert threads_per_engine(1) == usable_cores()
     assert threads_per_engine(2) == max(usable_cores() // 2, 1)
@@ -69,7 +69,7 @@ def test_engines_share_the_cores_that_may_be_used():
         ({}, {}, "max_connection_age_seconds = 2592000", "max_connection_age_seconds (from .*2147483, got"),
     ],
 )
-def test_what_is_wrong_is_named_with_its_origin(
+def test_an_invalid_setting_is_named_with_its_origin(
     tmp_path: Path, flags: dict[str, object], environment: dict[str, str], text: str, message: str
 ):
     pattern = re.escape(message).replace(r"\.\*", ".*").replace(r"\$", "$")
@@ -123,7 +123,7 @@ def test_a_missing_file_is_named(tmp_path: Path):
 
 
 @pytest.mark.parametrize(("quota", "cores"), [("150000 100000", 1.5), ("max 100000", None)])
-def test_the_tightest_cgroup_limit_counts(tmp_path: Path, quota: str, cores: float | None):
+def test_the_lowest_cgroup_limit_applies(tmp_path: Path, quota: str, cores: float | None):
     folder = tmp_path / "a" / "b"
     folder.mkdir(parents=True)
     (folder / "cpu.max").write_text("max 100000\n")
@@ -133,7 +133,7 @@ def test_the_tightest_cgroup_limit_counts(tmp_path: Path, quota: str, cores: flo
     assert granted_cores(tmp_path, membership) == cores
 
 
-def test_cgroups_of_the_first_version_count_too(tmp_path: Path):
+def test_limits_of_cgroups_v1_apply_too(tmp_path: Path):
     folder = tmp_path / "cpu" / "a"
     folder.mkdir(parents=True)
     (folder / "cpu.cfs_quota_us").write_text("200000\n")

@@ -1,4 +1,4 @@
-"""Who may come in: every method of every service without a key, with a bad one, with a good one; quotas; who it was."""
+"""API keys on every method of every service: missing, invalid and valid keys; quotas; identity of the caller."""
 
 from __future__ import annotations
 
@@ -65,10 +65,10 @@ NO_KEY: dict[str, tuple[tuple[str, str], ...]] = {
 
 
 async def end_of(channel: grpc.aio.Channel, method: str, metadata: tuple[tuple[str, str], ...]) -> grpc.StatusCode:
-    """How a call with an empty message ends, or OK with its first answer.
+    """The code of a call with an empty message; OK once it has a reply.
 
-    Of whatever kind the method is: on the wire it is the same. Only a client that streams would make INTERNAL of a call
-    that ends before its message is out.
+    One kind of call fits all methods, because they look the same on the wire. A client that streams would report
+    INTERNAL for a call that ends before its message is sent.
     """
     call = channel.unary_stream(method)(b"", metadata=metadata, timeout=10)
     try:
@@ -83,7 +83,7 @@ async def end_of(channel: grpc.aio.Channel, method: str, metadata: tuple[tuple[s
 
 @asynccontextmanager
 async def guarded(folder: Path, runner: EchoRunner | None = None, **settings: Any) -> AsyncIterator[Running]:
-    """A server with keys; its channel shows none."""
+    """A server with keys; its channel sends none."""
     shop = settings.pop("shop", {})
     keys = keyfile(
         folder, {"shop": SHOP, "ops": OPS, "old": OLD}, shop=shop, ops={"admin": True}, old={"disabled": True}
@@ -93,7 +93,7 @@ async def guarded(folder: Path, runner: EchoRunner | None = None, **settings: An
 
 
 @pytest.mark.parametrize("kind", NO_KEY)
-async def test_without_a_good_key_no_method_answers_but_health(kind: str, tmp_path: Path):
+async def test_without_a_valid_key_only_health_answers(kind: str, tmp_path: Path):
     async with guarded(tmp_path) as server:
         for method in sorted(MAIN | ADMIN | UNKNOWN):
             code = await end_of(server.channel, method, NO_KEY[kind])
@@ -104,7 +104,7 @@ async def test_without_a_good_key_no_method_answers_but_health(kind: str, tmp_pa
         assert server.runner.encoded <= 1  # that of warming up
 
 
-async def test_with_a_good_key_all_methods_answer_and_unknown_ones_are_told_so(tmp_path: Path):
+async def test_with_a_valid_key_all_methods_answer_and_unknown_ones_are_unimplemented(tmp_path: Path):
     async with guarded(tmp_path) as server:
         for key in (SHOP, OPS):
             for method in sorted(MAIN):
@@ -116,7 +116,7 @@ async def test_with_a_good_key_all_methods_answer_and_unknown_ones_are_told_so(t
             assert (await server.stub.Translate(request, metadata=bearer(key))).results[0].hypotheses[0].text == "Tom"
 
 
-async def test_the_admin_port_opens_to_admin_keys_alone(tmp_path: Path):
+async def test_the_admin_port_accepts_admin_keys_only(tmp_path: Path):
     others = {method for method in MAIN if not method.startswith(HEALTH)}
     async with guarded(tmp_path, admin_port=0) as server:
         address = f"127.0.0.1:{server.server.admin_port}"
@@ -137,7 +137,7 @@ async def test_the_admin_port_opens_to_admin_keys_alone(tmp_path: Path):
     assert trailers["x-request-id"]
 
 
-async def test_reflection_tells_no_method_that_is_not_tried_here(tmp_path: Path):
+async def test_reflection_lists_exactly_the_methods_tested_here(tmp_path: Path):
     async with guarded(tmp_path) as server:
         stub: Any = reflection_pb2_grpc.ServerReflectionStub(server.channel)
 
@@ -147,16 +147,16 @@ async def test_reflection_tells_no_method_that_is_not_tried_here(tmp_path: Path)
             )
             return await call.read()
 
-        told = set()
+        listed = set()
         for service in (await reflect(list_services="")).list_services_response.service:
             reply = await reflect(file_containing_symbol=service.name)
             for raw in reply.file_descriptor_response.file_descriptor_proto:
                 file = FileDescriptorProto.FromString(raw)
-                told |= {f"/{file.package}.{one.name}/{method.name}" for one in file.service for method in one.method}
-    assert told == MAIN
+                listed |= {f"/{file.package}.{one.name}/{method.name}" for one in file.service for method in one.method}
+    assert listed == MAIN
 
 
-async def test_a_refusal_tells_what_to_do_and_counts(tmp_path: Path):
+async def test_a_refusal_names_the_remedy_and_is_counted(tmp_path: Path):
     async with guarded(tmp_path) as server:
         status, trailers = await failure(server.translate("Tom"))
         await failure(server.stub.Translate(pb.TranslateRequest(texts=["Tom"]), metadata=bearer(OLD)))
@@ -167,7 +167,7 @@ async def test_a_refusal_tells_what_to_do_and_counts(tmp_path: Path):
     assert len(trailers["x-request-id"]) == 32
 
 
-async def test_a_key_that_is_taken_back_opens_nothing_any_more_and_a_new_one_does(tmp_path: Path):
+async def test_a_revoked_key_is_refused_and_a_new_one_accepted(tmp_path: Path):
     async with guarded(tmp_path) as server:
         new = new_key()
 
@@ -183,7 +183,7 @@ async def test_a_key_that_is_taken_back_opens_nothing_any_more_and_a_new_one_doe
                 await asyncio.sleep(0.01)
 
 
-async def test_a_used_up_quota_says_how_long_it_takes_and_that_is_true(tmp_path: Path):
+async def test_a_used_up_quota_names_the_time_to_wait(tmp_path: Path):
     async with guarded(tmp_path, shop={"requests_per_minute": 600, "characters_per_minute": 1200}) as server:
 
         async def translate(*texts: str, key: str = SHOP) -> Any:
@@ -203,7 +203,7 @@ async def test_a_used_up_quota_says_how_long_it_takes_and_that_is_true(tmp_path:
         assert (await translate("Tom", "B" * 37)).results[0].hypotheses[0].text == "Tom"
 
 
-async def test_who_sends_in_bulk_waits_for_the_quota(tmp_path: Path):
+async def test_a_patient_client_waits_for_its_quota(tmp_path: Path):
     async with guarded(tmp_path, shop={"characters_per_minute": 1200}) as server:
         spent = pb.TranslateRequest(texts=["x" * 1200])
         await server.stub.Translate(spent, metadata=bearer(SHOP))
@@ -218,7 +218,7 @@ async def test_who_sends_in_bulk_waits_for_the_quota(tmp_path: Path):
         assert await asyncio.to_thread(translate, True) == ["Tom lives in Boston."] * 2
 
 
-async def test_requests_are_counted_of_every_method_that_has_a_model_work(tmp_path: Path):
+async def test_every_method_that_runs_a_model_is_charged(tmp_path: Path):
     async with guarded(tmp_path, shop={"requests_per_minute": 3}) as server:
         shown = {"metadata": bearer(SHOP)}
         texts = {"texts": ["Tom"]}
@@ -234,7 +234,7 @@ async def test_requests_are_counted_of_every_method_that_has_a_model_work(tmp_pa
         await server.stub.ListModels(pb.ListModelsRequest(), **shown)
 
 
-async def test_a_request_over_a_minutes_worth_is_not_told_to_come_back(tmp_path: Path):
+async def test_a_request_above_the_quota_of_a_minute_is_invalid(tmp_path: Path):
     async with guarded(tmp_path, shop={"characters_per_minute": 5}) as server:
         request = pb.ScoreRequest(pairs=[pb.ScorePair(source="äöü", target="abc")])
         status, trailers = await failure(server.stub.Score(request, metadata=bearer(SHOP)))
@@ -245,7 +245,7 @@ async def test_a_request_over_a_minutes_worth_is_not_told_to_come_back(tmp_path:
         await server.stub.Score(request, metadata=bearer(SHOP))
 
 
-async def test_what_was_not_served_for_want_of_a_server_costs_nothing(tmp_path: Path):
+async def test_a_call_that_a_starting_server_refuses_is_not_charged(tmp_path: Path):
     async with guarded(tmp_path, ready=False, shop={"requests_per_minute": 1}) as server:
         for _ in range(3):
             status, _ = await failure(server.stub.Translate(pb.TranslateRequest(texts=["Tom"]), metadata=bearer(SHOP)))
@@ -255,18 +255,18 @@ async def test_what_was_not_served_for_want_of_a_server_costs_nothing(tmp_path: 
         await server.stub.Translate(pb.TranslateRequest(texts=["Tom"]), metadata=bearer(SHOP))
 
 
-async def came_in(keyring: ApiKeyFile) -> None:
-    """From now on this task serves a call that has shown the key of the shop."""
+async def authenticate(key_file: ApiKeyFile) -> None:
+    """Make this task serve a call with the key of the shop."""
 
     async def handler(_: Any) -> None:
         return None
 
     call: Any = SimpleNamespace(method="/a/b", invocation_metadata=bearer(SHOP))
-    await ApiKeyInterceptor(keyring).intercept_service(handler, call)
+    await ApiKeyInterceptor(key_file).intercept_service(handler, call)
 
 
-async def test_what_was_not_begun_for_its_deadline_costs_nothing(tmp_path: Path):
-    await came_in(ApiKeyFile(keyfile(tmp_path, {"shop": SHOP}, shop={"requests_per_minute": 1})))
+async def test_a_request_refused_for_its_deadline_is_not_charged(tmp_path: Path):
+    await authenticate(ApiKeyFile(keyfile(tmp_path, {"shop": SHOP}, shop={"requests_per_minute": 1})))
     request = pb.TranslateRequest(texts=["Tom"])
     for kind in (WontFinish, NotBegun, WontFinish):
         with pytest.raises(kind), charged(request):
@@ -277,8 +277,8 @@ async def test_what_was_not_begun_for_its_deadline_costs_nothing(tmp_path: Path)
         pass
 
 
-async def test_a_request_of_very_many_texts_is_charged_without_a_look_at_each(tmp_path: Path):
-    await came_in(ApiKeyFile(keyfile(tmp_path, {"shop": SHOP}, shop={"characters_per_minute": 3_000_000})))
+async def test_charging_a_request_of_very_many_texts_is_fast(tmp_path: Path):
+    await authenticate(ApiKeyFile(keyfile(tmp_path, {"shop": SHOP}, shop={"characters_per_minute": 3_000_000})))
     request = pb.TranslateRequest(texts=[""] * 1_500_000)  # in 3 MB
     looks, charges = [], []
     for _ in range(5):
@@ -297,11 +297,11 @@ async def test_a_request_of_very_many_texts_is_charged_without_a_look_at_each(tm
 
 
 class Whoami(grpc.GenericRpcHandler):
-    """Every method answers who asked, after a while."""
+    """Every method returns the identity of its caller, after a pause."""
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
         async def answer(request: bytes, context: Any) -> bytes:
-            await asyncio.sleep(0.01)  # others come meanwhile
+            await asyncio.sleep(0.01)  # other calls arrive meanwhile
             return caller_of(context).encode()
 
         return grpc.unary_unary_rpc_method_handler(answer)
@@ -322,12 +322,12 @@ async def whoami(address: str, keyring: ApiKeyFile | None = None, credentials: A
 
 
 @pytest.mark.parametrize(("address", "caller"), [("127.0.0.1", "address/127.0.0.1"), ("[::1]", "address/::1")])
-async def test_without_key_or_certificate_a_caller_is_its_address(address: str, caller: str):
+async def test_without_key_or_certificate_a_caller_is_identified_by_its_address(address: str, caller: str):
     async with whoami(address) as port, grpc.aio.insecure_channel(f"{address}:{port}") as channel:
         assert (await channel.unary_unary("/a/b")(b"")).decode() == caller
 
 
-async def test_a_key_says_who_calls_also_where_many_call_at_once(tmp_path: Path):
+async def test_a_caller_is_identified_by_its_key_in_concurrent_calls(tmp_path: Path):
     keyring = ApiKeyFile(keyfile(tmp_path, {"shop": SHOP, "ops": OPS}))
     async with whoami("127.0.0.1", keyring) as port, grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
         call = channel.unary_unary("/a/b")
@@ -340,7 +340,7 @@ async def test_a_key_says_who_calls_also_where_many_call_at_once(tmp_path: Path)
     ("common_name", "names", "caller"),
     [("shop", ("a.example",), "certificate/shop"), ("", ("a.example",), "certificate/a.example")],
 )
-async def test_a_certificate_says_who_calls(common_name: str, names: tuple[str, ...], caller: str):
+async def test_a_caller_is_identified_by_its_certificate(common_name: str, names: tuple[str, ...], caller: str):
     ours = Authority()
     mine, shown = ours.sign(), ours.sign(common_name, names=names, addresses=())
     credentials = grpc.ssl_server_credentials([(mine.key, mine.certificate)], ours.pem, require_client_auth=True)
@@ -351,18 +351,18 @@ async def test_a_certificate_says_who_calls(common_name: str, names: tuple[str, 
         assert (await channel.unary_unary("/a/b")(b"")).decode() == caller
 
 
-async def test_keys_that_travel_in_the_clear_are_told_at_the_start(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+async def test_a_warning_is_logged_for_keys_without_tls(tmp_path: Path, caplog: pytest.LogCaptureFixture):
     keys = {"api_keys": keyfile(tmp_path, {"shop": SHOP})}
     tls = Authority().sign().write(tmp_path)
     everywhere, admin_everywhere = {"host": "0.0.0.0"}, {"admin_host": "0.0.0.0", "admin_port": 0}
     expected = ((everywhere, 1), (admin_everywhere, 1), ({}, 0), ({**everywhere, **admin_everywhere, **tls}, 0))
-    for settings, told in expected:
+    for settings, warnings in expected:
         caplog.clear()
         PortSecurity(Settings.model_validate({**keys, **settings}))
-        assert sum("API keys travel in the clear" in record.getMessage() for record in caplog.records) == told
+        assert sum("API keys are sent unencrypted" in record.getMessage() for record in caplog.records) == warnings
 
 
-async def test_a_flood_under_one_key_does_not_keep_another_waiting(tmp_path: Path):
+async def test_a_flood_of_one_key_does_not_delay_another(tmp_path: Path):
     runner, order = EchoRunner(delay=0.001), []
     async with guarded(tmp_path, runner, max_rows=2, max_queue_texts=1000) as server:
 

@@ -51,18 +51,19 @@ def lingon(capsys: pytest.CaptureFixture[str]) -> Run:
 
 def test_a_new_key_is_printed_once_and_its_table_is_valid(lingon: Run, tmp_path: Path):
     path = tmp_path / "keys.toml"
-    code, printed, told = lingon("keys", "new", "shop", "--requests-per-minute", 600, "--file", path)
+    code, printed, errors = lingon("keys", "new", "shop", "--requests-per-minute", 600, "--file", path)
     assert code == 0
     key, quota = ApiKeyFile(path).find(printed.strip())
     assert (key.name, key.admin, quota.limits) == ("shop", False, (600, None))
     assert printed.count("\n") == 1
-    assert printed.strip() not in path.read_text() + told
+    assert printed.strip() not in path.read_text() + errors
     assert path.stat().st_mode & 0o777 == 0o600
 
 
 def test_without_a_file_the_table_is_printed_on_standard_error(lingon: Run, tmp_path: Path):
-    _, printed, told = lingon("keys", "new", "ops", "--admin", "--characters-per-minute", 9, "--expires", "2027-01-01")
-    (key,) = parse("\n".join(line for line in told.splitlines() if not line.startswith("lingon:")).encode(), "here")
+    options = ["--admin", "--characters-per-minute", 9, "--expires", "2027-01-01"]
+    _, printed, errors = lingon("keys", "new", "ops", *options)
+    (key,) = parse("\n".join(line for line in errors.splitlines() if not line.startswith("lingon:")).encode(), "here")
     assert key.hash == hash_of(printed.strip())
     assert (key.admin, key.characters_per_minute, str(key.expires)) == (True, 9, "2027-01-01")
 
@@ -103,9 +104,9 @@ def test_no_key_is_lost_if_several_are_added_at_once(tmp_path: Path):
 def test_wrong_arguments_are_one_line(lingon: Run, tmp_path: Path, arguments: list[str], why: str):
     path = keyfile(tmp_path, {"shop": SHOP})
     before = path.read_bytes()
-    code, printed, told = lingon("keys", "new", *(str(path) if part == "FILE" else part for part in arguments))
-    assert (code, printed, told.count("\n")) == (2, "", 1)
-    assert why in told
+    code, printed, errors = lingon("keys", "new", *(str(path) if part == "FILE" else part for part in arguments))
+    assert (code, printed, errors.count("\n")) == (2, "", 1)
+    assert why in errors
     assert path.read_bytes() == before
 
 
@@ -123,9 +124,9 @@ def test_no_key_is_added_if_it_cannot_be_printed(tmp_path: Path):
 def test_a_key_file_that_is_not_utf8_is_one_line(lingon: Run, tmp_path: Path):
     path = tmp_path / "keys.toml"
     path.write_bytes(b"# gr\xfcn\n")
-    code, printed, told = lingon("keys", "new", "shop", "--file", path)
+    code, printed, errors = lingon("keys", "new", "shop", "--file", path)
     assert (code, printed) == (2, "")
-    assert told == f"lingon: error: {path}: not UTF-8 (invalid start byte at byte 4)\n"
+    assert errors == f"lingon: error: {path}: not UTF-8 (invalid start byte at byte 4)\n"
     assert path.read_bytes() == b"# gr\xfcn\n"
 
 
@@ -295,5 +296,5 @@ async def test_the_command_takes_its_key_from_a_file_or_the_environment(
         assert (await lingon("--api-key-file", str(path)))[0] == 0
         monkeypatch.setenv("LINGON_API_KEY", SHOP)
         assert await lingon() == (0, "Tom\n", "")
-        code, _, told = await lingon("--api-key-file", str(tmp_path / "none"))
-        assert (code, told) == (2, f"lingon: error: {tmp_path / 'none'}: No such file or directory\n")
+        code, _, errors = await lingon("--api-key-file", str(tmp_path / "none"))
+        assert (code, errors) == (2, f"lingon: error: {tmp_path / 'none'}: No such file or directory\n")

@@ -1,4 +1,4 @@
-"""Quotas as plain numbers: what a minute holds, when there is room again, and that nothing is taken by halves."""
+"""Quotas as plain numbers: the amount of a minute, the time to wait, and refunds."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MOMENTS = st.lists(st.tuples(st.integers(0, 90 * SECOND), st.integers(0, 12_000)
 
 
 @given(PER_MINUTE, MOMENTS)
-def test_no_stretch_of_time_has_more_than_a_minutes_worth_and_what_comes_back_in_it(per_minute, asked):
+def test_no_period_gets_more_than_the_quota_of_a_minute_plus_what_it_regains(per_minute, asked):
     bucket, now, taken = Bucket(per_minute), 0, []
     for pause, amount in asked:
         now += pause
@@ -33,7 +33,7 @@ def test_no_stretch_of_time_has_more_than_a_minutes_worth_and_what_comes_back_in
 
 
 @given(PER_MINUTE, MOMENTS)
-def test_the_wait_is_true_to_the_nanosecond(per_minute, asked):
+def test_the_wait_is_exact_to_the_nanosecond(per_minute, asked):
     bucket, now = Bucket(per_minute), 0
     for pause, amount in asked:
         now += pause
@@ -48,7 +48,7 @@ def test_the_wait_is_true_to_the_nanosecond(per_minute, asked):
 
 
 @given(PER_MINUTE)
-def test_a_minutes_worth_may_come_at_once_and_then_one_at_a_time(per_minute):
+def test_the_quota_of_a_minute_can_be_used_at_once(per_minute):
     bucket = Bucket(per_minute)
     assert bucket.wait(per_minute, 0) == 0
     bucket.take(per_minute, 0)
@@ -57,9 +57,9 @@ def test_a_minutes_worth_may_come_at_once_and_then_one_at_a_time(per_minute):
 
 
 @given(PER_MINUTE, PER_MINUTE, MOMENTS)
-def test_both_are_taken_or_none(requests, characters, asked):
+def test_requests_and_characters_are_charged_together_or_not_at_all(requests, characters, asked):
     quota = Quota(requests, characters)
-    alone = {"requests": Bucket(requests), "characters": Bucket(characters)}  # which see only what was let in
+    alone = {"requests": Bucket(requests), "characters": Bucket(characters)}  # they see accepted requests only
     now = 0
     for pause, amount in asked:
         now += pause
@@ -79,8 +79,8 @@ def test_both_are_taken_or_none(requests, characters, asked):
 
 
 @given(PER_MINUTE, MOMENTS, st.lists(st.tuples(st.integers(0, 39), st.booleans()), max_size=40))
-def test_what_was_not_served_was_never_taken_whenever_that_is_known(per_minute, asked, ends):
-    """ends: after each take, the end of one that is under way, and whether it was served"""
+def test_a_refund_has_the_effect_of_no_charge_whenever_it_comes(per_minute, asked, ends):
+    """ends: after each take, an open charge to settle, and whether it was served"""
     bucket, now, taken, under_way = Bucket(per_minute), 0, [], []
     for (pause, amount), (which, served) in itertools.zip_longest(asked, ends, fillvalue=(0, False)):
         now += pause
@@ -99,7 +99,7 @@ def test_what_was_not_served_was_never_taken_whenever_that_is_known(per_minute, 
 
 
 @pytest.mark.parametrize("served", [True, False])
-def test_one_request_that_lasts_keeps_nothing_of_the_others(served: bool):
+def test_a_long_request_does_not_make_the_list_of_charges_grow(served: bool):
     bucket = Bucket(1_000_000)
     first = bucket.take(1, 0)
     for moment in range(1000):
@@ -109,12 +109,12 @@ def test_one_request_that_lasts_keeps_nothing_of_the_others(served: bool):
     assert len(bucket._charges) <= 2
 
 
-def test_without_bounds_nothing_is_refused():
+def test_without_limits_nothing_is_refused():
     quota = Quota()
     for _ in range(1000):
         quota.take(10**9, 0)
 
 
-def test_a_request_that_never_fits_is_not_told_to_come_back():
+def test_a_request_above_the_quota_of_a_minute_is_invalid():
     with pytest.raises(InvalidRequest, match="has 11 characters; the key may send 10 in a minute"):
         Quota(5, 10).take(11, 0)

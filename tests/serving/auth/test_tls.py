@@ -1,4 +1,4 @@
-"""TLS: who is refused, who is not, and files that change while the server serves."""
+"""TLS: clients that are refused and served, and files that change while the server serves."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ STRANGERS: dict[str, tuple[Pair, grpc.ChannelCredentials | None]] = {
 
 
 @pytest.mark.parametrize("stranger", STRANGERS)
-async def test_refused_is_who(stranger: str, tmp_path: Path):
+async def test_a_client_is_refused_that(stranger: str, tmp_path: Path):
     server_pair, credentials = STRANGERS[stranger]
     async with running(**mutual(tmp_path, server_pair)) as server:
         assert await ask(server.server.port, credentials) == "UNAVAILABLE"
@@ -80,7 +80,7 @@ async def test_refused_is_who(stranger: str, tmp_path: Path):
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
-async def test_who_trusts_and_is_trusted_is_served(host: str, tmp_path: Path):
+async def test_a_client_with_a_trusted_certificate_is_served(host: str, tmp_path: Path):
     async with running(**mutual(tmp_path)) as server:
         assert await ask(server.server.port, trusting(OURS, CLIENT), host) == "OK"
 
@@ -107,8 +107,8 @@ def handshake(port: int, version: ssl.TLSVersion) -> tuple[str | None, int]:
         return secured.version(), x509.load_der_x509_certificate(certificate).serial_number
 
 
-@pytest.mark.filterwarnings("ignore:ssl.TLSVersion:DeprecationWarning")  # that it is old is why it is tried
-async def test_nothing_older_than_tls_1_2_is_spoken(tmp_path: Path):
+@pytest.mark.filterwarnings("ignore:ssl.TLSVersion:DeprecationWarning")  # old versions are tested on purpose
+async def test_tls_older_than_1_2_is_refused(tmp_path: Path):
     async with running(**SERVER.write(tmp_path)) as server:
         for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
             agreed, _ = await asyncio.to_thread(handshake, server.server.port, version)
@@ -125,7 +125,7 @@ def replace(path: Path, content: bytes) -> None:
     os.replace(part, path)
 
 
-async def test_a_new_certificate_holds_from_the_next_connection_on_and_no_request_is_lost(tmp_path: Path):
+async def test_a_new_certificate_applies_to_new_connections_without_losing_a_request(tmp_path: Path):
     files = SERVER.write(tmp_path)
     roots = grpc.ssl_channel_credentials(OURS.pem + THEIRS.pem)
     ends: list[str] = []
@@ -146,7 +146,7 @@ async def test_a_new_certificate_holds_from_the_next_connection_on_and_no_reques
             for pair in [THEIRS.sign(), OURS.sign(), THEIRS.sign()]:
                 replace(files["tls_certificate"], pair.certificate)
                 wanted = len(ends) + 8
-                while len(ends) < wanted:  # noqa: ASYNC110  # the two do not fit meanwhile
+                while len(ends) < wanted:  # noqa: ASYNC110  # certificate and key do not match meanwhile
                     await asyncio.sleep(0.01)
                 replace(files["tls_key"], pair.key)
                 assert (await asyncio.to_thread(handshake, port, ssl.TLSVersion.TLSv1_3))[1] == pair.serial
@@ -157,7 +157,7 @@ async def test_a_new_certificate_holds_from_the_next_connection_on_and_no_reques
     assert len(ends) > 40
 
 
-async def test_an_authority_that_was_taken_out_opens_nothing_from_the_next_connection_on(tmp_path: Path):
+async def test_a_removed_authority_is_refused_on_new_connections(tmp_path: Path):
     files = mutual(tmp_path)
     old, new = trusting(OURS, CLIENT), trusting(OURS, THEIRS.sign("shop"))
     async with running(**files) as server:
@@ -205,7 +205,7 @@ def test_a_bad_file_at_the_start_is_one_line_that_names_it(kind: str, tmp_path: 
     assert "PRIVATE" not in str(raised.value)
 
 
-def test_keys_that_grpc_does_not_speak_are_told_before_nobody_can_connect(tmp_path: Path):
+def test_key_types_that_grpc_does_not_support_are_refused_at_the_start(tmp_path: Path):
     with pytest.raises(SettingsError, match=r"tls\.crt: gRPC does not support Ed25519 and Ed448"):
         server_credentials(Settings.model_validate(EDWARDS.write(tmp_path)))
     for curve in (ec.SECP521R1(), ec.SECP256K1(), ec.SECP224R1(), ec.BrainpoolP256R1()):
@@ -228,7 +228,7 @@ async def test_a_server_with_a_bad_file_does_not_start(tmp_path: Path):
 
 
 @pytest.mark.parametrize("kind", BAD)
-async def test_a_bad_file_later_changes_nothing_and_is_told_once(
+async def test_an_invalid_file_later_changes_nothing_and_is_logged_once(
     kind: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ):
     name, content, why = BAD[kind]
@@ -240,10 +240,10 @@ async def test_a_bad_file_later_changes_nothing_and_is_told_once(
         else:
             files[name].write_bytes(content)
         assert [await ask(server.server.port, good) for _ in range(3)] == ["OK"] * 3
-        told = [record.fields["why"] for record in caplog.records if record.levelno == logging.ERROR]  # type: ignore[attr-defined]
-        assert len(told) == 1
-        assert re.search(why, told[0])
-        assert str(files[name]) in told[0]
+        logged = [record.fields["why"] for record in caplog.records if record.levelno == logging.ERROR]  # type: ignore[attr-defined]
+        assert len(logged) == 1
+        assert re.search(why, logged[0])
+        assert str(files[name]) in logged[0]
         files[name].write_bytes(before)
         assert await ask(server.server.port, good) == "OK"
 

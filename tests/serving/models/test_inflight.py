@@ -1,4 +1,4 @@
-"""Who comes to a closed gate is told so, also the last of a crowd."""
+"""Every request at a closed gate is refused, also the last one of a burst."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.echo_engine import EchoRunner, running
 from tests.support.eventually import eventually
 
 
-async def test_a_burst_that_comes_when_the_server_is_stopped_is_refused_and_never_cancelled():
+async def test_a_burst_during_the_stop_is_refused_and_never_cancelled():
     async with running(EchoRunner(delay=0.001)) as server:
         await server.translate("Tom lives in Boston.")
         calls = [asyncio.create_task(_code(server.call("Where is the station?"))) for _ in range(300)]
@@ -35,7 +35,7 @@ async def _code(call: grpc.aio.UnaryUnaryCall) -> grpc.StatusCode:
     return grpc.StatusCode.OK
 
 
-async def test_a_gate_is_quiet_when_nobody_has_come_for_a_while_and_waits_no_longer_than_it_may():
+async def test_a_gate_is_quiet_after_a_pause_without_requests_and_waits_for_a_bounded_time():
     gate = AdmissionGate()
     gate.open()
     gate.close()

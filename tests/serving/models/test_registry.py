@@ -1,4 +1,4 @@
-"""Models come and go while a server serves: nobody's request is lost, no reply is of two versions, nothing stays."""
+"""Models are loaded, swapped and unloaded under load: no request fails, no reply mixes versions, nothing leaks."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ async def test_twenty_swaps_under_load_fail_no_request_and_mix_no_versions():
         assert len(admin.threads()) == 1
 
 
-async def test_a_request_inside_ends_where_it_began_and_new_ones_go_to_the_new_version():
+async def test_a_running_request_ends_on_its_version_and_new_ones_use_the_new_version():
     async with administered() as admin:
         admin.versions.runners[1].gate.clear()
         inside = admin.server.call(TEXT)
@@ -84,7 +84,7 @@ async def test_requests_are_answered_while_a_model_is_loaded():
         assert await admin.version() == "2"
 
 
-async def test_what_was_swapped_out_leaves_neither_threads_nor_memory():
+async def test_a_replaced_model_leaves_no_threads_and_no_memory():
     async with administered() as admin:
         old = weakref.ref(admin.versions.runners.pop(1))
         thread = admin.threads()
@@ -94,7 +94,7 @@ async def test_what_was_swapped_out_leaves_neither_threads_nor_memory():
         await eventually(lambda: len(admin.threads()) == 1)
 
 
-async def test_what_was_refused_leaves_neither_threads_nor_memory():
+async def test_a_refused_model_leaves_no_threads_and_no_memory():
     made: list[weakref.ref[EchoRunner]] = []
 
     def noted(runner: EchoRunner) -> EchoRunner:
@@ -188,7 +188,7 @@ def _broken_at_step(admin: Administered, step: int) -> None:
 
 
 @pytest.mark.parametrize("case", BAD)
-async def test_a_bad_swap_changes_nothing_and_says_why(case: str, caplog: pytest.LogCaptureFixture):
+async def test_a_failed_swap_changes_nothing_and_names_the_reason(case: str, caplog: pytest.LogCaptureFixture):
     make, code, message = BAD[case]
     async with administered() as admin:
         path = make(admin)
@@ -215,7 +215,7 @@ def _gauges(page: str) -> list[str]:
     return [line.rpartition(" ")[0] for line in page.splitlines() if line.startswith(heads)]
 
 
-async def test_a_good_bundle_passes_its_golden_sentences_and_they_are_in_no_figures():
+async def test_golden_sentences_pass_and_are_not_counted_in_metrics():
     async with administered() as admin:
         assert (await admin.swap(admin.publish(2, golden=said(TEXT, 2)))).model.version == "2"
         assert admin.server.metric("lingon_sentences_total", model="en-de", version="2", outcome="OK") == 0
@@ -241,7 +241,7 @@ async def test_swapping_an_older_version_in_is_a_rollback():
         assert after == before + 2  # counters go on where they were
 
 
-async def test_versions_side_by_side_are_told_apart_and_one_swap_replaces_them_all():
+async def test_a_swap_replaces_all_versions_of_a_name():
     async with administered(bundles=[{"version": 2}]) as admin:
         await admin.load(admin.publish(1))
         assert [await admin.version(), await admin.version(model="en-de/1")] == ["2", "1"]
@@ -251,14 +251,14 @@ async def test_versions_side_by_side_are_told_apart_and_one_swap_replaces_them_a
         assert (status, "served: en-de/3 (en to de)" in details) == ("NOT_FOUND", True)
 
 
-async def test_the_name_of_a_folder_means_its_highest_version():
+async def test_the_path_of_a_model_means_its_highest_version():
     async with administered() as admin:
         admin.publish(2)
         admin.publish(10)
         assert (await admin.swap(admin.server.folder / "en-de")).model.version == "10"
 
 
-async def test_a_second_model_comes_and_goes_with_its_name_in_health():
+async def test_health_lists_a_second_model_while_it_is_served():
     async with administered() as admin:
         model = await admin.load(admin.publish(4, name="en-fr", target_language="fr"))
         assert (model.precision, model.provider, model.graph_bytes) == ("fp32", "CPUExecutionProvider", 7)
@@ -272,7 +272,7 @@ async def test_a_second_model_comes_and_goes_with_its_name_in_health():
         assert await admin.server.health("model/en-fr") == SERVING
 
 
-async def test_the_only_model_stays():
+async def test_the_only_model_cannot_be_unloaded():
     async with administered() as admin:
         status, details = await refused(admin.unload("en-de", "1"))
         assert (status, "the only model" in details) == ("FAILED_PRECONDITION", True)
@@ -282,7 +282,7 @@ async def test_the_only_model_stays():
         assert await admin.version() == "1"
 
 
-async def test_one_change_at_a_time_and_it_goes_on_though_its_caller_goes():
+async def test_one_change_runs_at_a_time_and_continues_without_its_caller():
     async with administered() as admin:
         admin.versions.gate.clear()
         first = asyncio.create_task(admin.swap(admin.publish(2)))
@@ -299,7 +299,7 @@ async def test_one_change_at_a_time_and_it_goes_on_though_its_caller_goes():
         await admin.load(admin.server.folder / "en-de" / "5")
 
 
-async def test_a_request_that_does_not_end_is_cut_off_when_a_drain_would():
+async def test_a_request_that_does_not_end_is_cancelled_after_drain_seconds():
     async with administered(drain_seconds=0.2) as admin:
         admin.versions.runners[1].gate.clear()
         inside = asyncio.create_task(refused(admin.server.call(TEXT)))
@@ -320,7 +320,7 @@ class SlowToStart(Engine):
         return super().restarted()
 
 
-async def test_an_engine_that_is_started_anew_while_its_model_leaves_is_ended_too():
+async def test_an_engine_that_restarts_while_its_model_drains_is_stopped_too():
     SlowToStart.may.clear()
     async with administered(engine=SlowToStart) as admin:
         runner, path = admin.versions.runners[1], admin.publish(2)
@@ -339,7 +339,7 @@ async def test_an_engine_that_is_started_anew_while_its_model_leaves_is_ended_to
         assert not admin.server.task.done()
 
 
-async def test_an_engine_that_hangs_while_its_model_leaves_ends_the_server():
+async def test_an_engine_that_hangs_while_its_model_drains_ends_the_server():
     async with administered(hang_seconds=0.3) as admin:
         admin.versions.runners[1].gate.clear()
         inside = asyncio.create_task(refused(admin.server.call(TEXT)))
@@ -351,7 +351,7 @@ async def test_an_engine_that_hangs_while_its_model_leaves_ends_the_server():
         await asyncio.gather(swap, return_exceptions=True)
 
 
-async def test_a_server_that_ends_waits_for_no_load_and_says_so():
+async def test_a_server_that_stops_does_not_wait_for_a_load():
     async with administered() as admin:
         admin.versions.gate.clear()
         swap = asyncio.create_task(refused(admin.swap(admin.publish(2))))
@@ -364,7 +364,7 @@ async def test_a_server_that_ends_waits_for_no_load_and_says_so():
         await eventually(lambda: not admin.threads())
 
 
-async def test_gauges_go_with_their_model_and_counters_some_models_later():
+async def test_gauges_are_removed_with_their_model_and_counters_later():
     async with administered() as admin:
         sizes = []
         for version in range(2, 2 + 2 * KEPT_MODELS + 2):
@@ -377,7 +377,7 @@ async def test_gauges_go_with_their_model_and_counters_some_models_later():
         assert f'lingon_sentences_total{{model="en-de",outcome="OK",version="{version - KEPT_MODELS - 1}"}}' not in page
 
 
-async def test_who_watches_a_name_hears_that_it_goes():
+async def test_a_health_watch_reports_an_unloaded_model():
     async with administered() as admin:
         await admin.load(admin.publish(1, name="en-fr", target_language="fr"))
         watch = admin.server.channel.unary_stream(

@@ -24,7 +24,7 @@ from tests.support.trace_collector import PHASES, UNSET, Collector, collecting, 
 
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 TRACEPARENT = f"00-{TRACE}-{PARENT}-01"
-CANARY = "Boston"  # what nobody may find in a span
+CANARY = "Boston"  # must not be in any span
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
         yield found
 
 
-async def test_every_sentence_has_its_phases_below_the_span_of_its_call(collector: Collector):
+async def test_every_sentence_has_spans_of_its_phases_below_the_span_of_its_call(collector: Collector):
     async with running(EchoRunner(delay=0.002), traces=True) as server:
         call = server.call("Tom lives", "the sea", "")
         await call
@@ -68,7 +68,7 @@ async def test_every_sentence_has_its_phases_below_the_span_of_its_call(collecto
 
 
 @pytest.mark.parametrize("name", [None, "translator-7"])
-async def test_the_server_is_named_as_the_environment_says(
+async def test_the_service_name_comes_from_the_environment(
     collector: Collector, monkeypatch: pytest.MonkeyPatch, name: str | None
 ):
     if name:
@@ -80,7 +80,7 @@ async def test_the_server_is_named_as_the_environment_says(
     assert values(resource)["telemetry.sdk.language"] == "python"
 
 
-async def test_time_in_the_queue_is_the_time_until_there_was_room(collector: Collector):
+async def test_the_queue_span_lasts_until_the_batch_has_a_free_row(collector: Collector):
     runner = EchoRunner()
     async with running(runner, traces=True, max_rows=1) as server:
         runner.gate.clear()
@@ -101,7 +101,7 @@ class SlowEncoder(EchoRunner):
         return super().encode(source_ids, source_lengths)
 
 
-def test_the_engine_stamps_what_it_does_when_it_does_it():
+def test_the_engine_writes_the_time_of_every_phase():
     runner = SlowEncoder(delay=0.02)
     with engine_harness.running_engine(runner) as engine:
         jobs = [engine.job((5, 6, EOS), index) for index in range(2)]
@@ -164,7 +164,7 @@ async def test_a_call_belongs_to_the_trace_of_its_caller(
         "00-" + "4" * 5000,
     ],
 )
-async def test_a_malformed_parent_is_as_none(collector: Collector, caplog: pytest.LogCaptureFixture, sent: str):
+async def test_a_malformed_parent_is_ignored(collector: Collector, caplog: pytest.LogCaptureFixture, sent: str):
     async with running(traces=True) as server:
         await server.stub.Translate(pb.TranslateRequest(texts=["Tom"]), metadata=(("traceparent", sent),))
     assert not any(record.name.startswith("opentelemetry") for record in caplog.records), "callers could flood the log"
@@ -176,7 +176,7 @@ async def test_a_malformed_parent_is_as_none(collector: Collector, caplog: pytes
 @pytest.mark.parametrize(
     ("variable", "metadata"), [("always_off", ()), (None, (("traceparent", TRACEPARENT[:-1] + "0"),))]
 )
-async def test_what_is_not_sampled_is_not_followed(
+async def test_calls_that_are_not_sampled_have_no_spans(
     collector: Collector,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,

@@ -1,4 +1,4 @@
-"""Traces of calls that go wrong, and what a collector, a package or a variable that goes wrong cannot do."""
+"""Traces of failed calls, and faults of the collector, of the packages and of variables."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ async def test_an_expired_call_has_its_spans(collector: Collector):
     assert {values(span)["error.type"] for span in last} == {"DEADLINE_EXCEEDED"}
 
 
-async def test_a_text_that_failed_is_named_by_its_code_and_its_neighbours_are_not(collector: Collector):
+async def test_only_the_spans_of_a_failed_text_have_its_error(collector: Collector):
     async with running(EchoRunner(faulty="sea"), traces=True) as server:
         await server.translate("Tom lives", "the sea")
     assert values(collector.call())["rpc.grpc.status_code"] == 0
@@ -102,7 +102,7 @@ async def test_a_refused_call_has_no_phases(collector: Collector):
     assert [span.name for span in collector.spans if span.parent_span_id == refused.span_id] == []
 
 
-async def test_a_dead_engine_leaves_spans_that_say_so(collector: Collector):
+async def test_spans_of_a_dead_engine_have_its_error(collector: Collector):
     async with running(EchoRunner(dies_at=3), traces=True) as server:
         with pytest.raises(grpc.aio.AioRpcError):
             await server.translate("Tom lives in Boston.")
@@ -112,7 +112,7 @@ async def test_a_dead_engine_leaves_spans_that_say_so(collector: Collector):
 
 
 @pytest.mark.parametrize("hangs", [True, False])
-async def test_a_dead_collector_delays_neither_calls_nor_the_end(monkeypatch: pytest.MonkeyPatch, hangs: bool):
+async def test_a_dead_collector_delays_neither_calls_nor_the_stop(monkeypatch: pytest.MonkeyPatch, hangs: bool):
     monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "10")  # so that sending is under way while calls are
     with deaf() as port:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{port if hangs else 1}")
@@ -127,7 +127,9 @@ async def test_a_dead_collector_delays_neither_calls_nor_the_end(monkeypatch: py
     assert took < FLUSH + 5, "left to itself it would be ten seconds for every 512 spans"
 
 
-async def test_where_more_arises_than_is_sent_calls_go_on(collector: Collector, monkeypatch: pytest.MonkeyPatch):
+async def test_calls_continue_if_spans_are_created_faster_than_sent(
+    collector: Collector, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setenv("OTEL_BSP_MAX_QUEUE_SIZE", "2")
     monkeypatch.setenv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "1")
     async with running(traces=True) as server:
@@ -146,9 +148,7 @@ async def test_where_more_arises_than_is_sent_calls_go_on(collector: Collector, 
         ("OTEL_EXPORTER_OTLP_COMPRESSION", "brotli"),
     ],
 )
-def test_a_variable_that_cannot_be_followed_is_told_in_one_line(
-    monkeypatch: pytest.MonkeyPatch, variable: str, value: str
-):
+def test_an_unsupported_variable_is_one_line(monkeypatch: pytest.MonkeyPatch, variable: str, value: str):
     monkeypatch.setenv(variable, value)
     with pytest.raises(SettingsError, match=value) as raised:
         open_tracer(traces=True)
@@ -163,7 +163,7 @@ sys.exit(main(["serve", "nowhere", *sys.argv[1:]]))
 """
 
 
-def test_traces_without_the_extra_are_a_failed_start_that_names_it():
+def test_traces_without_the_extra_fail_at_the_start_and_name_it():
     command = [sys.executable, "-c", MISSING, "--log-level", "error"]
     traced = subprocess.run([*command, "--traces"], cwd=ROOT, capture_output=True, text=True, check=False)
     plain = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)

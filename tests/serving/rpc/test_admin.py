@@ -56,7 +56,7 @@ async def test_an_admin_port_in_use_is_one_clear_line():
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.1"])
 def test_without_keys_the_admin_port_is_for_this_machine_alone(host: str):
-    with pytest.raises(SettingsError, match="admin_host must be a loopback address .* unless api_keys is set"):
+    with pytest.raises(SettingsError, match=r"admin_host must be a loopback address .* unless api_keys is set"):
         load({"admin_host": host, "admin_port": 0}, {}, None)
     keys = Path("keys.toml")
     assert load({"admin_host": host, "admin_port": 0, "api_keys": keys}, {}, None).settings.admin_host == host
