@@ -86,8 +86,11 @@ def _standard_input_size() -> int | None:
     """The bytes that are still to be read from standard input, if it is a file."""
     if sys.stdin is None:
         return None
-    status = os.fstat(0)
-    return max(status.st_size - os.lseek(0, 0, os.SEEK_CUR), 0) if stat.S_ISREG(status.st_mode) else None
+    try:
+        status = os.fstat(0)
+        return max(status.st_size - os.lseek(0, 0, os.SEEK_CUR), 0) if stat.S_ISREG(status.st_mode) else None
+    except OSError:  # reading it raises an error that names standard input
+        return None
 
 
 def _is_typed() -> bool:
