@@ -36,6 +36,7 @@ BLOCKS = {
     "model": ModelSettings,
     "training": TrainingSettings,
 }
+IMPORTS_A_TEST = re.compile(r"^\s*(?:from|import) tests(?:\.(?!support)\w+| import (?!support)\w+)", re.MULTILINE)
 LOADS_CODE = {"pickle", "cloudpickle", "dill", "joblib", "marshal", "shelve"}
 
 
@@ -75,6 +76,16 @@ def test_a_file_has_at_most_400_lines():
         path: len(path.read_text(encoding="utf-8").splitlines()) for path in sources(*PACKAGES, "scripts", "tests")
     }
     assert [f"{path.relative_to(ROOT)}: {length}" for path, length in lengths.items() if length > 400] == []
+
+
+def test_a_test_imports_no_other_test():
+    """Shared helpers are in tests/support."""
+    imports = {
+        f"{path.relative_to(ROOT)}: {found}"
+        for path in sources("tests")
+        for found in IMPORTS_A_TEST.findall(path.read_text(encoding="utf-8"))
+    }
+    assert imports == set()
 
 
 def test_a_function_has_at_most_50_lines():
