@@ -1,32 +1,26 @@
-"""The metric families of a server."""
+"""The metrics of a server, from their declarations."""
 
 from __future__ import annotations
 
 from docs.generators.markdown import code, plain, table
-from lingon.serving.observability.metrics import Metrics
+from lingon.serving.observability.metrics import families
+
+SUFFIXES = {"histogram": ("_bucket", "_sum", "_count", "")}
 
 
 def metrics() -> str:
     """The table of all metrics: name, type, labels, meaning."""
-    return table(("metric", "type", "labels", "meaning"), sorted(_rows()))
+    rows = [
+        (code(family.exported_name), family.type_name, ", ".join(map(code, labels)), plain(family.help))
+        for family, labels in families()
+    ]
+    return table(("metric", "type", "labels", "meaning"), sorted(rows))
 
 
 def names() -> set[str]:
-    """The names of all series, with the suffixes of counters and histograms."""
-    suffixes = {"counter": ("_total",), "histogram": ("_bucket", "_sum", "_count", "")}
-    families = _families()
-    return {f"{name}{end}" for name, kind, _, _ in families for end in suffixes.get(kind, ("",))}
-
-
-def _rows() -> list[tuple[str, str, str, str]]:
-    return [
-        (code(f"{name}_total" if kind == "counter" else name), kind, ", ".join(map(code, labels)), plain(text))
-        for name, kind, labels, text in _families()
-    ]
-
-
-def _families() -> list[tuple[str, str, tuple[str, ...], str]]:
-    """Name, type, labels and help text of every family of ours."""
-    registry = Metrics().registry
-    found = {collector for collector in registry._names_to_collectors.values() if hasattr(collector, "_labelnames")}
-    return [(each._name, each._type, each._labelnames, each._documentation) for each in found]
+    """The names of all series, with the suffixes of histograms."""
+    return {
+        f"{family.exported_name}{suffix}"
+        for family, _ in families()
+        for suffix in SUFFIXES.get(family.type_name, ("",))
+    }

@@ -1,41 +1,25 @@
-"""The settings of a server."""
+"""The settings of a server, from their declarations. The hooks for tests are left out."""
 
 from __future__ import annotations
 
-from typing import Any
-
-from docs.generators.cli import commands
 from docs.generators.markdown import code, plain, table
-from lingon.serving.settings import PREFIX, Settings
+from lingon.serving.settings import SettingInfo, describe_settings
 
 
 def settings() -> str:
-    """The table of all settings: name, variable, default, meaning."""
+    """The table of all settings: name, flag, default, meaning. The variable of a setting is LINGON_ and its name."""
     rows = [
-        (code(name), code(_flag(name)), _default(field), plain(field.description or "")) for name, field in _fields()
+        (code(setting.name), code(_flags(setting)), _default(setting), plain(setting.description))
+        for setting in describe_settings()
     ]
     return table(("setting", "flag", "default", "meaning"), rows)
 
 
-def variables() -> set[str]:
-    """The environment variables of the settings."""
-    return {PREFIX + name.upper() for name, _ in _fields()}
+def _flags(setting: SettingInfo) -> str:
+    if setting.name == "models":
+        return "MODELS..."
+    return f"{setting.flag} --no-{setting.flag.removeprefix('--')}" if setting.kind is bool else setting.flag
 
 
-def _fields() -> list[tuple[str, Any]]:
-    return list(Settings.model_fields.items())
-
-
-def _flag(name: str) -> str:
-    parameters = {parameter.name: parameter for parameter in commands()["lingon serve"].params}
-    if name not in parameters:
-        return ""
-    flags = [*parameters[name].opts, *parameters[name].secondary_opts]
-    return " ".join(flags) if flags[0].startswith("-") else "MODELS..."
-
-
-def _default(field: Any) -> str:
-    value = field.get_default()
-    if value is None or value == "":
-        return "not set"
-    return code(",".join(map(str, value)) if isinstance(value, tuple) else str(value).lower())
+def _default(setting: SettingInfo) -> str:
+    return code(setting.default) if setting.default else "not set"
