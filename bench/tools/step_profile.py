@@ -102,7 +102,7 @@ class TimedRunner:
 
 def timed_metrics(clock: Clock, bundle: Bundle) -> Any:
     """The metrics of a server, with timed methods."""
-    methods = ("queue_changed", "admitted", "encoded", "stepped", "first_token", "ended", "running_changed")
+    methods = ("admitted", "encoded", "stepped", "first_token", "ended")
     return TimedProxy(Metrics().model(bundle.manifest.name, 1), clock, **dict.fromkeys(methods, "metrics"))
 
 
@@ -128,14 +128,14 @@ def profile(runner: OnnxRunner, bundle: Bundle, lines: list[str], rows: int, bea
     scheduler = Scheduler(limits, 1, metrics)
     timed: Any = TimedRunner(runner, clock)
     worker = Worker(0, timed, scheduler, limits, metrics)
-    next_step, turn = clock.timed("scheduler", scheduler.next), clock.timed("search", worker.turn)
+    next_step, turn = clock.timed("scheduler", scheduler.next), clock.timed("search", worker.step)
     jobs = jobs_of(bundle, lines, beam_size)
     steps: list[dict[str, float]] = []
     for begin in range(0, len(jobs) - rows // beam_size, rows // beam_size):
         batch = jobs[begin : begin + rows // beam_size]
         scheduler.submit(batch)
         spent: list[dict[str, float]] = []
-        while scheduler.running in (0, len(batch)) and not (spent and scheduler.idle):
+        while scheduler.load().running in (0, len(batch)) and not (spent and scheduler.idle):
             turn(next_step(0))
             spent.append(clock.read())
         steps += spent[WARM_UP:-1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -79,7 +80,13 @@ def caller_of(context: Context) -> str:
         names = [name for name in certificate.get(field, ()) if name]
         if names:
             return f"certificate/{names[0].decode('utf-8', 'replace')}"
-    kind, _, address = context.peer().partition(":")  # ipv4:127.0.0.1:5000, ipv6:%5B::1%5D:5000, unix:path
+    return _address_of(context.peer())
+
+
+@functools.lru_cache(maxsize=1024)
+def _address_of(peer: str) -> str:
+    """The identity of a peer: ipv4:127.0.0.1:5000, ipv6:%5B::1%5D:5000 or unix:path."""
+    kind, _, address = peer.partition(":")
     return f"address/{unquote(address.rpartition(':')[0]).strip('[]') if kind.startswith('ip') else address}"
 
 

@@ -1,4 +1,4 @@
-"""The engine: jobs in from any thread, outcomes out; between the two, workers that decode continuously."""
+"""The engine: takes jobs from any thread and calls back with their outcomes; its workers decode continuously."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _threads: weakref.WeakSet[threading.Thread] = weakref.WeakSet()  # of the worker
 
 
 class Engine:
-    """Decodes continuously: jobs of any length and options share running batches, join and leave at every step.
+    """Decodes continuously: jobs of any length and options share running batches, and join and leave at every step.
 
-    Every worker has a thread and a running batch of its own; all run one model, and jobs are spread over them.
+    Every worker has a thread and running batches of its own. All run one model, and jobs are spread over them.
     """
 
     def __init__(
@@ -41,14 +41,14 @@ class Engine:
         ]
 
     def start(self) -> None:
-        """Warm the model up, then take jobs."""
+        """Warm up, then take jobs."""
         self.warm()
         _threads.update(self._threads)
         for thread in self._threads:
             thread.start()
 
     def warm(self) -> None:
-        """Run every kind of graph once, so that the first request finds memory and threads ready."""
+        """Run every graph once, so that the first request finds memory and threads ready."""
         ids, lengths = np.array([[EOS, EOS]]), np.array([2])
         encoded = self._runner.encode(ids, lengths)
         width = width_for(2)
@@ -63,7 +63,7 @@ class Engine:
         self._runner.score(ids, lengths, ids, lengths)
 
     def state_bytes(self, beam_size: int) -> int:
-        """Bytes of the states of batches of this beam size as full as they may be, of sources of all lengths."""
+        """Return the bytes of the states of full batches of this beam size, for sources of all lengths."""
         limits, widths = self._runner.limits, [width_for(1)]
         while widths[-1] < limits.max_source_tokens:
             widths.append(2 * widths[-1])
@@ -74,33 +74,34 @@ class Engine:
 
     @property
     def healthy(self) -> bool:
-        """Whether jobs are being worked on, by every worker."""
+        """Whether all workers are alive."""
         return all(thread.is_alive() for thread in self._threads) and not self.scheduler.failed
 
     @property
     def idle(self) -> bool:
-        """Whether nothing waits or runs."""
+        """Whether no job is queued or running."""
         return self.scheduler.idle
 
     @property
     def step_seconds(self) -> float:
-        """How long the longest turn of a worker has lasted that is not over."""
+        """Seconds since the start of the longest step that a worker is in."""
         now = time.monotonic()
         return max(now - (worker.since or now) for worker in self._workers)
 
     def submit(self, jobs: Sequence[Job]) -> None:
-        """Take all of these jobs or none.
+        """Enqueue all of these jobs of one call or none.
 
-        Raises QueueFull, Draining once `stop` was called, EngineLost where a worker has died.
+        Raises QueueFull, NotBegun and WontFinish for the deadline, Draining after `stop`, EngineLost after the death
+        of a worker.
         """
         self.scheduler.submit(jobs)
 
     def check_texts(self, caller: str, texts: int) -> None:
-        """Raise what `submit` would raise for so many texts of a caller, before work is spent on them."""
+        """Raise what `submit` would raise for so many texts of a caller, before any work is done for them."""
         self.scheduler.check_texts(caller, texts)
 
     def cancel(self, jobs: Sequence[Job]) -> None:
-        """End these jobs at the next step, with Cancelled; those that have ended are left alone."""
+        """End these jobs with Cancelled before the next step; jobs that ended are ignored."""
         self.scheduler.cancel(jobs)
 
     def fail_all(self) -> None:
@@ -108,15 +109,15 @@ class Engine:
         self._end_all(lambda: EngineLost(LOST))
 
     def restarted(self) -> Engine:
-        """A new engine of the same model, warm and started."""
+        """Return a new engine of the same model, warm and started."""
         engine = Engine(self._runner, self._limits, self._observer, workers=len(self._workers))
         engine.start()
         return engine
 
     def stop(self, timeout: float) -> bool:
-        """Take no more jobs, finish those that are here within timeout seconds, then cancel the rest.
+        """Take no more jobs, finish the present ones within timeout seconds, then cancel the rest.
 
-        Returns whether all were finished.
+        Returns whether all jobs ended by themselves.
         """
         finished, end = self.scheduler.stop(timeout), time.monotonic() + JOIN_SECONDS
         for thread in self._threads:
@@ -127,7 +128,7 @@ class Engine:
         return finished
 
     def _end_all(self, make: Callable[[], RequestError]) -> None:
-        """make: an error for each job, which is raised to its caller and keeps what it came through."""
+        """make: returns a new error for each job, because an error that is raised keeps its traceback."""
         for job in self.scheduler.take_all():
             error = make()
             self._observer.ended(error.reason, 0)

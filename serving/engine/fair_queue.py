@@ -1,9 +1,9 @@
-"""Whose turn it is among those that wait, by what each has had so far. Pure.
+"""The order of service between keys that have work queued, by the work that each has received. Pure.
 
-Goyal, Vin, Cheng: Start-Time Fair Queuing (1996): everybody has a tag that grows by the cost of what he gets; the
-lowest tag is next, and who comes anew begins where the clock stands. The clock also goes on with what all get (as in
-Demers, Keshav, Shenker: Analysis and Simulation of a Fair Queueing Algorithm, 1989): where new ones come without end,
-those who had something already would else never have their second turn.
+Start-time Fair Queuing (Goyal, Vin, Cheng 1996): every key has a tag that grows with the cost of the work it receives,
+the lowest tag is served next, and a new key starts at the clock. The clock also advances with the work that all keys
+receive (Demers, Keshav, Shenker: Analysis and Simulation of a Fair Queueing Algorithm, 1989): otherwise an endless
+stream of new keys would keep older ones from their second service.
 """
 
 from __future__ import annotations
@@ -17,44 +17,44 @@ Key = TypeVar("Key")
 
 
 class FairQueue(Generic[Key]):
-    """Those who wait, and their tags."""
+    """Keys that have work queued, and their tags."""
 
     def __init__(self) -> None:
         self._clock = 0.0
-        self._order = itertools.count()  # between equal tags, who came first
-        self._places: dict[Key, tuple[float, int, Key]] = {}
+        self._arrivals = itertools.count()  # decides between equal tags
+        self._entries: dict[Key, tuple[float, int, Key]] = {}
         self._heap: list[tuple[float, int, Key]] = []
 
     def __iter__(self) -> Iterator[Key]:
-        return iter(self._places)
+        return iter(self._entries)
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self._entries)
 
     def join(self, key: Key) -> None:
-        """Wait; who waits already stays where he is."""
-        if key not in self._places:
-            self._place(key, self._clock)
+        """Add a key; a key that is here already keeps its tag."""
+        if key not in self._entries:
+            self._push(key, self._clock)
 
     def next(self) -> Key:
-        """Whose turn it is; somebody must wait."""
-        while self._places.get(self._heap[0][2]) is not self._heap[0]:  # gone, or moved behind
+        """Return the key to serve next; the queue must not be empty."""
+        while self._entries.get(self._heap[0][2]) is not self._heap[0]:  # an entry of a key that left or was charged
             heapq.heappop(self._heap)
         return self._heap[0][2]
 
     def charge(self, key: Key, cost: float) -> None:
-        """Say that somebody who waits got something, and goes on waiting."""
-        tag = self._places[key][0]
-        self._clock = max(tag, self._clock + cost / len(self._places))
-        self._place(key, tag + cost)
+        """Count work that a key received; the key stays."""
+        tag = self._entries[key][0]
+        self._clock = max(tag, self._clock + cost / len(self._entries))
+        self._push(key, tag + cost)
 
     def leave(self, key: Key) -> None:
-        """Wait no more."""
-        del self._places[key]
-        if not self._places:
+        """Remove a key."""
+        del self._entries[key]
+        if not self._entries:
             self._heap.clear()
 
-    def _place(self, key: Key, tag: float) -> None:
-        place = tag, next(self._order), key
-        self._places[key] = place
-        heapq.heappush(self._heap, place)
+    def _push(self, key: Key, tag: float) -> None:
+        entry = tag, next(self._arrivals), key
+        self._entries[key] = entry
+        heapq.heappush(self._heap, entry)

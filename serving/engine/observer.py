@@ -1,45 +1,51 @@
-"""What the engine tells whoever measures it; calls come from the engine's thread, where nothing else is said."""
+"""What an engine reports while it works; the calls come from the threads of its workers."""
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+
+class EngineLoad(NamedTuple):
+    """What an engine holds at one moment."""
+
+    queued: int  # jobs
+    queued_tokens: int  # source tokens
+    running: int  # jobs
 
 
 class Observer(Protocol):
-    """Receives figures as they arise. Times are in seconds."""
+    """Receives measurements as they arise. Durations are in seconds."""
 
-    def queue_changed(self, jobs: int, source_tokens: int) -> None:
-        """This much waits now. On the submitter's or the engine's thread."""
+    def watch(self, load: Callable[[], EngineLoad]) -> None:
+        """Receive a function that returns the current load; called once by every engine, before it starts."""
 
     def admitted(self, waited: float) -> None:
-        """A job left the queue for the batch."""
+        """A job left the queue and joined a batch."""
 
     def encoded(self, sentences: int, tokens: int, padded_tokens: int, seconds: float) -> None:
         """The encoder ran."""
 
     def stepped(self, live_rows: int, rows: int, copied_bytes: int, seconds: float) -> None:
-        """The decoder made one step: rows were computed, live_rows of them for a sentence.
+        """The decoder made one step: it computed `rows` rows, of which live_rows belong to a sentence.
 
-        copied_bytes: of the past that were moved since the last step
+        copied_bytes: of the past, since the last step
         """
 
     def first_token(self, seconds: float) -> None:
-        """The first token of a job was decided, seconds after it was submitted."""
+        """The first token of a job was decided, so many seconds after its submission."""
 
     def states_changed(self, more_bytes: int) -> None:
-        """Room for the states of running batches was made; where it is negative, given back."""
+        """Memory for decoder states was allocated, or freed if the number is negative."""
 
     def ended(self, outcome: str, target_tokens: int) -> None:
-        """A job is over: "OK" or the reason of its error."""
-
-    def running_changed(self, sentences: int) -> None:
-        """This many sentences are in the batch now."""
+        """A job ended: "OK" or the reason of its error."""
 
 
 class NullObserver:
     """Measures nothing."""
 
-    def queue_changed(self, jobs: int, source_tokens: int) -> None: ...
+    def watch(self, load: Callable[[], EngineLoad]) -> None: ...
 
     def admitted(self, waited: float) -> None: ...
 
@@ -52,5 +58,3 @@ class NullObserver:
     def states_changed(self, more_bytes: int) -> None: ...
 
     def ended(self, outcome: str, target_tokens: int) -> None: ...
-
-    def running_changed(self, sentences: int) -> None: ...

@@ -1,6 +1,6 @@
-"""How fast an engine works, and so when work that comes now would be done. Pure: the time is told.
+"""Scheduling policy on plain numbers: row shares, admission rounds, encoder batches, and estimates of completion.
 
-Costs are source tokens times rows.
+The cost of a job is its source tokens times its rows.
 """
 
 from __future__ import annotations
@@ -9,57 +9,65 @@ from collections.abc import Sequence
 
 from lingon.serving.decoding.job import DecodeJob, Job
 
-ROUND = 4  # turns from one admission to the next while a batch runs, see `joins`
-SMALL = 8  # rows of a batch that everybody joins at once
+ROUND = 4  # steps between two admissions to a running batch, see `admits`
+SMALL = 8  # rows; a smaller batch admits jobs at every step
 
-WINDOW = 0.2  # seconds of a measurement of the rate
-NEWEST = 0.3  # weight of the newest measurement of the rate
-JOB = 0.05  # weight of the newest job in how long a job runs
+WINDOW = 0.2  # seconds over which the rate is measured
+RATE_WEIGHT = 0.3  # weight of the latest measurement of the rate
+RUN_WEIGHT = 0.05  # weight of the latest job in the running time of jobs
 
 
 class ThroughputEstimator:
-    """Learns from what an engine does while it has enough to do; before that it predicts nothing."""
+    """Estimates when new work would be done, from the throughput of an engine while its queue is not empty.
+
+    It predicts nothing before it has measured something. The caller passes the time.
+    """
 
     def __init__(self) -> None:
-        self._rate: float | None = None  # cost taken in a second
-        self._run: float | None = None  # seconds from a job's beginning to its end, for each source token
-        self._since: float | None = None  # from when on there was always somebody waiting
-        self._cost = 0.0  # taken since then
+        self._rate: float | None = None  # cost started per second
+        self._run: float | None = None  # seconds from the start of a job to its end, for each source token
+        self._since: float | None = None  # seconds; from then on the queue was never empty
+        self._cost = 0.0  # started since then
 
-    def took(self, cost: float, now: float, *, more: bool) -> None:
-        """Work of this cost was begun; more: whether more still waits."""
+    def record_start(self, cost: float, now: float, *, more: bool) -> None:
+        """Record that work was started; more: whether the queue still holds work."""
         self._cost += cost
-        if not more:  # from here on the engine may be slow for want of work
+        if not more:  # from here on the engine may be slow because it lacks work
             self._since, self._cost = None, 0.0
         elif self._since is None:
             self._since, self._cost = now, 0.0
         elif now - self._since >= WINDOW:
             rate = self._cost / (now - self._since)
-            self._rate = rate if self._rate is None else self._rate + NEWEST * (rate - self._rate)
+            self._rate = rate if self._rate is None else self._rate + RATE_WEIGHT * (rate - self._rate)
             self._since, self._cost = now, 0.0
 
-    def ran(self, source_tokens: int, seconds: float) -> None:
-        """A job was done, so long after it was begun."""
+    def record_end(self, source_tokens: int, seconds: float) -> None:
+        """Record that a job ended so many seconds after its start."""
         run = seconds / source_tokens
-        self._run = run if self._run is None else self._run + JOB * (run - self._run)
+        self._run = run if self._run is None else self._run + RUN_WEIGHT * (run - self._run)
 
-    def seconds_to(self, ahead: float, source_tokens: int) -> float:
-        """Until a job of so many tokens is done that has work of cost `ahead` before it."""
-        waits = ahead / self._rate if self._rate else 0.0
-        return waits + (self._run or 0.0) * source_tokens
+    def estimate(self, cost_ahead: float, source_tokens: int) -> float:
+        """Return the seconds until a job is done that has work of this cost before it."""
+        wait = cost_ahead / self._rate if self._rate else 0.0
+        return wait + (self._run or 0.0) * source_tokens
 
 
 def rows_of(job: Job) -> int:
-    """How many rows a job takes while it runs."""
+    """Return the rows of a batch that a job takes."""
     return job.options.beam_size if isinstance(job, DecodeJob) else 1
 
 
+def cost_of(job: Job) -> int:
+    """Return the approximate work of a job."""
+    return len(job.source_ids) * rows_of(job)
+
+
 def fair_share(worker: int, running_rows: Sequence[int], waiting_rows: int, *, few: bool) -> int:
-    """Rows up to which a worker may fill its batch: all there are while sentences are few, else the mean of all.
+    """Return the rows up to which a worker may fill its batch: all while sentences are few, else the mean of all.
 
-    A few sentences are done sooner in one batch with all cores to itself than in several that share them.
+    A few sentences are done sooner in one batch that has all cores than in several batches that share them.
 
-    running_rows: of each worker, waiting_rows: that there is room for
+    running_rows: of each worker; waiting_rows: queued rows for which the limit leaves capacity
     """
     if not few:
         return -(-(sum(running_rows) + waiting_rows) // len(running_rows))
@@ -67,29 +75,27 @@ def fair_share(worker: int, running_rows: Sequence[int], waiting_rows: int, *, f
     return running_rows[worker] + (waiting_rows if fullest else 0)
 
 
-def joins(running_rows: int, joining_rows: int, turns: int) -> bool:
-    """Whether those who wait join a batch now, `turns` turns after others did.
+def admits(running_rows: int, joining_rows: int, steps: int) -> bool:
+    """Whether a running batch admits queued jobs now, `steps` steps after its last admission.
 
-    Sentences that join together are encoded together, which takes less time for each (short ones half as much in tens
-    as in threes), and share the gathering of a shortlist's output rows. So they join in rounds; a small batch gains
-    more from a row than it loses, and is not kept waiting.
+    Sentences that join together are encoded together, which takes less time for each (short ones take half the time in
+    tens than in threes), and they share the gathering of a shortlist's output rows. So jobs join in rounds. A small
+    batch gains more from another row than it loses, and admits at every step.
 
-    joining_rows: that wait and find room
+    joining_rows: queued rows for which the limit leaves capacity
     """
-    return running_rows < SMALL or turns >= ROUND or 2 * joining_rows >= running_rows
-
-
-def cost_of(job: Job) -> int:
-    """What a job takes of an engine, about: source tokens times rows."""
-    return len(job.source_ids) * rows_of(job)
+    return running_rows < SMALL or steps >= ROUND or 2 * joining_rows >= running_rows
 
 
 def encoder_batches(lengths: Sequence[int], max_tokens: int) -> list[list[int]]:
-    """Places of sources in batches of like length, each within max_tokens of padded source (or a single source)."""
+    """Return the indices of sources in batches of similar length.
+
+    Each batch has at most max_tokens of padded source, or is a single source.
+    """
     batches: list[list[int]] = []
-    for place in sorted(range(len(lengths)), key=lengths.__getitem__):
-        if batches and (len(batches[-1]) + 1) * lengths[place] <= max_tokens:
-            batches[-1].append(place)
+    for index in sorted(range(len(lengths)), key=lengths.__getitem__):
+        if batches and (len(batches[-1]) + 1) * lengths[index] <= max_tokens:
+            batches[-1].append(index)
         else:
-            batches.append([place])
+            batches.append([index])
     return batches

@@ -10,6 +10,7 @@ from lingon.errors import InvalidRequest, SettingsError, UnknownModel
 from lingon.serving.models.languages import canonical, distance
 
 Model = TypeVar("Model")
+MAX_CACHED = 1000  # different selections that are found once
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,7 @@ class Catalog(Generic[Model]):
 
     def __init__(self, entries: Sequence[Entry[Model]]) -> None:
         self.entries = tuple(entries)
+        self._found: dict[tuple[str, str, str], Model] = {}
         labels = [entry.label for entry in entries]
         for label in labels:
             if labels.count(label) > 1:
@@ -43,6 +45,15 @@ class Catalog(Generic[Model]):
 
         A name without a version selects the highest version. Raises UnknownModel or InvalidRequest.
         """
+        key = model, source, target
+        found = self._found.get(key)
+        if found is None:
+            found = self._find(model, source, target)
+            if len(self._found) < MAX_CACHED:
+                self._found[key] = found
+        return found
+
+    def _find(self, model: str, source: str, target: str) -> Model:
         named = self._named(model) if model else self._highest()
         closest = self._closest(named, source, target)
         if not closest:

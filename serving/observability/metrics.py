@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import collections
 import platform
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from importlib.metadata import version
+from types import TracebackType
 from typing import Any, TypeVar
 
 from google.rpc import code_pb2
@@ -14,6 +13,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Proc
 
 from lingon.errors import RequestError
 from lingon.serving.engine.limits import EngineLimits
+from lingon.serving.engine.observer import EngineLoad
 from lingon.serving.observability.families import Metric, MetricFamily, counter, declared, gauge, histogram
 from lingon.translation.v1 import translation_pb2 as pb
 
@@ -40,16 +40,43 @@ REASONS = tuple(sorted(set(reasons())))
 
 
 class TextOutcomes:
-    """Collects how the texts of one request ended."""
+    """Counts how the texts of one request end, as a context manager around the request.
 
-    def __init__(self, count: int) -> None:
-        self.waiting = count
-        self.codes: list[int] = []
+    At its end, texts without a code of their own get the code of the request.
+    """
+
+    def __init__(self, count: int, counters: Mapping[int, Counter], is_late: Callable[[], bool]) -> None:
+        """counters: by code; is_late: whether the deadline, and not the caller, ended a cancelled request."""
+        self._open, self._counters, self._is_late = count, counters, is_late
+        self._codes: dict[int, int] = {}
 
     def ended(self, code: int) -> None:
         """Record one more finished text."""
-        self.waiting -= 1
-        self.codes.append(code)
+        self._open -= 1
+        self._codes[code] = self._codes.get(code, 0) + 1
+
+    def __enter__(self) -> TextOutcomes:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._open:
+            code = self._code_of(error)
+            self._codes[code] = self._codes.get(code, 0) + self._open
+        # One increment per code, not per text: a message of 4 MB can hold two million texts.
+        for code, number in self._codes.items():
+            self._counters[code].inc(number)
+
+    def _code_of(self, error: BaseException | None) -> int:
+        """The code of a request that ended with an error, or without one."""
+        if error is None:
+            return code_pb2.OK
+        if isinstance(error, RequestError):
+            return error.code
+        if isinstance(error, Exception):
+            return code_pb2.INTERNAL
+        return code_pb2.DEADLINE_EXCEEDED if self._is_late() else code_pb2.CANCELLED
 
 
 class Metrics:
@@ -88,6 +115,7 @@ class Metrics:
         self._model_families = {
             attribute: family.register(registry, *MODEL) for attribute, family in declared(ModelMetrics)
         }
+        self._text_counters = {number: self.texts.labels(name) for name, number in code_pb2.Code.items()}
         self._unloaded: dict[tuple[str, str], ModelMetrics] = {}  # models whose counters are kept, oldest first
 
     def model(self, name: str, number: int) -> ModelMetrics:
@@ -102,30 +130,9 @@ class Metrics:
         for labels in list(self._unloaded)[:-KEPT_MODELS]:
             self._unloaded.pop(labels).remove_series(Counter, Histogram)
 
-    @contextmanager
-    def count_texts(self, count: int, is_late: Callable[[], bool]) -> Iterator[TextOutcomes]:
-        """Count the texts of a request; texts without a code of their own get the code of the request.
-
-        is_late: whether the deadline, and not the caller, ended a cancelled request
-        """
-        texts = TextOutcomes(count)
-        final: int | None = None
-        try:
-            yield texts
-            final = code_pb2.OK
-        except RequestError as error:
-            final = error.code
-            raise
-        except Exception:
-            final = code_pb2.INTERNAL
-            raise
-        finally:
-            if final is None:
-                final = code_pb2.DEADLINE_EXCEEDED if is_late() else code_pb2.CANCELLED
-            # One increment per code, not per text: a message of 4 MB can hold two million texts.
-            for code, number in [*collections.Counter(texts.codes).items(), (final, texts.waiting)]:
-                if number:
-                    self.texts.labels(code_pb2.Code.Name(code)).inc(number)
+    def count_texts(self, count: int, is_late: Callable[[], bool]) -> TextOutcomes:
+        """Count the texts of a request; see TextOutcomes."""
+        return TextOutcomes(count, self._text_counters, is_late)
 
 
 class ModelMetrics:
@@ -218,10 +225,11 @@ class ModelMetrics:
         self.truncated.inc(codes.count(pb.WARNING_CODE_LENGTH))
         self.split.inc(codes.count(pb.WARNING_CODE_SPLIT))
 
-    def queue_changed(self, jobs: int, source_tokens: int) -> None:
-        """See lingon.serving.engine.observer.Observer."""
-        self.queue_depth.set(jobs)
-        self.queue_tokens.set(source_tokens)
+    def watch(self, load: Callable[[], EngineLoad]) -> None:
+        """Read the load at every scrape, which costs a request nothing."""
+        self.queue_depth.set_function(lambda: load().queued)
+        self.queue_tokens.set_function(lambda: load().queued_tokens)
+        self.running.set_function(lambda: load().running)
 
     def admitted(self, waited: float) -> None:
         """See lingon.serving.engine.observer.Observer."""
@@ -239,7 +247,8 @@ class ModelMetrics:
         self.batch_rows.observe(live_rows)
         self.live_rows.inc(live_rows)
         self.computed_rows.inc(rows)
-        self.past_copied.inc(copied_bytes)
+        if copied_bytes:
+            self.past_copied.inc(copied_bytes)
 
     def first_token(self, seconds: float) -> None:
         """See lingon.serving.engine.observer.Observer."""
@@ -253,10 +262,6 @@ class ModelMetrics:
         """See lingon.serving.engine.observer.Observer."""
         self._outcomes[outcome].inc()
         self.target_tokens.inc(target_tokens)
-
-    def running_changed(self, sentences: int) -> None:
-        """See lingon.serving.engine.observer.Observer."""
-        self.running.set(sentences)
 
 
 def families() -> Iterator[tuple[MetricFamily, tuple[str, ...]]]:

@@ -1,10 +1,11 @@
-"""What a call carries beside its message: request id, deadline, and the status it is ended with."""
+"""The parts of a call beside its messages: request id, deadline, and the status that ends it."""
 
 from __future__ import annotations
 
 import re
 import secrets
 import time
+from collections.abc import Iterable
 from typing import Any
 
 import grpc
@@ -16,37 +17,38 @@ _GRPC_CODES: dict[int, grpc.StatusCode] = {code.value[0]: code for code in grpc.
 
 REQUEST_ID = "x-request-id"
 RETRY_AFTER = "retry-after-ms"
-ON_THE_WAY = 0.2  # seconds that a call may take from its caller to us
+TRANSIT_SECONDS = 0.2  # seconds that a call may take from its caller to the server
 _SANE_ID = re.compile(r"[A-Za-z0-9_.:/+=-]{1,128}")
 _STATUS_DETAILS = "grpc-status-details-bin"
 Context = grpc.aio.ServicerContext[Any, Any]
+Metadata = Iterable[tuple[str, str | bytes]]
 
 
-def request_id_of(context: Context) -> str:
-    """A call's id: the client's own, if it is one that may stand in a log; else a new one."""
-    for name, value in context.invocation_metadata() or ():
+def request_id_of(metadata: Metadata) -> str:
+    """Return the id of a call: the client's own if it is safe to log, else a new one."""
+    for name, value in metadata:
         if name == REQUEST_ID and _SANE_ID.fullmatch(str(value)):
             return str(value)
     return secrets.token_hex(16)
 
 
 def is_late(context: Context) -> bool:
-    """Whether it was the deadline that ended a call which was cut short.
+    """Whether the deadline, and not the caller, ended a call that was cut short.
 
-    The caller's clock started before ours, by as long as the call was on its way: its own deadline cuts the call
-    while ours still shows a moment.
+    The caller's clock started earlier, by the time that the call was on its way: its deadline ends the call while some
+    time is left on this side.
     """
     remaining = time_left(context)
-    return remaining is not None and remaining <= ON_THE_WAY
+    return remaining is not None and remaining <= TRANSIT_SECONDS
 
 
 def time_left(context: Context) -> float | None:
-    """Seconds until the deadline of a call; None without one, which the type stubs of grpc deny."""
+    """Return the seconds until the deadline of a call; None without one, although grpc's type stubs deny it."""
     return context.time_remaining()
 
 
 async def abort(context: Context, status: status_pb2.Status, request_id: str) -> None:
-    """End a call with a status; when it is worth asking again is told twice, for clients that unpack no details."""
+    """End a call with a status. A retry delay is also in the trailers, for clients that do not unpack details."""
     trailers: list[tuple[str, str | bytes]] = [(_STATUS_DETAILS, status.SerializeToString()), (REQUEST_ID, request_id)]
     retry = error_details_pb2.RetryInfo()
     for detail in status.details:
@@ -56,7 +58,7 @@ async def abort(context: Context, status: status_pb2.Status, request_id: str) ->
 
 
 def deadline_of(context: Context) -> float | None:
-    """The caller's deadline on the clock of `time.monotonic`."""
+    """Return the caller's deadline on the clock of `time.monotonic`; raises NotBegun if it has passed."""
     remaining = time_left(context)
     if remaining is None:
         return None

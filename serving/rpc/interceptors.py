@@ -112,7 +112,8 @@ class Call:
 
     def __init__(self, interceptor: ErrorInterceptor, method: str, context: Context) -> None:
         self._interceptor, self._method, self._context = interceptor, method, context
-        self._ids = {"request_id": request_id_of(context)}
+        self._metadata = context.invocation_metadata() or ()
+        self._ids = {"request_id": request_id_of(self._metadata)}
         self._failure: status_pb2.Status | None = None
 
     def __enter__(self) -> None:
@@ -152,8 +153,7 @@ class MeasuredCall(Call):
     def __init__(self, interceptor: CallInterceptor, method: str, context: Context) -> None:
         super().__init__(interceptor, method, context)
         self._measured, self._start = interceptor, time.perf_counter()
-        metadata = context.invocation_metadata() or ()
-        self._trace = enter(interceptor.tracer.call(method, self._ids["request_id"], metadata))
+        self._trace = enter(interceptor.tracer.call(method, self._ids["request_id"], self._metadata))
         if self._trace.trace_id:
             self._ids["trace_id"] = self._trace.trace_id
         interceptor.in_flight += 1

@@ -1,4 +1,4 @@
-"""The gRPC ports of a server: what they take at most, whom they let in, and where they listen."""
+"""The gRPC ports of a server: their limits, their security and their addresses."""
 
 from __future__ import annotations
 
@@ -17,53 +17,58 @@ from lingon.serving.rpc.unknown_methods import make_server
 from lingon.serving.settings import LOOPBACK, Settings
 
 PENDING = 10_000
-"""Calls that may wait for the event loop, a flood of them that are begun and reset. From here on gRPC drops anybody's.
+"""Calls that gRPC holds until the event loop takes them; above this number it drops calls of any caller.
 
-Its own 1,000 are 0.2 s of work. A bound on the calls of one connection (`grpc.max_concurrent_streams`) keeps a flood
-out too, but of 1,000 calls that a client begins at once two thirds then end with UNAVAILABLE.
+gRPC's default of 1,000 is 0.2 s of work, which a flood of calls that are started and reset fills at once. A limit on
+the calls of one connection (`grpc.max_concurrent_streams`) stops such a flood too, but then two thirds of 1,000 calls
+that one client starts at once end with UNAVAILABLE.
 """
 
 logger = logging.getLogger(__name__)
 
 
 def allow_many_files() -> None:
-    """Raise the limit of open files as far as it goes: each connection is one, and the usual 1,024 are soon taken."""
+    """Raise the limit of open files to the maximum: each connection is a file, and the usual limit is 1,024."""
     usual, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    except (ValueError, OSError):  # that is further than the system allows
-        event(logger, logging.WARNING, "the limit of open files stays", limit=usual)
+    except (ValueError, OSError):  # the system allows less
+        event(logger, logging.WARNING, "the limit of open files cannot be raised", limit=usual)
 
 
 class PortSecurity:
-    """What the ports of a server ask of those who come: TLS, a certificate, an API key; all as the settings say."""
+    """What the ports of a server require of their callers: TLS, a client certificate, an API key."""
 
     def __init__(self, settings: Settings) -> None:
-        """Read what is needed; raises SettingsError."""
+        """Read the key file; raises SettingsError."""
         self._settings = settings
-        self._keyring = ApiKeyFile(settings.api_keys) if settings.api_keys is not None else None
-        open_to_all = settings.host not in LOOPBACK or (
+        self._keys = ApiKeyFile(settings.api_keys) if settings.api_keys is not None else None
+        reachable = settings.host not in LOOPBACK or (
             settings.admin_port is not None and settings.admin_host not in LOOPBACK
         )
-        if settings.api_keys is not None and settings.tls_certificate is None and open_to_all:
-            event(logger, logging.WARNING, "API keys travel in the clear: without TLS here, there must be some before")
+        if settings.api_keys is not None and settings.tls_certificate is None and reachable:
+            event(
+                logger,
+                logging.WARNING,
+                "API keys are sent unencrypted; set tls_certificate and tls_key, or terminate TLS in a proxy",
+            )
 
     def credentials(self) -> grpc.ServerCredentials | None:
-        """For one port: gRPC asks each for new files apart."""
+        """Return the credentials of one port; every port needs its own, because gRPC reloads the files for each."""
         return server_credentials(self._settings)
 
     def interceptors(self, *, admin: bool = False) -> list[grpc.aio.ServerInterceptor]:
-        """What calls pass before they are read; admin: on the admin port."""
-        return [ApiKeyInterceptor(self._keyring, admin=admin)] if self._keyring is not None else []
+        """Return the interceptors that check the callers of a port; admin: of the admin port."""
+        return [ApiKeyInterceptor(self._keys, admin=admin)] if self._keys is not None else []
 
 
 def grpc_server(settings: Settings, interceptors: Sequence[grpc.aio.ServerInterceptor]) -> grpc.aio.Server:
-    """A server without services or ports yet."""
+    """Return a server without services and ports."""
     options = [
-        ("grpc.so_reuseport", 0),  # else a second server binds the same port and takes half of the calls
+        ("grpc.so_reuseport", 0),  # otherwise a second server could bind the same port and take half of the calls
         ("grpc.max_receive_message_length", settings.max_message_bytes),
         ("grpc.max_send_message_length", -1),
-        ("grpc.keepalive_time_ms", 60_000),  # clients that vanished without a word are found within these two
+        ("grpc.keepalive_time_ms", 60_000),  # these two find clients that vanished silently
         ("grpc.keepalive_timeout_ms", 20_000),
         ("grpc.server.max_pending_requests", PENDING),
         ("grpc.server.max_pending_requests_hard_limit", 2 * PENDING),
@@ -71,16 +76,16 @@ def grpc_server(settings: Settings, interceptors: Sequence[grpc.aio.ServerInterc
     ]
     if settings.max_connection_age_seconds:
         options.append(("grpc.max_connection_age_ms", int(settings.max_connection_age_seconds * 1000)))
-    doorkeepers = [each for each in interceptors if isinstance(each, ApiKeyInterceptor)]
-    return make_server(interceptors, options, lambda metadata: [each.check(metadata) for each in doorkeepers])
+    key_checks = [each for each in interceptors if isinstance(each, ApiKeyInterceptor)]
+    return make_server(interceptors, options, lambda metadata: [each.check(metadata) for each in key_checks])
 
 
 def bind(
     server: grpc.aio.Server, host: str, port: int, credentials: grpc.ServerCredentials | None = None, flag: str = "port"
 ) -> int:
-    """Listen; returns the port, a free one where it is 0.
+    """Listen on an address; returns the port, which is a free one if `port` is 0.
 
-    flag: of the setting to change where the port is taken
+    flag: the setting to change if the port is taken
     """
     address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     try:

@@ -1,11 +1,11 @@
 """A grpc.aio server that no caller can end.
 
-grpc.aio decodes the path of a call to a method that it does not know in the very loop that takes calls, and that loop
-ends by a path that is no UTF-8 (grpcio 1.85.1): the port closes, calls are cancelled, and the process lives on without
-it. A few bytes of anybody who reaches the port would do. Calls to methods that are known by name come another way, so
-here the others never get to that loop: they are told UNIMPLEMENTED beside it, or that they need a key.
+grpc.aio decodes the path of a call to an unknown method in the loop that accepts calls, and a path that is not UTF-8
+ends that loop (grpcio 1.85.1): the port closes, calls are cancelled, and the process lives on without it. Any caller
+that reaches the port could do this with a few bytes. Calls to methods that are registered by name take another path, so
+this server keeps the others away from that loop: they get UNIMPLEMENTED, or the refusal of `check`.
 
-This reaches into grpc, where a name may change; tests/hostile/test_unknown_methods.py tells when it does.
+This uses internal names of grpc, which may change; tests/hostile/test_unknown_methods.py fails when they do.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ Check = Callable[[Iterable[tuple[str, str | bytes]]], object]
 
 
 class _Server(cygrpc.AioServer):  # type: ignore[misc]
-    """What is below grpc.aio.Server."""
+    """The Cython server below grpc.aio.Server."""
 
     check: Check
 
     def _make_request_call_future(self, method: bytes | None) -> asyncio.Future[Any]:
-        """The next call of a method; None stands for all that are not known, of which there is never a next."""
+        """Return the next call of a method; None stands for all unknown methods, of which none is ever returned."""
         if method is not None:
             known: asyncio.Future[Any] = super()._make_request_call_future(method)
             return known
-        return asyncio.get_running_loop().create_task(self._turn_away())
+        return asyncio.get_running_loop().create_task(self._refuse_all())
 
-    async def _turn_away(self) -> None:
-        """Refuse calls of unknown methods until the server ends, which raises."""
+    async def _refuse_all(self) -> None:
+        """Refuse calls of unknown methods until the end of the server, which raises."""
         answers: set[asyncio.Task[None]] = set()
         while True:
             call = await self._request_call()
@@ -50,20 +50,21 @@ class _Server(cygrpc.AioServer):  # type: ignore[misc]
 
 async def _refuse(call: Any, check: Check) -> None:
     context = cygrpc._ServicerContext(call, None, None, asyncio.get_running_loop())
-    with suppress(Exception):  # abort raises always; a caller who is gone need not be told
+    metadata = context.invocation_metadata() or ()
+    with suppress(Exception):  # `abort` always raises
         try:
-            check(context.invocation_metadata() or ())
+            check(metadata)
         except RequestError as error:
-            await abort(context, to_status(error), request_id_of(context))
+            await abort(context, to_status(error), request_id_of(metadata))
         await context.abort(grpc.StatusCode.UNIMPLEMENTED, "Method not found!", ())
 
 
 def make_server(
     interceptors: Sequence[grpc.aio.ServerInterceptor], options: Sequence[tuple[str, Any]], check: Check
 ) -> grpc.aio.Server:
-    """A server whose services are all added by name, as generated code adds them.
+    """Return a server whose services are all registered by name, as generated code does.
 
-    check: what calls of other methods pass, by their metadata, before they are told that there is no such method
+    check: raises RequestError for the metadata of a call to an unknown method that must not even get UNIMPLEMENTED
     """
     usual = cygrpc.AioServer
     cygrpc.AioServer = _Server

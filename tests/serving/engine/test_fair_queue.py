@@ -114,7 +114,7 @@ def test_in_a_full_queue_who_has_the_most_gives_way_by_his_latest_call() -> None
     for call in range(5):
         queue.add([job("flood", call), job("flood", call)])
     newcomer = [job("other", 99)]
-    displaced = queue.check(newcomer)
+    displaced = queue.make_room(newcomer)
     assert {one.call for one in displaced} == {4}
     for one in displaced:
         queue.remove(one.number)
@@ -125,17 +125,17 @@ def test_in_a_full_queue_who_has_the_most_gives_way_by_his_latest_call() -> None
 def test_who_has_the_most_himself_is_refused_and_displaces_nobody() -> None:
     queue = Queue(EngineLimits(max_queue_texts=4))
     queue.add([job("flood", 1), job("flood", 1), job("flood", 1), job("other", 2)])
-    with pytest.raises(QueueFull, match="4 texts wait, 1 more would exceed the limit of 4"):
-        queue.check([job("flood", 3)])
+    with pytest.raises(QueueFull, match="4 texts are queued, 1 more would exceed the limit of 4"):
+        queue.make_room([job("flood", 3)])
     with pytest.raises(QueueFull):
-        queue.check([job("other", 3) for _ in range(4)])
+        queue.make_room([job("other", 3) for _ in range(4)])
 
 
 def test_a_full_queue_is_known_before_the_texts_are() -> None:
     queue = Queue(EngineLimits(max_queue_texts=4))
     queue.check_texts("flood", 4)
     queue.add([job("flood", 1), job("flood", 1), job("flood", 1), job("other", 2)])
-    with pytest.raises(QueueFull, match="4 texts wait, 1 more would exceed the limit of 4"):
+    with pytest.raises(QueueFull, match="4 texts are queued, 1 more would exceed the limit of 4"):
         queue.check_texts("flood", 1)
     queue.check_texts("other", 1)  # it may yet find room
 
@@ -146,37 +146,37 @@ def test_a_call_that_has_begun_is_not_displaced() -> None:
     served(queue, 1)
     queue.add([job("flood", 1)])
     with pytest.raises(QueueFull):
-        queue.check([job("other", 2)])
+        queue.make_room([job("other", 2)])
 
 
 def test_what_comes_first_is_counted_as_turns_will_have_it() -> None:
     queue = Queue(EngineLimits())
     for call in range(10):
         queue.add([job("flood", call)])  # 50 tokens
-    assert queue.ahead([job("other", 99, length=4)]) == 8  # as much of the flood as its own
-    assert queue.ahead([job("flood", 99, length=4)]) == 44  # of each of its calls as much
+    assert queue.cost_before([job("other", 99, length=4)]) == 8  # as much of the flood as its own
+    assert queue.cost_before([job("flood", 99, length=4)]) == 44  # of each of its calls as much
 
 
 def test_what_comes_first_is_counted_with_its_beams() -> None:
     queue, beams = Queue(EngineLimits()), job("flood", 1)
     beams.options = Options(beam_size=4)
     queue.add([beams])
-    assert queue.ahead([job("other", 99, length=30)]) == 30 + 5 * 4
+    assert queue.cost_before([job("other", 99, length=30)]) == 30 + 5 * 4
     queue.remove(beams.number)
-    assert queue.ahead([job("other", 99, length=30)]) == 30
+    assert queue.cost_before([job("other", 99, length=30)]) == 30
 
 
 def test_a_pace_is_learned_only_while_there_is_enough_to_do() -> None:
     pace, now = ThroughputEstimator(), 0.0
-    assert pace.seconds_to(1000, 10) == 0
+    assert pace.estimate(1000, 10) == 0
     for _ in range(20):  # one by one, slowly, for want of work
-        pace.took(10, now, more=False)
+        pace.record_start(10, now, more=False)
         now += 1
-    assert pace.seconds_to(1000, 10) == 0
+    assert pace.estimate(1000, 10) == 0
     for _ in range(200):  # 100 each tenth of a window
-        pace.took(100, now, more=True)
+        pace.record_start(100, now, more=True)
         now += WINDOW / 10
-    assert pace.seconds_to(1000, 10) == pytest.approx(WINDOW, rel=0.15)
+    assert pace.estimate(1000, 10) == pytest.approx(WINDOW, rel=0.15)
     for _ in range(500):
-        pace.ran(10, 0.5)
-    assert pace.seconds_to(0, 20) == pytest.approx(1.0, rel=0.01)
+        pace.record_end(10, 0.5)
+    assert pace.estimate(0, 20) == pytest.approx(1.0, rel=0.01)

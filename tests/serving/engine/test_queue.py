@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from lingon.errors import QueueFull, SettingsError
 from lingon.serving.decoding.job import DecodeJob, Options
 from lingon.serving.engine.limits import EngineLimits
-from lingon.serving.engine.policy import ROUND, SMALL, encoder_batches, fair_share, joins, rows_of
+from lingon.serving.engine.policy import ROUND, SMALL, encoder_batches, fair_share, admits, rows_of
 from lingon.serving.engine.queue import Queue
 from lingon.serving.runtime.runner import width_for
 
@@ -33,19 +33,19 @@ def test_the_memory_bucket_is_the_next_power_of_two(length: int, width: int) -> 
 
 def test_the_queue_is_bounded_in_texts_exactly() -> None:
     queue = Queue(EngineLimits(max_queue_texts=3))
-    queue.check([job(), job(), job()])
+    queue.make_room([job(), job(), job()])
     queue.add([job(), job()])
-    with pytest.raises(QueueFull, match="2 texts wait, 2 more would exceed the limit of 3"):
-        queue.check([job(), job()])
-    queue.check([job()])
+    with pytest.raises(QueueFull, match="2 texts are queued, 2 more would exceed the limit of 3"):
+        queue.make_room([job(), job()])
+    queue.make_room([job()])
 
 
 def test_the_queue_is_bounded_in_source_tokens_exactly() -> None:
     queue = Queue(EngineLimits(max_queue_tokens=10))
     queue.add([job(6)])
-    queue.check([job(4)])
-    with pytest.raises(QueueFull, match="6 source tokens wait, 5 more would exceed the limit of 10"):
-        queue.check([job(5)])
+    queue.make_room([job(4)])
+    with pytest.raises(QueueFull, match="6 source tokens are queued, 5 more would exceed the limit of 10"):
+        queue.make_room([job(5)])
 
 
 def test_the_longest_of_a_call_goes_first_and_no_call_overtakes_another() -> None:
@@ -127,14 +127,14 @@ def test_all_that_waits_is_taken_by_those_below_the_mean(running: list[int], wai
 
 @pytest.mark.parametrize("running", range(40))
 def test_nobody_is_kept_waiting_for_a_round_longer_than_its_turns(running: int) -> None:
-    assert joins(running, 1, ROUND)
+    assert admits(running, 1, ROUND)
 
 
 def test_a_small_batch_or_one_that_many_wait_for_is_joined_at_once() -> None:
-    assert joins(0, 1, 0)
-    assert joins(SMALL - 1, 1, 1)
-    assert joins(32, 16, 1)
-    assert not joins(32, 1, ROUND - 1)
+    assert admits(0, 1, 0)
+    assert admits(SMALL - 1, 1, 1)
+    assert admits(32, 16, 1)
+    assert not admits(32, 1, ROUND - 1)
 
 
 def test_limits_name_setting_bound_and_value() -> None:

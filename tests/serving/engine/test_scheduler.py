@@ -41,9 +41,9 @@ def dispatcher(workers: int = 2, clock: Clock | None = None, **limits: int) -> S
 
 def ask(asked: Scheduler, worker: int) -> tuple[list[Job], list[tuple[Job, type]]]:
     """Who joins the worker, and who has to leave, with the kind of the error."""
-    orders = asked.next(worker)
-    assert orders is not None
-    return [job for job, _ in orders.joining], [(job, type(error)) for job, error in orders.leaving]
+    plan = asked.next(worker)
+    assert plan is not None
+    return [job for job, _ in plan.admitted], [(job, type(error)) for job, error in plan.removed]
 
 
 def test_a_worker_that_has_nothing_takes_nothing_while_others_have_all_rows() -> None:
@@ -91,7 +91,7 @@ def test_a_job_that_waits_leaves_by_whoever_asks_first_and_only_once() -> None:
     assert ask(shared, 1) == ([], [(waiting, Cancelled)])
     assert ask(shared, 0) == ([], [])
     shared.close(waiting)
-    assert shared.running == 2
+    assert shared.load().running == 2
 
 
 def test_a_deadline_that_passes_is_found_wherever_the_job_is() -> None:
