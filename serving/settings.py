@@ -78,11 +78,12 @@ class Settings(BaseModel):
         description="Use the vocabulary shortlist by default; a request may override this. Unset: as the bundle says.",
     )
     max_queue_texts: Positive = Field(
-        LIMITS.max_queue_texts, description="Sentences that the queue of a model holds; above this, calls are refused."
+        LIMITS.max_queue_texts,
+        description="Sentences that the queue of a model holds; when it is full, calls are refused.",
     )
     max_queue_tokens: Positive = Field(
         LIMITS.max_queue_tokens,
-        description="Source tokens that the queue of a model holds; above this, calls are refused.",
+        description="Source tokens that the queue of a model holds; when it is full, calls are refused.",
     )
     max_rows: Positive = Field(
         LIMITS.max_rows,
@@ -149,7 +150,9 @@ class Settings(BaseModel):
         if self.tls_client_ca is not None and self.tls_certificate is None:
             raise ValueError("tls_client_ca needs tls_certificate and tls_key")
         if self.admin_port is not None and self.admin_host not in LOOPBACK and self.api_keys is None:
-            raise ValueError(f"admin_host must be a loopback address (127.0.0.1) unless api_keys is set, got {self.admin_host}")
+            raise ValueError(
+                f"admin_host must be a loopback address (127.0.0.1) unless api_keys is set, got {self.admin_host}"
+            )
         return self
 
     @field_validator("models", mode="before")
