@@ -223,11 +223,11 @@ class Server:
         return self._serving and self._lag.seconds_since_beat() < self._settings.hang_seconds
 
 
-def serve(settings: Settings, announce: Callable[[str], None]) -> int:
-    """Run a server until it ends; returns the exit code."""
+def serve(settings: Settings, announce: Callable[[str], None], load: LoadFunction = load_translator) -> int:
+    """Run a server until it ends; returns the exit code. The parameters are those of Server."""
 
     async def live() -> int:
-        server = Server(settings, announce)
+        server = Server(settings, announce, load)
         code = await server.run()
         if server.has_stuck_thread:
             os._exit(code)  # an orderly exit would wait for the thread, or abort if it runs a graph

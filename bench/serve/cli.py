@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from lingon.bench.serve.plan import CpuPlan
+    from lingon.bundle import Bundle
+
+
+class EngineKind(StrEnum):
+    """What decodes in Lingon's server."""
+
+    ONNX = "onnx"
+    NULL = "null"
 
 
 def serve(
@@ -20,6 +32,9 @@ def serve(
         int | None,
         typer.Option(min=1, help="Threads of each engine of Lingon's server (default: the server's choice)."),
     ] = None,
+    engine: Annotated[
+        EngineKind, typer.Option(help="null: measure what a request costs without decoding, beside a bare gRPC echo.")
+    ] = EngineKind.ONNX,
     server: Annotated[
         str | None,
         typer.Option(metavar="HOST:PORT", help="Measure a running server instead of starting Lingon's server."),
@@ -70,6 +85,12 @@ def serve(
     from lingon.bundle import open_bundle
 
     console, bundle = Console(), open_bundle(model)
+    cpus = CpuPlan.choose(server_core, client_core)
+    if engine is EngineKind.NULL:
+        _measure_overhead(
+            bundle, sentences(bundle, data, seed), cpus, min(seconds, 4.0), 1 if quick else rounds, results
+        )
+        return
     lingon_options = {"precision": precision, "engines": engines, "threads": threads}
     ctranslate2_options = {
         "precision": peer_precision,
@@ -86,7 +107,7 @@ def serve(
             bundle=bundle,
             texts=sentences(bundle, data, seed),
             systems=tuple(systems),
-            cpus=CpuPlan.choose(server_core, client_core),
+            cpus=cpus,
             precision=precision,
             threads=threads,
             beam_sizes=tuple(beam_size or (1, 4)),
@@ -105,3 +126,18 @@ def serve(
     written = save("serve", rows, results, ours=lingon_options, peer=peer, pinned=not plan.cpus.shared)
     draw(rows, plan.objective, written.with_suffix(".svg"))
     print(f"written: {written} and {written.with_suffix('.svg').name}")
+
+
+def _measure_overhead(
+    bundle: Bundle, texts: list[str], cpus: CpuPlan, seconds: float, rounds: int, results: Path
+) -> None:
+    from rich.console import Console
+
+    from lingon.bench.results_file import save
+    from lingon.bench.serve.overhead import measure, table
+
+    console = Console()
+    rows = measure(bundle.folder, texts, cpus, seconds=seconds, rounds=rounds, write=console.print)
+    console.print(table(rows))
+    written = save("serve-null", rows, results, pinned=not cpus.shared, seconds=seconds, rounds=rounds)
+    print(f"written: {written}")
