@@ -1,4 +1,4 @@
-"""The verb `export`: what it takes from the checkpoint's own text, and what it says where there is none."""
+"""The verb `export`: the texts that it takes from the checkpoint, and the error if none of them is usable."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LONG = "1 " * 30
 def saved(checkpoint: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The checkpoint on disk; its training text ends with a pair that is longer than data.max_tokens."""
     for bound in ("MAX_BLEU_LOSS", "MAX_CHRF_LOSS"):
-        monkeypatch.setattr(lingon.export.gates.quality, bound, 100)  # a model that has learned nothing says anything
+        monkeypatch.setattr(lingon.export.gates.quality, bound, 100)  # the model is not trained
     for side in ("source", "target"):
         with (tmp_path / "text" / f"train.{side}").open("a") as file:
             file.write(f"{LONG}\n")
@@ -29,7 +29,7 @@ def saved(checkpoint: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     return given.folder
 
 
-def test_ranges_and_shortlist_are_learned_from_what_the_model_has_learned_from(
+def test_ranges_and_shortlist_come_from_the_training_text(
     saved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     verb(saved, tmp_path / "digits", precision="int8", parity_sentences=7, gate_sentences=2, beam_size=2)
@@ -39,9 +39,9 @@ def test_ranges_and_shortlist_are_learned_from_what_the_model_has_learned_from(
     assert manifest.precisions["int8"].report["quality"]["sentences"] == 2
 
 
-def test_text_that_no_gate_can_be_run_on_is_named_with_the_bound(saved: Path, tmp_path: Path) -> None:
+def test_gate_data_without_a_short_enough_sentence_is_an_error(saved: Path, tmp_path: Path) -> None:
     (tmp_path / "long").write_text(f"{LONG}\n")
     given = (tmp_path / "long", tmp_path / "long")
-    told = "no sentence for the gates: of 1 pairs none has at most data.max_tokens = 20 source tokens"
-    with pytest.raises(SettingsError, match=f"^{tmp_path}/long: {told}$"):
+    message = "no sentence for the gates: of 1 pairs none has at most data.max_tokens = 20 source tokens"
+    with pytest.raises(SettingsError, match=f"^{tmp_path}/long: {message}$"):
         verb(saved, tmp_path / "digits", gate_data=given)

@@ -1,4 +1,4 @@
-"""Exporting: what is proven, what is refused, what is left behind."""
+"""The export: its gates, its errors, and that a failed export leaves no files."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ from tests.support.random_models import random_model, random_runner
 FP32 = ExportSettings(precisions=("fp32",), shortlist=None)
 
 
-def test_an_export_is_a_verified_bundle_that_says_what_was_proven(
+def test_an_export_is_a_verified_bundle_with_its_reports(
     checkpoint: Checkpoint, pairs: list[Pair], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for bound in ("MAX_BLEU_LOSS", "MAX_CHRF_LOSS"):
-        monkeypatch.setattr(lingon.export.gates.quality, bound, 100)  # a model that has learned nothing says anything
+        monkeypatch.setattr(lingon.export.gates.quality, bound, 100)  # the model is not trained
     lines: list[str] = []
     texts = Texts(pairs[:30], pairs)
     settings = ExportSettings(shortlist=ShortlistSettings(), parity_sentences=20)
@@ -88,7 +88,7 @@ def test_tokens_that_differ_name_the_first_sentence(checkpoint: Checkpoint, pair
             check_tokens(checkpoint.model, runner, checkpoint.tokenizer, texts, beam_size, 1.0)
 
 
-def test_lossy_arithmetic_passes_only_near_the_exact_scores() -> None:
+def test_lossy_arithmetic_passes_only_with_scores_close_to_fp32() -> None:
     exact = ["eins zwei drei vier", "fünf sechs sieben acht"]
     found = check_quality("int8", exact, exact, exact)
     assert (found["bleu"], found["identical"], found["sentences"]) == (found["fp32_bleu"], 2, 2)
@@ -96,9 +96,11 @@ def test_lossy_arithmetic_passes_only_near_the_exact_scores() -> None:
         check_quality("int8", ["eins zwei drei", exact[1]], exact, exact)
 
 
-def test_8_bits_that_cost_too_much_leave_no_bundle(checkpoint: Checkpoint, pairs: list[Pair], tmp_path: Path) -> None:
+def test_int8_that_loses_too_much_quality_leaves_no_bundle(
+    checkpoint: Checkpoint, pairs: list[Pair], tmp_path: Path
+) -> None:
     model = checkpoint.model
-    with torch.no_grad():  # one channel a thousand times the others: no single scale serves both
+    with torch.no_grad():  # one channel is 1,000 times the others, so one scale cannot fit both
         model.decoder[0].around_feed_forward.norm.bias[0] = 3e3
         model.decoder[0].feed_forward.inner.weight[:, 0] *= 1e-3
     source = [tuple(checkpoint.tokenizer.encode_source(pair.source)) for pair in pairs[:10]]
@@ -133,7 +135,7 @@ def test_ranges_and_shortlist_need_text(checkpoint: Checkpoint, pairs: list[Pair
         ),
     ],
 )
-def test_weights_that_no_graph_could_hold_are_named(
+def test_weights_beyond_the_range_of_a_precision_are_named(
     checkpoint: Checkpoint, pairs: list[Pair], tmp_path: Path, value: float, precision: str, message: str
 ) -> None:
     with torch.no_grad():
@@ -155,7 +157,7 @@ def test_weights_that_no_graph_could_hold_are_named(
         ({"length_penalty": math.nan}, "--length-penalty must be 0 to 10, got nan"),
     ],
 )
-def test_settings_out_of_bounds_are_refused_by_name(values: dict[str, object], message: str) -> None:
+def test_settings_out_of_bounds_are_errors_with_the_option(values: dict[str, object], message: str) -> None:
     with pytest.raises(SettingsError, match=message):
         ExportSettings(**values)  # type: ignore[arg-type]
 
@@ -180,7 +182,7 @@ def test_settings_out_of_bounds_are_refused_by_name(values: dict[str, object], m
         ("en-de", ["more.md"], "--attach {}/more.md: No such file or directory"),
     ],
 )
-def test_what_cannot_be_published_is_refused_before_anything_is_built(
+def test_a_bundle_that_cannot_be_published_fails_before_anything_is_built(
     checkpoint: Checkpoint, pairs: list[Pair], tmp_path: Path, folder: str, attached: list[str], message: str
 ) -> None:
     (tmp_path / "file").write_bytes(b"")
@@ -196,7 +198,7 @@ def test_what_cannot_be_published_is_refused_before_anything_is_built(
     assert sorted(tmp_path.iterdir()) == before
 
 
-def test_what_a_manifest_refuses_is_refused_before_anything_is_built(
+def test_an_invalid_manifest_fails_before_anything_is_built(
     checkpoint: Checkpoint, pairs: list[Pair], tmp_path: Path
 ) -> None:
     lines: list[str] = []
@@ -208,10 +210,10 @@ def test_what_a_manifest_refuses_is_refused_before_anything_is_built(
     assert not lines
 
 
-def test_without_a_card_half_precision_is_checked_on_the_cpu_and_it_is_said_why(
+def test_without_a_gpu_fp16_is_checked_on_the_cpu_and_the_reason_is_logged(
     checkpoint: Checkpoint, pairs: list[Pair], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also with the GPU build of onnxruntime, which names its provider whether or not there is a card."""
+    """Also with the GPU build of ONNX Runtime, which lists its provider even without a GPU."""
     monkeypatch.setattr("onnxruntime.get_available_providers", lambda: [CUDA, CPU])
     monkeypatch.setattr("ctypes.CDLL", _no_driver)
     lines: list[str] = []
@@ -229,14 +231,14 @@ def test_a_bundle_that_no_server_would_load_is_not_published(
     checkpoint: Checkpoint, pairs: list[Pair], tmp_path: Path
 ) -> None:
     for embedding in (checkpoint.model.source_embedding, checkpoint.model.target_embedding):
-        embedding.positions = embedding.positions[:30]  # fewer than the settings tell
+        embedding.positions = embedding.positions[:30]  # fewer than max_positions
     with pytest.raises(BundleError, match=r"decoder cannot write limits\.max_target_tokens, 32"):
         export_checkpoint(checkpoint, tmp_path / "digits", Texts(pairs[:2]), FP32)
     assert not (tmp_path / "digits").exists()
 
 
 @pytest.mark.parametrize("beam_size", [1, 3])
-def test_gates_search_as_the_bundle_does_by_default_on_as_many_sentences_as_is_said(
+def test_gates_use_the_default_search_and_the_numbers_of_sentences_of_the_settings(
     checkpoint: Checkpoint, pairs: list[Pair], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, beam_size: int
 ) -> None:
     searches: list[tuple[int, int]] = []
@@ -258,14 +260,16 @@ def test_gates_search_as_the_bundle_does_by_default_on_as_many_sentences_as_is_s
     assert not any(line.startswith("held-out text") for line in lines)
 
 
-def test_fewer_sentences_than_asked_for_are_told(checkpoint: Checkpoint, pairs: list[Pair], tmp_path: Path) -> None:
+def test_fewer_held_out_sentences_than_requested_are_logged(
+    checkpoint: Checkpoint, pairs: list[Pair], tmp_path: Path
+) -> None:
     lines: list[str] = []
     settings = replace(FP32, parity_sentences=500)
     export_checkpoint(checkpoint, tmp_path / "digits", Texts(pairs[:2]), settings, lines.append)
     assert lines[0] == "held-out text: 2 sentences, not 500, to compare tokens"
 
 
-def test_a_pair_longer_than_the_model_reads_measures_no_range(
+def test_pairs_longer_than_max_tokens_are_not_used_for_calibration(
     checkpoint: Checkpoint, pairs: list[Pair], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for bound in ("MAX_BLEU_LOSS", "MAX_CHRF_LOSS"):
@@ -284,7 +288,7 @@ def test_of_few_sentences_one_may_be_a_near_tie(
 ) -> None:
     bundle = export_checkpoint(checkpoint, tmp_path / "digits", Texts(pairs[:2]), FP32)
     runner = load_runner(bundle, "fp32", threads=1)
-    with torch.no_grad():  # all come out otherwise
+    with torch.no_grad():  # every translation differs
         checkpoint.model.target_embedding.pieces.weight += 0.5 * torch.randn_like(checkpoint.model.output.weight)
     monkeypatch.setattr(tokens, "is_near_tie", lambda *_: True)
     texts = [pair.source for pair in pairs[:2]]

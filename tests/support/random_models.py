@@ -1,4 +1,4 @@
-"""Tiny models with random weights, and their graphs on ONNX Runtime: real arithmetic, in milliseconds."""
+"""Tiny models with random weights, and their graphs on ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ VOCAB = 40
 
 @functools.cache
 def random_model(seed: int = 0, **settings: Any) -> Transformer:
-    """A tiny model whose weights are large enough for its outputs to vary and to end."""
+    """Return a tiny model whose weights are large enough for varied outputs that end."""
     torch.manual_seed(seed)
     model = Transformer(ModelSettings.model_validate({"preset": "tiny", **settings}), VOCAB, VOCAB).eval()
     with torch.no_grad():
@@ -36,7 +36,7 @@ def random_model(seed: int = 0, **settings: Any) -> Transformer:
 
 
 def limits_of(model: Transformer) -> Limits:
-    """Bounds that a test reaches quickly."""
+    """Return small limits, which a test reaches quickly."""
     return Limits(model.settings.max_positions // 2, model.settings.max_positions, 1.5, 8, 8)
 
 
@@ -62,12 +62,12 @@ def manifest_of(model: Transformer, precision: str = "fp32", reads: tuple[str, .
 
 @functools.cache
 def random_runner(seed: int = 0, precision: str = "fp32", threads: int = 1, **settings: Any) -> OnnxRunner:
-    """The graphs of random_model, on one core unless told otherwise."""
+    """Return the graphs of random_model."""
     return runner_of(random_model(seed, **settings), precision, threads)
 
 
 def runner_of(model: Transformer, precision: str = "fp32", threads: int = 1) -> OnnxRunner:
-    """The graphs of a model."""
+    """Return the graphs of a model."""
     weights = WeightFiles()
     built = build(model, precision, weights, random_pairs(8), shortlist=False)
     files = {**built.graphs, **weight_files(weights)}
@@ -77,13 +77,13 @@ def runner_of(model: Transformer, precision: str = "fp32", threads: int = 1) -> 
 
 
 def random_pairs(count: int) -> list[tuple[list[int], list[int]]]:
-    """Sources, and targets without special tokens."""
+    """Return random sources, which end with EOS, and targets without special tokens."""
     pairs = zip(random_sources(count), random_sources(count, seed=1), strict=True)
     return [(list(source), list(target[:-1])) for source, target in pairs]
 
 
 def random_sources(count: int, longest: int = 24, seed: int = 0) -> list[tuple[int, ...]]:
-    """Sources of 2 to longest tokens, the last EOS."""
+    """Return random sources of 2 to `longest` tokens, the last one EOS."""
     random = np.random.default_rng(seed)
     lengths = random.integers(1, longest, count)
     return [(*random.integers(UNK + 1, VOCAB, length).tolist(), EOS) for length in lengths]

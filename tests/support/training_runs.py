@@ -1,4 +1,4 @@
-"""What the tests of training share: tiny models, and runs in this process that can be cut at a step."""
+"""Tiny models, and training runs in this process that can be stopped after a step."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def tiny_model(seed: int = 0, vocab: int = VOCAB, **settings: Any) -> Transforme
 
 
 class CutAt(Report):
-    """A report that asks the run to stop once it has told of a step."""
+    """A report that requests a stop when it logs a step."""
 
     def __init__(self, interrupt: Interrupt, step: int, run: Path, max_steps: int, *, enabled: bool) -> None:
         super().__init__(run, max_steps, enabled=enabled)
@@ -45,7 +45,7 @@ class CutAt(Report):
 
 
 def write_config(folder: Path, name: str = "config.toml", **blocks: dict[str, Any]) -> Config:
-    """Settings of a tiny run on the digit corpus in folder."""
+    """Write a config of a tiny run on the digit corpus in folder, and return its settings."""
     (folder / name).write_text(tiny_config_text(**blocks), encoding="utf-8")
     return load_config(folder / name)
 
@@ -57,7 +57,7 @@ def train(
     start: Path | None = None,
     before: Callable[[Trainer], object] = lambda trainer: None,
 ) -> Trainer:
-    """A run in this process, to its end or until the step after `cut`; `before` sees it before it begins."""
+    """Run a training in this process, to its end or until the step after `cut`; `before` is called before it starts."""
     interrupt = Interrupt()
     with open_run(config, run, interrupt, start, partial(CutAt, interrupt, cut)) as trainer:
         before(trainer)
@@ -79,5 +79,5 @@ def same(left: Mapping[str, Tensor], right: Mapping[str, Tensor]) -> bool:
 
 
 def counted(progress: Progress) -> dict[str, Any]:
-    """What of a run's progress depends on no clock."""
+    """Return the progress of a run without the times."""
     return {name: getattr(progress, name) for name in progress.__slots__ if name != "seconds"}

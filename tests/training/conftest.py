@@ -19,7 +19,7 @@ def _one_core() -> None:
 
 @pytest.fixture(scope="session")
 def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a digit corpus, to be read only."""
+    """A folder with a digit corpus; tests must not write to it."""
     folder = tmp_path_factory.mktemp("digits")
     write_digit_corpus(folder, pairs=300)
     return folder
@@ -27,7 +27,7 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def corpus(tmp_path: Path) -> Path:
-    """A folder of the test's own with a digit corpus."""
+    """A folder with a digit corpus that the test may change."""
     write_digit_corpus(tmp_path, pairs=300)
     return tmp_path
 

@@ -59,7 +59,7 @@ def test_a_tied_weight_is_stored_once(tmp_path: Path, save: Callable[..., Transf
     assert loaded.output.weight is loaded.source_embedding.pieces.weight
 
 
-def test_a_run_stands_for_its_best_checkpoint_and_before_a_validation_for_its_last(
+def test_a_run_loads_its_best_checkpoint_or_without_validation_its_last(
     tmp_path: Path, save: Callable[..., Transformer]
 ) -> None:
     for step in (5, 10, 15):
@@ -69,7 +69,7 @@ def test_a_run_stands_for_its_best_checkpoint_and_before_a_validation_for_its_la
     assert load_checkpoint(tmp_path / "run").progress.step == 10
 
 
-def test_old_checkpoints_are_forgotten_but_the_best(tmp_path: Path, save: Callable[..., Transformer]) -> None:
+def test_old_checkpoints_are_removed_but_not_the_best(tmp_path: Path, save: Callable[..., Transformer]) -> None:
     for step in range(1, 6):
         save(files.step_folder(tmp_path, step), step)
     files.mark_best(tmp_path, files.step_folder(tmp_path, 2), {})
@@ -79,7 +79,7 @@ def test_old_checkpoints_are_forgotten_but_the_best(tmp_path: Path, save: Callab
     ]
 
 
-def test_a_checkpoint_is_never_written_over(tmp_path: Path, save: Callable[..., Transformer]) -> None:
+def test_a_checkpoint_is_never_overwritten(tmp_path: Path, save: Callable[..., Transformer]) -> None:
     save(tmp_path / "c", 1)
     with pytest.raises(CheckpointError, match=r"cannot write .*c: .* exists already"):
         save(tmp_path / "c", 2)
@@ -108,7 +108,7 @@ def test_a_failure_half_way_leaves_nothing(tmp_path: Path, save: Callable[..., T
 
 @pytest.mark.parametrize("name", [files.CONFIG, files.STATE, files.MODEL, "tokenizer.model"])
 @pytest.mark.parametrize("harm", ["missing", "cut", "nonsense"])
-def test_a_harmed_checkpoint_is_one_line_naming_the_folder(
+def test_a_damaged_checkpoint_is_an_error_of_one_line_with_the_folder(
     tmp_path: Path, save: Callable[..., Transformer], name: str, harm: str
 ) -> None:
     save(tmp_path / "c")
@@ -131,7 +131,7 @@ def test_a_harmed_checkpoint_is_one_line_naming_the_folder(
         ({"nonsense": 1}, "nonsense is not a field"),
     ],
 )
-def test_a_state_of_another_kind_is_one_line_naming_the_field(
+def test_a_progress_file_of_wrong_types_is_an_error_with_the_field(
     tmp_path: Path, save: Callable[..., Transformer], state: dict[str, object], message: str
 ) -> None:
     save(tmp_path / "c")
@@ -143,7 +143,7 @@ def test_a_state_of_another_kind_is_one_line_naming_the_field(
 
 
 @pytest.mark.parametrize("best", ["{}", '{"checkpoint": 7}', '{"checkpoint": "step-00000009"}'])
-def test_a_best_checkpoint_that_is_none_is_one_line(
+def test_a_best_mark_without_its_checkpoint_is_an_error(
     tmp_path: Path, save: Callable[..., Transformer], best: str
 ) -> None:
     save(files.step_folder(tmp_path, 5))
@@ -168,10 +168,10 @@ def test_no_checkpoint_at_all_is_an_error(tmp_path: Path) -> None:
         ({"positions": "learned", "max_positions": 40}, "model.positions: sinusoidal -> learned"),
     ],
 )
-def test_weights_of_another_model_are_neither_taken_nor_averaged(
+def test_weights_of_another_model_are_neither_loaded_nor_averaged(
     tmp_path: Path, save: Callable[..., Transformer], settings: dict[str, object], change: str
 ) -> None:
-    """Heads, activation and norm are not seen in the shapes of weights."""
+    """Heads, activation and norm do not change the shapes of weights."""
     save(tmp_path / "c")
     other = save(tmp_path / "d", **settings)
     with pytest.raises(CheckpointError, match=rf"c was trained with another model \({change}\)"):
@@ -180,7 +180,7 @@ def test_weights_of_another_model_are_neither_taken_nor_averaged(
         average_checkpoints([tmp_path / "c", tmp_path / "d"])
 
 
-def test_what_shapes_no_weight_may_differ(tmp_path: Path, save: Callable[..., Transformer]) -> None:
+def test_settings_that_do_not_affect_weights_may_differ(tmp_path: Path, save: Callable[..., Transformer]) -> None:
     first = save(tmp_path / "c")
     second = save(tmp_path / "d", 1, preset="small", dropout=0.5, max_positions=100)
     average_checkpoints([tmp_path / "c", tmp_path / "d"])
@@ -188,9 +188,7 @@ def test_what_shapes_no_weight_may_differ(tmp_path: Path, save: Callable[..., Tr
     assert torch.equal(first.output.weight, second.output.weight)
 
 
-def test_weights_that_do_not_fit_their_own_settings_are_refused(
-    tmp_path: Path, save: Callable[..., Transformer]
-) -> None:
+def test_weights_that_do_not_fit_their_settings_are_rejected(tmp_path: Path, save: Callable[..., Transformer]) -> None:
     for folder, settings in (("c", {}), ("wide", {"dim": 64}), ("flat", {"encoder_layers": 1})):
         save(tmp_path / folder, **settings)
     for folder, message in (
@@ -211,7 +209,7 @@ def test_an_average_is_the_mean_of_every_weight(tmp_path: Path, save: Callable[.
     assert averaged.progress.step == 2
 
 
-def test_an_average_of_nothing_or_of_other_tokenizers_is_refused(
+def test_an_average_of_no_checkpoints_or_of_different_tokenizers_is_rejected(
     tmp_path: Path, save: Callable[..., Transformer]
 ) -> None:
     texts = ("a b c", "x y z")
@@ -224,7 +222,7 @@ def test_an_average_of_nothing_or_of_other_tokenizers_is_refused(
         average_checkpoints([tmp_path / text[0] for text in texts])
 
 
-def test_weights_rounded_to_half_lose_nothing_in_two_bytes(tmp_path: Path, save: Callable[..., Transformer]) -> None:
+def test_rounded_weights_are_exact_in_fp16(tmp_path: Path, save: Callable[..., Transformer]) -> None:
     model = save(tmp_path / "c")
     before = {name: weight.clone() for name, weight in model.named_parameters()}
     round_to_half(model)
@@ -233,7 +231,7 @@ def test_weights_rounded_to_half_lose_nothing_in_two_bytes(tmp_path: Path, save:
         assert torch.equal(weight, before[name].half().float())
 
 
-def test_a_weight_too_great_for_half_is_refused(tmp_path: Path, save: Callable[..., Transformer]) -> None:
+def test_a_weight_beyond_the_range_of_fp16_is_rejected(tmp_path: Path, save: Callable[..., Transformer]) -> None:
     model = save(tmp_path / "c")
     with torch.no_grad():
         model.output.weight[0, 0] = 70_000.0

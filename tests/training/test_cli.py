@@ -30,7 +30,7 @@ def run(tmp_path_factory: pytest.TempPathFactory, digits: Path) -> Path:
     return folder / "run"
 
 
-def test_the_verbs_are_declared_without_anything_heavy() -> None:
+def test_importing_the_verbs_does_not_import_torch() -> None:
     program = (
         "import sys, lingon.training.cli\n"
         "print(sorted({'torch', 'numpy', 'pydantic', 'sentencepiece'} & set(sys.modules)))"
@@ -83,7 +83,7 @@ def test_half_rounds_every_weight_to_fp16(run: Path, tmp_path: Path) -> None:
         assert torch.equal(weight, weight.half().float())
 
 
-def test_an_average_is_not_written_over_and_not_of_nothing(run: Path, tmp_path: Path) -> None:
+def test_an_average_needs_checkpoints_and_a_new_folder(run: Path, tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="exists already"):
         average([run], run)
     with pytest.raises(CheckpointError, match="neither a checkpoint"):

@@ -100,13 +100,13 @@ def test_an_override_has_the_type_that_toml_gives_it(tmp_path: Path) -> None:
     assert (config.model.tie, config.data.train[0].repeat, config.data.source_language) == ("decoder", 2, "fr")
 
 
-def test_paths_are_meant_from_the_folder_of_the_file(tmp_path: Path) -> None:
+def test_relative_paths_are_relative_to_the_folder_of_the_config(tmp_path: Path) -> None:
     config = load(tmp_path, overrides=["tokenizer.path=words", "data.valid.source=/elsewhere/v"])
     assert config.data.train[0].files() == [tmp_path / "train.source", tmp_path / "train.target"]
     assert (config.tokenizer.path, config.data.valid.source) == (tmp_path / "words", Path("/elsewhere/v"))
 
 
-def test_a_key_overrules_the_preset(tmp_path: Path) -> None:
+def test_a_key_overrides_the_preset(tmp_path: Path) -> None:
     config = load(tmp_path, overrides=["model.preset=base", "model.decoder_layers=2"])
     assert (config.model.dim, config.model.encoder_layers, config.model.decoder_layers) == (512, 6, 2)
 

@@ -48,7 +48,7 @@ def test_a_checkpoint_is_scored_on_a_test_set(run: Path, digits: Path, tmp_path:
     assert [line.split()[1] for line in table.splitlines() if line.startswith("sentences ")] == ["5"]
 
 
-def test_an_output_is_checked_first_written_whole_and_costs_no_score(
+def test_an_output_file_is_checked_first_written_atomically_and_does_not_hide_the_score(
     run: Path, digits: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     source, target = tmp_path / "source", tmp_path / "target"

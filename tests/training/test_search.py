@@ -17,7 +17,7 @@ SOURCES = [[4, 5, EOS], [6, EOS], [5, 5, 4, 6, EOS], [EOS], [4, 6, 6, 4, 5, 4, E
 
 
 def small_vocab_model(seed: int) -> Transformer:
-    """A model of seven pieces that is far from sure of anything, so that searches differ."""
+    """A model of seven pieces with flat distributions, so that searches find different results."""
     model = tiny_model(seed, vocab=7, tie="none", norm="pre")
     with torch.no_grad():
         model.output.weight.mul_(2.0)
@@ -25,14 +25,14 @@ def small_vocab_model(seed: int) -> Transformer:
 
 
 def log_probability(model: Transformer, source: list[int], tokens: tuple[int, ...]) -> float:
-    """Of a sequence of generated tokens, from decoding at once."""
+    """Return the log-probability of a sequence of generated tokens, decoded at once."""
     lengths, target = torch.tensor([len(source)]), torch.tensor([[BOS, *tokens[:-1]]])
     log_probs = model.log_probs(model(torch.tensor([source]), lengths, target))[0]
     return sum(log_probs[place, token].item() for place, token in enumerate(tokens))
 
 
 def all_hypotheses(model: Transformer, source: list[int], longest: int, alpha: float) -> list[Hypothesis]:
-    """Every translation of at most `longest` tokens, the end token counted, best first."""
+    """Return every translation of at most `longest` tokens, the end token counted, the best first."""
     return sorted(_enumerate(model, source, longest, alpha), key=lambda hypothesis: -hypothesis.score)
 
 
@@ -62,7 +62,7 @@ def test_greedy_search_takes_the_likeliest_token_until_the_end(seed: int) -> Non
 
 @pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0])
 @pytest.mark.parametrize("seed", range(3))
-def test_a_beam_wide_enough_for_all_finds_the_best_of_all(seed: int, alpha: float) -> None:
+def test_an_exhaustive_beam_finds_the_best_translations(seed: int, alpha: float) -> None:
     model, source = small_vocab_model(seed), [4, 6, EOS]
     wide = SearchSettings(beam_size=400, num_hypotheses=5, length_penalty=alpha, length_factor=0, length_extra=4)
     found = translate(model, [source], wide)[0]
@@ -114,13 +114,13 @@ def test_no_translation_is_longer_than_its_limit_and_one_that_reaches_it_is_unfi
     assert reached
 
 
-def test_the_limit_keeps_within_the_positions_of_the_model() -> None:
+def test_the_length_limit_is_at_most_the_positions_of_the_model() -> None:
     assert SearchSettings(length_factor=2.0, length_extra=16).max_length(10, 256) == 36
     assert SearchSettings(length_factor=2.0, length_extra=16).max_length(200, 256) == 256
 
 
 @pytest.mark.parametrize("beam_size", [1, 4])
-def test_a_sentence_translates_the_same_alone_as_in_company(beam_size: int) -> None:
+def test_a_sentence_translates_the_same_alone_as_in_a_batch(beam_size: int) -> None:
     model, settings = small_vocab_model(4), SearchSettings(beam_size=beam_size, length_penalty=1.0)
     together = translate(model, SOURCES, settings)
     for source, hypotheses in zip(SOURCES, together, strict=True):
@@ -134,12 +134,12 @@ def test_nothing_to_translate_gives_nothing() -> None:
 
 
 @pytest.mark.parametrize("length_penalty", [-0.1, 10.1, 1000.0, float("nan"), float("inf")])
-def test_a_length_penalty_that_no_bundle_takes_is_refused(length_penalty: float) -> None:
+def test_a_length_penalty_out_of_bounds_is_rejected(length_penalty: float) -> None:
     with pytest.raises(SettingsError, match=rf"length_penalty must be from 0 to 10, got {length_penalty}"):
         SearchSettings(length_penalty=length_penalty)
 
 
 @pytest.mark.parametrize(("beam_size", "num_hypotheses"), [(0, 1), (2, 3), (2, 0)])
-def test_more_hypotheses_than_beams_are_refused(beam_size: int, num_hypotheses: int) -> None:
+def test_more_hypotheses_than_beam_size_are_rejected(beam_size: int, num_hypotheses: int) -> None:
     with pytest.raises(SettingsError, match=r"num_hypotheses must be from 1 to beam_size \("):
         SearchSettings(beam_size=beam_size, num_hypotheses=num_hypotheses)

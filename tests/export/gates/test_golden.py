@@ -1,4 +1,4 @@
-"""Golden sentences: written at the export, proven before a bundle serves, on real graphs."""
+"""Golden sentences: the export writes them, and a server checks them before a bundle serves, on real graphs."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ FP32 = ExportSettings(precisions=("fp32",), shortlist=None, parity_sentences=2)
 
 
 def decided(model: Transformer, gain: float = 20) -> Transformer:
-    """The model with random weights that make it say various things, and with a large gain sure of most of them."""
+    """The model with random weights that give various translations; a large gain gives large margins."""
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))
@@ -50,7 +50,7 @@ def decided(model: Transformer, gain: float = 20) -> Transformer:
 
 
 def exported(checkpoint: Checkpoint, pairs: list[Pair], folder: Path, seed: int, gain: float = 20) -> Bundle:
-    """The next version, of a model with other weights for every seed; gain: see `decided`."""
+    """Export the next version, with other weights for every seed; gain: see `decided`."""
     torch.manual_seed(seed)
     tokenizer = checkpoint.tokenizer
     model = decided(Transformer(checkpoint.config.model, tokenizer.source_vocab, tokenizer.target_vocab).eval(), gain)
@@ -67,7 +67,7 @@ def golden_of(bundle: Bundle) -> Golden:
 
 
 def rewritten(bundle: Bundle, folder: Path, changed: dict[str, bytes]) -> Bundle:
-    """The same bundle under the version of a folder with other bytes in some files, and the checksums of these."""
+    """Copy a bundle to the version of a folder, with other content in some files and their checksums."""
     files = {name: bundle.read(name) for name in bundle.manifest.checksums}
     return write_bundle(folder, replace(bundle.manifest, version=int(folder.name)), files | changed)
 
@@ -77,11 +77,11 @@ def load(bundle: Bundle, precision: str | None = None) -> None:
     translator.engine.stop(0)
 
 
-def test_an_export_writes_what_each_precision_for_the_cpu_says(
+def test_an_export_writes_the_translations_of_each_cpu_precision(
     checkpoint: Checkpoint, pairs: list[Pair], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for bound in ("MAX_BLEU_LOSS", "MAX_CHRF_LOSS"):
-        monkeypatch.setattr(lingon.export.gates.quality, bound, 100)  # a model that has learned nothing says anything
+        monkeypatch.setattr(lingon.export.gates.quality, bound, 100)  # the model is not trained
     lines: list[str] = []
     settings = ExportSettings(parity_sentences=2)
     decided(checkpoint.model, gain=5)
@@ -98,7 +98,7 @@ def test_an_export_writes_what_each_precision_for_the_cpu_says(
     load(bundle)
 
 
-def test_the_clearest_sentences_are_taken_each_once_and_in_their_order(
+def test_the_sentences_with_the_largest_margins_are_chosen_once_and_in_order(
     checkpoint: Checkpoint, pairs: list[Pair], tmp_path: Path
 ) -> None:
     bundle = exported(checkpoint, pairs, tmp_path / "models" / "digits", seed=1, gain=3)
@@ -125,10 +125,10 @@ def test_the_clearest_sentences_are_taken_each_once_and_in_their_order(
 
 
 @pytest.mark.parametrize("by", ["precision", "margin"])
-def test_what_is_translated_unlike_or_nearly_so_is_no_golden_sentence(
+def test_a_sentence_without_a_margin_is_no_golden_sentence(
     bundle: Bundle, checkpoint: Checkpoint, pairs: list[Pair], tmp_path: Path, by: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With none left there are none, which is said."""
+    """If no sentence is left, the bundle has none, and the export logs it."""
     runners = {"fp32": load_runner(bundle, "fp32", threads=1)}
     if by == "precision":
         other = exported(checkpoint, pairs, tmp_path / "other", seed=3)
@@ -140,7 +140,7 @@ def test_what_is_translated_unlike_or_nearly_so_is_no_golden_sentence(
     assert lines == [f"no golden sentences: none of 20 has a margin of {golden_gate.MIN_MARGIN} in every precision"]
 
 
-def test_other_weights_are_refused_by_the_number_of_the_sentence_without_its_text(
+def test_other_weights_are_rejected_with_the_number_of_the_sentence_and_not_its_text(
     bundle: Bundle, checkpoint: Checkpoint, pairs: list[Pair], tmp_path: Path
 ) -> None:
     other = exported(checkpoint, pairs, tmp_path / "models" / "digits", seed=2)
@@ -151,14 +151,14 @@ def test_other_weights_are_refused_by_the_number_of_the_sentence_without_its_tex
     golden = golden_of(bundle)
     with LocalTranslator(other.folder) as translator:
         reply = translator.translate(pb.TranslateRequest(texts=golden.sentences))
-    said = [result.hypotheses[0].text for result in reply.results]
-    first = next(place for place, text in enumerate(said, 1) if text != golden.translations["fp32"][place - 1])
-    told = f"sentence {first} of {len(said)} is translated otherwise than at the export, in fp32"
-    assert str(raised.value) == f"{mixed.folder}/golden.json: {told}"
+    translations = [result.hypotheses[0].text for result in reply.results]
+    first = next(place for place, text in enumerate(translations, 1) if text != golden.translations["fp32"][place - 1])
+    message = f"sentence {first} of {len(translations)} is translated otherwise than at the export, in fp32"
+    assert str(raised.value) == f"{mixed.folder}/golden.json: {message}"
     assert threading.active_count() == before
 
 
-def test_one_changed_letter_is_found(bundle: Bundle, tmp_path: Path) -> None:
+def test_one_changed_letter_is_an_error(bundle: Bundle, tmp_path: Path) -> None:
     golden = golden_of(bundle)
     texts = list(golden.translations["fp32"])
     texts[6] += "."
@@ -167,7 +167,7 @@ def test_one_changed_letter_is_found(bundle: Bundle, tmp_path: Path) -> None:
         load(rewritten(bundle, tmp_path / "altered" / "1", {GOLDEN: altered.to_bytes()}))
 
 
-def test_a_bundle_of_an_earlier_export_has_none_and_loads_with_a_line_in_the_log(
+def test_a_bundle_without_golden_sentences_loads_and_logs_it(
     bundle: Bundle, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     files = {name: bundle.read(name) for name in bundle.manifest.checksums if name != GOLDEN}
@@ -178,10 +178,10 @@ def test_a_bundle_of_an_earlier_export_has_none_and_loads_with_a_line_in_the_log
     assert [record.message for record in caplog.records] == ["no golden sentences"]
 
 
-def test_what_passed_no_gate_serves_with_a_warning_and_only_where_it_says_nearly_what_fp32_says(
+def test_a_precision_without_a_gate_serves_with_a_warning_if_it_translates_nearly_as_fp32(
     checkpoint: Checkpoint, pairs: list[Pair], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As of half precision where no card was at hand at the export; the CPU stands for the card."""
+    """As for fp16 exported without a GPU; here the CPU takes the place of the GPU."""
     decided(checkpoint.model, gain=5)
     settings = replace(FP32, precisions=("fp32", "fp16"))
     made = export_checkpoint(checkpoint, tmp_path / "digits", Texts(pairs[:40]), settings)
@@ -228,23 +228,23 @@ GOOD = Golden(("1 2",), {"fp32": ("2 1",)})
         (GOOD.to_bytes()[:-3] + b', "more": 1}', "more is not a field"),
     ],
 )
-def test_what_are_no_golden_sentences_is_refused_by_name(content: bytes, message: str) -> None:
+def test_an_invalid_golden_file_is_an_error_with_its_path(content: bytes, message: str) -> None:
     with pytest.raises(BundleError, match=rf"models/x/golden\.json: .*{message}"):
         Golden.from_bytes(content, Path("models/x/golden.json"))
     assert Golden.from_bytes(GOOD.to_bytes(), Path("x")) == GOOD
 
 
 def resident() -> int:
-    """Bytes of this process that are in memory."""
+    """Return the resident memory of this process, in bytes."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
 
 
-async def test_real_models_are_swapped_under_load_and_leave_nothing_behind(
+async def test_real_models_are_replaced_under_load_without_a_memory_leak(
     bundle: Bundle, checkpoint: Checkpoint, pairs: list[Pair], tmp_path: Path
 ) -> None:
     other = exported(checkpoint, pairs, tmp_path / "models" / "digits", seed=2)
-    said = {str(one.manifest.version): golden_of(one) for one in (bundle, other)}
-    assert said["1"].translations != said["2"].translations
+    translations = {str(one.manifest.version): golden_of(one) for one in (bundle, other)}
+    assert translations["1"].translations != translations["2"].translations
     settings = Settings(models=(bundle.folder.parent,), port=0, metrics_port=0, admin_port=0, engines=2)
     ready, earlier = asyncio.Event(), set(threading.enumerate())
     server = Server(settings, lambda _: ready.set())
@@ -260,7 +260,7 @@ async def test_real_models_are_swapped_under_load_and_leave_nothing_behind(
 
         async def ask() -> None:
             while not stop.is_set():
-                texts = said["1"].sentences[:3]
+                texts = translations["1"].sentences[:3]
                 reply = await translate(pb.TranslateRequest(texts=texts, options=pb.DecodingOptions(beam_size=4)))
                 seen.add((reply.version, *(result.hypotheses[0].text for result in reply.results)))
 

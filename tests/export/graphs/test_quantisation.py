@@ -1,4 +1,4 @@
-"""8-bit products: nothing saturates, smoothing changes nothing, and graphs answer nearly as the model."""
+"""8-bit products: nothing saturates, smoothing changes no result, and graphs are close to the model."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OPTIONS = [{}, {"norm": "pre"}, {"activation": "gelu", "norm": "pre"}, {"tie": "
 
 
 def product(rows: np.ndarray, weight: np.ndarray, seen: Range) -> np.ndarray:
-    """Rows times the transposed weight as an 8-bit graph computes it."""
+    """Return rows W^T as an 8-bit graph computes it."""
     weights = WeightFiles()
     graph = GraphBuilder("product", weights, np.float32, file="int8.bin")
     read = graph.input("rows", np.float32, ["n", rows.shape[1]])
@@ -47,7 +47,7 @@ def logits_of(model: Transformer) -> torch.Tensor:
 @pytest.mark.parametrize("depth", [512, 2048])
 @pytest.mark.parametrize("sign", [1, -1])
 def test_the_largest_sums_are_exact_on_every_processor(depth: int, sign: int) -> None:
-    """Every activation at 255 and every weight at the end of its range is what saturates 16 bits first."""
+    """Activations of 255 and weights at the end of their range are the first to saturate 16 bits."""
     assert np.iinfo(np.int16).max >= 2 * 255 * MAX_WEIGHT
     rows, weight = np.full((5, depth), 255, np.float32), np.full((8, depth), sign * MAX_WEIGHT, np.float32)
     found = product(rows, weight, Range(0, 255))
@@ -80,7 +80,7 @@ def test_smoothing_changes_nothing_that_a_model_computes(options: dict[str, Any]
     assert not all(one.shape == other.shape and torch.equal(one, other) for one, other in changed)
 
 
-def test_what_passes_a_relu_begins_at_zero_and_needs_no_relu_in_the_graph() -> None:
+def test_quantisation_after_a_relu_replaces_the_relu() -> None:
     _, ranges = smooth_and_calibrate(random_model(), random_pairs(10))
     assert ranges["encoder.0.feed_forward.outer"].zero_point == 0
     graph = GraphBuilder("graph", WeightFiles(), np.float32)
@@ -90,7 +90,7 @@ def test_what_passes_a_relu_begins_at_zero_and_needs_no_relu_in_the_graph() -> N
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
-def test_int8_graphs_choose_nearly_as_the_model(options: dict[str, Any]) -> None:
+def test_int8_graphs_choose_nearly_the_tokens_of_the_model(options: dict[str, Any]) -> None:
     model, runner = random_model(**options), random_runner(precision="int8", **options)
     for source, target in random_pairs(10):
         ids, lengths = np.array([source]), np.array([len(source)])

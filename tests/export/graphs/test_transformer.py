@@ -1,4 +1,4 @@
-"""The graphs answer as the model they were built from, for every option of the model."""
+"""The graphs compute what their model computes, for every option of the model."""
 
 from __future__ import annotations
 
@@ -55,24 +55,24 @@ def rounded_to_half(model: Transformer) -> Transformer:
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
-def test_graphs_answer_as_the_model(options: dict[str, Any]) -> None:
+def test_graphs_compute_the_outputs_of_the_model(options: dict[str, Any]) -> None:
     report = check_tensors(random_model(**options), random_runner(**options), "float32")
     assert report.shapes == 36
     assert 0 < report.step_difference < 1e-4
 
 
 @pytest.mark.parametrize("options", OPTIONS[:2], ids=str)
-def test_half_precision_graphs_answer_nearly_so_on_the_cpu(options: dict[str, Any]) -> None:
+def test_fp16_graphs_are_close_to_the_model_on_the_cpu(options: dict[str, Any]) -> None:
     check_tensors(random_model(**options), random_runner(precision="fp16", **options), "float16")
 
 
-def test_another_models_graphs_do_not_pass() -> None:
+def test_graphs_of_another_model_fail_the_gate() -> None:
     with pytest.raises(ParityError, match="log-probabilities differ by"):
         check_tensors(random_model(1), random_runner(0), "float32")
 
 
 def overflowing(model: Transformer) -> Transformer:
-    """The same function with a memory beyond what float16 holds; its weights are not."""
+    """Return an equal model whose memory is beyond the range of float16, with weights within it."""
     model = copy.deepcopy(model)
     with torch.no_grad():
         for layer in model.decoder:
@@ -92,7 +92,7 @@ def with_nan(model: Transformer) -> Transformer:
 
 @pytest.mark.parametrize("change", [overflowing, with_nan])
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])
-def test_what_is_not_finite_never_passes(change: Callable[[Transformer], Transformer], precision: str) -> None:
+def test_values_that_are_not_finite_fail_the_gate(change: Callable[[Transformer], Transformer], precision: str) -> None:
     model = change(random_model())
     runner, dtype = runner_of(model, precision), {"fp32": "float32", "fp16": "float16"}[precision]
     if change is overflowing and precision == "fp32":
@@ -102,7 +102,7 @@ def test_what_is_not_finite_never_passes(change: Callable[[Transformer], Transfo
             check_tensors(model, runner, dtype)
 
 
-def test_the_scorer_hands_out_every_attention_matrix() -> None:
+def test_the_scorer_outputs_every_attention_matrix() -> None:
     model, runner = random_model(), random_runner()
     feed = {
         bundle.SOURCE_IDS: np.array([[5, 6, 7, 2], [8, 2, 0, 0]]),
@@ -138,7 +138,7 @@ def test_declared_states_are_the_decoders_inputs_and_outputs() -> None:
 
 
 @pytest.mark.parametrize("precision", ["fp32", "fp16", "int8"])
-def test_graphs_are_well_formed_for_the_runtime_that_serves(precision: str) -> None:
+def test_graphs_pass_the_checks_of_the_serving_runtime(precision: str) -> None:
     for name, content in files_of(random_model(), precision).items():
         if not name.endswith(".onnx"):
             continue
@@ -153,7 +153,7 @@ def test_building_twice_gives_the_same_bytes() -> None:
     assert files_of(random_model(), "fp32", "int8") == files_of(random_model(), "fp32", "int8")
 
 
-def test_weights_that_half_precision_holds_are_stored_so_and_mean_the_same() -> None:
+def test_weights_that_are_exact_in_fp16_are_stored_in_fp16_without_a_change() -> None:
     rounded = files_of(rounded_to_half(random_model()), "fp32")
     assert bytes_of_weights(rounded) < 0.6 * bytes_of_weights(files_of(random_model(), "fp32"))
     values = np.array([1.0, 0.5, 3.0], np.float32)
@@ -163,7 +163,7 @@ def test_weights_that_half_precision_holds_are_stored_so_and_mean_the_same() -> 
     assert graph.reads == {"fp16.bin", "fp32.bin"}
 
 
-def test_precisions_share_the_weights_that_half_precision_holds() -> None:
+def test_precisions_share_the_weights_that_are_exact_in_fp16() -> None:
     model = rounded_to_half(random_model())
     alone, both = (bytes_of_weights(files_of(model, *names)) for names in (("fp16",), ("fp32", "fp16")))
     assert both < 1.4 * alone, "positions and scaled queries stand twice, all else once"
@@ -177,15 +177,15 @@ def test_rows_of_the_output_layer_are_of_the_type_of_the_arithmetic() -> None:
     assert found == dict.fromkeys(("output.0", "output.1"), onnx.TensorProto.FLOAT16)
 
 
-def test_two_tensors_of_one_name_in_a_file_are_a_mistake() -> None:
+def test_two_tensors_with_the_same_name_in_a_file_fail_an_assertion() -> None:
     weights = WeightFiles()
     weights.add("fp32.bin", "bias", np.zeros(4, np.float32))
     with pytest.raises(AssertionError, match=r"fp32\.bin: two tensors named bias"):
         weights.add("fp32.bin", "bias", np.ones(4, np.float32))
 
 
-def test_weights_stand_once_in_the_file_whatever_reads_them() -> None:
+def test_a_weight_file_has_each_tensor_once() -> None:
     model = random_model()
     numbers = sum(parameter.numel() for parameter in model.parameters()) + model.settings.max_positions * 32 + 64
-    padding = 24 * model.settings.dim  # the vocabulary of 40 in whole blocks
+    padding = 24 * model.settings.dim  # the vocabulary of 40 is padded to 64
     assert bytes_of_weights(files_of(model, "fp32")) < 4 * (numbers + padding) + 64 * 100

@@ -44,24 +44,24 @@ def candidates(shortlist: Shortlist, piece: int) -> list[int]:
     return shortlist.pieces[shortlist.offsets[piece] : shortlist.offsets[piece + 1]].tolist()
 
 
-def test_a_built_shortlist_is_one_that_serving_reads(shortlist, tokenizer):
+def test_serving_reads_a_built_shortlist(shortlist, tokenizer):
     read = Shortlist.from_bytes(shortlist.to_bytes(), DATA, tokenizer.source_vocab, tokenizer.target_vocab)
     assert same(read, shortlist)
 
 
-def test_every_sentence_may_end_and_none_may_say_a_special_piece(shortlist, tokenizer):
+def test_every_set_has_the_end_token_and_no_other_special_piece(shortlist, tokenizer):
     for piece in range(tokenizer.source_vocab):
         chosen = shortlist.select([piece])
         assert EOS in chosen
         assert not np.isin(chosen, FORBIDDEN).any()
 
 
-def test_what_the_vocabularies_share_may_be_copied_so_that_names_and_numbers_stay(shortlist, tokenizer):
+def test_pieces_of_both_vocabularies_may_be_copied(shortlist, tokenizer):
     for piece in range(UNK + 1, tokenizer.source_vocab):
         assert piece in shortlist.select([piece])
 
 
-def test_with_two_vocabularies_a_piece_is_copied_by_its_letters(sentences):
+def test_with_two_vocabularies_a_piece_is_copied_by_its_text(sentences):
     tokenizer = train_tokenizer(sentences, TokenizerSettings(vocab_size=600, joint=False))
     built = build_shortlist(sentences, tokenizer, SMALL)
     known = {tokenizer.target.id_to_piece(piece): piece for piece in range(UNK + 1, tokenizer.target_vocab)}
@@ -75,7 +75,7 @@ def test_with_two_vocabularies_a_piece_is_copied_by_its_letters(sentences):
     assert UNK not in built.pieces
 
 
-def test_what_the_text_has_no_piece_for_is_no_candidate(sentences):
+def test_the_unknown_piece_is_no_candidate(sentences):
     without_bytes = TokenizerSettings(vocab_size=300, byte_fallback=False, character_coverage=0.98)
     tokenizer = train_tokenizer(sentences, without_bytes)
     assert any(UNK in tokenizer.encode_target(pair.target) for pair in sentences)
@@ -84,7 +84,7 @@ def test_what_the_text_has_no_piece_for_is_no_candidate(sentences):
     assert not np.isin(built.always, FORBIDDEN).any()
 
 
-def test_a_piece_brings_no_more_than_asked_and_nothing_that_is_always_there(shortlist, tokenizer):
+def test_a_source_piece_has_at_most_per_piece_candidates_and_none_of_always(shortlist, tokenizer):
     for piece in range(tokenizer.source_vocab):
         brought = candidates(shortlist, piece)
         assert brought == sorted(set(brought))
@@ -93,13 +93,13 @@ def test_a_piece_brings_no_more_than_asked_and_nothing_that_is_always_there(shor
     assert len(shortlist.always) == SMALL.always + 1
 
 
-def test_the_most_frequent_target_pieces_are_always_there(shortlist, sentences, tokenizer):
+def test_the_most_frequent_target_pieces_are_in_every_set(shortlist, sentences, tokenizer):
     counts = np.bincount([piece for pair in sentences for piece in tokenizer.encode_target(pair.target)])
     others = np.delete(counts, shortlist.always[shortlist.always < len(counts)])
     assert counts[shortlist.always[shortlist.always != EOS]].min() >= others.max()
 
 
-def test_translations_of_the_text_are_found_and_more_with_more_candidates(sentences, tokenizer):
+def test_more_candidates_cover_more_of_the_references(sentences, tokenizer):
     shares = []
     for per_piece in (1, 6, 36):
         built = build_shortlist(sentences, tokenizer, replace(SMALL, per_piece=per_piece))
@@ -108,13 +108,13 @@ def test_translations_of_the_text_are_found_and_more_with_more_candidates(senten
     assert shares[2] > 0.95
 
 
-def test_with_room_for_all_that_stood_together_every_reference_lies_in_its_set(sentences, tokenizer):
+def test_without_a_limit_every_reference_is_in_its_set(sentences, tokenizer):
     built = build_shortlist(sentences[:60], tokenizer, replace(SMALL, per_piece=tokenizer.target_vocab))
     found = measure_coverage(built, sentences[:60], tokenizer)
     assert found.tokens > 0.99
 
 
-def test_too_much_text_is_thinned_evenly(sentences, tokenizer):
+def test_text_beyond_max_pairs_is_sampled_evenly(sentences, tokenizer):
     thinned = build_shortlist(sentences, tokenizer, replace(SMALL, max_pairs=200))
     assert same(thinned, build_shortlist(sentences[::3], tokenizer, SMALL))
 

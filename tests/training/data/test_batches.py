@@ -1,19 +1,14 @@
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch.testing import assert_close
 
 from lingon.errors import CorpusError
 from lingon.text import BOS, EOS, PAD, Tokenizer
 from lingon.training.data.batches import EncodedPairs, derive_seed, drop_long, filter_by_length, plan_batches
 from lingon.training.data.corpus import FilterCounts, Pair, TrainingText
-from lingon.training.models.loss import smoothed_loss
 
 LENGTHS = st.lists(st.tuples(st.integers(1, 40), st.integers(1, 40)), min_size=1, max_size=80)
 
@@ -37,18 +32,18 @@ def test_the_plan_is_a_function_of_the_seed_and_the_epoch() -> None:
     assert plan(1, 0) != plan(1, 1) != plan(2, 0)
 
 
-def test_pairs_of_like_length_are_batched_together() -> None:
+def test_pairs_of_similar_length_are_batched_together() -> None:
     lengths = np.random.default_rng(0).integers(1, 30, (2000, 2))
     padded = sum(len(rows) * lengths[rows, 1].max() for rows in plan_batches(lengths, 400, (1,)))
     assert padded < 1.1 * lengths[:, 1].sum()
 
 
-def test_one_long_source_makes_no_batch_but_its_own_small() -> None:
+def test_a_long_source_makes_only_its_own_batch_small() -> None:
     lengths = np.array([(40, 1), *[(5, 5)] * 100])
     assert len(plan_batches(lengths, 100, (1,))) <= 6
 
 
-def test_a_batch_holds_its_pairs_padded_with_begin_and_end_in_place() -> None:
+def test_a_batch_has_padded_pairs_with_begin_and_end_tokens() -> None:
     batch = EncodedPairs([[5, 6], [7]], [[8], [9, 10, 11]]).batch([0, 1])
     assert batch.source_ids.tolist() == [[5, 6, EOS], [7, EOS, PAD]]
     assert batch.source_lengths.tolist() == [3, 2]
@@ -57,13 +52,13 @@ def test_a_batch_holds_its_pairs_padded_with_begin_and_end_in_place() -> None:
     assert batch.tokens == 6
 
 
-def test_seeds_of_other_numbers_are_other_seeds() -> None:
+def test_different_numbers_give_different_seeds() -> None:
     seeds = {derive_seed(run, step, index) for run in range(3) for step in range(100) for index in range(3)}
     assert len(seeds) == 900
     assert max(seeds) < 2**32
 
 
-def test_only_pairs_of_at_most_max_tokens_a_side_fit(tokenizer: Tokenizer) -> None:
+def test_pairs_longer_than_max_tokens_on_a_side_are_filtered(tokenizer: Tokenizer) -> None:
     short, long = Pair("1 2", "2 1"), Pair("1 2 3 4 5 6", "6 5 4 3 2 1")
     length = len(tokenizer.encode_source(long.source))
     assert filter_by_length([short, long], tokenizer, length) == [short, long]
@@ -77,25 +72,3 @@ def test_long_pairs_are_dropped_and_counted_once_however_often_they_repeat(token
     assert (kept.counts.kept, kept.counts.dropped["length"]) == (1, 1)
     with pytest.raises(CorpusError, match=r"no pair has at most data\.max_tokens = 1 tokens"):
         drop_long(text, tokenizer, 1)
-
-
-@pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.4])
-def test_the_smoothed_loss_is_the_cross_entropy_with_a_softened_target(smoothing: float) -> None:
-    torch.manual_seed(0)
-    logits, labels = torch.randn(2, 3, 7), torch.tensor([[4, 2, PAD], [5, 2, PAD]])
-    log_probs, expected = logits.log_softmax(-1), 0.0
-    for row in range(2):
-        for position in range(2):
-            for token in range(7):
-                wanted = smoothing / 7 + (1 - smoothing) * (token == int(labels[row, position]))
-                expected -= wanted * log_probs[row, position, token].item()
-    assert_close(smoothed_loss(logits, labels, smoothing), torch.tensor(expected))
-
-
-def test_padding_teaches_nothing() -> None:
-    logits = torch.zeros(1, 2, 7, requires_grad=True)
-    loss = smoothed_loss(logits, torch.tensor([[4, PAD]]), 0.1)
-    loss.backward()
-    assert logits.grad is not None
-    assert logits.grad[0, 0].abs().sum() > 0 == logits.grad[0, 1].abs().sum()
-    assert loss.item() == pytest.approx(math.log(7), rel=1e-5)

@@ -100,7 +100,7 @@ def test_every_filter_counts_what_it_drops(tmp_path: Path) -> None:
     assert str(text.counts) == "6 pairs read, 2 kept (dropped: 2 empty, 1 ratio, 1 duplicate, 0 length)"
 
 
-def test_duplicates_stay_where_the_settings_say_so(tmp_path: Path) -> None:
+def test_duplicates_stay_with_drop_duplicates_off(tmp_path: Path) -> None:
     corpus = files(tmp_path, b"a\na\n", b"b\nb\n")
     assert len(read_training_text(settings(corpus, drop_duplicates=False)).epoch()) == 2
 
@@ -120,14 +120,14 @@ def test_no_pair_left_is_an_error_with_the_counts(tmp_path: Path) -> None:
         read_training_text(settings(files(tmp_path, b"\n", b"\n")))
 
 
-def test_a_vocabulary_too_great_for_the_text_is_a_settings_error() -> None:
+def test_a_vocabulary_too_large_for_the_text_is_a_settings_error() -> None:
     with pytest.raises(
         SettingsError, match=r"^tokenizer\.vocab_size = 5000 does not fit this text: Vocabulary size too"
     ):
         train_tokenizer([Pair("a b", "b a")], TokenizerSettings(vocab_size=5000))
 
 
-def test_a_text_that_no_tokenizer_is_learned_from_is_not_blamed_on_the_vocabulary() -> None:
+def test_a_text_without_usable_lines_is_a_corpus_error() -> None:
     longer_than_they_read = Pair("a b " * 2000, "a b " * 2000)
     with pytest.raises(CorpusError) as caught:
         train_tokenizer([longer_than_they_read], TokenizerSettings(vocab_size=270))
@@ -135,7 +135,7 @@ def test_a_text_that_no_tokenizer_is_learned_from_is_not_blamed_on_the_vocabular
 
 
 @pytest.mark.parametrize("kind", ["unigram", "bpe"])
-def test_separate_vocabularies_know_their_own_language(kind: str) -> None:
+def test_separate_vocabularies_have_only_their_own_language(kind: str) -> None:
     pairs = [Pair("aa ab ba", "xx xy yx")] * 5
     values = TokenizerSettings.model_validate(
         {"kind": kind, "joint": False, "vocab_size": 16, "byte_fallback": False, "character_coverage": 1.0}
@@ -146,6 +146,6 @@ def test_separate_vocabularies_know_their_own_language(kind: str) -> None:
     assert 3 in separate.encode_source("xy")  # unknown
 
 
-def test_a_character_never_seen_becomes_its_bytes(pairs: list[Pair]) -> None:
+def test_an_unknown_character_becomes_its_bytes(pairs: list[Pair]) -> None:
     tokenizer = train_tokenizer(pairs, TokenizerSettings(vocab_size=280))
     assert tokenizer.decode(tokenizer.encode_target("1 \u00fc \U0001f600")) == "1 \u00fc \U0001f600"

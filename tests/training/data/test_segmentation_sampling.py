@@ -28,14 +28,14 @@ def words() -> SentencePieceProcessor:
     return train_tokenizer(pairs, TokenizerSettings(vocab_size=500, character_coverage=1.0)).source
 
 
-def test_the_same_seed_draws_the_same_segmentations(words: SentencePieceProcessor) -> None:
+def test_the_same_seed_samples_the_same_segmentations(words: SentencePieceProcessor) -> None:
     lines = SegmentationSampler(words, TEXTS, 0.2)
     assert lines.sample((1, 2)) == lines.sample((1, 2)) == SegmentationSampler(words, TEXTS, 0.2).sample((1, 2))
     assert lines.sample((1, 2)) != lines.sample((1, 3))
 
 
-def test_every_process_draws_the_same_segmentations(words: SentencePieceProcessor, tmp_path: Path) -> None:
-    """What sentencepiece's own sampling fails: its generator is seeded anew in every process."""
+def test_every_process_samples_the_same_segmentations(words: SentencePieceProcessor, tmp_path: Path) -> None:
+    """The sampling of sentencepiece fails this test: it seeds its generator by itself in every process."""
     (tmp_path / "words").write_bytes(words.serialized_model_proto())
     program = (
         "import sys, sentencepiece; from lingon.training.data.segmentation_sampling import SegmentationSampler;"
@@ -47,20 +47,18 @@ def test_every_process_draws_the_same_segmentations(words: SentencePieceProcesso
     assert drawn == [f"{SegmentationSampler(words, TEXTS, 0.2).sample((5,))}\n"] * 2
 
 
-def test_a_drawn_segmentation_reads_as_the_text(words: SentencePieceProcessor) -> None:
+def test_a_sampled_segmentation_decodes_to_the_text(words: SentencePieceProcessor) -> None:
     drawn = SegmentationSampler(words, TEXTS, 0.1).sample((1,))
     assert [words.decode(ids) for ids in drawn] == TEXTS
     assert drawn != words.encode(TEXTS)
 
 
-def test_the_likeliest_segmentations_word_by_word_are_that_of_the_whole_line(words: SentencePieceProcessor) -> None:
+def test_the_best_segmentation_of_a_line_is_that_of_its_words(words: SentencePieceProcessor) -> None:
     assert SegmentationSampler(words, TEXTS, 1000.0).sample((1,)) == words.encode(TEXTS)
 
 
 @pytest.mark.parametrize("alpha", [0.2, 1.0])
-def test_segmentations_are_drawn_as_often_as_the_unigram_model_says(
-    words: SentencePieceProcessor, alpha: float
-) -> None:
+def test_segmentations_have_the_probabilities_of_the_unigram_model(words: SentencePieceProcessor, alpha: float) -> None:
     found = words.nbest_encode("message", nbest_size=64)
     scores = np.array([sum(map(words.get_score, ids)) for ids in found])
     expected = np.exp(alpha * (scores - scores.max()))
@@ -71,13 +69,15 @@ def test_segmentations_are_drawn_as_often_as_the_unigram_model_says(
     assert sum(drawn.values()) == sum(drawn[tuple(ids)] for ids in found)
 
 
-def test_every_epoch_draws_anew_and_without_sampling_none_differs(pairs: list[Pair], tokenizer: Tokenizer) -> None:
+def test_every_epoch_samples_again_and_without_sampling_all_epochs_are_equal(
+    pairs: list[Pair], tokenizer: Tokenizer
+) -> None:
     sampled = EpochEncoder(pairs, tokenizer, 0.1)
     assert sampled.encode((1, 0)) != sampled.encode((1, 1))
     assert EpochEncoder(pairs, tokenizer).encode((1, 7)) == encode_pairs(pairs, tokenizer)
 
 
-def test_no_draw_is_longer_than_the_pairs_that_were_kept(words: SentencePieceProcessor) -> None:
+def test_no_sampled_line_exceeds_the_token_limit(words: SentencePieceProcessor) -> None:
     tokenizer = Tokenizer(words.serialized_model_proto())
     pairs = [Pair(text, text) for text in TEXTS]
     uncut = encode_pairs(pairs, tokenizer)
@@ -89,7 +89,7 @@ def test_no_draw_is_longer_than_the_pairs_that_were_kept(words: SentencePiecePro
         assert kept == (drawn if len(drawn) < most else plain)
 
 
-def test_a_bpe_tokenizer_is_refused() -> None:
+def test_a_bpe_tokenizer_is_rejected() -> None:
     tokenizer = train_tokenizer([Pair(text, text) for text in TEXTS], TokenizerSettings(kind="bpe", vocab_size=400))
     with pytest.raises(SettingsError, match=r"tokenizer\.sampling_alpha needs tokenizer\.kind = 'unigram'"):
         SegmentationSampler(tokenizer.source, TEXTS, 0.1)

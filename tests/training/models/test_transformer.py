@@ -55,14 +55,14 @@ def test_padding_changes_no_logits(settings: dict[str, str]) -> None:
         assert_close(model(padded, torch.tensor([5]), longer)[:, :4], expected, rtol=1e-5, atol=1e-5)
 
 
-def test_what_stands_in_the_padding_changes_nothing() -> None:
+def test_the_ids_in_the_padding_change_nothing() -> None:
     model, target, lengths = tiny_model(), ids(1, 4), torch.tensor([5])
     one, other = ids(1, 9), ids(1, 9)
     other[:, 5:] = 4 + (other[:, 5:] + 3) % 15
     assert torch.equal(model(one, lengths, target), model(other, lengths, target))
 
 
-def test_batch_mates_and_their_order_change_no_logits() -> None:
+def test_other_rows_of_the_batch_and_their_order_change_no_logits() -> None:
     model = tiny_model()
     sources, targets = [ids(12)[:n].tolist() for n in (3, 12, 7, 1)], ids(4, 6)
     lengths = torch.tensor([len(source) for source in sources])
@@ -114,7 +114,7 @@ def test_sinusoids_are_the_formula_of_section_3_5() -> None:
             assert table[position, 2 * i + 1].item() == pytest.approx(math.cos(angle), abs=1e-6)
 
 
-def test_an_embedding_is_scaled_and_moved_by_its_position() -> None:
+def test_an_embedding_is_scaled_and_added_to_its_position() -> None:
     embedding = Embedding(tiny_settings(), VOCAB).eval()
     expected = embedding.pieces.weight[[5, 9]] * math.sqrt(32) + sinusoids(24, 32)[3:5]
     assert_close(embedding(torch.tensor([[5, 9]]), 3)[0], expected)
@@ -180,7 +180,7 @@ def test_a_preset_has_the_weights_of_the_paper_besides_its_embeddings(preset: st
     assert round((encoder + decoder) / 1e6) == millions
 
 
-def test_dropout_drops_its_share_and_keeps_the_mean() -> None:
+def test_dropout_drops_its_rate_and_keeps_the_mean() -> None:
     torch.manual_seed(1)
     dropped = Dropout(0.25).train()(torch.ones(1000, 100))
     assert (dropped == 0).float().mean().item() == pytest.approx(0.25, abs=0.005)
@@ -188,7 +188,7 @@ def test_dropout_drops_its_share_and_keeps_the_mean() -> None:
     assert dropped.unique().numel() == 2
 
 
-def test_dropout_is_repeatable_and_not_there_at_inference() -> None:
+def test_dropout_is_reproducible_and_off_at_inference() -> None:
     layer, hidden = Dropout(0.5), torch.randn(13, 7)
     assert layer.eval()(hidden) is hidden
     torch.manual_seed(5)
@@ -205,7 +205,7 @@ def test_every_sublayer_output_and_the_embedding_sum_are_dropped_out() -> None:
     assert len(around) == 2 + 2 * 2 + 2 * 3  # embeddings; two and three sublayers in two layers each
 
 
-def test_forbidden_pieces_have_no_probability() -> None:
+def test_forbidden_pieces_have_probability_zero() -> None:
     model = tiny_model()
     log_probs = model.log_probs(torch.randn(3, VOCAB))
     assert (log_probs[:, list(FORBIDDEN)].exp() == 0).all()

@@ -45,7 +45,7 @@ def two_processes(*arguments: object) -> list[str]:
     return [*torchrun, *train_command(*arguments)]
 
 
-def test_two_processes_learn_what_one_learns(corpus: Path) -> None:
+def test_two_processes_compute_the_weights_of_one(corpus: Path) -> None:
     alone = train(write_config(corpus, **SETTINGS), corpus / "one")
     command = two_processes(corpus / "config.toml", "--output", corpus / "two")
     result = subprocess.run(command, cwd=ROOT, env=one_thread(), capture_output=True, text=True, timeout=120)
@@ -60,13 +60,13 @@ def test_two_processes_learn_what_one_learns(corpus: Path) -> None:
 
 
 def _felt(name: str, weight: Tensor) -> Tensor:
-    """A weight without the biases of keys: softmax feels none, so their gradient is noise, which Adam magnifies."""
+    """Return a weight without the biases of keys: they do not change a softmax, so their gradient is noise for Adam."""
     if name.endswith("qkv.bias"):
         return torch.cat([weight[:32], weight[64:]])
     return weight[32:] if name.endswith("key_value.bias") else weight
 
 
-def test_a_signal_stops_all_processes_at_one_step_and_one_process_may_go_on(corpus: Path) -> None:
+def test_a_signal_stops_all_processes_at_the_same_step_and_one_process_can_resume(corpus: Path) -> None:
     settings = {**SETTINGS, "training": {**SETTINGS["training"], "max_steps": 400, "valid_every": 1000}}
     write_config(corpus, **settings)
     command = two_processes(corpus / "config.toml", "--output", corpus / "run")
@@ -107,7 +107,7 @@ def test_every_process_has_a_device_of_its_own(name: str, devices: int, process:
         ("auto", 2, 2, "process 2 of this machine needs a CUDA device of its own, but torch sees 2 CUDA device(s)"),
     ],
 )
-def test_a_device_that_is_not_there_is_one_line(name: str, devices: int, process: int, message: str) -> None:
+def test_a_missing_device_is_an_error_of_one_line(name: str, devices: int, process: int, message: str) -> None:
     with pytest.raises(DeviceError) as caught:
         device_of_process(name, devices, process)
     assert message in str(caught.value)
@@ -121,7 +121,7 @@ with join_processes("cpu") as group:
 """
 
 
-def test_processes_wait_for_one_that_is_busy_for_hours() -> None:
+def test_a_collective_waits_for_a_process_for_hours() -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     place = {**one_thread(), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
@@ -134,12 +134,12 @@ def test_processes_wait_for_one_that_is_busy_for_hours() -> None:
     assert [process.communicate(timeout=60)[0] for process in both] == [b"1 day, 0:00:00\n"] * 2
 
 
-def test_an_environment_without_a_number_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_world_size_that_is_no_number_is_an_error_of_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "two")
     with pytest.raises(SettingsError, match="WORLD_SIZE in the environment must be a number, got 'two'"):
         join_processes("cpu").__enter__()
 
 
-def test_batches_that_do_not_divide_among_the_processes_are_refused() -> None:
+def test_accumulate_must_be_a_multiple_of_the_processes() -> None:
     with pytest.raises(SettingsError, match=r"training\.accumulate must be a multiple of the 2 processes, got 3"):
         check_accumulation(3, 2)

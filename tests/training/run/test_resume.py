@@ -47,7 +47,7 @@ def stored(run: Path, step: int) -> list[bytes]:
 
 
 @pytest.mark.parametrize(("precision", "cut"), [("fp32", 3), ("fp32", 14), ("bf16", 14), ("fp16", 14)])
-def test_a_run_cut_and_resumed_has_the_weights_of_one_not_cut(corpus: Path, precision: str, cut: int) -> None:
+def test_a_run_stopped_and_resumed_has_the_weights_of_one_never_stopped(corpus: Path, precision: str, cut: int) -> None:
     config = write_config(corpus, **with_training(precision=precision))
     whole = train(config, corpus / "whole")
     begun = train(config, corpus / "cut", cut=cut)
@@ -64,13 +64,13 @@ def test_a_run_cut_and_resumed_has_the_weights_of_one_not_cut(corpus: Path, prec
     ]
 
 
-def test_the_cut_falls_within_an_epoch_and_the_run_goes_through_several(corpus: Path) -> None:
+def test_the_stop_is_within_an_epoch_and_the_run_has_several_epochs(corpus: Path) -> None:
     whole = train(write_config(corpus, **ALL_THAT_DRAWS), corpus / "whole")
     assert whole.progress.epoch >= 2
     assert whole.progress.batch > 0
 
 
-def test_a_validation_missed_by_an_interrupt_is_made_up_for(corpus: Path) -> None:
+def test_a_validation_that_an_interrupt_skipped_runs_after_the_resume(corpus: Path) -> None:
     config = write_config(corpus, **ALL_THAT_DRAWS)
     train(config, corpus / "run", cut=9)  # stops at step 10, where a validation is due
     assert log_of(corpus / "run", "valid") == []
@@ -80,7 +80,7 @@ def test_a_validation_missed_by_an_interrupt_is_made_up_for(corpus: Path) -> Non
     assert [line["step"] for line in log_of(corpus / "run", "valid")] == [10, 20, 24]
 
 
-def test_a_run_stopped_at_its_last_update_has_not_ended_before_its_validation(corpus: Path) -> None:
+def test_a_run_stopped_at_its_last_update_is_done_only_after_its_validation(corpus: Path) -> None:
     config = write_config(corpus, **with_training(max_steps=6))
     stopped = train(config, corpus / "run", cut=5)
     assert stopped.progress.step == 6
@@ -92,7 +92,7 @@ def test_a_run_stopped_at_its_last_update_has_not_ended_before_its_validation(co
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_first_signal_is_answered_and_a_second_of_either_kind_ends_the_process(
+def test_the_first_signal_requests_a_stop_and_the_second_ends_the_process(
     number: signal.Signals, capfd: pytest.CaptureFixture[str]
 ) -> None:
     kinds = (signal.SIGINT, signal.SIGTERM)
@@ -108,7 +108,7 @@ def test_a_first_signal_is_answered_and_a_second_of_either_kind_ends_the_process
     assert "stops and saves after the next update; a second signal ends it at once" in capfd.readouterr().err
 
 
-def test_a_signal_is_heard_though_nobody_reads_what_is_said_of_it() -> None:
+def test_a_signal_requests_a_stop_even_if_standard_error_is_closed() -> None:
     script = (
         "import os, signal\nfrom lingon.training.run.interrupt import Interrupt\n"
         "interrupt = Interrupt()\ninterrupt.install_handlers()\nsignal.raise_signal(signal.SIGINT)\n"
@@ -122,7 +122,7 @@ def test_a_signal_is_heard_though_nobody_reads_what_is_said_of_it() -> None:
         os.close(write)
 
 
-def test_a_finished_run_is_left_as_it_is(corpus: Path) -> None:
+def test_a_finished_run_does_not_change(corpus: Path) -> None:
     config = write_config(corpus, **with_training(max_steps=6))
     first = train(config, corpus / "run")
     again = train(config, corpus / "run")
@@ -131,7 +131,7 @@ def test_a_finished_run_is_left_as_it_is(corpus: Path) -> None:
     assert [line["step"] for line in log_of(corpus / "run", "valid")] == [6]
 
 
-def test_a_finished_run_goes_on_where_it_is_given_more_steps(corpus: Path) -> None:
+def test_a_finished_run_resumes_with_a_larger_max_steps(corpus: Path) -> None:
     train(write_config(corpus, **with_training(max_steps=6)), corpus / "run")
     longer = train(write_config(corpus, **with_training(max_steps=9)), corpus / "run")
     assert longer.progress.step == 9
@@ -146,7 +146,7 @@ def test_a_run_is_not_resumed_with_another_model(corpus: Path) -> None:
     assert (corpus / "run" / files.CONFIG).read_bytes() == before
 
 
-def test_a_run_goes_on_from_an_older_checkpoint_where_the_last_was_removed(corpus: Path) -> None:
+def test_a_run_resumes_from_an_older_checkpoint_if_the_last_was_removed(corpus: Path) -> None:
     config = write_config(corpus, **with_training(max_steps=6, valid_every=2, learning_rate=1e-9))
     train(config, corpus / "run")
     files.mark_best(corpus / "run", files.step_folder(corpus / "run", 6), {})
@@ -156,18 +156,18 @@ def test_a_run_goes_on_from_an_older_checkpoint_where_the_last_was_removed(corpu
     assert load_checkpoint(corpus / "run").progress.step == 2  # no other was better
 
 
-def test_what_shapes_no_weight_may_change_on_the_way_and_is_told(
+def test_settings_that_do_not_affect_weights_may_change_on_resume_and_are_reported(
     corpus: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     train(write_config(corpus, **with_training(max_steps=6)), corpus / "run")
     other = write_config(corpus, **{**with_training(max_steps=8), "model": {"dropout": 0.1, "max_positions": 40}})
     assert train(other, corpus / "run").progress.step == 8
-    told = "changed since then: model.max_positions: 32 -> 40; model.dropout: 0.2 -> 0.1; training.max_steps: 6 -> 8"
-    assert told in capsys.readouterr().err
+    message = "changed since then: model.max_positions: 32 -> 40; model.dropout: 0.2 -> 0.1; training.max_steps: 6 -> 8"
+    assert message in capsys.readouterr().err
 
 
-def test_a_run_that_goes_on_with_other_text_says_so(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for steps, told in (
+def test_a_change_of_the_training_text_is_reported_on_resume(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for steps, message in (
         (6, ""),
         (7, "max_steps: 6 -> 7\n"),
         (8, "max_steps: 7 -> 8; the pairs of the training text\n"),
@@ -179,7 +179,7 @@ def test_a_run_that_goes_on_with_other_text_says_so(corpus: Path, capsys: pytest
                 path.write_text("\n".join([second, first, *others]))
         train(write_config(corpus, **with_training(max_steps=steps)), corpus / "run")
         _, _, changed = capsys.readouterr().err.partition("changed since then: training.")
-        assert changed.startswith(told)
+        assert changed.startswith(message)
 
 
 @pytest.mark.parametrize(("number", "exit_code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
@@ -224,18 +224,18 @@ def test_a_kill_loses_no_more_than_the_updates_since_the_last_checkpoint(corpus:
     assert not left_over.exists()
 
 
-def test_an_output_that_is_a_file_is_refused_before_text_is_read(corpus: Path) -> None:
+def test_an_output_that_is_a_file_is_rejected_before_text_is_read(corpus: Path) -> None:
     (corpus / "run").write_text("precious")
     with pytest.raises(SettingsError, match=r"--output .*run: Not a directory"):
         train(write_config(corpus, **with_training(max_steps=1, cooldown_steps=0)), corpus / "run")
     assert (corpus / "run").read_text() == "precious"
 
 
-def test_the_best_checkpoint_stays_though_a_later_best_was_removed(corpus: Path) -> None:
+def test_the_best_checkpoint_stays_if_a_later_best_was_removed(corpus: Path) -> None:
     config = write_config(corpus, **with_training(max_steps=3, cooldown_steps=0, valid_every=1, keep_checkpoints=1))
     train(config, corpus / "run")
     kept, mark = files.saved_steps(corpus / "run")[-1], corpus / "run" / files.BEST
-    mark.unlink()  # as it is where the folder that it named is no more
+    mark.unlink()  # as remove_leftovers does if the folder of the best checkpoint is missing
     state = json.loads((kept / files.STATE).read_text())
     (kept / files.STATE).write_text(json.dumps({**state, "best_step": state["step"], "best_bleu": 101.0}))
     train(write_config(corpus, **with_training(max_steps=6, valid_every=1, keep_checkpoints=1)), corpus / "run")

@@ -29,7 +29,7 @@ def short(**values: Any) -> dict[str, Any]:
     return {"training": {**few, **values}}
 
 
-def test_the_rate_rises_in_a_line_falls_with_the_root_and_ends_in_a_line() -> None:
+def test_the_learning_rate_has_a_linear_warm_up_an_inverse_root_and_a_linear_cooldown() -> None:
     settings = TrainingSettings(learning_rate=0.4, warmup_steps=100, max_steps=1000, cooldown_steps=99)
     assert learning_rate(1, settings) == pytest.approx(0.004)
     assert learning_rate(50, settings) == pytest.approx(0.2)
@@ -40,7 +40,7 @@ def test_the_rate_rises_in_a_line_falls_with_the_root_and_ends_in_a_line() -> No
     assert learning_rate(1000, settings) == pytest.approx(0.4 * math.sqrt(0.1) / 100)
 
 
-def test_without_a_cooldown_the_rate_falls_with_the_root_to_the_end() -> None:
+def test_without_a_cooldown_the_learning_rate_ends_with_the_inverse_root() -> None:
     settings = TrainingSettings(learning_rate=1.0, warmup_steps=100, max_steps=400)
     assert learning_rate(400, settings) == pytest.approx(0.5)
 
@@ -62,7 +62,7 @@ def test_every_figure_is_logged_at_its_step(corpus: Path) -> None:
     assert list((corpus / "run" / "tensorboard").iterdir())
 
 
-def test_a_line_that_a_kill_tore_is_cut_off_the_log(corpus: Path) -> None:
+def test_a_partial_last_line_is_removed_from_the_log(corpus: Path) -> None:
     (corpus / "run").mkdir()
     for torn in ('{"kind": "train", "st', '{"kind": "train", "step": 7}\n{"ki'):
         (corpus / "run" / "log.jsonl").write_text(torn)
@@ -79,7 +79,7 @@ def test_a_run_learns(corpus: Path) -> None:
     assert trainer.progress.target_tokens > 80 * 400
 
 
-def test_two_runs_of_one_seed_are_the_same_and_of_another_are_not(corpus: Path) -> None:
+def test_runs_are_equal_with_equal_seeds_and_differ_with_different_seeds(corpus: Path) -> None:
     first, again, other = (
         weights_of(train(write_config(corpus, **short(seed=seed)), corpus / name))
         for name, seed in (("a", 1), ("b", 1), ("c", 2))
@@ -88,7 +88,7 @@ def test_two_runs_of_one_seed_are_the_same_and_of_another_are_not(corpus: Path) 
     assert not same(first, other)
 
 
-def test_accumulated_batches_teach_as_one_great_batch(corpus: Path) -> None:
+def test_accumulated_batches_give_the_update_of_one_large_batch(corpus: Path) -> None:
     one = train(write_config(corpus, **short(max_steps=1, batch_tokens=10_000)), corpus / "one")
     few = write_config(corpus, **short(max_steps=1, batch_tokens=1_000))
     batches = len(list(_plan(few, one.pairs, one.tokenizer)))
@@ -106,12 +106,12 @@ def _plan(config: Any, pairs: list[Pair], tokenizer: Tokenizer) -> list[Any]:
     return plan_batches(encode_pairs(pairs, tokenizer).lengths(), config.training.batch_tokens, (1, 0))
 
 
-def test_more_accumulated_batches_than_an_epoch_has_are_refused(corpus: Path) -> None:
+def test_accumulate_beyond_the_batches_of_an_epoch_is_rejected(corpus: Path) -> None:
     with pytest.raises(SettingsError, match=r"training\.accumulate must be at most 4, the batches of an epoch, got 50"):
         train(write_config(corpus, **short(accumulate=50)), corpus / "run")
 
 
-def test_a_run_stops_when_patience_ends(corpus: Path) -> None:
+def test_a_run_stops_when_patience_runs_out(corpus: Path) -> None:
     settings = short(max_steps=50, valid_every=2, patience=3, learning_rate=1e-9)
     trainer = train(write_config(corpus, **settings), corpus / "run")
     assert trainer.progress.step == 8  # the first validation is the best, three more are not better
@@ -126,7 +126,7 @@ def test_only_the_best_and_the_last_checkpoints_are_kept(corpus: Path) -> None:
     assert [int(folder.name[5:]) for folder in files.saved_steps(corpus / "run")] == [2, 10, 12]
 
 
-def test_fine_tuning_begins_with_the_weights_and_the_tokenizer_of_a_checkpoint(corpus: Path) -> None:
+def test_fine_tuning_starts_with_the_weights_and_the_tokenizer_of_a_checkpoint(corpus: Path) -> None:
     first = train(write_config(corpus, **short()), corpus / "first")
     write_digit_corpus(corpus, pairs=200, seed=9)
     tuned = train(write_config(corpus, **short(learning_rate=1e-12)), corpus / "tuned", start=corpus / "first")
@@ -137,7 +137,7 @@ def test_fine_tuning_begins_with_the_weights_and_the_tokenizer_of_a_checkpoint(c
         torch.testing.assert_close(weight, best[name], atol=1e-9, rtol=0)
 
 
-def test_a_start_that_is_not_there_is_told_before_any_text_is_read_and_once_a_run_has_begun_it_is_not_needed(
+def test_a_missing_init_from_fails_before_text_is_read_and_is_ignored_when_a_run_resumes(
     corpus: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = write_config(corpus, **short(max_steps=1))
@@ -146,18 +146,18 @@ def test_a_start_that_is_not_there_is_told_before_any_text_is_read_and_once_a_ru
     assert "training text" not in capsys.readouterr().err
     train(config, corpus / "run")
     train(config, corpus / "run", start=corpus / "absent")
-    told = r"--init-from .*absent is ignored: the run resumes from .*step-00000001"
-    assert re.search(told, capsys.readouterr().err)
+    message = r"--init-from .*absent is ignored: the run resumes from .*step-00000001"
+    assert re.search(message, capsys.readouterr().err)
 
 
-def test_fine_tuning_with_another_shape_is_refused(corpus: Path) -> None:
+def test_fine_tuning_with_another_model_is_rejected(corpus: Path) -> None:
     train(write_config(corpus, **short()), corpus / "first")
     other = write_config(corpus, **{**short(), "model": {"ffn": 128}})
     with pytest.raises(CheckpointError, match=r"first.* was trained with another model \(model\.ffn: 64 -> 128\)"):
         train(other, corpus / "tuned", start=corpus / "first")
 
 
-def test_a_tokenizer_trained_before_is_taken(corpus: Path, tokenizer: Tokenizer) -> None:
+def test_tokenizer_path_is_used_instead_of_training_one(corpus: Path, tokenizer: Tokenizer) -> None:
     (corpus / "words").mkdir()
     for name, content in tokenizer.files().items():
         (corpus / "words" / name).write_bytes(content)
@@ -171,7 +171,7 @@ def test_separate_vocabularies_are_trained_and_kept(corpus: Path) -> None:
     assert load_checkpoint(corpus / "run").tokenizer.files().keys() == {"source.model", "target.model"}
 
 
-def test_a_run_begun_anew_has_no_tokenizer_of_before(corpus: Path) -> None:
+def test_a_new_run_in_an_old_folder_removes_the_old_tokenizer(corpus: Path) -> None:
     with pytest.raises(SettingsError, match=r"training\.accumulate"):
         train(write_config(corpus, **short(accumulate=50)), corpus / "run")
     assert (corpus / "run" / "tokenizer.model").exists()
@@ -181,7 +181,7 @@ def test_a_run_begun_anew_has_no_tokenizer_of_before(corpus: Path) -> None:
     assert not (corpus / "run" / "tokenizer.model").exists()
 
 
-def test_another_form_of_tokenizer_than_the_settings_say_is_refused(corpus: Path) -> None:
+def test_a_tokenizer_that_contradicts_tokenizer_joint_is_rejected(corpus: Path) -> None:
     separate = train_tokenizer([Pair("a b c", "c b a")] * 9, TokenizerSettings(joint=False, vocab_size=264))
     for name, content in separate.files().items():
         (corpus / name).write_bytes(content)
@@ -190,7 +190,7 @@ def test_another_form_of_tokenizer_than_the_settings_say_is_refused(corpus: Path
         train(config, corpus / "run")
 
 
-def test_validation_pairs_that_cannot_be_scored_are_left_out_with_a_note(
+def test_validation_pairs_that_cannot_be_scored_are_dropped_and_counted(
     corpus: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for side in ("source", "target"):
@@ -208,7 +208,7 @@ def test_a_validation_set_without_a_usable_pair_is_an_error(corpus: Path) -> Non
         train(write_config(corpus, **short()), corpus / "run")
 
 
-def test_a_missing_corpus_ends_the_run_before_it_begins(corpus: Path) -> None:
+def test_a_missing_corpus_fails_before_training(corpus: Path) -> None:
     config = write_config(corpus, **short())
     (corpus / "train.target").unlink()
     with pytest.raises(CorpusError, match=r"train\.target: No such file"):
@@ -217,7 +217,7 @@ def test_a_missing_corpus_ends_the_run_before_it_begins(corpus: Path) -> None:
 
 
 @pytest.mark.parametrize("valid_every", [1, 20])
-def test_a_loss_that_is_no_number_ends_the_run_and_no_model_of_it_is_saved(corpus: Path, valid_every: int) -> None:
+def test_a_loss_that_is_not_finite_ends_the_run_without_a_checkpoint(corpus: Path, valid_every: int) -> None:
     rate = {"learning_rate": 1e30, "warmup_steps": 1, "max_steps": 20, "valid_every": valid_every, "log_every": 5}
     harm = {1: r"the validation loss at step 1 is", 20: r"the loss at step 2 is"}[valid_every]
     with pytest.raises(LingonError, match=rf"{harm} nan; lower training\.learning_rate; nothing was saved"):
@@ -226,7 +226,7 @@ def test_a_loss_that_is_no_number_ends_the_run_and_no_model_of_it_is_saved(corpu
 
 
 def harmed_by(corpus: Path, step: int, harm: Callable[[Tensor], None]) -> str:
-    """What ends a run of six updates with a checkpoint at 3, whose first weights' gradient is harmed at a step."""
+    """Return the error of a run of six updates, with a checkpoint at 3 and an invalid gradient at a step."""
     seen: list[int] = []
 
     def count(weight: Tensor) -> None:
@@ -243,7 +243,7 @@ def harmed_by(corpus: Path, step: int, harm: Callable[[Tensor], None]) -> str:
     return str(caught.value)
 
 
-def test_a_gradient_that_is_no_number_ends_the_run_before_a_harmed_model_is_saved(corpus: Path) -> None:
+def test_a_gradient_that_is_not_finite_ends_the_run_without_a_checkpoint(corpus: Path) -> None:
     def harm(weight: Tensor) -> None:
         weight.grad = torch.full_like(weight, math.inf)
 
@@ -253,7 +253,7 @@ def test_a_gradient_that_is_no_number_ends_the_run_before_a_harmed_model_is_save
     assert [path.name for path in files.saved_steps(corpus / "run")] == ["step-00000003"]
 
 
-def test_weights_that_are_no_numbers_are_not_saved(corpus: Path) -> None:
+def test_weights_that_are_not_finite_are_not_saved(corpus: Path) -> None:
     def harm(weight: Tensor) -> None:
         weight.data[0, 0] = math.nan
 
@@ -262,7 +262,7 @@ def test_weights_that_are_no_numbers_are_not_saved(corpus: Path) -> None:
     assert [path.name for path in files.saved_steps(corpus / "run")] == ["step-00000003"]
 
 
-def test_lines_for_people_are_not_wrapped(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_messages_are_not_wrapped(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
     train(write_config(corpus, **short()), corpus / "run")
     lines = capsys.readouterr().err.splitlines()
     shown = [line for line in lines if line.startswith("step 3  valid")]
