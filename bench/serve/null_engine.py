@@ -24,9 +24,9 @@ from lingon.serving.settings import Settings
 from lingon.serving.translation.translator import Translator
 from lingon.text import EOS
 from lingon.translation.v1 import translation_pb2 as pb
-from lingon.translation.v1 import translation_pb2_grpc as pb_grpc
 
 HOST = "127.0.0.1"
+SERVICE = pb.DESCRIPTOR.services_by_name["TranslationService"].full_name
 
 
 class NullBuffers:
@@ -82,13 +82,10 @@ class NullRunner:
         return [Scored(np.zeros(target), np.zeros((target, source))) for source, target in sizes]
 
 
-class Echo(pb_grpc.TranslationServiceServicer):
-    """Answers every text with itself."""
-
-    async def Translate(self, request: pb.TranslateRequest, context: Any) -> pb.TranslateResponse:
-        """Return the texts as their translations."""
-        results = [pb.TextResult(hypotheses=[pb.Hypothesis(text=text)]) for text in request.texts]
-        return pb.TranslateResponse(results=results, model="echo", version="1")
+async def echo(request: pb.TranslateRequest, context: Any) -> pb.TranslateResponse:
+    """Return the texts of a request as their translations."""
+    results = [pb.TextResult(hypotheses=[pb.Hypothesis(text=text)]) for text in request.texts]
+    return pb.TranslateResponse(results=results, model="echo", version="1")
 
 
 def load_null(bundle: Bundle, options: LoadOptions) -> Translator:
@@ -101,7 +98,9 @@ def load_null(bundle: Bundle, options: LoadOptions) -> Translator:
 async def serve_echo() -> None:
     """Serve echoes until SIGTERM."""
     server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
-    pb_grpc.add_TranslationServiceServicer_to_server(Echo(), server)
+    reply = pb.TranslateResponse.SerializeToString
+    handler = grpc.unary_unary_rpc_method_handler(echo, pb.TranslateRequest.FromString, reply)
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {"Translate": handler}),))
     port = server.add_insecure_port(f"{HOST}:0")
     await server.start()
     print(f"ready: echo on {HOST}:{port}", flush=True)
