@@ -77,8 +77,9 @@ class Session:
         self._server: subprocess.Popen[str] | None = None
         self._printed = ""
         for path in ROOT.iterdir():
-            if path.name not in ("runs", "models", "build", ".git"):
+            if path.name not in ("runs", "models", "build", ".git", ".venv"):
                 (folder / path.name).symlink_to(path)
+        (folder / ".venv").symlink_to(sys.prefix)
         (folder / "models").mkdir()
         for path in (ROOT / "models").iterdir():
             (folder / "models" / path.name).symlink_to(path)
