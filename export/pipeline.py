@@ -50,9 +50,9 @@ def export_checkpoint(
         files[names.SHORTLIST] = shortlist.to_bytes()
         coverage = measure_coverage(shortlist, texts.held_out, checkpoint.tokenizer)
         manifest = replace(manifest, shortlist={"coverage": asdict(coverage)})
-    for what, wanted in settings.gate_sentence_counts.items():
-        if len(texts.held_out) < wanted:
-            log(f"held-out text: {len(texts.held_out):,} sentences, not {wanted:,}, to compare {what}")
+    for compared, count in settings.gate_sentence_counts.items():
+        if len(texts.held_out) < count:
+            log(f"held-out text: {len(texts.held_out):,} sentences, not {count:,}, to compare {compared}")
     built, reads = _build_graphs(checkpoint, texts.training, settings, log)
     files |= built
     with publish_bundle(target) as part:

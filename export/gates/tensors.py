@@ -30,7 +30,7 @@ class TensorReport:
 def check_tensors(model: Transformer, runner: Runner, dtype: str) -> TensorReport:
     """Compare steps and scores over a grid of (rows, source_length, past), with ragged lengths and pasts.
 
-    dtype: of the graphs' arithmetic. Raises ParityError where values are too far apart, or where any is not finite.
+    dtype: type of the arithmetic of the graphs. Raises ParityError if values differ too much, or one is not finite.
     """
     steps, scores = [], []
     random = np.random.default_rng(0)

@@ -79,11 +79,11 @@ class BundleVerifier:
         return report
 
     def _quality(self, name: str, *, shortlist: bool) -> dict[str, Any]:
-        what = f"{name} with shortlist" if shortlist else name
+        label = f"{name} with shortlist" if shortlist else name
         exact = self._translated("fp32", shortlist=False)
         found = self._translated(name, shortlist=shortlist)
-        report = check_quality(what, found, exact, [pair.target for pair in self.pairs[: len(exact)]])
-        self.log(f"{what}: BLEU {report['bleu']:.2f}, fp32 {report['fp32_bleu']:.2f}, {report['sentences']} sentences")
+        report = check_quality(label, found, exact, [pair.target for pair in self.pairs[: len(exact)]])
+        self.log(f"{label}: BLEU {report['bleu']:.2f}, fp32 {report['fp32_bleu']:.2f}, {report['sentences']} sentences")
         return report
 
     def _translated(self, name: str, *, shortlist: bool) -> list[str]:

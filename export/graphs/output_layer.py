@@ -91,11 +91,11 @@ def write_candidates(graph: GraphBuilder, logits: str, pieces: str | None = None
     probabilities = graph.op("Softmax", logits, axis=-1)
     likeliest = graph.op("GatherElements", probabilities, graph.op("Slice", columns, *_first_column(graph)), axis=1)
     # The kernel of Log computes full vectors and the remainder differently in the last bit. It gets full vectors.
-    spread = graph.op("Mul", likeliest, graph.constant(np.ones((1, 16), np.float32)))
-    log_likeliest = graph.op("Slice", graph.op("Log", spread), *_first_column(graph))
-    behind = graph.op("Sub", best, graph.op("Slice", best, *_first_column(graph)))
+    repeated = graph.op("Mul", likeliest, graph.constant(np.ones((1, 16), np.float32)))
+    log_likeliest = graph.op("Slice", graph.op("Log", repeated), *_first_column(graph))
+    difference = graph.op("Sub", best, graph.op("Slice", best, *_first_column(graph)))
     rows = ("rows", "candidates")
-    graph.op("Add", behind, log_likeliest, named=graph.declare_output(bundle.CANDIDATE_LOG_PROBS, np.float32, rows))
+    graph.op("Add", difference, log_likeliest, named=graph.declare_output(bundle.CANDIDATE_LOG_PROBS, np.float32, rows))
     ids = graph.declare_output(bundle.CANDIDATE_IDS, np.int64, rows)
     if pieces is None:
         graph.op("Identity", columns, named=ids)
@@ -109,12 +109,12 @@ def _top_k(graph: GraphBuilder, logits: str, count: str) -> tuple[str, str]:
     blocks = graph.op("Reshape", logits, graph.int64s(0, -1, BLOCK))
     tops = graph.op("ReduceMax", blocks, last, keepdims=0)
     kept = graph.op("Min", count, graph.op("Shape", tops, start=1, end=2))
-    _, where = graph.ops("TopK", tops, kept, outputs=["top.of.blocks", "top.blocks"], axis=-1)
-    found = graph.op("GatherND", blocks, graph.op("Unsqueeze", where, last), batch_dims=1)
+    _, block_ids = graph.ops("TopK", tops, kept, outputs=["top.of.blocks", "top.blocks"], axis=-1)
+    found = graph.op("GatherND", blocks, graph.op("Unsqueeze", block_ids, last), batch_dims=1)
     flat = graph.op("Reshape", found, graph.op("Concat", last, graph.op("Mul", kept, size), axis=0))
-    best, places = graph.ops("TopK", flat, count, outputs=["best", "best.places"], axis=-1)
-    block = graph.op("GatherElements", where, graph.op("Div", places, size), axis=1)
-    return best, graph.op("Add", graph.op("Mul", block, size), graph.op("Mod", places, size))
+    best, positions = graph.ops("TopK", flat, count, outputs=["best", "best.places"], axis=-1)
+    block = graph.op("GatherElements", block_ids, graph.op("Div", positions, size), axis=1)
+    return best, graph.op("Add", graph.op("Mul", block, size), graph.op("Mod", positions, size))
 
 
 def _first_column(graph: GraphBuilder) -> tuple[str, str, str]:

@@ -21,7 +21,7 @@ FORBIDDEN_LOGIT = -3e4  # gives probability 0 in every precision, and is finite 
 
 
 class Memory(NamedTuple):
-    """What the decoder reads of a batch of sources, computed once.
+    """The encoded batch of sources that the decoder reads, computed once.
 
     layers: keys and values of the cross-attention of every decoder layer
     visible: (batch, 1, 1, source_length), True at source tokens, False at padding
