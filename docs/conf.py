@@ -25,6 +25,7 @@ autodoc_member_order = "bysource"
 autodoc_preserve_defaults = True
 nitpick_ignore_regex = [("py:.*", ".*")]  # types of other libraries have no pages here; myst checks its links anyway
 
+smartquotes = False  # they turn the -- of options into dashes
 html_theme = "furo"
 html_title = f"Lingon {release}"
 html_copy_source = False
