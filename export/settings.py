@@ -17,7 +17,7 @@ from lingon.training.data.corpus import Pair
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ExportSettings:
-    """What is exported, the sizes of the gates, and the defaults and limits of the bundle."""
+    """The precisions and files to export, the sizes of the gates, and the defaults and limits of the bundle."""
 
     precisions: tuple[str, ...] = tuple(PRECISION_KINDS)  # fp32 is always added, to compare the others with
     shortlist: ShortlistSettings | None = field(default_factory=ShortlistSettings)
@@ -53,7 +53,7 @@ class ExportSettings:
 
     @property
     def gate_sentence_counts(self) -> dict[str, int]:
-        """What the gates compare, and on how many sentences."""
+        """The number of sentences for each comparison of the gates."""
         lossy = self.shortlist is not None or self.build_order != ["fp32"]
         return {"tokens": self.parity_sentences} | ({"scores": self.gate_sentences} if lossy else {})
 

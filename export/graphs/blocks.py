@@ -69,7 +69,7 @@ class Blocks:
         return self.graph.op("LayerNormalization", rows, gain, bias, axis=-1, epsilon=module.eps)
 
     def before(self, around: PostNorm, name: str, rows: str) -> str:
-        """What a sublayer reads: see lingon.training.models.layers.PostNorm and PreNorm."""
+        """Return the input of a sublayer; see lingon.training.models.layers.PostNorm and PreNorm."""
         return self.norm(around.norm, f"{name}.norm", rows) if self.settings.norm == "pre" else rows
 
     def after(self, around: PostNorm, name: str, rows: str, sublayer: str) -> str:

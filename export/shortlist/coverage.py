@@ -1,4 +1,4 @@
-"""How much of held-out references the sets of a shortlist hold."""
+"""The coverage of a shortlist: the share of held-out references that its sets contain."""
 
 from __future__ import annotations
 

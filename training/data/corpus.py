@@ -40,7 +40,7 @@ class FilterCounts:
 
 @dataclass(frozen=True, slots=True)
 class TrainingText:
-    """The pairs of every corpus that passed the filters, and how often an epoch shows each corpus."""
+    """The pairs of every corpus that passed the filters, and how often an epoch repeats each corpus."""
 
     corpora: list[list[Pair]]
     repeats: list[int]
