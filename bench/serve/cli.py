@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 if TYPE_CHECKING:
-    from lingon.bench.serve.plan import CpuPlan
+    from lingon.bench.serve.plan import CpuPlan, Plan
     from lingon.bundle import Bundle
 
 
@@ -77,10 +77,8 @@ def serve(
 
     from rich.console import Console
 
-    from lingon.bench.results_file import save
     from lingon.bench.serve.latency import Objective
     from lingon.bench.serve.plan import CpuPlan, Plan, ctranslate2_systems, lingon_system, sentences
-    from lingon.bench.serve.report import draw, tables
     from lingon.bench.serve.run import measure
     from lingon.bundle import open_bundle
 
@@ -92,13 +90,13 @@ def serve(
         )
         return
     lingon_options = {"precision": precision, "engines": engines, "threads": threads}
-    ctranslate2_options = {
-        "precision": peer_precision,
-        "workers": peer_workers,
-        "threads": peer_threads,
-        "max_batch": peer_batch,
-        "max_wait_ms": peer_wait_ms,
-    }
+    ctranslate2_options = dict(
+        precision=peer_precision,
+        workers=peer_workers,
+        threads=peer_threads,
+        max_batch=peer_batch,
+        max_wait_ms=peer_wait_ms,
+    )
     with tempfile.TemporaryDirectory() as folder:
         systems = [lingon_system(model, server, lingon_options)]
         if with_peer:
@@ -120,10 +118,21 @@ def serve(
             objective=Objective(milliseconds=objective_ms),
         )
         rows = measure(plan, lambda line: console.print(line, style="dim", highlight=False))
+    peer = ctranslate2_options if len(systems) > 1 else None
+    _report(rows, plan, results, ours=lingon_options, peer=peer)
+
+
+def _report(rows: list[dict[str, Any]], plan: Plan, results: Path, **options: Any) -> None:
+    """Print the tables of a run, and write its results and its chart."""
+    from rich.console import Console
+
+    from lingon.bench.results_file import save
+    from lingon.bench.serve.report import draw, tables
+
+    console = Console()
     for table in tables(rows, plan.objective):
         console.print(table)
-    peer = ctranslate2_options if len(systems) > 1 else None
-    written = save("serve", rows, results, ours=lingon_options, peer=peer, pinned=not plan.cpus.shared)
+    written = save("serve", rows, results, **options, pinned=not plan.cpus.shared)
     draw(rows, plan.objective, written.with_suffix(".svg"))
     print(f"written: {written} and {written.with_suffix('.svg').name}")
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from lingon.serving.decoding.job import Options, Sampling, ScoreJob
-from lingon.serving.engine.worker import SPARE_LANES
+from lingon.serving.engine.worker import SPARE_BATCHES
 from lingon.serving.runtime.runner import Runner, Scored
 from lingon.text import EOS
 from lingon.training.search import SearchSettings, translate
@@ -178,7 +178,7 @@ def test_memory_of_batch_shapes_that_are_no_longer_used_is_freed() -> None:
         for beam_size in (1, 2, 3, 4):
             for length in (3, 40, 80):
                 harness.translate([(5,) * length], [Options(beam_size=beam_size, max_output_tokens=3)])
-        assert 1 <= recorder.state_bytes <= SPARE_LANES + 1, "the fake's batches have a byte each"
+        assert 1 <= recorder.state_bytes <= SPARE_BATCHES + 1, "the fake's batches have a byte each"
     assert recorder.state_bytes == 0, "an engine frees all its memory when it ends"
 
 
