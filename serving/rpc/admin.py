@@ -1,4 +1,4 @@
-"""The admin port: the models of a running server listed, loaded, swapped and unloaded over gRPC."""
+"""The admin port: lists, loads, swaps and unloads the models of a running server over gRPC."""
 
 from __future__ import annotations
 
@@ -24,36 +24,36 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 async def open_admin(
     settings: Settings,
-    fleet: ModelRegistry,
-    changes: ModelReloader,
+    registry: ModelRegistry,
+    reloader: ModelReloader,
     gate: AdmissionGate,
     interceptors: Sequence[grpc.aio.ServerInterceptor],
     credentials: grpc.ServerCredentials | None = None,
 ) -> tuple[grpc.aio.Server, int]:
-    """The server of the admin port, started, and its port.
+    """Start the server of the admin port; returns it and its port.
 
-    interceptors: what a call passes before it is answered; the first makes the errors of the others statuses
+    interceptors: in the order in which a call passes them; the first turns the errors of the others into statuses
     """
     assert settings.admin_port is not None
     server = grpc_server(settings, interceptors)
-    pb_grpc.add_ModelServiceServicer_to_server(ModelService(fleet, changes, gate), server)
+    pb_grpc.add_ModelServiceServicer_to_server(ModelService(registry, reloader, gate), server)
     port = bind(server, settings.admin_host, settings.admin_port, credentials, flag="admin-port")
     await server.start()
     return server, port
 
 
 class ModelService(pb_grpc.ModelServiceServicer):
-    """Answers while the gate is open."""
+    """The methods of the admin port; they raise Draining while the gate is closed."""
 
-    def __init__(self, fleet: ModelRegistry, changes: ModelReloader, gate: AdmissionGate) -> None:
-        self._fleet, self._changes, self._gate = fleet, changes, gate
+    def __init__(self, registry: ModelRegistry, reloader: ModelReloader, gate: AdmissionGate) -> None:
+        self._registry, self._reloader, self._gate = registry, reloader, gate
 
     async def ListModels(self, request: pb.ListModelsRequest, context: Context) -> pb.ListModelsResponse:
         """See the proto file."""
         self._gate.check()
-        models = [described(entry, pb.MODEL_STATE_SERVING) for entry in self._fleet.catalog.entries]
-        models += [described(entry, pb.MODEL_STATE_LEAVING) for entry in self._fleet.draining]
-        if (loading := self._changes.loading) is not None:
+        models = [_message(entry, pb.MODEL_STATE_SERVING) for entry in self._registry.catalog.entries]
+        models += [_message(entry, pb.MODEL_STATE_LEAVING) for entry in self._registry.draining]
+        if (loading := self._reloader.loading) is not None:
             models.append(
                 pb.Model(
                     name=loading.name,
@@ -68,26 +68,26 @@ class ModelService(pb_grpc.ModelServiceServicer):
     async def LoadModel(self, request: pb.LoadModelRequest, context: Context) -> pb.LoadModelResponse:
         """See the proto file."""
         self._gate.check()
-        entry = await self._changes.load(request.path)
-        return pb.LoadModelResponse(model=described(entry, pb.MODEL_STATE_SERVING))
+        entry = await self._reloader.load(request.path)
+        return pb.LoadModelResponse(model=_message(entry, pb.MODEL_STATE_SERVING))
 
     async def SwapModel(self, request: pb.SwapModelRequest, context: Context) -> pb.SwapModelResponse:
         """See the proto file."""
         self._gate.check()
-        swapped = await self._changes.swap(request.path)
+        swapped = await self._reloader.swap(request.path)
         return pb.SwapModelResponse(
-            model=described(swapped.entry, pb.MODEL_STATE_SERVING), unloaded=sorted(swapped.unloaded)
+            model=_message(swapped.entry, pb.MODEL_STATE_SERVING), unloaded=sorted(swapped.unloaded)
         )
 
     async def UnloadModel(self, request: pb.UnloadModelRequest, context: Context) -> pb.UnloadModelResponse:
         """See the proto file."""
         self._gate.check()
-        await self._changes.unload(request.name, request.version)
+        await self._reloader.unload(request.name, request.version)
         return pb.UnloadModelResponse()
 
 
-def described(entry: Entry[ServedModel], state: pb.ModelState.ValueType) -> pb.Model:
-    """A model as ListModels tells it."""
+def _message(entry: Entry[ServedModel], state: pb.ModelState.ValueType) -> pb.Model:
+    """Return the message of a model."""
     served = entry.model
     return pb.Model(
         name=entry.name,

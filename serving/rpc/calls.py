@@ -1,4 +1,4 @@
-"""The parts of a call beside its messages: request id, deadline, and the status that ends it."""
+"""What a gRPC call carries besides its messages: request id, deadline, final status."""
 
 from __future__ import annotations
 

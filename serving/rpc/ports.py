@@ -29,11 +29,11 @@ logger = logging.getLogger(__name__)
 
 def allow_many_files() -> None:
     """Raise the limit of open files to the maximum: each connection is a file, and the usual limit is 1,024."""
-    usual, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    except (ValueError, OSError):  # the system allows less
-        event(logger, logging.WARNING, "the limit of open files cannot be raised", limit=usual)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    except (ValueError, OSError):  # the system does not allow the maximum
+        event(logger, logging.WARNING, "the limit of open files cannot be raised", limit=soft)
 
 
 class PortSecurity:
@@ -65,7 +65,7 @@ class PortSecurity:
 def grpc_server(settings: Settings, interceptors: Sequence[grpc.aio.ServerInterceptor]) -> grpc.aio.Server:
     """Return a server without services and ports."""
     options = [
-        ("grpc.so_reuseport", 0),  # otherwise a second server could bind the same port and take half of the calls
+        ("grpc.so_reuseport", 0),  # otherwise a second server could bind the same port and receive half of the calls
         ("grpc.max_receive_message_length", settings.max_message_bytes),
         ("grpc.max_send_message_length", -1),
         ("grpc.keepalive_time_ms", 60_000),  # these two find clients that vanished silently

@@ -1,9 +1,9 @@
-"""A grpc.aio server that no caller can end.
+"""A grpc.aio server that calls to unknown methods cannot end.
 
 grpc.aio decodes the path of a call to an unknown method in the loop that accepts calls, and a path that is not UTF-8
-ends that loop (grpcio 1.85.1): the port closes, calls are cancelled, and the process lives on without it. Any caller
-that reaches the port could do this with a few bytes. Calls to methods that are registered by name take another path, so
-this server keeps the others away from that loop: they get UNIMPLEMENTED, or the refusal of `check`.
+ends that loop (grpcio 1.85.1): the port closes, calls are cancelled, and the process lives on without it. Any client
+that reaches the port can do this with a few bytes. Calls to methods that are registered by name take another path. This
+server keeps the other calls out of that loop: they get UNIMPLEMENTED, or the error that `check` raises.
 
 This uses internal names of grpc, which may change; tests/hostile/test_unknown_methods.py fails when they do.
 """
@@ -23,7 +23,7 @@ from lingon.serving.rpc.calls import abort, request_id_of
 from lingon.status import to_status
 
 Check = Callable[[Iterable[tuple[str, str | bytes]]], object]
-"""Raises RequestError."""
+"""Takes the metadata of a call; raises RequestError to refuse it."""
 
 
 class _Server(cygrpc.AioServer):  # type: ignore[misc]
@@ -32,14 +32,14 @@ class _Server(cygrpc.AioServer):  # type: ignore[misc]
     check: Check
 
     def _make_request_call_future(self, method: bytes | None) -> asyncio.Future[Any]:
-        """Return the next call of a method; None stands for all unknown methods, of which none is ever returned."""
+        """Return the next call of a method; None stands for unknown methods, which never return."""
         if method is not None:
             known: asyncio.Future[Any] = super()._make_request_call_future(method)
             return known
         return asyncio.get_running_loop().create_task(self._refuse_all())
 
     async def _refuse_all(self) -> None:
-        """Refuse calls of unknown methods until the end of the server, which raises."""
+        """Refuse calls of unknown methods until the server stops, which raises here."""
         answers: set[asyncio.Task[None]] = set()
         while True:
             call = await self._request_call()
@@ -66,11 +66,11 @@ def make_server(
 
     check: raises RequestError for the metadata of a call to an unknown method that must not even get UNIMPLEMENTED
     """
-    usual = cygrpc.AioServer
+    original = cygrpc.AioServer
     cygrpc.AioServer = _Server
     try:
         server = grpc.aio.server(interceptors=interceptors, options=options)
         server._server.check = check  # type: ignore[attr-defined]
         return server
     finally:
-        cygrpc.AioServer = usual
+        cygrpc.AioServer = original

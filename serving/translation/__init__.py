@@ -1,0 +1,1 @@
+"""From texts to reply messages, without gRPC; it imports of `serving` only `observability` and layers below."""

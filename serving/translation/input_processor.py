@@ -1,4 +1,4 @@
-"""What has to be decoded for a text: normalised, measured, tokenised, cut in parts where it is long. Pure."""
+"""From a text to what the engine decodes: check the length, normalise, tokenise, split long texts. Pure."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from lingon.errors import EmptyText, InvalidRequest, TextTooLong
 from lingon.serving.translation.sentences import WordTooLong, split
 from lingon.text import Tokenizer, normalise
 
-CHARACTERS_PER_TOKEN = 16  # the longest piece that sentencepiece learns unless told otherwise
-SPARE_CHARACTERS = 256
+CHARACTERS_PER_TOKEN = 16  # characters of the longest piece that sentencepiece learns by default
+SPARE_CHARACTERS = 256  # characters that every text may have besides
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A stretch of a text that is decoded on its own.
+    """A span of a text that is decoded on its own.
 
-    begin: its place in the normalised text, in code points
+    begin: index of its first code point in the normalised text
     source_ids: ends with EOS
     """
 
@@ -29,7 +29,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class PairPlan:
-    """A translation to score, normalised; target_ids without begin and end token."""
+    """A pair to score, normalised; target_ids: without the begin and the end token."""
 
     source: str
     target: str
@@ -39,44 +39,47 @@ class PairPlan:
 
 @dataclass(frozen=True, slots=True)
 class TextPlan:
-    """A text that can be translated: its parts, and the tokens that the first one's translation begins with."""
+    """A text to translate.
+
+    parts: at least one; prefix: target tokens with which the translation of the first part begins
+    """
 
     parts: tuple[Part, ...]
     prefix: tuple[int, ...] = ()
 
     @property
     def source_tokens(self) -> int:
-        """Over all parts, end tokens included."""
+        """Source tokens of all parts, end tokens included."""
         return sum(len(part.source_ids) for part in self.parts)
 
 
 def most_characters(tokens: int) -> int:
-    """Code points that a text of so many tokens has at most, with room to spare.
+    """Return an upper bound for the code points of a text of so many tokens.
 
-    Normalising and tokenising happen on the event loop, and NFC takes time by the square of a run of combining
-    marks: 16 000 of them take 70 ms, 128 000 take 19 s. So length is looked at before all else.
+    The length is checked first, because normalisation and tokenisation run on the event loop, and the time of NFC is
+    quadratic in the length of a run of combining marks: 16 000 of them take 70 ms, 128 000 take 19 s.
     """
     return tokens * CHARACTERS_PER_TOKEN + SPARE_CHARACTERS
 
 
 def blocks(text: str, size: int) -> Iterator[str]:
-    """A text in stretches of about size characters, cut at white space.
+    """Yield a text in blocks of about `size` characters, cut at white space.
 
-    Normalised one by one and joined by spaces they are the normalised text.
+    The normalised blocks, joined by spaces, are the normalised text.
     """
     block: list[str] = []
-    held = 0
+    length = 0
     for word in text.split():
-        if block and held + len(word) >= size:
+        if block and length + len(word) >= size:
             yield " ".join(block)
-            block, held = [], 0
+            block, length = [], 0
         block.append(word)
-        held += len(word) + 1
+        length += len(word) + 1
     yield " ".join(block)
 
 
 def check_size(text: str, field: str, limits: Limits, *, splits: bool, most: int) -> None:
-    """Refuse a raw text whose length alone rules it out.
+    """Raise TextTooLong for a text that has too many characters, before it is normalised.
 
     most: characters of a text that may be split
     """
@@ -96,7 +99,7 @@ def check_size(text: str, field: str, limits: Limits, *, splits: bool, most: int
 
 
 def parts_of(text: str, field: str, tokenizer: Tokenizer, limits: Limits, *, splits: bool) -> Iterator[Part]:
-    """The parts of a normalised text: itself where the model reads it whole.
+    """Yield the parts of a normalised text; a text that the model can read whole is one part.
 
     Raises EmptyText and TextTooLong, which name the field.
     """
@@ -115,8 +118,8 @@ def parts_of(text: str, field: str, tokenizer: Tokenizer, limits: Limits, *, spl
                 "set options.long_text to LONG_TEXT_POLICY_SPLIT",
             )
 
-    def fits(stretch: str) -> bool:
-        return len(stretch) <= longest and len(tokenizer.encode_source(stretch)) <= limits.max_source_tokens
+    def fits(part: str) -> bool:
+        return len(part) <= longest and len(tokenizer.encode_source(part)) <= limits.max_source_tokens
 
     try:
         for begin, end in split(text, fits):
@@ -126,17 +129,17 @@ def parts_of(text: str, field: str, tokenizer: Tokenizer, limits: Limits, *, spl
 
 
 def target_ids(text: str, field: str, tokenizer: Tokenizer, most: int) -> tuple[int, ...]:
-    """The tokens of a target text or prefix, at most `most` of them."""
+    """Return the tokens of a target text or prefix; raises TextTooLong if there are more than `most`."""
     if len(text) > most_characters(most):
         raise TextTooLong(field, f"{field} has {len(text)} characters, more than {most} target tokens can hold")
     ids = tokenizer.encode_target(normalise(text))
     if len(ids) > most:
-        raise TextTooLong(field, f"{field} has {len(ids)} tokens, at most {most} fit")
+        raise TextTooLong(field, f"{field} has {len(ids)} tokens, at most {most} are allowed")
     return tuple(ids)
 
 
 def plan_pair(source: str, target: str, field: str, tokenizer: Tokenizer, limits: Limits) -> PairPlan:
-    """The tokens of a pair; field is the pair's."""
+    """Return the tokens of a pair; field: names the pair in errors."""
     check_size(source, f"{field}.source", limits, splits=False, most=0)
     source = normalise(source)
     (part,) = parts_of(source, f"{field}.source", tokenizer, limits, splits=False)
@@ -146,14 +149,17 @@ def plan_pair(source: str, target: str, field: str, tokenizer: Tokenizer, limits
     return PairPlan(source, normalise(target), part.source_ids, ids)
 
 
-def max_output(limits: Limits, plan: TextPlan, place: int, asked: int) -> int:
-    """Target tokens of part `place` at most, the prefix not counted: what was asked for, within the model's bound."""
+def max_output(limits: Limits, plan: TextPlan, place: int, requested: int) -> int:
+    """Return the bound on the target tokens of part `place`, without the prefix.
+
+    requested: the bound that the request sets; the bound of the model holds as well
+    """
     prefix = len(plan.prefix) if place == 0 else 0
-    return min(asked, limits.max_output(len(plan.parts[place].source_ids)) - prefix)
+    return min(requested, limits.max_output(len(plan.parts[place].source_ids)) - prefix)
 
 
 def check_prefix(limits: Limits, plan: TextPlan, field: str) -> None:
-    """Refuse a prefix that leaves no room for a translation."""
+    """Raise InvalidRequest for a prefix that is as long as the longest translation."""
     bound = limits.max_output(len(plan.parts[0].source_ids))
     if len(plan.prefix) >= bound:
         message = f"{field} has {len(plan.prefix)} tokens; the translation of this text has {bound} at most"

@@ -1,4 +1,4 @@
-"""The decoding options of a request: defaults filled in, every value checked against the model's limits."""
+"""Resolves the decoding options of a request: fills in defaults and checks every value against the model's limits."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ MAX_TEMPERATURE = 10.0
 class ResolvedOptions:
     """The options of one request: how its texts are translated, and what the reply holds.
 
-    job: the options of every job; of a request that samples, each hypothesis is a job of its own
-    message: the options as they were used, for the reply
+    job: the options of every job; if the request samples, each hypothesis is a job
+    message: the options that were used, for the reply
     """
 
     job: Options
@@ -32,18 +32,18 @@ class ResolvedOptions:
 
     @property
     def streams(self) -> bool:
-        """Whether a translation only ever grows: one row, of which nothing is taken back."""
+        """Whether translations can be streamed: with one row, later tokens never replace earlier ones."""
         return self.job.beam_size == 1 and self.num_hypotheses == 1
 
     @property
     def samples(self) -> int:
-        """Jobs of each part of a text."""
+        """The number of jobs for each part of a text."""
         return self.num_hypotheses if self.job.sampling is not None else 1
 
     def job_options(self, max_output_tokens: int, stream: int) -> Options:
         """Return the options of one job.
 
-        stream: of random numbers, for a job that samples
+        stream: number of the random stream, if the job samples
         """
         job = self.job
         sampling = job.sampling and replace(job.sampling, stream=stream)
@@ -57,76 +57,84 @@ class ResolvedOptions:
         )
 
 
-def resolve(asked: pb.DecodingOptions, manifest: Manifest, shortlist: bool | None = None) -> ResolvedOptions:
-    """Return the options to use; InvalidRequest and Unsupported name the field, its bound and the value.
+def resolve(requested: pb.DecodingOptions, manifest: Manifest, shortlist: bool | None = None) -> ResolvedOptions:
+    """Return the options to use; raises InvalidRequest or Unsupported.
 
-    shortlist: whether a request that does not say uses one; None if the model has none
+    shortlist: the default for requests that do not set it; None if the model has no shortlist
     """
     limits, defaults = manifest.limits, manifest.defaults
-    sampling = _sampling(asked.sampling) if asked.HasField("sampling") else None
-    fallback = 1 if sampling else defaults.beam_size
-    beam_size = asked.beam_size if asked.HasField("beam_size") else fallback
-    _within("beam_size", beam_size, 1, 1 if sampling else limits.max_beam_size, "where sampling" if sampling else "")
+    sampling = _sampling(requested.sampling) if requested.HasField("sampling") else None
+    default_beam_size = 1 if sampling else defaults.beam_size
+    beam_size = requested.beam_size if requested.HasField("beam_size") else default_beam_size
+    _within("beam_size", beam_size, 1, 1 if sampling else limits.max_beam_size, "with sampling" if sampling else "")
     most = limits.max_beam_size if sampling else beam_size
-    wanted = asked.num_hypotheses if asked.HasField("num_hypotheses") else min(defaults.num_hypotheses, most)
-    _within("num_hypotheses", wanted, 1, most, "" if sampling else "which is options.beam_size")
-    penalty = asked.length_penalty if asked.HasField("length_penalty") else defaults.length_penalty
+    num_hypotheses = min(defaults.num_hypotheses, most)
+    if requested.HasField("num_hypotheses"):
+        num_hypotheses = requested.num_hypotheses
+    _within("num_hypotheses", num_hypotheses, 1, most, "" if sampling else "which is options.beam_size")
+    penalty = requested.length_penalty if requested.HasField("length_penalty") else defaults.length_penalty
     _within("length_penalty", penalty, 0.0, MAX_LENGTH_PENALTY)
-    longest = asked.max_output_tokens if asked.HasField("max_output_tokens") else limits.max_target_tokens
-    _at_least("max_output_tokens", longest, 1)
-    if asked.return_alignment:
+    max_output_tokens = limits.max_target_tokens
+    if requested.HasField("max_output_tokens"):
+        max_output_tokens = requested.max_output_tokens
+    _at_least("max_output_tokens", max_output_tokens, 1)
+    if requested.return_alignment:
         check_alignment(manifest, "options.return_alignment")
     message = pb.DecodingOptions(
         beam_size=beam_size,
-        num_hypotheses=wanted,
+        num_hypotheses=num_hypotheses,
         length_penalty=penalty,
-        max_output_tokens=min(longest, limits.max_target_tokens),
+        max_output_tokens=min(max_output_tokens, limits.max_target_tokens),
         sampling=_sampling_message(sampling),
-        return_tokens=asked.return_tokens,
-        return_alignment=asked.return_alignment,
-        long_text=_long_text(asked.long_text),
-        shortlist=_shortlist(asked, manifest, shortlist),
+        return_tokens=requested.return_tokens,
+        return_alignment=requested.return_alignment,
+        long_text=_long_text(requested.long_text),
+        shortlist=_shortlist(requested, manifest, shortlist),
     )
     return ResolvedOptions(
         job=Options(
             beam_size=beam_size,
-            num_hypotheses=1 if sampling else wanted,
+            num_hypotheses=1 if sampling else num_hypotheses,
             length_penalty=penalty,
             sampling=sampling,
             shortlist=message.shortlist,
         ),
-        num_hypotheses=wanted,
+        num_hypotheses=num_hypotheses,
         max_output_tokens=message.max_output_tokens,
-        return_tokens=asked.return_tokens,
-        return_alignment=asked.return_alignment,
+        return_tokens=requested.return_tokens,
+        return_alignment=requested.return_alignment,
         splits=message.long_text == pb.LONG_TEXT_POLICY_SPLIT,
         message=message,
     )
 
 
 def check_alignment(manifest: Manifest, field: str) -> None:
-    """Refuse an alignment where the model declares no attention that would tell it."""
+    """Raise Unsupported if the model declares no attention heads for alignments."""
     if not manifest.alignment.heads:
-        raise Unsupported(f"{field}: the model {manifest.name}/{manifest.version} declares no attention to align by")
+        raise Unsupported(
+            f"{field}: the model {manifest.name}/{manifest.version} declares no attention heads for alignments"
+        )
 
 
-def _shortlist(asked: pb.DecodingOptions, manifest: Manifest, default: bool | None) -> bool:
-    samples = asked.HasField("sampling")
-    if not asked.HasField("shortlist"):
+def _shortlist(requested: pb.DecodingOptions, manifest: Manifest, default: bool | None) -> bool:
+    samples = requested.HasField("sampling")
+    if not requested.HasField("shortlist"):
         return bool(default) and not samples
-    if asked.shortlist and samples:
-        raise _refusal("shortlist", "must be unset or false where sampling, got true")
-    if asked.shortlist and default is None:
-        raise Unsupported(f"options.shortlist: the model {manifest.name}/{manifest.version} is served without one")
-    return asked.shortlist
+    if requested.shortlist and samples:
+        raise _refusal("shortlist", "must be unset or false with sampling, got true")
+    if requested.shortlist and default is None:
+        raise Unsupported(
+            f"options.shortlist: the model {manifest.name}/{manifest.version} is served without a shortlist"
+        )
+    return requested.shortlist
 
 
-def _sampling(asked: pb.SamplingOptions) -> Sampling:
-    temperature = asked.temperature if asked.HasField("temperature") else 1.0
-    top_p = asked.top_p if asked.HasField("top_p") else 1.0
+def _sampling(requested: pb.SamplingOptions) -> Sampling:
+    temperature = requested.temperature if requested.HasField("temperature") else 1.0
+    top_p = requested.top_p if requested.HasField("top_p") else 1.0
     _above_zero("sampling.temperature", temperature, MAX_TEMPERATURE)
     _above_zero("sampling.top_p", top_p, 1.0)
-    return Sampling(temperature=temperature, top_k=asked.top_k, top_p=top_p, seed=asked.seed)
+    return Sampling(temperature=temperature, top_k=requested.top_k, top_p=top_p, seed=requested.seed)
 
 
 def _sampling_message(sampling: Sampling | None) -> pb.SamplingOptions | None:

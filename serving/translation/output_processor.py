@@ -1,4 +1,4 @@
-"""What the engine found, as the messages of the reply: texts, tokens, alignments, usage, warnings. Pure."""
+"""From the output of the engine to reply messages: texts, tokens, alignments, usage, warnings. Pure."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ Span = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class PartFound:
+class PartHypothesis:
     """One hypothesis of one part.
 
-    text: of the hypothesis' tokens
-    scored: where an alignment was asked for
+    text: the text of its tokens
+    scored: with attention, if the request wants an alignment
     """
 
     hypothesis: Hypothesis
@@ -34,26 +34,26 @@ class PartFound:
 
 
 def text_of(tokenizer: Tokenizer, tokens: Sequence[int]) -> str:
-    """The text of generated tokens."""
+    """Return the text of generated tokens."""
     return tokenizer.decode(tokens).strip()
 
 
-def refused(error: RequestError) -> pb.TextResult:
-    """The result of a text that is not translated."""
+def text_error(error: RequestError) -> pb.TextResult:
+    """Return the result of a text that is not translated."""
     return pb.TextResult(status=to_status(error))
 
 
-def refused_pair(error: RequestError) -> pb.ScoreResult:
-    """The result of a pair that is not scored."""
+def pair_error(error: RequestError) -> pb.ScoreResult:
+    """Return the result of a pair that is not scored."""
     return pb.ScoreResult(status=to_status(error))
 
 
-def translated(
-    plan: TextPlan, found: Sequence[Sequence[PartFound]], options: ResolvedOptions, tokenizer: Tokenizer
+def text_result(
+    plan: TextPlan, found: Sequence[Sequence[PartHypothesis]], options: ResolvedOptions, tokenizer: Tokenizer
 ) -> pb.TextResult:
-    """The result of a text.
+    """Return the result of a text.
 
-    found: for each part its hypotheses; the k-th of all parts make one
+    found: the hypotheses of each part; the k-th ones of all parts make the k-th of the text
     """
     whole = [list(parts) for parts in zip(*found, strict=False)]
     whole.sort(key=lambda parts: -sum(part.hypothesis.score for part in parts))
@@ -68,8 +68,8 @@ def translated(
     )
 
 
-def scored(plan: PairPlan, found: Scored, tokenizer: Tokenizer, *, aligned: bool) -> pb.ScoreResult:
-    """The result of a pair."""
+def pair_result(plan: PairPlan, found: Scored, tokenizer: Tokenizer, *, aligned: bool) -> pb.ScoreResult:
+    """Return the result of a pair."""
     log_probs = found.log_probs.tolist()
     pieces = tokenizer.target_pieces([*plan.target_ids, EOS])
     result = pb.ScoreResult(
@@ -84,29 +84,29 @@ def scored(plan: PairPlan, found: Scored, tokenizer: Tokenizer, *, aligned: bool
 
 
 def spans(surfaces: Sequence[str]) -> list[Span]:
-    """The code points that each piece stands for, given the stretches of text that sentencepiece says they cover.
+    """Return the code points that each piece covers, without the white space before a word.
 
-    The white space before a word is no part of it. Sentencepiece gives a character that is spelled in bytes to its
-    last byte; here each of the bytes has it.
+    surfaces: the text that sentencepiece assigns to each piece. It assigns a character that is spelled in bytes to the
+    last byte; here each of the bytes has its span.
     """
     found: list[Span] = []
-    begin, bare = 0, 0  # bare: pieces that wait for their character
+    begin, pending = 0, 0  # pending: pieces whose character has not been seen yet
     for surface in surfaces:
-        bare += 1
+        pending += 1
         if surface:
             blank = len(surface) - len(surface.lstrip()) if surface.strip() else 0
-            found += [(begin + blank, begin + len(surface))] * bare
-            begin, bare = begin + len(surface), 0
-    return found + [(begin, begin)] * bare
+            found += [(begin + blank, begin + len(surface))] * pending
+            begin, pending = begin + len(surface), 0
+    return found + [(begin, begin)] * pending
 
 
 def source_spans(tokenizer: Tokenizer, text: str) -> list[Span]:
-    """The spans of a normalised source text's tokens, without the end token."""
+    """Return the spans of the tokens of a normalised source text, without the end token."""
     return spans([piece.surface for piece in tokenizer.source.encode(text, return_type="proto").pieces])
 
 
 def generated_spans(tokenizer: Tokenizer, tokens: Sequence[int]) -> list[Span]:
-    """The spans of generated tokens in their text: they need not be how the tokenizer would cut that text."""
+    """Return the spans of generated tokens in their text, which the tokenizer may split into other tokens."""
     shown = [token for token in tokens if token > UNK]
     proto = tokenizer.target.decode(shown, return_type="proto")
     skipped = len(proto.text) - len(proto.text.lstrip())
@@ -121,7 +121,7 @@ def generated_spans(tokenizer: Tokenizer, tokens: Sequence[int]) -> list[Span]:
 
 
 def _hypothesis(
-    plan: TextPlan, parts: Sequence[PartFound], options: ResolvedOptions, tokenizer: Tokenizer
+    plan: TextPlan, parts: Sequence[PartHypothesis], options: ResolvedOptions, tokenizer: Tokenizer
 ) -> pb.Hypothesis:
     text, begins = join([part.text for part in parts])
     finished = all(part.hypothesis.finished for part in parts)
@@ -133,7 +133,8 @@ def _hypothesis(
     for source, target_begin, part in zip(plan.parts, begins, parts, strict=True):
         tokens = part.hypothesis.tokens
         if options.return_tokens:
-            named = zip(tokenizer.target_pieces(tokens), part.hypothesis.log_probs, strict=False)  # less the end token
+            # The log-probabilities also have the end token.
+            named = zip(tokenizer.target_pieces(tokens), part.hypothesis.log_probs, strict=False)
             message.tokens.extend(pb.Token(piece=piece, log_prob=value) for piece, value in named)
         if part.scored is not None:
             sources = _shifted(source_spans(tokenizer, source.text), source.begin)
@@ -143,18 +144,18 @@ def _hypothesis(
 
 
 def _links(attention: np.ndarray, sources: Sequence[Span], targets: Sequence[Span]) -> list[pb.AlignmentLink]:
-    """A link for each target token that looks at a source token more than at the end token.
+    """Return a link for each target token that attends to a source token more than to the end token.
 
-    attention: (target_length, source_length), the end tokens' row and column last
+    attention: (target_length, source_length), the row and the column of the end tokens last
     """
-    looked_at = attention[: len(targets)].argmax(axis=1)
+    attended = attention[: len(targets)].argmax(axis=1)
     return [
         pb.AlignmentLink(
             source=pb.Span(begin=sources[place][0], end=sources[place][1]),
             target=pb.Span(begin=target[0], end=target[1]),
             weight=attention[row, place],
         )
-        for row, (target, place) in enumerate(zip(targets, looked_at.tolist(), strict=True))
+        for row, (target, place) in enumerate(zip(targets, attended.tolist(), strict=True))
         if place < len(sources)
     ]
 
@@ -163,7 +164,7 @@ def _shifted(found: Sequence[Span], by: int) -> list[Span]:
     return [(begin + by, end + by) for begin, end in found]
 
 
-def _warnings(plan: TextPlan, whole: Sequence[Sequence[PartFound]]) -> list[pb.Warning]:
+def _warnings(plan: TextPlan, whole: Sequence[Sequence[PartHypothesis]]) -> list[pb.Warning]:
     found = []
     if len(plan.parts) > 1:
         message = f"longer than the model reads: translated in {len(plan.parts)} parts"

@@ -16,7 +16,14 @@ from lingon.serving.translation.detokenizer import IncrementalDetokenizer
 from lingon.serving.translation.engine_client import EngineClient, PendingJob
 from lingon.serving.translation.input_processor import PairPlan, TextPlan, max_output
 from lingon.serving.translation.options import ResolvedOptions
-from lingon.serving.translation.output_processor import PartFound, refused, refused_pair, scored, text_of, translated
+from lingon.serving.translation.output_processor import (
+    PartHypothesis,
+    pair_error,
+    pair_result,
+    text_error,
+    text_of,
+    text_result,
+)
 from lingon.text import Tokenizer
 from lingon.translation.v1 import translation_pb2 as pb
 
@@ -60,8 +67,8 @@ class PairTask:
         try:
             found = await self._job.answer()
         except EngineFault as error:
-            return refused_pair(error)
-        return scored(self._plan, found, self._tokenizer, aligned=self._aligned)
+            return pair_error(error)
+        return pair_result(self._plan, found, self._tokenizer, aligned=self._aligned)
 
 
 class TextTask:
@@ -102,8 +109,8 @@ class TextTask:
             if self._options.return_alignment:
                 found = await self._aligned(found)
         except EngineFault as error:
-            return refused(error)
-        return translated(self._plan, found, self._options, self._tokenizer)
+            return text_error(error)
+        return text_result(self._plan, found, self._options, self._tokenizer)
 
     def _jobs_of(self, part: int) -> list[PendingJob[Hypotheses]]:
         plan, options = self._plan, self._options
@@ -131,15 +138,15 @@ class TextTask:
             self._announced = True
             self._on_growth(self)
 
-    async def _part(self, part: int) -> list[PartFound]:
+    async def _part(self, part: int) -> list[PartHypothesis]:
         answers = [await pending.answer() for pending in self._jobs[part]]
         with current().phase("detokenise", self.index):
-            found = [PartFound(one, text_of(self._tokenizer, one.tokens)) for answer in answers for one in answer]
+            found = [PartHypothesis(one, text_of(self._tokenizer, one.tokens)) for answer in answers for one in answer]
         if self._detokenizer is not None:
             self._detokenizer.finish(part, found[0].text)
         return found
 
-    async def _aligned(self, found: list[list[PartFound]]) -> list[list[PartFound]]:
+    async def _aligned(self, found: list[list[PartHypothesis]]) -> list[list[PartHypothesis]]:
         """Add the attention of each hypothesis, by one run of the scorer for each."""
         jobs = [
             [self._client.score(part.source_ids, one.hypothesis.tokens, follows=True) for one in hypotheses]
@@ -149,7 +156,7 @@ class TextTask:
         with current().trace_jobs((self.index, pending.job, pending.outcome) for pending in flat):
             await self._client.submit_when_possible(flat)
         return [
-            [PartFound(one.hypothesis, one.text, await job.answer()) for one, job in zip(ones, part, strict=True)]
+            [PartHypothesis(one.hypothesis, one.text, await job.answer()) for one, job in zip(ones, part, strict=True)]
             for ones, part in zip(found, jobs, strict=True)
         ]
 

@@ -1,11 +1,11 @@
-"""Cutting a text that a model cannot read whole: at sentence ends, else between words. Pure."""
+"""Splits a text that a model cannot read whole: after sentences, else between words. Pure."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
 
-# Runs are taken whole or not at all: else a run of n stops before no space is gone through n * n times.
+# The quantifiers are possessive: with backtracking, a run of n full stops without a space takes n * n steps.
 _SENTENCE_END = re.compile(r"""(?<![.!?…])[.!?…]++["'”’»›)\]]*+(?= )|[。！？]++["'”’»›」』）)\]]*+""")
 _CLAUSE_END = re.compile(r"[,;:–—] ")
 _OPENING = "\"'“„‚‘«‹([¿¡"
@@ -18,21 +18,21 @@ _ABBREVIATION = re.compile(
 
 
 class WordTooLong(ValueError):
-    """A single word does not fit, and words are not cut."""
+    """A single word does not fit, and words are not split."""
 
 
 def split(text: str, fits: Callable[[str], bool]) -> Iterator[tuple[int, int]]:
-    """Spans of text that fit and together hold all of it but the white space between them.
+    """Yield spans that fit and together cover the text, except the spaces between them.
 
     text: normalised, so white space is single spaces
-    Raises WordTooLong where a word does not fit.
+    Raises WordTooLong if a word does not fit.
     """
     for begin, end in sentences(text):
         yield from _halves(text, begin, end, fits)
 
 
 def sentences(text: str) -> Iterator[tuple[int, int]]:
-    """Spans of the sentences of a normalised text; where in doubt two sentences stay one."""
+    """Yield the spans of the sentences of a normalised text; in doubt, two sentences stay one."""
     begin = 0
     for found in _SENTENCE_END.finditer(text):
         if found.end() < len(text) and _ends(text, begin, found):
@@ -43,9 +43,9 @@ def sentences(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _ends(text: str, begin: int, found: re.Match[str]) -> bool:
-    """Whether a full stop is one: no abbreviation, initial or ordinal before it, no lower case after it."""
+    """Whether punctuation ends a sentence: no abbreviation, initial or ordinal before it, no lower case after it."""
     if text[found.end()] != " ":
-        return True  # scripts that put no space between sentences
+        return True  # the script puts no space between sentences
     after = text[found.end() + 1 : found.end() + 4].lstrip(_OPENING)
     if after[:1].islower():
         return False
@@ -58,7 +58,7 @@ def _ends(text: str, begin: int, found: re.Match[str]) -> bool:
 
 
 def _halves(text: str, begin: int, end: int, fits: Callable[[str], bool]) -> Iterator[tuple[int, int]]:
-    """Halve a span between words until every piece fits: pieces of like length translate better than a rest of one."""
+    """Halve a span between words until every piece fits: pieces of equal length translate better than a short rest."""
     if fits(text[begin:end]):
         yield begin, end
         return
@@ -70,7 +70,7 @@ def _halves(text: str, begin: int, end: int, fits: Callable[[str], bool]) -> Ite
 
 
 def _middle(text: str, begin: int, end: int) -> int:
-    """The space to cut at: after a clause in the middle third, else the one nearest to the middle; -1 is none."""
+    """Return the space to cut at: after a clause in the middle third, else nearest to the middle; -1 without one."""
     middle, third = (begin + end) // 2, (end - begin) // 3
     clauses = [found.end() - 1 for found in _CLAUSE_END.finditer(text, begin + third, end - third)]
     spaces = clauses or [place for place in (text.rfind(" ", begin, middle), text.find(" ", middle, end)) if place >= 0]

@@ -28,7 +28,7 @@ from lingon.serving.translation.input_processor import (
     target_ids,
 )
 from lingon.serving.translation.options import ResolvedOptions, check_alignment, resolve
-from lingon.serving.translation.output_processor import refused, refused_pair
+from lingon.serving.translation.output_processor import pair_error, text_error
 from lingon.serving.translation.request import PairTask, RequestTask, TextEvents, TextTask
 from lingon.text import Tokenizer, normalise
 from lingon.translation.v1 import translation_pb2 as pb
@@ -82,7 +82,7 @@ class Translator:
         options = self.resolve(request.options)
         client, plans = await self._planned(request, options, deadline, caller)
         tasks = self._tasks(plans, client, options)
-        results = [refused(plan) if isinstance(plan, RequestError) else pb.TextResult() for plan in plans]
+        results = [text_error(plan) if isinstance(plan, RequestError) else pb.TextResult() for plan in plans]
         await self._run("texts", client, tasks, results, at_once=options.return_alignment)
         return pb.TranslateResponse(
             results=results,
@@ -130,7 +130,7 @@ class Translator:
                 events.watch(task)
             for index, plan in enumerate(plans):
                 if isinstance(plan, RequestError):
-                    yield index, refused(plan)
+                    yield index, text_error(plan)
             while events.open:
                 task, result = await events.next()
                 if delta := task.delta():
@@ -155,7 +155,7 @@ class Translator:
             for index, plan in enumerate(plans)
             if isinstance(plan, PairPlan)
         ]
-        results = [refused_pair(plan) if isinstance(plan, RequestError) else pb.ScoreResult() for plan in plans]
+        results = [pair_error(plan) if isinstance(plan, RequestError) else pb.ScoreResult() for plan in plans]
         await self._run("pairs", client, tasks, results)
         return pb.ScoreResponse(results=results, model=self.manifest.name, version=str(self.manifest.version))
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from lingon.errors import QueueFull, SettingsError
 from lingon.serving.decoding.job import DecodeJob, Options
 from lingon.serving.engine.limits import EngineLimits
-from lingon.serving.engine.policy import ROUND, SMALL, encoder_batches, fair_share, admits, rows_of
+from lingon.serving.engine.policy import ROUND, SMALL, admits, encoder_batches, fair_share, rows_of
 from lingon.serving.engine.queue import Queue
 from lingon.serving.runtime.runner import width_for
 

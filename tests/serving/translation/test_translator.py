@@ -166,7 +166,7 @@ def test_what_is_not_asked_for_has_the_defaults_of_the_model():
 
 
 def test_sampling_needs_a_beam_of_one():
-    with pytest.raises(InvalidRequest, match=r"options.beam_size must be 1 to 1 \(where sampling\), got 2"):
+    with pytest.raises(InvalidRequest, match=r"options.beam_size must be 1 to 1 \(with sampling\), got 2"):
         resolve(pb.DecodingOptions(beam_size=2, sampling=pb.SamplingOptions()), manifest())
 
 
@@ -179,7 +179,7 @@ def test_a_shortlist_is_used_where_it_is_asked_for_or_the_default(default: bool 
 
 
 def test_tokens_are_never_drawn_from_a_shortlist():
-    with pytest.raises(InvalidRequest, match=r"options.shortlist must be unset or false where sampling, got true"):
+    with pytest.raises(InvalidRequest, match=r"options.shortlist must be unset or false with sampling, got true"):
         resolve(pb.DecodingOptions(shortlist=True, sampling=pb.SamplingOptions()), manifest(), True)
 
 
