@@ -1,4 +1,4 @@
-"""Values that engines post arrive on the event loop, in order, whatever becomes of one callback."""
+"""Values that engine threads post arrive on the event loop in order, even if a callback raises."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 from lingon.serving.translation.engine_client import LoopCallbacks
 
 
-async def test_a_callback_that_fails_holds_back_no_other() -> None:
+async def test_a_callback_that_raises_does_not_stop_the_others() -> None:
     received: list[int] = []
 
     def receive(value: Any) -> None:
         if value == 1:
-            raise RuntimeError("planted")
+            raise RuntimeError("injected")
         received.append(value)
 
     callbacks = LoopCallbacks(asyncio.get_running_loop())
@@ -23,7 +23,7 @@ async def test_a_callback_that_fails_holds_back_no_other() -> None:
     assert received == [0, 2, 3]
 
 
-async def test_all_requests_of_a_loop_share_one_wake_up() -> None:
+async def test_all_requests_of_an_event_loop_share_its_callbacks() -> None:
     loop = asyncio.get_running_loop()
     assert LoopCallbacks.of(loop) is LoopCallbacks.of(loop)
     other = asyncio.new_event_loop()

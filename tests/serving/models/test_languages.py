@@ -1,0 +1,20 @@
+"""Language tags: their canonical form, and the distance between two."""
+
+from __future__ import annotations
+
+import pytest
+
+from lingon.serving.models.languages import canonical, distance
+
+
+@pytest.mark.parametrize(
+    ("tag", "expected"),
+    [("EN", "en"), ("de_at", "de-AT"), ("zh-HANT-tw", "zh-Hant-TW"), ("eng_Latn", "en-Latn"), ("deu", "de")],
+)
+def test_language_tags_have_one_canonical_form(tag: str, expected: str):
+    assert canonical(tag, "field") == expected
+
+
+def test_a_language_matches_less_specific_models_but_not_more_specific_ones():
+    assert [distance("en-Latn-US", served) for served in ("en-Latn-US", "en-Latn", "en", "de")] == [0, 1, 2, None]
+    assert distance("en", "en-US") is None

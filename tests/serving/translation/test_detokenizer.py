@@ -1,0 +1,48 @@
+"""Incremental detokenisation yields the same text as detokenisation of all tokens at once."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lingon.serving.translation.detokenizer import IncrementalDetokenizer, PartDetokenizer, join
+from lingon.serving.translation.output_processor import text_of
+from tests.support.echo_engine import tokenizer
+
+TOKENS = st.lists(st.integers(4, tokenizer().target_vocab - 1), max_size=40)
+
+
+@given(TOKENS)
+def test_incremental_text_is_never_revised_and_ends_as_the_whole_text(tokens: list[int]):
+    detokenizer, shown = PartDetokenizer(tokenizer()), ""
+    for token in tokens:
+        detokenizer.add(token)
+        shown += detokenizer.take()
+        assert text_of(tokenizer(), tokens).startswith(shown)
+    assert shown + detokenizer.rest(text_of(tokenizer(), tokens)) == text_of(tokenizer(), tokens)
+
+
+@given(st.lists(TOKENS, min_size=1, max_size=3), st.data())
+@settings(max_examples=50)
+def test_parts_are_emitted_in_order_whichever_is_decoded_first(parts: list[list[int]], data: st.DataObject):
+    detokenizer = IncrementalDetokenizer(tokenizer(), len(parts))
+    steps = [(index, token) for index, part in enumerate(parts) for token in [*part, None]]
+    order = data.draw(st.permutations([index for index, _ in steps]))
+    queues = {index: iter([*part, None]) for index, part in enumerate(parts)}
+    whole = [text_of(tokenizer(), part) for part in parts]
+    shown = ""
+    for index in order:
+        token = next(queues[index])
+        if token is None:
+            detokenizer.finish(index, whole[index])
+        else:
+            detokenizer.add(index, token)
+        shown += detokenizer.take()
+    assert shown == join(whole)[0]
+
+
+@given(st.lists(st.sampled_from(["", "a", "b c"]), max_size=5))
+def test_join_returns_the_offset_of_each_part(parts: list[str]):
+    joined, begins = join(parts)
+    assert [joined[begin : begin + len(part)] for begin, part in zip(begins, parts, strict=True)] == parts
+    assert joined == " ".join(filter(None, parts))

@@ -1,0 +1,34 @@
+"""Planning: normalisation in blocks, and errors for texts that the model cannot read."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lingon.errors import EmptyText, TextTooLong
+from lingon.serving.translation.input_processor import blocks, parts_of
+from lingon.text import normalise
+from tests.support.echo_engine import LIMITS, tokenizer
+
+
+@given(st.text(alphabet="ab\u0301\u0323é \n\u200b\u3000", max_size=80), st.integers(1, 10))
+def test_a_text_normalised_in_blocks_equals_the_normalised_text(text: str, size: int):
+    assert " ".join(filter(None, map(normalise, blocks(text, size)))) == normalise(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "match"),
+    [
+        ("", EmptyText, "texts.0. is empty"),
+        ("Tom " * 40, TextTooLong, r"texts.0. has \d+ tokens, the model reads 32 at most; .*LONG_TEXT_POLICY_SPLIT"),
+    ],
+)
+def test_an_unreadable_text_raises_an_error_that_names_the_field(text: str, error: type[Exception], match: str):
+    with pytest.raises(error, match=match):
+        list(parts_of(normalise(text), "texts[0]", tokenizer(), LIMITS, splits=False))
+
+
+def test_a_word_that_is_too_long_is_refused_even_if_the_text_may_be_split():
+    with pytest.raises(TextTooLong, match="single word"):
+        list(parts_of("Tom " + "x" * 100, "texts[0]", tokenizer(), LIMITS, splits=True))

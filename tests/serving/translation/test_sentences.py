@@ -1,0 +1,61 @@
+"""Splitting into sentences and into parts that fit."""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lingon.serving.translation.sentences import WordTooLong, sentences, split
+from lingon.text import normalise
+
+PROSE = st.text(alphabet="abcDE .,;!?…。\"'“”()0123", max_size=120).map(normalise)
+
+
+def texts(text: str) -> list[str]:
+    return [text[begin:end] for begin, end in sentences(text)]
+
+
+@given(PROSE, st.integers(1, 12))
+def test_parts_fit_and_contain_every_character_except_the_spaces_between_them(text: str, longest: int):
+    def fits(part: str) -> bool:
+        return len(part) <= longest
+
+    try:
+        spans = list(split(text, fits))
+    except WordTooLong:
+        words = re.sub("""(。+["'”)]*)""", r"\1 ", text).split()
+        assert max(map(len, words)) > longest
+        return
+    assert all(fits(text[begin:end]) and text[begin:end] for begin, end in spans)
+    assert "".join(text[begin:end] for begin, end in spans).replace(" ", "") == text.replace(" ", "")
+    assert all(end <= begin for (_, end), (begin, _) in pairwise(spans))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("It rains. We stay.", ["It rains.", "We stay."]),
+        ("Dr. Smith met J. F. Kennedy. He left.", ["Dr. Smith met J. F. Kennedy.", "He left."]),
+        ('He said: "Go!" Then he went.', ['He said: "Go!"', "Then he went."]),
+        ("On the 3. October we met. Fine.", ["On the 3. October we met.", "Fine."]),
+        ("It was 1990. Then it ended.", ["It was 1990.", "Then it ended."]),
+        ("Really?! Yes… maybe. No.", ["Really?!", "Yes… maybe.", "No."]),
+        ("今日は。明日は。", ["今日は。", "明日は。"]),
+        ("e.g. This one", ["e.g. This one"]),
+        ("One sentence", ["One sentence"]),
+    ],
+)
+def test_sentences_end_at_unambiguous_punctuation_only(text: str, expected: list[str]):
+    assert texts(text) == expected
+
+
+def test_a_long_sentence_is_split_after_a_clause_near_its_middle():
+    text = "I came to see the sea, and I saw the sun"
+    assert [text[begin:end] for begin, end in split(text, lambda part: len(part) < 30)] == [
+        "I came to see the sea,",
+        "and I saw the sun",
+    ]
