@@ -1,37 +1,127 @@
+"""The queue of an engine: limits, order, fairness, and which call is dropped when it is full."""
+
 from __future__ import annotations
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 
-from lingon.errors import QueueFull, SettingsError
+from lingon.errors import QueueFull
 from lingon.serving.decoding.job import DecodeJob, Options
 from lingon.serving.engine.limits import EngineLimits
-from lingon.serving.engine.policy import ROUND, SMALL, admits, encoder_batches, fair_share, rows_of
+from lingon.serving.engine.policy import rows_of
 from lingon.serving.engine.queue import Queue
-from lingon.serving.runtime.runner import width_for
 
 
-def job(length: int = 3, beam_size: int = 1, deadline: float | None = None) -> DecodeJob:
+def job(length: int = 3, beam_size: int = 1, caller: str = "", call: int = 0) -> DecodeJob:
     return DecodeJob(
-        source_ids=(5,) * length, options=Options(beam_size=beam_size), on_done=lambda outcome: None, deadline=deadline
+        source_ids=(5,) * length, options=Options(beam_size=beam_size), on_done=print, caller=caller, call=call
     )
 
 
-@given(st.lists(st.integers(1, 200), min_size=1, max_size=60), st.integers(1, 400))
-def test_encoder_batches_hold_every_source_once_within_the_budget(lengths: list[int], budget: int) -> None:
-    batches = encoder_batches(lengths, budget)
-    assert sorted(place for batch in batches for place in batch) == list(range(len(lengths)))
-    for batch in batches:
-        assert len(batch) == 1 or len(batch) * max(lengths[place] for place in batch) <= budget
+def job_of(caller: str, call: int, length: int = 5) -> DecodeJob:
+    return job(length, caller=caller, call=call)
 
 
-@pytest.mark.parametrize(("length", "width"), [(1, 32), (32, 32), (33, 64), (64, 64), (65, 128)])
-def test_the_memory_bucket_is_the_next_power_of_two(length: int, width: int) -> None:
-    assert width_for(length) == width
+def served(queue: Queue, count: int) -> list[tuple[str, int]]:
+    """Return caller and call of the next jobs, admitted one by one."""
+    return [(one.caller, one.call) for _ in range(count) for one in queue.admit(0, 1, 1)]
 
 
-def test_the_queue_is_bounded_in_texts_exactly() -> None:
+def test_a_flood_of_one_caller_does_not_delay_another_caller() -> None:
+    queue = Queue(EngineLimits())
+    for call in range(500):
+        queue.add([job_of("flood", call)])
+    queue.add([job_of("other", 1000)])
+    assert ("other", 1000) in served(queue, 2)
+
+
+def test_a_large_call_does_not_delay_small_calls_of_the_same_caller() -> None:
+    queue = Queue(EngineLimits())
+    queue.add([job_of("one", 1) for _ in range(300)])
+    for call in range(2, 12):
+        queue.add([job_of("one", call)])
+    assert {call for _, call in served(queue, 12)} >= set(range(2, 12))
+
+
+def test_equal_calls_of_one_caller_are_served_in_order_of_arrival() -> None:
+    queue = Queue(EngineLimits())
+    for call in range(20):
+        queue.add([job_of("one", call)])
+    assert served(queue, 20) == [("one", call) for call in range(20)]
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 5), st.integers(1, 9)), max_size=40), st.data())
+def test_every_job_leaves_the_queue_once_and_the_counts_match(
+    specs: list[tuple[str, int, int]], data: st.DataObject
+) -> None:
+    queue, jobs = Queue(EngineLimits()), [job_of(*one) for one in specs]
+    for one in jobs:
+        queue.add([one])
+    removed = [one for one in jobs if data.draw(st.booleans()) and queue.remove(one.number)]
+    admitted = queue.admit(0, 1000, 1000)
+    assert sorted(one.number for one in removed + admitted) == [one.number for one in jobs]
+    assert (len(queue), queue.tokens, queue.rows) == (0, 0, 0)
+
+
+def test_a_full_queue_drops_the_latest_call_of_the_caller_with_the_most_tokens() -> None:
+    queue = Queue(EngineLimits(max_queue_texts=10))
+    for call in range(5):
+        queue.add([job_of("flood", call), job_of("flood", call)])
+    new = [job_of("other", 99)]
+    dropped = queue.make_room(new)
+    assert {one.call for one in dropped} == {4}
+    for one in dropped:
+        queue.remove(one.number)
+    queue.add(new)
+    assert len(queue) == 9
+
+
+def test_a_full_queue_refuses_the_caller_with_the_most_tokens_and_drops_nothing() -> None:
+    queue = Queue(EngineLimits(max_queue_texts=4))
+    queue.add([job_of("flood", 1), job_of("flood", 1), job_of("flood", 1), job_of("other", 2)])
+    with pytest.raises(QueueFull, match="4 texts are queued, 1 more would exceed the limit of 4"):
+        queue.make_room([job_of("flood", 3)])
+    with pytest.raises(QueueFull):
+        queue.make_room([job_of("other", 3) for _ in range(4)])
+
+
+def test_a_full_queue_is_detected_from_the_number_of_texts_alone() -> None:
+    queue = Queue(EngineLimits(max_queue_texts=4))
+    queue.check_texts("flood", 4)
+    queue.add([job_of("flood", 1), job_of("flood", 1), job_of("flood", 1), job_of("other", 2)])
+    with pytest.raises(QueueFull, match="4 texts are queued, 1 more would exceed the limit of 4"):
+        queue.check_texts("flood", 1)
+    queue.check_texts("other", 1)  # whether it fits depends on its tokens
+
+
+def test_a_call_that_has_started_is_not_dropped() -> None:
+    queue = Queue(EngineLimits(max_queue_texts=3))
+    queue.add([job_of("flood", 1) for _ in range(4)][:3])
+    served(queue, 1)
+    queue.add([job_of("flood", 1)])
+    with pytest.raises(QueueFull):
+        queue.make_room([job_of("other", 2)])
+
+
+def test_cost_before_follows_the_fair_order() -> None:
+    queue = Queue(EngineLimits())
+    for call in range(10):
+        queue.add([job_of("flood", call)])  # 50 tokens
+    assert queue.cost_before([job_of("other", 99, length=4)]) == 8  # its own cost, and as much of the flood
+    assert queue.cost_before([job_of("flood", 99, length=4)]) == 44  # its own cost, and as much of each earlier call
+
+
+def test_cost_before_counts_every_beam() -> None:
+    queue, beams = Queue(EngineLimits()), job_of("flood", 1)
+    beams.options = Options(beam_size=4)
+    queue.add([beams])
+    assert queue.cost_before([job_of("other", 99, length=30)]) == 30 + 5 * 4
+    queue.remove(beams.number)
+    assert queue.cost_before([job_of("other", 99, length=30)]) == 30
+
+
+def test_the_limit_of_texts_is_exact() -> None:
     queue = Queue(EngineLimits(max_queue_texts=3))
     queue.make_room([job(), job(), job()])
     queue.add([job(), job()])
@@ -40,7 +130,7 @@ def test_the_queue_is_bounded_in_texts_exactly() -> None:
     queue.make_room([job()])
 
 
-def test_the_queue_is_bounded_in_source_tokens_exactly() -> None:
+def test_the_limit_of_source_tokens_is_exact() -> None:
     queue = Queue(EngineLimits(max_queue_tokens=10))
     queue.add([job(6)])
     queue.make_room([job(4)])
@@ -48,7 +138,7 @@ def test_the_queue_is_bounded_in_source_tokens_exactly() -> None:
         queue.make_room([job(5)])
 
 
-def test_the_longest_of_a_call_goes_first_and_no_call_overtakes_another() -> None:
+def test_the_longest_text_of_a_call_is_admitted_first_and_no_call_overtakes_another() -> None:
     queue, first, second = Queue(EngineLimits()), [job(3), job(7), job(5)], [job(9), job(2)]
     queue.add(first)
     queue.add(second)
@@ -74,69 +164,9 @@ def test_a_job_wider_than_the_batch_runs_alone() -> None:
     assert queue.admit(0, most_rows=4, share=9) == [wide]
 
 
-def test_a_job_that_leaves_the_queue_is_counted_no_more() -> None:
+def test_a_removed_job_is_no_longer_counted() -> None:
     queue, first, second = Queue(EngineLimits()), job(2), job(5, beam_size=4)
     queue.add([first, second])
     assert queue.remove(first.number) is first
     assert queue.remove(first.number) is None
     assert (len(queue), queue.tokens, queue.rows) == (1, 5, 4)
-
-
-def deal(running: list[int], waiting: list[int], most_rows: int = 1000) -> list[int]:
-    """The rows of each worker once they have asked in turn, until nobody gets any more; who runs has one row."""
-    queue, running = Queue(EngineLimits()), list(running)
-    queue.add([job(beam_size=rows) for rows in waiting])
-    sentences = sum(running) + len(waiting)
-    changed = True
-    while changed:
-        changed = False
-        for worker in range(len(running)):
-            share = fair_share(worker, running, queue.rows, few=sentences < EngineLimits().spread)
-            taken = sum(map(rows_of, queue.admit(running[worker], most_rows, share)))
-            running[worker] += taken
-            changed |= taken > 0
-    assert len(queue) == 0 or most_rows < 1000
-    return running
-
-
-def test_many_texts_that_come_at_once_are_spread_evenly() -> None:
-    assert deal([0, 0], [1] * 32) == [16, 16]
-    assert deal([0, 0, 0], [1] * 18) == [6, 6, 6]
-    assert deal([0, 0], [4] * 16) == [32, 32]
-
-
-def test_few_texts_stay_together_with_all_cores_for_them() -> None:
-    assert deal([0, 0], [1] * 15) == [15, 0]
-    assert deal([0, 0], [4] * 8) == [32, 0]
-    assert deal([0, 3], [1]) == [0, 4]
-
-
-def test_a_text_goes_to_who_has_little_to_do_where_many_run() -> None:
-    assert deal([16, 0], [1]) == [16, 1]
-    assert deal([12, 0, 3], [4]) == [12, 4, 3]
-
-
-@given(st.lists(st.integers(0, 20), min_size=1, max_size=4), st.lists(st.integers(1, 8), max_size=20))
-def test_all_that_waits_is_taken_by_those_below_the_mean(running: list[int], waiting: list[int]) -> None:
-    assume(sum(running) + len(waiting) >= EngineLimits().spread)
-    after = deal(running, waiting)
-    assert sum(after) == sum(running) + sum(waiting)
-    mean = sum(after) / len(after)
-    assert all(rows < mean + 1 + 8 for rows, before in zip(after, running, strict=True) if rows > before)
-
-
-@pytest.mark.parametrize("running", range(40))
-def test_nobody_is_kept_waiting_for_a_round_longer_than_its_turns(running: int) -> None:
-    assert admits(running, 1, ROUND)
-
-
-def test_a_small_batch_or_one_that_many_wait_for_is_joined_at_once() -> None:
-    assert admits(0, 1, 0)
-    assert admits(SMALL - 1, 1, 1)
-    assert admits(32, 16, 1)
-    assert not admits(32, 1, ROUND - 1)
-
-
-def test_limits_name_setting_bound_and_value() -> None:
-    with pytest.raises(SettingsError, match="max_rows must be at least 1, got 0"):
-        EngineLimits(max_rows=0)

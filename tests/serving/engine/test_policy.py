@@ -1,0 +1,107 @@
+"""Row shares, admission rounds, encoder batches and estimates, on plain numbers."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from lingon.serving.decoding.job import DecodeJob, Options
+from lingon.serving.engine.limits import EngineLimits
+from lingon.serving.engine.policy import (
+    ROUND,
+    SMALL,
+    WINDOW,
+    ThroughputEstimator,
+    admits,
+    encoder_batches,
+    fair_share,
+    rows_of,
+)
+from lingon.serving.engine.queue import Queue
+
+
+def job(length: int = 3, beam_size: int = 1) -> DecodeJob:
+    return DecodeJob(source_ids=(5,) * length, options=Options(beam_size=beam_size), on_done=print)
+
+
+@given(st.lists(st.integers(1, 200), min_size=1, max_size=60), st.integers(1, 400))
+def test_encoder_batches_contain_every_source_once_within_the_budget(lengths: list[int], budget: int) -> None:
+    batches = encoder_batches(lengths, budget)
+    assert sorted(place for batch in batches for place in batch) == list(range(len(lengths)))
+    for batch in batches:
+        assert len(batch) == 1 or len(batch) * max(lengths[place] for place in batch) <= budget
+
+
+def admit_in_turn(running: list[int], waiting: list[int], most_rows: int = 1000) -> list[int]:
+    """Return the rows of each worker after they admitted jobs in turn until none is admitted.
+
+    running: rows of each worker before, all of beam size 1; waiting: the beam sizes of queued jobs
+    """
+    queue, running = Queue(EngineLimits()), list(running)
+    queue.add([job(beam_size=rows) for rows in waiting])
+    sentences = sum(running) + len(waiting)
+    changed = True
+    while changed:
+        changed = False
+        for worker in range(len(running)):
+            share = fair_share(worker, running, queue.rows, few=sentences < EngineLimits().spread)
+            taken = sum(map(rows_of, queue.admit(running[worker], most_rows, share)))
+            running[worker] += taken
+            changed |= taken > 0
+    assert len(queue) == 0 or most_rows < 1000
+    return running
+
+
+def test_many_texts_that_arrive_together_are_spread_evenly() -> None:
+    assert admit_in_turn([0, 0], [1] * 32) == [16, 16]
+    assert admit_in_turn([0, 0, 0], [1] * 18) == [6, 6, 6]
+    assert admit_in_turn([0, 0], [4] * 16) == [32, 32]
+
+
+def test_few_texts_share_one_batch_with_all_cores() -> None:
+    assert admit_in_turn([0, 0], [1] * 15) == [15, 0]
+    assert admit_in_turn([0, 0], [4] * 8) == [32, 0]
+    assert admit_in_turn([0, 3], [1]) == [0, 4]
+
+
+def test_with_many_running_texts_a_new_one_joins_a_worker_with_few() -> None:
+    assert admit_in_turn([16, 0], [1]) == [16, 1]
+    assert admit_in_turn([12, 0, 3], [4]) == [12, 4, 3]
+
+
+@given(st.lists(st.integers(0, 20), min_size=1, max_size=4), st.lists(st.integers(1, 8), max_size=20))
+def test_all_queued_texts_are_taken_by_workers_below_the_mean(running: list[int], waiting: list[int]) -> None:
+    assume(sum(running) + len(waiting) >= EngineLimits().spread)
+    after = admit_in_turn(running, waiting)
+    assert sum(after) == sum(running) + sum(waiting)
+    mean = sum(after) / len(after)
+    assert all(rows < mean + 1 + 8 for rows, before in zip(after, running, strict=True) if rows > before)
+
+
+@pytest.mark.parametrize("running", range(40))
+def test_a_queued_job_waits_for_at_most_one_round(running: int) -> None:
+    assert admits(running, 1, ROUND)
+
+
+def test_a_small_batch_admits_at_once_and_so_does_one_that_many_rows_wait_for() -> None:
+    assert admits(0, 1, 0)
+    assert admits(SMALL - 1, 1, 1)
+    assert admits(32, 16, 1)
+    assert not admits(32, 1, ROUND - 1)
+
+
+def test_the_throughput_is_measured_only_while_the_queue_is_not_empty() -> None:
+    estimator, now = ThroughputEstimator(), 0.0
+    assert estimator.estimate(1000, 10) == 0
+    for _ in range(20):  # slowly, one by one, because the queue is empty
+        estimator.record_start(10, now, more=False)
+        now += 1
+    assert estimator.estimate(1000, 10) == 0
+    for _ in range(200):  # a cost of 100 in each tenth of a window
+        estimator.record_start(100, now, more=True)
+        now += WINDOW / 10
+    assert estimator.estimate(1000, 10) == pytest.approx(WINDOW, rel=0.15)
+    for _ in range(500):
+        estimator.record_end(10, 0.5)
+    assert estimator.estimate(0, 20) == pytest.approx(1.0, rel=0.01)
