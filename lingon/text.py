@@ -52,6 +52,7 @@ class Tokenizer:
 
     def __init__(self, source: bytes, target: bytes | None = None) -> None:
         """source, target: serialised sentencepiece models; without target, source is used for both languages."""
+        self._token_texts: dict[int, str] = {}  # at most one entry for each piece of the vocabulary
         self._models = (source,) if target is None else (source, target)
         self.source = _load(source, (self.JOINT if target is None else self.SEPARATE)[0])
         self.target = self.source if target is None else _load(target, self.SEPARATE[1])
@@ -102,6 +103,13 @@ class Tokenizer:
     def decode(self, ids: Sequence[int]) -> str:
         """The target text of ids; special ids are skipped."""
         return str(self.target.decode([token for token in ids if token > UNK]))
+
+    def decode_token(self, token: int) -> str:
+        """Return the target text of one id on its own. The result is kept, because streams ask for it at every token."""
+        text = self._token_texts.get(token)
+        if text is None:
+            text = self._token_texts[token] = self.decode([token])
+        return text
 
     def source_pieces(self, ids: Sequence[int]) -> list[str]:
         """The source pieces of ids as the vocabulary writes them."""

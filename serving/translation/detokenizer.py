@@ -26,7 +26,9 @@ class PartDetokenizer:
         self._shown: list[str] = []
 
     def add(self, token: int) -> None:
-        """Add the next token."""
+        """Add the next token; special ids have no text, and `Tokenizer.decode` skips them."""
+        if token <= UNK:
+            return
         self._window.append(token)
         if not self._tokenizer.target.is_byte(token):
             self._bytes.reset()
@@ -63,9 +65,9 @@ class PartDetokenizer:
     def _shorten_window(self) -> None:
         """Begin the window at its last certain token, if that has text."""
         last = self._window[self._certain - 1]
-        if last <= UNK or self._tokenizer.target.is_byte(last):
+        if self._tokenizer.target.is_byte(last):
             return
-        if text := self._tokenizer.decode([last]):
+        if text := self._tokenizer.decode_token(last):
             self._window = self._window[self._certain - 1 :]
             self._window_text, self._certain = text, 1
 
