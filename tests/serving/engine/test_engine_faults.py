@@ -1,4 +1,4 @@
-"""What the engine does with jobs that are too many, leave early, come late or fail, on one worker and on several."""
+"""Jobs that overflow the queue, are cancelled, expire or fail, on an engine with one worker and with several."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from tests.support.engine_harness import EngineHarness, Recorder, running_engine
 from tests.support.eventually import eventually_blocking
 
 
-def test_a_full_queue_takes_all_of_a_request_or_none() -> None:
+def test_a_full_queue_admits_all_jobs_of_a_request_or_none() -> None:
     runner = EchoRunner()
     with running_engine(runner, max_queue_texts=5, max_rows=1) as harness:
         runner.gate.clear()
         harness.engine.submit([harness.job((5, EOS), 0)])
-        time.sleep(0.05)  # it is admitted, and stuck at the gate
+        time.sleep(0.05)  # it is admitted and waits at the gate of the runner
         harness.engine.submit([harness.job((5, EOS), index) for index in range(1, 5)])
         with pytest.raises(QueueFull):
             harness.engine.submit([harness.job((5, EOS), 98), harness.job((5, EOS), 99)])
@@ -36,7 +36,7 @@ def test_a_full_queue_takes_all_of_a_request_or_none() -> None:
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_a_cancelled_job_leaves_at_the_next_step_and_its_neighbours_stay(workers: int) -> None:
+def test_a_cancelled_job_is_removed_at_the_next_step_and_the_others_continue(workers: int) -> None:
     runner = EchoRunner(endless=True)
     with running_engine(runner, workers=workers) as harness:
         runner.gate.clear()
@@ -52,7 +52,7 @@ def test_a_cancelled_job_leaves_at_the_next_step_and_its_neighbours_stay(workers
     assert all(len(row[0].tokens) == 40 and not row[0].finished for row in rest.values())
 
 
-def test_an_expired_job_ends_waiting_or_running() -> None:
+def test_queued_and_running_jobs_end_when_they_expire() -> None:
     runner, recorder = EchoRunner(endless=True), Recorder()
     with running_engine(runner, recorder, max_rows=1) as harness:
         runner.gate.clear()
@@ -62,12 +62,12 @@ def test_an_expired_job_ends_waiting_or_running() -> None:
         runner.gate.set()
         outcomes = harness.collect(3)
     assert all(isinstance(outcome, Expired) for outcome in outcomes.values())
-    assert runner.encoded <= 2, "the warm-up, and the one that was running; what expired waiting was never encoded"
+    assert runner.encoded <= 2, "the warm-up and the running job; a job that expires in the queue is never encoded"
     assert recorder.endings == ["DEADLINE_EXCEEDED"] * 3
 
 
 @pytest.mark.parametrize("beam_size", [1, 3])
-def test_a_text_without_numbers_fails_alone(beam_size: int) -> None:
+def test_a_text_whose_scores_are_nan_fails_alone(beam_size: int) -> None:
     with running_engine(EchoRunner(faulty=9)) as harness:
         sources = [(5, 6, EOS), (5, 9, EOS), (7, EOS)]
         outcomes = harness.translate(sources, [Options(beam_size=beam_size)] * 3)
@@ -75,7 +75,7 @@ def test_a_text_without_numbers_fails_alone(beam_size: int) -> None:
     assert [outcomes[0][0].tokens, outcomes[2][0].tokens] == [(5, 6), (7,)]
 
 
-def test_a_dead_engine_answers_everybody_and_takes_nobody(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_dead_engine_fails_all_its_jobs_and_accepts_no_more(caplog: pytest.LogCaptureFixture) -> None:
     runner = EchoRunner()
     with running_engine(runner, max_rows=2) as harness:
         runner.gate.clear()
@@ -92,7 +92,7 @@ def test_a_dead_engine_answers_everybody_and_takes_nobody(caplog: pytest.LogCapt
     assert "planted" in caplog.text
 
 
-def test_texts_that_come_at_once_are_spread_evenly_over_the_workers() -> None:
+def test_texts_that_arrive_together_are_spread_evenly_over_the_workers() -> None:
     runner, recorder = EchoRunner(), Recorder()
     with running_engine(runner, recorder, workers=2) as harness:
         runner.gate.clear()
@@ -102,7 +102,7 @@ def test_texts_that_come_at_once_are_spread_evenly_over_the_workers() -> None:
     assert recorder.live[:2] == [(16, 16), (16, 16)]
 
 
-def test_a_text_that_has_no_room_beside_others_begins_at_once_where_a_worker_is_idle() -> None:
+def test_a_text_starts_at_once_on_an_idle_worker() -> None:
     runner = EchoRunner()
     with running_engine(runner, workers=2, max_rows=2) as harness:
         runner.gate.clear()
@@ -114,7 +114,7 @@ def test_a_text_that_has_no_room_beside_others_begins_at_once_where_a_worker_is_
         harness.collect(2)
 
 
-def test_a_worker_that_dies_takes_its_own_jobs_and_those_that_wait_and_no_others(
+def test_a_worker_that_dies_fails_its_own_jobs_and_the_queued_ones_only(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     runner = EchoRunner()
@@ -135,7 +135,7 @@ def test_a_worker_that_dies_takes_its_own_jobs_and_those_that_wait_and_no_others
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_stopping_finishes_what_is_there_and_refuses_the_rest(workers: int) -> None:
+def test_a_stopping_engine_finishes_its_jobs_and_refuses_new_ones(workers: int) -> None:
     runner = EchoRunner()
     with running_engine(runner, workers=workers) as harness:
         runner.gate.clear()
@@ -157,7 +157,7 @@ def _refuses(harness: EngineHarness) -> bool:
     return False
 
 
-def test_stopping_cancels_what_does_not_finish_in_time() -> None:
+def test_stopping_cancels_jobs_that_do_not_finish_in_time() -> None:
     runner = EchoRunner(endless=True)
     with running_engine(runner) as harness:
         runner.gate.clear()
@@ -167,7 +167,7 @@ def test_stopping_cancels_what_does_not_finish_in_time() -> None:
         assert isinstance(harness.collect(1)[0], Cancelled)
 
 
-async def test_who_is_with_another_worker_of_a_dead_engine_gets_an_answer_too() -> None:
+async def test_jobs_of_another_worker_of_a_dead_engine_fail_too() -> None:
     runner = EchoRunner(endless=True, delay=0.05)
     with running_engine(runner, workers=2, max_rows=4) as harness:
         runner.gate.clear()
@@ -187,4 +187,4 @@ async def test_who_is_with_another_worker_of_a_dead_engine_gets_an_answer_too() 
         assert await Supervisor(hang_seconds=0.3, max_restarts=3).recover(entry)
         _, outcome = await asyncio.to_thread(harness.done.get, timeout=10)
         assert isinstance(outcome, EngineLost)
-        assert time.monotonic() - start < 8  # decoding on would take 20 s
+        assert time.monotonic() - start < 8  # the rest of the decoding would take 20 s

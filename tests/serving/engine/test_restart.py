@@ -1,4 +1,4 @@
-"""An engine that is restarted, and what a server does that fails in it or has to end meanwhile."""
+"""Restarts of an engine: a restart that hangs, and a server that stops during a restart."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from tests.support.eventually import eventually
 from tests.support.statuses import details, failure
 
 
-class HangingHeir(Engine):
-    """An engine that is not started anew."""
+class HangingRestart(Engine):
+    """An engine whose restart never ends."""
 
     def restarted(self) -> Engine:
         threading.Event().wait()
         return super().restarted()
 
 
-async def test_an_engine_that_hangs_as_it_is_started_anew_ends_the_server_with_a_failure():
-    async with running(EchoRunner(dies_at=3), engine=HangingHeir, hang_seconds=0.3) as server:
+async def test_a_restart_that_hangs_ends_the_server_with_a_failure():
+    async with running(EchoRunner(dies_at=3), engine=HangingRestart, hang_seconds=0.3) as server:
         with pytest.raises(grpc.aio.AioRpcError):
             await server.translate("Tom lives in Boston.")
         assert await asyncio.wait_for(server.task, 5) == 1
 
 
-async def test_a_server_that_is_told_to_end_does_not_wait_for_an_engine_that_is_started_anew():
-    async with running(EchoRunner(dies_at=3), engine=HangingHeir, hang_seconds=60) as server:
+async def test_a_server_that_stops_does_not_wait_for_a_restart():
+    async with running(EchoRunner(dies_at=3), engine=HangingRestart, hang_seconds=60) as server:
         with pytest.raises(grpc.aio.AioRpcError):
             await server.translate("Tom lives in Boston.")
         await eventually(
@@ -42,7 +42,7 @@ async def test_a_server_that_is_told_to_end_does_not_wait_for_an_engine_that_is_
 
 
 class TwoWorkers(Engine):
-    """Of which one may die while the other goes on."""
+    """An engine with two workers, of which one can die while the other runs."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments, workers=2)
@@ -51,14 +51,14 @@ class TwoWorkers(Engine):
         return Engine(self._runner, self._limits, self._observer)
 
 
-class TwoWorkersHangingHeir(TwoWorkers, HangingHeir):
-    """And it is not started anew."""
+class TwoWorkersHangingRestart(TwoWorkers, HangingRestart):
+    """An engine with two workers whose restart never ends."""
 
-    restarted = HangingHeir.restarted
+    restarted = HangingRestart.restarted
 
 
-@pytest.mark.parametrize("kind", [TwoWorkers, TwoWorkersHangingHeir])
-async def test_who_is_with_a_worker_that_lives_has_an_answer_when_the_server_ends(kind: type[TwoWorkers]):
+@pytest.mark.parametrize("kind", [TwoWorkers, TwoWorkersHangingRestart])
+async def test_jobs_of_a_live_worker_of_a_dead_engine_are_answered_when_the_server_stops(kind: type[TwoWorkers]):
     runner = EchoRunner(endless=True, delay=0.2)
     async with running(runner, engine=kind, hang_seconds=60, drain_seconds=0.2) as server:
         runner.gate.clear()
@@ -69,7 +69,7 @@ async def test_who_is_with_a_worker_that_lives_has_an_answer_when_the_server_end
         await eventually(
             lambda: server.metric("lingon_engine_restarts_total", model="en-de", version="1", cause="death") == 1
         )
-        await eventually(lambda: kind is TwoWorkersHangingHeir or server.metric("lingon_ready") == 1)
+        await eventually(lambda: kind is TwoWorkersHangingRestart or server.metric("lingon_ready") == 1)
         server.server.stop()
         for status, _ in await asyncio.gather(*calls):
             assert details(status)["ErrorInfo"].reason == "ENGINE_RESTARTING"

@@ -1,4 +1,4 @@
-"""Who gets what, without threads: the dispatcher is asked in turn for several workers."""
+"""The scheduler without worker threads: the tests take the steps of its workers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ calls = itertools.count()
 
 @dataclass
 class Clock:
-    """Time that stands still unless a test moves it."""
+    """A clock that only the test advances."""
 
     now: float = 1000.0
 
@@ -35,217 +35,218 @@ def job(beam_size: int = 1, deadline: float | None = None) -> DecodeJob:
     )
 
 
-def dispatcher(workers: int = 2, clock: Clock | None = None, **limits: int) -> Scheduler:
+def make_scheduler(workers: int = 2, clock: Clock | None = None, **limits: int) -> Scheduler:
     return Scheduler(EngineLimits(spread=1, **limits), workers, NullObserver(), clock or time.monotonic)
 
 
-def ask(asked: Scheduler, worker: int) -> tuple[list[Job], list[tuple[Job, type]]]:
-    """Who joins the worker, and who has to leave, with the kind of the error."""
-    plan = asked.next(worker)
+def next_step(scheduler: Scheduler, worker: int) -> tuple[list[Job], list[tuple[Job, type]]]:
+    """Return the jobs that a worker admits and the jobs that it removes, with the types of their errors."""
+    plan = scheduler.next(worker)
     assert plan is not None
     return [job for job, _ in plan.admitted], [(job, type(error)) for job, error in plan.removed]
 
 
-def test_a_worker_that_has_nothing_takes_nothing_while_others_have_all_rows() -> None:
-    shared, running, waiting = dispatcher(4, max_rows=8), [job(4), job(4)], [job(4), job(4)]
-    shared.submit(running)
-    assert [ask(shared, worker)[0] for worker in (0, 1)] == [running[:1], running[1:]]
-    shared.submit(waiting)
+def test_an_idle_worker_admits_nothing_while_others_use_all_rows() -> None:
+    scheduler, running, waiting = make_scheduler(4, max_rows=8), [job(4), job(4)], [job(4), job(4)]
+    scheduler.submit(running)
+    assert [next_step(scheduler, worker)[0] for worker in (0, 1)] == [running[:1], running[1:]]
+    scheduler.submit(waiting)
     with ThreadPoolExecutor(1) as thread:
-        asked = thread.submit(ask, shared, 2)
+        admitted = thread.submit(next_step, scheduler, 2)
         try:
             time.sleep(0.05)
-            assert not asked.done()
-            shared.close(running[0])  # which wakes it
-            assert asked.result(timeout=5) == (waiting[:1], [])
+            assert not admitted.done()
+            scheduler.close(running[0])  # this wakes the worker
+            assert admitted.result(timeout=5) == (waiting[:1], [])
         finally:
-            shared.fail(2)
+            scheduler.fail(2)
 
 
 def test_a_job_wider_than_all_rows_runs_alone() -> None:
-    shared, narrow, wide = dispatcher(max_rows=2), job(), job(beam_size=4)
-    shared.submit([narrow])
-    assert ask(shared, 0)[0] == [narrow]
-    shared.submit([wide])
-    assert ask(shared, 0)[0] == []
-    shared.close(narrow)
-    assert ask(shared, 0)[0] == [wide]
+    scheduler, narrow, wide = make_scheduler(max_rows=2), job(), job(beam_size=4)
+    scheduler.submit([narrow])
+    assert next_step(scheduler, 0)[0] == [narrow]
+    scheduler.submit([wide])
+    assert next_step(scheduler, 0)[0] == []
+    scheduler.close(narrow)
+    assert next_step(scheduler, 0)[0] == [wide]
 
 
-def test_a_job_leaves_by_the_worker_that_has_it() -> None:
-    shared, jobs = dispatcher(max_rows=2), [job(), job()]
-    shared.submit(jobs)
-    assert [ask(shared, worker)[0] for worker in (0, 1)] == [jobs[:1], jobs[1:]]
-    shared.cancel(jobs[:1])
-    assert ask(shared, 1) == ([], [])
-    assert ask(shared, 0) == ([], [(jobs[0], Cancelled)])
-    assert ask(shared, 0) == ([], [])
+def test_a_cancelled_job_is_removed_by_the_worker_that_runs_it() -> None:
+    scheduler, jobs = make_scheduler(max_rows=2), [job(), job()]
+    scheduler.submit(jobs)
+    assert [next_step(scheduler, worker)[0] for worker in (0, 1)] == [jobs[:1], jobs[1:]]
+    scheduler.cancel(jobs[:1])
+    assert next_step(scheduler, 1) == ([], [])
+    assert next_step(scheduler, 0) == ([], [(jobs[0], Cancelled)])
+    assert next_step(scheduler, 0) == ([], [])
 
 
-def test_a_job_that_waits_leaves_by_whoever_asks_first_and_only_once() -> None:
-    shared, running, waiting = dispatcher(max_rows=2), [job(), job()], job()
-    shared.submit([*running, waiting])
+def test_a_cancelled_queued_job_is_removed_once_by_the_first_worker_that_steps() -> None:
+    scheduler, running, waiting = make_scheduler(max_rows=2), [job(), job()], job()
+    scheduler.submit([*running, waiting])
     for worker in (0, 1):
-        ask(shared, worker)
-    shared.cancel([waiting])
-    assert ask(shared, 1) == ([], [(waiting, Cancelled)])
-    assert ask(shared, 0) == ([], [])
-    shared.close(waiting)
-    assert shared.load().running == 2
+        next_step(scheduler, worker)
+    scheduler.cancel([waiting])
+    assert next_step(scheduler, 1) == ([], [(waiting, Cancelled)])
+    assert next_step(scheduler, 0) == ([], [])
+    scheduler.close(waiting)
+    assert scheduler.load().running == 2
 
 
-def test_a_deadline_that_passes_is_found_wherever_the_job_is() -> None:
+def test_queued_and_running_jobs_expire_at_their_deadline() -> None:
     clock = Clock()
-    shared = dispatcher(clock=clock, max_rows=2)
+    scheduler = make_scheduler(clock=clock, max_rows=2)
     soon = clock.now + 0.3
     jobs = [job(deadline=soon), job(deadline=soon + 0.2), job(deadline=soon)]
-    shared.submit(jobs)
-    assert ask(shared, 0) == (jobs[:1], [])
-    assert ask(shared, 1) == (jobs[1:2], [])
+    scheduler.submit(jobs)
+    assert next_step(scheduler, 0) == (jobs[:1], [])
+    assert next_step(scheduler, 1) == (jobs[1:2], [])
     clock.now = soon
-    assert ask(shared, 1) == ([], [(jobs[2], Expired)])
-    assert ask(shared, 0) == ([], [(jobs[0], Expired)])
-    shared.close(jobs[0])
-    shared.close(jobs[2])
-    assert ask(shared, 1) == ([], [])
+    assert next_step(scheduler, 1) == ([], [(jobs[2], Expired)])
+    assert next_step(scheduler, 0) == ([], [(jobs[0], Expired)])
+    scheduler.close(jobs[0])
+    scheduler.close(jobs[2])
+    assert next_step(scheduler, 1) == ([], [])
     clock.now += 0.2
-    assert ask(shared, 1) == ([], [(jobs[1], Expired)])
+    assert next_step(scheduler, 1) == ([], [(jobs[1], Expired)])
 
 
-def test_a_cancelled_job_that_ended_meanwhile_is_left_alone() -> None:
-    shared, jobs = dispatcher(1), [job(), job()]
-    shared.submit(jobs)
-    ask(shared, 0)
-    shared.cancel(jobs[:1])
-    shared.close(jobs[0])
-    shared.cancel(jobs[:1])
-    assert ask(shared, 0) == ([], [])
+def test_cancelling_a_job_that_ended_has_no_effect() -> None:
+    scheduler, jobs = make_scheduler(1), [job(), job()]
+    scheduler.submit(jobs)
+    next_step(scheduler, 0)
+    scheduler.cancel(jobs[:1])
+    scheduler.close(jobs[0])
+    scheduler.cancel(jobs[:1])
+    assert next_step(scheduler, 0) == ([], [])
 
 
-def test_a_dead_worker_answers_for_its_own_jobs_and_those_that_wait() -> None:
-    shared, jobs = dispatcher(max_rows=2), [job() for _ in range(4)]
-    shared.submit(jobs)
+def test_a_failed_worker_returns_its_own_jobs_and_the_queued_ones() -> None:
+    scheduler, jobs = make_scheduler(max_rows=2), [job() for _ in range(4)]
+    scheduler.submit(jobs)
     for worker in (0, 1):
-        ask(shared, worker)
-    assert shared.fail(0) == [jobs[0], *jobs[2:]]
+        next_step(scheduler, worker)
+    assert scheduler.fail(0) == [jobs[0], *jobs[2:]]
     with pytest.raises(EngineLost):
-        shared.submit([job()])
-    assert shared.next(1) == StepPlan([], [])
-    shared.close(jobs[1])
-    assert shared.next(1) is None
+        scheduler.submit([job()])
+    assert scheduler.next(1) == StepPlan([], [])
+    scheduler.close(jobs[1])
+    assert scheduler.next(1) is None
 
 
-def test_a_worker_without_work_goes_home_when_the_doors_are_closed() -> None:
-    shared, jobs = dispatcher(), [job()]
-    shared.submit(jobs)
-    ask(shared, 0)
-    assert shared.stop(timeout=0) is False
+def test_a_worker_without_work_ends_once_the_scheduler_stops() -> None:
+    scheduler, jobs = make_scheduler(), [job()]
+    scheduler.submit(jobs)
+    next_step(scheduler, 0)
+    assert scheduler.stop(timeout=0) is False
     with pytest.raises(Draining):
-        shared.submit([job()])
-    assert shared.next(1) is None
-    assert ask(shared, 0) == ([], [(jobs[0], Cancelled)])
-    shared.close(jobs[0])
-    assert shared.next(0) is None
-    assert shared.idle
+        scheduler.submit([job()])
+    assert scheduler.next(1) is None
+    assert next_step(scheduler, 0) == ([], [(jobs[0], Cancelled)])
+    scheduler.close(jobs[0])
+    assert scheduler.next(0) is None
+    assert scheduler.idle
 
 
-def test_a_long_queue_makes_nobody_join_alone_while_a_batch_runs() -> None:
-    shared, jobs = dispatcher(1, max_rows=32), [job() for _ in range(100)]
-    shared.submit(jobs)
-    assert len(ask(shared, 0)[0]) == 32
-    joined = []
-    for done in jobs[: 2 * ROUND]:  # one leaves at every turn
-        shared.close(done)
-        joined.append(len(ask(shared, 0)[0]))
-    assert joined == [*[0] * (ROUND - 1), ROUND] * 2
+def test_a_running_batch_admits_queued_jobs_in_rounds() -> None:
+    scheduler, jobs = make_scheduler(1, max_rows=32), [job() for _ in range(100)]
+    scheduler.submit(jobs)
+    assert len(next_step(scheduler, 0)[0]) == 32
+    admitted = []
+    for done in jobs[: 2 * ROUND]:  # one job ends at every step
+        scheduler.close(done)
+        admitted.append(len(next_step(scheduler, 0)[0]))
+    assert admitted == [*[0] * (ROUND - 1), ROUND] * 2
 
 
-def test_who_gives_way_in_a_full_queue_is_told_so() -> None:
-    shared = dispatcher(1, max_rows=1, max_queue_texts=2)
+def test_a_job_dropped_from_a_full_queue_ends_with_queue_full() -> None:
+    scheduler = make_scheduler(1, max_rows=1, max_queue_texts=2)
     running, flood = job(), [job(), job()]
-    shared.submit([running])
-    assert ask(shared, 0)[0] == [running]
+    scheduler.submit([running])
+    assert next_step(scheduler, 0)[0] == [running]
     for call, one in enumerate(flood, 1):
         one.caller, one.call = "flood", call
-        shared.submit([one])
+        scheduler.submit([one])
     other = job()
     other.caller = "other"
-    shared.submit([other])
-    assert ask(shared, 0) == ([], [(flood[1], QueueFull)])
-    shared.close(flood[1])
-    shared.close(running)
-    assert ask(shared, 0)[0] == [flood[0]]
+    scheduler.submit([other])
+    assert next_step(scheduler, 0) == ([], [(flood[1], QueueFull)])
+    scheduler.close(flood[1])
+    scheduler.close(running)
+    assert next_step(scheduler, 0)[0] == [flood[0]]
 
 
-def test_what_would_not_be_done_in_time_is_refused_where_others_wait() -> None:
+def test_a_job_that_would_miss_its_deadline_is_refused_while_others_are_queued() -> None:
     clock = Clock()
-    shared = dispatcher(1, clock, max_rows=1)
+    scheduler = make_scheduler(1, clock, max_rows=1)
     for _ in range(100):
-        shared.submit([job()])
-    for _ in range(100):  # a hundred a second
-        ((one,), _) = ask(shared, 0)
+        scheduler.submit([job()])
+    for _ in range(100):  # 100 jobs a second
+        ((one,), _) = next_step(scheduler, 0)
         clock.now += 0.01
-        shared.submit([job()])
-        shared.close(one)
+        scheduler.submit([job()])
+        scheduler.close(one)
     with pytest.raises(WontFinish, match=r"the deadline is in 0.30 s, and the work would take about 1.0\d s"):
-        shared.submit([job(deadline=clock.now + 0.3)])
-    shared.submit([job(deadline=clock.now + 1.1)])
+        scheduler.submit([job(deadline=clock.now + 0.3)])
+    scheduler.submit([job(deadline=clock.now + 1.1)])
 
 
-def test_a_deadline_that_has_passed_is_no_want_of_room() -> None:
+def test_a_job_whose_deadline_has_passed_is_refused_as_not_begun() -> None:
     clock = Clock()
-    shared = dispatcher(clock=clock)
+    scheduler = make_scheduler(clock=clock)
     with pytest.raises(NotBegun) as raised:
-        shared.submit([job(), job(deadline=clock.now)])
+        scheduler.submit([job(), job(deadline=clock.now)])
     assert not isinstance(raised.value, WontFinish)
-    assert shared.idle
+    assert scheduler.idle
 
 
-def test_what_is_left_of_a_translation_is_begun_whatever_its_deadline() -> None:
+def test_a_follow_up_job_is_accepted_even_after_its_deadline() -> None:
     clock = Clock()
-    shared = dispatcher(1, clock, max_rows=1)
+    scheduler = make_scheduler(1, clock, max_rows=1)
     rest = ScoreJob(source_ids=(5, 2), target_ids=(7,), on_done=print, follow_up=True, deadline=clock.now, call=1)
-    shared.submit([rest])
-    assert ask(shared, 0) == ([], [(rest, Expired)])  # as work that was done, which is charged
+    scheduler.submit([rest])
+    # Not NotBegun, which refunds the quota: the translation was decoded.
+    assert next_step(scheduler, 0) == ([], [(rest, Expired)])
 
 
-def test_who_is_cut_short_says_nothing_of_how_long_the_others_take() -> None:
+def test_cancelled_jobs_do_not_affect_the_estimate() -> None:
     clock = Clock()
-    shared = dispatcher(1, clock, max_rows=1)
-    shared.submit([job()])
-    ((slow,), _) = ask(shared, 0)
+    scheduler = make_scheduler(1, clock, max_rows=1)
+    scheduler.submit([job()])
+    ((slow,), _) = next_step(scheduler, 0)
     clock.now += 0.2
-    shared.close(slow)
+    scheduler.close(slow)
     for _ in range(100):
-        shared.submit([job()])
-        ((cut,), _) = ask(shared, 0)
-        shared.cancel([cut])
-        assert ask(shared, 0) == ([], [(cut, Cancelled)])
-        shared.close(cut)
-    shared.submit([job()])
+        scheduler.submit([job()])
+        ((cancelled,), _) = next_step(scheduler, 0)
+        scheduler.cancel([cancelled])
+        assert next_step(scheduler, 0) == ([], [(cancelled, Cancelled)])
+        scheduler.close(cancelled)
+    scheduler.submit([job()])
     with pytest.raises(WontFinish):
-        shared.submit([job(deadline=clock.now + 0.1)])
+        scheduler.submit([job(deadline=clock.now + 0.1)])
 
 
-def test_what_follows_a_translation_that_is_done_gives_way_to_nobody() -> None:
+def test_a_follow_up_job_is_never_dropped() -> None:
     def scored(*, follow_up: bool) -> ScoreJob:
         return ScoreJob(
             source_ids=(5, 2), target_ids=(7,), on_done=print, follow_up=follow_up, caller="flood", call=next(calls)
         )
 
     for follow_up in (False, True):
-        shared = dispatcher(1, max_rows=1, max_queue_texts=2)
-        shared.submit([job()])
-        ask(shared, 0)
+        scheduler = make_scheduler(1, max_rows=1, max_queue_texts=2)
+        scheduler.submit([job()])
+        next_step(scheduler, 0)
         waiting = [scored(follow_up=follow_up) for _ in range(2)]
         for one in waiting:
-            shared.submit([one])
+            scheduler.submit([one])
         other = job()
         other.caller = "other"
         if follow_up:
             with pytest.raises(QueueFull):
-                shared.submit([other])
-            assert shared.next(0) == ([], [])
+                scheduler.submit([other])
+            assert scheduler.next(0) == ([], [])
         else:
-            shared.submit([other])
-            assert ask(shared, 0) == ([], [(waiting[-1], QueueFull)])
+            scheduler.submit([other])
+            assert next_step(scheduler, 0) == ([], [(waiting[-1], QueueFull)])
