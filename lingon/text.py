@@ -105,7 +105,7 @@ class Tokenizer:
         return str(self.target.decode([token for token in ids if token > UNK]))
 
     def decode_token(self, token: int) -> str:
-        """Return the target text of one id on its own. The result is kept, because streams ask for it at every token."""
+        """Return the target text of one id on its own; kept, because streams ask for it at every token."""
         text = self._token_texts.get(token)
         if text is None:
             text = self._token_texts[token] = self.decode([token])

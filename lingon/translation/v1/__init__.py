@@ -1,0 +1,1 @@
+"""Version 1 of the translation API, generated from protos/."""
