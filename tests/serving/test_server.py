@@ -1,4 +1,4 @@
-"""A server's life: not ready before it is warm, drained when it is told to go, ended when its engine dies."""
+"""The life of a server: ready after the warm-up, drained after a signal, restart or end after an engine failure."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ sys.exit(asyncio.run(main()))
 """
 
 
-async def test_health_is_serving_only_once_models_are_warm():
+async def test_health_is_serving_only_after_the_models_are_warmed_up():
     async with running(ready=False) as server:
         names = ("", SERVICE, "model/en-de")
         before = [await server.health(name) for name in names]
@@ -75,12 +75,12 @@ async def test_health_is_serving_only_once_models_are_warm():
     assert raised.value.code() == grpc.StatusCode.NOT_FOUND
 
 
-@pytest.mark.parametrize("offered", [True, False])
-async def test_reflection_tells_the_contract_unless_it_is_off(offered: bool):
-    async with running(reflection=offered) as server:
+@pytest.mark.parametrize("enabled", [True, False])
+async def test_reflection_lists_the_service_unless_it_is_off(enabled: bool):
+    async with running(reflection=enabled) as server:
         stub: Any = reflection_pb2_grpc.ServerReflectionStub(server.channel)
         call = stub.ServerReflectionInfo(iter([reflection_pb2.ServerReflectionRequest(list_services="")]))
-        if not offered:
+        if not enabled:
             with pytest.raises(grpc.aio.AioRpcError):
                 await call.read()
             return
@@ -89,23 +89,23 @@ async def test_reflection_tells_the_contract_unless_it_is_off(offered: bool):
     assert SERVICE in [service.name for service in reply.list_services_response.service]
 
 
-async def test_a_drain_finishes_what_is_inside_and_refuses_what_is_new():
+async def test_a_drain_finishes_calls_in_flight_and_refuses_new_ones():
     async with running(EchoRunner(delay=0.02, endless=True)) as server:
-        inside = server.call("Tom", "The sea", options=pb.DecodingOptions(return_alignment=True))
+        in_flight = server.call("Tom", "The sea", options=pb.DecodingOptions(return_alignment=True))
         await eventually(lambda: server.metric("lingon_running_sentences", model="en-de", version="1") == 2)
         server.server.stop()
         await asyncio.sleep(0.05)
         with pytest.raises(grpc.aio.AioRpcError) as raised:
             await server.translate("Tom")
         assert await server.health() == NOT_SERVING
-        reply = await inside
+        reply = await in_flight
         assert server.metric("lingon_texts_total", code="UNAVAILABLE") == 1
         assert await asyncio.wait_for(server.task, 10) == 0
     assert raised.value.code() == grpc.StatusCode.UNAVAILABLE
     assert [len(result.hypotheses[0].alignment) > 0 for result in reply.results] == [True, True]
 
 
-async def test_between_not_serving_and_refusing_calls_are_still_answered():
+async def test_calls_are_still_answered_during_the_propagation_time():
     async with running(propagation_seconds=3) as server:
         server.server.stop()
         await asyncio.sleep(0.1)
@@ -113,56 +113,58 @@ async def test_between_not_serving_and_refusing_calls_are_still_answered():
         assert (await server.translate("Tom")).results[0].status.code == code_pb2.OK
 
 
-async def test_a_server_whose_event_loop_hangs_is_not_well():
+async def test_a_server_whose_event_loop_hangs_reports_not_serving():
     async with running(hang_seconds=1.5) as server:
-        port, said = server.server.metrics_port, list[tuple[int, str]]()
+        port, replies = server.server.metrics_port, list[tuple[int, str]]()
 
-        async def well() -> None:
+        async def until_serving() -> None:
             async with asyncio.timeout(10):
                 while await asyncio.to_thread(get, port, "/healthz") != (200, "SERVING\n"):  # noqa: ASYNC110
                     await asyncio.sleep(0.05)
 
-        await well()
-        asking = threading.Timer(2.0, lambda: said.append(get(port, "/healthz")))
-        asking.start()
-        asking.join()  # which holds up the loop
-        assert said == [(503, "NOT_SERVING\n")]
-        await well()
+        await until_serving()
+        request = threading.Timer(2.0, lambda: replies.append(get(port, "/healthz")))
+        request.start()
+        request.join()  # blocks the event loop
+        assert replies == [(503, "NOT_SERVING\n")]
+        await until_serving()
 
 
-async def test_the_metrics_port_says_nothing_of_peers_that_went(capfd: pytest.CaptureFixture[str]):
+async def test_the_metrics_port_logs_nothing_about_connections_that_are_reset(capfd: pytest.CaptureFixture[str]):
     async with running() as server:
         for _ in range(20):
             with socket.create_connection(("127.0.0.1", server.server.metrics_port)) as peer:
                 peer.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
-                peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # a reset when it closes
+                peer.setsockopt(
+                    socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
+                )  # close() resets
         assert (await asyncio.to_thread(get, server.server.metrics_port, "/healthz"))[0] == 200
     assert capfd.readouterr().err == ""
 
 
-async def test_silent_connections_to_the_metrics_port_take_no_more_threads_than_there_is_room_for():
+async def test_silent_connections_to_the_metrics_port_use_a_bounded_number_of_threads():
     async with running() as server:
         address, before = ("127.0.0.1", server.server.metrics_port), threading.active_count()
         with contextlib.ExitStack() as stack:
             peers = [stack.enter_context(socket.create_connection(address, timeout=3)) for _ in range(150)]
-            assert await asyncio.to_thread(peers[0].recv, 1) == b""  # hung up on
+            assert await asyncio.to_thread(peers[0].recv, 1) == b""  # the server closed it
             await eventually(lambda: threading.active_count() - before <= 128 + 1)
         await eventually(lambda: threading.active_count() <= before + 2)
         assert (await asyncio.to_thread(get, address[1], "/healthz"))[0] == 200
 
 
-async def test_what_is_not_done_when_the_drain_ends_is_unavailable():
+async def test_calls_that_are_not_done_when_the_drain_ends_are_unavailable():
     async with running(EchoRunner(delay=0.05, endless=True), drain_seconds=0.1) as server:
-        inside = server.call("Tom lives in Boston", "The old man and the sea")
+        in_flight = server.call("Tom lives in Boston", "The old man and the sea")
         await eventually(lambda: server.metric("lingon_running_sentences", model="en-de", version="1") == 2)
         server.server.stop()
         with pytest.raises(grpc.aio.AioRpcError) as raised:
-            await inside
+            await in_flight
         assert await asyncio.wait_for(server.task, 10) == 0
     assert raised.value.code() == grpc.StatusCode.UNAVAILABLE
 
 
-async def test_a_dead_engine_is_started_anew_and_calls_in_it_may_try_again():
+async def test_a_dead_engine_is_restarted_and_its_calls_may_be_retried():
     async with running(EchoRunner(dies_at=3)) as server:
         with pytest.raises(grpc.aio.AioRpcError) as raised:
             await server.translate("Tom lives in Boston.")
@@ -192,23 +194,23 @@ class Unstoppable(Engine):
         raise RuntimeError("can't start new thread")
 
 
-async def test_a_worker_that_has_not_ended_by_the_end_is_known_and_who_cannot_be_stopped_holds_up_nobody(
+async def test_a_server_ends_and_reports_a_stuck_thread_if_an_engine_cannot_be_stopped(
     caplog: pytest.LogCaptureFixture,
 ):
     async with running(EchoRunner(endless=True, delay=0.5), engine=Unstoppable, drain_seconds=0.1) as server:
-        inside = asyncio.create_task(failure(server.call("Tom")))
+        in_flight = asyncio.create_task(failure(server.call("Tom")))
         await eventually(lambda: server.metric("lingon_running_sentences", model="en-de", version="1") == 1)
         server.server.stop()
-        assert details((await inside)[0])["ErrorInfo"].reason == "ENGINE_RESTARTING"
+        assert details((await in_flight)[0])["ErrorInfo"].reason == "ENGINE_RESTARTING"
         assert await asyncio.wait_for(server.task, 10) == 0
         assert "an engine was not stopped" in caplog.messages
-        assert server.server.has_stuck_thread  # where it computes, an orderly end of the process would abort
+        assert server.server.has_stuck_thread  # an orderly exit would abort if the thread runs a graph
         assert any_worker_alive()
 
 
 EARLY = """
 import os, signal, sys
-me, os.getpid = os.getpid(), lambda: 1  # a process whom the kernel spares nothing: unhandled, it ends by the signal
+me, os.getpid = os.getpid(), lambda: 1  # looks like process 1; an unhandled signal still ends it
 
 class Importing:
     def find_spec(self, name, *_):
@@ -217,27 +219,27 @@ class Importing:
 
 sys.meta_path.insert(0, Importing())
 from lingon.cli.main import main
-sys.exit(main(["serve", "nothing-is-here"]))
+sys.exit(main(["serve", "no-such-folder"]))
 """
 
 
-def test_a_signal_before_anything_is_there_ends_process_1():
+def test_a_signal_during_the_imports_ends_process_1():
     assert subprocess.run([sys.executable, "-c", EARLY], cwd=ROOT, timeout=60, check=False).returncode == 0
 
 
-async def test_an_engine_that_hangs_lets_nobody_wait_and_ends_the_server_with_a_failure():
+async def test_calls_in_a_hanging_engine_fail_soon_and_the_server_ends_with_a_failure():
     async with running(hang_seconds=0.2) as server:
         server.runner.gate.clear()
         started = time.monotonic()
         with pytest.raises(grpc.aio.AioRpcError) as raised:
             await server.translate("Tom", seconds=None)
         assert raised.value.code() == grpc.StatusCode.UNAVAILABLE
-        assert time.monotonic() - started < 10  # else it waits for ever
+        assert time.monotonic() - started < 10  # without the hang check it waits for ever
         assert server.metric("lingon_engine_restarts_total", model="en-de", version="1", cause="hang") == 1
         assert await asyncio.wait_for(server.task, 10) == 1
 
 
-async def test_a_port_in_use_is_one_clear_line():
+async def test_a_port_in_use_is_reported_in_one_line():
     async with running() as server:
         with pytest.raises(LingonError, match=f"127.0.0.1:{server.server.port}: it is in use"):
             async with running(port=server.server.port):
@@ -255,14 +257,14 @@ async def test_an_altered_bundle_is_never_served(tmp_path: Path):
             pass
 
 
-async def test_an_empty_folder_of_models_says_what_to_do(tmp_path: Path):
+async def test_an_empty_folder_of_models_is_an_error(tmp_path: Path):
     with pytest.raises(BundleError, match="no bundle is here"):
         async with running(models=(tmp_path,)):
             pass
 
 
 def start(folder: Path, *arguments: object) -> subprocess.Popen[str]:
-    """A server in a process of its own, bound; folder gets its bundle."""
+    """Start a server in a process of its own, and wait until it listens; its bundle is written to the folder."""
     bundle(folder)
     command = [sys.executable, "-c", MAIN, str(folder), *map(str, arguments)]
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -272,14 +274,14 @@ def start(folder: Path, *arguments: object) -> subprocess.Popen[str]:
 
 
 def ready(process: subprocess.Popen[str]) -> tuple[int, int]:
-    """The ports of a server, once it serves: gRPC, metrics."""
+    """Wait until a server is ready; returns its ports: gRPC, metrics."""
     assert process.stdout is not None
     grpc_port, metrics_port = map(int, process.stdout.readline().split())
     return grpc_port, metrics_port
 
 
 def wait_for_calls(metrics_port: int, count: int) -> None:
-    """Return once so many are inside."""
+    """Wait until so many calls are in flight."""
     while f"lingon_requests_in_flight {count}.0" not in get(metrics_port, "/metrics")[1]:
         time.sleep(0.02)
 
@@ -301,7 +303,7 @@ async def test_sigterm_lets_calls_in_flight_finish_and_exits_with_0(tmp_path: Pa
     assert process.returncode == 0
     assert [len(result.hypotheses) for reply in replies for result in reply.results] == [1] * 20
     assert "draining" in errors
-    assert "canary" not in errors  # not even at level debug
+    assert "canary" not in errors  # also not at level debug
 
 
 def test_a_signal_while_loading_ends_the_server_soon(tmp_path: Path):
@@ -327,7 +329,7 @@ def test_a_second_signal_ends_the_server_at_once(tmp_path: Path):
     process.communicate()
 
 
-def test_logs_are_json_where_asked_for_and_hold_no_message_of_foreign_errors():
+def test_json_logs_contain_no_messages_of_foreign_exceptions():
     code = (
         "import logging; from lingon.serving.observability.logs import configure, fault; configure('json', 'info')\n"
         "try:\n    {}['canary']\nexcept KeyError as error:\n"

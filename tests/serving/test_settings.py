@@ -82,7 +82,7 @@ def options_of_serve() -> dict[str, OptionInfo | ArgumentInfo]:
     return {name: each.annotation.__metadata__[0] for name, each in inspect.signature(verb).parameters.items()}
 
 
-def test_every_setting_but_the_hooks_for_tests_is_an_option_with_description_default_and_variable():
+def test_every_setting_except_the_test_hooks_is_an_option_with_description_default_and_variable():
     options = options_of_serve()
     assert set(options) == set(Settings.model_fields) - TEST_HOOKS | {"config"}
     for setting in describe_settings():
@@ -93,7 +93,7 @@ def test_every_setting_but_the_hooks_for_tests_is_an_option_with_description_def
     assert "(default: false; LINGON_TRACES)" in options["traces"].help
 
 
-def test_options_that_are_not_given_are_no_flags():
+def test_options_that_are_not_given_are_not_passed_as_flags():
     given: dict[str, Any] = {}
     with_setting_options(lambda config, flags: given.update(flags))(config=None, port=1, host=None)
     assert load(given, {}, None).origins["port"] == "--port"
@@ -141,7 +141,7 @@ def test_limits_of_cgroups_v1_apply_too(tmp_path: Path):
     membership = tmp_path / "membership"
     membership.write_text("4:memory:/x\n3:cpu,cpuacct:/a\n")
     assert granted_cores(tmp_path, membership) == 2.0
-    assert granted_cores(tmp_path / "nowhere", tmp_path / "nowhere") is None
+    assert granted_cores(tmp_path / "missing", tmp_path / "missing") is None
 
 
 def test_at_least_one_core_is_usable():

@@ -1,4 +1,4 @@
-"""Every request at a closed gate is refused, also the last one of a burst."""
+"""A closed admission gate refuses every request, including the last one of a burst."""
 
 from __future__ import annotations
 

@@ -26,14 +26,14 @@ LONG = "The old man and the sea. Tom lives in Boston."
 
 async def test_twenty_swaps_under_load_fail_no_request_and_mix_no_versions():
     async with administered(EchoRunner(delay=0.002)) as admin:
-        paths, stop, seen = {1: admin.server.folder / "en-de" / "1", 2: admin.publish(2)}, asyncio.Event(), []
+        paths, stop, versions_seen = {1: admin.server.folder / "en-de" / "1", 2: admin.publish(2)}, asyncio.Event(), []
 
-        async def ask(number: int) -> None:
+        async def send_requests(number: int) -> None:
             texts = [TEXT, LONG, f"Tom {number}"]
             while not stop.is_set():
                 reply = await admin.server.translate(*texts)
                 assert [one.hypotheses[0].text for one in reply.results] == [said(t, reply.version) for t in texts]
-                seen.append(reply.version)
+                versions_seen.append(reply.version)
 
         async def listen() -> None:
             while not stop.is_set():
@@ -43,15 +43,15 @@ async def test_twenty_swaps_under_load_fail_no_request_and_mix_no_versions():
                     grown[event.delta.text_index] += event.delta.text
                 assert grown == [said(TEXT, start.start.version), said(LONG, start.start.version)]
 
-        clients = [asyncio.create_task(ask(number)) for number in range(6)] + [asyncio.create_task(listen())]
+        clients = [asyncio.create_task(send_requests(number)) for number in range(6)] + [asyncio.create_task(listen())]
         for swap in range(20):
-            before = len(seen)
+            before = len(versions_seen)
             reply = await admin.swap(paths[2 - swap % 2])
             assert (reply.model.version, list(reply.unloaded)) == (str(2 - swap % 2), [f"en-de/{1 + swap % 2}"])
-            await eventually(lambda before=before: len(seen) > before + 6 or any(c.done() for c in clients))
+            await eventually(lambda before=before: len(versions_seen) > before + 6 or any(c.done() for c in clients))
         stop.set()
         await asyncio.gather(*clients)
-        assert set(seen) == {"1", "2"}
+        assert set(versions_seen) == {"1", "2"}
         assert [admin.changes(outcome) for outcome in ("loaded", "unloaded", "refused")] == [20, 20, 0]
         assert len(admin.threads()) == 1
 
@@ -59,7 +59,7 @@ async def test_twenty_swaps_under_load_fail_no_request_and_mix_no_versions():
 async def test_a_running_request_ends_on_its_version_and_new_ones_use_the_new_version():
     async with administered() as admin:
         admin.versions.runners[1].gate.clear()
-        inside = admin.server.call(TEXT)
+        in_flight = admin.server.call(TEXT)
         await eventually(lambda: admin.server.metric("lingon_running_sentences", model="en-de", version="1"))
         swap = asyncio.create_task(admin.swap(admin.publish(2)))
         await eventually(lambda: _in_state(admin, ("en-de", "1", "LEAVING")))
@@ -67,7 +67,7 @@ async def test_a_running_request_ends_on_its_version_and_new_ones_use_the_new_ve
         assert await admin.server.health("model/en-de") == SERVING
         assert not swap.done()
         admin.versions.runners[1].gate.set()
-        reply = await inside
+        reply = await in_flight
         assert (reply.version, reply.results[0].hypotheses[0].text) == ("1", TEXT)
         assert list((await swap).unloaded) == ["en-de/1"]
         assert await admin.models() == [("en-de", "2", "SERVING")]
@@ -130,13 +130,13 @@ def _without_a_file(admin: Administered) -> Path:
     return path
 
 
-def _with_one_more(admin: Administered) -> Path:
+def _with_an_extra_file(admin: Administered) -> Path:
     path = admin.publish(2)
     (path / "extra").write_bytes(b"")
     return path
 
 
-def _without_sense(admin: Administered) -> Path:
+def _with_invalid_manifest(admin: Administered) -> Path:
     path = admin.publish(2)
     (path / "manifest.json").write_bytes(b"{")
     return path
@@ -151,8 +151,8 @@ BAD = {
     "nothing there": (lambda admin: admin.server.folder / "en-de" / "9", "NOT_FOUND", "no bundle"),
     "altered": (_altered, "FAILED_PRECONDITION", "tokenizer.model: was altered"),
     "a file missing": (_without_a_file, "FAILED_PRECONDITION", "tokenizer.model: No such file"),
-    "a file too many": (_with_one_more, "FAILED_PRECONDITION", "extra: the manifest does not list it"),
-    "no manifest": (_without_sense, "FAILED_PRECONDITION", "manifest.json"),
+    "a file too many": (_with_an_extra_file, "FAILED_PRECONDITION", "extra: the manifest does not list it"),
+    "no manifest": (_with_invalid_manifest, "FAILED_PRECONDITION", "manifest.json"),
     "dies when warmed up": (lambda admin: _broken(admin, _dead), "FAILED_PRECONDITION", "(RuntimeError)"),
     "too large": (lambda admin: _broken(admin, _out_of_memory), "FAILED_PRECONDITION", "(MemoryError)"),
     "fails golden sentences": (
@@ -203,13 +203,13 @@ async def test_a_failed_swap_changes_nothing_and_names_the_reason(case: str, cap
         _, after = await asyncio.to_thread(get, admin.server.server.metrics_port, "/metrics")
         assert _gauges(after) == _gauges(before)
         admin.versions.broken.clear()
-        assert (await admin.swap(admin.publish(6))).model.version == "6"  # it is no hindrance to a good one
+        assert (await admin.swap(admin.publish(6))).model.version == "6"  # a valid bundle is still accepted
     assert [record.message for record in caplog.records].count("a model change was refused") == 1
     assert "canary" not in "".join(map(ConsoleFormatter().format, caplog.records))
 
 
 def _gauges(page: str) -> list[str]:
-    """The series of models that are no counters."""
+    """Return the series of models that are not counters."""
     names = ("queue_depth", "queue_limit", "graph_bytes", "state_bytes", "model_info", "model_load_duration_seconds")
     heads = tuple(f"lingon_{name}" for name in names)
     return [line.rpartition(" ")[0] for line in page.splitlines() if line.startswith(heads)]
@@ -238,7 +238,7 @@ async def test_swapping_an_older_version_in_is_a_rollback():
         assert [await admin.version(), await admin.version(model="en-de")] == ["1", "1"]
         assert (await refused(admin.version(model="en-de/2")))[0] == "NOT_FOUND"
         after = admin.server.metric("lingon_sentences_total", model="en-de", version="1", outcome="OK")
-        assert after == before + 2  # counters go on where they were
+        assert after == before + 2  # counters continue
 
 
 async def test_a_swap_replaces_all_versions_of_a_name():
@@ -302,27 +302,27 @@ async def test_one_change_runs_at_a_time_and_continues_without_its_caller():
 async def test_a_request_that_does_not_end_is_cancelled_after_drain_seconds():
     async with administered(drain_seconds=0.2) as admin:
         admin.versions.runners[1].gate.clear()
-        inside = asyncio.create_task(refused(admin.server.call(TEXT)))
+        in_flight = asyncio.create_task(refused(admin.server.call(TEXT)))
         await eventually(lambda: admin.server.metric("lingon_running_sentences", model="en-de", version="1"))
         await admin.swap(admin.publish(2))
-        assert await inside == ("UNAVAILABLE", "the model was unloaded before the request was done; try again")
+        assert await in_flight == ("UNAVAILABLE", "the model was unloaded before the request was done; try again")
         assert await admin.version() == "2"
         admin.versions.runners[1].gate.set()
 
 
-class SlowToStart(Engine):
-    """An engine that is restarted only when it may be."""
+class SlowRestart(Engine):
+    """An engine whose restart waits for an event."""
 
-    may = threading.Event()
+    restart_allowed = threading.Event()
 
     def restarted(self) -> Engine:
-        self.may.wait()
+        self.restart_allowed.wait()
         return super().restarted()
 
 
 async def test_an_engine_that_restarts_while_its_model_drains_is_stopped_too():
-    SlowToStart.may.clear()
-    async with administered(engine=SlowToStart) as admin:
+    SlowRestart.restart_allowed.clear()
+    async with administered(engine=SlowRestart) as admin:
         runner, path = admin.versions.runners[1], admin.publish(2)
         runner.dies_at = runner.steps + 1
         assert (await refused(admin.server.call(TEXT)))[0] == "UNAVAILABLE"
@@ -332,7 +332,7 @@ async def test_an_engine_that_restarts_while_its_model_drains_is_stopped_too():
         swap = asyncio.create_task(admin.swap(path))
         await eventually(lambda: _in_state(admin, ("en-de", "1", "LEAVING")))
         assert await admin.version() == "2"
-        SlowToStart.may.set()
+        SlowRestart.restart_allowed.set()
         await swap
         await eventually(lambda: _in_state(admin, ("en-de", "2", "SERVING")))
         await eventually(lambda: len(admin.threads()) == 1)
@@ -342,10 +342,10 @@ async def test_an_engine_that_restarts_while_its_model_drains_is_stopped_too():
 async def test_an_engine_that_hangs_while_its_model_drains_ends_the_server():
     async with administered(hang_seconds=0.3) as admin:
         admin.versions.runners[1].gate.clear()
-        inside = asyncio.create_task(refused(admin.server.call(TEXT)))
+        in_flight = asyncio.create_task(refused(admin.server.call(TEXT)))
         await eventually(lambda: admin.server.metric("lingon_running_sentences", model="en-de", version="1"))
         swap = asyncio.create_task(refused(admin.swap(admin.publish(2))))
-        assert (await inside)[0] == "UNAVAILABLE"
+        assert (await in_flight)[0] == "UNAVAILABLE"
         assert await asyncio.wait_for(admin.server.task, 10) == 1
         admin.versions.runners[1].gate.set()
         await asyncio.gather(swap, return_exceptions=True)

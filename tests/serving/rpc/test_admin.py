@@ -1,4 +1,4 @@
-"""The admin port: closed unless asked for, answering in statuses of ours, letting nothing in from elsewhere."""
+"""The admin port: off by default, own statuses for every error, and no access to files outside the models."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ from tests.support.reload_harness import Administered, administered, refused
 VERB = [EntryPoint("models", "lingon.cli.models:models", "lingon.verbs")]
 
 
-async def test_without_a_setting_nobody_changes_models():
+async def test_the_admin_port_is_off_by_default():
     async with running() as server:
         assert server.server.admin_port == 0
         call = server.channel.unary_unary(f"/{SERVICE}/ListModels")(b"")
         assert (await refused(call))[0] == "UNIMPLEMENTED"
 
 
-async def test_the_admin_port_answers_nothing_else():
+async def test_the_admin_port_serves_no_other_service():
     async with administered() as admin:
         call = admin.channel.unary_unary("/lingon.translation.v1.TranslationService/ListModels")(b"")
         assert (await refused(call))[0] == "UNIMPLEMENTED"
 
 
-async def test_an_admin_port_in_use_is_one_clear_line():
+async def test_an_admin_port_in_use_is_reported_in_one_line():
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -55,7 +55,7 @@ async def test_an_admin_port_in_use_is_one_clear_line():
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.1"])
-def test_without_keys_the_admin_port_is_for_this_machine_alone(host: str):
+def test_without_keys_the_admin_port_must_be_on_a_loopback_address(host: str):
     with pytest.raises(SettingsError, match=r"admin_host must be a loopback address .* unless api_keys is set"):
         load({"admin_host": host, "admin_port": 0}, {}, None)
     keys = Path("keys.toml")
@@ -64,14 +64,14 @@ def test_without_keys_the_admin_port_is_for_this_machine_alone(host: str):
     assert load({"admin_host": "::1", "admin_port": 0}, {}, None).settings.admin_port == 0
 
 
-async def test_what_starts_or_ends_changes_nothing():
+async def test_a_server_that_is_not_ready_refuses_changes():
     async with administered(ready=False) as admin:
         calls = [admin.call(method, getattr(pb, f"{method}Request")()) for method in METHODS]
         assert [(await refused(call))[0] for call in calls] == ["UNAVAILABLE"] * 4
         admin.versions.gate.set()
 
 
-async def test_models_are_told_with_all_there_is_to_know():
+async def test_a_listed_model_has_all_fields():
     async with administered() as admin:
         (model,) = (await admin.call("ListModels", pb.ListModelsRequest())).models
         assert model == pb.Model(
@@ -87,7 +87,7 @@ async def test_models_are_told_with_all_there_is_to_know():
         )
 
 
-def _elsewhere(admin: Administered, outside: Path) -> Path:
+def _outside(admin: Administered, outside: Path) -> Path:
     return outside / "en-de" / "2"
 
 
@@ -115,43 +115,43 @@ async def test_a_copy_of_an_earlier_version_is_not_the_highest():
         assert await admin.models() == [("en-de", "1", "SERVING")]
 
 
-def _round_in_circles(admin: Administered, outside: Path) -> Path:
+def _circular_link(admin: Administered, outside: Path) -> Path:
     link = admin.server.folder / "circle"
     link.symlink_to(link)
     return link / "1"
 
 
-WAYS_OUT: dict[str, Callable[[Administered, Path], Path | str]] = {
-    "elsewhere": _elsewhere,
-    "nowhere": lambda admin, outside: outside / "nope",
+INVALID_PATHS: dict[str, Callable[[Administered, Path], Path | str]] = {
+    "outside": _outside,
+    "missing": lambda admin, outside: outside / "nope",
     "dots": _through_dots,
     "a link": _through_a_link,
     "a version that is a link": _through_a_version_that_is_a_link,
     "the root": lambda admin, outside: "/",
-    "a circle": _round_in_circles,
+    "a circle": _circular_link,
     "nothing": lambda admin, outside: "",
     "a NUL": lambda admin, outside: f"{admin.server.folder}/en-de\0/1",
     "too long": lambda admin, outside: "a" * (MAX_PATH + 1),
 }
 
 
-@pytest.mark.parametrize("way", WAYS_OUT)
+@pytest.mark.parametrize("way", INVALID_PATHS)
 @pytest.mark.parametrize("change", ["LoadModel", "SwapModel"])
-async def test_only_what_lies_below_the_servers_models_is_loaded(way: str, change: str, tmp_path: Path):
-    async with administered() as elsewhere, administered() as admin:
-        elsewhere.publish(2)
-        path = WAYS_OUT[way](admin, elsewhere.server.folder)
+async def test_only_paths_below_the_models_of_the_server_are_loaded(way: str, change: str, tmp_path: Path):
+    async with administered() as other, administered() as admin:
+        other.publish(2)
+        path = INVALID_PATHS[way](admin, other.server.folder)
         request = getattr(pb, f"{change}Request")(path=str(path))
         status, details = await refused(admin.call(change, request))
         assert status == "INVALID_ARGUMENT"
         assert details.startswith("path ")
         assert "manifest" not in details
-        if way in ("elsewhere", "nowhere", "dots", "a link", "a version that is a link", "the root"):
+        if way in ("outside", "missing", "dots", "a link", "a version that is a link", "the root"):
             assert f"must lie below {admin.server.folder}, symbolic links and .. resolved" in details
         assert await admin.models() == [("en-de", "1", "SERVING")]
 
 
-async def test_a_link_that_stays_below_and_a_relative_path_are_fine(monkeypatch: pytest.MonkeyPatch):
+async def test_a_link_below_the_models_and_a_relative_path_are_accepted(monkeypatch: pytest.MonkeyPatch):
     async with administered() as admin:
         admin.publish(2)
         (admin.server.folder / "best").symlink_to(admin.server.folder / "en-de" / "2")
@@ -159,7 +159,7 @@ async def test_a_link_that_stays_below_and_a_relative_path_are_fine(monkeypatch:
         assert (await admin.swap("en-de/../best")).model.version == "2"
 
 
-async def test_a_path_below_with_nothing_there_is_not_found():
+async def test_a_path_below_the_models_without_a_bundle_is_not_found():
     async with administered() as admin:
         for path in ("nope", "en-de/7", "."):
             status, details = await refused(admin.load(admin.server.folder / path))
@@ -168,16 +168,16 @@ async def test_a_path_below_with_nothing_there_is_not_found():
         assert (status, details.endswith("File name too long")) == ("FAILED_PRECONDITION", True)
 
 
-async def test_what_cannot_be_parsed_is_the_callers_fault():
+async def test_a_message_that_cannot_be_parsed_is_an_invalid_argument():
     async with administered() as admin:
         for method in METHODS:
             call = admin.channel.unary_unary(f"/{SERVICE}/{method}")(b"\x0a\xff\xff\xff")
             assert (await refused(call))[0] == "INVALID_ARGUMENT"
 
 
-async def test_a_fault_of_ours_is_internal_and_says_a_request_id_and_no_more(monkeypatch: pytest.MonkeyPatch):
+async def test_an_internal_error_reveals_only_the_request_id(monkeypatch: pytest.MonkeyPatch):
     async with administered() as admin:
-        monkeypatch.setattr(admin.server.server._registry, "catalog", None)  # what else could go wrong here is refused
+        monkeypatch.setattr(admin.server.server._registry, "catalog", None)  # makes the handler raise AttributeError
         call = admin.channel.unary_unary(f"/{SERVICE}/ListModels")(b"", metadata=((REQUEST_ID, "r-1"),))
         status, details = await refused(call)
         trailers = dict(await call.trailing_metadata())
@@ -186,8 +186,8 @@ async def test_a_fault_of_ours_is_internal_and_says_a_request_id_and_no_more(mon
     assert trailers[REQUEST_ID] == "r-1"
 
 
-class Closed(grpc.aio.ServerInterceptor):
-    """Lets nobody in."""
+class RefuseAll(grpc.aio.ServerInterceptor):
+    """Refuses every call."""
 
     async def intercept_service(self, continuation: Any, handler_call_details: Any) -> Any:
         handler = await continuation(handler_call_details)
@@ -199,7 +199,7 @@ class Closed(grpc.aio.ServerInterceptor):
 
 
 async def test_errors_of_interceptors_become_statuses():
-    server = grpc.aio.server(interceptors=[ErrorInterceptor(), Closed()])
+    server = grpc.aio.server(interceptors=[ErrorInterceptor(), RefuseAll()])
     handler = grpc.unary_unary_rpc_method_handler(lambda request, context: request)
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("a", {"b": handler}),))
     port = server.add_insecure_port("127.0.0.1:0")
@@ -213,9 +213,9 @@ async def test_errors_of_interceptors_become_statuses():
 
 
 async def lingon(admin: Administered, *arguments: str) -> int:
-    """The exit code of `lingon models`, called as a person would."""
-    where = f"127.0.0.1:{admin.server.server.admin_port}"
-    return await asyncio.to_thread(main, ["models", *arguments, "--server", where], VERB)
+    """Run `lingon models` with these arguments; returns its exit code."""
+    address = f"127.0.0.1:{admin.server.server.admin_port}"
+    return await asyncio.to_thread(main, ["models", *arguments, "--server", address], VERB)
 
 
 async def test_the_command_lists_loads_swaps_and_unloads(capsys: pytest.CaptureFixture[str]):
@@ -245,7 +245,7 @@ async def test_the_command_lists_loads_swaps_and_unloads(capsys: pytest.CaptureF
         (["load"], 2, "Missing argument"),
     ],
 )
-async def test_the_command_fails_in_one_line(
+async def test_an_error_of_the_command_is_one_line(
     arguments: list[str], code: int, message: str, capsys: pytest.CaptureFixture[str]
 ):
     async with administered() as admin:
@@ -255,7 +255,7 @@ async def test_the_command_fails_in_one_line(
     assert message in line
 
 
-async def test_the_command_shows_its_key(
+async def test_the_command_sends_its_key(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
     keys = keyfile(tmp_path, {"shop": "a-key", "ops": "another-key"}, ops={"admin": True})
@@ -264,28 +264,28 @@ async def test_the_command_shows_its_key(
         for key in ("a-key", "another-key"):
             monkeypatch.setenv("LINGON_API_KEY", key)
             codes.append(await lingon(admin, "swap", str(admin.publish(2 * len(codes)))))
-    told = capsys.readouterr()
+    captured = capsys.readouterr()
     assert codes == [1, 1, 0]
-    assert told.out.startswith("en-de/4: serving")
-    assert "the API key has no access to the admin port" in told.err
+    assert captured.out.startswith("en-de/4: serving")
+    assert "the API key has no access to the admin port" in captured.err
 
 
-def test_the_command_names_the_server_that_does_not_answer(
+def test_the_command_names_a_server_that_does_not_answer(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
-    with socket.socket() as nobody:
-        nobody.bind(("127.0.0.1", 0))
-        monkeypatch.setenv("LINGON_ADMIN", f"127.0.0.1:{nobody.getsockname()[1]}")
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        monkeypatch.setenv("LINGON_ADMIN", f"127.0.0.1:{unused.getsockname()[1]}")
         assert main(["models", "list"], VERB) == 1
     assert f"no answer from {'127.0.0.1'}" in capsys.readouterr().err
 
 
-def test_the_verb_is_light():
+def test_the_module_of_the_command_imports_no_grpc():
     code = "import sys, lingon.cli.models; print({'grpc', 'lingon.admin'} & set(sys.modules))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"
 
 
-async def test_a_load_that_takes_long_is_told(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture):
+async def test_a_long_load_is_logged(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture):
     monkeypatch.setattr("lingon.serving.models.reload.LOADING_LOG_INTERVAL", 0.1)
     async with administered() as admin:
         admin.versions.gate.clear()

@@ -1,4 +1,4 @@
-"""The service over a real socket: what comes back, in which order, and what one text costs its neighbours."""
+"""The translation service over a real socket: results, their order, streams, options, cancellation, admission."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def test_results_come_in_the_order_of_the_texts_and_name_the_model():
     assert all(result.hypotheses[0].finish_reason == pb.FINISH_REASON_END for result in reply.results)
 
 
-async def test_one_bad_text_does_not_fail_its_neighbours():
+async def test_a_text_that_fails_does_not_fail_the_others():
     async with running(EchoRunner(faulty="Germany")) as server:
         reply = await server.translate("Tom", " \u200b ", LONG, "He has been to Germany", "The sea")
     assert [result.status.code for result in reply.results] == [
@@ -45,7 +45,7 @@ async def test_one_bad_text_does_not_fail_its_neighbours():
     assert [len(result.hypotheses) for result in reply.results] == [1, 0, 0, 0, 1]
 
 
-async def test_many_requests_at_once_answer_as_each_does_alone():
+async def test_concurrent_requests_have_the_same_results_as_single_ones():
     texts = [f"Tom lives in Boston {number}" for number in range(40)]
     async with running(EchoRunner(delay=0.001)) as server:
         replies = await asyncio.gather(
@@ -56,7 +56,7 @@ async def test_many_requests_at_once_answer_as_each_does_alone():
     ]
 
 
-async def test_results_tell_whether_their_scores_are_among_a_shortlist():
+async def test_results_report_whether_a_shortlist_was_used():
     async with running(EchoRunner(shortlist=everything())) as server:
         plain = await server.translate(*TEXTS)
         listed = await server.translate(*TEXTS, options=OPTIONS(shortlist=True))
@@ -70,10 +70,11 @@ async def test_results_tell_whether_their_scores_are_among_a_shortlist():
     assert models[0].has_shortlist
 
 
-async def test_the_deltas_of_a_stream_joined_are_its_texts():
+async def test_the_joined_deltas_of_a_stream_are_its_texts():
     texts = [*TEXTS, "Grüße 😀 日本 x²", LONG, "Tom " * 20]
     options = OPTIONS(long_text=pb.LONG_TEXT_POLICY_SPLIT)
-    async with running(EchoRunner(delay=0.02)) as server:  # who reads slower than steps are done has several at once
+    # With a shorter delay the reader is slower than the steps, and one delta has the text of several tokens.
+    async with running(EchoRunner(delay=0.02)) as server:
         events = await server.stream(*texts, options=options, target_prefixes=["", "Ich möchte", *[""] * 5])
     joined: dict[int, str] = defaultdict(str)
     for event in events:
@@ -86,7 +87,7 @@ async def test_the_deltas_of_a_stream_joined_are_its_texts():
     assert len([event for event in events if event.WhichOneof("event") == "delta"]) > 2 * len(texts)
 
 
-async def test_a_stream_hands_out_each_text_as_soon_as_it_is_done():
+async def test_a_stream_sends_each_text_as_soon_as_it_is_done():
     async with running(EchoRunner(delay=0.002)) as server:
         events = await server.stream("I would like to know what time it is.", "", "Tom")
     done = [event.done.text_index for event in events if event.WhichOneof("event") == "done"]
@@ -100,7 +101,7 @@ async def test_beams_stream_results_but_no_deltas():
     assert kinds == ["start", *["done"] * len(TEXTS)]
 
 
-async def test_hypotheses_come_best_first_and_as_many_as_asked_for():
+async def test_hypotheses_are_sorted_by_score_and_have_the_requested_number():
     async with running() as server:
         reply = await server.translate(*TEXTS, options=OPTIONS(beam_size=4, num_hypotheses=3))
     for text, result in zip(TEXTS, reply.results, strict=True):
@@ -110,7 +111,7 @@ async def test_hypotheses_come_best_first_and_as_many_as_asked_for():
         assert scores == sorted(scores, reverse=True)
 
 
-async def test_the_reply_tells_the_options_that_were_used():
+async def test_the_reply_contains_the_options_that_were_used():
     async with running() as server:
         plain = await server.translate("Tom")
         sampled = await server.translate("Tom", options=OPTIONS(sampling=pb.SamplingOptions(seed=7)))
@@ -125,7 +126,7 @@ async def test_the_reply_tells_the_options_that_were_used():
     assert sampled.options.sampling == pb.SamplingOptions(temperature=1.0, top_k=0, top_p=1.0, seed=7)
 
 
-async def test_sampling_is_repeatable_and_differs_by_seed_and_place():
+async def test_sampling_is_repeatable_and_differs_by_seed_and_text():
     def options(seed: int) -> pb.DecodingOptions:
         return OPTIONS(num_hypotheses=4, sampling=pb.SamplingOptions(seed=seed, temperature=4.0))
 
@@ -140,7 +141,7 @@ async def test_sampling_is_repeatable_and_differs_by_seed_and_place():
     assert len(set(first[0])) > 1
 
 
-async def test_tokens_are_told_with_their_log_probabilities():
+async def test_tokens_are_returned_with_their_log_probabilities():
     async with running() as server:
         reply = await server.translate("Tom lives in Boston.", options=OPTIONS(return_tokens=True))
     (result,) = reply.results
@@ -152,7 +153,7 @@ async def test_tokens_are_told_with_their_log_probabilities():
 
 
 @pytest.mark.parametrize("text", ["Tom lives  in Boston.", "Grüße 😀 日本!", LONG])
-async def test_an_alignment_links_stretches_of_text(text: str):
+async def test_an_alignment_links_spans_of_source_and_target(text: str):
     options = OPTIONS(return_alignment=True, long_text=pb.LONG_TEXT_POLICY_SPLIT)
     async with running() as server:
         (result,) = (await server.translate(text, options=options)).results
@@ -166,11 +167,11 @@ async def test_an_alignment_links_stretches_of_text(text: str):
 
 
 def _parts(result: pb.TextResult) -> int:
-    """End tokens are in the usage, but have no link."""
+    """Return the number of parts, each of which has an end token that is in the usage but has no link."""
     return int(result.warnings[0].message.split()[-2]) if result.warnings else 1
 
 
-async def test_long_text_is_refused_or_split_but_never_cut():
+async def test_a_long_text_is_refused_or_split_but_never_truncated():
     async with running() as server:
         (refused,) = (await server.translate(LONG)).results
         (split,) = (await server.translate(LONG, options=OPTIONS(long_text=pb.LONG_TEXT_POLICY_SPLIT))).results
@@ -180,14 +181,14 @@ async def test_long_text_is_refused_or_split_but_never_cut():
     assert split.usage.source_tokens == len(tokenizer().encode_source(LONG)) - 1 + _parts(split)
 
 
-async def test_a_translation_that_hits_its_bound_says_so():
+async def test_a_translation_that_reaches_its_length_limit_has_a_warning():
     async with running(EchoRunner(endless=True)) as server:
-        own, asked = [
+        default, bounded = [
             (await server.translate("Tom", options=options)).results[0]
             for options in (OPTIONS(return_tokens=True), OPTIONS(return_tokens=True, max_output_tokens=3))
         ]
     source = len(tokenizer().encode_source("Tom"))
-    for result, bound in ((own, LIMITS.max_output(source)), (asked, 3)):
+    for result, bound in ((default, LIMITS.max_output(source)), (bounded, 3)):
         assert result.hypotheses[0].finish_reason == pb.FINISH_REASON_LENGTH
         assert [warning.code for warning in result.warnings] == [pb.WARNING_CODE_LENGTH]
         assert len(result.hypotheses[0].tokens) == bound
@@ -200,7 +201,7 @@ async def test_a_translation_begins_with_its_prefix():
     assert reply.results[1].hypotheses[0].text == "Tom"
 
 
-async def test_score_tells_the_probability_of_every_token():
+async def test_score_returns_the_probability_of_every_token():
     async with running() as server:
         pairs = [pb.ScorePair(source="Tom lives", target="Tom lives"), pb.ScorePair(source="", target="Tom")]
         reply = await server.stub.Score(pb.ScoreRequest(pairs=pairs, return_alignment=True))
@@ -213,7 +214,7 @@ async def test_score_tells_the_probability_of_every_token():
     assert bad.status.code == code_pb2.INVALID_ARGUMENT
 
 
-async def test_the_models_that_are_served_are_listed():
+async def test_list_models_returns_the_served_models():
     async with running(bundles=({}, {"name": "en-fr", "target_language": "fr"}), max_texts=7) as server:
         reply = await server.stub.ListModels(pb.ListModelsRequest())
     assert reply.max_texts == 7
@@ -226,7 +227,7 @@ async def test_the_models_that_are_served_are_listed():
 
 
 @pytest.mark.parametrize("streams", [False, True])
-async def test_a_cancelled_call_frees_its_places_at_once(streams: bool):
+async def test_a_cancelled_call_frees_its_rows_at_once(streams: bool):
     async with running(EchoRunner(endless=True, delay=0.01)) as server:
         if streams:
             call = server.stub.TranslateStream(pb.TranslateStreamRequest(texts=TEXTS))
@@ -245,11 +246,11 @@ async def test_a_cancelled_call_frees_its_places_at_once(streams: bool):
         assert (await server.translate("Tom", options=OPTIONS(max_output_tokens=1))).results[0].status.code == 0
 
 
-async def test_what_expires_in_the_queue_is_never_decoded():
+async def test_a_text_that_expires_in_the_queue_is_never_decoded():
     async with running(max_rows=1) as server:
         server.runner.gate.clear()
         first = server.call("Tom")
-        await eventually(lambda: server.runner.encoded >= 2)  # one is of warming up
+        await eventually(lambda: server.runner.encoded >= 2)  # one of them by the warm-up
         encoded = server.runner.encoded
         with pytest.raises(grpc.aio.AioRpcError) as raised:
             await server.call(*TEXTS, seconds=1.0)
@@ -261,10 +262,10 @@ async def test_what_expires_in_the_queue_is_never_decoded():
     assert server.metric("lingon_texts_total", code="DEADLINE_EXCEEDED") == len(TEXTS)
 
 
-async def test_admission_is_all_texts_of_a_request_or_none():
+async def test_all_texts_of_a_request_are_admitted_or_none():
     async with running(max_rows=1, max_queue_texts=4) as server:
         server.runner.gate.clear()
-        running_one = server.call("Tom")
+        running_call = server.call("Tom")
         await eventually(lambda: server.metric("lingon_running_sentences", model="en-de", version="1") == 1)
         waiting = server.call("a", "b", "c")
         await eventually(lambda: server.metric("lingon_queue_depth", model="en-de", version="1") == 3)
@@ -273,12 +274,12 @@ async def test_admission_is_all_texts_of_a_request_or_none():
         assert server.metric("lingon_queue_depth", model="en-de", version="1") == 3
         fits = server.call("d")
         server.runner.gate.set()
-        assert [len((await call).results) for call in (running_one, waiting, fits)] == [1, 3, 1]
+        assert [len((await call).results) for call in (running_call, waiting, fits)] == [1, 3, 1]
     assert raised.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
     assert server.metric("lingon_rejected_total", reason="QUEUE_FULL") == 1
 
 
-TORTURE = [
+ODD_TEXTS = [
     "\x00Tom\x00",
     "\u202eright to left\u202c",
     "👩‍👩‍👧 family",
@@ -292,17 +293,17 @@ TORTURE = [
 ]
 
 
-async def test_odd_text_comes_back_whole_or_is_refused():
+async def test_odd_texts_are_translated_whole_or_refused():
     async with running() as server:
-        reply = await server.translate(*TORTURE)
-        bombs = await server.translate("\u0301\u0323" * 2_000, "x" * 100_000, "\n" * 100_000)
-    for text, result in zip(TORTURE, reply.results, strict=True):
+        reply = await server.translate(*ODD_TEXTS)
+        oversized = await server.translate("\u0301\u0323" * 2_000, "x" * 100_000, "\n" * 100_000)
+    for text, result in zip(ODD_TEXTS, reply.results, strict=True):
         assert result.status.code == code_pb2.OK
         assert result.hypotheses[0].text == normalise(text)
-    assert [result.status.code for result in bombs.results] == [code_pb2.INVALID_ARGUMENT] * 3
+    assert [result.status.code for result in oversized.results] == [code_pb2.INVALID_ARGUMENT] * 3
 
 
-async def test_alignments_wait_for_room_in_a_queue_that_holds_one():
+async def test_alignments_wait_for_capacity_in_a_queue_of_one():
     options = OPTIONS(beam_size=4, num_hypotheses=3, return_alignment=True)
     async with running(EchoRunner(delay=0.002), max_queue_texts=1) as server:
         calls = [server.call("Tom lives in Boston.", options=options) for _ in range(8)]
@@ -316,7 +317,7 @@ async def test_alignments_wait_for_room_in_a_queue_that_holds_one():
         assert [len(hypothesis.alignment) > 0 for hypothesis in reply.results[0].hypotheses] == [True] * 3
 
 
-def test_a_deadline_that_passed_on_the_way_is_of_work_that_was_not_begun():
+def test_a_call_whose_deadline_has_passed_raises_not_begun():
     late: Any = SimpleNamespace(time_remaining=lambda: 0.0)
     without: Any = SimpleNamespace(time_remaining=lambda: None)
     with pytest.raises(NotBegun):

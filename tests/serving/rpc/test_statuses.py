@@ -1,4 +1,4 @@
-"""Every status of the table in lingon/errors.py, reached over the socket, with the details that clients act on."""
+"""Every status of the table in lingon/errors.py over a real socket, with the details that clients use."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ OUT_OF_BOUNDS = {
 
 @pytest.mark.parametrize("field", OUT_OF_BOUNDS)
 @pytest.mark.parametrize("method", ["Translate", "TranslateStream"])
-async def test_what_is_out_of_bounds_is_named(field: str, method: str):
+async def test_a_value_out_of_bounds_is_refused_with_the_name_of_its_field(field: str, method: str):
     async with running() as server:
         values = {"texts": ["Tom"], **OUT_OF_BOUNDS[field]}
         if method == "Translate":
@@ -59,7 +59,7 @@ async def test_too_many_texts_are_refused_with_bound_and_number():
     assert scoring.message == "pairs must be 1 to 3, got 4"
 
 
-async def test_a_request_that_never_fits_the_queue_is_not_told_to_come_back():
+async def test_a_request_larger_than_the_queue_has_no_retry_delay():
     async with running(max_queue_texts=2) as server:
         status, _ = await failure(server.translate("a", "b", "c"))
     assert status.code == code_pb2.INVALID_ARGUMENT
@@ -74,7 +74,7 @@ async def test_bad_utf8_is_an_invalid_argument():
     assert details(status)["BadRequest"].field_violations[0].field == "request"
 
 
-async def test_the_faults_of_texts_carry_details_too():
+async def test_errors_of_single_texts_have_details():
     async with running() as server:
         empty, long = (await server.translate("", "Tom lives in Boston. " * 30)).results
     for status, reason, field in ((empty.status, "EMPTY_TEXT", "texts[0]"), (long.status, "TEXT_TOO_LONG", "texts[1]")):
@@ -92,7 +92,7 @@ async def test_an_unknown_model_is_not_found():
     assert "en-de/1 (en to de)" in by_pair.message
 
 
-async def test_a_pair_chooses_the_model_and_two_candidates_are_both_named():
+async def test_a_language_pair_selects_the_model_and_an_ambiguous_one_names_the_candidates():
     async with running(bundles=TWO_MODELS) as server:
         french = await server.translate("Tom", source_language_code="eng_Latn", target_language_code="FR-ca")
         german = await server.translate("Tom", model="other", source_language_code="en-US")
@@ -103,15 +103,15 @@ async def test_a_pair_chooses_the_model_and_two_candidates_are_both_named():
     assert "other/1" in status.message
 
 
-async def test_a_name_means_the_highest_version():
+async def test_a_name_without_a_version_selects_the_highest_version():
     async with running(bundles=({}, {"version": 9}, {"version": 10})) as server:
-        # the folder of a model names its highest version only
+        # Only the highest version in the folder of a model is loaded.
         assert (await server.translate("Tom", model="en-de")).version == "10"
         status, _ = await failure(server.translate("Tom", model="en-de/9"))
     assert status.code == code_pb2.NOT_FOUND
 
 
-async def test_what_a_model_cannot_do_is_unimplemented():
+async def test_options_that_a_model_does_not_support_are_unimplemented():
     async with running(bundles=({"alignment": Alignment(0, ())},)) as server:
         options = pb.DecodingOptions(return_alignment=True)
         status, _ = await failure(server.translate("Tom", options=options))
@@ -123,7 +123,7 @@ async def test_what_a_model_cannot_do_is_unimplemented():
         assert details(found)["ErrorInfo"].reason == "UNSUPPORTED_OPTION"
 
 
-async def test_a_full_queue_says_when_to_come_back():
+async def test_a_full_queue_has_a_retry_delay():
     async with running(max_rows=1, max_queue_texts=1) as server:
         server.runner.gate.clear()
         calls = [server.call("Tom")]
@@ -145,7 +145,7 @@ async def test_a_message_over_the_limit_is_refused():
     assert status.code == code_pb2.RESOURCE_EXHAUSTED
 
 
-async def test_a_server_that_starts_is_unavailable():
+async def test_a_starting_server_is_unavailable():
     async with running(ready=False) as server:
         status, _ = await failure(server.translate("Tom"))
         server.loader.gate.set()
@@ -154,13 +154,13 @@ async def test_a_server_that_starts_is_unavailable():
     assert details(status)["RetryInfo"].retry_delay.ToMilliseconds() > 0
 
 
-async def test_what_nobody_expected_is_internal_and_tells_nothing_but_the_request_id(caplog: pytest.LogCaptureFixture):
+async def test_an_unexpected_error_is_internal_and_reveals_only_the_request_id(caplog: pytest.LogCaptureFixture):
     async with running(engine=BrokenEngine) as server:
         metadata = (("x-request-id", "mine-1"),)
         request = pb.TranslateRequest(texts=[f"{CANARY} text"])
         status, trailers = await failure(server.stub.Translate(request, metadata=metadata))
-        insane = (("x-request-id", f"{CANARY} with spaces"),)
-        other, other_trailers = await failure(server.stub.Translate(request, metadata=insane))
+        invalid_id = (("x-request-id", f"{CANARY} with spaces"),)
+        other, other_trailers = await failure(server.stub.Translate(request, metadata=invalid_id))
     assert status.code == other.code == code_pb2.INTERNAL
     assert status.message == "internal error; the server's log has its cause under request id mine-1"
     assert trailers["x-request-id"] == "mine-1"
@@ -171,7 +171,7 @@ async def test_what_nobody_expected_is_internal_and_tells_nothing_but_the_reques
     assert any("in submit" in line for line in record.fields["traceback"])  # type: ignore[attr-defined]
 
 
-async def test_a_request_id_comes_back_with_every_reply():
+async def test_every_reply_has_the_request_id():
     async with running() as server:
         call = server.stub.Translate(pb.TranslateRequest(texts=["Tom"]), metadata=(("x-request-id", "abc/1"),))
         await call
@@ -181,7 +181,7 @@ async def test_a_request_id_comes_back_with_every_reply():
         assert len(dict(await call.trailing_metadata())["x-request-id"]) == 32
 
 
-async def test_calls_that_end_early_have_their_codes_counted():
+async def test_expired_and_cancelled_calls_are_counted_by_code():
     async with running(EchoRunner(endless=True, delay=0.01)) as server:
         server.runner.gate.clear()
         late, _ = await failure(server.call("Tom", seconds=1.0))
