@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, ClassVar, Generic, TypedDict, TypeVar
 
-from lingon.errors import Cancelled, ModelUnloaded, QueueFull, RequestError
+from lingon.errors import Cancelled, EngineFault, ModelUnloaded, QueueFull, RequestError
 from lingon.serving.decoding.job import DecodeJob, Hypothesis, Job, Options, ScoreJob
 from lingon.serving.engine.engine import Engine
 from lingon.serving.observability.logs import fault
@@ -30,32 +30,32 @@ class LoopCallbacks:
     of the loop: use `of`.
     """
 
-    _by_loop: ClassVar[weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, LoopCallbacks]] = (
+    # Weak on both sides: values that are still posted when a loop closes keep their engine and model alive.
+    _by_loop: ClassVar[weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, weakref.ref[LoopCallbacks]]] = (
         weakref.WeakKeyDictionary()
     )
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = weakref.ref(loop)  # the dictionary's key must not be kept alive by its value
+        self._loop = loop
         self._posted: deque[tuple[Callable[[Any], None], Any]] = deque()
         self._wake_up_pending = False
 
     @classmethod
     def of(cls, loop: asyncio.AbstractEventLoop) -> LoopCallbacks:
-        """Return the one instance that serves a loop."""
-        found = cls._by_loop.get(loop)
+        """Return the one instance that serves a loop; it lives as long as a client of the loop uses it."""
+        known = cls._by_loop.get(loop)
+        found = known() if known is not None else None
         if found is None:
-            found = cls._by_loop[loop] = cls(loop)
+            found = cls(loop)
+            cls._by_loop[loop] = weakref.ref(found)
         return found
 
     def post(self, callback: Callable[[Any], None], value: Any) -> None:
         """Have `callback(value)` run on the loop; callable from any thread. A closed loop drops the value."""
         self._posted.append((callback, value))
-        if self._wake_up_pending:
-            return
-        loop = self._loop()
-        if loop is not None and not loop.is_closed():
+        if not self._wake_up_pending and not self._loop.is_closed():
             self._wake_up_pending = True
-            loop.call_soon_threadsafe(self._run)
+            self._loop.call_soon_threadsafe(self._run)
 
     def _run(self) -> None:
         self._wake_up_pending = False  # before the first read, so that a value posted meanwhile wakes the loop again
@@ -99,7 +99,7 @@ class EngineClient:
         self._call: _CallFields = {"deadline": deadline, "caller": caller, "call": next(_calls)}
         self._loop = asyncio.get_running_loop()
         self._callbacks = LoopCallbacks.of(self._loop)
-        self._open: dict[int, Job] = {}
+        self._open: dict[int, PendingJob[Any]] = {}
 
     def decode(
         self,
@@ -142,7 +142,7 @@ class EngineClient:
         jobs = [each.job for each in pending]
         self._engine.submit(jobs)
         for each in pending:
-            self._open[id(each.outcome)] = each.job
+            self._open[id(each.outcome)] = each
 
     async def submit_when_possible(self, pending: Sequence[PendingJob[Any]]) -> None:
         """Submit follow-up jobs one by one, each as soon as the queue takes it.
@@ -160,9 +160,17 @@ class EngineClient:
     def cancel_all(self) -> None:
         """Cancel the jobs that are not done, so that the engine frees their rows."""
         if self._open:
-            self._engine.cancel(list(self._open.values()))
+            self._engine.cancel([each.job for each in self._open.values()])
 
     def _settle(self, outcome: asyncio.Future[Any], value: Any) -> None:
         self._open.pop(id(outcome), None)
-        if not outcome.done():  # the request that awaits it may have been cancelled
-            outcome.set_result(value)
+        _set(outcome, value)
+        if isinstance(value, RequestError) and not isinstance(value, EngineFault):
+            # The error ends the whole request, which awaits its jobs one by one: it must not wait for the others first.
+            for each in self._open.values():
+                _set(each.outcome, value)
+
+
+def _set(outcome: asyncio.Future[Any], value: Any) -> None:
+    if not outcome.done():  # the request that awaits it may have been cancelled
+        outcome.set_result(value)

@@ -39,6 +39,7 @@ Event = tuple[int, str | pb.TextResult]
 
 Result = TypeVar("Result")
 MAX_CACHED_OPTIONS = 256  # different options that are resolved once
+MAX_CACHED_BYTES = 256  # bytes of such options; a client can add unknown fields of any size, which would be kept
 
 
 class Translator:
@@ -101,7 +102,8 @@ class Translator:
             found = resolve(asked, self.manifest, self._shortlist)
             if len(self._resolved) >= MAX_CACHED_OPTIONS:
                 self._resolved.clear()
-            self._resolved[key] = found
+            if len(key) <= MAX_CACHED_BYTES:
+                self._resolved[key] = found
         return found
 
     def start(self, options: ResolvedOptions) -> pb.StreamStart:

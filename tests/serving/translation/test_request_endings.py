@@ -1,0 +1,106 @@
+"""An error that ends a request ends it at once, and what a request leaves behind keeps nothing in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import weakref
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lingon.errors import EngineFault, EngineLost
+from lingon.serving.decoding.job import Hypothesis, Job
+from lingon.serving.engine.limits import EngineLimits
+from lingon.serving.translation.engine_client import LoopCallbacks
+from lingon.serving.translation.translator import MAX_CACHED_BYTES, Translator
+from lingon.translation.v1 import translation_pb2 as pb
+from tests.support.echo_engine import bundle
+
+EMPTY = (Hypothesis((), (-0.1,), -0.1, finished=True),)
+
+
+class ManualEngine:
+    """An engine whose jobs end when the test says so."""
+
+    def __init__(self) -> None:
+        self.jobs: list[Job] = []
+        self.cancelled: list[Job] = []
+
+    def check_texts(self, caller: str, texts: int) -> None: ...
+
+    def submit(self, jobs: Sequence[Job]) -> None:
+        self.jobs += jobs
+
+    def cancel(self, jobs: Sequence[Job]) -> None:
+        self.cancelled += jobs
+
+
+def translator(folder: Path) -> tuple[Translator, Any]:
+    engine: Any = ManualEngine()
+    return Translator(bundle(folder), engine, EngineLimits()), engine
+
+
+@pytest.mark.parametrize("method", ["translate", "score"])
+async def test_an_error_of_the_last_job_ends_the_request_before_the_first_job_is_done(tmp_path: Path, method: str):
+    """A worker that died has its jobs ended while the other workers of the engine finish theirs."""
+    model, engine = translator(tmp_path)
+    pairs = [pb.ScorePair(source=text, target="Tom") for text in ("Tom", "Tom lives")]
+    texts = ["Tom", "Tom lives"]
+    call = (
+        model.translate(pb.TranslateRequest(texts=texts))
+        if method == "translate"
+        else model.score(pb.ScoreRequest(pairs=pairs))
+    )
+    request = asyncio.create_task(call)
+    await asyncio.sleep(0)
+    first, second = engine.jobs
+    second.on_done(EngineLost("the worker died"))
+    with pytest.raises(EngineLost):
+        await asyncio.wait_for(request, 5)
+    assert engine.cancelled == [first]
+
+
+async def test_a_fault_of_one_text_leaves_the_others_alone(tmp_path: Path):
+    model, engine = translator(tmp_path)
+    request = asyncio.create_task(model.translate(pb.TranslateRequest(texts=["Tom", "Tom lives"])))
+    await asyncio.sleep(0)
+    engine.jobs[1].on_done(EngineFault("not a number"))
+    engine.jobs[0].on_done(EMPTY)
+    reply = await asyncio.wait_for(request, 5)
+    assert [bool(result.status.code) for result in reply.results] == [False, True]
+
+
+@pytest.mark.parametrize("closed_before", [False, True])
+def test_values_posted_to_a_loop_that_closes_are_not_kept(closed_before: bool):
+    """They hold the engine of their request, and with it a model."""
+
+    class Engine:
+        """Stands for what a callback refers to."""
+
+    def leave_behind() -> list[weakref.ref[Any]]:
+        loop, engine = asyncio.new_event_loop(), Engine()
+        callbacks, outcome = LoopCallbacks.of(loop), loop.create_future()
+        if closed_before:
+            loop.close()
+        callbacks.post(partial(print, engine, outcome), None)
+        loop.close()
+        return [weakref.ref(loop), weakref.ref(engine)]
+
+    left = leave_behind()
+    gc.collect()
+    assert [each() for each in left] == [None, None]
+
+
+def test_options_with_large_unknown_fields_are_not_kept(tmp_path: Path):
+    """A field that the server does not know is part of the message, and a client chooses its size."""
+    model, _ = translator(tmp_path)
+    for number in range(3):
+        content = bytes([number]) * 1000
+        unknown = b"\xa2\x06" + b"\xe8\x07" + content  # field 100, 1,000 bytes
+        options = pb.DecodingOptions.FromString(pb.DecodingOptions(beam_size=1).SerializeToString() + unknown)
+        assert model.resolve(options).job.beam_size == 1
+    assert sum(map(len, model._resolved)) <= MAX_CACHED_BYTES
