@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from lingon.serving.models.languages import canonical, distance
+from lingon.errors import InvalidRequest
+from lingon.serving.models.languages import MAX_CHARACTERS, canonical, distance
 
 
 @pytest.mark.parametrize(
@@ -18,3 +19,11 @@ def test_language_tags_have_one_canonical_form(tag: str, expected: str):
 def test_a_language_matches_less_specific_models_but_not_more_specific_ones():
     assert [distance("en-Latn-US", served) for served in ("en-Latn-US", "en-Latn", "en", "de")] == [0, 1, 2, None]
     assert distance("en", "en-US") is None
+
+
+def test_a_tag_of_any_length_is_answered_at_once():
+    """Matching a tag takes time by the square of its subtags, of which a message of 4 MB can hold a million."""
+    with pytest.raises(InvalidRequest, match="must be a BCP-47 language tag"):
+        canonical("en" + "-ab" * 1_000_000, "source_language_code")
+    longest = "en" + "-ab" * ((MAX_CHARACTERS - 2) // 3)
+    assert distance(canonical(longest, "source_language_code"), "en") == longest.count("-")
