@@ -126,11 +126,13 @@ class Call:
         """Turn an error into the status of the call; returns whether `abort` has to end the call with it."""
         if error is None:
             self._end(code_pb2.OK)
-        elif isinstance(error, asyncio.CancelledError):
-            self._end(code_pb2.DEADLINE_EXCEEDED if is_late(self._context) else code_pb2.CANCELLED)
-        elif isinstance(error, Exception) and not isinstance(error, grpc.aio.AbortError):
+        elif isinstance(error, grpc.aio.AbortError):  # the method has ended the call itself
+            self._end(self._context.code().value[0])
+        elif isinstance(error, Exception):
             self._failure = self._interceptor.refusal(error, {"method": self._method, **self._ids})
             self._end(self._failure.code)
+        else:  # the call was cancelled, or its coroutine is closed
+            self._end(code_pb2.DEADLINE_EXCEEDED if is_late(self._context) else code_pb2.CANCELLED)
         return self._failure is not None
 
     async def abort(self) -> None:
