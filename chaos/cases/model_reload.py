@@ -110,6 +110,7 @@ backed(
     34,
     "bad reload",
     "a bundle that is corrupt, fails to load or translates differently: the old version serves on; counted and logged",
+    "tests/serving/models/test_reload.py",
     "tests/serving/models/test_registry.py",
     "tests/serving/rpc/test_admin.py",
 )

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from lingon.translation.v1 import translation_pb2 as pb
-from tests.support.echo_engine import LIMITS, EchoRunner, everything, running, tokenizer
+from tests.support.echo_engine import LIMITS, EchoRunner, full_shortlist, running, tokenizer
 
 TEXTS = ["Tom", "The old man and the sea", "I would like to know what time it is"]
 WAYS: dict[str, dict[str, Any]] = {
@@ -28,7 +28,7 @@ def bound(text: str, asked: int) -> int:
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("asked", [1, 5, 10_000])
 async def test_an_endless_translation_stops_at_its_limit_with_a_warning(way: str, asked: int):
-    runner = EchoRunner(endless=True, shortlist=everything())
+    runner = EchoRunner(endless=True, shortlist=full_shortlist())
     options = pb.DecodingOptions(return_tokens=True, max_output_tokens=asked, **WAYS[way])
     async with running(runner) as server:
         reply = await server.translate(*TEXTS, options=options)

@@ -13,9 +13,9 @@ import pytest
 
 from lingon.translation.v1 import translation_pb2 as pb
 from tests.support import http2
-from tests.support.echo_engine import Running, running
+from tests.support.echo_engine import RunningServer, running
 from tests.support.eventually import eventually
-from tests.support.reload_harness import Administered, administered, refused
+from tests.support.reload_harness import AdministeredServer, refused, running_with_admin_port
 from tests.support.server_process import SERVICE
 
 TEXT = "Tom lives in Boston."
@@ -24,7 +24,7 @@ STREAM = (f"{SERVICE}TranslateStream", pb.TranslateStreamRequest(texts=[TEXT]).S
 
 
 @asynccontextmanager
-async def standing_still(server: Running, path: str, body: bytes) -> AsyncIterator[None]:
+async def standing_still(server: RunningServer, path: str, body: bytes) -> AsyncIterator[None]:
     """A call whose answer the client does not read."""
     before = server.metric("lingon_requests_total", method="TranslateStream", code="OK")
     connection = await asyncio.to_thread(http2.stand_still, server.server.port, path, body)
@@ -54,19 +54,19 @@ async def test_an_engine_restarts_though_an_answer_is_not_read():
 
 
 async def test_a_model_is_swapped_though_an_answer_is_not_read():
-    async with administered() as admin, standing_still(admin.server, *WATCH):
+    async with running_with_admin_port() as admin, standing_still(admin.server, *WATCH):
         await asyncio.wait_for(admin.swap(admin.publish(2)), timeout=5)
         assert await admin.version() == "2"
 
 
-def _model(admin: Administered) -> Callable[[], Any]:
+def _model(admin: AdministeredServer) -> Callable[[], Any]:
     """A weak reference to the served model."""
     fleet: Any = admin.server.server._registry
     return weakref.ref(fleet.catalog.entries[0].model.translator)
 
 
 async def test_a_replaced_model_is_freed_though_its_stream_is_not_read():
-    async with administered(drain_seconds=0.2) as admin:
+    async with running_with_admin_port(drain_seconds=0.2) as admin:
         model = _model(admin)
         async with standing_still(admin.server, *STREAM):
             await admin.swap(admin.publish(2))
@@ -97,7 +97,7 @@ async def test_a_model_whose_calls_are_cancelled_is_freed_at_once():
     gc.collect()
     gc.disable()  # so that only the swap collects garbage
     try:
-        async with administered(drain_seconds=0.1) as admin:
+        async with running_with_admin_port(drain_seconds=0.1) as admin:
             model = _model(admin)
             admin.versions.runners[1].gate.clear()
             inside = [asyncio.create_task(refused(admin.server.call(TEXT))) for _ in range(5)]

@@ -135,9 +135,8 @@ async def test_the_metrics_port_logs_nothing_about_connections_that_are_reset(ca
         for _ in range(20):
             with socket.create_connection(("127.0.0.1", server.server.metrics_port)) as peer:
                 peer.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
-                peer.setsockopt(
-                    socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
-                )  # close() resets
+                # With a linger time of 0, closing the socket resets the connection.
+                peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         assert (await asyncio.to_thread(get, server.server.metrics_port, "/healthz"))[0] == 200
     assert capfd.readouterr().err == ""
 

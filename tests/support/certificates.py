@@ -57,7 +57,7 @@ class Authority:
     ) -> Pair:
         """Sign a certificate.
 
-        names, addresses: the subject's alternative names; lasts: from now, negative for an expired certificate
+        names, addresses: the alternative names of the subject; lasts: validity from now, negative if expired
         """
         own = key or ec.generate_private_key(ec.SECP256R1())
         builder = _builder(_named(common_name), self._name, own.public_key(), lasts)
@@ -65,15 +65,15 @@ class Authority:
         if alternatives:
             builder = builder.add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
         signed = builder.sign(self._key, hashes.SHA256())
-        locked = serialization.BestAvailableEncryption(passphrase) if passphrase else serialization.NoEncryption()
-        secret = own.private_bytes(PEM, serialization.PrivateFormat.PKCS8, locked)
+        encryption = serialization.BestAvailableEncryption(passphrase) if passphrase else serialization.NoEncryption()
+        secret = own.private_bytes(PEM, serialization.PrivateFormat.PKCS8, encryption)
         return Pair(signed.public_bytes(PEM), secret, signed.serial_number)
 
 
-def trusting(authority: Authority, shown: Pair | None = None) -> grpc.ChannelCredentials:
-    """Client credentials that trust an authority and show a certificate, if one is given."""
+def client_credentials(authority: Authority, certificate: Pair | None = None) -> grpc.ChannelCredentials:
+    """Return client credentials that trust an authority and send a certificate, if one is given."""
     return grpc.ssl_channel_credentials(
-        authority.pem, shown.key if shown else None, shown.certificate if shown else None
+        authority.pem, certificate.key if certificate else None, certificate.certificate if certificate else None
     )
 
 

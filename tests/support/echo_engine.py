@@ -1,4 +1,4 @@
-"""A real server, engine and tokenizer with a fake runner in NumPy, whose translation of a text is the text itself."""
+"""A real server, engine and tokenizer with a fake runner in NumPy that translates a text to itself."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def bundle(folder: Path, **rest: Any) -> Bundle:
     )
 
 
-def everything() -> Shortlist:
+def full_shortlist() -> Shortlist:
     """A shortlist with the whole vocabulary."""
     size = tokenizer().source_vocab
     always = np.array([EOS, *range(UNK + 1, size)], np.int32)
@@ -89,7 +89,7 @@ def everything() -> Shortlist:
 class EchoRunner:
     """A Runner that outputs the tokens of the source, then the end token.
 
-    gate: an event that the decoder waits for before every step
+    gate: an event that every step waits for
     delay: seconds that a step takes
     faulty: a piece or token id whose texts fail
     endless: whether translations continue up to their length limit
@@ -135,6 +135,8 @@ class EchoRunner:
 
 
 class EchoBuffers:
+    """The running batch of an EchoRunner."""
+
     def __init__(self, runner: EchoRunner, shape: BatchShape) -> None:
         self.runner, self.beam_size = runner, shape.beam_size
         self.sources: list[np.ndarray] = [np.array([EOS])] * shape.sentences
@@ -177,10 +179,10 @@ class Loader:
 
     def __init__(self, runner: EchoRunner, engine: type[Engine] = Engine) -> None:
         self.runner, self.engine = runner, engine
-        self.gate = threading.Event()  # loading waits for it
+        self.gate = threading.Event()  # every load waits for it
         self.gate.set()
         self.engines: list[Engine] = []
-        self.started: list[Scheduler] = []  # of the engines, which they do not keep from going
+        self.started: list[Scheduler] = []  # those of all engines; a reference to the engines would keep them alive
 
     def __call__(self, bundle: Bundle, options: LoadOptions) -> Translator:
         self.gate.wait()
@@ -204,8 +206,8 @@ class Loader:
             scheduler.stop(0)
 
 
-class Running:
-    """A running server and a channel to it."""
+class RunningServer:
+    """A running server and a channel to it; task: returns the exit code."""
 
     def __init__(
         self, server: Server, loader: Loader, task: asyncio.Task[int], channel: grpc.aio.Channel, folder: Path
@@ -231,7 +233,7 @@ class Running:
         return reply.status
 
     def metric(self, name: str, **labels: str) -> float:
-        """The value of one time series; KeyError for an unknown one, so that no test passes with a wrong name."""
+        """Return the value of one time series; raises KeyError for an unknown one, so that wrong names fail."""
         value = self.server.metrics.registry.get_sample_value(name, labels)
         if value is None:
             raise KeyError(f"{name}{labels}")
@@ -247,17 +249,20 @@ async def running(
     engine: type[Engine] = Engine,
     loader: type[Loader] | None = None,
     **settings: Any,
-) -> AsyncIterator[Running]:
-    """Run a server on free ports in this process; settings: those of lingon.serving.settings."""
-    stand_in = (loader or Loader)(runner or EchoRunner(), engine)
+) -> AsyncIterator[RunningServer]:
+    """Run a server on free ports in this process.
+
+    ready: whether to wait until it serves, else until it listens; settings: those of lingon.serving.settings
+    """
+    fake_loader = (loader or Loader)(runner or EchoRunner(), engine)
     if not ready:
-        stand_in.gate.clear()
+        fake_loader.gate.clear()
     with tempfile.TemporaryDirectory() as folder:
         for values in bundles:
             bundle(Path(folder), **values)
         values = {"models": (folder,), "port": 0, "metrics_port": 0, "drain_seconds": 5, **settings}
         announced = asyncio.Event()
-        server = Server(Settings.model_validate(values), lambda _: announced.set(), stand_in)
+        server = Server(Settings.model_validate(values), lambda _: announced.set(), fake_loader)
         task = asyncio.create_task(server.run())
         waiting = asyncio.create_task(announced.wait() if ready else server.bound.wait())
         await asyncio.wait({task, waiting}, return_when=asyncio.FIRST_COMPLETED)
@@ -266,12 +271,12 @@ async def running(
             task.result()
         channel = grpc.aio.insecure_channel(f"127.0.0.1:{server.port}")
         try:
-            yield Running(server, stand_in, task, channel, Path(folder))
+            yield RunningServer(server, fake_loader, task, channel, Path(folder))
         finally:
-            stand_in.gate.set()
-            stand_in.runner.gate.set()
+            fake_loader.gate.set()
+            fake_loader.runner.gate.set()
             if not task.done():
                 server.stop()
             await asyncio.wait({task}, timeout=20)
             await channel.close()
-            await asyncio.to_thread(stand_in.end)
+            await asyncio.to_thread(fake_loader.end)

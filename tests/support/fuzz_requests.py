@@ -30,7 +30,7 @@ SEEDS = [
 ]
 
 
-async def answer_to(server: echo_engine.Running, data: bytes) -> grpc.StatusCode:
+async def answer_to(server: echo_engine.RunningServer, data: bytes) -> grpc.StatusCode:
     """Send an input; returns the status of the answer, which must be documented and arrive in time."""
     code = await _ended(server, data)
     for _ in range(2):  # a busy machine may delay a single answer
@@ -40,7 +40,7 @@ async def answer_to(server: echo_engine.Running, data: bytes) -> grpc.StatusCode
     return code
 
 
-async def _ended(server: echo_engine.Running, data: bytes) -> grpc.StatusCode:
+async def _ended(server: echo_engine.RunningServer, data: bytes) -> grpc.StatusCode:
     method, raw = METHODS[data[0] % len(METHODS)] if data else METHODS[0], data[1:]
     channel: Any = server.channel
     try:
@@ -68,7 +68,7 @@ def main() -> None:
     for module in instrumented:
         _instrument(vars(module), module.__name__, atheris.instrument_func)
     loop = asyncio.new_event_loop()
-    running = echo_engine.running(echo_engine.EchoRunner(shortlist=echo_engine.everything()))
+    running = echo_engine.running(echo_engine.EchoRunner(shortlist=echo_engine.full_shortlist()))
     server = loop.run_until_complete(running.__aenter__())
     for data in inputs():
         loop.run_until_complete(answer_to(server, data))

@@ -22,27 +22,27 @@ from lingon.serving.models.loading import LoadOptions
 from lingon.serving.runtime.runner import Encoded
 from lingon.serving.translation.translator import Translator
 from lingon.text import EOS
-from tests.support.echo_engine import EchoRunner, Loader, Running, manifest, running, tokenizer, tokenizer_model
+from tests.support.echo_engine import EchoRunner, Loader, RunningServer, manifest, running, tokenizer, tokenizer_model
 
 TEXT = "Tom lives in Boston."
 
 
-def said(text: str, version: str | int) -> str:
+def expected(text: str, version: str | int) -> str:
     """The translation of a text: odd versions return the text, even ones its pieces in reverse order."""
     return text if int(version) % 2 else tokenizer().decode(tokenizer().encode_source(text)[-2::-1])
 
 
-class Backwards(EchoRunner):
+class ReversingRunner(EchoRunner):
     """A runner that outputs the source in reverse order."""
 
     def encode(self, source_ids: np.ndarray, source_lengths: np.ndarray) -> Encoded:
-        turned = np.full_like(source_ids, EOS)
+        reversed_ids = np.full_like(source_ids, EOS)
         for row, length in enumerate(source_lengths.tolist()):
-            turned[row, : length - 1] = source_ids[row, : length - 1][::-1]
-        return super().encode(turned, source_lengths)
+            reversed_ids[row, : length - 1] = source_ids[row, : length - 1][::-1]
+        return super().encode(reversed_ids, source_lengths)
 
 
-class Versions(Loader):
+class VersionedLoader(Loader):
     """A loader that gives every version its own runner.
 
     broken: by version, a function that creates another runner or raises an error
@@ -57,7 +57,7 @@ class Versions(Loader):
         self.gate.wait()
         bundle.verify()
         version = bundle.manifest.version
-        runner = self.broken.get(version, EchoRunner if version % 2 else Backwards)()
+        runner = self.broken.get(version, EchoRunner if version % 2 else ReversingRunner)()
         runner.gate = self.runners[version].gate if version in self.runners else runner.gate
         runner.delay = self.runner.delay
         if options.golden:
@@ -72,16 +72,16 @@ class Versions(Loader):
 
 
 @dataclass
-class Administered:
+class AdministeredServer:
     """A running server and a channel to its admin port."""
 
-    server: Running
+    server: RunningServer
     channel: grpc.aio.Channel
     earlier: set[threading.Thread]
 
     @property
-    def versions(self) -> Versions:
-        assert isinstance(self.server.loader, Versions)
+    def versions(self) -> VersionedLoader:
+        assert isinstance(self.server.loader, VersionedLoader)
         return self.server.loader
 
     def threads(self) -> list[threading.Thread]:
@@ -90,7 +90,7 @@ class Administered:
         return [thread for thread in alive if thread not in self.earlier]
 
     def publish(self, version: int, golden: str | None = None, **rest: Any) -> Path:
-        """Write a bundle below the server's models; golden: the expected translation of TEXT in it."""
+        """Write a bundle into the folder of the models; golden: its golden translation of TEXT."""
         declared = manifest(version=version, **rest)
         files = {"tokenizer.model": tokenizer_model()}
         if golden is not None:
@@ -113,15 +113,15 @@ class Administered:
         await self.call("UnloadModel", pb.UnloadModelRequest(name=name, version=version))
 
     async def models(self) -> list[tuple[str, str, str]]:
-        """Name, version and state of all models."""
+        """Return name, version and state of all models."""
         reply = await self.call("ListModels", pb.ListModelsRequest())
         states = pb.ModelState.DESCRIPTOR.values_by_number
         return [(model.name, model.version, states[model.state].name.split("_")[-1]) for model in reply.models]
 
     async def version(self, **request: Any) -> str:
-        """The version that answers a request; its translation must be that of this version."""
+        """Return the version that answers a request, after a check that it also made the translation."""
         reply = await self.server.translate(TEXT, **request)
-        assert reply.results[0].hypotheses[0].text == said(TEXT, reply.version)
+        assert reply.results[0].hypotheses[0].text == expected(TEXT, reply.version)
         return reply.version
 
     def changes(self, outcome: str) -> float:
@@ -129,22 +129,29 @@ class Administered:
 
 
 @asynccontextmanager
-async def administered(
+async def running_with_admin_port(
     runner: EchoRunner | None = None, *, bundles: Iterable[dict[str, Any]] = ({},), **settings: Any
-) -> AsyncIterator[Administered]:
+) -> AsyncIterator[AdministeredServer]:
     """A server with version 1 of en-de, or other bundles; settings: those of lingon.serving.settings."""
     earlier = set(threading.enumerate())
     async with (
-        running(runner, bundles=tuple(bundles), loader=Versions, admin_port=0, **settings) as server,
+        running(runner, bundles=tuple(bundles), loader=VersionedLoader, admin_port=0, **settings) as server,
         grpc.aio.insecure_channel(f"127.0.0.1:{server.server.admin_port}") as channel,
     ):
-        yield Administered(server, channel, earlier)
+        yield AdministeredServer(server, channel, earlier)
 
 
 async def refused(call: Any) -> tuple[str, str]:
-    """The status and message of a call, which must fail."""
+    """Return the status and the message of a call, which must fail."""
     try:
         await call
     except grpc.aio.AioRpcError as error:
         return error.code().name, error.details() or ""
     raise AssertionError("the call did not fail")
+
+
+def gauges(page: str) -> list[str]:
+    """Return the series of models that are not counters."""
+    names = ("queue_depth", "queue_limit", "graph_bytes", "state_bytes", "model_info", "model_load_duration_seconds")
+    heads = tuple(f"lingon_{name}" for name in names)
+    return [line.rpartition(" ")[0] for line in page.splitlines() if line.startswith(heads)]

@@ -25,7 +25,7 @@ class BrokenEngine(Engine):
 
 
 async def failure(call: Awaitable[Any]) -> tuple[status_pb2.Status, dict[str, Any]]:
-    """The status a call ends with and its trailing metadata."""
+    """Return the status with which a call fails, and its trailing metadata."""
     with pytest.raises(grpc.aio.AioRpcError) as raised:
         await call
     status = rpc_status.from_call(raised.value)  # type: ignore[arg-type]
@@ -36,7 +36,7 @@ async def failure(call: Awaitable[Any]) -> tuple[status_pb2.Status, dict[str, An
 
 
 def details(status: status_pb2.Status) -> dict[str, Any]:
-    """The details of a status by the name of their message type."""
+    """Return the details of a status by the name of their message type."""
     kinds = [
         error_details_pb2.ErrorInfo,
         error_details_pb2.BadRequest,

@@ -58,7 +58,7 @@ def names(spans: list[Any]) -> list[str]:
 
 
 @contextmanager
-def collecting(environment: pytest.MonkeyPatch) -> Iterator[Collector]:
+def running_collector(environment: pytest.MonkeyPatch) -> Iterator[Collector]:
     """Run a collector; servers started in the block send their spans to it."""
     received = Collector()
     server = grpc.server(ThreadPoolExecutor(2))

@@ -27,10 +27,10 @@ from lingon.serving.rpc.interceptors import ErrorInterceptor
 from lingon.serving.rpc.ports import PortSecurity
 from lingon.serving.settings import Settings
 from lingon.translation.v1 import translation_pb2 as pb
-from tests.support.certificates import Authority, trusting
-from tests.support.echo_engine import EchoRunner, Running, running
+from tests.support.certificates import Authority, client_credentials
+from tests.support.echo_engine import EchoRunner, RunningServer, running
 from tests.support.eventually import eventually
-from tests.support.key_files import bearer, keyfile
+from tests.support.key_files import bearer, write_key_file
 from tests.support.statuses import details, failure
 
 SHOP, OPS, OLD = new_key(), new_key(), new_key()
@@ -82,10 +82,12 @@ async def end_of(channel: grpc.aio.Channel, method: str, metadata: tuple[tuple[s
 
 
 @asynccontextmanager
-async def guarded(folder: Path, runner: EchoRunner | None = None, **settings: Any) -> AsyncIterator[Running]:
+async def running_with_keys(
+    folder: Path, runner: EchoRunner | None = None, **settings: Any
+) -> AsyncIterator[RunningServer]:
     """A server with keys; its channel sends none."""
     shop = settings.pop("shop", {})
-    keys = keyfile(
+    keys = write_key_file(
         folder, {"shop": SHOP, "ops": OPS, "old": OLD}, shop=shop, ops={"admin": True}, old={"disabled": True}
     )
     async with running(runner, api_keys=keys, **settings) as server:
@@ -94,7 +96,7 @@ async def guarded(folder: Path, runner: EchoRunner | None = None, **settings: An
 
 @pytest.mark.parametrize("kind", NO_KEY)
 async def test_without_a_valid_key_only_health_answers(kind: str, tmp_path: Path):
-    async with guarded(tmp_path) as server:
+    async with running_with_keys(tmp_path) as server:
         for method in sorted(MAIN | ADMIN | UNKNOWN):
             code = await end_of(server.channel, method, NO_KEY[kind])
             if method.startswith(HEALTH):
@@ -105,7 +107,7 @@ async def test_without_a_valid_key_only_health_answers(kind: str, tmp_path: Path
 
 
 async def test_with_a_valid_key_all_methods_answer_and_unknown_ones_are_unimplemented(tmp_path: Path):
-    async with guarded(tmp_path) as server:
+    async with running_with_keys(tmp_path) as server:
         for key in (SHOP, OPS):
             for method in sorted(MAIN):
                 code = await end_of(server.channel, method, bearer(key))
@@ -118,7 +120,7 @@ async def test_with_a_valid_key_all_methods_answer_and_unknown_ones_are_unimplem
 
 async def test_the_admin_port_accepts_admin_keys_only(tmp_path: Path):
     others = {method for method in MAIN if not method.startswith(HEALTH)}
-    async with guarded(tmp_path, admin_port=0) as server:
+    async with running_with_keys(tmp_path, admin_port=0) as server:
         address = f"127.0.0.1:{server.server.admin_port}"
         async with grpc.aio.insecure_channel(address) as channel:
             for method in sorted(ADMIN | UNKNOWN | others):
@@ -138,12 +140,12 @@ async def test_the_admin_port_accepts_admin_keys_only(tmp_path: Path):
 
 
 async def test_reflection_lists_exactly_the_methods_tested_here(tmp_path: Path):
-    async with guarded(tmp_path) as server:
+    async with running_with_keys(tmp_path) as server:
         stub: Any = reflection_pb2_grpc.ServerReflectionStub(server.channel)
 
-        async def reflect(**asked: str) -> Any:
+        async def reflect(**request: str) -> Any:
             call = stub.ServerReflectionInfo(
-                iter([reflection_pb2.ServerReflectionRequest(**asked)]), metadata=bearer(SHOP), timeout=10
+                iter([reflection_pb2.ServerReflectionRequest(**request)]), metadata=bearer(SHOP), timeout=10
             )
             return await call.read()
 
@@ -157,7 +159,7 @@ async def test_reflection_lists_exactly_the_methods_tested_here(tmp_path: Path):
 
 
 async def test_a_refusal_names_the_remedy_and_is_counted(tmp_path: Path):
-    async with guarded(tmp_path) as server:
+    async with running_with_keys(tmp_path) as server:
         status, trailers = await failure(server.translate("Tom"))
         await failure(server.stub.Translate(pb.TranslateRequest(texts=["Tom"]), metadata=bearer(OLD)))
         assert server.metric("lingon_requests_total", method="Translate", code="UNAUTHENTICATED") == 2
@@ -168,7 +170,7 @@ async def test_a_refusal_names_the_remedy_and_is_counted(tmp_path: Path):
 
 
 async def test_a_revoked_key_is_refused_and_a_new_one_accepted(tmp_path: Path):
-    async with guarded(tmp_path) as server:
+    async with running_with_keys(tmp_path) as server:
         new = new_key()
 
         async def code(key: str) -> str:
@@ -177,14 +179,14 @@ async def test_a_revoked_key_is_refused_and_a_new_one_accepted(tmp_path: Path):
             ).name
 
         assert [await code(SHOP), await code(new)] == ["OK", "UNAUTHENTICATED"]
-        keyfile(tmp_path, {"shop": new})
+        write_key_file(tmp_path, {"shop": new})
         async with asyncio.timeout(5):
             while [await code(SHOP), await code(new)] != ["UNAUTHENTICATED", "OK"]:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
 
 
 async def test_a_used_up_quota_names_the_time_to_wait(tmp_path: Path):
-    async with guarded(tmp_path, shop={"requests_per_minute": 600, "characters_per_minute": 1200}) as server:
+    async with running_with_keys(tmp_path, shop={"requests_per_minute": 600, "characters_per_minute": 1200}) as server:
 
         async def translate(*texts: str, key: str = SHOP) -> Any:
             return await server.stub.Translate(pb.TranslateRequest(texts=texts), metadata=bearer(key))
@@ -197,14 +199,14 @@ async def test_a_used_up_quota_names_the_time_to_wait(tmp_path: Path):
         wait = details(status)["RetryInfo"].retry_delay.ToMilliseconds()
         assert 0 < wait <= 2000  # 40 characters, at 20 a second
         assert trailers["retry-after-ms"] == str(wait)
-        assert server.runner.encoded == encoded  # not even the text that there was room for
+        assert server.runner.encoded == encoded  # not even the text that the quota allows
         await translate("Tom", key=OPS)
         await asyncio.sleep(wait / 1000)
         assert (await translate("Tom", "B" * 37)).results[0].hypotheses[0].text == "Tom"
 
 
 async def test_a_patient_client_waits_for_its_quota(tmp_path: Path):
-    async with guarded(tmp_path, shop={"characters_per_minute": 1200}) as server:
+    async with running_with_keys(tmp_path, shop={"characters_per_minute": 1200}) as server:
         spent = pb.TranslateRequest(texts=["x" * 1200])
         await server.stub.Translate(spent, metadata=bearer(SHOP))
 
@@ -219,23 +221,23 @@ async def test_a_patient_client_waits_for_its_quota(tmp_path: Path):
 
 
 async def test_every_method_that_runs_a_model_is_charged(tmp_path: Path):
-    async with guarded(tmp_path, shop={"requests_per_minute": 3}) as server:
-        shown = {"metadata": bearer(SHOP)}
+    async with running_with_keys(tmp_path, shop={"requests_per_minute": 3}) as server:
+        with_key = {"metadata": bearer(SHOP)}
         texts = {"texts": ["Tom"]}
-        await server.stub.Translate(pb.TranslateRequest(**texts), **shown)
-        assert [event async for event in server.stub.TranslateStream(pb.TranslateStreamRequest(**texts), **shown)]
-        await server.stub.Score(pb.ScoreRequest(pairs=[pb.ScorePair(source="a", target="b")]), **shown)
+        await server.stub.Translate(pb.TranslateRequest(**texts), **with_key)
+        assert [event async for event in server.stub.TranslateStream(pb.TranslateStreamRequest(**texts), **with_key)]
+        await server.stub.Score(pb.ScoreRequest(pairs=[pb.ScorePair(source="a", target="b")]), **with_key)
         for call in (
-            server.stub.Translate(pb.TranslateRequest(**texts), **shown),
-            server.stub.TranslateStream(pb.TranslateStreamRequest(**texts), **shown).read(),
+            server.stub.Translate(pb.TranslateRequest(**texts), **with_key),
+            server.stub.TranslateStream(pb.TranslateStreamRequest(**texts), **with_key).read(),
         ):
             status, _ = await failure(call)
             assert details(status)["ErrorInfo"].reason == "QUOTA_EXCEEDED"
-        await server.stub.ListModels(pb.ListModelsRequest(), **shown)
+        await server.stub.ListModels(pb.ListModelsRequest(), **with_key)
 
 
 async def test_a_request_above_the_quota_of_a_minute_is_invalid(tmp_path: Path):
-    async with guarded(tmp_path, shop={"characters_per_minute": 5}) as server:
+    async with running_with_keys(tmp_path, shop={"characters_per_minute": 5}) as server:
         request = pb.ScoreRequest(pairs=[pb.ScorePair(source="äöü", target="abc")])
         status, trailers = await failure(server.stub.Score(request, metadata=bearer(SHOP)))
         assert status.code == code_pb2.INVALID_ARGUMENT
@@ -246,7 +248,7 @@ async def test_a_request_above_the_quota_of_a_minute_is_invalid(tmp_path: Path):
 
 
 async def test_a_call_that_a_starting_server_refuses_is_not_charged(tmp_path: Path):
-    async with guarded(tmp_path, ready=False, shop={"requests_per_minute": 1}) as server:
+    async with running_with_keys(tmp_path, ready=False, shop={"requests_per_minute": 1}) as server:
         for _ in range(3):
             status, _ = await failure(server.stub.Translate(pb.TranslateRequest(texts=["Tom"]), metadata=bearer(SHOP)))
             assert status.code == code_pb2.UNAVAILABLE
@@ -266,7 +268,7 @@ async def authenticate(key_file: ApiKeyFile) -> None:
 
 
 async def test_a_request_refused_for_its_deadline_is_not_charged(tmp_path: Path):
-    await authenticate(ApiKeyFile(keyfile(tmp_path, {"shop": SHOP}, shop={"requests_per_minute": 1})))
+    await authenticate(ApiKeyFile(write_key_file(tmp_path, {"shop": SHOP}, shop={"requests_per_minute": 1})))
     request = pb.TranslateRequest(texts=["Tom"])
     for kind in (WontFinish, NotBegun, WontFinish):
         with pytest.raises(kind), charged(request):
@@ -278,7 +280,7 @@ async def test_a_request_refused_for_its_deadline_is_not_charged(tmp_path: Path)
 
 
 async def test_charging_a_request_of_very_many_texts_is_fast(tmp_path: Path):
-    await authenticate(ApiKeyFile(keyfile(tmp_path, {"shop": SHOP}, shop={"characters_per_minute": 3_000_000})))
+    await authenticate(ApiKeyFile(write_key_file(tmp_path, {"shop": SHOP}, shop={"characters_per_minute": 3_000_000})))
     request = pb.TranslateRequest(texts=[""] * 1_500_000)  # in 3 MB
     looks, charges = [], []
     for _ in range(5):
@@ -308,8 +310,8 @@ class Whoami(grpc.GenericRpcHandler):
 
 
 @asynccontextmanager
-async def whoami(address: str, keyring: ApiKeyFile | None = None, credentials: Any = None) -> AsyncIterator[int]:
-    server = grpc.aio.server(interceptors=[ErrorInterceptor(), *([ApiKeyInterceptor(keyring)] if keyring else [])])
+async def whoami(address: str, key_file: ApiKeyFile | None = None, credentials: Any = None) -> AsyncIterator[int]:
+    server = grpc.aio.server(interceptors=[ErrorInterceptor(), *([ApiKeyInterceptor(key_file)] if key_file else [])])
     server.add_generic_rpc_handlers((Whoami(),))
     port = (
         server.add_secure_port(f"{address}:0", credentials) if credentials else server.add_insecure_port(f"{address}:0")
@@ -328,8 +330,8 @@ async def test_without_key_or_certificate_a_caller_is_identified_by_its_address(
 
 
 async def test_a_caller_is_identified_by_its_key_in_concurrent_calls(tmp_path: Path):
-    keyring = ApiKeyFile(keyfile(tmp_path, {"shop": SHOP, "ops": OPS}))
-    async with whoami("127.0.0.1", keyring) as port, grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+    key_file = ApiKeyFile(write_key_file(tmp_path, {"shop": SHOP, "ops": OPS}))
+    async with whoami("127.0.0.1", key_file) as port, grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
         call = channel.unary_unary("/a/b")
         keys = [SHOP, OPS] * 20
         replies = await asyncio.gather(*(call(b"", metadata=bearer(key)) for key in keys))
@@ -342,17 +344,17 @@ async def test_a_caller_is_identified_by_its_key_in_concurrent_calls(tmp_path: P
 )
 async def test_a_caller_is_identified_by_its_certificate(common_name: str, names: tuple[str, ...], caller: str):
     ours = Authority()
-    mine, shown = ours.sign(), ours.sign(common_name, names=names, addresses=())
-    credentials = grpc.ssl_server_credentials([(mine.key, mine.certificate)], ours.pem, require_client_auth=True)
+    own, client = ours.sign(), ours.sign(common_name, names=names, addresses=())
+    credentials = grpc.ssl_server_credentials([(own.key, own.certificate)], ours.pem, require_client_auth=True)
     async with (
         whoami("127.0.0.1", None, credentials) as port,
-        grpc.aio.secure_channel(f"127.0.0.1:{port}", trusting(ours, shown)) as channel,
+        grpc.aio.secure_channel(f"127.0.0.1:{port}", client_credentials(ours, client)) as channel,
     ):
         assert (await channel.unary_unary("/a/b")(b"")).decode() == caller
 
 
 async def test_a_warning_is_logged_for_keys_without_tls(tmp_path: Path, caplog: pytest.LogCaptureFixture):
-    keys = {"api_keys": keyfile(tmp_path, {"shop": SHOP})}
+    keys = {"api_keys": write_key_file(tmp_path, {"shop": SHOP})}
     tls = Authority().sign().write(tmp_path)
     everywhere, admin_everywhere = {"host": "0.0.0.0"}, {"admin_host": "0.0.0.0", "admin_port": 0}
     expected = ((everywhere, 1), (admin_everywhere, 1), ({}, 0), ({**everywhere, **admin_everywhere, **tls}, 0))
@@ -364,16 +366,16 @@ async def test_a_warning_is_logged_for_keys_without_tls(tmp_path: Path, caplog: 
 
 async def test_a_flood_of_one_key_does_not_delay_another(tmp_path: Path):
     runner, order = EchoRunner(delay=0.001), []
-    async with guarded(tmp_path, runner, max_rows=2, max_queue_texts=1000) as server:
+    async with running_with_keys(tmp_path, runner, max_rows=2, max_queue_texts=1000) as server:
 
-        async def ask(key: str) -> None:
+        async def translate_with(key: str) -> None:
             await server.stub.Translate(pb.TranslateRequest(texts=["Tom"]), metadata=bearer(key), timeout=30)
             order.append(key)
 
         runner.gate.clear()
-        flood = [asyncio.create_task(ask(SHOP)) for _ in range(100)]
+        flood = [asyncio.create_task(translate_with(SHOP)) for _ in range(100)]
         await eventually(lambda: server.metric("lingon_queue_depth", model="en-de", version="1") >= 98)
-        other = asyncio.create_task(ask(OPS))
+        other = asyncio.create_task(translate_with(OPS))
         await eventually(lambda: server.metric("lingon_queue_depth", model="en-de", version="1") >= 99)
         runner.gate.set()
         await asyncio.gather(other, *flood)

@@ -30,7 +30,7 @@ from lingon.serving.auth.api_keys import (
     parse,
 )
 from tests.support.echo_engine import running
-from tests.support.key_files import keyfile
+from tests.support.key_files import write_key_file
 
 SHOP, OPS = new_key(), new_key()
 NEW_YEAR = datetime(2027, 1, 1, tzinfo=UTC).timestamp()
@@ -69,7 +69,7 @@ def test_without_a_file_the_table_is_printed_on_standard_error(lingon: Run, tmp_
 
 
 def test_adding_a_key_keeps_the_content_and_mode_of_the_file(lingon: Run, tmp_path: Path):
-    path = keyfile(tmp_path, {"shop": SHOP})
+    path = write_key_file(tmp_path, {"shop": SHOP})
     path.write_text(f"# keys of the shop\n{path.read_text()}")
     path.chmod(0o640)
     _, printed, _ = lingon("keys", "new", "ops", "--file", path)
@@ -102,7 +102,7 @@ def test_no_key_is_lost_if_several_are_added_at_once(tmp_path: Path):
     ],
 )
 def test_wrong_arguments_are_one_line(lingon: Run, tmp_path: Path, arguments: list[str], why: str):
-    path = keyfile(tmp_path, {"shop": SHOP})
+    path = write_key_file(tmp_path, {"shop": SHOP})
     before = path.read_bytes()
     code, printed, errors = lingon("keys", "new", *(str(path) if part == "FILE" else part for part in arguments))
     assert (code, printed, errors.count("\n")) == (2, "", 1)
@@ -111,7 +111,7 @@ def test_wrong_arguments_are_one_line(lingon: Run, tmp_path: Path, arguments: li
 
 
 def test_no_key_is_added_if_it_cannot_be_printed(tmp_path: Path):
-    path = keyfile(tmp_path, {"shop": SHOP})
+    path = write_key_file(tmp_path, {"shop": SHOP})
     before = path.read_bytes()
     for redirection, why in ((">/dev/full", "No space left on device"), (">&-", "is closed")):
         line = f'exec "$0" -m lingon keys new ops --file "$1" {redirection}'
@@ -175,7 +175,7 @@ def test_a_key_is_valid_until_it_expires(tmp_path: Path, expires: str):
 
 
 def test_a_changed_file_is_reloaded_and_an_invalid_one_is_not(tmp_path: Path, caplog: pytest.LogCaptureFixture):
-    path = keyfile(tmp_path, {"shop": SHOP})
+    path = write_key_file(tmp_path, {"shop": SHOP})
     key_file = ApiKeyFile(path, interval=0)
     caplog.set_level(logging.INFO)
     for bad in ("[[key", f'[[key]]\nname = "ops"\nhash = "{OPS}"\n', None):
@@ -187,17 +187,17 @@ def test_a_changed_file_is_reloaded_and_an_invalid_one_is_not(tmp_path: Path, ca
             assert key_file.find(SHOP)[0].name == "shop"
         assert len(caplog.records) == 1
         assert not any(key in str(vars(record)) for record in caplog.records for key in (SHOP, OPS))
-    keyfile(tmp_path, {"ops": OPS})
+    write_key_file(tmp_path, {"ops": OPS})
     assert key_file.find(OPS)[0].name == "ops"
     with pytest.raises(Unauthenticated):
         key_file.find(SHOP)
 
 
 def test_an_emptied_file_takes_effect_after_a_delay(tmp_path: Path):
-    path = keyfile(tmp_path, {"shop": SHOP})
+    path = write_key_file(tmp_path, {"shop": SHOP})
     key_file = ApiKeyFile(path, interval=0)
     for nothing in ("", "# none\n"):
-        keyfile(tmp_path, {"shop": SHOP})
+        write_key_file(tmp_path, {"shop": SHOP})
         assert key_file.find(SHOP)
         path.write_text(nothing)
         assert key_file.find(SHOP)
@@ -209,11 +209,11 @@ def test_an_emptied_file_takes_effect_after_a_delay(tmp_path: Path):
 
 def test_a_reload_keeps_the_quota_of_a_key_unless_its_limits_changed(tmp_path: Path):
     limit = {"requests_per_minute": 1}
-    key_file = ApiKeyFile(keyfile(tmp_path, {"shop": SHOP}, shop=limit), interval=0)
+    key_file = ApiKeyFile(write_key_file(tmp_path, {"shop": SHOP}, shop=limit), interval=0)
     _, quota = key_file.find(SHOP)
-    keyfile(tmp_path, {"shop": SHOP, "ops": OPS}, shop=limit)
+    write_key_file(tmp_path, {"shop": SHOP, "ops": OPS}, shop=limit)
     assert key_file.find(SHOP)[1] is quota
-    keyfile(tmp_path, {"shop": SHOP}, shop={"requests_per_minute": 2})
+    write_key_file(tmp_path, {"shop": SHOP}, shop={"requests_per_minute": 2})
     assert key_file.find(SHOP)[1].limits == (2, None)
 
 
@@ -225,7 +225,7 @@ def test_every_hash_is_compared_even_after_a_match(tmp_path: Path, monkeypatch: 
         return one == other
 
     monkeypatch.setattr("hmac.compare_digest", compare)
-    key_file = ApiKeyFile(keyfile(tmp_path, {"shop": SHOP, "ops": OPS, "more": new_key()}))
+    key_file = ApiKeyFile(write_key_file(tmp_path, {"shop": SHOP, "ops": OPS, "more": new_key()}))
     for key in (SHOP, new_key()):
         compared.clear()
         try:
@@ -244,7 +244,7 @@ def test_new_keys_are_long_and_unique():
 
 @pytest.mark.parametrize("kind", [Client, AsyncClient])
 async def test_a_client_sends_its_key(kind: Any, tmp_path: Path):
-    async with running(api_keys=keyfile(tmp_path, {"shop": SHOP})) as server:
+    async with running(api_keys=write_key_file(tmp_path, {"shop": SHOP})) as server:
         target = f"127.0.0.1:{server.server.port}"
 
         async def translate(**arguments: Any) -> str:
@@ -275,7 +275,7 @@ async def test_the_command_takes_its_key_from_a_file_or_the_environment(
 ):
     path = tmp_path / "shop.key"
     path.write_text(f"{SHOP}\n")
-    async with running(api_keys=keyfile(tmp_path, {"shop": SHOP})) as server:
+    async with running(api_keys=write_key_file(tmp_path, {"shop": SHOP})) as server:
         command = ["translate", "--server", f"127.0.0.1:{server.server.port}", "Tom"]
 
         async def lingon(*more: str) -> tuple[int, str, str]:

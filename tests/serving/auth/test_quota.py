@@ -16,9 +16,9 @@ MOMENTS = st.lists(st.tuples(st.integers(0, 90 * SECOND), st.integers(0, 12_000)
 
 
 @given(PER_MINUTE, MOMENTS)
-def test_no_period_gets_more_than_the_quota_of_a_minute_plus_what_it_regains(per_minute, asked):
+def test_no_period_gets_more_than_the_quota_of_a_minute_plus_what_it_regains(per_minute, requested):
     bucket, now, taken = Bucket(per_minute), 0, []
-    for pause, amount in asked:
+    for pause, amount in requested:
         now += pause
         if amount <= per_minute and not bucket.wait(amount, now):
             bucket.take(amount, now)
@@ -33,9 +33,9 @@ def test_no_period_gets_more_than_the_quota_of_a_minute_plus_what_it_regains(per
 
 
 @given(PER_MINUTE, MOMENTS)
-def test_the_wait_is_exact_to_the_nanosecond(per_minute, asked):
+def test_the_wait_is_exact_to_the_nanosecond(per_minute, requested):
     bucket, now = Bucket(per_minute), 0
-    for pause, amount in asked:
+    for pause, amount in requested:
         now += pause
         if amount > per_minute:
             continue
@@ -57,11 +57,11 @@ def test_the_quota_of_a_minute_can_be_used_at_once(per_minute):
 
 
 @given(PER_MINUTE, PER_MINUTE, MOMENTS)
-def test_requests_and_characters_are_charged_together_or_not_at_all(requests, characters, asked):
+def test_requests_and_characters_are_charged_together_or_not_at_all(requests, characters, requested):
     quota = Quota(requests, characters)
     alone = {"requests": Bucket(requests), "characters": Bucket(characters)}  # they see accepted requests only
     now = 0
-    for pause, amount in asked:
+    for pause, amount in requested:
         now += pause
         if amount > characters:
             with pytest.raises(InvalidRequest):
@@ -79,10 +79,10 @@ def test_requests_and_characters_are_charged_together_or_not_at_all(requests, ch
 
 
 @given(PER_MINUTE, MOMENTS, st.lists(st.tuples(st.integers(0, 39), st.booleans()), max_size=40))
-def test_a_refund_has_the_effect_of_no_charge_whenever_it_comes(per_minute, asked, ends):
+def test_a_refund_has_the_effect_of_no_charge_whenever_it_comes(per_minute, requested, ends):
     """ends: after each take, an open charge to settle, and whether it was served"""
     bucket, now, taken, under_way = Bucket(per_minute), 0, [], []
-    for (pause, amount), (which, served) in itertools.zip_longest(asked, ends, fillvalue=(0, False)):
+    for (pause, amount), (which, served) in itertools.zip_longest(requested, ends, fillvalue=(0, False)):
         now += pause
         if amount <= per_minute and not bucket.wait(amount, now):
             under_way.append((bucket.take(amount, now), (now, amount)))

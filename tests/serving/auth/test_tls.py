@@ -25,7 +25,7 @@ from lingon.serving.auth.tls import server_credentials
 from lingon.serving.settings import Settings
 from lingon.translation.v1 import translation_pb2 as pb
 from lingon.translation.v1 import translation_pb2_grpc as pb_grpc
-from tests.support.certificates import Authority, Pair, trusting
+from tests.support.certificates import Authority, Pair, client_credentials
 from tests.support.echo_engine import running
 
 OURS, THEIRS = Authority("ours"), Authority("theirs")
@@ -34,7 +34,7 @@ EXPIRED = timedelta(hours=-1)
 TEXT = pb.TranslateRequest(texts=["Tom"])
 
 
-async def ask(port: int, credentials: grpc.ChannelCredentials | None, host: str = "127.0.0.1") -> str:
+async def status_of(port: int, credentials: grpc.ChannelCredentials | None, host: str = "127.0.0.1") -> str:
     """OK or the code that a new connection's first call ends with."""
     options = (("grpc.use_local_subchannel_pool", 1),)  # else channels share connections
     address = f"{host}:{port}"
@@ -59,15 +59,15 @@ def mutual(folder: Path, server: Pair = SERVER, authority: Authority = OURS) -> 
 
 STRANGERS: dict[str, tuple[Pair, grpc.ChannelCredentials | None]] = {
     "speaks no TLS": (SERVER, None),
-    "trusts another authority": (SERVER, trusting(THEIRS, CLIENT)),
-    "meets an expired server": (OURS.sign(lasts=EXPIRED), trusting(OURS, CLIENT)),
+    "trusts another authority": (SERVER, client_credentials(THEIRS, CLIENT)),
+    "meets an expired server": (OURS.sign(lasts=EXPIRED), client_credentials(OURS, CLIENT)),
     "meets a server of another name": (
         OURS.sign(names=("elsewhere.example",), addresses=("10.0.0.1",)),
-        trusting(OURS, CLIENT),
+        client_credentials(OURS, CLIENT),
     ),
-    "shows no certificate": (SERVER, trusting(OURS)),
-    "shows one of another authority": (SERVER, trusting(OURS, THEIRS.sign("shop"))),
-    "shows one that has expired": (SERVER, trusting(OURS, OURS.sign("shop", lasts=EXPIRED))),
+    "shows no certificate": (SERVER, client_credentials(OURS)),
+    "shows one of another authority": (SERVER, client_credentials(OURS, THEIRS.sign("shop"))),
+    "shows one that has expired": (SERVER, client_credentials(OURS, OURS.sign("shop", lasts=EXPIRED))),
 }
 
 
@@ -75,20 +75,20 @@ STRANGERS: dict[str, tuple[Pair, grpc.ChannelCredentials | None]] = {
 async def test_a_client_is_refused_that(stranger: str, tmp_path: Path):
     server_pair, credentials = STRANGERS[stranger]
     async with running(**mutual(tmp_path, server_pair)) as server:
-        assert await ask(server.server.port, credentials) == "UNAVAILABLE"
+        assert await status_of(server.server.port, credentials) == "UNAVAILABLE"
         assert server.metric("lingon_requests_total", method="Translate", code="OK") == 0
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
 async def test_a_client_with_a_trusted_certificate_is_served(host: str, tmp_path: Path):
     async with running(**mutual(tmp_path)) as server:
-        assert await ask(server.server.port, trusting(OURS, CLIENT), host) == "OK"
+        assert await status_of(server.server.port, client_credentials(OURS, CLIENT), host) == "OK"
 
 
 async def test_without_a_client_ca_no_certificate_is_asked_for(tmp_path: Path):
     async with running(**SERVER.write(tmp_path)) as server:
-        assert await ask(server.server.port, trusting(OURS)) == "OK"
-        assert await ask(server.server.port, None) == "UNAVAILABLE"
+        assert await status_of(server.server.port, client_credentials(OURS)) == "OK"
+        assert await status_of(server.server.port, None) == "UNAVAILABLE"
 
 
 def handshake(port: int, version: ssl.TLSVersion) -> tuple[str | None, int]:
@@ -134,7 +134,7 @@ async def test_a_new_certificate_applies_to_new_connections_without_losing_a_req
     async def keep_asking(port: int) -> None:
         after = 0
         while after < 5:
-            ends.append(await ask(port, roots))
+            ends.append(await status_of(port, roots))
             after += rotated.is_set()
 
     async with running(**files) as server:
@@ -145,8 +145,8 @@ async def test_a_new_certificate_applies_to_new_connections_without_losing_a_req
             asking = [asyncio.create_task(keep_asking(port)) for _ in range(4)]
             for pair in [THEIRS.sign(), OURS.sign(), THEIRS.sign()]:
                 replace(files["tls_certificate"], pair.certificate)
-                wanted = len(ends) + 8
-                while len(ends) < wanted:  # noqa: ASYNC110  # certificate and key do not match meanwhile
+                target = len(ends) + 8
+                while len(ends) < target:  # noqa: ASYNC110  # certificate and key do not match meanwhile
                     await asyncio.sleep(0.01)
                 replace(files["tls_key"], pair.key)
                 assert (await asyncio.to_thread(handshake, port, ssl.TLSVersion.TLSv1_3))[1] == pair.serial
@@ -159,14 +159,14 @@ async def test_a_new_certificate_applies_to_new_connections_without_losing_a_req
 
 async def test_a_removed_authority_is_refused_on_new_connections(tmp_path: Path):
     files = mutual(tmp_path)
-    old, new = trusting(OURS, CLIENT), trusting(OURS, THEIRS.sign("shop"))
+    old, new = client_credentials(OURS, CLIENT), client_credentials(OURS, THEIRS.sign("shop"))
     async with running(**files) as server:
         port = server.server.port
-        assert [await ask(port, old), await ask(port, new)] == ["OK", "UNAVAILABLE"]
+        assert [await status_of(port, old), await status_of(port, new)] == ["OK", "UNAVAILABLE"]
         replace(files["tls_client_ca"], OURS.pem + THEIRS.pem)
-        assert [await ask(port, old), await ask(port, new)] == ["OK", "OK"]
+        assert [await status_of(port, old), await status_of(port, new)] == ["OK", "OK"]
         replace(files["tls_client_ca"], THEIRS.pem)
-        assert [await ask(port, old), await ask(port, new)] == ["UNAVAILABLE", "OK"]
+        assert [await status_of(port, old), await status_of(port, new)] == ["UNAVAILABLE", "OK"]
 
 
 HALF = SERVER.certificate[: len(SERVER.certificate) // 2]
@@ -216,7 +216,7 @@ def test_key_types_that_grpc_does_not_support_are_refused_at_the_start(tmp_path:
 @pytest.mark.parametrize("key", [ec.generate_private_key(ec.SECP384R1()), rsa.generate_private_key(65_537, 2048)])
 async def test_other_keys_are_served(key: Any, tmp_path: Path):
     async with running(**OURS.sign(key=key).write(tmp_path)) as server:
-        assert await ask(server.server.port, trusting(OURS)) == "OK"
+        assert await status_of(server.server.port, client_credentials(OURS)) == "OK"
 
 
 async def test_a_server_with_a_bad_file_does_not_start(tmp_path: Path):
@@ -232,26 +232,26 @@ async def test_an_invalid_file_later_changes_nothing_and_is_logged_once(
     kind: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ):
     name, content, why = BAD[kind]
-    files, good = mutual(tmp_path), trusting(OURS, CLIENT)
+    files, good = mutual(tmp_path), client_credentials(OURS, CLIENT)
     async with running(**files) as server:
         before = files[name].read_bytes()
         if content is None:
             files[name].unlink()
         else:
             files[name].write_bytes(content)
-        assert [await ask(server.server.port, good) for _ in range(3)] == ["OK"] * 3
+        assert [await status_of(server.server.port, good) for _ in range(3)] == ["OK"] * 3
         logged = [record.fields["why"] for record in caplog.records if record.levelno == logging.ERROR]  # type: ignore[attr-defined]
         assert len(logged) == 1
         assert re.search(why, logged[0])
         assert str(files[name]) in logged[0]
         files[name].write_bytes(before)
-        assert await ask(server.server.port, good) == "OK"
+        assert await status_of(server.server.port, good) == "OK"
 
 
 async def test_the_clients_speak_tls_and_show_a_certificate(tmp_path: Path):
     async with running(**mutual(tmp_path)) as server:
-        shown = CLIENT.write(tmp_path, "client")
-        tls = Tls(ca=tmp_path / "ca.crt", certificate=shown["tls_certificate"], key=shown["tls_key"])
+        certificate = CLIENT.write(tmp_path, "client")
+        tls = Tls(ca=tmp_path / "ca.crt", certificate=certificate["tls_certificate"], key=certificate["tls_key"])
 
         def translate(target: str, tls: Tls) -> str:
             with Client(target, tls=tls, retries=0) as client:
@@ -264,11 +264,11 @@ async def test_the_clients_speak_tls_and_show_a_certificate(tmp_path: Path):
 
 async def test_healthcheck_reaches_a_server_that_speaks_tls(tmp_path: Path, capfd: Any, monkeypatch: Any):
     async with running(**mutual(tmp_path, OURS.sign(names=("translate.example",), addresses=()))) as server:
-        shown = CLIENT.write(tmp_path, "client")
+        certificate = CLIENT.write(tmp_path, "client")
         flags = {
             "--tls-ca": str(tmp_path / "ca.crt"),
-            "--tls-client-certificate": str(shown["tls_certificate"]),
-            "--tls-client-key": str(shown["tls_key"]),
+            "--tls-client-certificate": str(certificate["tls_certificate"]),
+            "--tls-client-key": str(certificate["tls_key"]),
             "--tls-server-name": "translate.example",
         }
         command = ["healthcheck", "--server", f"127.0.0.1:{server.server.port}", "--timeout", "10"]
@@ -290,6 +290,6 @@ async def test_the_admin_port_speaks_tls_too(tmp_path: Path):
         async with grpc.aio.insecure_channel(address) as channel:
             with pytest.raises(grpc.aio.AioRpcError):
                 await admin_pb2_grpc.ModelServiceStub(channel).ListModels(request, timeout=10)
-        async with grpc.aio.secure_channel(address, trusting(OURS, CLIENT)) as channel:
+        async with grpc.aio.secure_channel(address, client_credentials(OURS, CLIENT)) as channel:
             stub: Any = admin_pb2_grpc.ModelServiceStub(channel)
             assert [model.name for model in (await stub.ListModels(request, timeout=10)).models] == ["en-de"]

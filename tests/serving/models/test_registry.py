@@ -3,45 +3,47 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import threading
 import weakref
-from pathlib import Path
-from typing import Any
 
-import pytest
 from grpc_health.v1 import health_pb2
 
 from lingon.serving.engine.engine import Engine
-from lingon.serving.observability.logs import ConsoleFormatter
 from lingon.serving.observability.metrics import KEPT_MODELS
 from tests.support.echo_engine import EchoRunner
 from tests.support.eventually import eventually
 from tests.support.health import SERVING
 from tests.support.http import get
-from tests.support.reload_harness import TEXT, Administered, Backwards, administered, refused, said
+from tests.support.reload_harness import (
+    TEXT,
+    AdministeredServer,
+    expected,
+    gauges,
+    refused,
+    running_with_admin_port,
+)
 
 LONG = "The old man and the sea. Tom lives in Boston."
 
 
 async def test_twenty_swaps_under_load_fail_no_request_and_mix_no_versions():
-    async with administered(EchoRunner(delay=0.002)) as admin:
+    async with running_with_admin_port(EchoRunner(delay=0.002)) as admin:
         paths, stop, versions_seen = {1: admin.server.folder / "en-de" / "1", 2: admin.publish(2)}, asyncio.Event(), []
 
         async def send_requests(number: int) -> None:
             texts = [TEXT, LONG, f"Tom {number}"]
             while not stop.is_set():
                 reply = await admin.server.translate(*texts)
-                assert [one.hypotheses[0].text for one in reply.results] == [said(t, reply.version) for t in texts]
+                assert [one.hypotheses[0].text for one in reply.results] == [expected(t, reply.version) for t in texts]
                 versions_seen.append(reply.version)
 
         async def listen() -> None:
             while not stop.is_set():
                 start, *events = await admin.server.stream(TEXT, LONG)
-                grown = ["", ""]
+                joined = ["", ""]
                 for event in events:
-                    grown[event.delta.text_index] += event.delta.text
-                assert grown == [said(TEXT, start.start.version), said(LONG, start.start.version)]
+                    joined[event.delta.text_index] += event.delta.text
+                assert joined == [expected(TEXT, start.start.version), expected(LONG, start.start.version)]
 
         clients = [asyncio.create_task(send_requests(number)) for number in range(6)] + [asyncio.create_task(listen())]
         for swap in range(20):
@@ -57,7 +59,7 @@ async def test_twenty_swaps_under_load_fail_no_request_and_mix_no_versions():
 
 
 async def test_a_running_request_ends_on_its_version_and_new_ones_use_the_new_version():
-    async with administered() as admin:
+    async with running_with_admin_port() as admin:
         admin.versions.runners[1].gate.clear()
         in_flight = admin.server.call(TEXT)
         await eventually(lambda: admin.server.metric("lingon_running_sentences", model="en-de", version="1"))
@@ -74,7 +76,7 @@ async def test_a_running_request_ends_on_its_version_and_new_ones_use_the_new_ve
 
 
 async def test_requests_are_answered_while_a_model_is_loaded():
-    async with administered() as admin:
+    async with running_with_admin_port() as admin:
         admin.versions.gate.clear()
         swap = asyncio.create_task(admin.swap(admin.publish(2)))
         await eventually(lambda: _in_state(admin, ("en-de", "2", "LOADING")))
@@ -85,7 +87,7 @@ async def test_requests_are_answered_while_a_model_is_loaded():
 
 
 async def test_a_replaced_model_leaves_no_threads_and_no_memory():
-    async with administered() as admin:
+    async with running_with_admin_port() as admin:
         old = weakref.ref(admin.versions.runners.pop(1))
         thread = admin.threads()
         await admin.swap(admin.publish(2))
@@ -94,143 +96,8 @@ async def test_a_replaced_model_leaves_no_threads_and_no_memory():
         await eventually(lambda: len(admin.threads()) == 1)
 
 
-async def test_a_refused_model_leaves_no_threads_and_no_memory():
-    made: list[weakref.ref[EchoRunner]] = []
-
-    def noted(runner: EchoRunner) -> EchoRunner:
-        made.append(weakref.ref(runner))
-        return runner
-
-    async with administered() as admin:
-        admin.versions.broken = {2: lambda: noted(_dead()), 4: lambda: noted(Backwards())}
-        for version, golden in ((2, None), (4, "something else")):
-            assert (await refused(admin.swap(admin.publish(version, golden))))[0] == "FAILED_PRECONDITION"
-        await eventually(lambda: [runner() for runner in made] == [None, None])
-        await eventually(lambda: len(admin.threads()) == 1)
-
-
-def _dead() -> EchoRunner:
-    """A runner that fails when it is warmed up."""
-    return EchoRunner(dies_at=1)
-
-
-def _out_of_memory() -> EchoRunner:
-    raise MemoryError("canary text in a message")
-
-
-def _altered(admin: Administered) -> Path:
-    path = admin.publish(2)
-    (path / "tokenizer.model").write_bytes((path / "tokenizer.model").read_bytes()[:-1] + b"x")
-    return path
-
-
-def _without_a_file(admin: Administered) -> Path:
-    path = admin.publish(2)
-    (path / "tokenizer.model").unlink()
-    return path
-
-
-def _with_an_extra_file(admin: Administered) -> Path:
-    path = admin.publish(2)
-    (path / "extra").write_bytes(b"")
-    return path
-
-
-def _with_invalid_manifest(admin: Administered) -> Path:
-    path = admin.publish(2)
-    (path / "manifest.json").write_bytes(b"{")
-    return path
-
-
-def _broken(admin: Administered, how: Any) -> Path:
-    admin.versions.broken[2] = how
-    return admin.publish(2)
-
-
-BAD = {
-    "nothing there": (lambda admin: admin.server.folder / "en-de" / "9", "NOT_FOUND", "no bundle"),
-    "altered": (_altered, "FAILED_PRECONDITION", "tokenizer.model: was altered"),
-    "a file missing": (_without_a_file, "FAILED_PRECONDITION", "tokenizer.model: No such file"),
-    "a file too many": (_with_an_extra_file, "FAILED_PRECONDITION", "extra: the manifest does not list it"),
-    "no manifest": (_with_invalid_manifest, "FAILED_PRECONDITION", "manifest.json"),
-    "dies when warmed up": (lambda admin: _broken(admin, _dead), "FAILED_PRECONDITION", "(RuntimeError)"),
-    "too large": (lambda admin: _broken(admin, _out_of_memory), "FAILED_PRECONDITION", "(MemoryError)"),
-    "fails golden sentences": (
-        lambda admin: admin.publish(2, golden="Tom lebt in Boston."),
-        "FAILED_PRECONDITION",
-        "golden.json: sentence 1 of 1 is translated otherwise than at the export",
-    ),
-    "dies of golden sentences": (
-        lambda admin: (admin.publish(2, golden=said(TEXT, 2)), _broken_at_step(admin, 10))[0],
-        "FAILED_PRECONDITION",
-        "the engine failed",
-    ),
-    "other languages": (
-        lambda admin: admin.publish(2, target_language="fr"),
-        "FAILED_PRECONDITION",
-        "en-de/2 translates from en to fr, en-de/1 from en to de",
-    ),
-    "served already": (
-        lambda admin: admin.server.folder / "en-de" / "1",
-        "FAILED_PRECONDITION",
-        "en-de/1 is served already",
-    ),
-    "no such name": (
-        lambda admin: admin.publish(2, name="en-fr"),
-        "FAILED_PRECONDITION",
-        "no version of en-fr is served that en-fr/2 could replace",
-    ),
-}
-
-
-def _broken_at_step(admin: Administered, step: int) -> None:
-    admin.versions.broken[2] = lambda: Backwards(dies_at=step)
-
-
-@pytest.mark.parametrize("case", BAD)
-async def test_a_failed_swap_changes_nothing_and_names_the_reason(case: str, caplog: pytest.LogCaptureFixture):
-    make, code, message = BAD[case]
-    async with administered() as admin:
-        path = make(admin)
-        _, before = await asyncio.to_thread(get, admin.server.server.metrics_port, "/metrics")
-        with caplog.at_level(logging.INFO):
-            status, details = await refused(admin.swap(path))
-        assert (status, message in details, "canary" in details) == (code, True, False), details
-        assert [await admin.version() for _ in range(3)] == ["1"] * 3
-        assert await admin.models() == [("en-de", "1", "SERVING")]
-        assert [admin.changes(outcome) for outcome in ("loaded", "unloaded", "refused")] == [0, 0, 1]
-        assert await admin.server.health("model/en-de") == SERVING
-        _, after = await asyncio.to_thread(get, admin.server.server.metrics_port, "/metrics")
-        assert _gauges(after) == _gauges(before)
-        admin.versions.broken.clear()
-        assert (await admin.swap(admin.publish(6))).model.version == "6"  # a valid bundle is still accepted
-    assert [record.message for record in caplog.records].count("a model change was refused") == 1
-    assert "canary" not in "".join(map(ConsoleFormatter().format, caplog.records))
-
-
-def _gauges(page: str) -> list[str]:
-    """Return the series of models that are not counters."""
-    names = ("queue_depth", "queue_limit", "graph_bytes", "state_bytes", "model_info", "model_load_duration_seconds")
-    heads = tuple(f"lingon_{name}" for name in names)
-    return [line.rpartition(" ")[0] for line in page.splitlines() if line.startswith(heads)]
-
-
-async def test_golden_sentences_pass_and_are_not_counted_in_metrics():
-    async with administered() as admin:
-        assert (await admin.swap(admin.publish(2, golden=said(TEXT, 2)))).model.version == "2"
-        assert admin.server.metric("lingon_sentences_total", model="en-de", version="2", outcome="OK") == 0
-
-
-async def test_a_server_does_not_start_with_a_bundle_that_fails_its_golden_sentences(tmp_path: Path):
-    async with administered() as admin:
-        path = admin.publish(3, golden="something else")
-        with pytest.raises(Exception, match=r"golden\.json: sentence 1 of 1 is translated otherwise"):
-            async with administered(models=(path,)):
-                pass
-
-
 async def test_swapping_an_older_version_in_is_a_rollback():
-    async with administered() as admin:
+    async with running_with_admin_port() as admin:
         await admin.swap(admin.publish(2))
         assert await admin.version() == "2"
         before = admin.server.metric("lingon_sentences_total", model="en-de", version="1", outcome="OK")
@@ -242,7 +109,7 @@ async def test_swapping_an_older_version_in_is_a_rollback():
 
 
 async def test_a_swap_replaces_all_versions_of_a_name():
-    async with administered(bundles=[{"version": 2}]) as admin:
+    async with running_with_admin_port(bundles=[{"version": 2}]) as admin:
         await admin.load(admin.publish(1))
         assert [await admin.version(), await admin.version(model="en-de/1")] == ["2", "1"]
         reply = await admin.swap(admin.publish(3))
@@ -252,14 +119,14 @@ async def test_a_swap_replaces_all_versions_of_a_name():
 
 
 async def test_the_path_of_a_model_means_its_highest_version():
-    async with administered() as admin:
+    async with running_with_admin_port() as admin:
         admin.publish(2)
         admin.publish(10)
         assert (await admin.swap(admin.server.folder / "en-de")).model.version == "10"
 
 
 async def test_health_lists_a_second_model_while_it_is_served():
-    async with administered() as admin:
+    async with running_with_admin_port() as admin:
         model = await admin.load(admin.publish(4, name="en-fr", target_language="fr"))
         assert (model.precision, model.provider, model.graph_bytes) == ("fp32", "CPUExecutionProvider", 7)
         assert [await admin.version(target_language_code=code) for code in ("de", "fr")] == ["1", "4"]
@@ -273,7 +140,7 @@ async def test_health_lists_a_second_model_while_it_is_served():
 
 
 async def test_the_only_model_cannot_be_unloaded():
-    async with administered() as admin:
+    async with running_with_admin_port() as admin:
         status, details = await refused(admin.unload("en-de", "1"))
         assert (status, "the only model" in details) == ("FAILED_PRECONDITION", True)
         for name, version in (("en-de", "2"), ("nope", "1"), ("", ""), ("en-de", "01")):
@@ -283,7 +150,7 @@ async def test_the_only_model_cannot_be_unloaded():
 
 
 async def test_one_change_runs_at_a_time_and_continues_without_its_caller():
-    async with administered() as admin:
+    async with running_with_admin_port() as admin:
         admin.versions.gate.clear()
         first = asyncio.create_task(admin.swap(admin.publish(2)))
         await eventually(lambda: _in_state(admin, ("en-de", "2", "LOADING")))
@@ -300,7 +167,7 @@ async def test_one_change_runs_at_a_time_and_continues_without_its_caller():
 
 
 async def test_a_request_that_does_not_end_is_cancelled_after_drain_seconds():
-    async with administered(drain_seconds=0.2) as admin:
+    async with running_with_admin_port(drain_seconds=0.2) as admin:
         admin.versions.runners[1].gate.clear()
         in_flight = asyncio.create_task(refused(admin.server.call(TEXT)))
         await eventually(lambda: admin.server.metric("lingon_running_sentences", model="en-de", version="1"))
@@ -322,7 +189,7 @@ class SlowRestart(Engine):
 
 async def test_an_engine_that_restarts_while_its_model_drains_is_stopped_too():
     SlowRestart.restart_allowed.clear()
-    async with administered(engine=SlowRestart) as admin:
+    async with running_with_admin_port(engine=SlowRestart) as admin:
         runner, path = admin.versions.runners[1], admin.publish(2)
         runner.dies_at = runner.steps + 1
         assert (await refused(admin.server.call(TEXT)))[0] == "UNAVAILABLE"
@@ -340,7 +207,7 @@ async def test_an_engine_that_restarts_while_its_model_drains_is_stopped_too():
 
 
 async def test_an_engine_that_hangs_while_its_model_drains_ends_the_server():
-    async with administered(hang_seconds=0.3) as admin:
+    async with running_with_admin_port(hang_seconds=0.3) as admin:
         admin.versions.runners[1].gate.clear()
         in_flight = asyncio.create_task(refused(admin.server.call(TEXT)))
         await eventually(lambda: admin.server.metric("lingon_running_sentences", model="en-de", version="1"))
@@ -352,7 +219,7 @@ async def test_an_engine_that_hangs_while_its_model_drains_ends_the_server():
 
 
 async def test_a_server_that_stops_does_not_wait_for_a_load():
-    async with administered() as admin:
+    async with running_with_admin_port() as admin:
         admin.versions.gate.clear()
         swap = asyncio.create_task(refused(admin.swap(admin.publish(2))))
         await eventually(lambda: _in_state(admin, ("en-de", "2", "LOADING")))
@@ -364,21 +231,21 @@ async def test_a_server_that_stops_does_not_wait_for_a_load():
         await eventually(lambda: not admin.threads())
 
 
-async def test_gauges_are_removed_with_their_model_and_counters_later():
-    async with administered() as admin:
+async def testgauges_are_removed_with_their_model_and_counters_later():
+    async with running_with_admin_port() as admin:
         sizes = []
         for version in range(2, 2 + 2 * KEPT_MODELS + 2):
             await admin.swap(admin.publish(version))
             _, page = await asyncio.to_thread(get, admin.server.server.metrics_port, "/metrics")
             sizes.append(len(page.splitlines()))
-            assert {line.split('version="')[1].split('"')[0] for line in _gauges(page)} == {str(version)}
+            assert {line.split('version="')[1].split('"')[0] for line in gauges(page)} == {str(version)}
         assert set(sizes[KEPT_MODELS:]) == {sizes[KEPT_MODELS]}
         assert f'lingon_sentences_total{{model="en-de",outcome="OK",version="{version - KEPT_MODELS}"}}' in page
         assert f'lingon_sentences_total{{model="en-de",outcome="OK",version="{version - KEPT_MODELS - 1}"}}' not in page
 
 
 async def test_a_health_watch_reports_an_unloaded_model():
-    async with administered() as admin:
+    async with running_with_admin_port() as admin:
         await admin.load(admin.publish(1, name="en-fr", target_language="fr"))
         watch = admin.server.channel.unary_stream(
             "/grpc.health.v1.Health/Watch",
@@ -391,9 +258,9 @@ async def test_a_health_watch_reports_an_unloaded_model():
         watch.cancel()
 
 
-async def _in_state(admin: Administered, state: tuple[str, str, str]) -> bool:
+async def _in_state(admin: AdministeredServer, state: tuple[str, str, str]) -> bool:
     return state in await admin.models()
 
 
-async def _only(admin: Administered, state: tuple[str, str, str]) -> bool:
+async def _only(admin: AdministeredServer, state: tuple[str, str, str]) -> bool:
     return await admin.models() == [state]

@@ -21,12 +21,12 @@ from lingon.serving.observability.tracing import open_tracer
 from tests.support.echo_engine import EchoRunner, running
 from tests.support.eventually import eventually
 from tests.support.repository import ROOT
-from tests.support.trace_collector import ERROR, PHASES, SERVER, UNSET, Collector, collecting, names, values
+from tests.support.trace_collector import ERROR, PHASES, SERVER, UNSET, Collector, names, running_collector, values
 
 
 @pytest.fixture
 def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
-    with collecting(monkeypatch) as found:
+    with running_collector(monkeypatch) as found:
         yield found
 
 

@@ -26,8 +26,8 @@ from lingon.serving.rpc.interceptors import ErrorInterceptor
 from lingon.serving.settings import load
 from tests.support.echo_engine import running
 from tests.support.eventually import eventually
-from tests.support.key_files import keyfile
-from tests.support.reload_harness import Administered, administered, refused
+from tests.support.key_files import write_key_file
+from tests.support.reload_harness import AdministeredServer, refused, running_with_admin_port
 
 VERB = [EntryPoint("models", "lingon.cli.models:models", "lingon.verbs")]
 
@@ -40,7 +40,7 @@ async def test_the_admin_port_is_off_by_default():
 
 
 async def test_the_admin_port_serves_no_other_service():
-    async with administered() as admin:
+    async with running_with_admin_port() as admin:
         call = admin.channel.unary_unary("/lingon.translation.v1.TranslationService/ListModels")(b"")
         assert (await refused(call))[0] == "UNIMPLEMENTED"
 
@@ -65,14 +65,14 @@ def test_without_keys_the_admin_port_must_be_on_a_loopback_address(host: str):
 
 
 async def test_a_server_that_is_not_ready_refuses_changes():
-    async with administered(ready=False) as admin:
+    async with running_with_admin_port(ready=False) as admin:
         calls = [admin.call(method, getattr(pb, f"{method}Request")()) for method in METHODS]
         assert [(await refused(call))[0] for call in calls] == ["UNAVAILABLE"] * 4
         admin.versions.gate.set()
 
 
 async def test_a_listed_model_has_all_fields():
-    async with administered() as admin:
+    async with running_with_admin_port() as admin:
         (model,) = (await admin.call("ListModels", pb.ListModelsRequest())).models
         assert model == pb.Model(
             name="en-de",
@@ -87,27 +87,27 @@ async def test_a_listed_model_has_all_fields():
         )
 
 
-def _outside(admin: Administered, outside: Path) -> Path:
+def _outside(admin: AdministeredServer, outside: Path) -> Path:
     return outside / "en-de" / "2"
 
 
-def _through_dots(admin: Administered, outside: Path) -> str:
+def _through_dots(admin: AdministeredServer, outside: Path) -> str:
     return f"{admin.server.folder}/en-de/../../{outside.name}/en-de/2"
 
 
-def _through_a_link(admin: Administered, outside: Path) -> Path:
+def _through_a_link(admin: AdministeredServer, outside: Path) -> Path:
     link = admin.server.folder / "link"
     link.symlink_to(outside / "en-de" / "2")
     return link
 
 
-def _through_a_version_that_is_a_link(admin: Administered, outside: Path) -> Path:
+def _through_a_version_that_is_a_link(admin: AdministeredServer, outside: Path) -> Path:
     (admin.server.folder / "en-de" / "7").symlink_to(outside / "en-de" / "2")
     return admin.server.folder / "en-de"
 
 
 async def test_a_copy_of_an_earlier_version_is_not_the_highest():
-    async with administered() as admin:
+    async with running_with_admin_port() as admin:
         copied = shutil.copytree(admin.publish(2), admin.server.folder / "en-de" / "7")
         code, message = await refused(admin.swap(copied.parent))
         assert code == "FAILED_PRECONDITION"
@@ -115,13 +115,13 @@ async def test_a_copy_of_an_earlier_version_is_not_the_highest():
         assert await admin.models() == [("en-de", "1", "SERVING")]
 
 
-def _circular_link(admin: Administered, outside: Path) -> Path:
+def _circular_link(admin: AdministeredServer, outside: Path) -> Path:
     link = admin.server.folder / "circle"
     link.symlink_to(link)
     return link / "1"
 
 
-INVALID_PATHS: dict[str, Callable[[Administered, Path], Path | str]] = {
+INVALID_PATHS: dict[str, Callable[[AdministeredServer, Path], Path | str]] = {
     "outside": _outside,
     "missing": lambda admin, outside: outside / "nope",
     "dots": _through_dots,
@@ -138,7 +138,7 @@ INVALID_PATHS: dict[str, Callable[[Administered, Path], Path | str]] = {
 @pytest.mark.parametrize("way", INVALID_PATHS)
 @pytest.mark.parametrize("change", ["LoadModel", "SwapModel"])
 async def test_only_paths_below_the_models_of_the_server_are_loaded(way: str, change: str, tmp_path: Path):
-    async with administered() as other, administered() as admin:
+    async with running_with_admin_port() as other, running_with_admin_port() as admin:
         other.publish(2)
         path = INVALID_PATHS[way](admin, other.server.folder)
         request = getattr(pb, f"{change}Request")(path=str(path))
@@ -152,7 +152,7 @@ async def test_only_paths_below_the_models_of_the_server_are_loaded(way: str, ch
 
 
 async def test_a_link_below_the_models_and_a_relative_path_are_accepted(monkeypatch: pytest.MonkeyPatch):
-    async with administered() as admin:
+    async with running_with_admin_port() as admin:
         admin.publish(2)
         (admin.server.folder / "best").symlink_to(admin.server.folder / "en-de" / "2")
         monkeypatch.chdir(admin.server.folder)
@@ -160,7 +160,7 @@ async def test_a_link_below_the_models_and_a_relative_path_are_accepted(monkeypa
 
 
 async def test_a_path_below_the_models_without_a_bundle_is_not_found():
-    async with administered() as admin:
+    async with running_with_admin_port() as admin:
         for path in ("nope", "en-de/7", "."):
             status, details = await refused(admin.load(admin.server.folder / path))
             assert (status, "no bundle and no version" in details) == ("NOT_FOUND", True)
@@ -169,14 +169,14 @@ async def test_a_path_below_the_models_without_a_bundle_is_not_found():
 
 
 async def test_a_message_that_cannot_be_parsed_is_an_invalid_argument():
-    async with administered() as admin:
+    async with running_with_admin_port() as admin:
         for method in METHODS:
             call = admin.channel.unary_unary(f"/{SERVICE}/{method}")(b"\x0a\xff\xff\xff")
             assert (await refused(call))[0] == "INVALID_ARGUMENT"
 
 
 async def test_an_internal_error_reveals_only_the_request_id(monkeypatch: pytest.MonkeyPatch):
-    async with administered() as admin:
+    async with running_with_admin_port() as admin:
         monkeypatch.setattr(admin.server.server._registry, "catalog", None)  # makes the handler raise AttributeError
         call = admin.channel.unary_unary(f"/{SERVICE}/ListModels")(b"", metadata=((REQUEST_ID, "r-1"),))
         status, details = await refused(call)
@@ -212,14 +212,14 @@ async def test_errors_of_interceptors_become_statuses():
     await server.stop(0)
 
 
-async def lingon(admin: Administered, *arguments: str) -> int:
+async def lingon(admin: AdministeredServer, *arguments: str) -> int:
     """Run `lingon models` with these arguments; returns its exit code."""
     address = f"127.0.0.1:{admin.server.server.admin_port}"
     return await asyncio.to_thread(main, ["models", *arguments, "--server", address], VERB)
 
 
 async def test_the_command_lists_loads_swaps_and_unloads(capsys: pytest.CaptureFixture[str]):
-    async with administered() as admin:
+    async with running_with_admin_port() as admin:
         assert await lingon(admin, "list") == 0
         assert await lingon(admin, "load", str(admin.publish(3))) == 0
         assert await lingon(admin, "unload", "en-de/1") == 0
@@ -248,7 +248,7 @@ async def test_the_command_lists_loads_swaps_and_unloads(capsys: pytest.CaptureF
 async def test_an_error_of_the_command_is_one_line(
     arguments: list[str], code: int, message: str, capsys: pytest.CaptureFixture[str]
 ):
-    async with administered() as admin:
+    async with running_with_admin_port() as admin:
         assert await lingon(admin, *arguments) == code
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("lingon: error: ")
@@ -258,8 +258,8 @@ async def test_an_error_of_the_command_is_one_line(
 async def test_the_command_sends_its_key(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
-    keys = keyfile(tmp_path, {"shop": "a-key", "ops": "another-key"}, ops={"admin": True})
-    async with administered(api_keys=keys) as admin:
+    keys = write_key_file(tmp_path, {"shop": "a-key", "ops": "another-key"}, ops={"admin": True})
+    async with running_with_admin_port(api_keys=keys) as admin:
         codes = [await lingon(admin, "list")]
         for key in ("a-key", "another-key"):
             monkeypatch.setenv("LINGON_API_KEY", key)
@@ -287,7 +287,7 @@ def test_the_module_of_the_command_imports_no_grpc():
 
 async def test_a_long_load_is_logged(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture):
     monkeypatch.setattr("lingon.serving.models.reload.LOADING_LOG_INTERVAL", 0.1)
-    async with administered() as admin:
+    async with running_with_admin_port() as admin:
         admin.versions.gate.clear()
         swap = asyncio.create_task(admin.swap(admin.publish(2)))
         await eventually(lambda: "a model is still being loaded" in caplog.messages)

@@ -23,7 +23,7 @@ from lingon.translation.v1 import translation_pb2 as pb
 from lingon.translation.v1 import translation_pb2_grpc as pb_grpc
 from tests.support.echo_engine import EchoRunner, running
 from tests.support.eventually import eventually
-from tests.support.key_files import bearer, keyfile
+from tests.support.key_files import bearer, write_key_file
 from tests.support.statuses import BrokenEngine, details, failure
 
 CANARY = "canary"
@@ -195,7 +195,7 @@ def test_a_retry_delay_is_never_rounded_down():
 
 
 async def test_no_metric_label_contains_text_from_a_client(tmp_path: Path):
-    for keys in (None, keyfile(tmp_path, {"shop": new_key()})):
+    for keys in (None, write_key_file(tmp_path, {"shop": new_key()})):
         async with running(api_keys=keys) as server:
             for method in (f"/{CANARY}/{CANARY}", f"/lingon.translation.v1.TranslationService/{CANARY}"):
                 await error_of(server.channel, method, b"", ("user-agent", CANARY), ("x-request-id", CANARY))
@@ -208,7 +208,7 @@ async def test_no_key_and_no_text_is_logged(broken: bool, tmp_path: Path, caplog
     """All outcomes of a call, at log level debug."""
     caplog.set_level(logging.DEBUG)
     key = f"{CANARY}-{new_key()}"
-    keys = keyfile(tmp_path, {"shop": key}, shop={"characters_per_minute": 3000})
+    keys = write_key_file(tmp_path, {"shop": key}, shop={"characters_per_minute": 3000})
     engine = {"engine": BrokenEngine} if broken else {}
     async with running(EchoRunner(faulty="sea"), api_keys=keys, max_message_bytes=10_000, **engine) as server:
         own_key = bearer(key)

@@ -15,7 +15,7 @@ from lingon.errors import NotBegun
 from lingon.serving.rpc.calls import deadline_of
 from lingon.text import normalise
 from lingon.translation.v1 import translation_pb2 as pb
-from tests.support.echo_engine import LIMITS, EchoRunner, everything, running, tokenizer
+from tests.support.echo_engine import LIMITS, EchoRunner, full_shortlist, running, tokenizer
 from tests.support.eventually import eventually
 
 TEXTS = ["Tom lives in Boston.", "The old man", "Where is the station?", "what time it is"]
@@ -57,7 +57,7 @@ async def test_concurrent_requests_have_the_same_results_as_single_ones():
 
 
 async def test_results_report_whether_a_shortlist_was_used():
-    async with running(EchoRunner(shortlist=everything())) as server:
+    async with running(EchoRunner(shortlist=full_shortlist())) as server:
         plain = await server.translate(*TEXTS)
         listed = await server.translate(*TEXTS, options=OPTIONS(shortlist=True))
         *_, event = await server.stream("Tom", options=OPTIONS(shortlist=True))
