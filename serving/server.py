@@ -45,7 +45,7 @@ from lingon.translation.v1 import translation_pb2_grpc as pb_grpc
 
 SERVICE = pb.DESCRIPTOR.services_by_name["TranslationService"].full_name
 SERVING, NOT_SERVING = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
-LATECOMER_SECONDS = 4.0  # seconds in which calls that arrive while the server stops are refused
+LATE_CALL_SECONDS = 4.0  # seconds in which calls that arrive while the server stops are refused
 HEALTH_INTERVAL = 0.25  # seconds between two health checks of the engines
 
 logger = logging.getLogger(__name__)
@@ -204,7 +204,7 @@ class Server:
         self._supervisor.fail_all()
         await self._registry.stop()
         await self._registry.wait_until_idle(ABORT_SECONDS)
-        await self._gate.wait_until_quiet(LATECOMER_SECONDS)
+        await self._gate.wait_until_quiet(LATE_CALL_SECONDS)
         await asyncio.gather(*(each.stop(ABORT_SECONDS) for each in (self._admin, server) if each is not None))
         self.has_stuck_thread = self.has_stuck_thread or self._reloader.busy or any_worker_alive()
         await self._tracer.close()

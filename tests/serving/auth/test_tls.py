@@ -35,8 +35,8 @@ TEXT = pb.TranslateRequest(texts=["Tom"])
 
 
 async def status_of(port: int, credentials: grpc.ChannelCredentials | None, host: str = "127.0.0.1") -> str:
-    """OK or the code that a new connection's first call ends with."""
-    options = (("grpc.use_local_subchannel_pool", 1),)  # else channels share connections
+    """Return the status of the first call on a new connection."""
+    options = (("grpc.use_local_subchannel_pool", 1),)  # otherwise channels share connections
     address = f"{host}:{port}"
     channel = (
         grpc.aio.insecure_channel(address, options)
@@ -52,28 +52,28 @@ async def status_of(port: int, credentials: grpc.ChannelCredentials | None, host
 
 
 def mutual(folder: Path, server: Pair = SERVER, authority: Authority = OURS) -> dict[str, Path]:
-    """Settings of a server that wants certificates, and their files."""
+    """Write the files of a server that requires client certificates; returns its settings."""
     (folder / "ca.crt").write_bytes(authority.pem)
     return {**server.write(folder), "tls_client_ca": folder / "ca.crt"}
 
 
-STRANGERS: dict[str, tuple[Pair, grpc.ChannelCredentials | None]] = {
-    "speaks no TLS": (SERVER, None),
-    "trusts another authority": (SERVER, client_credentials(THEIRS, CLIENT)),
-    "meets an expired server": (OURS.sign(lasts=EXPIRED), client_credentials(OURS, CLIENT)),
-    "meets a server of another name": (
-        OURS.sign(names=("elsewhere.example",), addresses=("10.0.0.1",)),
+UNTRUSTED_CLIENTS: dict[str, tuple[Pair, grpc.ChannelCredentials | None]] = {
+    "no TLS": (SERVER, None),
+    "the client trusts another authority": (SERVER, client_credentials(THEIRS, CLIENT)),
+    "the certificate of the server expired": (OURS.sign(lasts=EXPIRED), client_credentials(OURS, CLIENT)),
+    "the server has another name": (
+        OURS.sign(names=("other.example",), addresses=("10.0.0.1",)),
         client_credentials(OURS, CLIENT),
     ),
-    "shows no certificate": (SERVER, client_credentials(OURS)),
-    "shows one of another authority": (SERVER, client_credentials(OURS, THEIRS.sign("shop"))),
-    "shows one that has expired": (SERVER, client_credentials(OURS, OURS.sign("shop", lasts=EXPIRED))),
+    "no client certificate": (SERVER, client_credentials(OURS)),
+    "a client certificate of another authority": (SERVER, client_credentials(OURS, THEIRS.sign("shop"))),
+    "an expired client certificate": (SERVER, client_credentials(OURS, OURS.sign("shop", lasts=EXPIRED))),
 }
 
 
-@pytest.mark.parametrize("stranger", STRANGERS)
-async def test_a_client_is_refused_that(stranger: str, tmp_path: Path):
-    server_pair, credentials = STRANGERS[stranger]
+@pytest.mark.parametrize("client", UNTRUSTED_CLIENTS)
+async def test_an_untrusted_client_is_refused(client: str, tmp_path: Path):
+    server_pair, credentials = UNTRUSTED_CLIENTS[client]
     async with running(**mutual(tmp_path, server_pair)) as server:
         assert await status_of(server.server.port, credentials) == "UNAVAILABLE"
         assert server.metric("lingon_requests_total", method="Translate", code="OK") == 0
@@ -85,17 +85,17 @@ async def test_a_client_with_a_trusted_certificate_is_served(host: str, tmp_path
         assert await status_of(server.server.port, client_credentials(OURS, CLIENT), host) == "OK"
 
 
-async def test_without_a_client_ca_no_certificate_is_asked_for(tmp_path: Path):
+async def test_without_a_client_ca_no_client_certificate_is_required(tmp_path: Path):
     async with running(**SERVER.write(tmp_path)) as server:
         assert await status_of(server.server.port, client_credentials(OURS)) == "OK"
         assert await status_of(server.server.port, None) == "UNAVAILABLE"
 
 
 def handshake(port: int, version: ssl.TLSVersion) -> tuple[str | None, int]:
-    """The version that was agreed on, and the serial number of the server's certificate."""
+    """Return the negotiated version and the serial number of the server's certificate."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.load_verify_locations(cadata=(OURS.pem + THEIRS.pem).decode())
-    context.set_ciphers("DEFAULT@SECLEVEL=0")  # else OpenSSL itself refuses what is old
+    context.set_ciphers("DEFAULT@SECLEVEL=0")  # otherwise OpenSSL itself refuses old versions
     context.set_alpn_protocols(["h2"])
     context.minimum_version = context.maximum_version = version
     with (
@@ -248,7 +248,7 @@ async def test_an_invalid_file_later_changes_nothing_and_is_logged_once(
         assert await status_of(server.server.port, good) == "OK"
 
 
-async def test_the_clients_speak_tls_and_show_a_certificate(tmp_path: Path):
+async def test_the_clients_use_tls_and_send_their_certificate(tmp_path: Path):
     async with running(**mutual(tmp_path)) as server:
         certificate = CLIENT.write(tmp_path, "client")
         tls = Tls(ca=tmp_path / "ca.crt", certificate=certificate["tls_certificate"], key=certificate["tls_key"])
@@ -262,7 +262,7 @@ async def test_the_clients_speak_tls_and_show_a_certificate(tmp_path: Path):
             await asyncio.to_thread(translate, f"127.0.0.1:{server.server.port}", Tls(ca=tmp_path / "ca.crt"))
 
 
-async def test_healthcheck_reaches_a_server_that_speaks_tls(tmp_path: Path, capfd: Any, monkeypatch: Any):
+async def test_healthcheck_reaches_a_server_with_tls(tmp_path: Path, capfd: Any, monkeypatch: Any):
     async with running(**mutual(tmp_path, OURS.sign(names=("translate.example",), addresses=()))) as server:
         certificate = CLIENT.write(tmp_path, "client")
         flags = {
@@ -283,7 +283,7 @@ async def test_healthcheck_reaches_a_server_that_speaks_tls(tmp_path: Path, capf
     assert last == f"lingon: error: {tmp_path / 'ca.crt'}: has no private key in PEM"
 
 
-async def test_the_admin_port_speaks_tls_too(tmp_path: Path):
+async def test_the_admin_port_uses_tls_too(tmp_path: Path):
     async with running(**mutual(tmp_path), admin_port=0) as server:
         address = f"127.0.0.1:{server.server.admin_port}"
         request = admin_pb2.ListModelsRequest()

@@ -62,7 +62,7 @@ def test_an_idle_worker_admits_nothing_while_others_use_all_rows() -> None:
             scheduler.fail(2)
 
 
-def test_a_job_wider_than_all_rows_runs_alone() -> None:
+def test_a_job_with_more_rows_than_the_limit_runs_alone() -> None:
     scheduler, narrow, wide = make_scheduler(max_rows=2), job(), job(beam_size=4)
     scheduler.submit([narrow])
     assert next_step(scheduler, 0)[0] == [narrow]

@@ -231,7 +231,7 @@ async def test_a_server_that_stops_does_not_wait_for_a_load():
         await eventually(lambda: not admin.threads())
 
 
-async def testgauges_are_removed_with_their_model_and_counters_later():
+async def test_gauges_are_removed_with_their_model_and_counters_later():
     async with running_with_admin_port() as admin:
         sizes = []
         for version in range(2, 2 + 2 * KEPT_MODELS + 2):
