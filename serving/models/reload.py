@@ -219,7 +219,7 @@ def _resolve_below(path: Path, roots: Sequence[Path]) -> Path:
     if not any(found.is_relative_to(root.resolve()) for root in roots):
         allowed = ", ".join(map(str, roots))
         raise InvalidRequest(
-            "path", f"path must lie below {allowed}, symbolic links and .. resolved, got {str(path)[:128]!r}"
+            "path", f"path must be below {allowed} after symbolic links and .. are resolved, got {str(path)[:128]!r}"
         )
     return found
 

@@ -61,8 +61,8 @@ async def test_a_model_is_swapped_though_an_answer_is_not_read():
 
 def _model(admin: AdministeredServer) -> Callable[[], Any]:
     """A weak reference to the served model."""
-    fleet: Any = admin.server.server._registry
-    return weakref.ref(fleet.catalog.entries[0].model.translator)
+    registry: Any = admin.server.server._registry
+    return weakref.ref(registry.catalog.entries[0].model.translator)
 
 
 async def test_a_replaced_model_is_freed_though_its_stream_is_not_read():

@@ -147,7 +147,7 @@ async def test_only_paths_below_the_models_of_the_server_are_loaded(way: str, ch
         assert details.startswith("path ")
         assert "manifest" not in details
         if way in ("outside", "missing", "dots", "a link", "a version that is a link", "the root"):
-            assert f"must lie below {admin.server.folder}, symbolic links and .. resolved" in details
+            assert f"must be below {admin.server.folder} after symbolic links and .. are resolved" in details
         assert await admin.models() == [("en-de", "1", "SERVING")]
 
 
@@ -239,7 +239,7 @@ async def test_the_command_lists_loads_swaps_and_unloads(capsys: pytest.CaptureF
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["swap", "/nowhere"], 1, "path must lie below"),
+        (["swap", "/nowhere"], 1, "path must be below"),
         (["unload", "en-de/9"], 1, "model 'en-de/9' is not served; served: en-de/1"),
         (["unload", "en-de"], 2, "the model must be NAME/VERSION, got 'en-de'"),
         (["load"], 2, "Missing argument"),
