@@ -20,6 +20,7 @@ from lingon.text import EOS
 
 JOIN_SECONDS = 0.5  # seconds for the workers to end their last steps
 _threads: weakref.WeakSet[threading.Thread] = weakref.WeakSet()  # of the workers of all engines
+_threads_lock = threading.Lock()  # held while _threads is read or changed: engines start on any thread
 
 
 class Engine:
@@ -43,7 +44,8 @@ class Engine:
     def start(self) -> None:
         """Warm up, then take jobs."""
         self.warm()
-        _threads.update(self._threads)
+        with _threads_lock:
+            _threads.update(self._threads)
         for thread in self._threads:
             thread.start()
 
@@ -137,4 +139,5 @@ class Engine:
 
 def any_worker_alive() -> bool:
     """Whether a worker of any engine of this process has not ended, because it still runs a graph."""
-    return any(thread.is_alive() for thread in _threads)
+    with _threads_lock:
+        return any(thread.is_alive() for thread in _threads)

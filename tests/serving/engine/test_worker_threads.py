@@ -1,0 +1,41 @@
+"""The threads of all engines of a process."""
+
+from __future__ import annotations
+
+import sys
+import threading
+
+from lingon.serving.engine.engine import Engine, any_worker_alive
+from lingon.serving.engine.limits import EngineLimits
+from tests.support.echo_engine import EchoRunner
+
+
+class Cold(Engine):
+    """An engine that starts at once, with threads that end at once."""
+
+    def __init__(self) -> None:
+        super().__init__(EchoRunner(), EngineLimits())
+        self._threads = [threading.Thread() for _ in range(20)]
+
+    def warm(self) -> None: ...
+
+
+def test_workers_can_be_looked_for_while_another_thread_starts_engines():
+    """A server that stops does so while a restart or a load may still start an engine."""
+    engines = [Cold() for _ in range(100)]
+
+    def start_all() -> None:
+        for engine in engines:
+            engine.start()
+
+    starting = threading.Thread(target=start_all)
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        starting.start()
+        while starting.is_alive():
+            any_worker_alive()
+    finally:
+        sys.setswitchinterval(interval)
+        starting.join()
+    assert not any(thread.is_alive() for engine in engines for thread in engine._threads)
