@@ -132,9 +132,12 @@ class TextTask:
 
     def _add_token(self, part: int, token: int) -> None:
         assert self._detokenizer is not None
-        assert self._on_growth is not None
         self._detokenizer.add(part, token)
-        if not self._announced:
+        self._announce()
+
+    def _announce(self) -> None:
+        """Report that there may be more text, once until `delta` is called."""
+        if self._on_growth is not None and not self._announced:
             self._announced = True
             self._on_growth(self)
 
@@ -144,6 +147,8 @@ class TextTask:
             found = [PartHypothesis(one, text_of(self._tokenizer, one.tokens)) for answer in answers for one in answer]
         if self._detokenizer is not None:
             self._detokenizer.finish(part, found[0].text)
+            if part + 1 < len(self._jobs):
+                self._announce()  # the next part may have text that waits for the end of this one
         return found
 
     async def _aligned(self, found: list[list[PartHypothesis]]) -> list[list[PartHypothesis]]:

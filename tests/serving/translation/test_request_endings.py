@@ -1,4 +1,4 @@
-"""An error that ends a request ends it at once, and what a request leaves behind keeps nothing in memory."""
+"""When requests end and streams go on, and that what a request leaves behind keeps nothing in memory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from lingon.serving.engine.limits import EngineLimits
 from lingon.serving.translation.engine_client import LoopCallbacks
 from lingon.serving.translation.translator import MAX_CACHED_BYTES, Translator
 from lingon.translation.v1 import translation_pb2 as pb
-from tests.support.echo_engine import bundle
+from tests.support.echo_engine import bundle, tokenizer
 
 EMPTY = (Hypothesis((), (-0.1,), -0.1, finished=True),)
 
@@ -104,3 +104,23 @@ def test_options_with_large_unknown_fields_are_not_kept(tmp_path: Path):
         options = pb.DecodingOptions.FromString(pb.DecodingOptions(beam_size=1).SerializeToString() + unknown)
         assert model.resolve(options).job.beam_size == 1
     assert sum(map(len, model._resolved)) <= MAX_CACHED_BYTES
+
+
+async def test_the_text_of_a_part_is_sent_when_the_parts_before_it_are_done(tmp_path: Path):
+    """Later parts may wait in the queue for long; text that was decoded does not wait for their tokens."""
+    model, engine = translator(tmp_path)
+    options = pb.DecodingOptions(beam_size=1, long_text=pb.LONG_TEXT_POLICY_SPLIT)
+    request = pb.TranslateStreamRequest(texts=["Tom lives in Boston. " * 12])
+    stream = model.stream(request, model.resolve(options))
+    event = asyncio.create_task(anext(stream))
+    await asyncio.sleep(0.01)
+    first, second, *others = engine.jobs
+    assert others
+    (token, *_) = tokenizer().encode_target("Tom")
+    second.on_tokens(token)
+    await asyncio.sleep(0.01)
+    assert not event.done()
+    first.on_done(EMPTY)
+    assert await asyncio.wait_for(event, 5) == (0, tokenizer().decode([token]))
+    await stream.aclose()
+    assert engine.cancelled == [second, *others]
