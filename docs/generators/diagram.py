@@ -50,7 +50,8 @@ def svg() -> str:
     outer = boxes("lingon", left=45, width=320)
     inner = boxes("lingon.serving", left=455, width=380)
     height = max(box.top for box in [*outer, *inner]) + ROW + 20
-    parts = [f'<svg class="architecture" viewBox="0 0 {WIDTH} {height:g}" role="img" aria-labelledby="architecture-title">']
+    named = 'role="img" aria-labelledby="architecture-title"'
+    parts = [f'<svg class="architecture" viewBox="0 0 {WIDTH} {height:g}" {named}>']
     parts += ['<title id="architecture-title">Packages of Lingon, their layers and imports</title>', STYLE, ARROW]
     for container, found, left, width in (("lingon", outer, 0, 410), ("lingon.serving", inner, 415, 460)):
         parts.append(f'<rect class="group" x="{left}" y="1" width="{width - 1}" height="{height - 2:g}" rx="6"/>')
