@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import gc
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import aclosing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -124,3 +125,33 @@ async def test_the_text_of_a_part_is_sent_when_the_parts_before_it_are_done(tmp_
     assert await asyncio.wait_for(event, 5) == (0, tokenizer().decode([token]))
     await stream.aclose()
     assert engine.cancelled == [second, *others]
+
+
+@pytest.mark.parametrize("method", ["translate", "translate and align", "score", "stream"])
+async def test_a_cancelled_request_cancels_all_of_its_jobs(tmp_path: Path, method: str):
+    model, engine = translator(tmp_path)
+    texts = ["Tom", "Tom lives", "Boston"]
+
+    async def read_stream() -> None:
+        request = pb.TranslateStreamRequest(texts=texts)
+        async with aclosing(model.stream(request, model.resolve(request.options))) as events:
+            async for _ in events:
+                pass
+
+    calls: dict[str, Callable[[], Coroutine[Any, Any, Any]]] = {
+        "translate": lambda: model.translate(pb.TranslateRequest(texts=texts)),
+        "translate and align": lambda: model.translate(
+            pb.TranslateRequest(texts=texts, options=pb.DecodingOptions(return_alignment=True))
+        ),
+        "score": lambda: model.score(
+            pb.ScoreRequest(pairs=[pb.ScorePair(source=text, target="Tom") for text in texts])
+        ),
+        "stream": read_stream,
+    }
+    request = asyncio.create_task(calls[method]())
+    await asyncio.sleep(0.01)
+    assert len(engine.jobs) == 3
+    request.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await request
+    assert engine.cancelled == engine.jobs
