@@ -27,6 +27,8 @@ nitpick_ignore_regex = [("py:.*", ".*")]  # types of other libraries have no pag
 
 smartquotes = False  # they turn the -- of options into dashes
 html_theme = "furo"
+html_static_path = ["_static"]
+html_css_files = ["tables.css"]
 html_title = f"Lingon {release}"
 html_copy_source = False
 html_show_sourcelink = False
