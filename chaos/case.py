@@ -13,19 +13,16 @@ or, if tests of `make test` prove it already, their node ids:
 from __future__ import annotations
 
 import asyncio
-import importlib
-import pkgutil
 import traceback
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from chaos.checks import FAIL, SKIP, Checks, Skip, best
+from chaos.checks import FAIL, SKIP, Checks, Row, Skip, best
 from chaos.clients import lag_measured
 from chaos.context import CaseContext, Session
 from chaos.pytest_cases import run_pytest_cases
-from chaos.report import Row
 from lingon.bench.statistics import percentile
 from lingon.errors import SettingsError
 
@@ -57,7 +54,7 @@ class Case:
         return f"{self.number} {self.name}"
 
 
-_cases: dict[int, Case] = {}
+CASES: dict[int, Case] = {}  # by number; filled in when the modules of chaos.cases are imported
 
 
 def case(
@@ -72,9 +69,9 @@ def case(
     """Declare a function as the case with this number."""
 
     def declare(body: Body) -> Body:
-        if number in _cases:
-            raise SettingsError(f"case {number} is declared twice: {_cases[number].name} and {name}")
-        _cases[number] = Case(number, name, bound, body, figures, tests, alone)
+        if number in CASES:
+            raise SettingsError(f"case {number} is declared twice: {CASES[number].name} and {name}")
+        CASES[number] = Case(number, name, bound, body, figures, tests, alone)
         return body
 
     return declare
@@ -86,25 +83,6 @@ def backed(number: int, name: str, bound: str, *tests: str) -> None:
     @case(number, name, bound, tests=tests)
     async def run(context: CaseContext, checks: Checks) -> None:
         await run_pytest_cases(checks, context.scratch, tests)
-
-
-def all_cases() -> list[Case]:
-    """All cases, in order of their numbers."""
-    import chaos.cases
-
-    for module in pkgutil.iter_modules(chaos.cases.__path__, "chaos.cases."):
-        importlib.import_module(module.name)
-    return [_cases[number] for number in sorted(_cases)]
-
-
-def chosen(cases: Collection[Case], numbers: Collection[int]) -> list[Case]:
-    """The cases with these numbers; without numbers, all but those that run alone.
-
-    Raises SettingsError for an unknown number.
-    """
-    if unknown := sorted(set(numbers) - {each.number for each in cases}):
-        raise SettingsError(f"no case has the number {unknown[0]}; there are {', '.join(str(c.number) for c in cases)}")
-    return [each for each in cases if (each.number in numbers if numbers else not each.alone)]
 
 
 def run(which: Case, session: Session) -> Row:

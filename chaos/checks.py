@@ -141,3 +141,15 @@ def readable(value: object) -> str:
 def _number(value: float, unit: str) -> str:
     number = f"{value:.3g}" if math.isfinite(value) and abs(value) < 100 else f"{value:.0f}"
     return f"{number} {unit}".strip()
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """The result of one case; checks: the fields of each chaos.checks.Check."""
+
+    number: int
+    test: str
+    figure: str
+    bound: str
+    verdict: str
+    checks: list[dict[str, Any]] = field(default_factory=list)

@@ -47,9 +47,9 @@ def table(
     results: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="A result file of a run.")],
 ) -> None:
     """Print the results as docs/explanation/reliability.md shows them: the number of each verdict, and a table."""
-    from chaos.case import all_cases
     from chaos.report import for_people, read, summary
     from chaos.report import table as as_table
+    from chaos.selection import all_cases
 
     rows = for_people(read(results), all_cases())
     typer.echo(f"{summary(rows)}\n\n{as_table(rows)}")
@@ -94,10 +94,11 @@ def run_cases(
     pinning = CpuPinning.choose()
     os.sched_setaffinity(0, pinning.clients)  # now, because the threads that gRPC starts inherit it
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-    from chaos.case import all_cases, chosen, run
+    from chaos.case import run
     from chaos.checks import FAIL
     from chaos.context import Session
     from chaos.report import save, table
+    from chaos.selection import all_cases, chosen
 
     folder = keep or Path(tempfile.mkdtemp(prefix="chaos-"))
     session = Session(

@@ -8,12 +8,12 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from chaos.checks import CLEAN, FAIL, PARTIAL, PASS, SKIP, readable
+from chaos.checks import CLEAN, FAIL, PARTIAL, PASS, SKIP, Row, readable
 from lingon.bench.results_file import commit, machine
 from lingon.errors import LingonError
 from lingon.files import write_json
@@ -25,18 +25,6 @@ SKIPPED = "not run: "  # starts the part of a figure that says what was not run
 TEST_FILE = re.compile(r"tests/\S+\.py")
 PLACEHOLDER = re.compile(r"\{(@?)(.+?)\}")
 TRIES = re.compile(r" \(best of \d+\)$")
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """The result of one case; checks: the fields of each chaos.checks.Check."""
-
-    number: int
-    test: str
-    figure: str
-    bound: str
-    verdict: str
-    checks: list[dict[str, Any]] = field(default_factory=list)
 
 
 def save(rows: Sequence[Row], folder: Path, arguments: Sequence[str], now: datetime | None = None) -> Path:

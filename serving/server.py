@@ -19,6 +19,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from lingon.bundle import Bundle
+from lingon.extras import name_missing_extra
 from lingon.serving.engine.engine import any_worker_alive
 from lingon.serving.models.catalog import Catalog, Entry
 from lingon.serving.models.inflight import AdmissionGate
@@ -29,7 +30,7 @@ from lingon.serving.models.supervisor import Supervisor
 from lingon.serving.observability.http import HttpEndpoint
 from lingon.serving.observability.logs import event, unexpected
 from lingon.serving.observability.metrics import Metrics
-from lingon.serving.observability.tracing import open_tracer
+from lingon.serving.observability.tracing import NullTracer, Tracer
 from lingon.serving.rpc.admin import open_admin
 from lingon.serving.rpc.health import Health
 from lingon.serving.rpc.interceptors import CallInterceptor, ErrorInterceptor
@@ -267,3 +268,13 @@ def _command() -> str:
     if shutil.which("lingon") or program.name != "lingon":
         return "lingon"
     return os.path.relpath(program)
+
+
+def open_tracer(*, traces: bool) -> Tracer:
+    """The tracer of a server; raises LingonError if traces are on but the extra 'tracing' is not installed."""
+    if not traces:
+        return NullTracer()
+    with name_missing_extra("lingon serve --traces", ["tracing"]):
+        from lingon.serving.observability.opentelemetry import OpenTelemetryTracer
+
+        return OpenTelemetryTracer()

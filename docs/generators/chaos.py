@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from chaos.case import all_cases
 from chaos.report import for_people, read, summary, table
+from chaos.selection import all_cases
 
 RESULTS = Path(__file__).parents[2] / "bench" / "results"
 

@@ -11,7 +11,6 @@ from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
 from typing import Any, Protocol
 
-from lingon.extras import name_missing_extra
 from lingon.serving.decoding.job import Job
 
 Metadata = Iterable[tuple[str, str | bytes]]
@@ -97,13 +96,3 @@ def enter(trace: Trace) -> Trace:
 def current() -> Trace:
     """The trace of the call that this task serves. gRPC passes no arguments of an interceptor to a method."""
     return _current.get()
-
-
-def open_tracer(*, traces: bool) -> Tracer:
-    """The tracer of a server; raises LingonError if traces are on but the extra 'tracing' is not installed."""
-    if not traces:
-        return NullTracer()
-    with name_missing_extra("lingon serve --traces", ["tracing"]):
-        from lingon.serving.observability.opentelemetry import OpenTelemetryTracer
-
-        return OpenTelemetryTracer()

@@ -17,7 +17,7 @@ from google.rpc import code_pb2
 
 from lingon.errors import SettingsError
 from lingon.serving.observability.opentelemetry import FLUSH
-from lingon.serving.observability.tracing import open_tracer
+from lingon.serving.server import open_tracer
 from tests.support.echo_engine import EchoRunner, running
 from tests.support.eventually import eventually
 from tests.support.repository import ROOT
