@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import statistics
 import sys
 from collections.abc import Callable, Sequence
@@ -17,7 +16,7 @@ from lingon.bench.serve.latency import OK
 from lingon.bench.serve.load import ClosedLoad, Target, to_json
 from lingon.bench.serve.plan import CpuPlan
 from lingon.bench.serve.processes import Server, serving
-from lingon.bench.worker_process import Worker
+from lingon.bench.worker_process import Worker, cpu_seconds
 from lingon.errors import LingonError
 
 KINDS = ("lingon", "echo")
@@ -78,9 +77,3 @@ def _measured(server: Server, generator: Worker, clients: int, seconds: float) -
 
 def _medians(rows: Sequence[Row]) -> Row:
     return {name: round(statistics.median(row[name] for row in rows), 4) for name in rows[0]}
-
-
-def cpu_seconds(pid: int) -> float:
-    """Return the CPU time that a process has used, user and system, in seconds."""
-    fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import grpc
 
-from lingon.bench.serve.overhead import cpu_seconds
+from lingon.bench.worker_process import cpu_seconds
 from lingon.bench.workloads.sample_sentences import sample_file
 from lingon.lines import read_lines
 from lingon.translation.v1 import translation_pb2 as pb

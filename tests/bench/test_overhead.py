@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from lingon.bench.serve.overhead import cpu_seconds, measure, table
+from lingon.bench.serve.overhead import measure, table
 from lingon.bench.serve.plan import CpuPlan
 from lingon.bench.tools import compare_servers
+from lingon.bench.worker_process import cpu_seconds
 from tests.support import echo_engine
 from tests.support.echo_engine import EchoRunner, running
 
