@@ -16,6 +16,7 @@ from lingon.bench.serve.latency import OK
 from lingon.bench.serve.load import ClosedLoad, Target, to_json
 from lingon.bench.serve.plan import CpuPlan
 from lingon.bench.serve.processes import Server, serving
+from lingon.bench.statistics import percentile
 from lingon.bench.worker_process import Worker, cpu_seconds
 from lingon.errors import LingonError
 
@@ -65,12 +66,12 @@ def _measured(server: Server, generator: Worker, clients: int, seconds: float) -
     used = cpu_seconds(server.pid) - before
     if failed := [code for _, _, code in answer["answers"] if code != OK]:
         raise LingonError(f"{len(failed)} requests failed, the first with {failed[0]}")
-    latencies = sorted(latency for _, latency, _ in answer["answers"])
+    latencies = [latency for _, latency, _ in answer["answers"]]
     return {
         "requests": len(latencies),
         "per_s": len(latencies) / answer["seconds"],
-        "p50_ms": latencies[len(latencies) // 2],
-        "p99_ms": latencies[len(latencies) * 99 // 100],
+        "p50_ms": percentile(latencies, 50),
+        "p99_ms": percentile(latencies, 99),
         "cpu_ms": 1000 * used / len(latencies),
     }
 

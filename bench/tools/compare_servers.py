@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import grpc
 
+from lingon.bench.statistics import percentile
 from lingon.bench.worker_process import cpu_seconds
 from lingon.bench.workloads.sample_sentences import sample_file
 from lingon.lines import read_lines
@@ -89,12 +90,12 @@ async def one_round(server: Target, texts: list[str], arguments: argparse.Namesp
     gc.enable()
     for channel in channels:
         await channel.close()
-    ordered = sorted(counts.latencies)
+    requests = len(counts.latencies)
     return {
-        "requests_per_s": len(ordered) / seconds,
-        "p50_ms": 1000 * ordered[len(ordered) // 2],
-        "p99_ms": 1000 * ordered[len(ordered) * 99 // 100],
-        "cpu_ms_per_request": 1000 * used / len(ordered),
+        "requests_per_s": requests / seconds,
+        "p50_ms": 1000 * percentile(counts.latencies, 50),
+        "p99_ms": 1000 * percentile(counts.latencies, 99),
+        "cpu_ms_per_request": 1000 * used / requests,
         "cpu_us_per_delta": 1e6 * used / counts.deltas if counts.deltas else 0.0,
     }
 

@@ -122,15 +122,15 @@ class EngineClient:
         return PendingJob(job, outcome)
 
     def score(
-        self, source_ids: tuple[int, ...], target_ids: tuple[int, ...], *, follows: bool = False
+        self, source_ids: tuple[int, ...], target_ids: tuple[int, ...], *, follow_up: bool = False
     ) -> PendingJob[Scored]:
-        """Return a translation to score; follows: whether this call translated the text before."""
+        """Return a translation to score; follow_up: see ScoreJob."""
         outcome: asyncio.Future[Any] = self._loop.create_future()
         job = ScoreJob(
             source_ids=source_ids,
             target_ids=target_ids,
             on_done=partial(self._callbacks.post, partial(self._settle, outcome)),
-            follow_up=follows,
+            follow_up=follow_up,
             **self._call,
         )
         return PendingJob(job, outcome)

@@ -154,7 +154,7 @@ class TextTask:
     async def _aligned(self, found: list[list[PartHypothesis]]) -> list[list[PartHypothesis]]:
         """Add the attention of each hypothesis, by one run of the scorer for each."""
         jobs = [
-            [self._client.score(part.source_ids, one.hypothesis.tokens, follows=True) for one in hypotheses]
+            [self._client.score(part.source_ids, one.hypothesis.tokens, follow_up=True) for one in hypotheses]
             for part, hypotheses in zip(self._plan.parts, found, strict=True)
         ]
         flat = [pending for part in jobs for pending in part]

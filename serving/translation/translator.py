@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
-from typing import TypeVar
+from typing import TypedDict, TypeVar
 
 from lingon.bundle import Bundle
 from lingon.errors import InvalidRequest, RequestError
@@ -42,6 +42,15 @@ MAX_CACHED_OPTIONS = 256  # different options that are resolved once
 MAX_CACHED_BYTES = 256  # bytes of such options; a client can add unknown fields of any size, which would be kept
 
 
+class _Header(TypedDict):
+    """The fields of a reply that are the same for every request."""
+
+    model: str
+    version: str
+    source_language_code: str
+    target_language_code: str
+
+
 class Translator:
     """A model that is served: its bundle, its engine and the limits of both."""
 
@@ -62,6 +71,12 @@ class Translator:
         """
         self.manifest = bundle.manifest
         self.label = bundle.label
+        self._header: _Header = {
+            "model": bundle.manifest.name,
+            "version": str(bundle.manifest.version),
+            "source_language_code": bundle.manifest.source_language,
+            "target_language_code": bundle.manifest.target_language,
+        }
         self.engine, self.precision, self.provider = engine, precision, provider
         self.graph_bytes = graph_bytes
         self._tokenizer = Tokenizer(*bundle.tokenizer_files())
@@ -85,14 +100,7 @@ class Translator:
         tasks = self._tasks(plans, client, options)
         results = [text_error(plan) if isinstance(plan, RequestError) else pb.TextResult() for plan in plans]
         await self._run("texts", client, tasks, results, at_once=options.return_alignment)
-        return pb.TranslateResponse(
-            results=results,
-            model=self.manifest.name,
-            version=str(self.manifest.version),
-            source_language_code=self.manifest.source_language,
-            target_language_code=self.manifest.target_language,
-            options=options.message,
-        )
+        return pb.TranslateResponse(results=results, options=options.message, **self._header)
 
     def resolve(self, asked: pb.DecodingOptions) -> ResolvedOptions:
         """Return the options of a request with this model's defaults, checked."""
@@ -108,13 +116,7 @@ class Translator:
 
     def start(self, options: ResolvedOptions) -> pb.StreamStart:
         """Return the first message of a stream."""
-        return pb.StreamStart(
-            model=self.manifest.name,
-            version=str(self.manifest.version),
-            source_language_code=self.manifest.source_language,
-            target_language_code=self.manifest.target_language,
-            options=options.message,
-        )
+        return pb.StreamStart(options=options.message, **self._header)
 
     async def stream(
         self, request: Request, options: ResolvedOptions, deadline: float | None = None, caller: str = ""
@@ -159,14 +161,14 @@ class Translator:
         ]
         results = [pair_error(plan) if isinstance(plan, RequestError) else pb.ScoreResult() for plan in plans]
         await self._run("pairs", client, tasks, results)
-        return pb.ScoreResponse(results=results, model=self.manifest.name, version=str(self.manifest.version))
+        return pb.ScoreResponse(results=results, model=self._header["model"], version=self._header["version"])
 
     def describe(self) -> pb.Model:
         """Return the model as ListModels reports it."""
         manifest, limits = self.manifest, self.manifest.limits
         return pb.Model(
             name=manifest.name,
-            version=str(manifest.version),
+            version=self._header["version"],
             source_language_code=manifest.source_language,
             target_language_code=manifest.target_language,
             precision=self.precision,
