@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from lingon.serving.observability.metrics import Metrics, reasons
+from lingon.serving.observability.metrics import Metrics, families, reasons
 from tests.support.deploy_files import (
     ALERTS,
     DASHBOARD,
@@ -28,6 +28,7 @@ from tests.support.deploy_files import (
 TEXT = RUNBOOK.read_text(encoding="utf-8")
 BOARD = json.loads(DASHBOARD.read_text(encoding="utf-8"))
 PANELS = [panel for panel in BOARD["panels"] if panel["type"] != "row"]
+BOUNDS = {family.exported_name: family.buckets for family, _ in families() if family.type_name == "histogram"}
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +55,25 @@ def test_alerts_use_metrics_that_exist(known):
     asked = {alert["alert"]: metrics_in(alert["expr"]) for alert in alerts()}
     assert all(asked.values())
     assert {name: names - known for name, names in asked.items() if names - known} == {}
+
+
+def test_thresholds_of_quantiles_are_bounds_of_buckets():
+    asked = [
+        (name, float(threshold))
+        for alert in alerts()
+        for name, threshold in re.findall(
+            r"histogram_quantile.*?(lingon_\w+)_bucket.*?\) > ([\d.]+)", alert["expr"], re.DOTALL
+        )
+    ]
+    assert len(asked) == sum(alert["expr"].count("histogram_quantile") for alert in alerts()) > 1
+    assert [(name, bound) for name, bound in asked if bound not in BOUNDS[name]] == []
+
+
+def test_the_tests_of_alerts_use_buckets_that_exist():
+    text = (DEPLOY / "prometheus" / "alerts_test.yml").read_text(encoding="utf-8")
+    asked = re.findall(r'(lingon_\w+)_bucket\{[^}]*le="([\d.]+)"', text)
+    assert asked
+    assert [(name, bound) for name, bound in asked if float(bound) not in BOUNDS[name]] == []
 
 
 def test_the_dashboard_uses_metrics_that_exist(known):
