@@ -16,7 +16,6 @@ from typing import Any
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection
 
 from lingon.bundle import Bundle
 from lingon.extras import name_missing_extra
@@ -35,6 +34,7 @@ from lingon.serving.rpc.admin import open_admin
 from lingon.serving.rpc.health import Health
 from lingon.serving.rpc.interceptors import CallInterceptor, ErrorInterceptor
 from lingon.serving.rpc.ports import PortSecurity, allow_many_files, bind, grpc_server
+from lingon.serving.rpc.reflection import add_reflection
 from lingon.serving.rpc.service import TranslationService
 from lingon.serving.runtime.device import onnxruntime_version
 from lingon.serving.settings import Settings
@@ -135,7 +135,7 @@ class Server:
         pb_grpc.add_TranslationServiceServicer_to_server(self._service, server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
         if self._settings.reflection:
-            reflection.enable_server_reflection((SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
+            add_reflection(server, (SERVICE, health.SERVICE_NAME))
         return server
 
     async def _load(self, found: Sequence[Bundle]) -> bool:

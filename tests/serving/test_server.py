@@ -13,12 +13,10 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import Any
 
 import grpc
 import pytest
 from google.rpc import code_pb2
-from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from lingon.errors import BundleError, LingonError
 from lingon.serving.engine.engine import Engine, any_worker_alive
@@ -73,20 +71,6 @@ async def test_health_is_serving_only_after_the_models_are_warmed_up():
     assert after == [SERVING] * 3
     assert http == (503, "NOT_SERVING\n")
     assert raised.value.code() == grpc.StatusCode.NOT_FOUND
-
-
-@pytest.mark.parametrize("enabled", [True, False])
-async def test_reflection_lists_the_service_unless_it_is_off(enabled: bool):
-    async with running(reflection=enabled) as server:
-        stub: Any = reflection_pb2_grpc.ServerReflectionStub(server.channel)
-        call = stub.ServerReflectionInfo(iter([reflection_pb2.ServerReflectionRequest(list_services="")]))
-        if not enabled:
-            with pytest.raises(grpc.aio.AioRpcError):
-                await call.read()
-            return
-        reply = await call.read()
-        call.cancel()
-    assert SERVICE in [service.name for service in reply.list_services_response.service]
 
 
 async def test_a_drain_finishes_calls_in_flight_and_refuses_new_ones():

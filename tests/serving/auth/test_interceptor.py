@@ -47,7 +47,8 @@ def methods(*files: Any) -> set[str]:
     }
 
 
-MAIN = methods(pb, health_pb2, reflection_pb2)
+REFLECTION_V1 = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"
+MAIN = methods(pb, health_pb2, reflection_pb2) | {REFLECTION_V1}
 ADMIN = methods(admin_pb2)
 UNKNOWN = {"/no.such.Service/Method", "/lingon.translation.v1.TranslationService/NoSuchMethod", "/"}
 NO_KEY: dict[str, tuple[tuple[str, str], ...]] = {
