@@ -195,7 +195,7 @@ ROWS: dict[str, list[Json]] = {
             "Fallback to the CPU",
             (f"lingon_provider_fallback{{{MODEL}}}", PER_MODEL),
             maximum=1,
-            about="1 if a model runs on the CPU although its bundle has graphs for a GPU.",
+            about="1 if a model runs on the CPU although its bundle has graphs for a GPU and the machine has a GPU.",
         ),
         graph(
             "Model changes",

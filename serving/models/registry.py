@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +16,7 @@ from lingon.serving.models.inflight import InFlight
 from lingon.serving.models.loading import LoadFunction, LoadOptions, load_translator
 from lingon.serving.observability.logs import event, fault
 from lingon.serving.observability.metrics import Metrics, ModelMetrics
-from lingon.serving.runtime.device import CPU, CUDA
+from lingon.serving.runtime.device import expects_cuda, has_fallen_back
 from lingon.serving.runtime.failpoints import Failpoints
 from lingon.serving.settings import Settings
 from lingon.serving.translation.translator import Translator
@@ -52,11 +52,17 @@ class ServedModel:
 class ModelRegistry:
     """The models that are served or drain. `load` runs on any thread, everything else on the event loop."""
 
-    def __init__(self, settings: Settings, metrics: Metrics, load: LoadFunction = load_translator) -> None:
-        """load: makes the translator of a bundle."""
+    def __init__(
+        self,
+        settings: Settings,
+        metrics: Metrics,
+        load: LoadFunction = load_translator,
+        gpu_expected: Callable[[], bool] = expects_cuda,
+    ) -> None:
+        """load: makes the translator of a bundle; gpu_expected: whether a model on the CPU may be a fallback."""
         self.catalog: Catalog[ServedModel] = Catalog([])
         self.draining: list[Entry[ServedModel]] = []  # unpublished; requests may be in flight
-        self._settings, self._metrics, self._load = settings, metrics, load
+        self._settings, self._metrics, self._load, self._gpu_expected = settings, metrics, load, gpu_expected
         self._faults = Failpoints.parse(settings.failpoints) if settings.failpoints else None
 
     def load(self, bundle: Bundle) -> Entry[ServedModel]:
@@ -88,7 +94,10 @@ class ModelRegistry:
         )
         translator = self._load(bundle, options)
         seconds = time.perf_counter() - start
-        metrics.fallback.set(settings.device == "auto" and _has_fallen_back(bundle, translator.provider))
+        fallback = has_fallen_back(
+            bundle, translator.provider, settings.device, settings.precision, expects_cuda=self._gpu_expected()
+        )
+        metrics.fallback.set(fallback)
         metrics.loaded(translator.describe(), bundle.manifest.architecture, limits, seconds, translator.graph_bytes)
         event(
             logger,
@@ -153,7 +162,3 @@ class ModelRegistry:
             except Exception as error:  # the other engines are stopped all the same
                 fault(logger, "an engine was not stopped", error, model=entry.label)
                 entry.model.translator.engine.fail_all()
-
-
-def _has_fallen_back(bundle: Bundle, provider: str) -> bool:
-    return provider == CPU and any(each.provider == CUDA for each in bundle.manifest.precisions.values())

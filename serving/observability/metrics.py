@@ -176,7 +176,11 @@ class ModelMetrics:
     state_bytes = gauge("state_bytes", "Memory allocated for decoder states, in bytes.")
     graph_bytes = gauge("graph_bytes", "Size of the loaded graphs and weights, in bytes.")
     restarts = counter("engine_restarts", "Engines that died or hung.", cause=RESTART_CAUSES)
-    fallback = gauge("provider_fallback", "1 if the model runs on the CPU although it has graphs for a GPU, else 0.")
+    fallback = gauge(
+        "provider_fallback",
+        "1 if the model runs on the CPU although it has graphs for a GPU and the machine has a GPU or the GPU build of "
+        "ONNX Runtime, else 0.",
+    )
     load_duration = gauge("model_load_duration_seconds", "Time to read, check and warm up the model, in seconds.")
     info = gauge(
         "model_info",

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
+import re
+from pathlib import Path
 from typing import NamedTuple
 
 from lingon.bundle import Bundle
@@ -16,6 +18,9 @@ from lingon.errors import DeviceError
 CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
 PREFERRED_PRECISIONS = {CPU: ("int8", "fp32"), CUDA: ("fp16",)}
 """By provider, the precisions in order of preference."""
+
+DRIVER_CARDS = Path("/proc/driver/nvidia/gpus")
+"""Has one entry for each card that the NVIDIA driver has found."""
 
 
 class DeviceChoice(NamedTuple):
@@ -81,6 +86,34 @@ def cuda_missing() -> str | None:
     if driver.cuInit(0) != 0 or driver.cuDeviceGetCount(ctypes.byref(count)) != 0 or count.value == 0:
         return "the NVIDIA driver finds no card"
     return None
+
+
+def has_card(devices: Path = Path("/dev"), driver_cards: Path = DRIVER_CARDS) -> bool:
+    """Whether an NVIDIA card is visible to this process, even if CUDA cannot use it.
+
+    In a container a card is visible only if it was given to it. `devices` has nvidia0, nvidia1, ..., or dxg on Windows.
+    """
+    names = [path.name for path in devices.iterdir()] if devices.is_dir() else []
+    return any(re.fullmatch(r"nvidia\d+|dxg", name) for name in names) or (
+        driver_cards.is_dir() and any(driver_cards.iterdir())
+    )
+
+
+def expects_cuda() -> bool:
+    """Whether this machine is meant to run models on CUDA: it has a card, or the GPU build of onnxruntime."""
+    return CUDA in available_providers() or has_card()
+
+
+def has_fallen_back(bundle: Bundle, provider: str, device: str, precision: str | None, *, expects_cuda: bool) -> bool:
+    """Whether a model runs on the CPU although a GPU was to be expected.
+
+    provider: that the model runs on; device, precision: as of `choose_device`; the CPU, or a precision for the CPU, is
+    a choice and no fallback
+    expects_cuda: see `expects_cuda`
+    """
+    for_cuda = [name for name, entry in bundle.manifest.precisions.items() if entry.provider == CUDA]
+    chosen = device == "auto" and (precision is None or precision in for_cuda)
+    return provider == CPU and expects_cuda and chosen and bool(for_cuda)
 
 
 def _cuda_missing_for(bundle: Bundle) -> str | None:

@@ -1,0 +1,92 @@
+"""A model on the CPU is a fallback only where a GPU was to be expected."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from lingon.bundle import Bundle, Precision
+from lingon.serving.models.registry import ModelRegistry
+from lingon.serving.observability.metrics import Metrics
+from lingon.serving.runtime.device import CPU, CUDA, expects_cuda, has_card, has_fallen_back
+from lingon.serving.settings import Settings
+from lingon.translation.v1 import translation_pb2 as pb
+from tests.support import echo_engine, shipped_model
+from tests.support.real_server import serving
+
+MODEL = {"model": "en-de", "version": "1"}
+BOTH = {"fp32": Precision(CPU, "fake", ()), "fp16": Precision(CUDA, "fake", ())}
+
+
+def folder(path: Path, *names: str) -> Path:
+    """A folder with files of these names."""
+    path.mkdir()
+    for name in names:
+        (path / name).touch()
+    return path
+
+
+@pytest.mark.parametrize(
+    ("devices", "cards", "visible"),
+    [
+        ([], [], False),
+        (["null", "nvidiactl", "nvidia-uvm", "nvidia-caps", "nvidia-modeset"], [], False),  # a driver without a card
+        (["null", "nvidia0"], [], True),
+        (["nvidia12"], [], True),
+        (["dxg"], [], True),
+        ([], ["0000:01:00.0"], True),
+    ],
+)
+def test_a_card_is_visible_by_its_device_file_or_by_the_driver(
+    tmp_path: Path, devices: list[str], cards: list[str], visible: bool
+):
+    assert has_card(folder(tmp_path / "dev", *devices), folder(tmp_path / "gpus", *cards)) is visible
+
+
+def test_no_card_is_visible_without_the_folders_of_devices_and_driver(tmp_path: Path):
+    assert not has_card(tmp_path / "dev", tmp_path / "gpus")
+
+
+@pytest.mark.parametrize(
+    ("provider", "device", "precision", "expected", "fallback"),
+    [
+        (CPU, "auto", None, True, True),
+        (CPU, "auto", "fp16", True, True),
+        (CPU, "auto", None, False, False),  # no card, CPU build
+        (CUDA, "auto", None, True, False),
+        (CPU, "cpu", None, True, False),  # the CPU was asked for
+        (CPU, "auto", "fp32", True, False),  # a precision for the CPU was asked for
+    ],
+)
+def test_only_a_cpu_that_nobody_chose_is_a_fallback(
+    provider: str, device: str, precision: str | None, expected: bool, fallback: bool
+):
+    bundle = Bundle(Path(), echo_engine.manifest(precisions=BOTH))
+    assert has_fallen_back(bundle, provider, device, precision, expects_cuda=expected) is fallback
+
+
+def test_a_bundle_without_graphs_for_a_gpu_never_falls_back():
+    bundle = Bundle(Path(), dataclasses.replace(echo_engine.manifest(), precisions={"fp32": BOTH["fp32"]}))
+    assert not has_fallen_back(bundle, CPU, "auto", None, expects_cuda=True)
+
+
+@pytest.mark.parametrize("gpu_expected", [True, False])
+def test_the_metric_is_1_only_where_a_gpu_is_expected(tmp_path: Path, gpu_expected: bool):
+    bundle, loader = echo_engine.bundle(tmp_path, precisions=BOTH), echo_engine.Loader(echo_engine.EchoRunner())
+    metrics = Metrics()
+    try:
+        registry = ModelRegistry(Settings(models=(tmp_path,)), metrics, loader, lambda: gpu_expected)
+        registry.load(bundle)
+    finally:
+        loader.end()
+    assert metrics.registry.get_sample_value("lingon_provider_fallback", MODEL) == gpu_expected
+
+
+async def test_a_server_with_default_settings_reports_a_fallback_only_on_a_machine_for_cuda():
+    assert any(each.provider == CUDA for each in shipped_model.bundle().manifest.precisions.values())
+    async with serving() as server:
+        (model,) = (await server.stub.ListModels(pb.ListModelsRequest())).models
+        fallback = server.counted("lingon_provider_fallback", model="en-de", version="2")
+    assert fallback == (model.provider == CPU and expects_cuda())
