@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any
 
 from prometheus_client import CollectorRegistry
-from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
 from lingon.errors import LingonError
 from lingon.serving.observability.logs import fault
@@ -120,19 +120,23 @@ def _handler(registry: CollectorRegistry, ready: Callable[[], bool]) -> type[Bas
         def do_GET(self) -> None:
             path = self.path.partition("?")[0]
             if path == "/metrics":
-                self._answer(200, CONTENT_TYPE_LATEST, generate_latest(registry))
+                self._answer(200, CONTENT_TYPE_PLAIN_0_0_4, generate_latest(registry))
             elif path == "/healthz":
                 serving = ready()
                 self._answer(200 if serving else 503, "text/plain", b"SERVING\n" if serving else b"NOT_SERVING\n")
             else:
                 self._answer(404, "text/plain", b"not found; try /metrics or /healthz\n")
 
+        def do_HEAD(self) -> None:
+            self.do_GET()
+
         def _answer(self, status: int, content_type: str, body: bytes) -> None:
             self.send_response(status)
             self.send_header("Content-Type", content_type)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
-            self.wfile.write(body)
+            if self.command != "HEAD":
+                self.wfile.write(body)
 
         def log_message(self, format: str, *args: object) -> None:
             """Log nothing: probes would fill the log."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import http.client
 import socket
 import subprocess
 import sys
@@ -14,7 +15,8 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, Counter
+from prometheus_client.parser import text_string_to_metric_families
 
 from lingon.serving.observability.http import HttpEndpoint
 
@@ -23,13 +25,55 @@ MAX_CONNECTIONS = 128
 
 @pytest.fixture
 def endpoint() -> Iterator[HttpEndpoint]:
-    with HttpEndpoint("127.0.0.1", 0, CollectorRegistry(), lambda: True) as opened:
+    registry = CollectorRegistry()
+    Counter("some", "Something.", registry=registry)
+    with HttpEndpoint("127.0.0.1", 0, registry, lambda: True) as opened:
         yield opened
 
 
 def is_well(endpoint: HttpEndpoint) -> bool:
     with urllib.request.urlopen(f"http://127.0.0.1:{endpoint.port}/healthz", timeout=5) as reply:
         return bool(reply.read() == b"SERVING\n")
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/metrics", "/nope"])
+def test_head_answers_as_get_does_without_a_body(endpoint: HttpEndpoint, path: str) -> None:
+    found = {}
+    for method in ("GET", "HEAD"):
+        connection = http.client.HTTPConnection("127.0.0.1", endpoint.port, timeout=5)
+        connection.request(method, path)
+        reply = connection.getresponse()
+        headers = {name: value for name, value in reply.getheaders() if name != "Date"}
+        found[method] = reply.status, headers, len(reply.read())
+        connection.close()
+    assert found["HEAD"] == (*found["GET"][:2], 0)
+    assert found["GET"][1]["Content-Length"] == str(found["GET"][2])
+
+
+ACCEPTED = [
+    None,
+    "*/*",
+    "text/plain;version=0.0.4",
+    "application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,"
+    "text/plain;version=0.0.4;q=0.5,*/*;q=0.1",
+    "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited;q=0.6,*/*;q=0.1",
+    "application/json",
+]
+"""What scrapers accept; the second to last are Prometheus since 2.5 and with native histograms."""
+
+
+@pytest.mark.parametrize("accepted", ACCEPTED)
+def test_a_scraper_gets_the_text_format_that_all_know_whatever_it_prefers(
+    endpoint: HttpEndpoint, accepted: Any
+) -> None:
+    request = urllib.request.Request(f"http://127.0.0.1:{endpoint.port}/metrics")
+    if accepted:
+        request.add_header("Accept", accepted)
+    with urllib.request.urlopen(request, timeout=5) as reply:
+        text = reply.read().decode()
+        assert reply.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
+    samples = {sample.name for family in text_string_to_metric_families(text) for sample in family.samples}
+    assert "some_total" in samples
 
 
 def test_connections_that_send_no_request_block_no_other(endpoint: HttpEndpoint) -> None:
