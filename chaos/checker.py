@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from chaos.history import CANCELLED, DEADLINE_EXCEEDED, KILLED, OK, UNAVAILABLE, Outcome
+from chaos.history import CANCELLED, DEADLINE_EXCEEDED, KILLED, OK, RESOURCE_EXHAUSTED, UNAVAILABLE, Outcome
 from chaos.prometheus import Scrape
 
 Golden = Mapping[tuple[int, str], str]
@@ -120,7 +120,7 @@ def server_agrees(outcomes: Sequence[Outcome], calls: Sequence[Call]) -> list[st
 
 def _crossed(outcome: Outcome, call: Call) -> bool:
     if outcome.code in SET_BY_CLIENT:
-        return call.code in {OK, CANCELLED, DEADLINE_EXCEEDED, UNAVAILABLE}
+        return call.code in {OK, CANCELLED, DEADLINE_EXCEEDED, UNAVAILABLE, RESOURCE_EXHAUSTED}
     return outcome.code == UNAVAILABLE and call.code in {OK, CANCELLED}  # the connection broke during the answer
 
 

@@ -7,7 +7,7 @@ import hashlib
 import random
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -120,14 +120,13 @@ async def drained(context: CaseContext, seed: int) -> tuple[float, int, int, lis
             )
             for each in clients
         ]
-        scrapes = asyncio.create_task(_last_scrape(server))
+        scrapes = asyncio.create_task(last_scrape(server))
         await asyncio.sleep(draw.uniform(0.0, 1.0))  # SIGTERM is to come at a random moment, not after a condition
         signalled = server.signal(signal.SIGTERM)
         ended = await server.exited(DRAIN + 5.0)
         await asyncio.gather(*loops)
-        wrong = await _drain_violations(context, server, history, await scrapes)
-        closed, calls = wall(server.events("draining")[0]["time"]) - TICK, server.calls()
-        wrong += accepted_but_refused(history.of(UNAVAILABLE), calls, closed)
+        wrong = await drain_violations(context, server, history, await scrapes, {OK, UNAVAILABLE})
+        closed, calls = drain_began(server), server.calls()
         inside = sum(_begun(call) < closed < call.time for call in calls)
         return ended - signalled, len(history.of(OK)), inside, wrong
 
@@ -151,7 +150,7 @@ def _begun(call: Call) -> float:
     return call.time - call.milliseconds / 1000
 
 
-async def _last_scrape(server: Server) -> Scrape | None:
+async def last_scrape(server: Server) -> Scrape | None:
     """The last metrics of a server before its metrics port closes."""
     last = None
     while True:
@@ -162,14 +161,26 @@ async def _last_scrape(server: Server) -> Scrape | None:
         await asyncio.sleep(0.05)
 
 
-async def _drain_violations(context: CaseContext, server: Server, history: History, last: Scrape | None) -> list[str]:
+def drain_began(server: Server) -> float:
+    """The seconds since 1970 at which a server began to drain."""
+    return wall(server.events("draining")[0]["time"]) - TICK
+
+
+async def drain_violations(
+    context: CaseContext, server: Server, history: History, last: Scrape | None, codes: Collection[str]
+) -> list[str]:
+    """What is wrong after a drain: requests without one outcome, answers that are lost or differ, what is left behind.
+
+    last: the last metrics before the port closed; codes: those with which a request may end
+    """
     outcomes, calls = list(history), server.calls()
     golden = await context.session.golden(translated(outcomes))
     wrong = [
         *checker.ended_once(outcomes),
         *checker.same_as_alone(outcomes, golden),
-        *checker.only_codes(outcomes, {OK, UNAVAILABLE}),
+        *checker.only_codes(outcomes, codes),
         *checker.server_agrees(outcomes, calls),
+        *accepted_but_refused(history.of(UNAVAILABLE), calls, drain_began(server)),
         *(["no scrape"] if last is None else checker.counters_equal_log_until(calls, last)),
         *server.tracebacks(),
         *(f"child process {pid} still runs" for pid in server.family()),
@@ -206,7 +217,7 @@ async def drain_deadline(context: CaseContext, checks: Checks) -> None:
         signalled = server.signal(signal.SIGTERM)
         ended = await server.exited(60.0)
         outcome, others = await one, await asyncio.gather(*inside)
-        draining = wall(server.events("draining")[0]["time"])
+        draining = drain_began(server)
         in_flight = [call for call in server.calls_of(others) if _begun(call) < draining < call.time]
         checks.at_most("exit after", ended - signalled, deadline + 1.0, "s", timing=True)
         checks.at_least("exit not before the deadline", ended - signalled, deadline, "s")

@@ -132,7 +132,13 @@ def test_a_client_and_a_server_that_disagree_are_found(client, server):
 
 @pytest.mark.parametrize(
     ("client", "server"),
-    [("CANCELLED", "OK"), ("DEADLINE_EXCEEDED", "CANCELLED"), ("KILLED", "CANCELLED"), ("UNAVAILABLE", "OK")],
+    [
+        ("CANCELLED", "OK"),
+        ("CANCELLED", "RESOURCE_EXHAUSTED"),
+        ("DEADLINE_EXCEEDED", "CANCELLED"),
+        ("KILLED", "CANCELLED"),
+        ("UNAVAILABLE", "OK"),
+    ],
 )
 def test_a_client_may_cancel_while_the_answer_is_on_its_way(client, server):
     assert checker.server_agrees([failed("a-1", client)], [call("a-1", server)]) == []

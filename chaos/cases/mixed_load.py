@@ -1,0 +1,100 @@
+"""Case 60: each request of a mixed load has one outcome, below and above the capacity, also when the server stops."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import random
+import signal
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from chaos.case import case
+from chaos.cases.engine_failure import measured
+from chaos.cases.start_stop import drain_violations, last_scrape
+from chaos.checks import Checks
+from chaos.clients import Client, Send, open_loop
+from chaos.context import CaseContext
+from chaos.history import CANCELLED, DEADLINE_EXCEEDED, OK, RESOURCE_EXHAUSTED, UNAVAILABLE, Outcome
+from chaos.server import Server
+
+LOADS = (0.5, 2.0)  # multiples of the capacity
+CODES = {OK, CANCELLED, DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED}
+QUEUE = 16  # texts in the queue, so that a load above the capacity is refused soon
+CONNECTIONS = 4
+BEAMS = (1, 4)
+STREAMS = 0.3  # share of requests that are streams
+DEADLINE, CANCEL = 0.1, 0.05  # seconds, on average, until the deadline and until the client cancels
+DRAIN = 30.0  # seconds
+
+
+@case(
+    60,
+    "fates in a mixed load",
+    "at 0.5x and 2x with random deadlines, cancels and SIGTERM: each request ends once, translated as alone; "
+    "counters equal the clients' results",
+    figures=(
+        "{requests with OK} OK, {requests with CANCELLED} cancelled, {requests with DEADLINE_EXCEEDED} late, "
+        "{requests with RESOURCE_EXHAUSTED} refused, {requests with UNAVAILABLE} after SIGTERM",
+        "violations until SIGTERM at 0.5x: {SIGTERM at 0.5x}, at 2x: {SIGTERM at 2x}",
+    ),
+)
+async def mixed_load(context: CaseContext, checks: Checks) -> None:
+    """Poisson arrivals of calls and streams with two beam sizes: one run to its end, and one with SIGTERM inside."""
+    texts = context.texts[: context.choose(200, 30)]
+    await context.session.golden(itertools.product(BEAMS, texts))
+    ends, capacity = Counter[str](), 0.0
+    for times in LOADS:
+        context.new_history()
+        async with context.server(calls=True, max_queue_texts=QUEUE, drain_seconds=DRAIN) as server:
+            clients = [context.client(server, f"client{number}") for number in range(CONNECTIONS)]
+            capacity = capacity or await measured(context, sender(clients, seed=1, patient=True), texts, QUEUE)
+            load = (texts, times * capacity, context.choose(20.0, 1.5))
+            await open_loop(sender(clients, seed=2), *load)
+            await context.check_run(checks, server)
+            await _stopped(context, checks, server, sender(clients, seed=3), load, f"{times:g}x")
+        ends.update(outcome.code for outcome in context.history)
+    for code in (OK, CANCELLED, DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED, UNAVAILABLE):
+        checks.at_least(f"requests with {code}", ends[code], 1)
+
+
+def sender(clients: Sequence[Client], seed: int, *, patient: bool = False) -> Send:
+    """A function that sends a text as a random kind of request; patient: without deadlines and cancels."""
+    draw = random.Random(seed)
+
+    async def send(text: str, due: float | None = None) -> Outcome:
+        client, more = draw.choice(clients), dict[str, Any](beam_size=draw.choice(BEAMS))
+        if not patient:
+            more |= draw.choices(
+                [
+                    {},
+                    {"deadline": 0.001 + draw.expovariate(1 / DEADLINE)},
+                    {"cancel_after": draw.expovariate(1 / CANCEL)},
+                ],
+                [2, 1, 1],
+            )[0]
+        if draw.random() < STREAMS:
+            return await client.stream(text, **more)
+        return await client.translate(text, due=due, **more)
+
+    return send
+
+
+async def _stopped(
+    context: CaseContext, checks: Checks, server: Server, send: Send, load: tuple[list[str], float, float], name: str
+) -> None:
+    """Send SIGTERM in the middle of a load, and check every request of the server's life."""
+    scrapes = asyncio.create_task(last_scrape(server))
+    sent = asyncio.create_task(open_loop(send, *load))
+    await asyncio.sleep(load[2] / 2)
+    signalled = server.signal(signal.SIGTERM)
+    await sent
+    await server.exited(DRAIN + 5.0)
+    wrong = await drain_violations(context, server, context.history, await scrapes, {*CODES, UNAVAILABLE})
+    wrong += [
+        f"{outcome.id} ended with {UNAVAILABLE} before SIGTERM"
+        for outcome in context.history.of(UNAVAILABLE)
+        if outcome.ended and outcome.ended < signalled
+    ]
+    checks.clean(f"SIGTERM at {name}", wrong)
