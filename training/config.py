@@ -95,6 +95,9 @@ class TokenizerSettings(Settings):
         return self
 
 
+DROPOUT_STEPS = 2**16  # on a CPU the rate of dropout is rounded to a multiple of 1 / DROPOUT_STEPS
+
+
 class ModelSettings(Settings):
     """The size and the variant of the Transformer; the preset gives the sizes that are not set."""
 
@@ -129,10 +132,9 @@ class ModelSettings(Settings):
             raise ValueError(f"heads must divide dim ({self.dim}), got {self.heads}")
         if self.dim % 2:
             raise ValueError(f"dim must be even, got {self.dim}")
-        if self.dropout and not 1 <= 256 * self.dropout <= 255:
-            raise ValueError(
-                f"dropout must be 0 or from 1/256 to 255/256, as it is drawn in 256ths, got {self.dropout}"
-            )
+        if self.dropout and not 1 <= DROPOUT_STEPS * self.dropout <= DROPOUT_STEPS - 1:
+            bounds = f"1/{DROPOUT_STEPS} to {DROPOUT_STEPS - 1}/{DROPOUT_STEPS}"
+            raise ValueError(f"dropout must be 0 or from {bounds}, got {self.dropout}")
         return self
 
 
@@ -147,6 +149,12 @@ PRESETS = {  # head_dim is 64 in all but tiny, which suits the fast attention ke
     "big": _preset(1024, 16, 4096, 6, 6),
     "deep-encoder": _preset(512, 8, 2048, 12, 1),
 }
+PAPER_WARMUP_STEPS = {"base": 4000, "big": 4000}  # updates, of the models of Vaswani et al. (2017), section 5.3
+
+
+def paper_learning_rate(dim: int, warmup_steps: int) -> float:
+    """Return the peak of the learning rate of Vaswani et al. (2017), equation 3: (dim * warmup_steps) ** -0.5."""
+    return float((dim * warmup_steps) ** -0.5)
 
 
 class TrainingSettings(Settings):
@@ -155,6 +163,7 @@ class TrainingSettings(Settings):
     batch_tokens: Annotated[int, Field(ge=1)] = 4096  # padded tokens of a forward pass, on each side
     accumulate: Annotated[int, Field(ge=1)] = 1  # forward passes of an update, over all processes
     max_steps: Annotated[int, Field(ge=1)] = 20_000  # updates
+    # The presets base and big have other defaults of the next two settings: those of PAPER_WARMUP_STEPS.
     learning_rate: Annotated[float, Field(gt=0)] = 1e-3  # the peak, at the end of the warm-up
     warmup_steps: Annotated[int, Field(ge=1)] = 1000  # updates
     cooldown_steps: Annotated[int, Field(ge=0)] = 0  # last updates, over which the rate falls linearly to 0
@@ -186,6 +195,22 @@ class Config(Settings):
     tokenizer: TokenizerSettings = TokenizerSettings()
     model: ModelSettings = Field(default_factory=lambda: ModelSettings.model_validate({}))
     training: TrainingSettings = TrainingSettings()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_schedule(cls, given: Any) -> Any:
+        """Give the presets of the paper its warm-up and its learning rate, unless the config sets them."""
+        if not isinstance(given, dict):
+            return given
+        model, training = given.get("model", {}), given.get("training", {})
+        preset = model.get("preset") if isinstance(model, dict) else None
+        if not isinstance(preset, str) or preset not in PAPER_WARMUP_STEPS or not isinstance(training, dict):
+            return given
+        training = {"warmup_steps": PAPER_WARMUP_STEPS[preset], **training}
+        dim, warmup_steps = {**PRESETS[preset], **model}["dim"], training["warmup_steps"]
+        if all(isinstance(value, int) and value > 0 for value in (dim, warmup_steps)):  # else it is refused below
+            training = {"learning_rate": paper_learning_rate(dim, warmup_steps), **training}
+        return {**given, "training": training}
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from lingon.errors import SettingsError
-from lingon.training.config import Config, load_config
+from lingon.training.config import Config, load_config, paper_learning_rate
+from lingon.training.run.trainer import learning_rate
 from tests.support.repository import ROOT
 from tests.support.tiny_training import tiny_config_text
 
@@ -35,8 +36,8 @@ def load(folder: Path, text: str = "", overrides: Sequence[str] = ()) -> Config:
         ("model.preset=huge", "model.preset must be 'tiny', 'small',"),
         ("model.preset=[1]", "model.preset must be 'tiny', 'small',"),
         ("model.dropout=1.0", "model.dropout must be less than 1, got 1.0"),
-        ("model.dropout=0.999", "dropout must be 0 or from 1/256 to 255/256, as it is drawn in 256ths, got 0.999"),
-        ("model.dropout=0.003", "dropout must be 0 or from 1/256 to 255/256, as it is drawn in 256ths, got 0.003"),
+        ("model.dropout=0.999999", "dropout must be 0 or from 1/65536 to 65535/65536, got 0.999999"),
+        ("model.dropout=1e-5", "dropout must be 0 or from 1/65536 to 65535/65536, got 1e-05"),
         ("model.max_positions=32769", "model.max_positions must be 1 to 32,768, got 32769"),
         (
             'data.source_language="English (US)"',
@@ -111,8 +112,54 @@ def test_a_key_overrides_the_preset(tmp_path: Path) -> None:
     assert (config.model.dim, config.model.encoder_layers, config.model.decoder_layers) == (512, 6, 2)
 
 
-def test_the_saved_settings_are_read_back_the_same(tmp_path: Path) -> None:
-    config = load(tmp_path)
+@pytest.mark.parametrize(("preset", "dim"), [("base", 512), ("big", 1024)])
+def test_the_presets_of_the_paper_have_its_learning_rate(tmp_path: Path, preset: str, dim: int) -> None:
+    """Vaswani et al. (2017), equation 3: dim ** -0.5 * min(step ** -0.5, step * warmup_steps ** -1.5)."""
+    settings = load(tmp_path, preset_text(preset, max_steps=100_000)).training
+    assert settings.warmup_steps == 4000
+    for step in (1, 2500, 4000, 4001, 100_000):
+        expected = dim**-0.5 * min(step**-0.5, step * 4000**-1.5)
+        assert learning_rate(step, settings) == pytest.approx(expected, rel=1e-12)
+
+
+def test_a_config_overrides_the_schedule_of_the_paper(tmp_path: Path) -> None:
+    longer = load(tmp_path, preset_text("base", warmup_steps=16_000)).training
+    assert longer.learning_rate == pytest.approx(paper_learning_rate(512, 4000) / 2)
+    given = load(tmp_path, preset_text("big", learning_rate=2e-4)).training
+    assert (given.learning_rate, given.warmup_steps) == (2e-4, 4000)
+    narrow = load(tmp_path, preset_text("base"), ["model.dim=128"]).training
+    assert narrow.learning_rate == pytest.approx(2 * paper_learning_rate(512, 4000))
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("model.dim=many", "model.dim must be a valid integer"),
+        ("training.warmup_steps=0", "training.warmup_steps must be greater than or equal to 1, got 0"),
+        ("training=3", "--set must be block.key=value"),
+    ],
+)
+def test_a_wrong_value_beside_a_preset_of_the_paper_is_named(tmp_path: Path, override: str, message: str) -> None:
+    with pytest.raises(SettingsError, match=message):
+        load(tmp_path, preset_text("base"), [override])
+
+
+@pytest.mark.parametrize("preset", ["tiny", "small", "deep-encoder"])
+def test_other_presets_have_the_defaults_of_the_training_block(tmp_path: Path, preset: str) -> None:
+    settings = load(tmp_path, preset_text(preset)).training
+    assert (settings.learning_rate, settings.warmup_steps) == (1e-3, 1000)
+
+
+def preset_text(preset: str, **training: float) -> str:
+    """Return a config that sets nothing of the model but its preset, and only these keys of the training block."""
+    lines = [f"{key} = {value}" for key, value in training.items()]
+    corpora = '[[data.train]]\ntsv = "train"\n[data.valid]\ntsv = "valid"\n'
+    return "\n".join([corpora, f'[model]\npreset = "{preset}"', "[training]", *lines, ""])
+
+
+@pytest.mark.parametrize("preset", ["tiny", "base"])
+def test_the_saved_settings_are_read_back_the_same(tmp_path: Path, preset: str) -> None:
+    config = load(tmp_path, preset_text(preset))
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere" / "config.json").write_text(config.model_dump_json())
     assert load_config(tmp_path / "elsewhere" / "config.json") == config

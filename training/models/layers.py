@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from lingon.training.config import ModelSettings
+from lingon.training.config import DROPOUT_STEPS, ModelSettings
 
 
 def sinusoids(positions: int, dim: int) -> Tensor:
@@ -39,16 +39,17 @@ class FeedForward(nn.Module):
 
 
 class Dropout(nn.Module):
-    """Dropout (Srivastava et al., 2014) with one random byte per element on the CPU.
+    """Dropout (Srivastava et al., 2014) with 16 random bits per element on the CPU.
 
     `nn.Dropout` draws a 64-bit number per element on the CPU, which took a quarter of a training step. The rate is
-    rounded to a 256th, and the kept elements are scaled by 1 / (1 - rounded rate).
+    rounded to a multiple of 1 / DROPOUT_STEPS (0.1 to 0.10001), and the kept elements are scaled by
+    1 / (1 - rounded rate). On CUDA the rate is not rounded.
     """
 
     def __init__(self, rate: float) -> None:
         super().__init__()
         self.rate = rate
-        self.dropped = round(256 * rate)
+        self.dropped = round(DROPOUT_STEPS * rate)  # of the DROPOUT_STEPS numbers that an element may draw
 
     def forward(self, hidden: Tensor) -> Tensor:
         """Return hidden with some elements set to 0 and the others scaled up in training, hidden itself otherwise."""
@@ -56,9 +57,10 @@ class Dropout(nn.Module):
             return hidden
         if hidden.device.type != "cpu":
             return functional.dropout(hidden, self.rate)
-        words = torch.empty(-(-hidden.numel() // 8), dtype=torch.int64).random_(-(2**63), None)
-        drawn = words.view(torch.uint8)[: hidden.numel()].view(hidden.shape)
-        return hidden * (drawn >= self.dropped).to(hidden.dtype).mul_(256 / (256 - self.dropped))
+        words = torch.empty(-(-hidden.numel() // 4), dtype=torch.int64).random_(-(2**63), None)
+        drawn = words.view(torch.int16)[: hidden.numel()].view(hidden.shape)  # -DROPOUT_STEPS / 2 and up
+        kept = (drawn >= self.dropped - DROPOUT_STEPS // 2).to(hidden.dtype)
+        return hidden * kept.mul_(DROPOUT_STEPS / (DROPOUT_STEPS - self.dropped))
 
 
 class PostNorm(nn.Module):

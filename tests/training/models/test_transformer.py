@@ -114,6 +114,16 @@ def test_sinusoids_are_the_formula_of_section_3_5() -> None:
             assert table[position, 2 * i + 1].item() == pytest.approx(math.cos(angle), abs=1e-6)
 
 
+@pytest.mark.parametrize("shift", [1, 7, 40])
+def test_the_encoding_of_a_position_shifted_by_k_is_a_rotation_of_each_pair(shift: int) -> None:
+    """Section 3.5: PE(pos + k) is a linear function of PE(pos), here a rotation by k / 10000 ** (2i / dim)."""
+    dim, positions = 32, 60
+    pairs = sinusoids(positions + shift, dim).unflatten(-1, (dim // 2, 2))
+    angle = shift / 10000 ** (2 * torch.arange(dim // 2) / dim)
+    rotation = torch.stack([angle.cos(), angle.sin(), -angle.sin(), angle.cos()], -1).unflatten(-1, (2, 2))
+    assert_close(pairs[shift:], torch.einsum("iab,pib->pia", rotation, pairs[:positions]), rtol=0, atol=1e-5)
+
+
 def test_an_embedding_is_scaled_and_added_to_its_position() -> None:
     embedding = Embedding(tiny_settings(), VOCAB).eval()
     expected = embedding.pieces.weight[[5, 9]] * math.sqrt(32) + sinusoids(24, 32)[3:5]
@@ -180,11 +190,14 @@ def test_a_preset_has_the_weights_of_the_paper_besides_its_embeddings(preset: st
     assert round((encoder + decoder) / 1e6) == millions
 
 
-def test_dropout_drops_its_rate_and_keeps_the_mean() -> None:
+@pytest.mark.parametrize("rate", [0.001, 0.1, 0.25, 0.9])
+def test_dropout_drops_its_rate_and_keeps_the_mean(rate: float) -> None:
+    """The bounds are five standard deviations, which a rate rounded to a 256th (0.1 to 0.1016) exceeds."""
     torch.manual_seed(1)
-    dropped = Dropout(0.25).train()(torch.ones(1000, 100))
-    assert (dropped == 0).float().mean().item() == pytest.approx(0.25, abs=0.005)
-    assert dropped.mean().item() == pytest.approx(1.0, abs=0.01)
+    dropped = Dropout(rate).train()(torch.ones(2000, 1000))
+    deviation = 5 * math.sqrt(rate * (1 - rate) / dropped.numel())
+    assert (dropped == 0).double().mean().item() == pytest.approx(rate, abs=deviation)
+    assert dropped.double().mean().item() == pytest.approx(1.0, abs=deviation / (1 - rate))
     assert dropped.unique().numel() == 2
 
 
