@@ -59,9 +59,10 @@ class Server:
         self, settings: Settings, announce: Callable[[str], None], load: LoadFunction = load_translator
     ) -> None:
         """announce: called with one line when the server is ready; load: makes the translator of a bundle."""
-        self._settings, self._announce, self._security = settings, announce, PortSecurity(settings)
+        self._settings, self._announce = settings, announce
         self._tracer = open_tracer(traces=settings.traces)
         self.metrics = Metrics(onnxruntime_version())
+        self._security = PortSecurity(settings, self.metrics)
         self.port = self.metrics_port = self.admin_port = 0  # the real ones are set when the ports are bound
         self.bound = asyncio.Event()
         self.has_stuck_thread = False  # a thread that cannot be interrupted still loads, computes or hangs
@@ -95,7 +96,7 @@ class Server:
                     self._registry,
                     self._reloader,
                     self._gate,
-                    [ErrorInterceptor(self.metrics.rejected), *self._security.interceptors(admin=True)],
+                    [ErrorInterceptor(self.metrics), *self._security.interceptors(admin=True)],
                     self._security.credentials(),
                 )
             self._update_health()

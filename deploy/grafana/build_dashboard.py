@@ -116,6 +116,26 @@ ROWS: dict[str, list[Json]] = {
             (f"sum(lingon_running_sentences{{{MODEL}}})", "sentences in decoding"),
         ),
     ],
+    "API keys": [
+        graph(
+            "Calls by key and code",
+            (f"sum by (key, code) ({rate('lingon_key_requests_total')}) > 0", "{{key}} {{code}}"),
+            unit="reqps",
+        ),
+        graph(
+            "Characters by key",
+            (f"sum by (key) ({rate('lingon_key_characters_total')}) > 0", "{{key}}"),
+            unit="cps",
+            stacked=True,
+            about="As quotas count them.",
+        ),
+        graph(
+            "Time since the last use of a key",
+            (f"time() - max by (key) (lingon_key_last_used_timestamp_seconds{{{HERE}}} > 0)", "{{key}}"),
+            unit="s",
+            about="Keys that were used since the start of a server.",
+        ),
+    ],
     "Engine": [
         graph(
             "Share of live rows",

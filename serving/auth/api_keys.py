@@ -29,10 +29,11 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from lingon.errors import SettingsError, Unauthenticated
+from lingon.errors import Forbidden, SettingsError, Unauthenticated
 from lingon.files import read_setting_text, write_private
 from lingon.serving.auth.quota import Quota
 from lingon.serving.auth.watched_files import WatchedFiles
+from lingon.serving.observability.key_usage import KeyUsage
 
 EMPTY_FILE_DELAY = 2.0  # seconds; an empty file takes effect after it, because editors truncate a file before writing
 CHECK_INTERVAL = 0.2  # seconds between two checks of the file; a revoked key stays valid for so long at most
@@ -68,16 +69,34 @@ class ApiKey(BaseModel):
 class ApiKeyFile:
     """The keys of a file, which is reloaded when it changes. For use on the event loop only."""
 
-    def __init__(self, path: Path, clock: Callable[[], float] = time.time, interval: float = CHECK_INTERVAL) -> None:
+    def __init__(
+        self,
+        path: Path,
+        clock: Callable[[], float] = time.time,
+        interval: float = CHECK_INTERVAL,
+        usage: KeyUsage | None = None,
+    ) -> None:
         """Read the file; raises SettingsError.
 
         clock: returns seconds since 1970
         interval: seconds between two checks of the file
+        usage: the metrics of the keys
         """
-        self._path, self._had_keys = path, False
+        self.usage = usage
+        self._path, self._had_keys, self._clock = path, False, clock
         self._file = WatchedFiles("API keys", [path], self._parse, interval=interval)
-        self._clock = clock
         self._quotas: dict[str, Quota] = {}
+        self._show_names()
+
+    def reload_if_changed(self) -> None:
+        """Check the file and reload it if it changed."""
+        if self._file.reload_if_changed():
+            self._show_names()
+
+    def _show_names(self) -> None:
+        """Give the metrics the names of the keys."""
+        if self.usage is not None:
+            self.usage.set_names({key.name for key in self._file.value})
 
     def _parse(self, raw: bytes) -> tuple[ApiKey, ...]:
         """The keys of the file; raises SettingsError if they were removed a moment ago, see EMPTY_FILE_DELAY."""
@@ -98,16 +117,33 @@ class ApiKeyFile:
 
     def find(self, presented: str) -> tuple[ApiKey, Quota]:
         """The entry of a key that a caller sent, and its quota; raises Unauthenticated."""
-        self._file.reload_if_changed()
+        key = self.identify(presented)
+        return key, self.accept(key)
+
+    def identify(self, presented: str) -> ApiKey:
+        """The entry of a key that a caller sent, which may be invalid; raises Unauthenticated for an unknown key."""
+        self.reload_if_changed()
         digest, found = hash_of(presented).encode(), None
         for key in self._file.value:  # no early exit: the duration must not depend on the place of the key
             if hmac.compare_digest(digest, key.hash.encode()):
                 found = key
         if found is None:
             raise Unauthenticated("the API key is not known")
-        if found.disabled or found.expired(self._clock()):
-            raise Unauthenticated(f"the API key {'is disabled' if found.disabled else 'has expired'}")
-        return found, self._quota(found)
+        return found
+
+    def accept(self, key: ApiKey, *, admin: bool = False) -> Quota:
+        """The quota of a key; raises Unauthenticated if the key is disabled or has expired.
+
+        admin: raise Forbidden unless the key has access to the admin port
+        """
+        now = self._clock()
+        if key.disabled or key.expired(now):
+            raise Unauthenticated(f"the API key {'is disabled' if key.disabled else 'has expired'}")
+        if admin and not key.admin:
+            raise Forbidden("the API key has no access to the admin port")
+        if self.usage is not None:
+            self.usage.accepted(key.name, now)
+        return self._quota(key)
 
     def _quota(self, key: ApiKey) -> Quota:
         """The quota of a key; it survives a reload of the file unless the limits of the key changed."""

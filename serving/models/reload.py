@@ -45,6 +45,20 @@ class SwapResult:
     unloaded: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A change as a caller asked for it: its kind, the path or the label of the model, the caller."""
+
+    kind: str
+    model: str
+    caller: str
+
+    @property
+    def fields(self) -> dict[str, str]:
+        """The fields of every log line about the change."""
+        return {"change": self.kind, "model": self.model, "caller": self.caller}
+
+
 class ModelReloader:
     """Loads, swaps and unloads models. For use on the event loop only; slow work runs in threads.
 
@@ -72,25 +86,27 @@ class ModelReloader:
         """End all calls that wait for a change, because the server shuts down."""
         self._closing.set()
 
-    async def load(self, path: str) -> Entry[ServedModel]:
-        """Serve the bundle at a path in addition to the served models."""
-        return await self._run_alone("load", self._load(path))
+    async def load(self, path: str, caller: str) -> Entry[ServedModel]:
+        """Serve the bundle at a path in addition to the served models; caller: who asks for it, for the log."""
+        return await self._run_alone(Change("load", path[:MAX_PATH], caller), self._load(path))
 
-    async def swap(self, path: str) -> SwapResult:
-        """Serve the bundle at a path instead of all other versions of its name."""
-        return await self._run_alone("swap", self._swap(path))
+    async def swap(self, path: str, caller: str) -> SwapResult:
+        """Serve the bundle at a path instead of all other versions of its name; caller: see `load`."""
+        return await self._run_alone(Change("swap", path[:MAX_PATH], caller), self._swap(path))
 
-    async def unload(self, name: str, version: str) -> None:
-        """Stop serving a model; returns when it is unloaded."""
-        await self._run_alone("unload", self._unload(name, version))
+    async def unload(self, name: str, version: str, caller: str) -> None:
+        """Stop serving a model; returns when it is unloaded. caller: see `load`."""
+        what = f"{name[:MAX_PATH]}/{version[:MAX_PATH]}"
+        await self._run_alone(Change("unload", what, caller), self._unload(name, version))
 
-    async def _run_alone(self, kind: str, change: Coroutine[Any, Any, Result]) -> Result:
+    async def _run_alone(self, asked: Change, change: Coroutine[Any, Any, Result]) -> Result:
         """Run a change and return its result; raises ChangeInProgress if another one is running."""
         if self._running is not None:
             change.close()
             self._metrics.changes.labels("refused").inc()
-            raise _refusal(kind, ChangeInProgress("another change of models is in progress; try again when it is done"))
-        task = asyncio.create_task(self._log_refusal(kind, change))
+            error = ChangeInProgress("another change of models is in progress; try again when it is done")
+            raise _refusal(asked, error)
+        task = asyncio.create_task(self._log_change(asked, change))
         self._running = task
         task.add_done_callback(self._on_done)
         closing = asyncio.create_task(self._closing.wait())
@@ -109,13 +125,16 @@ class ModelReloader:
         if not task.cancelled():
             task.exception()  # marks it as retrieved, in case the caller disconnected
 
-    async def _log_refusal(self, kind: str, change: Coroutine[Any, Any, Result]) -> Result:
+    async def _log_change(self, asked: Change, change: Coroutine[Any, Any, Result]) -> Result:
         """The result of a change; an error is counted, logged and turned into one that is safe to send to clients."""
+        event(logger, logging.INFO, "a model change begins", **asked.fields)
         try:
-            return await change
+            result = await change
+            event(logger, logging.INFO, "a model change is done", **asked.fields)
+            return result
         except Exception as error:
             self._metrics.changes.labels("refused").inc()
-            refusal = _refusal(kind, error)
+            refusal = _refusal(asked, error)
             traceback.clear_frames(error.__traceback__)  # the frames hold the model that was loaded
         raise refusal
 
@@ -231,14 +250,14 @@ def _pair(source: str, target: str) -> tuple[str, str]:
         raise ChangeRefused(f"the bundle's manifest: {error}") from None
 
 
-def _refusal(kind: str, error: Exception) -> RequestError:
+def _refusal(asked: Change, error: Exception) -> RequestError:
     """Log an error in one line; returns the error for the client."""
     if isinstance(error, OSError) and error.filename:
         error = ChangeRefused(f"{str(error.filename)[:MAX_PATH]}: {error.strerror}")
     if isinstance(error, LingonError):
         message = error.public_message if isinstance(error, GraphLoadError) else str(error)
         found = error if isinstance(error, RequestError) else ChangeRefused(message)
-        event(logger, logging.WARNING, "a model change was refused", change=kind, reason=str(found))
+        event(logger, logging.WARNING, "a model change was refused", **asked.fields, reason=str(found))
         return found
-    fault(logger, "a model change was refused", error, change=kind)
+    fault(logger, "a model change was refused", error, **asked.fields)
     return ChangeRefused(f"the model cannot be loaded ({type(error).__name__}); the server's log has the traceback")

@@ -15,6 +15,7 @@ from lingon.errors import RequestError
 from lingon.serving.engine.limits import EngineLimits
 from lingon.serving.engine.observer import EngineLoad
 from lingon.serving.observability.families import Metric, MetricFamily, counter, declared, gauge, histogram
+from lingon.serving.observability.key_usage import KeyUsage
 from lingon.translation.v1 import translation_pb2 as pb
 
 METHODS = tuple(method.name for method in pb.DESCRIPTOR.services_by_name["TranslationService"].methods)
@@ -105,6 +106,18 @@ class Metrics:
     changes = counter(
         "model_changes", "Models loaded and unloaded while serving, and refused changes.", outcome=CHANGES
     )
+    key_requests = counter(
+        "key_requests",
+        "Calls with a known API key that ended, on any port. A code other than OK has a series from its first call on.",
+        key=(),
+        code=(),
+    )
+    key_characters = counter("key_characters", "Characters of the requests that were charged to an API key.", key=())
+    key_last_used = gauge(
+        "key_last_used_timestamp_seconds",
+        "When an API key was last accepted, in seconds since 1970; 0 if not since the start of the server.",
+        key=(),
+    )
     build = gauge(
         "build_info", "Always 1; the labels hold the versions of the software.", version=(), onnxruntime=(), python=()
     )
@@ -119,6 +132,7 @@ class Metrics:
             setattr(self, attribute, metric)
             for values in family.label_values():
                 metric.labels(*values)
+        self.keys = KeyUsage(self.key_requests, self.key_characters, self.key_last_used)
         self.build.labels(version("lingon"), onnxruntime, platform.python_version()).set(1)
         self._model_families = {
             attribute: family.register(registry, *MODEL) for attribute, family in declared(ModelMetrics)

@@ -9,6 +9,7 @@ import grpc
 
 from lingon.admin.v1 import admin_pb2 as pb
 from lingon.admin.v1 import admin_pb2_grpc as pb_grpc
+from lingon.serving.auth.callers import caller_of
 from lingon.serving.models.catalog import Entry
 from lingon.serving.models.inflight import AdmissionGate
 from lingon.serving.models.registry import ModelRegistry, ServedModel
@@ -68,13 +69,13 @@ class ModelService(pb_grpc.ModelServiceServicer):
     async def LoadModel(self, request: pb.LoadModelRequest, context: Context) -> pb.LoadModelResponse:
         """See the proto file."""
         self._gate.check()
-        entry = await self._reloader.load(request.path)
+        entry = await self._reloader.load(request.path, caller_of(context))
         return pb.LoadModelResponse(model=_message(entry, pb.MODEL_STATE_SERVING))
 
     async def SwapModel(self, request: pb.SwapModelRequest, context: Context) -> pb.SwapModelResponse:
         """See the proto file."""
         self._gate.check()
-        swapped = await self._reloader.swap(request.path)
+        swapped = await self._reloader.swap(request.path, caller_of(context))
         return pb.SwapModelResponse(
             model=_message(swapped.entry, pb.MODEL_STATE_SERVING), unloaded=sorted(swapped.unloaded)
         )
@@ -82,7 +83,7 @@ class ModelService(pb_grpc.ModelServiceServicer):
     async def UnloadModel(self, request: pb.UnloadModelRequest, context: Context) -> pb.UnloadModelResponse:
         """See the proto file."""
         self._gate.check()
-        await self._reloader.unload(request.name, request.version)
+        await self._reloader.unload(request.name, request.version, caller_of(context))
         return pb.UnloadModelResponse()
 
 

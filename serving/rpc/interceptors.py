@@ -16,19 +16,20 @@ from typing import Any, TypeAlias
 import grpc
 from google.protobuf.message import DecodeError
 from google.rpc import code_pb2, status_pb2
-from prometheus_client import Counter
 
 from lingon.errors import InvalidRequest, ModelUnloaded, RequestError
-from lingon.serving.auth.interceptor import charged
+from lingon.serving.auth.callers import address_of, caller_of, presented_key
+from lingon.serving.auth.charges import charged
 from lingon.serving.models.inflight import was_unloaded
 from lingon.serving.observability.logs import CallLog, fault
 from lingon.serving.observability.metrics import METHODS, Metrics
 from lingon.serving.observability.tracing import NullTracer, Tracer, enter
-from lingon.serving.rpc.calls import REQUEST_ID, Context, abort, is_late, request_id_of
+from lingon.serving.rpc.calls import REQUEST_ID, Context, Metadata, abort, is_late, request_id_of
 from lingon.status import to_status
 from lingon.translation.v1 import translation_pb2 as pb
 
 _SERVICE = f"/{pb.DESCRIPTOR.services_by_name['TranslationService'].full_name}/"
+_REFUSED = (code_pb2.UNAUTHENTICATED, code_pb2.PERMISSION_DENIED)
 _CODE_NAMES: dict[int, str] = {number: name for name, number in code_pb2.Code.items()}
 
 logger = logging.getLogger(__name__)
@@ -41,9 +42,9 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):
     gRPC would send the text of an error to the client, with the status UNKNOWN.
     """
 
-    def __init__(self, rejected: Counter | None = None) -> None:
-        """rejected: counts the calls that end with a RequestError, by its reason."""
-        self.call_log, self._rejected = CallLog(logger), rejected
+    def __init__(self, metrics: Metrics | None = None) -> None:
+        """metrics: count the calls that end with a RequestError, by its reason, and the calls of each API key."""
+        self.call_log, self._metrics = CallLog(logger), metrics
         self._wrapped: dict[str, tuple[Handler, Handler]] = {}  # by method: a handler, and the same surrounded
 
     async def intercept_service(
@@ -69,21 +70,38 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):
         """Return what surrounds one call."""
         return Call(self, method, context)
 
-    def refusal(self, error: Exception, ids: dict[str, str]) -> status_pb2.Status:
-        """Return the status of a call that ends with an error, and count it."""
-        if self._rejected is not None and isinstance(error, RequestError):
-            self._rejected.labels(error.reason).inc()
-        status = _status_of(error, ids)
+    def refusal(self, error: Exception, fields: dict[str, str]) -> status_pb2.Status:
+        """Return the status of a call that ends with an error, and count it; fields: for the log."""
+        if self._metrics is not None and isinstance(error, RequestError):
+            self._metrics.rejected.labels(error.reason).inc()
+        status = _status_of(error, fields)
         # gRPC keeps the error with its call in a cycle, and its frames keep the request and a model that was unloaded.
         traceback.clear_frames(error.__traceback__)
         return status
+
+    async def refuse_unknown_method(self, check: Callable[[Metadata], None], context: Context) -> None:
+        """End a call of an unknown method; check: raises RequestError for a caller that gets another error."""
+        try:
+            check(context.invocation_metadata() or ())
+        except RequestError as error:
+            with (call := self.call("", context)):
+                raise error
+            await call.abort()
+        self.count_key(code_pb2.UNIMPLEMENTED)
+        await context.abort(grpc.StatusCode.UNIMPLEMENTED, "Method not found!", ())
+
+    def count_key(self, code: int) -> None:
+        """Count a call that ended for the API key that it was made with."""
+        key = presented_key.get()
+        if key is not None and self._metrics is not None:
+            self._metrics.keys.ended(key.name, _CODE_NAMES[code])
 
 
 class CallInterceptor(ErrorInterceptor):
     """Counts, times and traces the calls of TranslationService as well."""
 
     def __init__(self, metrics: Metrics, tracer: Tracer | None = None) -> None:
-        super().__init__(metrics.rejected)
+        super().__init__(metrics)
         self.tracer = tracer or NullTracer()
         self.in_flight = 0
         metrics.in_flight.set_function(lambda: self.in_flight)
@@ -115,6 +133,8 @@ class Call:
         self._metadata = context.invocation_metadata() or ()
         self._ids = {"request_id": request_id_of(self._metadata)}
         self._failure: status_pb2.Status | None = None
+        # gRPC forgets the address of a caller that left.
+        self._caller, self._address = caller_of(context), address_of(context)
 
     def __enter__(self) -> None:
         """Name the call in its trailing metadata."""
@@ -129,7 +149,8 @@ class Call:
         elif isinstance(error, grpc.aio.AbortError):  # the method has ended the call itself
             self._end(self._context.code().value[0])
         elif isinstance(error, Exception):
-            self._failure = self._interceptor.refusal(error, {"method": self._method, **self._ids})
+            fields = {"method": self._method, **self._ids, "caller": self._caller}
+            self._failure = self._interceptor.refusal(error, fields)
             self._end(self._failure.code)
         else:  # the call was cancelled, or its coroutine is closed
             self._end(code_pb2.DEADLINE_EXCEEDED if is_late(self._context) else code_pb2.CANCELLED)
@@ -145,8 +166,16 @@ class Call:
         await abort(self._context, self._failure, self._ids["request_id"])
 
     def _end(self, code: int) -> None:
+        self._interceptor.count_key(code)
         if self._failure is not None:
-            self._interceptor.call_log.record(_CODE_NAMES[code], **self._ids)
+            self._interceptor.call_log.record(_CODE_NAMES[code], **self._fields(code))
+
+    def _fields(self, code: int) -> dict[str, str]:
+        """The ids of the call and the caller for the log; also the address if the caller was refused."""
+        fields = {**self._ids, "caller": self._caller}
+        if code in _REFUSED and self._caller != self._address:
+            fields["address"] = self._address.partition("/")[2]
+        return fields
 
 
 class MeasuredCall(Call):
@@ -156,6 +185,7 @@ class MeasuredCall(Call):
         super().__init__(interceptor, method, context)
         self._measured, self._start = interceptor, time.perf_counter()
         self._trace = enter(interceptor.tracer.call(method, self._ids["request_id"], self._metadata))
+        self._trace.about(caller=self._caller)
         if self._trace.trace_id:
             self._ids["trace_id"] = self._trace.trace_id
         interceptor.in_flight += 1
@@ -164,8 +194,9 @@ class MeasuredCall(Call):
         seconds = time.perf_counter() - self._start
         self._measured.in_flight -= 1
         self._measured.count(self._method, code, seconds)
+        self._measured.count_key(code)
         if code != code_pb2.OK or logger.isEnabledFor(logging.DEBUG):
-            fields = {"method": self._method, "milliseconds": round(seconds * 1000, 1), **self._ids}
+            fields = {"method": self._method, "milliseconds": round(seconds * 1000, 1), **self._fields(code)}
             self._measured.call_log.record(_CODE_NAMES[code], **fields)
         self._trace.end(code)
 
@@ -250,14 +281,14 @@ def _raising(error: Exception) -> Any:
     return fail
 
 
-def _status_of(error: Exception, ids: dict[str, str]) -> status_pb2.Status:
+def _status_of(error: Exception, fields: dict[str, str]) -> status_pb2.Status:
     """Return the status of an error. An unexpected one is logged, and nothing of it is in the status."""
     if isinstance(error, RequestError):
         return to_status(error)
     if isinstance(error, NotImplementedError):  # a method of a service that gRPC brings
         return status_pb2.Status(code=code_pb2.UNIMPLEMENTED, message="the method is not implemented")
-    fault(logger, "a call failed", error, **ids)
-    message = f"internal error; the server's log has its cause under request id {ids['request_id']}"
+    fault(logger, "a call failed", error, **fields)
+    message = f"internal error; the server's log has its cause under request id {fields['request_id']}"
     return status_pb2.Status(code=code_pb2.INTERNAL, message=message)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import resource
 from collections.abc import Sequence
+from functools import partial
 
 import grpc
 
@@ -13,6 +14,9 @@ from lingon.serving.auth.api_keys import ApiKeyFile
 from lingon.serving.auth.interceptor import ApiKeyInterceptor
 from lingon.serving.auth.tls import server_credentials
 from lingon.serving.observability.logs import event
+from lingon.serving.observability.metrics import Metrics
+from lingon.serving.rpc.calls import Metadata
+from lingon.serving.rpc.interceptors import ErrorInterceptor
 from lingon.serving.rpc.unknown_methods import make_server
 from lingon.serving.settings import LOOPBACK, Settings
 
@@ -39,10 +43,10 @@ def allow_many_files() -> None:
 class PortSecurity:
     """What the ports of a server require of their callers: TLS, a client certificate, an API key."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, metrics: Metrics) -> None:
         """Read the key file; raises SettingsError."""
         self._settings = settings
-        self._keys = ApiKeyFile(settings.api_keys) if settings.api_keys is not None else None
+        self._keys = ApiKeyFile(settings.api_keys, usage=metrics.keys) if settings.api_keys is not None else None
         reachable = settings.host not in LOOPBACK or (
             settings.admin_port is not None and settings.admin_host not in LOOPBACK
         )
@@ -64,6 +68,13 @@ class PortSecurity:
 
 def grpc_server(settings: Settings, interceptors: Sequence[grpc.aio.ServerInterceptor]) -> grpc.aio.Server:
     """Return a server without services and ports."""
+    (errors,) = (each for each in interceptors if isinstance(each, ErrorInterceptor))
+    key_checks = [each for each in interceptors if isinstance(each, ApiKeyInterceptor)]
+
+    def check(metadata: Metadata) -> None:
+        for each in key_checks:
+            each.check(metadata)
+
     options = [
         ("grpc.so_reuseport", 0),  # otherwise a second server could bind the same port and receive half of the calls
         ("grpc.max_receive_message_length", settings.max_message_bytes),
@@ -76,8 +87,7 @@ def grpc_server(settings: Settings, interceptors: Sequence[grpc.aio.ServerInterc
     ]
     if settings.max_connection_age_seconds:
         options.append(("grpc.max_connection_age_ms", int(settings.max_connection_age_seconds * 1000)))
-    key_checks = [each for each in interceptors if isinstance(each, ApiKeyInterceptor)]
-    return make_server(interceptors, options, lambda metadata: [each.check(metadata) for each in key_checks])
+    return make_server(interceptors, options, partial(errors.refuse_unknown_method, check))
 
 
 def bind(

@@ -7,7 +7,7 @@ from contextlib import aclosing, contextmanager
 from functools import partial
 
 from lingon.errors import InvalidRequest
-from lingon.serving.auth.interceptor import caller_of
+from lingon.serving.auth.callers import caller_of
 from lingon.serving.models.catalog import Catalog
 from lingon.serving.models.inflight import AdmissionGate
 from lingon.serving.models.registry import ServedModel

@@ -3,7 +3,7 @@
 grpc.aio decodes the path of a call to an unknown method in the loop that accepts calls, and a path that is not UTF-8
 ends that loop (grpcio 1.85.1): the port closes, calls are cancelled, and the process lives on without it. Any client
 that reaches the port can do this with a few bytes. Calls to methods that are registered by name take another path. This
-server keeps the other calls out of that loop: they get UNIMPLEMENTED, or the error that `check` raises.
+server keeps the other calls out of that loop: `refuse` ends them.
 
 This uses internal names of grpc, which may change; tests/hostile/test_unknown_methods.py fails when they do.
 """
@@ -11,25 +11,23 @@ This uses internal names of grpc, which may change; tests/hostile/test_unknown_m
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
 import grpc
 from grpc._cython import cygrpc  # type: ignore[attr-defined]
 
-from lingon.errors import RequestError
-from lingon.serving.rpc.calls import abort, request_id_of
-from lingon.status import to_status
+from lingon.serving.rpc.calls import Context
 
-Check = Callable[[Iterable[tuple[str, str | bytes]]], object]
-"""Takes the metadata of a call; raises RequestError to refuse it."""
+Refuse = Callable[[Context], Awaitable[None]]
+"""Ends a call with an error, which raises."""
 
 
 class _Server(cygrpc.AioServer):  # type: ignore[misc]
     """The Cython server below grpc.aio.Server."""
 
-    check: Check
+    refuse: Refuse
 
     def _make_request_call_future(self, method: bytes | None) -> asyncio.Future[Any]:
         """Return the next call of a method; None stands for unknown methods, which never return."""
@@ -43,34 +41,28 @@ class _Server(cygrpc.AioServer):  # type: ignore[misc]
         answers: set[asyncio.Task[None]] = set()
         while True:
             call = await self._request_call()
-            task = asyncio.create_task(_refuse(call, self.check))
+            task = asyncio.create_task(_refuse(call, self.refuse))
             answers.add(task)
             task.add_done_callback(answers.discard)
 
 
-async def _refuse(call: Any, check: Check) -> None:
-    context = cygrpc._ServicerContext(call, None, None, asyncio.get_running_loop())
-    metadata = context.invocation_metadata() or ()
-    with suppress(Exception):  # `abort` always raises
-        try:
-            check(metadata)
-        except RequestError as error:
-            await abort(context, to_status(error), request_id_of(metadata))
-        await context.abort(grpc.StatusCode.UNIMPLEMENTED, "Method not found!", ())
+async def _refuse(call: Any, refuse: Refuse) -> None:
+    with suppress(Exception):
+        await refuse(cygrpc._ServicerContext(call, None, None, asyncio.get_running_loop()))
 
 
 def make_server(
-    interceptors: Sequence[grpc.aio.ServerInterceptor], options: Sequence[tuple[str, Any]], check: Check
+    interceptors: Sequence[grpc.aio.ServerInterceptor], options: Sequence[tuple[str, Any]], refuse: Refuse
 ) -> grpc.aio.Server:
     """Return a server whose services are all registered by name, as generated code does.
 
-    check: raises RequestError for the metadata of a call to an unknown method that must not even get UNIMPLEMENTED
+    refuse: ends a call of an unknown method
     """
     original = cygrpc.AioServer
     cygrpc.AioServer = _Server
     try:
         server = grpc.aio.server(interceptors=interceptors, options=options)
-        server._server.check = check  # type: ignore[attr-defined]
+        server._server.refuse = refuse  # type: ignore[attr-defined]
         return server
     finally:
         cygrpc.AioServer = original

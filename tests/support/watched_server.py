@@ -19,8 +19,10 @@ import yaml
 
 from lingon import Client
 from lingon.errors import ServerError
+from lingon.serving.auth.api_keys import new_key
 from tests.support.deploy_files import ALERTS, DEPLOY, read
 from tests.support.eventually import eventually_blocking
+from tests.support.key_files import write_key_file
 from tests.support.processes import Server, serving
 from tests.support.repository import ROOT
 
@@ -99,9 +101,9 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def load(address: str, stop: threading.Event) -> None:
+def load(address: str, key: str, stop: threading.Event) -> None:
     """Send single texts, batches, streams and invalid requests until stopped, even if the server fails."""
-    with Client(address, retries=0) as client:
+    with Client(address, api_key=key, retries=0) as client:
         while not stop.wait(0.1):
             with suppress(ServerError):
                 client.translate(SENTENCES[0], beam_size=1)
@@ -111,22 +113,24 @@ def load(address: str, stop: threading.Event) -> None:
                 client.translate("Tom", model="not-there")
 
 
-def settings(folder: Path) -> Path:
-    """Settings with which the engine dies or hangs once the file `dies` or `hangs` exists."""
+def settings(folder: Path, key: str) -> Path:
+    """Settings with one API key; the engine dies or hangs once the file `dies` or `hangs` exists."""
     path = folder / "server.toml"
     failpoints = f"step=raise@1?{folder / 'dies'}; step=hang?{folder / 'hangs'}"
-    path.write_text(f'testing = true\nfailpoints = "{failpoints}"\nhang_seconds = 5\n')
+    keys = write_key_file(folder, {"shop": key})
+    path.write_text(f'testing = true\nfailpoints = "{failpoints}"\nhang_seconds = 5\napi_keys = "{keys}"\n')
     return path
 
 
 @contextmanager
 def watched(folder: Path, patience: float = 60) -> Iterator[Watch]:
     """Run both; the block starts when the dashboard has data."""
-    with serving(ROOT / "models" / "en-de", "--config", settings(folder)) as server:
+    key = new_key()
+    with serving(ROOT / "models" / "en-de", "--config", settings(folder, key)) as server:
         port, stop = free_port(), threading.Event()
         command = ["prometheus", f"--config.file={configuration(folder, server.metrics)}", "--log.level=error"]
         command += [f"--storage.tsdb.path={folder / 'data'}", f"--web.listen-address=127.0.0.1:{port}"]
-        caller = threading.Thread(target=load, args=(server.address, stop), daemon=True)
+        caller = threading.Thread(target=load, args=(server.address, key, stop), daemon=True)
         with subprocess.Popen(command) as prometheus:
             try:
                 watch = Watch(f"http://127.0.0.1:{port}", server, folder)

@@ -22,7 +22,10 @@ from lingon.admin.v1 import admin_pb2
 from lingon.client.retry import Retry
 from lingon.errors import NotBegun, QuotaExceeded, WontFinish
 from lingon.serving.auth.api_keys import ApiKeyFile, new_key
-from lingon.serving.auth.interceptor import ApiKeyInterceptor, caller_of, charged
+from lingon.serving.auth.callers import caller_of
+from lingon.serving.auth.charges import charged
+from lingon.serving.auth.interceptor import ApiKeyInterceptor
+from lingon.serving.observability.metrics import Metrics
 from lingon.serving.rpc.interceptors import ErrorInterceptor
 from lingon.serving.rpc.ports import PortSecurity
 from lingon.serving.settings import Settings
@@ -361,7 +364,7 @@ async def test_a_warning_is_logged_for_keys_without_tls(tmp_path: Path, caplog: 
     expected = ((everywhere, 1), (admin_everywhere, 1), ({}, 0), ({**everywhere, **admin_everywhere, **tls}, 0))
     for settings, warnings in expected:
         caplog.clear()
-        PortSecurity(Settings.model_validate({**keys, **settings}))
+        PortSecurity(Settings.model_validate({**keys, **settings}), Metrics())
         assert sum("API keys are sent unencrypted" in record.getMessage() for record in caplog.records) == warnings
 
 

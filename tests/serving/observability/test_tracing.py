@@ -46,6 +46,7 @@ async def test_every_sentence_has_spans_of_its_phases_below_the_span_of_its_call
         "rpc.method": "Translate",
         "rpc.grpc.status_code": 0,
         "lingon.request_id": request_id,
+        "lingon.caller": "address/127.0.0.1",
         "lingon.texts": 3,
         "lingon.model": "en-de/1",
     }

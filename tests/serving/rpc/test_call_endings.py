@@ -124,6 +124,12 @@ def test_a_call_whose_coroutine_is_closed_is_counted_as_cancelled():
 
         def time_remaining(self) -> None: ...
 
+        def peer(self) -> str:
+            return "ipv4:127.0.0.1:5000"
+
+        def auth_context(self) -> dict[str, Any]:
+            return {}
+
     async def served(_: Any) -> Any:
         return grpc.unary_unary_rpc_method_handler(pauses)
 

@@ -1,0 +1,53 @@
+"""Who calls: the name of the API key, else of the client certificate, else the address."""
+
+from __future__ import annotations
+
+import functools
+from contextvars import ContextVar
+from typing import Any
+from urllib.parse import unquote
+
+import grpc
+
+from lingon.serving.auth.api_keys import ApiKey
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+presented_key: ContextVar[ApiKey | None] = ContextVar("presented_key", default=None)
+"""The key of the file that the call of this task sent, also if the call is refused; None for no key or an unknown one.
+
+gRPC passes no arguments of an interceptor to a method.
+"""
+
+
+def caller_of(context: Context) -> str:
+    """The identity of the caller: the key's name, else the client certificate's, else the address without the port.
+
+    A prefix keeps the three kinds apart, so that one cannot imitate another. It is for fair queuing, logs and traces,
+    not for labels of metrics.
+    """
+    key = presented_key.get()
+    if key is not None:
+        return f"key/{key.name}"
+    for name in certificate_names(context):
+        return f"certificate/{name}"
+    return address_of(context)
+
+
+def certificate_names(context: Context) -> list[str]:
+    """The names of the client certificate: its common name, then its alternative names. Empty without one."""
+    fields: Any = context.auth_context()
+    names = [name for field in ("x509_common_name", "x509_subject_alternative_name") for name in fields.get(field, ())]
+    return [name.decode("utf-8", "replace") for name in names if name]
+
+
+def address_of(context: Context) -> str:
+    """The identity of a caller by its address alone."""
+    return _address_of(context.peer())
+
+
+@functools.lru_cache(maxsize=1024)
+def _address_of(peer: str) -> str:
+    """The identity of a peer: ipv4:127.0.0.1:5000, ipv6:%5B::1%5D:5000 or unix:path."""
+    kind, _, address = peer.partition(":")
+    return f"address/{unquote(address.rpartition(':')[0]).strip('[]') if kind.startswith('ip') else address}"
