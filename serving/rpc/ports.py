@@ -81,9 +81,10 @@ def grpc_server(settings: Settings, interceptors: Sequence[grpc.aio.ServerInterc
         ("grpc.max_send_message_length", -1),
         ("grpc.keepalive_time_ms", 60_000),  # these two find clients that vanished silently
         ("grpc.keepalive_timeout_ms", 20_000),
+        ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
+        ("grpc.keepalive_permit_without_calls", 1),  # otherwise these three hold only while a call runs
         ("grpc.server.max_pending_requests", PENDING),
         ("grpc.server.max_pending_requests_hard_limit", 2 * PENDING),
-        ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
     ]
     if settings.max_connection_age_seconds:
         options.append(("grpc.max_connection_age_ms", int(settings.max_connection_age_seconds * 1000)))
