@@ -107,14 +107,14 @@ def _held_out_pairs(checkpoint: Checkpoint, files: Files) -> Sequence[Pair]:
     from lingon.training.config import Corpus
     from lingon.training.data.corpus import read_pairs
 
-    data = checkpoint.config.data
+    data, longest = checkpoint.config.data, checkpoint.config.max_source_tokens
     corpus = Corpus(source=files[0], target=files[1]) if files else data.valid
     pairs = [pair for pair in read_pairs(corpus) if pair.source and pair.target]
-    readable = [pair for pair in pairs if len(checkpoint.tokenizer.encode_source(pair.source)) <= data.max_tokens]
+    readable = [pair for pair in pairs if len(checkpoint.tokenizer.encode_source(pair.source)) <= longest]
     if not readable:
         raise SettingsError(
             f"{corpus.files()[0]}: no sentence for the gates: of {len(pairs):,} pairs none has at most "
-            f"data.max_tokens = {data.max_tokens} source tokens"
+            f"data.max_tokens = {longest} source tokens"
         )
     return readable
 

@@ -43,7 +43,7 @@ def build_manifest(checkpoint: Checkpoint, folder: Path, settings: ExportSetting
         target_vocab=tokenizer.target_vocab,
         special_ids={"pad": PAD, "bos": BOS, "eos": EOS, "unk": UNK},
         limits=Limits(
-            max_source_tokens=min(data.max_tokens, positions),
+            max_source_tokens=checkpoint.config.max_source_tokens,
             max_target_tokens=positions,
             output_factor=settings.output_factor,
             output_extra=settings.output_extra,

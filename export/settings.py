@@ -13,6 +13,7 @@ from lingon.errors import SettingsError
 from lingon.export.graphs.precisions import PRECISION_KINDS
 from lingon.export.shortlist.build import ShortlistSettings
 from lingon.training.data.corpus import Pair
+from lingon.training.search import LENGTH_EXTRA, LENGTH_FACTOR
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -25,8 +26,8 @@ class ExportSettings:
     beam_size: int = 4
     length_penalty: float = 1.0
     max_beam_size: int = 8
-    output_factor: float = 2.0
-    output_extra: int = 16
+    output_factor: float = LENGTH_FACTOR  # the bounds with which `lingon evaluate` decodes a checkpoint
+    output_extra: int = LENGTH_EXTRA
     alignment_layer: int | None = None  # None is the last but one
     parity_sentences: int = 500  # first held-out sentences, for the token gate
     gate_sentences: int = 2500  # first held-out sentences, for the quality gate

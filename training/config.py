@@ -212,6 +212,11 @@ class Config(Settings):
             training = {"learning_rate": paper_learning_rate(dim, warmup_steps), **training}
         return {**given, "training": training}
 
+    @property
+    def max_source_tokens(self) -> int:
+        """The longest source that the model translates whole, in tokens with the end token; also that of its bundle."""
+        return min(self.data.max_tokens, self.model.max_positions)
+
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
         if self.model.tie == "all" and not self.tokenizer.joint:

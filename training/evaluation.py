@@ -8,8 +8,9 @@ from pathlib import Path
 import torch
 
 from lingon.errors import CorpusError, SettingsError
+from lingon.sentences import WordTooLong, split
 from lingon.text import Tokenizer, normalise
-from lingon.training.checkpoint import load_checkpoint
+from lingon.training.checkpoint import Checkpoint, load_checkpoint
 from lingon.training.data.batches import EncodedPairs, plan_batches
 from lingon.training.device import choose_device
 from lingon.training.models.loss import smoothed_loss
@@ -27,20 +28,36 @@ def translate_lines(
     precision: str | None = None,
     batch_size: int = 64,
 ) -> list[str]:
-    """Translate lines with a checkpoint and the reference search; a blank line stays blank."""
+    """Translate lines with a checkpoint and the reference search; a blank line stays blank.
+
+    A line that is longer than the bundle of the checkpoint would read is translated in the same parts as there.
+    """
     if precision not in (None, "fp32"):
         raise SettingsError(f"--precision of a checkpoint must be fp32, got {precision!r}")
     loaded = load_checkpoint(checkpoint)
-    texts = [normalise(line) for line in lines]
-    max_tokens = loaded.config.model.max_positions
-    for number, text in enumerate(texts, start=1):
-        if (length := len(loaded.tokenizer.encode_source(text))) > max_tokens:
-            raise CorpusError(f"line {number} has {length} tokens, the model reads at most {max_tokens}")
+    parts = [_parts(loaded, normalise(line), number) for number, line in enumerate(lines, start=1)]
     settings = SearchSettings(beam_size=beam_size, length_penalty=length_penalty)
     model = loaded.model.to(choose_device(device))
-    nonblank = [text for text in texts if text]
-    translated = iter(translate_texts(model, loaded.tokenizer, nonblank, settings, batch_size))
-    return [next(translated) if text else "" for text in texts]
+    every_part = [part for line in parts for part in line]
+    translated = iter(translate_texts(model, loaded.tokenizer, every_part, settings, batch_size))
+    return [" ".join(" ".join(next(translated) for _ in line).split()) for line in parts]
+
+
+def _parts(checkpoint: Checkpoint, text: str, number: int) -> list[str]:
+    """Return the parts of a normalised line that the model reads one by one; none if the line is blank."""
+    longest = checkpoint.config.max_source_tokens
+
+    def fits(part: str) -> bool:
+        return len(checkpoint.tokenizer.encode_source(part)) <= longest
+
+    if not text or fits(text):
+        return [text] if text else []
+    try:
+        return [text[begin:end] for begin, end in split(text, fits)]
+    except WordTooLong:
+        raise CorpusError(
+            f"line {number} has a single word of more than the {longest} tokens that the model reads at most"
+        ) from None
 
 
 def translate_texts(

@@ -27,6 +27,8 @@ from lingon.training.data.batches import pad
 from lingon.training.models.attention import KeyValue
 from lingon.training.models.transformer import Memory, Transformer
 
+LENGTH_FACTOR, LENGTH_EXTRA = 2.0, 16  # most target tokens: LENGTH_FACTOR * source tokens + LENGTH_EXTRA
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SearchSettings:
@@ -35,8 +37,8 @@ class SearchSettings:
     beam_size: int = 1
     num_hypotheses: int = 1
     length_penalty: float = 0.0
-    length_factor: float = 2.0  # a target has at most length_factor * source tokens + length_extra tokens
-    length_extra: int = 16
+    length_factor: float = LENGTH_FACTOR  # a target has at most length_factor * source tokens + length_extra tokens
+    length_extra: int = LENGTH_EXTRA
 
     def __post_init__(self) -> None:
         if not 1 <= self.num_hypotheses <= self.beam_size:

@@ -59,7 +59,10 @@ def evaluate(
         bool, typer.Option("--json", help="Print the scores as one JSON object. Default: a table.")
     ] = False,
 ) -> None:
-    """Translate a test set and print BLEU and chrF: a checkpoint by the reference search, a bundle by the engine."""
+    """Translate a test set and print BLEU and chrF: a checkpoint by the reference search, a bundle by the engine.
+
+    A line that is longer than the bundle reads is translated in parts, of a checkpoint too.
+    """
     if output is not None:
         check_output(output, source, target)
     sources, references = _read(source, target, limit)

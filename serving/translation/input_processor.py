@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from lingon.bundle import Limits
 from lingon.errors import EmptyText, InvalidRequest, TextTooLong
-from lingon.serving.translation.sentences import WordTooLong, split
+from lingon.sentences import WordTooLong, split
 from lingon.text import Tokenizer, normalise
 
 CHARACTERS_PER_TOKEN = 16  # characters of the longest piece that sentencepiece learns by default

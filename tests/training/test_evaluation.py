@@ -84,9 +84,19 @@ def test_lines_are_translated_in_order_and_blank_ones_stay_blank(run: Path) -> N
     assert translate_lines(run, ["7 8"], beam_size=2, length_penalty=1.0, device="cpu") == [together[2]]
 
 
-def test_a_line_longer_than_the_model_reads_is_named(run: Path) -> None:
-    with pytest.raises(CorpusError, match=r"line 2 has \d+ tokens, the model reads at most 32"):
-        translate_lines(run, ["1", "1 " * 60], beam_size=1, length_penalty=0.0, device="cpu")
+@pytest.mark.parametrize(("length", "parts"), [(24, 2), (60, 4)])
+def test_a_line_longer_than_the_model_reads_is_translated_in_parts(run: Path, length: int, parts: int) -> None:
+    """The config has data.max_tokens = 20 and model.max_positions = 32."""
+    words, size = [str(place % 10) for place in range(length)], length // parts
+    cuts = [" ".join(words[begin : begin + size]) for begin in range(0, length, size)]
+    whole, *each = translate_lines(run, [" ".join(words), *cuts], beam_size=1, length_penalty=0.0, device="cpu")
+    assert whole == " ".join(each)
+
+
+def test_a_word_longer_than_the_model_reads_is_named(run: Path) -> None:
+    message = "line 2 has a single word of more than the 20 tokens that the model reads at most"
+    with pytest.raises(CorpusError, match=message):
+        translate_lines(run, ["1", "x" * 60], beam_size=1, length_penalty=0.0, device="cpu")
 
 
 def test_a_checkpoint_has_one_precision(run: Path) -> None:

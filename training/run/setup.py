@@ -132,13 +132,13 @@ def _write_tokenizer(tokenizer: Tokenizer, run: Path) -> None:
 
 
 def _scorable(pairs: list[Pair], config: Config, tokenizer: Tokenizer, report: Report) -> list[Pair]:
-    """Return the validation pairs that have both sides and are not longer than the model reads."""
+    """Return the validation pairs that have both sides and are not longer than the bundle of the model reads."""
     usable = [pair for pair in pairs if pair.source and pair.target]
-    usable = filter_by_length(usable, tokenizer, config.model.max_positions) if usable else []
+    usable = filter_by_length(usable, tokenizer, config.max_source_tokens) if usable else []
     if not usable:
         raise CorpusError(f"{config.data.valid.files()[0]}: none of {len(pairs)} validation pairs can be scored")
     if dropped := len(pairs) - len(usable):
-        limit = f"model.max_positions = {config.model.max_positions}"
+        limit = f"data.max_tokens = {config.max_source_tokens}"
         report.message(f"validation text: {len(usable):,} pairs; dropped {dropped:,} empty or longer than {limit}")
     return usable
 

@@ -197,7 +197,7 @@ def test_validation_pairs_that_cannot_be_scored_are_dropped_and_counted(
         with (corpus / f"valid.{side}").open("a") as file:
             file.write("\n" + "1 2 " * 60 + "\n")
     train(write_config(corpus, **short()), corpus / "run")
-    note = "validation text: 50 pairs; dropped 2 empty or longer than model.max_positions = 32"
+    note = "validation text: 50 pairs; dropped 2 empty or longer than data.max_tokens = 20"
     assert note in capsys.readouterr().err.splitlines()
 
 

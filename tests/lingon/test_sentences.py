@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lingon.serving.translation.sentences import WordTooLong, sentences, split
+from lingon.sentences import WordTooLong, sentences, split
 from lingon.text import normalise
 
 PROSE = st.text(alphabet="abcDE .,;!?…。\"'“”()0123", max_size=120).map(normalise)
