@@ -217,9 +217,24 @@ ROWS: dict[str, list[Json]] = {
             maximum=1,
             about="1 if a model runs on the CPU although its bundle has graphs for a GPU and the machine has a GPU.",
         ),
+    ],
+    "Model changes": [
         graph(
-            "Model changes",
+            "Changes by outcome",
             (f"sum by (outcome) (increase(lingon_model_changes_total{{{HERE}}}[$__rate_interval]))", "{{outcome}}"),
+        ),
+        graph(
+            "Models to load and phase of loading",
+            (f"lingon_models_to_load{{{HERE}}}", "to load {{instance}}"),
+            (f"lingon_model_load_phase{{{MODEL}}}", f"{{{{phase}}}} {PER_MODEL}"),
+            about="The line of a phase is 1 while it is under way.",
+        ),
+        graph(
+            "Duration of loading by phase",
+            (f"lingon_model_load_phase_duration_seconds{{{MODEL}}}", f"{{{{phase}}}} {PER_MODEL}"),
+            (f"lingon_model_load_duration_seconds{{{MODEL}}}", f"all {PER_MODEL}"),
+            unit="s",
+            about="Of each served model, when it was loaded; so far for a phase that is under way.",
         ),
     ],
     "Memory and processor": [

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from lingon.cli.connection import Credentials, with_connection_options
+from lingon.errors import LingonError
 
 if TYPE_CHECKING:
     from lingon.admin.v1 import admin_pb2 as pb
     from lingon.client.admin import ModelsClient
 
 ADMIN_VARIABLE = "LINGON_ADMIN"
+POLL_INTERVAL = 0.25  # seconds between two looks at the models of a server that changes them
+POLL_TIMEOUT = 2.0  # seconds for each look
 
 ServerOption = Annotated[
     str | None,
@@ -64,8 +71,9 @@ def load(
     credentials: Credentials,
 ) -> None:
     """Load a bundle and serve it in addition to the models that are served."""
-    with _client(server, timeout, credentials) as client:
-        typer.echo(_line(client.load(path)))
+    with _client(server, timeout, credentials) as client, _progress(server, credentials):
+        model = client.load(path)
+    typer.echo(_line(model))
 
 
 @with_connection_options
@@ -77,7 +85,7 @@ def swap(
     credentials: Credentials,
 ) -> None:
     """Load and check a bundle, then serve it in place of all other versions of its name; no request is lost."""
-    with _client(server, timeout, credentials) as client:
+    with _client(server, timeout, credentials) as client, _progress(server, credentials):
         model, unloaded = client.swap(path)
     typer.echo(f"{_line(model)}, in place of {', '.join(unloaded)}")
 
@@ -96,7 +104,7 @@ def unload(
     name, slash, version = model.rpartition("/")
     if not (slash and name and version):
         raise typer.BadParameter(f"the model must be NAME/VERSION, got {model!r}")
-    with _client(server, timeout, credentials) as client:
+    with _client(server, timeout, credentials) as client, _progress(server, credentials):
         client.unload(name, version)
     typer.echo(f"{model} was unloaded")
 
@@ -117,11 +125,41 @@ def _client(server: str | None, timeout: float, credentials: Credentials) -> Mod
     return ModelsClient(address, timeout=timeout, **credentials.client_arguments())
 
 
+@contextmanager
+def _progress(server: str | None, credentials: Credentials) -> Iterator[None]:
+    """Print on standard error, if it is a terminal, what the server does with its models inside the context."""
+    if sys.stderr is None or not sys.stderr.isatty():
+        yield
+        return
+    done = threading.Event()
+    watching = threading.Thread(target=_print_progress, args=(server, credentials, done), daemon=True)
+    watching.start()
+    try:
+        yield
+    finally:
+        done.set()
+        watching.join(POLL_TIMEOUT)  # so that no line comes after the result
+
+
+def _print_progress(server: str | None, credentials: Credentials, done: threading.Event) -> None:
+    """Print a line for every model that is loaded or unloaded and for every phase of its loading, until `done`."""
+    seen: dict[str, tuple[str, str]] = {}
+    with suppress(LingonError), _client(server, POLL_TIMEOUT, credentials) as client:
+        while not done.wait(POLL_INTERVAL):
+            for model in client.models():
+                label, now = f"{model.name}/{model.version}", (_state(model), model.load_phase)
+                if now[0] != "serving" and seen.get(label) != now and not done.is_set():
+                    typer.echo(_line(model), err=True)
+                seen[label] = now
+
+
 def _line(model: pb.Model) -> str:
     served = [f"{model.precision} on {model.provider.removesuffix('ExecutionProvider')}"] if model.precision else []
     size = [f"{model.graph_bytes / 1e6:.1f} MB"] if model.graph_bytes else []
     languages = f"{model.source_language_code} to {model.target_language_code}"
-    parts = [_state(model), languages, *served, *size, f"{model.requests} requests"]
+    phase = model.load_phase.replace("_", " ")
+    state = f"{_state(model)} ({phase}, {model.load_seconds:.1f} s)" if phase else _state(model)
+    parts = [state, languages, *served, *size, f"{model.requests} requests"]
     return f"{model.name}/{model.version}: {', '.join(parts)}"
 
 

@@ -39,6 +39,7 @@ class LoadOptions:
     failpoints: faults to inject, for tests
     golden: whether to check the golden sentences first, see lingon.serving.models.golden
     low_priority: whether to load at low priority, because other models are being served
+    on_phase: called with one of lingon.serving.observability.load_progress.PHASES when it begins
     """
 
     device: str = "auto"
@@ -51,6 +52,7 @@ class LoadOptions:
     failpoints: Failpoints | None = None
     golden: bool = False
     low_priority: bool = False
+    on_phase: Callable[[str], None] = lambda phase: None
 
 
 LoadFunction: TypeAlias = Callable[[Bundle, LoadOptions], Translator]
@@ -70,18 +72,23 @@ def load_translator(bundle: Bundle, options: LoadOptions) -> Translator:
     """
     choice = choose_device(bundle, options.device, options.precision)
     _warn_if_unproven(bundle, choice)
+    options.on_phase("checksums")
     run_at_low_priority(bundle.verify, options.low_priority)
     engines = options.engines
     if engines is None:
         engines = default_engines() if choice.provider == CPU else 1
     threads, shared_threads = _session_threads(engines, options.threads)
+    options.on_phase("sessions")
     runner = load_runner(
         bundle, choice.precision, threads=threads, shared_threads=shared_threads, low_priority=options.low_priority
     )
+    options.on_phase("checks")
     check_bundle(bundle, choice.precision, runner)
     if options.golden:
+        options.on_phase("golden_sentences")
         check = partial(check_golden, bundle, runner, choice.precision, workers=engines)
         run_at_low_priority(check, options.low_priority)
+    options.on_phase("warm_up")
     faulty = FaultyRunner(runner, options.failpoints) if options.failpoints else runner
     engine = Engine(faulty, options.limits, options.observer, workers=engines)
     if options.shortlist and runner.shortlist is None:

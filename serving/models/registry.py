@@ -14,6 +14,7 @@ from lingon.bundle import Bundle
 from lingon.serving.models.catalog import Catalog, Entry
 from lingon.serving.models.inflight import InFlight
 from lingon.serving.models.loading import LoadFunction, LoadOptions, load_translator
+from lingon.serving.observability.load_progress import LoadProgress
 from lingon.serving.observability.logs import event, fault
 from lingon.serving.observability.metrics import Metrics, ModelMetrics
 from lingon.serving.runtime.device import expects_cuda, has_fallen_back
@@ -64,20 +65,36 @@ class ModelRegistry:
         self.draining: list[Entry[ServedModel]] = []  # unpublished; requests may be in flight
         self._settings, self._metrics, self._load, self._gpu_expected = settings, metrics, load, gpu_expected
         self._faults = Failpoints.parse(settings.failpoints) if settings.failpoints else None
+        self.progress: LoadProgress | None = None  # of the load that is under way, or else of the last one
 
     def load(self, bundle: Bundle) -> Entry[ServedModel]:
         """Return a model that passed its golden sentences and is warm, but not published."""
+        return self.load_all([bundle])[0]
+
+    def load_all(self, bundles: Sequence[Bundle]) -> list[Entry[ServedModel]]:
+        """Load bundles one after the other; see `load`."""
+        self._metrics.models_to_load.set(len(bundles))
+        try:
+            return [self._load_next(bundle) for bundle in bundles]
+        finally:
+            self._metrics.models_to_load.set(0)
+
+    def _load_next(self, bundle: Bundle) -> Entry[ServedModel]:
         manifest = bundle.manifest
         metrics = self._metrics.model(manifest.name, manifest.version)
+        progress = self.progress = LoadProgress(bundle.label)
+        metrics.loading(progress)
         try:
-            served = ServedModel(self._loaded(bundle, metrics), metrics, bundle.folder)
+            served = ServedModel(self._loaded(bundle, metrics, progress), metrics, bundle.folder)
         except BaseException:
+            progress.fail()
             self._metrics.remove(metrics)
             raise
+        self._metrics.models_to_load.dec()
         return Entry(manifest.name, manifest.version, manifest.source_language, manifest.target_language, served)
 
-    def _loaded(self, bundle: Bundle, metrics: ModelMetrics) -> Translator:
-        settings, limits, start = self._settings, self._settings.engine_limits(), time.perf_counter()
+    def _loaded(self, bundle: Bundle, metrics: ModelMetrics, progress: LoadProgress) -> Translator:
+        settings, limits = self._settings, self._settings.engine_limits()
         if self._faults is not None:
             self._faults.trigger("load")
         options = LoadOptions(
@@ -91,30 +108,21 @@ class ModelRegistry:
             failpoints=self._faults,
             golden=True,
             low_priority=bool(self.catalog.entries),
+            on_phase=progress.begin,
         )
         translator = self._load(bundle, options)
-        seconds = time.perf_counter() - start
         fallback = has_fallen_back(
             bundle, translator.provider, settings.device, settings.precision, expects_cuda=self._gpu_expected()
         )
         metrics.fallback.set(fallback)
-        metrics.loaded(translator.describe(), bundle.manifest.architecture, limits, seconds, translator.graph_bytes)
-        event(
-            logger,
-            logging.INFO,
-            "loaded",
-            model=bundle.label,
+        metrics.loaded(translator.describe(), bundle.manifest.architecture, limits, translator.graph_bytes)
+        progress.end(
             folder=bundle.folder,
             precision=translator.precision,
-            seconds=round(seconds, 2),
             graph_bytes=translator.graph_bytes,
             state_bytes=translator.engine.state_bytes(bundle.manifest.defaults.beam_size),
         )
         return translator
-
-    def load_all(self, bundles: Sequence[Bundle]) -> list[Entry[ServedModel]]:
-        """Load bundles one after the other."""
-        return [self.load(bundle) for bundle in bundles]
 
     def publish(self, entries: Sequence[Entry[ServedModel]], instead_of: Sequence[Entry[ServedModel]] = ()) -> None:
         """Serve these models, and all that are served already except `instead_of`, which the caller has to retire."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from importlib.metadata import version
 from types import TracebackType
 from typing import Any, TypeVar
@@ -16,6 +17,7 @@ from lingon.serving.engine.limits import EngineLimits
 from lingon.serving.engine.observer import EngineLoad
 from lingon.serving.observability.families import Metric, MetricFamily, counter, declared, gauge, histogram
 from lingon.serving.observability.key_usage import KeyUsage
+from lingon.serving.observability.load_progress import PHASES, LoadProgress
 from lingon.translation.v1 import translation_pb2 as pb
 
 METHODS = tuple(method.name for method in pb.DESCRIPTOR.services_by_name["TranslationService"].methods)
@@ -118,6 +120,7 @@ class Metrics:
         "When an API key was last accepted, in seconds since 1970; 0 if not since the start of the server.",
         key=(),
     )
+    models_to_load = gauge("models_to_load", "Models that are being loaded or wait for it.")
     build = gauge(
         "build_info", "Always 1; the labels hold the versions of the software.", version=(), onnxruntime=(), python=()
     )
@@ -195,7 +198,17 @@ class ModelMetrics:
         "1 if the model runs on the CPU although it has graphs for a GPU and the machine has a GPU or the GPU build of "
         "ONNX Runtime, else 0.",
     )
-    load_duration = gauge("model_load_duration_seconds", "Time to read, check and warm up the model, in seconds.")
+    load_phase = gauge(
+        "model_load_phase", "1 while this phase of loading the model is under way, else 0.", phase=PHASES
+    )
+    load_phase_duration = gauge(
+        "model_load_phase_duration_seconds",
+        "Duration of this phase of loading the model, in seconds; so far while it is under way.",
+        phase=PHASES,
+    )
+    load_duration = gauge(
+        "model_load_duration_seconds", "Duration of loading the model, in seconds; so far while it is under way."
+    )
     info = gauge(
         "model_info",
         "Always 1; the labels describe the model.",
@@ -213,6 +226,8 @@ class ModelMetrics:
         for attribute, family in declared(ModelMetrics):
             metric = families[attribute]
             setattr(self, attribute, metric if family.labels else self._child(metric))
+        self._load_phases = {phase: self._child(self.load_phase, phase) for phase in PHASES}
+        self._load_phase_durations = {phase: self._child(self.load_phase_duration, phase) for phase in PHASES}
         self._restarts = {cause: self._child(self.restarts, cause) for cause in RESTART_CAUSES}
         self._outcomes = {outcome: self._child(self.sentences, outcome) for outcome in ("OK", *REASONS)}
 
@@ -227,14 +242,18 @@ class ModelMetrics:
             if isinstance(metric, kinds):
                 metric.remove(*labels)
 
-    def loaded(
-        self, model: pb.Model, architecture: str, limits: EngineLimits, seconds: float, graph_bytes: int
-    ) -> None:
-        """Set the metrics of a model that is ready; seconds: duration of loading."""
+    def loading(self, progress: LoadProgress) -> None:
+        """Read the progress of the load at every scrape."""
+        self.load_duration.set_function(progress.total)
+        for phase in PHASES:
+            self._load_phases[phase].set_function(partial(progress.is_in, phase))
+            self._load_phase_durations[phase].set_function(partial(progress.seconds, phase))
+
+    def loaded(self, model: pb.Model, architecture: str, limits: EngineLimits, graph_bytes: int) -> None:
+        """Set the metrics of a model that is ready."""
         self.graph_bytes.set(graph_bytes)
         pair = (model.source_language_code, model.target_language_code)
         self._child(self.info, *pair, model.precision, model.provider, architecture).set(1)
-        self.load_duration.set(seconds)
         self.queue_limit.set(limits.max_queue_texts)
         self.queue_tokens_limit.set(limits.max_queue_tokens)
 

@@ -9,6 +9,7 @@ import grpc
 
 from lingon.admin.v1 import admin_pb2 as pb
 from lingon.admin.v1 import admin_pb2_grpc as pb_grpc
+from lingon.bundle import Manifest
 from lingon.serving.auth.callers import caller_of
 from lingon.serving.models.catalog import Entry
 from lingon.serving.models.inflight import AdmissionGate
@@ -55,16 +56,22 @@ class ModelService(pb_grpc.ModelServiceServicer):
         models = [_message(entry, pb.MODEL_STATE_SERVING) for entry in self._registry.catalog.entries]
         models += [_message(entry, pb.MODEL_STATE_LEAVING) for entry in self._registry.draining]
         if (loading := self._reloader.loading) is not None:
-            models.append(
-                pb.Model(
-                    name=loading.name,
-                    version=str(loading.version),
-                    source_language_code=loading.source_language,
-                    target_language_code=loading.target_language,
-                    state=pb.MODEL_STATE_LOADING,
-                )
-            )
+            models.append(self._loading_message(loading))
         return pb.ListModelsResponse(models=sorted(models, key=lambda model: (model.name, int(model.version))))
+
+    def _loading_message(self, manifest: Manifest) -> pb.Model:
+        """Return the message of a model that is being loaded, with its progress once that has begun."""
+        model = pb.Model(
+            name=manifest.name,
+            version=str(manifest.version),
+            source_language_code=manifest.source_language,
+            target_language_code=manifest.target_language,
+            state=pb.MODEL_STATE_LOADING,
+        )
+        progress = self._registry.progress
+        if progress is not None and progress.label == f"{manifest.name}/{manifest.version}" and not progress.ended:
+            model.load_phase, model.load_seconds = progress.phase, progress.total()
+        return model
 
     async def LoadModel(self, request: pb.LoadModelRequest, context: Context) -> pb.LoadModelResponse:
         """See the proto file."""

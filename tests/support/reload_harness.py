@@ -54,6 +54,7 @@ class VersionedLoader(Loader):
         self.broken: dict[int, Callable[[], EchoRunner]] = {}
 
     def __call__(self, bundle: Bundle, options: LoadOptions) -> Translator:
+        options.on_phase("checksums")
         self.gate.wait()
         bundle.verify()
         version = bundle.manifest.version
@@ -61,6 +62,7 @@ class VersionedLoader(Loader):
         runner.gate = self.runners[version].gate if version in self.runners else runner.gate
         runner.delay = self.runner.delay
         if options.golden:
+            options.on_phase("golden_sentences")
             check_golden(bundle, runner, "fp32")
         engine = self.engine(runner, options.limits, options.observer)
         engine.start()
@@ -152,6 +154,6 @@ async def refused(call: Any) -> tuple[str, str]:
 
 def gauges(page: str) -> list[str]:
     """Return the series of models that are not counters."""
-    names = ("queue_depth", "queue_limit", "graph_bytes", "state_bytes", "model_info", "model_load_duration_seconds")
+    names = ("queue_depth", "queue_limit", "graph_bytes", "state_bytes", "model_info", "model_load_")
     heads = tuple(f"lingon_{name}" for name in names)
     return [line.rpartition(" ")[0] for line in page.splitlines() if line.startswith(heads)]

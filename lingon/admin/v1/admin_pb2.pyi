@@ -236,6 +236,8 @@ class Model(_message.Message):
     GRAPH_BYTES_FIELD_NUMBER: _builtins.int
     REQUESTS_FIELD_NUMBER: _builtins.int
     FOLDER_FIELD_NUMBER: _builtins.int
+    LOAD_PHASE_FIELD_NUMBER: _builtins.int
+    LOAD_SECONDS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name of the model."""
     version: _builtins.str
@@ -256,6 +258,12 @@ class Model(_message.Message):
     """Requests in progress."""
     folder: _builtins.str
     """Folder of the bundle on the server's machine."""
+    load_phase: _builtins.str
+    """While the model is loaded, the phase: "checksums", "sessions", "checks", "golden_sentences" or "warm_up", in this
+    order; else empty.
+    """
+    load_seconds: _builtins.float
+    """While the model is loaded, seconds since its loading began; else 0."""
     def __init__(
         self,
         *,
@@ -269,10 +277,12 @@ class Model(_message.Message):
         graph_bytes: _builtins.int = ...,
         requests: _builtins.int = ...,
         folder: _builtins.str = ...,
+        load_phase: _builtins.str = ...,
+        load_seconds: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["folder", b"folder", "graph_bytes", b"graph_bytes", "name", b"name", "precision", b"precision", "provider", b"provider", "requests", b"requests", "source_language_code", b"source_language_code", "state", b"state", "target_language_code", b"target_language_code", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["folder", b"folder", "graph_bytes", b"graph_bytes", "load_phase", b"load_phase", "load_seconds", b"load_seconds", "name", b"name", "precision", b"precision", "provider", b"provider", "requests", b"requests", "source_language_code", b"source_language_code", "state", b"state", "target_language_code", b"target_language_code", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
