@@ -127,6 +127,11 @@ class Settings(BaseModel):
     api_keys: Path | None = Field(
         None, description="TOML file of API keys, see `lingon keys`. Unset: calls need no key. Reloaded on change."
     )
+    trust: Path | None = Field(
+        None,
+        description="File of the bundles that may be served: SHA-256 and NAME/VERSION/manifest.json, as sha256sum "
+        "prints them. Unset: every bundle. Read at every load.",
+    )
     admin_host: str = Field("127.0.0.1", description="Address that the admin port listens on.")
     admin_port: Port | None = Field(
         None,

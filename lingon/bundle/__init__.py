@@ -64,6 +64,7 @@ from lingon.bundle.store import (
     with_checksums,
     write_bundle,
 )
+from lingon.bundle.trust import check_trusted, read_trusted, trusted_line
 
 __all__ = [
     "ALLOWED",
@@ -118,11 +119,14 @@ __all__ = [
     "TextLine",
     "TokenCount",
     "Varying",
+    "check_trusted",
     "is_bundle",
     "open_bundle",
     "open_version",
     "past_name",
     "present_name",
+    "read_trusted",
+    "trusted_line",
     "versions",
     "with_checksums",
     "write_bundle",

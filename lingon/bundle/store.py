@@ -30,6 +30,11 @@ class Bundle:
         """Name and version, as in "en-de/1"."""
         return f"{self.manifest.name}/{self.manifest.version}"
 
+    @property
+    def manifest_digest(self) -> str:
+        """The SHA-256 of manifest.json in hexadecimal, as sha256sum prints it."""
+        return hashlib.sha256(self.manifest.to_bytes()).hexdigest()
+
     def read(self, name: str) -> bytes:
         """The bytes of a file, whose checksum is verified on these bytes. Raises BundleError."""
         path = self.folder / name

@@ -70,13 +70,23 @@ def _print_json(bundle: Bundle, files: list[dict[str, Any]], intact: bool) -> No
     import json
 
     manifest = json.loads(bundle.manifest.to_bytes())
-    values = {"bundle": bundle.label, "folder": str(bundle.folder), "intact": intact, "files": files}
-    typer.echo(json.dumps({**values, "manifest": manifest}, ensure_ascii=False))
+    values = {
+        "bundle": bundle.label,
+        "folder": str(bundle.folder),
+        "manifest_sha256": bundle.manifest_digest,
+        "intact": intact,
+        "files": files,
+        "manifest": manifest,
+    }
+    typer.echo(json.dumps(values, ensure_ascii=False))
 
 
 def _print_tables(bundle: Bundle, files: list[dict[str, Any]]) -> None:
     from rich.console import Console
 
+    from lingon.bundle import trusted_line
+
+    typer.echo(trusted_line(bundle))  # not in a table, which folds it in a narrow terminal
     console = Console(soft_wrap=True, highlight=False)
     manifest = bundle.manifest
     _print(console, bundle.label, None, _facts(manifest))

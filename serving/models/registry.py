@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from lingon.bundle import Bundle
+from lingon.bundle import Bundle, check_trusted
 from lingon.serving.models.catalog import Catalog, Entry
 from lingon.serving.models.inflight import InFlight
 from lingon.serving.models.loading import LoadFunction, LoadOptions, load_translator
@@ -68,7 +68,7 @@ class ModelRegistry:
         self.progress: LoadProgress | None = None  # of the load that is under way, or else of the last one
 
     def load(self, bundle: Bundle) -> Entry[ServedModel]:
-        """Return a model that passed its golden sentences and is warm, but not published."""
+        """Return a model that is trusted, passed its golden sentences and is warm, but not published."""
         return self.load_all([bundle])[0]
 
     def load_all(self, bundles: Sequence[Bundle]) -> list[Entry[ServedModel]]:
@@ -81,6 +81,8 @@ class ModelRegistry:
 
     def _load_next(self, bundle: Bundle) -> Entry[ServedModel]:
         manifest = bundle.manifest
+        if self._settings.trust is not None:
+            check_trusted(bundle, self._settings.trust)
         metrics = self._metrics.model(manifest.name, manifest.version)
         progress = self.progress = LoadProgress(bundle.label)
         metrics.loading(progress)
@@ -118,6 +120,7 @@ class ModelRegistry:
         metrics.loaded(translator.describe(), bundle.manifest.architecture, limits, translator.graph_bytes)
         progress.end(
             folder=bundle.folder,
+            manifest_sha256=bundle.manifest_digest,
             precision=translator.precision,
             graph_bytes=translator.graph_bytes,
             state_bytes=translator.engine.state_bytes(bundle.manifest.defaults.beam_size),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import subprocess
 import sys
@@ -29,6 +30,8 @@ def inspect(*arguments: object) -> int:
 def test_everything_that_a_bundle_declares_is_printed(bundle: Bundle, capsys: pytest.CaptureFixture[str]) -> None:
     assert inspect(bundle.folder.parent) == 0
     printed = capsys.readouterr().out
+    digest = hashlib.sha256((bundle.folder / "manifest.json").read_bytes()).hexdigest()
+    assert printed.startswith(f"{digest}  en-de/1/manifest.json\n")  # the line of a file of trusted bundles
     told = [
         "en-de/1",
         "en to de",
@@ -48,6 +51,7 @@ def test_json_holds_the_manifest_and_every_file(bundle: Bundle, capsys: pytest.C
     values = json.loads(capsys.readouterr().out)
     assert values["manifest"] == json.loads((bundle.folder / "manifest.json").read_bytes())
     assert (values["bundle"], values["intact"]) == ("en-de/1", True)
+    assert values["manifest_sha256"] == hashlib.sha256((bundle.folder / "manifest.json").read_bytes()).hexdigest()
     assert {file["name"]: (file["bytes"], file["state"]) for file in values["files"]} == {
         name: (len(content), "ok") for name, content in FILES.items()
     }
