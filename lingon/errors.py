@@ -24,6 +24,7 @@ LingonError                     a message of one line; exit code 1
     |   `-- ModelUnloaded       UNAVAILABLE         the model was unloaded or replaced; safe to retry
     |-- EngineLost              UNAVAILABLE         the engine failed and is restarted; safe to retry
     |-- Unauthenticated         UNAUTHENTICATED     the API key is missing or unknown
+    |   `-- AuthenticationUnavailable UNAUTHENTICATED  the server's file of keys or authorities is unusable
     |-- Forbidden               PERMISSION_DENIED   the API key does not permit this call
     |-- ChangeRefused           FAILED_PRECONDITION a change of the served models is not possible
     |-- ChangeInProgress        ABORTED             another change of the served models is in progress
@@ -245,6 +246,12 @@ class Unauthenticated(RequestError):
 
     code = code_pb2.UNAUTHENTICATED
     reason = "UNAUTHENTICATED"
+
+
+class AuthenticationUnavailable(Unauthenticated):
+    """The server's file of API keys or client authorities has been unusable for too long; no caller is admitted."""
+
+    reason = "AUTHENTICATION_UNAVAILABLE"
 
 
 class Forbidden(RequestError):

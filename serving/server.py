@@ -84,6 +84,7 @@ class Server:
         self._listen_to_signals(on=True)
         asyncio.get_running_loop().set_exception_handler(unexpected)
         lag = asyncio.create_task(self._lag.measure(self.metrics.loop_lag.observe))
+        files = asyncio.create_task(self._security.watch_files())
         with HttpEndpoint(
             settings.metrics_host, settings.metrics_port, self.metrics.registry, self._is_serving
         ) as endpoint:
@@ -96,7 +97,7 @@ class Server:
                     self._registry,
                     self._reloader,
                     self._gate,
-                    [ErrorInterceptor(self.metrics), *self._security.interceptors(admin=True)],
+                    [ErrorInterceptor(self.metrics, self._security.admit), *self._security.interceptors(admin=True)],
                     self._security.credentials(),
                 )
             self._update_health()
@@ -110,6 +111,7 @@ class Server:
             finally:
                 await self._close(server)
                 lag.cancel()
+                files.cancel()
                 self._listen_to_signals(on=False)
 
     def stop(self) -> None:
@@ -131,7 +133,8 @@ class Server:
 
     def _grpc_server(self) -> grpc.aio.Server:
         server = grpc_server(
-            self._settings, [CallInterceptor(self.metrics, self._tracer), *self._security.interceptors()]
+            self._settings,
+            [CallInterceptor(self.metrics, self._tracer, self._security.admit), *self._security.interceptors()],
         )
         pb_grpc.add_TranslationServiceServicer_to_server(self._service, server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)

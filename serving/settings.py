@@ -124,6 +124,11 @@ class Settings(BaseModel):
     tls_client_ca: Path | None = Field(
         None, description="PEM file of authorities; clients must have a certificate that one of them signed."
     )
+    credential_grace_seconds: Seconds = Field(
+        3600,
+        description="Time for which the keys of api_keys and the authorities of tls_client_ca stay valid when their "
+        "file becomes unusable, in seconds; then no caller is admitted until it is mended.",
+    )
     api_keys: Path | None = Field(
         None, description="TOML file of API keys, see `lingon keys`. Unset: calls need no key. Reloaded on change."
     )

@@ -116,7 +116,7 @@ ROWS: dict[str, list[Json]] = {
             (f"sum(lingon_running_sentences{{{MODEL}}})", "sentences in decoding"),
         ),
     ],
-    "API keys": [
+    "API keys and certificates": [
         graph(
             "Calls by key and code",
             (f"sum by (key, code) ({rate('lingon_key_requests_total')}) > 0", "{{key}} {{code}}"),
@@ -134,6 +134,17 @@ ROWS: dict[str, list[Json]] = {
             (f"time() - max by (key) (lingon_key_last_used_timestamp_seconds{{{HERE}}} > 0)", "{{key}}"),
             unit="s",
             about="Keys that were used since the start of a server.",
+        ),
+        graph(
+            "Unusable files",
+            (f"lingon_file_unusable{{{HERE}}}", "{{what}} {{instance}}"),
+            maximum=1,
+            about="1 while the previous content of a file of keys or certificates is used.",
+        ),
+        graph(
+            "Time until a certificate expires",
+            (f"lingon_tls_not_after_timestamp_seconds{{{HERE}}} - time()", "{{what}} {{instance}}"),
+            unit="s",
         ),
     ],
     "Engine": [

@@ -18,6 +18,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import hmac
+import math
 import os
 import secrets
 import time
@@ -29,7 +30,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from lingon.errors import Forbidden, SettingsError, Unauthenticated
+from lingon.errors import AuthenticationUnavailable, Forbidden, SettingsError, Unauthenticated
 from lingon.files import read_setting_text, write_private
 from lingon.serving.auth.quota import Quota
 from lingon.serving.auth.watched_files import WatchedFiles
@@ -74,29 +75,31 @@ class ApiKeyFile:
         path: Path,
         clock: Callable[[], float] = time.time,
         interval: float = CHECK_INTERVAL,
+        grace: float = math.inf,
         usage: KeyUsage | None = None,
     ) -> None:
         """Read the file; raises SettingsError.
 
         clock: returns seconds since 1970
         interval: seconds between two checks of the file
+        grace: seconds for which the keys stay valid after the file became unusable
         usage: the metrics of the keys
         """
         self.usage = usage
         self._path, self._had_keys, self._clock = path, False, clock
-        self._file = WatchedFiles("API keys", [path], self._parse, interval=interval)
+        self.file = WatchedFiles("api_keys", [path], self._parse, interval=interval, grace=grace)
         self._quotas: dict[str, Quota] = {}
         self._show_names()
 
     def reload_if_changed(self) -> None:
         """Check the file and reload it if it changed."""
-        if self._file.reload_if_changed():
+        if self.file.reload_if_changed():
             self._show_names()
 
     def _show_names(self) -> None:
         """Give the metrics the names of the keys."""
         if self.usage is not None:
-            self.usage.set_names({key.name for key in self._file.value})
+            self.usage.set_names({key.name for key in self.file.value})
 
     def _parse(self, raw: bytes) -> tuple[ApiKey, ...]:
         """The keys of the file; raises SettingsError if they were removed a moment ago, see EMPTY_FILE_DELAY."""
@@ -123,8 +126,10 @@ class ApiKeyFile:
     def identify(self, presented: str) -> ApiKey:
         """The entry of a key that a caller sent, which may be invalid; raises Unauthenticated for an unknown key."""
         self.reload_if_changed()
+        if self.file.expired:
+            raise AuthenticationUnavailable("the server's file of API keys is unusable; no key is valid meanwhile")
         digest, found = hash_of(presented).encode(), None
-        for key in self._file.value:  # no early exit: the duration must not depend on the place of the key
+        for key in self.file.value:  # no early exit: the duration must not depend on the place of the key
             if hmac.compare_digest(digest, key.hash.encode()):
                 found = key
         if found is None:

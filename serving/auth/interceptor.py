@@ -1,4 +1,4 @@
-"""Checks the API key of every call except health checks."""
+"""Checks the API key and the client certificate of every call except health checks."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from typing import Any, TypeAlias
 import grpc
 from grpc_health.v1 import health
 
-from lingon.errors import RequestError, Unauthenticated
+from lingon.errors import AuthenticationUnavailable, RequestError, Unauthenticated
 from lingon.serving.auth.api_keys import ApiKeyFile
 from lingon.serving.auth.callers import Context, presented_key
 from lingon.serving.auth.charges import Account, account
+from lingon.serving.auth.tls import Certificates
+from lingon.serving.auth.watched_files import WatchedFiles
 
 AUTHORIZATION = "authorization"
 _NO_KEY_NEEDED = f"/{health.SERVICE_NAME}/"  # start of the methods that are open to all
@@ -50,6 +52,23 @@ class ApiKeyInterceptor(grpc.aio.ServerInterceptor):
         presented_key.set(key)  # before the key is refused, so that the log names it
         quota = self._key_file.accept(key, admin=self._admin)
         account.set(Account(key.name, quota, self._key_file.usage))
+
+
+class CertificateCheck:
+    """Checks the client certificate of a call, after gRPC has checked its signature, and before its request is read."""
+
+    def __init__(self, authorities: WatchedFiles[Certificates] | None) -> None:
+        """authorities: the file of the client authorities; None if clients need no certificate."""
+        self._authorities = authorities
+
+    def check(self, method: str, context: Context) -> None:
+        """Check the certificate of a call; raises Unauthenticated or Forbidden."""
+        if method.startswith(_NO_KEY_NEEDED):
+            return
+        if self._authorities is not None and self._authorities.expired:
+            raise AuthenticationUnavailable(
+                "the server's file of client authorities is unusable; no certificate is valid meanwhile"
+            )
 
 
 def _key_in(metadata: Metadata) -> str:

@@ -1,4 +1,4 @@
-"""TLS of a port. The files are checked before every handshake, so that new ones apply from the next connection on.
+"""TLS of the ports. The files are checked before every handshake, so that new ones apply from the next connection on.
 
 gRPC supports TLS 1.2 and 1.3 only. A TLS session is never resumed with other files, because they bring a new ticket
 key. Open connections keep their certificate until `max_connection_age_seconds` closes them.
@@ -6,34 +6,100 @@ key. Open connections keep their certificate until `max_connection_age_seconds` 
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import grpc
 
-from lingon.pem import check_pair, check_roots
+from lingon.pem import check_pair, check_roots, not_after
 from lingon.serving.auth.watched_files import WatchedFiles
 from lingon.serving.settings import Settings
 
 
-def server_credentials(settings: Settings) -> grpc.ServerCredentials | None:
-    """Credentials for one port, or None without TLS; raises SettingsError."""
-    certificate, key, roots = settings.tls_certificate, settings.tls_key, settings.tls_client_ca
-    if certificate is None or key is None:
-        return None
-    files = _files(certificate, key, roots)
+@dataclass(frozen=True, slots=True)
+class Certificates:
+    """Certificates in PEM, with the private key of the first one if it is the server's.
 
-    def fetch() -> Any:  # None stands for no change, which the type stubs of grpc do not allow
-        return files.value if files.reload_if_changed() else None
+    not_after: when the first of them expires, in seconds since 1970
+    """
 
-    return grpc.dynamic_ssl_server_credentials(files.value, fetch, require_client_authentication=roots is not None)
+    pem: bytes
+    not_after: float
+    key: bytes = b""
 
 
-def _files(certificate: Path, key: Path, roots: Path | None) -> WatchedFiles[grpc.ServerCertificateConfiguration]:
-    def parse(chain: bytes, secret: bytes, trusted: bytes | None = None) -> grpc.ServerCertificateConfiguration:
-        check_pair(chain, secret, f"tls_certificate {certificate}", f"tls_key {key}")
-        if trusted is not None:
-            check_roots(trusted, f"tls_client_ca {roots}")
-        return grpc.ssl_server_certificate_configuration([(secret, chain)], root_certificates=trusted)
+class TlsFiles:
+    """The files of a server with TLS: its certificate and key, and the authorities of its clients. For any thread."""
 
-    return WatchedFiles("TLS files", [certificate, key, *([roots] if roots else [])], parse)
+    def __init__(self, settings: Settings) -> None:
+        """Read the files; raises SettingsError."""
+        certificate, key, roots = settings.tls_certificate, settings.tls_key, settings.tls_client_ca
+        assert certificate is not None, "there is no TLS without a certificate"
+        assert key is not None, "Settings has them together"
+        self.pair = WatchedFiles("tls_certificate", [certificate, key], _pair_parser(certificate, key))
+        self.authorities: WatchedFiles[Certificates] | None = None
+        if roots is not None:
+            grace = settings.credential_grace_seconds
+            self.authorities = WatchedFiles("tls_client_ca", [roots], _authority_parser(roots), grace=grace)
+        self._lock = threading.Lock()
+        self._used = self._latest()
+        self._current = _configuration(*self._used)
+
+    def credentials(self) -> grpc.ServerCredentials:
+        """Credentials for one port; every port needs its own, because gRPC asks for new files for each."""
+        delivered = self._configuration()
+        required = self.authorities is not None
+
+        def fetch() -> Any:  # None stands for no change, which the type stubs of grpc do not allow
+            nonlocal delivered
+            self.reload_if_changed()
+            latest = self._configuration()
+            if latest is delivered:
+                return None
+            delivered = latest
+            return latest
+
+        return grpc.dynamic_ssl_server_credentials(delivered, fetch, require_client_authentication=required)
+
+    def reload_if_changed(self) -> None:
+        """Check the files and reload those that changed."""
+        self.pair.reload_if_changed()
+        if self.authorities is not None:
+            self.authorities.reload_if_changed()
+
+    def _latest(self) -> tuple[Certificates, Certificates | None]:
+        return self.pair.value, self.authorities.value if self.authorities is not None else None
+
+    def _configuration(self) -> grpc.ServerCertificateConfiguration:
+        """The files as gRPC takes them; the same object until one of them changes."""
+        with self._lock:
+            latest = self._latest()
+            if latest != self._used:
+                self._used, self._current = latest, _configuration(*latest)
+            return self._current
+
+
+def _configuration(pair: Certificates, authorities: Certificates | None) -> grpc.ServerCertificateConfiguration:
+    roots = authorities.pem if authorities is not None else None
+    return grpc.ssl_server_certificate_configuration([(pair.key, pair.pem)], root_certificates=roots)
+
+
+def _pair_parser(certificate: Path, key: Path) -> Callable[[bytes, bytes], Certificates]:
+    def parse(chain: bytes, secret: bytes) -> Certificates:
+        name = f"tls_certificate {certificate}"
+        check_pair(chain, secret, name, f"tls_key {key}")
+        return Certificates(chain, not_after(chain, name), secret)
+
+    return parse
+
+
+def _authority_parser(path: Path) -> Callable[[bytes], Certificates]:
+    def parse(trusted: bytes) -> Certificates:
+        name = f"tls_client_ca {path}"
+        check_roots(trusted, name)
+        return Certificates(trusted, not_after(trusted, name))
+
+    return parse

@@ -1,8 +1,9 @@
-"""Files that are reloaded when they change. If the new content is invalid, the old one stays and one line is logged."""
+"""Files that are reloaded when they change. If the new content is unusable, the old one stays for a limited time."""
 
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -30,20 +31,37 @@ class WatchedFiles(Generic[Content]):
         parse: Callable[..., Content],
         *,
         interval: float = 0.0,
+        grace: float = math.inf,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Read and parse the files; raises SettingsError.
 
-        name: of the files, for the log
+        name: of the setting of the first file, for the log
         parse: takes the bytes of each file; raises SettingsError
         interval: seconds between two checks of the files
+        grace: seconds for which the previous content may be used after the files became unusable
+        clock: returns seconds
         """
-        self._name, self._paths, self._parse, self._interval, self._clock = name, paths, parse, interval, clock
+        self.name = name
+        self._paths, self._parse, self._clock = paths, parse, clock
+        self._interval, self._grace = interval, grace
         self._lock = threading.Lock()
         self._raw = self._read()
         self.value = parse(*self._raw)
-        self._last_problem = ""
+        self._problem = ""
+        self._unusable_since = math.inf  # on the clock
+        self._expired = False
         self._next_check = clock() + interval
+
+    @property
+    def unusable(self) -> bool:
+        """Whether the files could not be used when they were checked last."""
+        return self._problem != ""
+
+    @property
+    def expired(self) -> bool:
+        """Whether the files have been unusable for so long that `value` must not be used any more."""
+        return self._clock() - self._unusable_since >= self._grace
 
     def reload_if_changed(self) -> bool:
         """Check the files and reload them if they changed; returns whether `value` is new."""
@@ -59,17 +77,30 @@ class WatchedFiles(Generic[Content]):
                 if new:
                     self.value = self._parse(*raw)
             except SettingsError as error:
-                self._log_once(str(error))
+                self._note_problem(str(error), now)
                 return False
-            self._raw, self._last_problem = raw, ""
-        if new:
-            event(logger, logging.INFO, "files reloaded", what=self._name)
-        return new
+            self._raw = raw
+            self._note_use(new=new)
+            return new
 
     def _read(self) -> list[bytes]:
         return [read_setting_file(path) for path in self._paths]
 
-    def _log_once(self, problem: str) -> None:
-        if problem != self._last_problem:
-            event(logger, logging.ERROR, "files not reloaded; the previous content stays", what=self._name, why=problem)
-        self._last_problem = problem
+    def _note_problem(self, problem: str, now: float) -> None:
+        """Log each problem once, and once that the grace is over."""
+        self._unusable_since = min(self._unusable_since, now)
+        if problem != self._problem:
+            event(logger, logging.ERROR, "files not reloaded; the previous content stays", what=self.name, why=problem)
+        self._problem = problem
+        if self.expired and not self._expired:
+            self._expired = True
+            seconds = round(now - self._unusable_since)
+            event(logger, logging.ERROR, "files unusable for too long", what=self.name, seconds=seconds, why=problem)
+
+    def _note_use(self, *, new: bool) -> None:
+        """Log that the files are usable again or have new content."""
+        if new:
+            event(logger, logging.INFO, "files reloaded", what=self.name)
+        elif self._problem:
+            event(logger, logging.INFO, "files usable again; their content is the previous one", what=self.name)
+        self._problem, self._unusable_since, self._expired = "", math.inf, False

@@ -23,6 +23,7 @@ from lingon.translation.v1 import translation_pb2 as pb
 METHODS = tuple(method.name for method in pb.DESCRIPTOR.services_by_name["TranslationService"].methods)
 CODES = tuple(code_pb2.Code.keys())
 MODEL = ("model", "version")  # the first labels of every metric of a model
+WATCHED_FILES = ("api_keys", "tls_certificate", "tls_client_ca")  # settings whose files are reloaded
 RESTART_CAUSES = ("death", "hang")
 CHANGES = ("loaded", "unloaded", "refused")  # outcomes of requests to change the served models
 KEPT_MODELS = 4  # unloaded models whose counters are kept, so that a late scrape still sees them
@@ -121,6 +122,16 @@ class Metrics:
         key=(),
     )
     models_to_load = gauge("models_to_load", "Models that are being loaded or wait for it.")
+    file_unusable = gauge(
+        "file_unusable",
+        "1 while a file cannot be read or is invalid, so that its previous content is used, else 0.",
+        what=WATCHED_FILES,
+    )
+    tls_not_after = gauge(
+        "tls_not_after_timestamp_seconds",
+        "When the first certificate of a file expires, in seconds since 1970; without TLS there is no series.",
+        what=(),
+    )
     build = gauge(
         "build_info", "Always 1; the labels hold the versions of the software.", version=(), onnxruntime=(), python=()
     )

@@ -34,6 +34,8 @@ _CODE_NAMES: dict[int, str] = {number: name for name, number in code_pb2.Code.it
 
 logger = logging.getLogger(__name__)
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
+Admit = Callable[[str, Context], None]
+"""Takes the method and the context of a call; raises RequestError to refuse it."""
 
 
 class ErrorInterceptor(grpc.aio.ServerInterceptor):
@@ -42,9 +44,12 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):
     gRPC would send the text of an error to the client, with the status UNKNOWN.
     """
 
-    def __init__(self, metrics: Metrics | None = None) -> None:
-        """metrics: count the calls that end with a RequestError, by its reason, and the calls of each API key."""
-        self.call_log, self._metrics = CallLog(logger), metrics
+    def __init__(self, metrics: Metrics | None = None, admit: Admit = lambda method, context: None) -> None:
+        """metrics: count the calls that end with a RequestError, by its reason, and the calls of each API key.
+
+        admit: raises RequestError for a call that must not be read
+        """
+        self.call_log, self.admit, self._metrics = CallLog(logger), admit, metrics
         self._wrapped: dict[str, tuple[Handler, Handler]] = {}  # by method: a handler, and the same surrounded
 
     async def intercept_service(
@@ -83,6 +88,7 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):
         """End a call of an unknown method; check: raises RequestError for a caller that gets another error."""
         try:
             check(context.invocation_metadata() or ())
+            self.admit("", context)
         except RequestError as error:
             with (call := self.call("", context)):
                 raise error
@@ -100,8 +106,10 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):
 class CallInterceptor(ErrorInterceptor):
     """Counts, times and traces the calls of TranslationService as well."""
 
-    def __init__(self, metrics: Metrics, tracer: Tracer | None = None) -> None:
-        super().__init__(metrics)
+    def __init__(
+        self, metrics: Metrics, tracer: Tracer | None = None, admit: Admit = lambda method, context: None
+    ) -> None:
+        super().__init__(metrics, admit)
         self.tracer = tracer or NullTracer()
         self.in_flight = 0
         metrics.in_flight.set_function(lambda: self.in_flight)
@@ -155,6 +163,10 @@ class Call:
         else:  # the call was cancelled, or its coroutine is closed
             self._end(code_pb2.DEADLINE_EXCEEDED if is_late(self._context) else code_pb2.CANCELLED)
         return self._failure is not None
+
+    def admit(self) -> None:
+        """Check who calls, before the request is parsed; raises RequestError."""
+        self._interceptor.admit(self._method, self._context)
 
     async def abort(self) -> None:
         """End the call with the status of its error.
@@ -212,6 +224,7 @@ def _wrap(handler: Handler, begin: Callable[[Context], Call]) -> Handler:
 
     async def unary(raw: Any, context: Context) -> Any:
         with (call := begin(context)):
+            call.admit()
             request = read(raw)
             with charged(request), _CANCELLATION:
                 return await behaviour(request, context)
@@ -219,6 +232,7 @@ def _wrap(handler: Handler, begin: Callable[[Context], Call]) -> Handler:
 
     async def stream(raw: Any, context: Context) -> None:
         with (call := begin(context)):
+            call.admit()
             request = read(raw)
             with charged(request), _CANCELLATION:
                 replies = behaviour(request, context)

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import resource
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 import grpc
 
 from lingon.errors import LingonError
 from lingon.serving.auth.api_keys import ApiKeyFile
-from lingon.serving.auth.interceptor import ApiKeyInterceptor
-from lingon.serving.auth.tls import server_credentials
-from lingon.serving.observability.logs import event
+from lingon.serving.auth.interceptor import ApiKeyInterceptor, CertificateCheck
+from lingon.serving.auth.tls import Certificates, TlsFiles
+from lingon.serving.auth.watched_files import WatchedFiles
+from lingon.serving.observability.logs import event, fault
 from lingon.serving.observability.metrics import Metrics
-from lingon.serving.rpc.calls import Metadata
+from lingon.serving.rpc.calls import Context, Metadata
 from lingon.serving.rpc.interceptors import ErrorInterceptor
 from lingon.serving.rpc.unknown_methods import make_server
 from lingon.serving.settings import LOOPBACK, Settings
@@ -27,6 +30,8 @@ gRPC's default of 1,000 is 0.2 s of work, which a flood of calls that are starte
 the calls of one connection (`grpc.max_concurrent_streams`) stops such a flood too, but then two thirds of 1,000 calls
 that one client starts at once end with UNAVAILABLE.
 """
+
+WATCH_SECONDS = 1.0  # seconds between two checks of the files of keys and certificates
 
 logger = logging.getLogger(__name__)
 
@@ -44,9 +49,12 @@ class PortSecurity:
     """What the ports of a server require of their callers: TLS, a client certificate, an API key."""
 
     def __init__(self, settings: Settings, metrics: Metrics) -> None:
-        """Read the key file; raises SettingsError."""
-        self._settings = settings
-        self._keys = ApiKeyFile(settings.api_keys, usage=metrics.keys) if settings.api_keys is not None else None
+        """Read the files of keys and certificates; raises SettingsError."""
+        grace = settings.credential_grace_seconds
+        self._keys = ApiKeyFile(settings.api_keys, grace=grace, usage=metrics.keys) if settings.api_keys else None
+        self._tls = TlsFiles(settings) if settings.tls_certificate is not None else None
+        self._certificates = CertificateCheck(self._tls.authorities if self._tls is not None else None)
+        self._show_files(metrics)
         reachable = settings.host not in LOOPBACK or (
             settings.admin_port is not None and settings.admin_host not in LOOPBACK
         )
@@ -59,11 +67,44 @@ class PortSecurity:
 
     def credentials(self) -> grpc.ServerCredentials | None:
         """Return the credentials of one port; every port needs its own, because gRPC reloads the files for each."""
-        return server_credentials(self._settings)
+        return self._tls.credentials() if self._tls is not None else None
+
+    def admit(self, method: str, context: Context) -> None:
+        """Check the client certificate of a call, of any port; raises RequestError."""
+        self._certificates.check(method, context)
+
+    async def watch_files(self) -> None:
+        """Check the files without end: an unusable file has to be in the metrics before the next call."""
+        while True:
+            await asyncio.sleep(WATCH_SECONDS)
+            try:
+                for files in (self._keys, self._tls):
+                    if files is not None:
+                        files.reload_if_changed()
+            except Exception as error:  # the next check may succeed
+                fault(logger, "the files of keys and certificates were not checked", error)
+
+    def _show_files(self, metrics: Metrics) -> None:
+        """Have the metrics read the state of the files at every scrape."""
+        if self._keys is not None:
+            _show_state(metrics, self._keys.file)
+        if self._tls is not None:
+            for files in (self._tls.pair, self._tls.authorities):
+                if files is not None:
+                    _show_state(metrics, files)
+                    metrics.tls_not_after.labels(files.name).set_function(partial(_not_after, files))
 
     def interceptors(self, *, admin: bool = False) -> list[grpc.aio.ServerInterceptor]:
         """Return the interceptors that check the callers of a port; admin: of the admin port."""
         return [ApiKeyInterceptor(self._keys, admin=admin)] if self._keys is not None else []
+
+
+def _show_state(metrics: Metrics, files: WatchedFiles[Any]) -> None:
+    metrics.file_unusable.labels(files.name).set_function(lambda: files.unusable)
+
+
+def _not_after(files: WatchedFiles[Certificates]) -> float:
+    return files.value.not_after
 
 
 def grpc_server(settings: Settings, interceptors: Sequence[grpc.aio.ServerInterceptor]) -> grpc.aio.Server:

@@ -52,15 +52,17 @@ class Authority:
         names: Sequence[str] = ("localhost",),
         addresses: Sequence[str] = ("127.0.0.1",),
         lasts: timedelta = timedelta(days=1),
+        since: timedelta = timedelta(days=2),
         key: Any = None,
         passphrase: bytes = b"",
     ) -> Pair:
         """Sign a certificate.
 
         names, addresses: the alternative names of the subject; lasts: validity from now, negative if expired
+        since: time from the beginning of the validity to now
         """
         own = key or ec.generate_private_key(ec.SECP256R1())
-        builder = _builder(_named(common_name), self._name, own.public_key(), lasts)
+        builder = _builder(_named(common_name), self._name, own.public_key(), lasts, since)
         alternatives = [*map(x509.DNSName, names), *(x509.IPAddress(ipaddress.ip_address(each)) for each in addresses)]
         if alternatives:
             builder = builder.add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
@@ -81,13 +83,15 @@ def _named(name: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)] if name else [])
 
 
-def _builder(subject: x509.Name, issuer: x509.Name, key: Any, lasts: timedelta) -> x509.CertificateBuilder:
+def _builder(
+    subject: x509.Name, issuer: x509.Name, key: Any, lasts: timedelta, since: timedelta = timedelta(days=2)
+) -> x509.CertificateBuilder:
     return (
         x509.CertificateBuilder()
         .subject_name(subject)
         .issuer_name(issuer)
         .public_key(key)
         .serial_number(x509.random_serial_number())
-        .not_valid_before(NOW - timedelta(days=2))
+        .not_valid_before(NOW - since)
         .not_valid_after(NOW + lasts)
     )

@@ -12,14 +12,16 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from lingon import Client
+from lingon import Client, Tls
 from lingon.errors import ServerError
 from lingon.serving.auth.api_keys import new_key
+from tests.support.certificates import Authority
 from tests.support.deploy_files import ALERTS, DEPLOY, read
 from tests.support.eventually import eventually_blocking
 from tests.support.key_files import write_key_file
@@ -67,8 +69,8 @@ class Watch:
 
 
 def lowered(expression: str) -> str:
-    """The expression of an alert with a threshold of 0, so that it fires if its series exist."""
-    return re.sub(r"(?:>|==) [\d.]+", ">= 0", expression)
+    """The expression of an alert with a threshold that every value passes, so that it fires if its series exist."""
+    return re.sub(r"< [\d.]+", "< 1e12", re.sub(r"(?:>|==) [\d.]+", ">= 0", expression))
 
 
 def rules(change: Callable[[str], str], kind: str) -> Any:
@@ -101,9 +103,9 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def load(address: str, key: str, stop: threading.Event) -> None:
+def load(address: str, folder: Path, key: str, stop: threading.Event) -> None:
     """Send single texts, batches, streams and invalid requests until stopped, even if the server fails."""
-    with Client(address, api_key=key, retries=0) as client:
+    with Client(address, tls=Tls(ca=folder / "ca.crt"), api_key=key, retries=0) as client:
         while not stop.wait(0.1):
             with suppress(ServerError):
                 client.translate(SENTENCES[0], beam_size=1)
@@ -114,11 +116,16 @@ def load(address: str, key: str, stop: threading.Event) -> None:
 
 
 def settings(folder: Path, key: str) -> Path:
-    """Settings with one API key; the engine dies or hangs once the file `dies` or `hangs` exists."""
-    path = folder / "server.toml"
-    failpoints = f"step=raise@1?{folder / 'dies'}; step=hang?{folder / 'hangs'}"
-    keys = write_key_file(folder, {"shop": key})
-    path.write_text(f'testing = true\nfailpoints = "{failpoints}"\nhang_seconds = 5\napi_keys = "{keys}"\n')
+    """Settings with TLS and one API key; the engine dies or hangs once the file `dies` or `hangs` exists."""
+    path, authority = folder / "server.toml", Authority()
+    (folder / "ca.crt").write_bytes(authority.pem)
+    strings = {
+        "failpoints": f"step=raise@1?{folder / 'dies'}; step=hang?{folder / 'hangs'}",
+        "api_keys": write_key_file(folder, {"shop": key}),
+        **authority.sign(lasts=timedelta(days=90)).write(folder),
+    }
+    lines = ["testing = true", "hang_seconds = 5", *(f'{name} = "{value}"' for name, value in strings.items())]
+    path.write_text("\n".join(lines))
     return path
 
 
@@ -130,7 +137,7 @@ def watched(folder: Path, patience: float = 60) -> Iterator[Watch]:
         port, stop = free_port(), threading.Event()
         command = ["prometheus", f"--config.file={configuration(folder, server.metrics)}", "--log.level=error"]
         command += [f"--storage.tsdb.path={folder / 'data'}", f"--web.listen-address=127.0.0.1:{port}"]
-        caller = threading.Thread(target=load, args=(server.address, key, stop), daemon=True)
+        caller = threading.Thread(target=load, args=(server.address, folder, key, stop), daemon=True)
         with subprocess.Popen(command) as prometheus:
             try:
                 watch = Watch(f"http://127.0.0.1:{port}", server, folder)

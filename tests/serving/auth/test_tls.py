@@ -21,7 +21,7 @@ from lingon import Client, ServerError, Tls
 from lingon.admin.v1 import admin_pb2, admin_pb2_grpc
 from lingon.cli.main import main
 from lingon.errors import SettingsError
-from lingon.serving.auth.tls import server_credentials
+from lingon.serving.auth.tls import TlsFiles
 from lingon.serving.settings import Settings
 from lingon.translation.v1 import translation_pb2 as pb
 from lingon.translation.v1 import translation_pb2_grpc as pb_grpc
@@ -200,17 +200,17 @@ def test_a_bad_file_at_the_start_is_one_line_that_names_it(kind: str, tmp_path: 
     if content is not None:
         files[name].write_bytes(content)
     with pytest.raises(SettingsError, match=why) as raised:
-        server_credentials(Settings.model_validate(files))
+        TlsFiles(Settings.model_validate(files))
     assert str(files[name]) in str(raised.value)
     assert "PRIVATE" not in str(raised.value)
 
 
 def test_key_types_that_grpc_does_not_support_are_refused_at_the_start(tmp_path: Path):
     with pytest.raises(SettingsError, match=r"tls\.crt: gRPC does not support Ed25519 and Ed448"):
-        server_credentials(Settings.model_validate(EDWARDS.write(tmp_path)))
+        TlsFiles(Settings.model_validate(EDWARDS.write(tmp_path)))
     for curve in (ec.SECP521R1(), ec.SECP256K1(), ec.SECP224R1(), ec.BrainpoolP256R1()):
         with pytest.raises(SettingsError, match=r"tls\.crt: gRPC clients support only the curves P-256 and P-384"):
-            server_credentials(Settings.model_validate(OURS.sign(key=ec.generate_private_key(curve)).write(tmp_path)))
+            TlsFiles(Settings.model_validate(OURS.sign(key=ec.generate_private_key(curve)).write(tmp_path)))
 
 
 @pytest.mark.parametrize("key", [ec.generate_private_key(ec.SECP384R1()), rsa.generate_private_key(65_537, 2048)])
