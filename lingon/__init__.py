@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from lingon.client.retry import Retry
     from lingon.client.tls import Tls
     from lingon.errors import LingonError, ServerError
+    from lingon.normalised_text import NormalisedText
 
 __all__ = [
     "AsyncClient",
@@ -38,6 +39,7 @@ __all__ = [
     "LingonError",
     "Link",
     "ModelInfo",
+    "NormalisedText",
     "Retry",
     "Sampling",
     "ScoreOptions",
@@ -60,6 +62,7 @@ _MODULES = {
     "lingon.client.tls": ("Tls",),
     "lingon.errors": ("LingonError", "ServerError"),
     "lingon.client.retry": ("Retry",),
+    "lingon.normalised_text": ("NormalisedText",),
     "lingon.client.messages": ("Sampling", "ScoreOptions", "TranslateOptions"),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}

@@ -20,12 +20,28 @@ PAD, BOS, EOS, UNK = 0, 1, 2, 3
 FORBIDDEN = (PAD, BOS, UNK)
 """Ids that are never generated: at inference the distribution is over all other ids."""
 
-_INVISIBLE = re.compile("[\u0000-\u0008\u000e-\u001f\u007f-\u009f\u00ad\u200b\u2060\ufeff\u202a-\u202e\u2066-\u2069]")
+_INVISIBLE = re.compile(
+    "[\u0000-\u0008\u000e-\u001b\u007f-\u0084\u0086-\u009f\u00ad\u200b\u202a-\u202e\u2060\u2066-\u2069\ufeff]"
+)
+"""Removed from every text. The control characters that are missing here are white space (`str.isspace`)."""
 
 
 def normalise(text: str) -> str:
-    """Invisible control characters removed, NFC, runs of white space made one space."""
-    return " ".join(unicodedata.normalize("NFC", _sort_marks(_INVISIBLE.sub("", text))).split())
+    """Invisible characters removed, NFC, runs of white space made one space, none at the begin and the end.
+
+    translation.proto lists the characters: clients that count in normalised texts have to do the same.
+    """
+    return " ".join(to_nfc(_INVISIBLE.sub("", text)).split())
+
+
+def is_invisible(character: str) -> bool:
+    """Whether `normalise` removes a character."""
+    return _INVISIBLE.match(character) is not None
+
+
+def to_nfc(text: str) -> str:
+    """The text in Unicode NFC, in a time that grows linearly with its length."""
+    return unicodedata.normalize("NFC", _sort_marks(text))
 
 
 def _sort_marks(text: str) -> str:

@@ -23,18 +23,21 @@ class Columns:
     alignment: bool = False
 
 
-def plain_line(source: str, translation: Translation, wanted: Columns) -> str:
-    """The text, then the wanted columns: score, tokens, alignment; separated by tabs."""
-    return "\t".join([_one_line(translation.text), *_extras(source, translation, wanted)])
+def plain_line(result: TextResult, wanted: Columns) -> str:
+    """The text, then the wanted columns: score, tokens, alignment; separated by tabs. Empty without a translation."""
+    if not result.translations:
+        return ""
+    best = result.translations[0]
+    return "\t".join([_one_line(best.text), *_extras(result, best, wanted)])
 
 
-def n_best_lines(number: int, source: str, result: TextResult, wanted: Columns) -> str:
+def n_best_lines(number: int, result: TextResult, wanted: Columns) -> str:
     """A line for each translation in the format of Moses and Marian, `0 ||| text ||| score`; texts count from 0."""
     with_scores = replace(wanted, scores=True)
     if not result.translations:
         return f"{number - 1} |||  ||| 0"
     return "\n".join(
-        " ||| ".join([str(number - 1), _one_line(translation.text), *_extras(source, translation, with_scores)])
+        " ||| ".join([str(number - 1), _one_line(translation.text), *_extras(result, translation, with_scores)])
         for translation in result.translations
     )
 
@@ -44,20 +47,20 @@ def translation_json(number: int, source: str, result: TextResult) -> str:
     if result.error is not None:
         return _json({"line": number, "source": source, "error": _error(result.error)})
     values: dict[str, Any] = {"line": number, "source": source, "text": result.text if result.translations else ""}
-    for name in ("source_tokens", "target_tokens", "model", "version", "shortlist"):
+    for name in ("source_tokens", "target_tokens", "model", "version", "shortlist", "normalised_text"):
         values[name] = getattr(result, name)
     values["warnings"] = [asdict(warning) for warning in result.warnings]
     values["translations"] = [asdict(translation) for translation in result.translations]
     return _json(values)
 
 
-def score_line(pair: tuple[str, str], result: ScoreResult, wanted: Columns) -> str:
+def score_line(result: ScoreResult, wanted: Columns) -> str:
     """The log-probability, then the wanted columns: tokens with log-probabilities, alignment; separated by tabs."""
     columns = [f"{result.log_prob:.4f}"]
     if wanted.tokens:
         columns.append(" ".join(f"{token.piece}:{token.log_prob:.4f}" for token in result.tokens))
     if wanted.alignment:
-        columns.append(word_alignment(pair[0], pair[1], result.alignment))
+        columns.append(word_alignment(result.normalised_source, result.normalised_target, result.alignment))
     return "\t".join(columns)
 
 
@@ -70,10 +73,10 @@ def score_json(number: int, pair: tuple[str, str], result: ScoreResult) -> str:
 
 
 def word_alignment(source: str, target: str, links: Iterable[Link]) -> str:
-    """The alignment in Pharaoh format: `i-j` means that source word i became target word j, from 0, split at spaces."""
-    from lingon.text import normalise
+    """The alignment in Pharaoh format: `i-j` means that source word i became target word j, from 0, split at spaces.
 
-    source, target = normalise(source), normalise(target)
+    source, target: the texts to which the spans of the links refer
+    """
     pairs = {(_word(source, link.source[1]), _word(target, link.target[1])) for link in links}
     return " ".join(f"{first}-{second}" for first, second in sorted(pairs))
 
@@ -83,12 +86,12 @@ def _word(text: str, end: int) -> int:
     return text.count(" ", 0, end)
 
 
-def _extras(source: str, translation: Translation, wanted: Columns) -> list[str]:
+def _extras(result: TextResult, translation: Translation, wanted: Columns) -> list[str]:
     columns = [f"{translation.score:.4f}"] if wanted.scores else []
     if wanted.tokens:
         columns.append(" ".join(token.piece for token in translation.tokens))
     if wanted.alignment:
-        columns.append(word_alignment(source, translation.text, translation.alignment))
+        columns.append(word_alignment(result.normalised_text, _one_line(translation.text), translation.alignment))
     return columns
 
 

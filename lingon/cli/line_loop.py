@@ -58,8 +58,8 @@ class TranslateWork:
         if self.as_json:
             return translation_json(number, item, TextResult() if _is_empty(result) else result)
         if (self.options.get("num_hypotheses") or 1) > 1:
-            return n_best_lines(number, item, result, self.columns)
-        return plain_line(item, result.translations[0], self.columns) if result.translations else ""
+            return n_best_lines(number, result, self.columns)
+        return plain_line(result, self.columns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class ScoreWork:
         """One line."""
         if self.as_json:
             return score_json(number, item, result)
-        return score_line(item, result, self.columns) if result.tokens else ""
+        return score_line(result, self.columns) if result.tokens else ""
 
 
 def run(

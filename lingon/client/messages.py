@@ -271,6 +271,7 @@ def _text_result(message: pb.TextResult, model: str, version: str) -> TextResult
         model=model,
         version=version,
         shortlist=message.shortlist,
+        normalised_text=message.normalised_text,
     )
 
 
@@ -282,7 +283,14 @@ def _translation(message: pb.Hypothesis) -> Translation:
 def _score_result(message: pb.ScoreResult, model: str, version: str) -> ScoreResult:
     error = _text_error(message.status)
     return ScoreResult(
-        message.log_prob, _tokens(message.tokens), _links(message.alignment), error, model=model, version=version
+        message.log_prob,
+        _tokens(message.tokens),
+        _links(message.alignment),
+        error,
+        model=model,
+        version=version,
+        normalised_source=message.normalised_source,
+        normalised_target=message.normalised_target,
     )
 
 

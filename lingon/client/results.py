@@ -1,7 +1,7 @@
 """The results of a client: plain frozen values, read from protobuf messages.
 
-Log-probabilities are natural logarithms. Spans count code points of the text after the server normalised it; their
-end is exclusive.
+Log-probabilities are natural logarithms. Spans count code points; their end is exclusive. Those of a source refer to
+the text after the server normalised it, and `lingon.NormalisedText` turns them into spans of the caller's own text.
 """
 
 from __future__ import annotations
@@ -62,6 +62,7 @@ class TextResult:
     source_tokens, target_tokens: tokens of the text and of all its translations, end tokens included
     model, version: the model that translated
     shortlist: whether the target vocabulary was restricted to a shortlist, so that scores are relative to it
+    normalised_text: if return_alignment was set, the text to which the source spans refer
     """
 
     translations: tuple[Translation, ...] = ()
@@ -72,6 +73,7 @@ class TextResult:
     model: str = ""
     version: str = ""
     shortlist: bool = False
+    normalised_text: str = ""
 
     @property
     def best(self) -> Translation:
@@ -97,6 +99,7 @@ class ScoreResult:
 
     log_prob: sum over the target tokens, end token included
     tokens: target tokens, the end token last
+    normalised_source, normalised_target: if return_alignment was set, the texts to which the spans refer
     """
 
     log_prob: float = 0.0
@@ -105,6 +108,8 @@ class ScoreResult:
     error: ServerError | None = None
     model: str = ""
     version: str = ""
+    normalised_source: str = ""
+    normalised_target: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,6 @@ from lingon.text import Tokenizer, normalise
 
 CHARACTERS_PER_TOKEN = 16  # characters of the longest piece that sentencepiece learns by default
 SPARE_CHARACTERS = 256  # characters that every text may have besides
-_INVISIBLE_SPACES = "\x1c\x1d\x1e\x1f\x85"  # white space for `str.split`, but `normalise` removes it
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +48,15 @@ class TextPlan:
     prefix: tuple[int, ...] = ()
 
     @property
+    def text(self) -> str:
+        """The normalised text."""
+        pieces, end = [], 0
+        for part in self.parts:
+            pieces += [" " * (part.begin - end), part.text]
+            end = part.begin + len(part.text)
+        return "".join(pieces)
+
+    @property
     def source_tokens(self) -> int:
         """Source tokens of all parts, end tokens included."""
         return sum(len(part.source_ids) for part in self.parts)
@@ -70,20 +78,13 @@ def blocks(text: str, size: int) -> Iterator[str]:
     """
     block: list[str] = []
     length = 0
-    for word in _words(text):
+    for word in text.split():
         if block and length + len(word) >= size:
             yield " ".join(block)
             block, length = [], 0
         block.append(word)
         length += len(word) + 1
     yield " ".join(block)
-
-
-def _words(text: str) -> list[str]:
-    """Return the words of a text as `normalise` separates them."""
-    for character in _INVISIBLE_SPACES:
-        text = text.replace(character, "")
-    return text.split()
 
 
 def check_size(text: str, field: str, limits: Limits, *, splits: bool, most: int) -> None:
@@ -102,7 +103,7 @@ def check_size(text: str, field: str, limits: Limits, *, splits: bool, most: int
         )
     if len(text) > most:
         raise TextTooLong(field, f"{field} has {len(text)} characters, more than the {most} that the server splits")
-    if any(len(word) > whole for word in _words(text)):
+    if any(len(word) > whole for word in text.split()):
         raise _word_too_long(field, limits)
 
 

@@ -61,6 +61,7 @@ def text_result(
         hypotheses=[_hypothesis(plan, parts, options, tokenizer) for parts in whole],
         warnings=_warnings(plan, whole),
         shortlist=options.job.shortlist,
+        normalised_text=plan.text if options.return_alignment else "",
         usage=pb.Usage(
             source_tokens=plan.source_tokens,
             target_tokens=sum(_tokens(part.hypothesis) for parts in whole for part in parts),
@@ -80,6 +81,7 @@ def pair_result(plan: PairPlan, found: Scored, tokenizer: Tokenizer, *, aligned:
         proto = tokenizer.target.encode(plan.target, return_type="proto")
         targets = spans([piece.surface for piece in proto.pieces])
         result.alignment.extend(_links(found.attention, source_spans(tokenizer, plan.source), targets))
+        result.normalised_source, result.normalised_target = plan.source, plan.target
     return result
 
 

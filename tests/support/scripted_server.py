@@ -140,7 +140,12 @@ def translated(text: str, request: Any, place: int) -> pb.TextResult:
         for rank in range(max(options.num_hypotheses, 1))
     ]
     warnings = [pb.Warning(code=pb.WARNING_CODE_SPLIT, message="translated in parts")] if "long" in text else []
-    return pb.TextResult(hypotheses=hypotheses, warnings=warnings, usage=pb.Usage(source_tokens=3, target_tokens=4))
+    return pb.TextResult(
+        hypotheses=hypotheses,
+        warnings=warnings,
+        usage=pb.Usage(source_tokens=3, target_tokens=4),
+        normalised_text=text if options.return_alignment else "",
+    )
 
 
 def scored(pair: pb.ScorePair, request: pb.ScoreRequest) -> pb.ScoreResult:
@@ -148,8 +153,11 @@ def scored(pair: pb.ScorePair, request: pb.ScoreRequest) -> pb.ScoreResult:
         return pb.ScoreResult(status=status_pb2.Status(code=code_pb2.INVALID_ARGUMENT, message="too many tokens"))
     tokens = [pb.Token(piece=f"▁{word}", log_prob=-1.0) for word in pair.target.split()]
     tokens.append(pb.Token(piece="</s>", log_prob=-0.5))
-    links = word_links(pair.source) if request.return_alignment else []
-    return pb.ScoreResult(log_prob=sum(token.log_prob for token in tokens), tokens=tokens, alignment=links)
+    result = pb.ScoreResult(log_prob=sum(token.log_prob for token in tokens), tokens=tokens)
+    if request.return_alignment:
+        result.alignment.extend(word_links(pair.source))
+        result.normalised_source, result.normalised_target = pair.source, pair.target
+    return result
 
 
 def word_links(text: str) -> list[pb.AlignmentLink]:

@@ -7,8 +7,16 @@ A request that is wrong as a whole ends with a status of the call. An error of o
 of that text, even if it is the only one, so that one bad text does not fail the others.
 
 Lengths of texts are counted in tokens of the model (sentencepiece pieces), the end token included. Spans are counted
-in Unicode code points. First of all, texts are normalised: Unicode NFC, and one space for each run of white space.
-Spans refer to the normalised text.
+in Unicode code points.
+
+First of all, texts, prefixes and pairs are normalised, in three steps. Spans refer to the normalised text, which the
+results have with return_alignment.
+
+1. These invisible characters are removed: U+0000 to U+0008, U+000E to U+001B, U+007F to U+0084, U+0086 to U+009F,
+U+00AD, U+200B, U+202A to U+202E, U+2060, U+2066 to U+2069, U+FEFF.
+2. The text is brought into Unicode normalisation form NFC.
+3. Each run of these white-space characters becomes one space, or nothing at the begin and the end of the text:
+U+0009 to U+000D, U+001C to U+0020, U+0085, U+00A0, U+1680, U+2000 to U+200A, U+2028, U+2029, U+202F, U+205F, U+3000.
 """
 
 from collections import abc as _abc
@@ -379,10 +387,13 @@ class TextResult(_message.Message):
     WARNINGS_FIELD_NUMBER: _builtins.int
     USAGE_FIELD_NUMBER: _builtins.int
     SHORTLIST_FIELD_NUMBER: _builtins.int
+    NORMALISED_TEXT_FIELD_NUMBER: _builtins.int
     shortlist: _builtins.bool
     """Whether a shortlist was used. Scores and log-probabilities are then relative to the pieces of the shortlist and
     cannot be compared with others.
     """
+    normalised_text: _builtins.str
+    """With return_alignment: the text after normalisation, to which the source spans refer."""
     @_builtins.property
     def status(self) -> _status_pb2.Status:
         """OK (code 0), or the error of this text. With an error there are no hypotheses."""
@@ -407,10 +418,11 @@ class TextResult(_message.Message):
         warnings: _abc.Iterable[Global___Warning] | None = ...,
         usage: Global___Usage | None = ...,
         shortlist: _builtins.bool = ...,
+        normalised_text: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["status", b"status", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["hypotheses", b"hypotheses", "shortlist", b"shortlist", "status", b"status", "usage", b"usage", "warnings", b"warnings"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["hypotheses", b"hypotheses", "normalised_text", b"normalised_text", "shortlist", b"shortlist", "status", b"status", "usage", b"usage", "warnings", b"warnings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -503,7 +515,7 @@ class AlignmentLink(_message.Message):
 
     @_builtins.property
     def target(self) -> Global___Span:
-        """In the translation."""
+        """In the translation; for a scored pair, in its normalised target."""
 
     def __init__(
         self,
@@ -836,8 +848,14 @@ class ScoreResult(_message.Message):
     LOG_PROB_FIELD_NUMBER: _builtins.int
     TOKENS_FIELD_NUMBER: _builtins.int
     ALIGNMENT_FIELD_NUMBER: _builtins.int
+    NORMALISED_SOURCE_FIELD_NUMBER: _builtins.int
+    NORMALISED_TARGET_FIELD_NUMBER: _builtins.int
     log_prob: _builtins.float
     """Sum of the log-probabilities of all tokens, the end token included."""
+    normalised_source: _builtins.str
+    """With return_alignment: the source of the pair after normalisation, to which the source spans refer."""
+    normalised_target: _builtins.str
+    """With return_alignment: the target of the pair after normalisation, to which the target spans refer."""
     @_builtins.property
     def status(self) -> _status_pb2.Status:
         """OK (code 0), or the error of this pair."""
@@ -857,10 +875,12 @@ class ScoreResult(_message.Message):
         log_prob: _builtins.float = ...,
         tokens: _abc.Iterable[Global___Token] | None = ...,
         alignment: _abc.Iterable[Global___AlignmentLink] | None = ...,
+        normalised_source: _builtins.str = ...,
+        normalised_target: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["status", b"status"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["alignment", b"alignment", "log_prob", b"log_prob", "status", b"status", "tokens", b"tokens"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["alignment", b"alignment", "log_prob", b"log_prob", "normalised_source", b"normalised_source", "normalised_target", b"normalised_target", "status", b"status", "tokens", b"tokens"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

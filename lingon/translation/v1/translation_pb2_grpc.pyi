@@ -7,8 +7,16 @@ A request that is wrong as a whole ends with a status of the call. An error of o
 of that text, even if it is the only one, so that one bad text does not fail the others.
 
 Lengths of texts are counted in tokens of the model (sentencepiece pieces), the end token included. Spans are counted
-in Unicode code points. First of all, texts are normalised: Unicode NFC, and one space for each run of white space.
-Spans refer to the normalised text.
+in Unicode code points.
+
+First of all, texts, prefixes and pairs are normalised, in three steps. Spans refer to the normalised text, which the
+results have with return_alignment.
+
+1. These invisible characters are removed: U+0000 to U+0008, U+000E to U+001B, U+007F to U+0084, U+0086 to U+009F,
+U+00AD, U+200B, U+202A to U+202E, U+2060, U+2066 to U+2069, U+FEFF.
+2. The text is brought into Unicode normalisation form NFC.
+3. Each run of these white-space characters becomes one space, or nothing at the begin and the end of the text:
+U+0009 to U+000D, U+001C to U+0020, U+0085, U+00A0, U+1680, U+2000 to U+200A, U+2028, U+2029, U+202F, U+205F, U+3000.
 """
 
 from collections import abc as _abc

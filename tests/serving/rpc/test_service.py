@@ -12,6 +12,7 @@ import pytest
 from google.rpc import code_pb2
 
 from lingon.errors import NotBegun
+from lingon.normalised_text import NormalisedText
 from lingon.serving.rpc.calls import deadline_of
 from lingon.text import normalise
 from lingon.translation.v1 import translation_pb2 as pb
@@ -164,6 +165,32 @@ async def test_an_alignment_links_spans_of_source_and_target(text: str):
     for link in links:
         assert source[link.source.begin : link.source.end] == target[link.target.begin : link.target.end] != ""
         assert link.weight == pytest.approx(0.9)
+
+
+@pytest.mark.parametrize("text", ["\ufeffTom\u00ad lives\u0085in  Bo\u200bston.", f"\u2066{LONG}\u001c The sea.\u2069"])
+async def test_spans_of_both_methods_refer_to_the_normalised_text_that_the_result_has(text: str):
+    options = OPTIONS(return_alignment=True, long_text=pb.LONG_TEXT_POLICY_SPLIT)
+    short = text[-10:]
+    async with running() as server:
+        (result,) = (await server.translate(text, options=options)).results
+        (plain,) = (await server.translate(text, options=OPTIONS(long_text=pb.LONG_TEXT_POLICY_SPLIT))).results
+        pairs = [pb.ScorePair(source=short, target=short)]
+        (scored,) = (await server.stub.Score(pb.ScoreRequest(pairs=pairs, return_alignment=True))).results
+        (unaligned,) = (await server.stub.Score(pb.ScoreRequest(pairs=pairs))).results
+    source = NormalisedText(text)
+    assert result.normalised_text == source.text
+    assert scored.normalised_source == scored.normalised_target == NormalisedText(short).text
+    assert (plain.normalised_text, unaligned.normalised_source, unaligned.normalised_target) == ("", "", "")
+    for link in result.hypotheses[0].alignment:
+        begin, end = source.original_span((link.source.begin, link.source.end))
+        target = result.hypotheses[0].text[link.target.begin : link.target.end]
+        assert normalise(text[begin:end]) == target.strip()
+        assert target
+    for link in scored.alignment:
+        begin, end = NormalisedText(short).original_span((link.source.begin, link.source.end))
+        target = scored.normalised_target[link.target.begin : link.target.end]
+        assert normalise(short[begin:end]) == target.strip()
+        assert target
 
 
 def _parts(result: pb.TextResult) -> int:

@@ -12,7 +12,7 @@ from lingon.text import normalise
 from tests.support.echo_engine import LIMITS, tokenizer
 
 
-@given(st.text(alphabet="ab\u0301\u0323é \n\u200b\u3000\x1c\x85", max_size=80), st.integers(1, 10))
+@given(st.text(alphabet="ab\u0301\u0323é \n\u200b\u3000\x1c\x85\u00ad\u2028", max_size=80), st.integers(1, 10))
 def test_a_text_normalised_in_blocks_equals_the_normalised_text(text: str, size: int):
     assert " ".join(filter(None, map(normalise, blocks(text, size)))) == normalise(text)
 
