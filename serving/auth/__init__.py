@@ -1,1 +1,1 @@
-"""TLS, API keys and quotas; it imports of `serving` only `settings` and `observability`, and knows no models."""
+"""TLS, API keys and quotas; of `serving` it imports `settings`, `observability` and `translation`, and no models."""

@@ -15,6 +15,7 @@ from lingon.errors import NotBegun, RequestError
 from lingon.serving.auth.quota import Quota
 from lingon.serving.observability.key_usage import KeyUsage
 from lingon.serving.settings import MAX_TEXTS
+from lingon.serving.translation.translator import texts_read
 from lingon.translation.v1 import translation_pb2 as pb
 
 _CHARGED = (pb.TranslateRequest, pb.TranslateStreamRequest, pb.ScoreRequest)
@@ -36,36 +37,52 @@ account: ContextVar[Account | None] = ContextVar("account", default=None)
 
 @contextmanager
 def charged(request: Any) -> Iterator[None]:
-    """Charge a request to the quota of the caller's key before it is served; refund it if it is not served.
+    """Charge a request to the quota of the caller's key before it is served; refund it if the server refuses it.
 
-    ListModels is free, because clients call it on their own.
+    Refunds are limited, see RefundLimit. ListModels is free, because clients call it on their own.
     """
     charged_to = account.get()
     if charged_to is None or not isinstance(request, _CHARGED):
         yield
         return
-    quota, served, characters = charged_to.quota, True, _characters(request)
-    charges = quota.take(characters, time.monotonic_ns())
+    quota, kept, characters = charged_to.quota, True, characters_of(request)
+    weighted = characters * rows_of(request)
+    charges = quota.take(weighted, time.monotonic_ns())
+    texts_read.set(False)
     try:
         yield
     except RequestError as error:
-        served = error.code not in _NOT_SERVED and not isinstance(error, NotBegun)
+        if error.code in _NOT_SERVED or isinstance(error, NotBegun):
+            kept = not quota.refunds.take(characters if texts_read.get() else 0, time.monotonic_ns())
         raise
     finally:
-        quota.settle(charges, served=served)
-        if served and charged_to.usage is not None:
-            charged_to.usage.charged(charged_to.key, characters)
+        quota.settle(charges, kept=kept)
+        if kept and charged_to.usage is not None:
+            charged_to.usage.charged(charged_to.key, weighted)
 
 
-def _characters(request: Any) -> int:
-    """Characters (code points) of all texts of a request.
+def characters_of(request: Any) -> int:
+    """Characters (code points) of all texts of a request and of the beginnings of their translations.
 
     For a request with more than MAX_TEXTS texts, which no server accepts, it is the size in bytes: a message of 4 MB
     can hold two million texts, and counting them one by one would block the event loop.
     """
-    scores = isinstance(request, pb.ScoreRequest)
-    if len(request.pairs if scores else request.texts) > MAX_TEXTS:
-        return int(request.ByteSize())
-    if scores:
+    if isinstance(request, pb.ScoreRequest):
+        if len(request.pairs) > MAX_TEXTS:
+            return int(request.ByteSize())
         return sum(len(pair.source) + len(pair.target) for pair in request.pairs)
-    return sum(map(len, request.texts))
+    if max(len(request.texts), len(request.target_prefixes)) > MAX_TEXTS:
+        return int(request.ByteSize())
+    return sum(map(len, request.texts)) + sum(map(len, request.target_prefixes))
+
+
+def rows_of(request: Any) -> int:
+    """How often a quota counts the characters of a request: once for each row that is decoded or aligned afterwards.
+
+    Options that the request leaves to the model count as one row.
+    """
+    if isinstance(request, pb.ScoreRequest):
+        return 1
+    options = request.options
+    hypotheses = max(int(options.num_hypotheses), 1)
+    return max(int(options.beam_size), hypotheses) + (hypotheses if options.return_alignment else 0)

@@ -13,10 +13,11 @@ import typer
 def new(
     name: Annotated[str, typer.Argument(help="Name of the key's owner: 1 to 64 letters, digits, _ . and -.")],
     requests_per_minute: Annotated[
-        int | None, typer.Option(min=1, help="Quota of requests. Default: no limit.")
+        int | None, typer.Option(min=1, help="Quota of requests at each server. Default: no limit.")
     ] = None,
     characters_per_minute: Annotated[
-        int | None, typer.Option(min=1, help="Quota of characters, over all texts. Default: no limit.")
+        int | None,
+        typer.Option(min=1, help="Quota of characters, times rows of the beam, at each server. Default: no limit."),
     ] = None,
     admin: Annotated[bool, typer.Option("--admin", help="Give the key access to the admin port too.")] = False,
     expires: Annotated[
@@ -26,7 +27,11 @@ def new(
         Path | None, typer.Option(help="API-key file of a server; the new key's entry is appended to it.")
     ] = None,
 ) -> None:
-    """Create a key. It is printed once, on standard output; its entry goes to --file, else to standard error."""
+    """Create a key. It is printed once, on standard output; its entry goes to --file, else to standard error.
+
+    Every server counts the quotas of a key for itself: N servers allow N times as much, and a restarted server allows
+    a full minute's quota.
+    """
     import re
     from datetime import date
 

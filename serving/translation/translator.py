@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
+from contextvars import ContextVar
 from typing import TypedDict, TypeVar
 
 from lingon.bundle import Bundle
@@ -40,6 +41,10 @@ Event = tuple[int, str | pb.TextResult]
 Result = TypeVar("Result")
 MAX_CACHED_OPTIONS = 256  # different options that are resolved once
 MAX_CACHED_BYTES = 256  # bytes of such options; a client can add unknown fields of any size, which would be kept
+
+
+texts_read: ContextVar[bool] = ContextVar("texts_read", default=False)
+"""Whether the texts of the request that this task serves have been normalised and tokenised, even in part."""
 
 
 class _Header(TypedDict):
@@ -188,6 +193,7 @@ class Translator:
         if len(prefixes) != len(request.texts):
             message = f"target_prefixes must be none or one for each of {len(request.texts)} texts, got {len(prefixes)}"
             raise InvalidRequest("target_prefixes", message)
+        texts_read.set(True)
         time_slice = TimeSlice()
         plans: list[TextPlan | RequestError] = []
         for index, (text, prefix) in enumerate(zip(request.texts, prefixes, strict=True)):
@@ -285,6 +291,7 @@ class Translator:
         return " ".join(filter(None, done))
 
     async def _plan_pairs(self, request: pb.ScoreRequest) -> list[PairPlan | RequestError]:
+        texts_read.set(True)
         time_slice, limits = TimeSlice(), self.manifest.limits
         plans: list[PairPlan | RequestError] = []
         for index, pair in enumerate(request.pairs):

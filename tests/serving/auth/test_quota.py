@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lingon.errors import InvalidRequest, QuotaExceeded
-from lingon.serving.auth.quota import MINUTE, SECOND, Bucket, Quota
+from lingon.serving.auth.quota import BURST, MINUTE, REFUNDED, REFUSAL, SECOND, Bucket, Quota, RefundLimit
 
 PER_MINUTE = st.integers(1, 10_000)
 MOMENTS = st.lists(st.tuples(st.integers(0, 90 * SECOND), st.integers(0, 12_000)), min_size=1, max_size=40)
@@ -116,5 +116,32 @@ def test_without_limits_nothing_is_refused():
 
 
 def test_a_request_above_the_quota_of_a_minute_is_invalid():
-    with pytest.raises(InvalidRequest, match="has 11 characters; the key may send 10 in a minute"):
+    with pytest.raises(InvalidRequest, match="counts as 11 characters; the key may send 10 in a minute"):
         Quota(5, 10).take(11, 0)
+
+
+@given(st.lists(st.tuples(st.integers(0, 3 * SECOND), st.integers(0, 1_000_000)), min_size=1, max_size=60))
+def test_no_period_gets_more_refunds_than_the_limit_and_one_request(refusals: list[tuple[int, int]]):
+    limit, now, refunded = RefundLimit(), 0, []
+    for pause, characters in refusals:
+        now += pause
+        if limit.take(characters, now):
+            refunded.append((now, REFUSAL + characters))
+    for first in range(len(refunded)):
+        *total, last = (work for _, work in refunded[first:])
+        lasted = refunded[-1][0] - refunded[first][0]
+        # each time is rounded down by less than a nanosecond
+        assert sum(total) * SECOND < REFUNDED * (BURST * SECOND + lasted + len(refunded)), last
+
+
+def test_a_client_that_is_refused_now_and_then_gets_every_refund():
+    limit = RefundLimit()
+    assert all(limit.take(0, number * SECOND // 20) for number in range(20 * 600))
+    assert all(limit.take(10_000, 2 * MINUTE * number // 60) for number in range(10 * 60, 12 * 60))
+
+
+def test_a_limit_of_refunds_that_was_exceeded_recovers():
+    limit = RefundLimit()
+    assert limit.take(10 * REFUNDED, 0)
+    assert not limit.take(0, 8 * SECOND)
+    assert limit.take(0, 9 * SECOND)
