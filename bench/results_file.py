@@ -46,7 +46,8 @@ def machine() -> str:
     return f"{facts.get('model name', platform.machine())}, {os.cpu_count()} cores, {' '.join(extensions)}"
 
 
-def commit() -> str:
-    """The measured commit, followed by "+" if the working tree differs from it."""
-    answer = subprocess.run(["git", "describe", "--always", "--dirty=+"], capture_output=True, text=True, check=False)
+def commit(tree: Path | None = None) -> str:
+    """The measured commit, followed by "+" if the working tree differs from it; tree: a checkout, by default this."""
+    command = ["git", "describe", "--always", "--dirty=+"]
+    answer = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tree)
     return answer.stdout.strip()

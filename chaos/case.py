@@ -26,7 +26,6 @@ from chaos.pytest_cases import run_pytest_cases
 from lingon.bench.statistics import percentile
 from lingon.errors import SettingsError
 
-TRIES = 3  # how often a case is run at most
 Body = Callable[[CaseContext, Checks], Awaitable[None]]
 
 
@@ -37,6 +36,7 @@ class Case:
     bound: the promise in words; the checks state it in numbers
     figures: what the table shows of the result, see chaos.report.found
     tests: files of tests that the case runs
+    findings: numbers of the findings of the security review that the case measures
     alone: whether it runs only if its number is given
     """
 
@@ -46,6 +46,7 @@ class Case:
     body: Body
     figures: Sequence[str] = ()
     tests: Sequence[str] = ()
+    findings: Sequence[int] = ()
     alone: bool = False
 
     @property
@@ -64,6 +65,7 @@ def case(
     *,
     figures: Sequence[str] = (),
     tests: Sequence[str] = (),
+    findings: Sequence[int] = (),
     alone: bool = False,
 ) -> Callable[[Body], Body]:
     """Declare a function as the case with this number."""
@@ -71,7 +73,7 @@ def case(
     def declare(body: Body) -> Body:
         if number in CASES:
             raise SettingsError(f"case {number} is declared twice: {CASES[number].name} and {name}")
-        CASES[number] = Case(number, name, bound, body, figures, tests, alone)
+        CASES[number] = Case(number, name, bound, body, figures, tests, findings, alone)
         return body
 
     return declare
@@ -86,9 +88,9 @@ def backed(number: int, name: str, bound: str, *tests: str) -> None:
 
 
 def run(which: Case, session: Session) -> Row:
-    """Run a case, up to TRIES times while only times are out of bounds; returns its row of the results."""
+    """Run a case, up to `session.tries` times while only times are out of bounds; returns its row of the results."""
     tries: list[Checks] = []
-    while len(tries) < TRIES:
+    while len(tries) < session.tries:
         try:
             tries.append(_run_once(which, session, len(tries) + 1))
         except Skip as reason:

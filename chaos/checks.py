@@ -55,6 +55,10 @@ class Checks:
         """Check a lower bound."""
         self.done.append(Check(what, _number(value, unit), f">= {_number(bound, unit)}", value >= bound, timing))
 
+    def measured(self, what: str, value: float, unit: str = "") -> None:
+        """Note a value that explains others and has no bound of its own."""
+        self.done.append(Check(what, _number(value, unit), "measured", True))
+
     def clean(self, what: str, violations: Sequence[str]) -> None:
         """Check that a function of chaos.checker found no violations."""
         shown = "; ".join(violations[:3]) + (f"; {len(violations) - 3} more" if len(violations) > 3 else "")

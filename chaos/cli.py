@@ -9,13 +9,18 @@ import os
 import shutil
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from lingon.cli.main import UsageError
 from lingon.errors import LingonError, SettingsError
+
+if TYPE_CHECKING:
+    from chaos.checks import Row
+    from chaos.context import Session
 
 app = typer.Typer(help=__doc__, invoke_without_command=True, add_completion=False)
 
@@ -24,6 +29,10 @@ Results = Annotated[Path, typer.Option(help="Folder for the results.")]
 Keep = Annotated[
     Path | None,
     typer.Option(help="Folder for logs and histories (default: a temporary folder, kept only if a case fails)."),
+]
+Tree = Annotated[
+    Path | None,
+    typer.Option(help="Checkout with a .venv whose server is tested (default: this one); the results are not saved."),
 ]
 MODEL, RESULTS = Path("models/en-de"), Path("bench/results")
 
@@ -36,10 +45,11 @@ def cases(
     model: Model = MODEL,
     results: Results = RESULTS,
     keep: Keep = None,
+    tree: Tree = None,
 ) -> None:
     """Run the cases, print their results and merge them into the result file of the day; exit with 1 if one fails."""
     if context.invoked_subcommand is None:
-        run_cases(_numbers(only), model=model, results=results, keep=keep, quick=quick)
+        run_cases(_numbers(only), model=model, results=results, keep=keep, quick=quick, tree=tree)
 
 
 @app.command()
@@ -53,6 +63,34 @@ def table(
 
     rows = for_people(read(results), all_cases())
     typer.echo(f"{summary(rows)}\n\n{as_table(rows)}")
+
+
+@app.command()
+def hostile(
+    only: Annotated[str, typer.Option(help="Numbers of cases, separated by commas (default: all hostile ones).")] = "",
+    quick: Annotated[bool, typer.Option("--quick", help="Run short versions.")] = False,
+    side: Annotated[
+        str, typer.Option(help="Side of the comparison that the figures go to: before or after.")
+    ] = "after",
+    tree: Tree = None,
+    model: Model = MODEL,
+    results: Results = RESULTS,
+    keep: Keep = None,
+    date: Annotated[str, typer.Option(help="Date of the result file, YYYY-MM-DD (default: today).")] = "",
+) -> None:
+    """Run each hostile case once, write its figures as one side of DATE-hostile.json, and print both sides."""
+    from datetime import UTC, datetime
+
+    from chaos.hostile import comparison
+    from chaos.selection import all_cases
+
+    if side not in (comparison.BEFORE, comparison.AFTER):
+        raise SettingsError(f"--side is before or after, got {side!r}")
+    path = results / f"{date or datetime.now(UTC).date()}-hostile.json"
+    numbers = _numbers(only) or [each.number for each in all_cases() if each.findings]
+    for row in _run(_session(model, keep, quick=quick, tree=tree, tries=1), numbers):
+        comparison.merge(path, side, row, comparison.origin(tree, sys.argv[1:]))
+    typer.echo(comparison.table(path, all_cases()))
 
 
 @app.command()
@@ -87,37 +125,50 @@ def run_cases(
     quick: bool,
     soak_minutes: float = 30.0,
     control_minutes: float = 15.0,
+    tree: Path | None = None,
 ) -> None:
     """Run the cases with these numbers, or all of them without numbers; ends the program."""
+    session = _session(model, keep, quick=quick, soak_minutes=soak_minutes, control_minutes=control_minutes, tree=tree)
+    from chaos.checks import FAIL
+    from chaos.report import save, table
+
+    rows = []
+    for row in _run(session, numbers):
+        rows.append(row)
+        if not quick and tree is None:
+            save([row], results, sys.argv[1:])
+    typer.echo(table(rows))
+    failed = [row for row in rows if row.verdict == FAIL]
+    if keep is None and not failed:
+        shutil.rmtree(session.folder)
+    else:
+        typer.echo(f"logs and histories: {session.folder}", err=True)
+    raise typer.Exit(1 if failed else 0)
+
+
+def _session(model: Path, keep: Path | None, **more: Any) -> Session:
+    """The session of a run; this process is pinned to the cores of clients."""
     from chaos.cpu_pinning import CpuPinning
 
     pinning = CpuPinning.choose()
     os.sched_setaffinity(0, pinning.clients)  # now, because the threads that gRPC starts inherit it
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-    from chaos.case import run
-    from chaos.checks import FAIL
     from chaos.context import Session
-    from chaos.report import save, table
-    from chaos.selection import all_cases, chosen
 
     folder = keep or Path(tempfile.mkdtemp(prefix="chaos-"))
-    session = Session(
-        model, folder, quick, pinning, lambda line: typer.echo(line, err=True), soak_minutes, control_minutes
-    )
-    rows = []
+    return Session(model=model, folder=folder, pinning=pinning, log=lambda line: typer.echo(line, err=True), **more)
+
+
+def _run(session: Session, numbers: list[int]) -> Iterator[Row]:
+    """Run the cases with these numbers, or all of them without numbers; print the result of each, and yield it."""
+    from chaos.case import run
+    from chaos.selection import all_cases, chosen
+
     for which in chosen(all_cases(), numbers):
         typer.echo(f"{which.title} ...", err=True)
-        rows.append(run(which, session))
-        typer.echo(f"  {rows[-1].verdict}: {rows[-1].figure}", err=True)
-        if not quick:
-            save(rows[-1:], results, sys.argv[1:])
-    typer.echo(table(rows))
-    failed = [row for row in rows if row.verdict == FAIL]
-    if keep is None and not failed:
-        shutil.rmtree(folder)
-    else:
-        typer.echo(f"logs and histories: {folder}", err=True)
-    raise typer.Exit(1 if failed else 0)
+        row = run(which, session)
+        typer.echo(f"  {row.verdict}: {row.figure}", err=True)
+        yield row
 
 
 def _numbers(only: str) -> list[int]:

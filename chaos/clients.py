@@ -155,7 +155,7 @@ class Client:
         try:
             yield
         except grpc.aio.AioRpcError as error:
-            outcome.code, outcome.reason = error.code().name, _reason(error.trailing_metadata())
+            outcome.code, outcome.reason = error.code().name, reason_of(error.trailing_metadata())
             outcome.request_id = _value(error.trailing_metadata(), REQUEST_ID)
             if outcome.code == CANCELLED and outcome.deadline and time.monotonic() >= outcome.sent + outcome.deadline:
                 outcome.code = (
@@ -185,8 +185,8 @@ def _value(metadata: Any, name: str) -> str:
     return next((str(value) for key, value in metadata or () if key == name), "")
 
 
-def _reason(metadata: Any) -> str:
-    """The reason in the error details."""
+def reason_of(metadata: Any) -> str:
+    """The reason in the error details of a call's trailing metadata."""
     packed = next((value for key, value in metadata or () if key == "grpc-status-details-bin"), None)
     if packed is None:
         return ""

@@ -96,7 +96,7 @@ def found(row: Row, figures: Sequence[str], tests: Sequence[str] = ()) -> str:
     if row.verdict == SKIP or not row.checks:
         return row.figure
     failed = [
-        f"FAILED {check['what']}: {_plain(check['value'])}, bound {_plain(check['bound'])}"
+        f"FAILED {check['what']}: {plain(check['value'])}, bound {plain(check['bound'])}"
         for check in row.checks
         if not check["passed"]
     ]
@@ -128,11 +128,11 @@ def _filled(template: str, checks: Sequence[Mapping[str, Any]]) -> str:
         check = next((check for check in checks if check["what"].startswith(tuple(name.split("|")))), None)
         if check is None:
             return ""
-        template = template.replace(f"{{{sign}{name}}}", check["what"] if sign else _plain(check["value"]))
+        template = template.replace(f"{{{sign}{name}}}", check["what"] if sign else plain(check["value"]))
     return template
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
     """A value or bound as a person writes it; older result files hold values in Python's notation."""
     if text == CLEAN:
         return "none"

@@ -54,6 +54,7 @@ class Server:
 
     folder: of its log; settings: of the server by name; prefix: a command that runs the server, such as `prlimit`
     log_to: a file for standard error, instead of one in folder
+    tree: a checkout with a .venv whose server runs; None is this checkout
     wait: whether entering the context waits until the server is ready
     """
 
@@ -64,6 +65,7 @@ class Server:
     environment: Mapping[str, str] = field(default_factory=dict)
     prefix: Sequence[str] = ()
     log_to: Path | None = None
+    tree: Path | None = None
     name: str = "server"
     wait: bool = True
     port: int = field(default_factory=free_port)
@@ -95,7 +97,8 @@ class Server:
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("LINGON_")}
         if self.settings.get("failpoints"):
             variables["LINGON_TESTING"] = "1"
-        command = [*self.prefix, sys.executable, "-m", "lingon", "serve", str(self.model)]
+        python = sys.executable if self.tree is None else str(self.tree.absolute() / ".venv" / "bin" / "python")
+        command = [*self.prefix, python, "-m", "lingon", "serve", str(self.model.absolute())]
         self.folder.mkdir(parents=True, exist_ok=True)
         log = self.log_to or self._log
         with on_cores(self.cores), self._output.open("wb") as output, log.open("ab") as logged:
@@ -103,6 +106,7 @@ class Server:
             self._process = subprocess.Popen(
                 ends_with_parent(command),
                 env={**inherited, **variables, **self.environment},
+                cwd=self.tree,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=logged,
@@ -175,6 +179,19 @@ class Server:
     def rss(self) -> float:
         """Resident memory in megabytes."""
         return self._status("VmRSS") * 1024 / 1e6
+
+    def peak_rss(self) -> float:
+        """The most resident memory since the start or the last `forget_peak`, in megabytes."""
+        return self._status("VmHWM") * 1024 / 1e6
+
+    def forget_peak(self) -> None:
+        """Let `peak_rss` start again from the memory that is resident now."""
+        Path(f"/proc/{self.pid}/clear_refs").write_text("5", encoding="ascii")
+
+    def cpu_seconds(self) -> float:
+        """The CPU time that all threads of the process have used, in user and in system mode."""
+        fields = Path(f"/proc/{self.pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def threads(self) -> int:
         """The number of threads."""
@@ -267,9 +284,9 @@ def wall(moment: str) -> float:
     return datetime.fromisoformat(moment).timestamp()
 
 
-def write_api_keys(path: Path, *names: str) -> dict[str, str]:
-    """Write a server's file of new API keys; returns the keys by name."""
+def write_api_keys(path: Path, *names: str, **quotas: Mapping[str, int]) -> dict[str, str]:
+    """Write a server's file of new API keys; returns the keys by name. quotas: fields of a key, by its name."""
     keys = {name: new_key() for name in names}
-    tables = [key_table(name, key) for name, key in keys.items()]
+    tables = [key_table(name, key, **quotas.get(name, {})) for name, key in keys.items()]
     path.write_text("\n".join(tables), encoding="utf-8")
     return keys

@@ -1,0 +1,84 @@
+"""The figures of the hostile cases before and after a change: one JSON file, and a Markdown table of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from chaos.case import Case
+from chaos.checks import Row
+from chaos.report import plain
+from lingon.bench.results_file import commit, machine
+from lingon.errors import LingonError
+from lingon.files import write_json
+
+BEFORE, AFTER = "before", "after"
+
+
+def origin(tree: Path | None, arguments: Sequence[str]) -> dict[str, Any]:
+    """Where figures come from: date, machine, its load at the end of the run, commit of the server, command."""
+    return {
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "machine": machine(),
+        "load": [round(value, 1) for value in os.getloadavg()],
+        "commit": commit(tree),
+        "command": shlex.join(["python", "-m", "chaos", *arguments]),
+    }
+
+
+def merge(path: Path, side: str, row: Row, source: dict[str, Any]) -> None:
+    """Write the figures of one case into the file, in place of those that the side had of it."""
+    content = _content(path)
+    content.setdefault(side, {})[str(row.number)] = {**source, **asdict(row)}
+    ordered = {name: content[name] for name in (BEFORE, AFTER) if name in content}
+    write_json(path, {name: dict(sorted(cases.items(), key=_number)) for name, cases in ordered.items()})
+
+
+def _number(item: tuple[str, Any]) -> int:
+    return int(item[0])
+
+
+def _content(path: Path) -> dict[str, dict[str, Any]]:
+    if not path.exists():
+        return {}
+    try:
+        content: dict[str, dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
+        if set(content) <= {BEFORE, AFTER} and all(isinstance(cases, dict) for cases in content.values()):
+            return content
+    except (ValueError, TypeError):
+        pass
+    raise LingonError(f"{path}: not a file of hostile figures; move it away")
+
+
+def table(path: Path, cases: Iterable[Case]) -> str:
+    """The figures of all cases in the file: finding, what was measured, before, after and the bound."""
+    content, lines = (
+        _content(path),
+        ["| case | finding | figure | before | after | bound |", "|---|---|---|---|---|---|"],
+    )
+    for case in cases:
+        sides = {side: _checks(content.get(side, {}).get(str(case.number))) for side in (BEFORE, AFTER)}
+        findings = ", ".join(map(str, case.findings))
+        for what in dict.fromkeys([*sides[AFTER], *sides[BEFORE]]):
+            values = [_shown(sides[side].get(what)) for side in (BEFORE, AFTER)]
+            bound = (sides[AFTER].get(what) or sides[BEFORE][what])["bound"]
+            lines.append(f"| {case.number} | {findings} | {' | '.join([what, *values, plain(bound)])} |")
+    return "\n".join(lines)
+
+
+def _checks(row: dict[str, Any] | None) -> dict[str, dict[str, Any]]:
+    return {} if row is None else {check["what"]: check for check in row["checks"]}
+
+
+def _shown(check: dict[str, Any] | None) -> str:
+    """The value of a check, in bold if it is out of bounds; empty if it was not measured."""
+    if check is None:
+        return ""
+    value = plain(check["value"]).replace("|", "\\|")
+    return value if check["passed"] else f"**{value}**"
