@@ -20,7 +20,7 @@ help:
 	@echo "make docs     build the documentation site in build/docs; open build/docs/index.html"
 	@echo "make format   format the code and apply the linter's fixes"
 	@echo "make stubs    generate the gRPC code again after a change in protos/"
-	@echo "make chaos    run the reliability tests against a real server: half an hour on 2 cores; results in bench/results"
+	@echo "make chaos    run the reliability tests against a real server: 50 minutes on 2 cores; results in bench/results"
 	@echo "make soak     run mixed traffic for 30 minutes (MINUTES=...) and watch memory, files and threads"
 	@echo "make clean    remove .venv, build and caches"
 

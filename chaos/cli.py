@@ -90,7 +90,21 @@ def hostile(
     numbers = _numbers(only) or [each.number for each in all_cases() if each.findings]
     for row in _run(_session(model, keep, quick=quick, tree=tree, tries=1), numbers):
         comparison.merge(path, side, row, comparison.origin(tree, sys.argv[1:]))
-    typer.echo(comparison.table(path, all_cases()))
+    typer.echo(comparison.figures(path, all_cases()))
+
+
+@app.command("hostile-table")
+def hostile_table(
+    results: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="A result file of `hostile`.")],
+    figures: Annotated[
+        bool, typer.Option("--figures", help="Print every figure instead of a line for each case.")
+    ] = False,
+) -> None:
+    """Print the figures of the hostile cases before and after, as docs/explanation/reliability.md shows them."""
+    from chaos.hostile import comparison
+    from chaos.selection import all_cases
+
+    typer.echo((comparison.figures if figures else comparison.table)(results, all_cases()))
 
 
 @app.command()

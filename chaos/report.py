@@ -100,12 +100,16 @@ def found(row: Row, figures: Sequence[str], tests: Sequence[str] = ()) -> str:
         for check in row.checks
         if not check["passed"]
     ]
-    named = [text for text in (_filled(template, row.checks) for template in figures) if text]
-    parts = [*failed, *named, *_remaining(row.checks, figures, tests)]
+    parts = [*failed, *named(row, figures), *_remaining(row.checks, figures, tests)]
     if row.verdict == PARTIAL and SKIPPED in row.figure:
         parts.append(TRIES.sub("", row.figure[row.figure.index(SKIPPED) :]))
     tries = TRIES.search(row.figure)
     return "; ".join(parts) + (tries[0] if tries else "")
+
+
+def named(row: Row, figures: Sequence[str]) -> list[str]:
+    """The figures of `found` that a row has the checks for."""
+    return [text for text in (_filled(template, row.checks) for template in figures) if text]
 
 
 def _remaining(checks: Sequence[Mapping[str, Any]], figures: Sequence[str], tests: Sequence[str]) -> list[str]:

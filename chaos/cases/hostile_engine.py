@@ -146,8 +146,8 @@ async def memory_bound(context: CaseContext, checks: Checks) -> None:
         for attack in attacks:
             reply = await caller.send(attack)
             checks.equal(f"answer, {attack.name}", reply.code, OK)
-            checks.measured(f"memory at its peak until after {attack.name}", server.peak_rss(), "MB")
-            checks.measured(f"memory kept after {attack.name}", server.rss(), "MB")
+            checks.measured(f"peak until after {attack.name}", server.peak_rss(), "MB")
+            checks.measured(f"kept after {attack.name}", server.rss(), "MB")
         await caller.close()
         checks.equal("engines that died", len(server.events("the engine died")), 0)
         _within_bound(checks, server, ready)

@@ -13,12 +13,13 @@ from typing import Any
 
 from chaos.case import Case
 from chaos.checks import Row
-from chaos.report import plain
+from chaos.report import named, plain
 from lingon.bench.results_file import commit, machine
 from lingon.errors import LingonError
 from lingon.files import write_json
 
 BEFORE, AFTER = "before", "after"
+BAR = "\\|"  # a bar inside a cell of a Markdown table
 
 
 def origin(tree: Path | None, arguments: Sequence[str]) -> dict[str, Any]:
@@ -48,16 +49,39 @@ def _content(path: Path) -> dict[str, dict[str, Any]]:
     if not path.exists():
         return {}
     try:
-        content: dict[str, dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
-        if set(content) <= {BEFORE, AFTER} and all(isinstance(cases, dict) for cases in content.values()):
-            return content
-    except (ValueError, TypeError):
-        pass
-    raise LingonError(f"{path}: not a file of hostile figures; move it away")
+        content: Any = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
+        content = None
+    known = isinstance(content, dict) and set(content) <= {BEFORE, AFTER}
+    if not known or not all(isinstance(cases, dict) for cases in content.values()):
+        raise LingonError(f"{path}: not a file of hostile figures; move it away")
+    found: dict[str, dict[str, Any]] = content
+    return found
 
 
 def table(path: Path, cases: Iterable[Case]) -> str:
-    """The figures of all cases in the file: finding, what was measured, before, after and the bound."""
+    """One line for each case: its findings, the figures that it names before and after, its bound and verdict now."""
+    content, lines = (
+        _content(path),
+        ["| test | findings | before | after | bound | verdict |", "|---|---|---|---|---|---|"],
+    )
+    for case in cases:
+        sides = [content.get(side, {}).get(str(case.number)) for side in (BEFORE, AFTER)]
+        if any(sides):
+            shown = ["; ".join(named(row_of(side), case.figures)) if side else "" for side in sides]
+            verdict = sides[1]["verdict"] if sides[1] else ""
+            cells = [case.title, ", ".join(map(str, case.findings)), *shown, case.bound, verdict]
+            lines.append(f"| {' | '.join(cell.replace('|', BAR) for cell in cells)} |")
+    return "\n".join(lines)
+
+
+def row_of(values: dict[str, Any]) -> Row:
+    """The row of a case in the file, without its origin."""
+    return Row(**{name: values[name] for name in Row.__dataclass_fields__})
+
+
+def figures(path: Path, cases: Iterable[Case]) -> str:
+    """One line for each figure: case and findings, what was measured, before, after and the bound."""
     content, lines = (
         _content(path),
         ["| case | finding | figure | before | after | bound |", "|---|---|---|---|---|---|"],
@@ -80,5 +104,5 @@ def _shown(check: dict[str, Any] | None) -> str:
     """The value of a check, in bold if it is out of bounds; empty if it was not measured."""
     if check is None:
         return ""
-    value = plain(check["value"]).replace("|", "\\|")
+    value = plain(check["value"]).replace("|", BAR)
     return value if check["passed"] else f"**{value}**"

@@ -13,7 +13,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict
 
 from chaos.hostile.attacks import Attack
@@ -50,6 +50,8 @@ async def attacking_process(
     finally:
         process.kill()
         process.wait()
+        with suppress(BrokenPipeError):  # what it did not read
+            process.stdin.close()
         process.stdout.close()
 
 
@@ -67,7 +69,7 @@ async def _attack(order: dict[str, object]) -> None:
         sys.stdout.write(STARTED)
         sys.stdout.flush()
         await asyncio.to_thread(sys.stdin.read)
-        counted = asdict(tally)  # before the rest is cancelled
+        counted = {"sent": tally.sent, "ended": dict(tally.ended), "reasons": dict(tally.reasons)}
     await caller.close()
     sys.stdout.write(json.dumps(counted))
     sys.stdout.flush()

@@ -35,7 +35,7 @@ class UnfinishedCalls:
         self._left = {2 * number + 1: size + 5 for number in range(calls)}  # bytes that each open stream has to send
         self._windows: Counter[int] = Counter()
         self._window, self._initial, self._most = WINDOW, WINDOW, calls
-        self._opened: list[int] = []
+        self._opened: set[int] = set()
         self.sent, self.ended, self.closed = 0, 0, False
         self._thread = threading.Thread(target=self._run, name="unfinished calls", daemon=True)
 
@@ -55,8 +55,8 @@ class UnfinishedCalls:
     @property
     def settled(self) -> bool:
         """Whether every call has sent what it may, or was ended, or the connection is closed."""
-        opened_all = len(self._opened) == self._calls
-        return self.closed or (opened_all and not any(self._left[stream] for stream in self._opened))
+        opened_all = len(self._opened) == self._calls or len(self._windows) >= self._most
+        return self.closed or (opened_all and not any(self._left[stream] for stream in list(self._opened)))
 
     def _run(self) -> None:
         with contextlib.suppress(OSError, EOFError):
@@ -68,10 +68,10 @@ class UnfinishedCalls:
     def _send_what_fits(self) -> None:
         """Open streams as far as the server allows, and send as much of each as its window allows."""
         for stream in sorted(self._left):
-            if stream not in self._windows and len(self._windows) < self._most:
+            if stream not in self._opened and len(self._windows) < self._most:
                 self._socket.sendall(_frame(HEADERS, END_HEADERS, stream, _headers(self._path)))
-                self._opened.append(stream)
                 self._windows[stream] = self._initial
+                self._opened.add(stream)
             while stream in self._windows and (size := self._may_send(stream)) > 0:
                 self._socket.sendall(_frame(DATA, 0, stream, self._piece(stream, size)))
                 self._window -= size
@@ -124,7 +124,7 @@ class UnfinishedCalls:
     def _end(self, stream: int) -> None:
         if self._windows.pop(stream, None) is not None:
             self._left[stream] = 0
-            self.ended += 1
+            self.ended += 1  # a server ends a call by its trailers, and then resets the stream
 
     def _exactly(self, count: int) -> bytes:
         found = b""

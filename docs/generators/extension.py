@@ -20,6 +20,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "cli": cli.reference,
     "errors": errors.errors,
     "exit-codes": errors.exit_codes,
+    "hostile": chaos.hostile,
     "metrics": metrics.metrics,
     "proto-admin": lambda: proto.reference("lingon/admin/v1/admin.proto"),
     "proto-translation": lambda: proto.reference("lingon/translation/v1/translation.proto"),

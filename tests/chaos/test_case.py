@@ -26,7 +26,7 @@ def make(body, number: int = 1, alone: bool = False) -> Case:
 
 def test_every_case_has_its_own_number():
     numbers = [each.number for each in all_cases()]
-    assert {*range(1, 22), 36, 37, 44} <= set(numbers)
+    assert {*range(1, 22), 36, 37, *range(44, 56)} <= set(numbers)
     assert len(set(numbers)) == len(numbers)
 
 
@@ -50,6 +50,17 @@ def test_a_case_that_misses_its_times_is_tried_three_times(session):
     row = run(make(body), session)
     assert (row.verdict, len(set(tries))) == ("pass", 3)
     assert row.figure == "time: 2 (best of 3)"
+
+
+def test_a_session_may_run_each_case_once(session):
+    tries = []
+
+    async def body(context: CaseContext, checks: Checks) -> None:
+        tries.append(1)
+        checks.at_most("time", 5.0, 2.0, timing=True)
+
+    session.tries = 1
+    assert (run(make(body), session).verdict, len(tries)) == ("fail", 1)
 
 
 def test_a_case_with_a_wrong_value_is_not_tried_again(session):

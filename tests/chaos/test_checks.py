@@ -75,3 +75,9 @@ def test_a_try_with_a_wrong_value_counts():
     wrong.equal("exact", 1, 2)
     tries = [checked(0.5, timing=True, lag=30.0), wrong, checked(0.5, timing=True)]
     assert best(tries) is wrong
+
+
+def test_a_measured_value_has_no_bound_and_never_fails():
+    checks = Checks()
+    checks.measured("load", math.inf, "s")
+    assert (checks.verdict, checks.done[0].bound, checks.done[0].value) == ("pass", "measured", "inf s")
