@@ -28,12 +28,16 @@ from lingon.serving.auth.api_keys import key_table, new_key
 CHECK_PAUSE = 0.01  # seconds between two checks of a condition
 READY = re.compile(r"^ready: ", re.MULTILINE)
 DIES_WITH_US = """
-import ctypes, os, sys
+import ctypes, os, signal, sys
 ctypes.CDLL(None).prctl(1, 9)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 if os.getppid() == int(sys.argv[1]):
     os.execvp(sys.argv[2], sys.argv[2:])
 """
-"""Makes the kernel kill a process when its parent ends for any reason, also if the parent has ended already."""
+"""Makes the kernel kill a process when its parent ends for any reason, also if the parent has ended already.
+
+SIGHUP has its usual effect again, because a process that was started with `nohup` ignores it, and its children too.
+"""
 
 
 def free_port() -> int:
