@@ -109,16 +109,16 @@ async def unusable_keys(context: CaseContext, checks: Checks) -> None:
         new = context.client(server, "new", key=second)
         await context.wait_until("the new file is used", lambda: _works(context, new))
         checks.equal("a key that the file no longer has", (await old.translate(context.texts[1])).code, REFUSED)
-        good = path.read_text(encoding="utf-8")
+        keys = KeyFile(path)
         checks.equal("metric, usable", await _unusable(server), 0.0)
-        path.write_text(good.replace("[[key]]", "[[key]"), encoding="utf-8")
+        keys.damage()
         checks.equal("metric, a typo", await _unusable_within(server, 1.0), 1.0)
         checks.at_least("log lines, a typo", _complaints(server, path), 1)
         path.unlink()
         await asyncio.sleep(2.0)
         checks.equal("metric, no file", await _unusable_within(server, 1.0), 1.0)
         checks.equal("the latest good content still counts", (await new.translate(context.texts[2])).code, OK)
-        path.write_text(good, encoding="utf-8")
+        keys.mend()
         checks.equal("metric, mended", await _unusable_within(server, 0.0), 0.0)
     context.new_history()
     try:
@@ -129,21 +129,37 @@ async def unusable_keys(context: CaseContext, checks: Checks) -> None:
 
 async def _grace_ends(context: CaseContext, checks: Checks, path: Path) -> None:
     """After credential_grace_seconds nobody is let in by a file that cannot be used any more, until it is mended."""
-    key, good = write_api_keys(path, "some")["some"], path.read_text(encoding="utf-8")
+    key = write_api_keys(path, "some")["some"]
+    keys = KeyFile(path)
     async with context.server(api_keys=path, credential_grace_seconds=GRACE) as server:
         client = context.client(server, "some", key=key)
         checks.equal("a call before the grace", (await client.translate(context.texts[0])).code, OK)
-        path.write_text(good.replace("[[key]]", "[[key]"), encoding="utf-8")
+        keys.damage()
         await _unusable_within(server, 1.0)
         await asyncio.sleep(GRACE + 1.0)
-        checks.equal("a call after the grace", (await client.translate(context.texts[1])).code, NOBODY)
-        path.write_text(good, encoding="utf-8")
+        checks.equal("a call after the grace", (await client.translate(context.texts[1])).reason, NOBODY)
+        keys.mend()
         await _unusable_within(server, 0.0)
         checks.equal("a call after the file was mended", (await client.translate(context.texts[2])).code, OK)
 
 
-NOBODY = "UNAVAILABLE"  # the code of calls while the server cannot tell who may call
+NOBODY = "AUTHENTICATION_UNAVAILABLE"  # the reason of a refusal while the server cannot tell who may call
 REFUSED = "UNAUTHENTICATED"
+
+
+class KeyFile:
+    """A usable file of keys, which can be damaged and mended."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._good = path, path.read_text(encoding="utf-8")
+
+    def damage(self) -> None:
+        """Leave a typo in the file."""
+        self._path.write_text(self._good.replace("[[key]]", "[[key]"), encoding="utf-8")
+
+    def mend(self) -> None:
+        """Write what was in the file at first."""
+        self._path.write_text(self._good, encoding="utf-8")
 
 
 async def _works(context: CaseContext, client: Any) -> bool:

@@ -23,13 +23,18 @@ BAR = "\\|"  # a bar inside a cell of a Markdown table
 
 
 def origin(tree: Path | None, arguments: Sequence[str]) -> dict[str, Any]:
-    """Where figures come from: date, machine, its load at the end of the run, commit of the server, command."""
+    """Where figures come from: date, machine, its load at the end of the run, commit of the server, command.
+
+    arguments: of the command; where it kept its logs is left out
+    """
+    places = range(len(arguments))
+    kept = [arguments[place] for place in places if "--keep" not in (arguments[place], *arguments[place - 1 : place])]
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "machine": machine(),
         "load": [round(value, 1) for value in os.getloadavg()],
         "commit": commit(tree),
-        "command": shlex.join(["python", "-m", "chaos", *arguments]),
+        "command": shlex.join(["python", "-m", "chaos", *kept]),
     }
 
 

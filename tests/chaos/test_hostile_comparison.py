@@ -82,7 +82,7 @@ def test_every_hostile_case_names_its_findings():
 
 
 def test_the_origin_of_figures_names_the_commit_of_the_measured_checkout(tmp_path):
-    found = comparison.origin(None, ["hostile", "--only", "45"])
+    found = comparison.origin(None, ["hostile", "--keep", "logs", "--only", "45"])
     assert found["command"] == "python -m chaos hostile --only 45"
     assert found["commit"] != comparison.origin(tmp_path, [])["commit"] == ""
     assert len(found["load"]) == 3
