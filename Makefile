@@ -11,12 +11,13 @@ export PIP_CONSTRAINT := constraints.txt
 export PIP_BUILD_CONSTRAINT := constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help serve test checks docs chaos soak format stubs clean
+.PHONY: help serve test checks e2e docs chaos soak format stubs clean
 
 help:
 	@echo "make serve    serve models/en-de on 127.0.0.1:50051, metrics on :9464"
 	@echo "make test     install the test tools, then run all checks and tests, with coverage"
 	@echo "make checks   run the checks alone: format, linter, types, import rules, generated code"
+	@echo "make e2e      install clients in other languages (Node, h2load, Prometheus) and test a real server with them"
 	@echo "make docs     build the documentation site in build/docs; open build/docs/index.html"
 	@echo "make format   format the code and apply the linter's fixes"
 	@echo "make stubs    generate the gRPC code again after a change in protos/"
@@ -37,6 +38,10 @@ checks: .venv/test.done
 	$(BIN)/lint-imports
 	$(BIN)/python scripts/stubs.py --check
 
+e2e: .venv/test.done
+	@$(BIN)/python -m tests.support.foreign_clients
+	TEST_SCALE=full $(BIN)/python -m pytest tests/foreign tests/deploy/test_promtool.py tests/deploy/test_rehearsal.py
+
 docs: .venv/test.done
 	$(BIN)/sphinx-build --fresh-env --nitpicky --fail-on-warning --keep-going --jobs auto --quiet docs build/docs
 
@@ -55,6 +60,7 @@ stubs: .venv/test.done
 
 clean:
 	rm -rf .venv build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage
+	rm -rf tests/foreign/node/node_modules
 
 .venv/serve.done: pyproject.toml constraints.txt | .venv/bin/pip
 	$(BIN)/python -m pip install --quiet --editable '.[serve]'

@@ -6,9 +6,10 @@ import itertools
 import json
 import math
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 from lingon.bench.statistics import percentile
 
@@ -128,10 +129,11 @@ def line(outcome: Outcome) -> str:
 
 def read(path: Path) -> list[Outcome]:
     """The requests of a file, without a last line that a kill cut off."""
-    outcomes = []
-    for text in path.read_text(encoding="utf-8").splitlines(keepends=True):
-        if text.endswith("\n"):
-            values = json.loads(text)
-            results = [TextOutcome(**result) for result in values.pop("results")]
-            outcomes.append(Outcome(**{**values, "texts": tuple(values["texts"])}, results=results))
-    return outcomes
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    return [from_json(json.loads(text)) for text in lines if text.endswith("\n")]
+
+
+def from_json(values: Mapping[str, Any]) -> Outcome:
+    """The request of a JSON object."""
+    results = [TextOutcome(**result) for result in values["results"]]
+    return Outcome(**{**values, "texts": tuple(values["texts"]), "results": results})

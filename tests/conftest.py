@@ -5,13 +5,14 @@ from __future__ import annotations
 import functools
 import shutil
 import subprocess
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import Any
 
 import pytest
 from hypothesis import settings
 
 from lingon.serving.runtime.device import cuda_missing
+from tests.support.foreign_clients import missing as foreign_missing
 from tests.support.scale import FULL
 
 pytest_plugins = ["tests.support.environments"]
@@ -47,12 +48,20 @@ def ops_missing() -> str | None:
     return None
 
 
-MAY_SKIP = {"gpu": gpu_missing, "docker": docker_missing, "peer": peer_missing, "ops": ops_missing}
+MAY_SKIP: dict[str, Callable[..., str | None]] = {
+    "gpu": gpu_missing,
+    "docker": docker_missing,
+    "peer": peer_missing,
+    "ops": ops_missing,
+    "foreign": foreign_missing,
+}
+"""By mark: a function that takes the arguments of the mark, and returns why the test cannot run here."""
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     for mark, missing in MAY_SKIP.items():
-        if item.get_closest_marker(mark) and (reason := missing()):
+        marker = item.get_closest_marker(mark)
+        if marker and (reason := missing(*marker.args)):
             pytest.skip(f"{mark}: {reason}")
 
 
@@ -73,5 +82,5 @@ def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest
 def _failed(report: Any) -> Any:
     reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
     report.outcome = "failed"
-    report.longrepr = f"only tests marked gpu, docker, peer or ops may be skipped, this one was: {reason}"
+    report.longrepr = f"only tests marked {', '.join(MAY_SKIP)} may be skipped, this one was: {reason}"
     return report

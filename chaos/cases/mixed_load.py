@@ -12,16 +12,18 @@ from typing import Any
 
 from chaos.case import case
 from chaos.cases.engine_failure import measured
-from chaos.cases.start_stop import drain_violations, last_scrape
+from chaos.cases.start_stop import drain_began, drain_violations, last_scrape
 from chaos.checks import Checks
 from chaos.clients import Client, Send, open_loop
 from chaos.context import CaseContext
-from chaos.history import CANCELLED, DEADLINE_EXCEEDED, OK, RESOURCE_EXHAUSTED, UNAVAILABLE, Outcome
+from chaos.history import CANCELLED, DEADLINE_EXCEEDED, OK, RESOURCE_EXHAUSTED, TO_WALL, UNAVAILABLE, Outcome
 from chaos.server import Server
 
 LOADS = (0.5, 2.0)  # multiples of the capacity
 CODES = {OK, CANCELLED, DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED}
-QUEUE = 16  # texts in the queue, so that a load above the capacity is refused soon
+SMALL: dict[str, Any] = {"max_rows": 16, "max_queue_texts": 16}  # so that a load above the capacity is refused soon
+CLIENTS = 8  # of the measurement of the capacity
+MOST_RESET = 3  # requests in one stop
 CONNECTIONS = 4
 BEAMS = (1, 4)
 STREAMS = 0.3  # share of requests that are streams
@@ -47,16 +49,17 @@ async def mixed_load(context: CaseContext, checks: Checks) -> None:
     ends, capacity = Counter[str](), 0.0
     for times in LOADS:
         context.new_history()
-        async with context.server(calls=True, max_queue_texts=QUEUE, drain_seconds=DRAIN) as server:
+        async with context.server(calls=True, drain_seconds=DRAIN, **SMALL) as server:
             clients = [context.client(server, f"client{number}") for number in range(CONNECTIONS)]
-            capacity = capacity or await measured(context, sender(clients, seed=1, patient=True), texts, QUEUE)
+            capacity = capacity or await measured(context, sender(clients, seed=1, patient=True), texts, CLIENTS)
             load = (texts, times * capacity, context.choose(20.0, 1.5))
             await open_loop(sender(clients, seed=2), *load)
             await context.check_run(checks, server)
             await _stopped(context, checks, server, sender(clients, seed=3), load, f"{times:g}x")
         ends.update(outcome.code for outcome in context.history)
     for code in (OK, CANCELLED, DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED, UNAVAILABLE):
-        checks.at_least(f"requests with {code}", ends[code], 1)
+        rare = code == RESOURCE_EXHAUSTED and context.quick  # a second of overload may not fill the queue
+        checks.at_least(f"requests with {code}", ends[code], 0 if rare else 1)
 
 
 def sender(clients: Sequence[Client], seed: int, *, patient: bool = False) -> Send:
@@ -92,9 +95,25 @@ async def _stopped(
     await sent
     await server.exited(DRAIN + 5.0)
     wrong = await drain_violations(context, server, context.history, await scrapes, {*CODES, UNAVAILABLE})
+    reset = {f"{outcome.id} was cancelled, but not by its client" for outcome in reset_while_closing(context, server)}
     wrong += [
         f"{outcome.id} ended with {UNAVAILABLE} before SIGTERM"
         for outcome in context.history.of(UNAVAILABLE)
         if outcome.ended and outcome.ended < signalled
     ]
-    checks.clean(f"SIGTERM at {name}", wrong)
+    checks.clean(f"SIGTERM at {name}", [text for text in wrong if text not in reset])
+    checks.at_most(f"requests reset while the port closed at {name}", len(reset), MOST_RESET)
+
+
+def reset_while_closing(context: CaseContext, server: Server) -> list[Outcome]:
+    """Requests that arrived when gRPC closed the port, after the drain.
+
+    gRPC resets them before the server sees them, and the client reads that as CANCELLED. A client that respects health
+    or waits after UNAVAILABLE sends none by then; this load does neither.
+    """
+    known = {call.request_id for call in server.calls()}
+    return [
+        outcome
+        for outcome in context.history.of(CANCELLED)
+        if outcome.cancel_after is None and outcome.id not in known and outcome.sent + TO_WALL > drain_began(server)
+    ]

@@ -39,7 +39,7 @@ def test_make_help_lists_every_target():
 
 def test_the_commands_of_make_on_the_pages_are_targets():
     targets = set(re.search(r"^\.PHONY: (.*)$", MAKEFILE, re.MULTILINE)[1].split())
-    named = {name for page in PAGES for name in re.findall(r"`make ([a-z]+)", page.read_text(encoding="utf-8"))}
+    named = {name for page in PAGES for name in re.findall(r"`make ([\w-]+)", page.read_text(encoding="utf-8"))}
     assert named <= targets
 
 

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import re
-import socket
-import subprocess
 import threading
-import urllib.parse
-import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -22,50 +17,28 @@ from lingon import Client, Tls
 from lingon.errors import ServerError
 from lingon.serving.auth.api_keys import new_key
 from tests.support.certificates import Authority
-from tests.support.deploy_files import ALERTS, DEPLOY, read
-from tests.support.eventually import eventually_blocking
+from tests.support.deploy_files import ALERTS, read
 from tests.support.key_files import write_key_file
 from tests.support.processes import Server, serving
+from tests.support.prometheus import Prometheus, configuration, running_prometheus, wait_until
 from tests.support.repository import ROOT
 
 SENTENCES = (ROOT / "tests" / "data" / "tatoeba.en").read_text(encoding="utf-8").splitlines()[:40]
 
 
-@dataclass(frozen=True, slots=True)
-class Watch:
+@dataclass(frozen=True)
+class Watch(Prometheus):
     """A Prometheus and the server that it scrapes.
 
     folder: holds the files that turn the server's failpoints on
     """
 
-    url: str
     server: Server
     folder: Path
 
     def fail(self, how: str) -> None:
         """Make the engine die or hang in its next step."""
         (self.folder / how).touch()
-
-    def ask(self, path: str, **parameters: str) -> Any:
-        """The data that the HTTP API of Prometheus returns."""
-        query = urllib.parse.urlencode(parameters)
-        with urllib.request.urlopen(f"{self.url}/api/v1/{path}?{query}", timeout=10) as answer:
-            content = json.load(answer)
-        assert content["status"] == "success"
-        return content["data"]
-
-    def query(self, expression: str) -> list[Any]:
-        """The current series of an expression."""
-        found: list[Any] = self.ask("query", query=expression)["result"]
-        return found
-
-    def firing(self, **labels: str) -> set[str]:
-        """The names of the firing alerts with these labels."""
-        return {
-            alert["labels"]["alertname"]
-            for alert in self.ask("alerts")["alerts"]
-            if alert["state"] == "firing" and labels.items() <= alert["labels"].items()
-        }
 
 
 def lowered(expression: str) -> str:
@@ -85,22 +58,12 @@ def rules(change: Callable[[str], str], kind: str) -> Any:
     return content
 
 
-def configuration(folder: Path, target: str) -> Path:
-    """prometheus.yml with another target, short intervals, and every alert twice: unchanged and lowered."""
-    content = read(DEPLOY / "prometheus" / "prometheus.yml")
-    content["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s"}
-    content["rule_files"] = ["as_they_are.yml", "lowered.yml"]
-    content["scrape_configs"] = [{"job_name": "lingon", "static_configs": [{"targets": [target]}]}]
-    (folder / "as_they_are.yml").write_text(yaml.safe_dump(rules(str, "as they are")))
-    (folder / "lowered.yml").write_text(yaml.safe_dump(rules(lowered, "lowered")))
-    (folder / "prometheus.yml").write_text(yaml.safe_dump(content))
-    return folder / "prometheus.yml"
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+def rehearsed(folder: Path) -> list[str]:
+    """Write every alert twice, unchanged and lowered; returns the names of the files."""
+    files = {"as_they_are.yml": rules(str, "as they are"), "lowered.yml": rules(lowered, "lowered")}
+    for name, content in files.items():
+        (folder / name).write_text(yaml.safe_dump(content))
+    return list(files)
 
 
 def load(address: str, folder: Path, key: str, stop: threading.Event) -> None:
@@ -134,22 +97,14 @@ def watched(folder: Path, patience: float = 60) -> Iterator[Watch]:
     """Run both; the block starts when the dashboard has data."""
     key = new_key()
     with serving(ROOT / "models" / "en-de", "--config", settings(folder, key)) as server:
-        port, stop = free_port(), threading.Event()
-        command = ["prometheus", f"--config.file={configuration(folder, server.metrics)}", "--log.level=error"]
-        command += [f"--storage.tsdb.path={folder / 'data'}", f"--web.listen-address=127.0.0.1:{port}"]
+        stop, config = threading.Event(), configuration(folder, server.metrics, *rehearsed(folder))
         caller = threading.Thread(target=load, args=(server.address, folder, key, stop), daemon=True)
-        with subprocess.Popen(command) as prometheus:
+        with running_prometheus(folder, config) as url:
             try:
-                watch = Watch(f"http://127.0.0.1:{port}", server, folder)
+                watch = Watch(url, server, folder)
                 caller.start()
                 wait_until(lambda: len(watch.query("lingon_ready[20s]")[0]["values"]) > 15, patience)
                 yield watch
             finally:
                 stop.set()
                 caller.join(10)
-                prometheus.terminate()
-
-
-def wait_until(condition: Callable[[], bool], seconds: float) -> None:
-    """Wait for a condition on Prometheus, which refuses connections or has no series yet while it starts."""
-    eventually_blocking(condition, seconds, pause=0.5, ignoring=(OSError, IndexError))

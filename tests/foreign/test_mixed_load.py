@@ -1,0 +1,24 @@
+"""An open load below and above the capacity, with random deadlines, cancels and SIGTERM: case 60 of `make chaos`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from chaos.case import run
+from chaos.checks import FAIL
+from chaos.context import Session
+from chaos.cpu_pinning import CpuPinning
+from chaos.selection import all_cases, chosen
+from tests.support.repository import ROOT
+from tests.support.scale import FULL
+
+
+@pytest.mark.timeout(900)
+def test_each_request_of_a_mixed_load_has_one_end_and_the_translation_of_its_text_alone(tmp_path: Path):
+    session = Session(ROOT / "models" / "en-de", tmp_path, not FULL, CpuPinning.choose(), lambda _: None)
+    (case,) = chosen(all_cases(), [60])
+    row = run(case, session)
+    assert row.verdict != FAIL, row.figure
+    assert row.checks
