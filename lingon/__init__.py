@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from lingon.client.client import AsyncClient, Client
     from lingon.client.messages import Sampling, ScoreOptions, TranslateOptions
+    from lingon.client.normalised_text import NormalisedText
     from lingon.client.results import (
         Link,
         ModelInfo,
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from lingon.client.retry import Retry
     from lingon.client.tls import Tls
     from lingon.errors import LingonError, ServerError
-    from lingon.normalised_text import NormalisedText
 
 __all__ = [
     "AsyncClient",
@@ -62,7 +62,7 @@ _MODULES = {
     "lingon.client.tls": ("Tls",),
     "lingon.errors": ("LingonError", "ServerError"),
     "lingon.client.retry": ("Retry",),
-    "lingon.normalised_text": ("NormalisedText",),
+    "lingon.client.normalised_text": ("NormalisedText",),
     "lingon.client.messages": ("Sampling", "ScoreOptions", "TranslateOptions"),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}

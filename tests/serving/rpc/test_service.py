@@ -11,8 +11,8 @@ import grpc
 import pytest
 from google.rpc import code_pb2
 
+from lingon.client.normalised_text import NormalisedText
 from lingon.errors import NotBegun
-from lingon.normalised_text import NormalisedText
 from lingon.serving.rpc.calls import deadline_of
 from lingon.text import normalise
 from lingon.translation.v1 import translation_pb2 as pb
