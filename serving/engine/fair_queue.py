@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
 
 Key = TypeVar("Key")
@@ -36,8 +36,10 @@ class FairQueue(Generic[Key]):
         if key not in self._entries:
             self._push(key, self._clock)
 
-    def next(self) -> Key:
-        """Return the key to serve next; the queue must not be empty."""
+    def next(self, eligible: Callable[[Key], bool] | None = None) -> Key:
+        """Return the key to serve next, among the eligible ones; there must be one."""
+        if eligible is not None:
+            return min(entry for entry in self._entries.values() if eligible(entry[2]))[2]
         while self._entries.get(self._heap[0][2]) is not self._heap[0]:  # an entry of a key that left or was charged
             heapq.heappop(self._heap)
         return self._heap[0][2]

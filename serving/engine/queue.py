@@ -5,14 +5,14 @@ Works on plain numbers, without tensors, threads or a clock.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from lingon.errors import QueueFull
 from lingon.serving.decoding.job import Job, ScoreJob
+from lingon.serving.engine.cost import cost_of, rows_of, tokens_of
 from lingon.serving.engine.fair_queue import FairQueue
 from lingon.serving.engine.limits import EngineLimits
-from lingon.serving.engine.policy import cost_of, rows_of
 
 
 @dataclass(slots=True)
@@ -29,7 +29,7 @@ class _CallerQueue:
 
     def __init__(self) -> None:
         self.calls: dict[int, _Call] = {}
-        self.tokens = self.cost = 0
+        self.cost = 0
         self._order: FairQueue[int] = FairQueue()
 
     def add(self, job: Job) -> None:
@@ -58,9 +58,9 @@ class _CallerQueue:
         self._order.charge(job.call, cost_of(job))
         self.calls[job.call].started = True
 
-    def latest(self) -> list[Job]:
-        """Return the jobs of the latest call of which none was admitted."""
-        return next((list(call.jobs.values()) for call in reversed(self.calls.values()) if not call.started), [])
+    def waiting_calls(self) -> Iterator[list[Job]]:
+        """Yield the jobs of each call of which none was admitted, the latest call first."""
+        return (list(call.jobs.values()) for call in reversed(self.calls.values()) if not call.started)
 
     def cost_before(self, cost: int) -> int:
         """Return the cost that is served before a new call of this cost is done."""
@@ -68,7 +68,6 @@ class _CallerQueue:
 
     def _count(self, job: Job, sign: int) -> None:
         cost = sign * cost_of(job)
-        self.tokens += sign * len(job.source_ids)
         self.cost += cost
         self.calls[job.call].cost += cost
 
@@ -76,7 +75,7 @@ class _CallerQueue:
 class Queue:
     """The queued jobs. Service is fair between callers, and between the calls of one caller.
 
-    A full queue drops the latest call of the caller with the most queued tokens, if that caller has more than the new
+    A full queue drops the latest calls of the caller with the most queued work, while that caller has more than the new
     one (longest queue drop: Suter, Lakshman, Stiliadis, Choudhury: Design Considerations for Supporting TCP with
     Per-flow Queueing, 1998).
     """
@@ -93,7 +92,7 @@ class Queue:
 
     @property
     def tokens(self) -> int:
-        """Queued source tokens."""
+        """Queued tokens: of sources, and of targets to score."""
         return self._tokens
 
     @property
@@ -103,18 +102,19 @@ class Queue:
 
     def make_room(self, jobs: Sequence[Job]) -> list[Job]:
         """Return the jobs to drop so that these jobs of one call fit; raises QueueFull if they do not fit."""
-        new_tokens = sum(len(job.source_ids) for job in jobs)
-        texts, tokens = len(self._jobs) + len(jobs), self._tokens + new_tokens
+        texts, tokens = len(self._jobs) + len(jobs), self._tokens + sum(map(tokens_of, jobs))
         dropped: list[Job] = []
-        if jobs and not self._fits(texts, tokens):
-            dropped = self._droppable(jobs[0].caller, new_tokens)
-            texts -= len(dropped)
-            tokens -= sum(len(job.source_ids) for job in dropped)
+        for call in self._droppable(jobs) if jobs and not self._fits(texts, tokens) else ():
+            dropped += call
+            texts -= len(call)
+            tokens -= sum(map(tokens_of, call))
+            if self._fits(texts, tokens):
+                return dropped
         if texts > self._limits.max_queue_texts:
             raise self._too_many(len(jobs))
         if tokens > self._limits.max_queue_tokens:
             raise QueueFull(
-                f"{self._tokens} source tokens are queued, {tokens - self._tokens} more would exceed the limit of "
+                f"{self._tokens} tokens are queued, {sum(map(tokens_of, jobs))} more would exceed the limit of "
                 f"{self._limits.max_queue_tokens}"
             )
         return dropped
@@ -124,7 +124,7 @@ class Queue:
         most = self._limits.max_queue_texts
         if texts > most or len(self._jobs) + texts <= most:  # `EngineLimits.check_request` refuses more than `most`
             return
-        heaviest = max(self._callers, key=lambda each: self._callers[each].tokens, default=caller)
+        heaviest = max(self._callers, key=lambda each: self._callers[each].cost, default=caller)
         if heaviest == caller:
             raise self._too_many(texts)
 
@@ -138,20 +138,20 @@ class Queue:
 
     def add(self, jobs: Sequence[Job]) -> None:
         """Enqueue the jobs of one call, the longest first, because it decides when the call is answered."""
-        for job in sorted(jobs, key=lambda job: len(job.source_ids), reverse=True) if len(jobs) > 1 else jobs:
+        for job in sorted(jobs, key=tokens_of, reverse=True) if len(jobs) > 1 else jobs:
             if job.caller not in self._callers:
                 self._callers[job.caller] = _CallerQueue()
                 self._order.join(job.caller)
             self._callers[job.caller].add(job)
             self._jobs[job.number] = job
-            self._tokens += len(job.source_ids)
+            self._tokens += tokens_of(job)
             self._rows += rows_of(job)
 
     def remove(self, number: int) -> Job | None:
         """Remove a job; returns None if it is not queued."""
         job = self._jobs.pop(number, None)
         if job is not None:
-            self._tokens -= len(job.source_ids)
+            self._tokens -= tokens_of(job)
             self._rows -= rows_of(job)
             queue = self._callers[job.caller]
             queue.remove(job)
@@ -160,16 +160,25 @@ class Queue:
                 self._order.leave(job.caller)
         return job
 
-    def admit(self, running_rows: int, most_rows: int, share: int, *, alone: bool = True) -> list[Job]:
+    def admit(
+        self,
+        running_rows: int,
+        most_rows: int,
+        share: int,
+        *,
+        alone: bool = True,
+        joins: Callable[[str], bool] | None = None,
+    ) -> list[Job]:
         """Remove and return the jobs that join a batch of running_rows, in order; no job overtakes the next one.
 
         most_rows: of the batch; a job that is wider runs alone
         share: rows at which the rest is left to other batches
         alone: whether no other batch runs
+        joins: whether the jobs of a caller may join; default: those of all callers
         """
         admitted: list[Job] = []
-        while self._jobs and running_rows < share:
-            queue = self._callers[self._order.next()]
+        while self._jobs and running_rows < share and (joins is None or any(map(joins, self._callers))):
+            queue = self._callers[self._order.next(joins)]
             job = queue.next()
             rows = rows_of(job)
             if running_rows + rows > most_rows and (running_rows or not alone):
@@ -181,6 +190,11 @@ class Queue:
             admitted.append(job)
         return admitted
 
+    def charge(self, job: Job, cost: int) -> None:
+        """Count work of an admitted job beyond its cost, which nobody could foresee, as service of its caller."""
+        if job.caller in self._callers:
+            self._order.charge(job.caller, cost)
+
     def _too_many(self, texts: int) -> QueueFull:
         most = self._limits.max_queue_texts
         return QueueFull(f"{len(self._jobs)} texts are queued, {texts} more would exceed the limit of {most}")
@@ -188,9 +202,18 @@ class Queue:
     def _fits(self, texts: int, tokens: int) -> bool:
         return texts <= self._limits.max_queue_texts and tokens <= self._limits.max_queue_tokens
 
-    def _droppable(self, caller: str, new_tokens: int) -> list[Job]:
-        """Return the latest call of the caller with the most queued tokens, if those are more than this caller's."""
-        heaviest, queue = max(self._callers.items(), key=lambda item: item[1].tokens)
-        own = self._callers.get(caller)
-        tokens = (own.tokens if own else 0) + new_tokens
-        return queue.latest() if heaviest != caller and queue.tokens > tokens else []
+    def _droppable(self, jobs: Sequence[Job]) -> Iterator[list[Job]]:
+        """Yield calls to drop, each the latest of the caller with the most work left.
+
+        Ends when that caller has no more work than the caller of the new jobs would have, or none that may be dropped.
+        """
+        caller, work = jobs[0].caller, {name: queue.cost for name, queue in self._callers.items()}
+        own = work.pop(caller, 0) + sum(map(cost_of, jobs))
+        calls = {name: self._callers[name].waiting_calls() for name in work}
+        while work:
+            heaviest = max(work, key=work.__getitem__)
+            call = next(calls[heaviest], None) if work[heaviest] > own else None
+            if call is None:
+                return
+            work[heaviest] -= sum(map(cost_of, call))
+            yield call

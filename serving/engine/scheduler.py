@@ -11,30 +11,58 @@ from typing import NamedTuple
 
 from lingon.errors import Cancelled, Draining, EngineLost, Expired, NotBegun, QueueFull, RequestError, WontFinish
 from lingon.serving.decoding.job import DecodeJob, Job, ScoreJob
+from lingon.serving.engine.cost import ThroughputEstimator, cost_of, rows_of
+from lingon.serving.engine.lanes import LIGHT, MAIN, RESERVE, Lanes, admits, fair_share
 from lingon.serving.engine.limits import EngineLimits
 from lingon.serving.engine.observer import EngineLoad, Observer
-from lingon.serving.engine.policy import ThroughputEstimator, admits, cost_of, fair_share, rows_of
 from lingon.serving.engine.queue import Queue
+
+CONTENTION_SECONDS = 2.0  # seconds for which runs stay short after a heavy caller and another one had work together
 
 
 @dataclass(slots=True)
 class _Ticket:
-    """A job that has no outcome yet, with times on the scheduler's clock; worker: None while the job is queued."""
+    """A job that has no outcome yet, with times on the scheduler's clock.
+
+    worker: None while the job is queued
+    lane: None until it joins one
+    """
 
     job: Job
     submitted: float
     worker: int | None = None
+    lane: int | None = None
     started: float = math.inf
 
 
-class StepPlan(NamedTuple):
-    """What a worker does before its next step.
+class Admission(NamedTuple):
+    """A job to start."""
 
-    removed: jobs to end with an error, queued or running; admitted: jobs to start, and when each was submitted
+    job: Job
+    submitted: float  # on the scheduler's clock
+    lane: int
+
+
+class Turn(NamedTuple):
+    """What a worker has done since its last plan: which lane it served, and for how many seconds."""
+
+    lane: int
+    seconds: float
+
+
+class StepPlan(NamedTuple):
+    """What a worker does next.
+
+    removed: jobs to end with an error, queued or running
+    admitted: jobs to start
+    lane: the lane to serve
+    short: whether the runs of the lane MAIN must be short, because another caller waits for them to end
     """
 
     removed: list[tuple[Job, RequestError]]
-    admitted: list[tuple[Job, float]]
+    admitted: list[Admission]
+    lane: int = MAIN
+    short: bool = False
 
 
 class Scheduler:
@@ -48,15 +76,16 @@ class Scheduler:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """clock: returns seconds; the deadlines of jobs are on it."""
-        self._spread, self._clock = limits.spread, clock
+        self._spread, self._clock, self._workers = limits.spread, clock, workers
         self.most_rows = limits.max_rows  # over all workers; one worker may use all of them
         self._observer = observer
         self._queue = Queue(limits)
         self._tickets: dict[int, _Ticket] = {}
         self._to_remove: dict[int, RequestError] = {}
         self._earliest = math.inf  # no deadline is before it
-        self._rows = [0] * workers  # running rows of each worker
-        self._steps = [0] * workers  # steps of each worker since its last admission
+        self._lanes, self._contended_until = Lanes(), -math.inf
+        self._rows = [[0] * workers for _ in (MAIN, LIGHT)]  # running rows of each worker in each lane
+        self._steps = [[0] * workers for _ in (MAIN, LIGHT)]  # turns of each worker since its last admission to a lane
         self._estimator = ThroughputEstimator()
         self._changed = threading.Condition()
         self._stopping = self._failed = False
@@ -94,6 +123,7 @@ class Scheduler:
             self._queue.add(jobs)
             for job in jobs:
                 self._tickets[job.number] = _Ticket(job, now)
+                self._lanes.submit(job.caller, cost_of(job))
                 if job.deadline is not None and job.deadline < self._earliest:
                     self._earliest = job.deadline
             self._changed.notify_all()
@@ -121,7 +151,7 @@ class Scheduler:
             raise NotBegun("the deadline passed before the work was begun")
         needed = 0.0
         if len(self._queue):
-            longest = max(len(job.source_ids) for job in jobs)
+            longest = max((len(job.source_ids) for job in jobs if isinstance(job, DecodeJob)), default=0)
             needed = self._estimator.estimate(self._queue.cost_before(jobs), longest)
         if now + needed > deadline:
             raise WontFinish(f"the deadline is in {deadline - now:.2f} s, and the work would take about {needed:.2f} s")
@@ -131,30 +161,43 @@ class Scheduler:
         with self._changed:
             self._cancel([job.number for job in jobs if job.number in self._tickets])
 
-    def next(self, worker: int) -> StepPlan | None:
-        """Return what a worker does before its next step; sleeps while there is no work. None when it has to end."""
+    def next(self, worker: int, last: Turn | None = None) -> StepPlan | None:
+        """Return what a worker does next; sleeps while there is no work. None when it has to end.
+
+        last: what it did after the plan before
+        """
         with self._changed:
+            if last is not None:
+                self._lanes.charge(*last)
             while True:
                 removed, admitted = self._removed(worker), self._admitted(worker)
-                if removed or admitted or self._rows[worker]:
-                    return StepPlan(removed, admitted)
+                if removed or admitted or not self._is_idle(worker):
+                    return StepPlan(removed, admitted, self._next_lane(worker), self._is_contended())
                 if self._failed or (self._stopping and not len(self._queue)):
                     return None
                 self._changed.wait()
 
-    def close(self, job: Job) -> None:
-        """Forget a job that has its outcome."""
+    def close(self, job: Job, steps: int = 0) -> None:
+        """Forget a job that has its outcome; steps: of the decoder that a translation took."""
         with self._changed:
             ticket = self._tickets.pop(job.number, None)
             if ticket is None:  # `take_all` returned it
                 return
             assert ticket.worker is not None
-            self._rows[ticket.worker] -= rows_of(job)
+            self._rows[ticket.lane or MAIN][ticket.worker] -= rows_of(job)
             self._to_remove.pop(job.number, None)
-            if ticket.started < math.inf and isinstance(job, DecodeJob):
+            self._lanes.leave(ticket.lane, job.caller, cost_of(job))
+            if isinstance(job, DecodeJob) and ticket.started < math.inf:
                 self._estimator.record_end(len(job.source_ids), self._clock() - ticket.started)
-            if not self._tickets or (len(self._queue) and 0 in self._rows):  # a worker may sleep for lack of rows
-                self._changed.notify_all()
+                self._charge_unforeseen(job, steps)
+            if not self._tickets or (len(self._queue) and any(map(self._is_idle, range(self._workers)))):
+                self._changed.notify_all()  # a worker may sleep for lack of rows
+
+    def _charge_unforeseen(self, job: DecodeJob, steps: int) -> None:
+        """Charge a translation that became longer than its source to its caller."""
+        unforeseen = cost_of(job, steps) - cost_of(job)
+        if unforeseen > 0:
+            self._queue.charge(job, unforeseen)
 
     def stop(self, timeout: float) -> bool:
         """Take no more jobs, wait until the present ones end, then cancel the rest.
@@ -187,7 +230,7 @@ class Scheduler:
                 self._queue.remove(job.number)
             self._tickets.clear()
             self._to_remove.clear()
-            self._rows = [0] * len(self._rows)
+            self._rows, self._lanes = [[0] * self._workers for _ in (MAIN, LIGHT)], Lanes()
             self._changed.notify_all()
             return jobs
 
@@ -219,35 +262,71 @@ class Scheduler:
             else:
                 self._earliest = min(self._earliest, deadline)
 
-    def _admitted(self, worker: int) -> list[tuple[Job, float]]:
-        """Return the jobs that join the worker's batch."""
-        self._steps[worker] += 1
+    def _is_idle(self, worker: int) -> bool:
+        return not any(rows[worker] for rows in self._rows)
+
+    def _next_lane(self, worker: int) -> int:
+        """Return the lane that a worker serves next; MAIN if it has no rows."""
+        with_rows = [lane for lane in (MAIN, LIGHT) if self._rows[lane][worker]]
+        if len(with_rows) < 2:
+            return with_rows[0] if with_rows else MAIN
+        return self._lanes.next(lambda lane: bool(self._rows[lane][worker]))
+
+    def _is_contended(self) -> bool:
+        """Whether a heavy caller and another one have work, or had a moment ago."""
+        if self._lanes.contended:
+            self._contended_until = self._clock() + CONTENTION_SECONDS
+            return True
+        return self._contended_until > -math.inf and self._clock() < self._contended_until
+
+    def _admitted(self, worker: int) -> list[Admission]:
+        """Return the jobs that join the batches of a worker."""
+        for steps in self._steps:
+            steps[worker] += 1
         if not self._queue.rows:
             return []
-        free = max(self.most_rows - sum(self._rows), 0)
+        lanes = (LIGHT, MAIN) if self._lanes.split else (MAIN,)
+        admitted = [each for lane in lanes for each in self._fill(lane, worker)]
+        if admitted:
+            cost = sum(cost_of(each.job) for each in admitted)
+            self._estimator.record_start(cost, self._clock(), more=len(self._queue) > 0)
+        return admitted
+
+    def _fill(self, lane: int, worker: int) -> list[Admission]:
+        """Start the queued jobs that join the worker's batches of a lane."""
+        rows, steps = self._rows[lane], self._steps[lane]
+        free = self._free_rows(lane)
         joining = min(self._queue.rows, free)
-        if not admits(self._rows[worker], joining, self._steps[worker]):
+        if not admits(rows[worker], joining, steps[worker]):
             return []
         few = len(self._tickets) < self._spread
-        share = fair_share(worker, self._rows, joining, few=few)
-        jobs = self._queue.admit(self._rows[worker], self._rows[worker] + free, share, alone=not any(self._rows))
-        return self._start(jobs, worker) if jobs else []
-
-    def _start(self, jobs: Sequence[Job], worker: int) -> list[tuple[Job, float]]:
-        """Hand jobs that left the queue to the worker."""
-        now, started = self._clock(), []
-        for job in jobs:
-            ticket = self._tickets[job.number]
-            self._assign(ticket, worker)
-            ticket.started = now
-            self._observer.admitted(now - ticket.submitted)
-            started.append((job, ticket.submitted))
-        self._estimator.record_start(sum(map(cost_of, jobs)), now, more=len(self._queue) > 0)
-        self._steps[worker] = 0
+        share = fair_share(worker, rows, joining, few=few)
+        joins = (lambda caller: self._lanes.lane_of(caller) == lane) if self._lanes.split else None
+        jobs = self._queue.admit(rows[worker], rows[worker] + free, share, alone=not any(rows), joins=joins)
+        started = [self._start(job, worker, lane) for job in jobs]
+        if started:
+            steps[worker] = 0
         return started
+
+    def _free_rows(self, lane: int) -> int:
+        """Return the rows that jobs may take in a lane: some are reserved for the lane LIGHT."""
+        total = sum(map(sum, self._rows))
+        if lane == MAIN:
+            return max(self.most_rows - total, 0)
+        reserve = max(self.most_rows // RESERVE, 1)
+        return max(min(self.most_rows - sum(self._rows[LIGHT]), self.most_rows + reserve - total), 0)
+
+    def _start(self, job: Job, worker: int, lane: int) -> Admission:
+        """Hand a job that left the queue to a worker."""
+        ticket, now = self._tickets[job.number], self._clock()
+        ticket.lane, ticket.started = lane, now
+        self._lanes.join(lane, job.caller)
+        self._assign(ticket, worker)
+        self._observer.admitted(now - ticket.submitted)
+        return Admission(job, ticket.submitted, lane)
 
     def _assign(self, ticket: _Ticket, worker: int) -> None:
         """Make a worker responsible for the outcome of a job."""
         self._queue.remove(ticket.job.number)
         ticket.worker = worker
-        self._rows[worker] += rows_of(ticket.job)
+        self._rows[ticket.lane or MAIN][worker] += rows_of(ticket.job)

@@ -7,96 +7,163 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from lingon.errors import EngineLost, RequestError
+from lingon.errors import EngineFault, EngineLost, RequestError
 from lingon.serving.decoding.batch import RunningBatch
 from lingon.serving.decoding.beam import BeamBatch
 from lingon.serving.decoding.greedy import GreedyBatch
 from lingon.serving.decoding.job import DecodeJob, Hypothesis, Job, ScoreJob
+from lingon.serving.engine.lanes import LIGHT, MAIN
 from lingon.serving.engine.limits import EngineLimits
 from lingon.serving.engine.observer import Observer
-from lingon.serving.engine.policy import encoder_batches
-from lingon.serving.engine.scheduler import Scheduler, StepPlan
-from lingon.serving.runtime.runner import BatchShape, Runner, width_for
+from lingon.serving.engine.scheduler import Admission, Scheduler, StepPlan, Turn
+from lingon.serving.runtime.runner import BatchShape, Runner, Scored, width_for
 from lingon.text import PAD
 
 logger = logging.getLogger(__name__)
 LOST = "the engine failed and is being restarted; try again"
-SPARE_BATCHES = 3  # empty batches whose memory a worker keeps
+SPARE_BATCHES = 3  # empty batches whose memory a worker keeps in each lane
+SHORT_RUN = 0.01  # seconds; the aim for a run of the encoder or the scorer that another caller waits for
+SPEED_WEIGHT = 0.2  # weight of the latest run in the speed of runs
 BatchKey = tuple[int, int, bool]
 """Beam size, memory width, and whether the batch uses shortlists."""
 
 
+@dataclass(slots=True)
+class Lane:
+    """The work of a worker in one lane, see `lingon.serving.engine.lanes`.
+
+    to_encode, to_score: admitted jobs, in batches that are run together, and then by number those that have left
+    batches: running batches by key; the one that was stepped last is the last one
+    state_bytes: of the states of each batch, as reported to the observer
+    score_debt: seconds by which runs of the scorer are ahead of the decoder
+    """
+
+    to_encode: deque[list[Admission]] = field(default_factory=deque)
+    to_score: deque[list[Admission]] = field(default_factory=deque)
+    batches: dict[BatchKey, RunningBatch[Any]] = field(default_factory=dict)
+    state_bytes: dict[BatchKey, int] = field(default_factory=dict)
+    no_token_yet: dict[BatchKey, list[float]] = field(default_factory=dict)  # submission times before the first token
+    score_debt: float = 0.0
+
+    def remove(self, numbers: set[int]) -> None:
+        """Forget these jobs."""
+        for batch in self.batches.values():
+            batch.remove(numbers)
+        for waiting in (self.to_encode, self.to_score):
+            kept = [[each for each in batch if each.job.number not in numbers] for batch in waiting]
+            waiting.clear()
+            waiting.extend(filter(None, kept))
+
+
 class Worker:
-    """Does what the scheduler hands to worker `number`."""
+    """Does what the scheduler hands to worker `number`.
+
+    A turn serves one lane, with one run of the encoder or the scorer at most, and one step of a batch. So a caller
+    waits for one turn of another lane at most, however much work the others have.
+    """
 
     def __init__(
         self, number: int, runner: Runner, scheduler: Scheduler, limits: EngineLimits, observer: Observer
     ) -> None:
         self._number, self._runner, self._scheduler = number, runner, scheduler
         self._max_batch_tokens, self._observer = limits.max_batch_tokens, observer
-        self._batches: dict[BatchKey, RunningBatch[Any]] = {}  # the latest used one last
-        self._bytes: dict[BatchKey, int] = {}  # of the states of each batch, as reported to the observer
-        self._no_token_yet: dict[BatchKey, list[float]] = {}  # submission times of jobs before their first token
-        self.since: float | None = None  # start of the current step, in seconds of time.monotonic
+        self._lanes = {MAIN: Lane(), LIGHT: Lane()}
+        self._speed: dict[str, float] = {}  # tokens per second of runs of the encoder and of the scorer
+        self.since: float | None = None  # start of the current run of a graph, in seconds of time.monotonic
 
     def run(self) -> None:
         """Work until the scheduler ends it. An error that is not a job's own ends the worker and all its jobs."""
+        last: Turn | None = None
         try:
-            while (plan := self._scheduler.next(self._number)) is not None:
-                self.since = time.monotonic()
+            while (plan := self._scheduler.next(self._number, last)) is not None:
+                start = self.since = time.monotonic()
                 self.step(plan)
-                self.since = None
+                last, self.since = Turn(plan.lane, time.monotonic() - start), None
         except Exception:
             logger.exception("the engine died")
             for job in self._scheduler.fail(self._number):
                 self._end(job, EngineLost(LOST))
         finally:
             self.since = None
-            self._observer.states_changed(-sum(self._bytes.values()))
+            self._observer.states_changed(-sum(sum(lane.state_bytes.values()) for lane in self._lanes.values()))
 
     def step(self, plan: StepPlan) -> None:
-        """Carry out the plan, then make one step of every batch that is not empty."""
+        """Carry out the plan: remove and admit jobs, then serve a lane."""
         if plan.removed:
             self._remove(plan.removed)
         if plan.admitted:
             self._admit(plan.admitted)
-        for key, batch in self._batches.items():
+        lane = self._lanes[plan.lane]
+        self._begin(lane, short=plan.short and plan.lane == MAIN)
+        for key, batch in lane.batches.items():
             if len(batch):
-                self._step(key, batch)
+                self.since = time.monotonic()
+                self._step(lane, key, batch)
+                lane.batches[key] = lane.batches.pop(key)
+                break
 
     def _remove(self, removed: Sequence[tuple[Job, RequestError]]) -> None:
         numbers = {job.number for job, _ in removed}
-        for batch in self._batches.values():
-            batch.remove(numbers)
+        for lane in self._lanes.values():
+            lane.remove(numbers)
         for job, error in removed:
             self._end(job, error)
 
-    def _admit(self, admitted: Sequence[tuple[Job, float]]) -> None:
-        """Encode sentences and put them into batches; score pairs at once."""
-        for indices in encoder_batches([_width(job) for job, _ in admitted], self._max_batch_tokens):
-            jobs = [admitted[index] for index in indices]
-            self._encode([(job, submitted) for job, submitted in jobs if isinstance(job, DecodeJob)])
-            self._score([job for job, _ in jobs if isinstance(job, ScoreJob)])
+    def _admit(self, admitted: Sequence[Admission]) -> None:
+        """Put jobs into their lanes, those of similar length together."""
+        for number, lane in self._lanes.items():
+            for kind, waiting in ((DecodeJob, lane.to_encode), (ScoreJob, lane.to_score)):
+                jobs = [each for each in admitted if each.lane == number and isinstance(each.job, kind)]
+                batches = encoder_batches([_width(each.job) for each in jobs], self._max_batch_tokens)
+                waiting.extend([jobs[index] for index in batch] for batch in batches)
 
-    def _encode(self, admitted: Sequence[tuple[DecodeJob, float]]) -> None:
-        if not admitted:
-            return
-        start = _start([job for job, _ in admitted])
-        ids, lengths = _padded([job.source_ids for job, _ in admitted])
+    def _begin(self, lane: Lane, *, short: bool) -> None:
+        """Encode a batch of admitted sentences, else score a batch of pairs, if the decoder has had its time."""
+        if lane.to_encode:
+            self._encode(lane, self._take(lane.to_encode, "encoder", short=short))
+        elif lane.to_score and (lane.score_debt <= 0 or not any(map(len, lane.batches.values()))):
+            start = time.monotonic()
+            self._score([each.job for each in self._take(lane.to_score, "scorer", short=short)])
+            lane.score_debt = max(lane.score_debt, 0.0) + time.monotonic() - start
+
+    def _take(self, waiting: deque[list[Admission]], graph: str, *, short: bool) -> list[Admission]:
+        """Remove the first batch, or as much of it as makes a short run."""
+        batch = waiting.popleft()
+        most = max(int(SHORT_RUN * self._speed.get(graph, 0.0)) // _width(batch[-1].job), 1)  # the last one is longest
+        if short and len(batch) > most:
+            waiting.appendleft(batch[most:])
+            batch = batch[:most]
+        return batch
+
+    def _measure(self, graph: str, tokens: int, start: float) -> float:
+        """Return the seconds of a run that began at start, and count it in the speed of the graph."""
+        seconds = time.monotonic() - start
+        speed = tokens / max(seconds, 1e-6)
+        known = self._speed.get(graph, speed)
+        self._speed[graph] = known + SPEED_WEIGHT * (speed - known)
+        return seconds
+
+    def _encode(self, lane: Lane, admitted: Sequence[Admission]) -> None:
+        jobs = [each.job for each in admitted]
+        start = self.since = _start(jobs)
+        ids, lengths = _padded([job.source_ids for job in jobs])
         encoded, now = self._runner.encode(ids, lengths), time.monotonic()
-        for index, (job, submitted) in enumerate(admitted):
+        for index, (job, submitted, _) in enumerate(admitted):
+            assert isinstance(job, DecodeJob)
             if job.phase_times is not None:
                 job.phase_times.encoded = now
             key = job.options.beam_size, width_for(len(job.source_ids)), job.options.shortlist
-            self._batch(key).admit(job, encoded, index, self._piece_ids(job))
-            self._no_token_yet.setdefault(key, []).append(submitted)
-        self._observer.encoded(len(admitted), int(lengths.sum()), ids.size, time.monotonic() - start)
+            self._batch(lane, key).admit(job, encoded, index, self._piece_ids(job))
+            lane.no_token_yet.setdefault(key, []).append(submitted)
+        self._observer.encoded(len(jobs), int(lengths.sum()), ids.size, self._measure("encoder", ids.size, start))
 
     def _piece_ids(self, job: DecodeJob) -> np.ndarray | None:
         """Return the pieces of a job's shortlist; None without one."""
@@ -105,43 +172,47 @@ class Worker:
         assert self._runner.shortlist is not None
         return self._runner.shortlist.select(job.source_ids)
 
-    def _batch(self, key: BatchKey) -> RunningBatch[Any]:
-        if key not in self._batches:
+    def _batch(self, lane: Lane, key: BatchKey) -> RunningBatch[Any]:
+        if key not in lane.batches:
             beam_size, width, shortlist = key
             slots = max(self._scheduler.most_rows // beam_size, 1)
             shape = BatchShape(slots, beam_size, width, self._runner.limits.max_output(width))
-            self._free_batches()
+            self._free_batches(lane)
             buffers = self._runner.open(shape, shortlist=shortlist)
-            self._bytes[key] = buffers.nbytes
-            self._observer.states_changed(self._bytes[key])
-            self._batches[key] = GreedyBatch(buffers, shape) if beam_size == 1 else BeamBatch(buffers, shape)
-        self._batches[key] = self._batches.pop(key)
-        return self._batches[key]
+            lane.state_bytes[key] = buffers.nbytes
+            self._observer.states_changed(buffers.nbytes)
+            lane.batches[key] = GreedyBatch(buffers, shape) if beam_size == 1 else BeamBatch(buffers, shape)
+        return lane.batches[key]
 
-    def _free_batches(self) -> None:
+    def _free_batches(self, lane: Lane) -> None:
         """Free the empty batches except the latest ones: clients may ask for any beam size and any length."""
-        for key in [key for key, batch in self._batches.items() if not len(batch)][:-SPARE_BATCHES]:
-            del self._batches[key]
-            self._observer.states_changed(-self._bytes.pop(key))
+        for key in [key for key, batch in lane.batches.items() if not len(batch)][:-SPARE_BATCHES]:
+            del lane.batches[key]
+            self._observer.states_changed(-lane.state_bytes.pop(key))
 
-    def _score(self, jobs: Sequence[ScoreJob]) -> None:
-        if not jobs:
-            return
-        _start(jobs)
-        source_ids, source_lengths = _padded([job.source_ids for job in jobs])
-        target_ids, target_lengths = _padded([job.target_ids for job in jobs])
+    def _score(self, jobs: Sequence[Job]) -> None:
+        start = self.since = _start(jobs)
+        pairs = [job for job in jobs if isinstance(job, ScoreJob)]
+        source_ids, source_lengths = _padded([job.source_ids for job in pairs])
+        target_ids, target_lengths = _padded([job.target_ids for job in pairs])
         scores = self._runner.score(source_ids, source_lengths, target_ids, target_lengths)
-        for job, scored in zip(jobs, scores, strict=True):
-            self._close(job, len(job.target_ids) + 1, "OK", partial(job.on_done, scored))
+        self._measure("scorer", len(pairs) * max(source_ids.shape[1], target_ids.shape[1] + 1), start)
+        for job, scored in zip(pairs, scores, strict=True):
+            if _is_finite(scored):
+                self._close(job, len(job.target_ids) + 1, "OK", partial(job.on_done, scored))
+            else:
+                self._end(job, EngineFault("scoring this pair failed"))
 
-    def _step(self, key: BatchKey, batch: RunningBatch[Any]) -> None:
+    def _step(self, lane: Lane, key: BatchKey, batch: RunningBatch[Any]) -> None:
         start = time.perf_counter()
         batch.compact()
         live, rows = len(batch) * batch.beam_size, batch.rows
         ended = batch.step()
-        self._observer.stepped(live, rows, batch.copied_bytes, time.perf_counter() - start)
+        seconds = time.perf_counter() - start
+        lane.score_debt -= seconds
+        self._observer.stepped(live, rows, batch.copied_bytes, seconds)
         batch.copied_bytes = 0
-        if waiting := self._no_token_yet.pop(key, None):
+        if waiting := lane.no_token_yet.pop(key, None):
             now = time.monotonic()
             for submitted in waiting:
                 self._observer.first_token(now - submitted)
@@ -153,10 +224,10 @@ class Worker:
             self._close(job, 0, outcome.reason, partial(job.on_done, outcome))
         else:
             assert isinstance(job, DecodeJob)
-            tokens = sum(len(hypothesis.log_probs) for hypothesis in outcome)
-            self._close(job, tokens, "OK", partial(job.on_done, outcome))
+            lengths = [len(hypothesis.log_probs) for hypothesis in outcome]
+            self._close(job, sum(lengths), "OK", partial(job.on_done, outcome), steps=max(lengths, default=0))
 
-    def _close(self, job: Job, target_tokens: int, outcome: str, answer: Callable[[], None]) -> None:
+    def _close(self, job: Job, target_tokens: int, outcome: str, answer: Callable[[], None], steps: int = 0) -> None:
         """Count a job, call back, and forget it. An error in the callback ends no other job."""
         if self._scheduler.all_taken:  # another thread ended all jobs while this worker hung
             return
@@ -167,7 +238,26 @@ class Worker:
             answer()
         except Exception:
             logger.exception("a job's on_done failed")
-        self._scheduler.close(job)
+        self._scheduler.close(job, steps)
+
+
+def encoder_batches(lengths: Sequence[int], max_tokens: int) -> list[list[int]]:
+    """Return the indices of sources in batches of similar length.
+
+    Each batch has at most max_tokens of padded source, or is a single source.
+    """
+    batches: list[list[int]] = []
+    for index in sorted(range(len(lengths)), key=lengths.__getitem__):
+        if batches and (len(batches[-1]) + 1) * lengths[index] <= max_tokens:
+            batches[-1].append(index)
+        else:
+            batches.append([index])
+    return batches
+
+
+def _is_finite(scored: Scored) -> bool:
+    """Whether no score and no weight is NaN or infinite: one sum is enough to see it."""
+    return bool(np.isfinite(scored.log_probs.sum()) and np.isfinite(scored.attention.sum()))
 
 
 def _width(job: Job) -> int:

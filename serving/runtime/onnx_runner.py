@@ -24,6 +24,8 @@ from lingon.serving.runtime.shortlist import Shortlist
 from lingon.serving.system.threads import run_at_low_priority
 from lingon.text import BOS, EOS, PAD
 
+MAX_LOGITS = 64 << 20  # bytes; of one run of the scorer, unless a single pair has more. A run takes about 3 times these
+
 
 def load_runner(
     bundle: Bundle, precision: str, threads: int, shared_threads: int | None = None, *, low_priority: bool = False
@@ -60,7 +62,7 @@ def load_runner(
         rows = session(names.OUTPUT_ROWS, 1)
         shortlist_graphs = ShortlistGraphs(_shortlist(bundle), rows, session_pair(names.DECODER_SHORTLIST))
     size = sum(map(len, (*graphs.values(), *weights.values())))
-    return OnnxRunner(bundle.manifest, encoder, decoder, scorer, shortlist_graphs, size)
+    return OnnxRunner(bundle.manifest, encoder, decoder, scorer, shortlist_graphs, size, _shrinking(provider))
 
 
 @dataclass(slots=True)
@@ -73,6 +75,7 @@ class OnnxRunner:
     scorer: ort.InferenceSession
     shortlist_graphs: ShortlistGraphs | None = None
     graph_bytes: int = 0  # bytes of the files of graphs and weights
+    scorer_options: ort.RunOptions | None = None
 
     @property
     def limits(self) -> Limits:
@@ -103,7 +106,18 @@ class OnnxRunner:
     def score(
         self, source_ids: np.ndarray, source_lengths: np.ndarray, target_ids: np.ndarray, target_lengths: np.ndarray
     ) -> list[Scored]:
-        """Run the scorer."""
+        """Run the scorer, several times if the logits of all pairs would be larger than MAX_LOGITS."""
+        pair = (target_ids.shape[1] + 1) * self.manifest.target_vocab * 4  # bytes of logits
+        rows = max(MAX_LOGITS // pair, 1)
+        scores: list[Scored] = []
+        for first in range(0, len(source_ids), rows):
+            part = slice(first, first + rows)
+            scores += self._score(source_ids[part], source_lengths[part], target_ids[part], target_lengths[part])
+        return scores
+
+    def _score(
+        self, source_ids: np.ndarray, source_lengths: np.ndarray, target_ids: np.ndarray, target_lengths: np.ndarray
+    ) -> list[Scored]:
         begin = np.full((len(target_ids), 1), BOS)
         feed = {
             names.SOURCE_IDS: source_ids,
@@ -111,7 +125,8 @@ class OnnxRunner:
             names.TARGET_IDS: np.concatenate([begin, target_ids], axis=1),
             names.LABELS: _labels(target_ids, target_lengths),
         }
-        log_probs, attention = self.scorer.run([names.TOKEN_LOG_PROBS, names.CROSS_ATTENTION], feed)
+        outputs = [names.TOKEN_LOG_PROBS, names.CROSS_ATTENTION]
+        log_probs, attention = self.scorer.run(outputs, feed, self.scorer_options)
         alignment = self.manifest.alignment
         mean = attention[:, alignment.layer, list(alignment.heads)].mean(axis=1)
         sizes = zip(source_lengths.tolist(), (target_lengths + 1).tolist(), strict=True)
@@ -119,6 +134,13 @@ class OnnxRunner:
             Scored(log_probs[row, :target].copy(), mean[row, :target, :source].copy())
             for row, (source, target) in enumerate(sizes)
         ]
+
+
+def _shrinking(provider: str) -> ort.RunOptions:
+    """Options of a run after which the arena frees what it does not use: the logits of a scorer are large and rare."""
+    options = ort.RunOptions()
+    options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0" if provider == CPU else "gpu:0")
+    return options
 
 
 def _shortlist(bundle: Bundle) -> Shortlist:

@@ -7,18 +7,11 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from lingon.serving.decoding.job import DecodeJob, Options
+from lingon.serving.engine.cost import WINDOW, ThroughputEstimator, rows_of
+from lingon.serving.engine.lanes import ROUND, SMALL, admits, fair_share
 from lingon.serving.engine.limits import EngineLimits
-from lingon.serving.engine.policy import (
-    ROUND,
-    SMALL,
-    WINDOW,
-    ThroughputEstimator,
-    admits,
-    encoder_batches,
-    fair_share,
-    rows_of,
-)
 from lingon.serving.engine.queue import Queue
+from lingon.serving.engine.worker import encoder_batches
 
 
 def job(length: int = 3, beam_size: int = 1) -> DecodeJob:

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lingon.errors import QueueFull
-from lingon.serving.decoding.job import DecodeJob, Options
+from lingon.serving.decoding.job import DecodeJob, Job, Options, ScoreJob
+from lingon.serving.engine.cost import cost_of, rows_of
 from lingon.serving.engine.limits import EngineLimits
-from lingon.serving.engine.policy import rows_of
 from lingon.serving.engine.queue import Queue
 
 
@@ -64,7 +64,7 @@ def test_every_job_leaves_the_queue_once_and_the_counts_match(
     assert (len(queue), queue.tokens, queue.rows) == (0, 0, 0)
 
 
-def test_a_full_queue_drops_the_latest_call_of_the_caller_with_the_most_tokens() -> None:
+def test_a_full_queue_drops_the_latest_call_of_the_caller_with_the_most_work() -> None:
     queue = Queue(EngineLimits(max_queue_texts=10))
     for call in range(5):
         queue.add([job_of("flood", call), job_of("flood", call)])
@@ -77,7 +77,7 @@ def test_a_full_queue_drops_the_latest_call_of_the_caller_with_the_most_tokens()
     assert len(queue) == 9
 
 
-def test_a_full_queue_refuses_the_caller_with_the_most_tokens_and_drops_nothing() -> None:
+def test_a_full_queue_refuses_the_caller_with_the_most_work_and_drops_nothing() -> None:
     queue = Queue(EngineLimits(max_queue_texts=4))
     queue.add([job_of("flood", 1), job_of("flood", 1), job_of("flood", 1), job_of("other", 2)])
     with pytest.raises(QueueFull, match="4 texts are queued, 1 more would exceed the limit of 4"):
@@ -116,7 +116,8 @@ def test_cost_before_counts_every_beam() -> None:
     queue, beams = Queue(EngineLimits()), job_of("flood", 1)
     beams.options = Options(beam_size=4)
     queue.add([beams])
-    assert queue.cost_before([job_of("other", 99, length=30)]) == 30 + 5 * 4
+    assert queue.cost_before([job_of("other", 99, length=30)]) == 30 + cost_of(beams)
+    assert cost_of(beams) == 0.4 * 5 + 0.6 * 5 * 4
     queue.remove(beams.number)
     assert queue.cost_before([job_of("other", 99, length=30)]) == 30
 
@@ -130,12 +131,66 @@ def test_the_limit_of_texts_is_exact() -> None:
     queue.make_room([job()])
 
 
-def test_the_limit_of_source_tokens_is_exact() -> None:
+def test_the_limit_of_tokens_is_exact() -> None:
     queue = Queue(EngineLimits(max_queue_tokens=10))
     queue.add([job(6)])
     queue.make_room([job(4)])
-    with pytest.raises(QueueFull, match="6 source tokens are queued, 5 more would exceed the limit of 10"):
+    with pytest.raises(QueueFull, match="6 tokens are queued, 5 more would exceed the limit of 10"):
         queue.make_room([job(5)])
+
+
+def pairs_of(caller: str, call: int, target: int, count: int = 1) -> list[Job]:
+    return [
+        ScoreJob(source_ids=(5, 2), target_ids=(7,) * target, on_done=print, caller=caller, call=call)
+        for _ in range(count)
+    ]
+
+
+def test_the_target_tokens_of_a_score_count() -> None:
+    queue = Queue(EngineLimits(max_queue_tokens=1000))
+    queue.add(pairs_of("one", 1, 255, 3))
+    assert queue.tokens == 3 * 257
+    with pytest.raises(QueueFull, match="771 tokens are queued, 257 more would exceed the limit of 1000"):
+        queue.make_room(pairs_of("one", 2, 255))
+    queue.remove(queue.admit(0, 8, 1)[0].number)
+    assert queue.tokens == 2 * 257
+
+
+def test_the_longest_queue_is_that_of_a_caller_who_scores_long_targets_of_short_sources() -> None:
+    queue = Queue(EngineLimits(max_queue_tokens=10_000))
+    for call in range(38):
+        queue.add(pairs_of("scores", call, 255))
+    polite = [job(100, caller="translates", call=99) for _ in range(24)]
+    assert {one.call for one in queue.make_room(polite)} == set(range(29, 38))  # 9,766 + 2,400 - 9 * 257 tokens fit
+    with pytest.raises(QueueFull):
+        queue.make_room(pairs_of("scores", 100, 255))
+
+
+def test_a_caller_who_scores_long_targets_gets_no_more_work_than_one_who_translates() -> None:
+    queue = Queue(EngineLimits())
+    for call in range(100):
+        queue.add(pairs_of("scores", call, 255))
+        queue.add([job(26, caller="translates", call=1000 + call)])
+    turns = [caller for caller, _ in served(queue, 60)]
+    assert turns.count("translates") == pytest.approx(5 * turns.count("scores"), rel=0.2)  # 130 units to 26
+
+
+def test_work_that_nobody_foresaw_counts_as_service_of_its_caller() -> None:
+    queue = Queue(EngineLimits())
+    for call in range(20):
+        queue.add([job_of("endless", call), job_of("other", 100 + call)])
+    (first,) = queue.admit(0, 1, 1)
+    queue.charge(first, 50)
+    assert {caller for caller, _ in served(queue, 10)} == {"other"}
+
+
+def test_only_the_callers_that_may_join_are_admitted() -> None:
+    queue = Queue(EngineLimits())
+    for call in range(4):
+        queue.add([job_of("heavy", call)])
+    queue.add([job_of("other", 9)])
+    assert [one.caller for one in queue.admit(0, 8, 8, joins=lambda caller: caller != "heavy")] == ["other"]
+    assert len(queue) == 4
 
 
 def test_the_longest_text_of_a_call_is_admitted_first_and_no_call_overtakes_another() -> None:

@@ -11,10 +11,10 @@ import pytest
 
 from lingon.errors import Cancelled, Draining, EngineLost, Expired, NotBegun, QueueFull, WontFinish
 from lingon.serving.decoding.job import DecodeJob, Job, Options, ScoreJob
+from lingon.serving.engine.lanes import LIGHT, MAIN, ROUND
 from lingon.serving.engine.limits import EngineLimits
 from lingon.serving.engine.observer import NullObserver
-from lingon.serving.engine.policy import ROUND
-from lingon.serving.engine.scheduler import Scheduler, StepPlan
+from lingon.serving.engine.scheduler import CONTENTION_SECONDS, Scheduler, StepPlan, Turn
 
 calls = itertools.count()
 
@@ -43,7 +43,7 @@ def next_step(scheduler: Scheduler, worker: int) -> tuple[list[Job], list[tuple[
     """Return the jobs that a worker admits and the jobs that it removes, with the types of their errors."""
     plan = scheduler.next(worker)
     assert plan is not None
-    return [job for job, _ in plan.admitted], [(job, type(error)) for job, error in plan.removed]
+    return [job for job, *_ in plan.admitted], [(job, type(error)) for job, error in plan.removed]
 
 
 def test_an_idle_worker_admits_nothing_while_others_use_all_rows() -> None:
@@ -228,6 +228,118 @@ def test_cancelled_jobs_do_not_affect_the_estimate() -> None:
         scheduler.submit([job(deadline=clock.now + 0.1)])
 
 
+def of_caller(caller: str, length: int = 2) -> DecodeJob:
+    return DecodeJob(source_ids=(5,) * length, options=Options(), on_done=print, caller=caller, call=next(calls))
+
+
+def heavy_jobs(count: int) -> list[Job]:
+    return [of_caller("heavy", 40) for _ in range(count)]
+
+
+def test_a_caller_beside_a_heavy_one_has_a_lane_of_its_own_and_rows_although_all_are_taken() -> None:
+    scheduler = make_scheduler(1, max_rows=16)
+    scheduler.submit(heavy_jobs(40))
+    first = scheduler.next(0)
+    assert first is not None
+    assert {each.lane for each in first.admitted} == {MAIN}
+    assert len(first.admitted) == 16
+    light = of_caller("light")
+    scheduler.submit([light])
+    plan = scheduler.next(0)
+    assert plan is not None
+    assert [(each.job, each.lane) for each in plan.admitted] == [(light, LIGHT)]
+    assert plan.short
+
+
+def test_the_reserved_rows_are_a_quarter() -> None:
+    scheduler = make_scheduler(1, max_rows=16)
+    scheduler.submit(heavy_jobs(40))
+    assert len(next_step(scheduler, 0)[0]) == 16
+    scheduler.submit([of_caller("light") for _ in range(30)])
+    assert len(next_step(scheduler, 0)[0]) == 4
+
+
+def test_callers_that_arrive_with_a_heavy_one_do_not_wait_for_its_rows() -> None:
+    scheduler, light = make_scheduler(1, max_rows=16), of_caller("light")
+    scheduler.submit(heavy_jobs(40))
+    scheduler.submit([light])
+    assert light in next_step(scheduler, 0)[0]
+
+
+def test_one_lane_serves_all_while_nobody_is_heavy() -> None:
+    scheduler = make_scheduler(1, max_rows=16)
+    scheduler.submit([of_caller("a"), of_caller("a")])
+    scheduler.submit([of_caller("b")])
+    plan = scheduler.next(0)
+    assert plan is not None
+    assert [each.lane for each in plan.admitted] == [MAIN] * 3
+    assert not plan.short
+
+
+def test_two_lanes_receive_equal_time_whatever_a_turn_takes() -> None:
+    scheduler = make_scheduler(1, max_rows=16)
+    scheduler.submit(heavy_jobs(16))
+    scheduler.submit([of_caller("light")])
+    seconds, last = {MAIN: 0.0, LIGHT: 0.0}, None
+    for _ in range(1000):
+        plan = scheduler.next(0, last)
+        assert plan is not None
+        last = Turn(plan.lane, 0.030 if plan.lane == MAIN else 0.001)
+        seconds[plan.lane] += last.seconds
+        assert abs(seconds[MAIN] - seconds[LIGHT]) <= 0.031
+    assert seconds[MAIN] > 0.4
+
+
+def test_a_lane_receives_time_in_proportion_to_its_callers() -> None:
+    scheduler = make_scheduler(1, max_rows=16)
+    scheduler.submit(heavy_jobs(16))
+    for caller in ("a", "b", "c"):
+        scheduler.submit([of_caller(caller)])
+    turns, last = {MAIN: 0, LIGHT: 0}, None
+    for _ in range(400):
+        plan = scheduler.next(0, last)
+        assert plan is not None
+        turns[plan.lane] += 1
+        last = Turn(plan.lane, 0.001)
+    assert turns[LIGHT] == pytest.approx(3 * turns[MAIN], rel=0.05)
+
+
+def test_runs_stay_short_for_a_while_after_another_caller_left() -> None:
+    clock = Clock()
+    scheduler, light = make_scheduler(1, clock, max_rows=16), of_caller("light")
+    scheduler.submit(
+        [
+            *heavy_jobs(8),
+        ]
+    )
+    scheduler.submit([light])
+    plans = [scheduler.next(0)]
+    scheduler.close(light)
+    for seconds in (CONTENTION_SECONDS / 2, CONTENTION_SECONDS):
+        clock.now += seconds
+        plans.append(scheduler.next(0))
+    assert [plan and plan.short for plan in plans] == [True, True, False]
+
+
+def test_all_rows_and_lanes_are_free_when_all_jobs_have_ended() -> None:
+    scheduler = make_scheduler(1, max_rows=16)
+    jobs = [*heavy_jobs(20), *(of_caller("light") for _ in range(5))]
+    for one in jobs:
+        scheduler.submit([one])
+    running: list[Job] = []
+    while jobs:
+        running += next_step(scheduler, 0)[0]
+        ended = running.pop(0)
+        scheduler.close(ended, steps=90)
+        jobs.remove(ended)
+    assert scheduler.idle
+    scheduler.submit([of_caller(str(number)) for number in range(16)])
+    plan = scheduler.next(0)
+    assert plan is not None
+    assert {each.lane for each in plan.admitted} == {MAIN}
+    assert len(plan.admitted) == 16
+
+
 def test_a_follow_up_job_is_never_dropped() -> None:
     def scored(*, follow_up: bool) -> ScoreJob:
         return ScoreJob(
@@ -246,7 +358,7 @@ def test_a_follow_up_job_is_never_dropped() -> None:
         if follow_up:
             with pytest.raises(QueueFull):
                 scheduler.submit([other])
-            assert scheduler.next(0) == ([], [])
+            assert next_step(scheduler, 0) == ([], [])
         else:
             scheduler.submit([other])
             assert next_step(scheduler, 0) == ([], [(waiting[-1], QueueFull)])

@@ -1,0 +1,82 @@
+"""What work costs an engine. Everything that orders, limits or forecasts work counts in the unit of this module.
+
+The unit is the work of one source token of a greedy translation: it is encoded, and one target token is decoded for it.
+`python -m lingon.bench.tools.costs BUNDLE` measures the constants. They differ between models: those below lie between
+a model of 5 and one of 60 million parameters.
+"""
+
+from __future__ import annotations
+
+from lingon.serving.decoding.job import DecodeJob, Job
+
+ENCODE = 0.4  # units; a source token in the encoder
+DECODE = 0.6  # units; a target token of one row in the decoder
+SCORE = 0.5  # units; a target token in the scorer, which computes the logits of all of them
+SAMPLE = 1.2  # units; a token that is sampled, beyond its decoding
+
+WINDOW = 0.2  # seconds over which the rate is measured
+RATE_WEIGHT = 0.3  # weight of the latest measurement of the rate
+RUN_WEIGHT = 0.05  # weight of the latest job in the running time of jobs
+
+
+def rows_of(job: Job) -> int:
+    """Return the rows of a batch that a job takes."""
+    return job.options.beam_size if isinstance(job, DecodeJob) else 1
+
+
+def tokens_of(job: Job) -> int:
+    """Return the tokens of a job that are known: those of its source, and of the target that it scores."""
+    return len(job.source_ids) + (0 if isinstance(job, DecodeJob) else len(job.target_ids))
+
+
+def cost_of(job: Job, target_tokens: int | None = None) -> int:
+    """Return the work of a job in units, at least 1.
+
+    target_tokens: that the decoder generates for each row, if they are known; default: as many as the source has, up to
+        the maximum of the job
+    """
+    encoding = ENCODE * len(job.source_ids)
+    if not isinstance(job, DecodeJob):
+        return max(round(encoding + SCORE * (len(job.target_ids) + 1)), 1)
+    if target_tokens is None:
+        target_tokens = min(len(job.source_ids), job.options.max_output_tokens) + len(job.prefix)
+    token = DECODE + (SAMPLE if job.options.sampling is not None else 0.0)
+    return max(round(encoding + token * target_tokens * job.options.beam_size), 1)
+
+
+class ThroughputEstimator:
+    """Estimates when new work would be done, from the throughput of an engine while its queue is not empty.
+
+    It predicts nothing before it has measured something. The caller passes the time.
+    """
+
+    def __init__(self) -> None:
+        self._rate: float | None = None  # units started per second
+        self._run: float | None = None  # seconds from the start of a job to its end, for each source token
+        self._since: float | None = None  # seconds; from then on the queue was never empty
+        self._cost = 0.0  # started since then
+
+    def record_start(self, cost: float, now: float, *, more: bool) -> None:
+        """Record that work was started; more: whether the queue still holds work."""
+        self._cost += cost
+        if not more:  # from here on the engine may be slow because it lacks work
+            self._since, self._cost = None, 0.0
+        elif self._since is None:
+            self._since, self._cost = now, 0.0
+        elif now - self._since >= WINDOW:
+            rate = self._cost / (now - self._since)
+            self._rate = rate if self._rate is None else self._rate + RATE_WEIGHT * (rate - self._rate)
+            self._since, self._cost = now, 0.0
+
+    def record_end(self, source_tokens: int, seconds: float) -> None:
+        """Record that a translation ended so many seconds after its start."""
+        run = seconds / source_tokens
+        self._run = run if self._run is None else self._run + RUN_WEIGHT * (run - self._run)
+
+    def estimate(self, cost_ahead: float, source_tokens: int) -> float:
+        """Return the seconds until work is done that has work of this cost before it.
+
+        source_tokens: of its longest sentence to translate; 0 if it has none
+        """
+        wait = cost_ahead / self._rate if self._rate else 0.0
+        return wait + (self._run or 0.0) * source_tokens

@@ -1,0 +1,109 @@
+"""Lanes of running batches: which one a job joins, which one a worker serves next, and when a batch admits jobs. Pure.
+
+A batch advances all its rows together, so a caller with few rows would wait for every row of a caller with many. While
+a heavy caller is present, the others therefore run in a lane of their own, with batches of their own. The lanes share
+the time of the workers fairly: a lane receives time in proportion to the callers in it. While no caller is heavy, or
+nobody else is present, all jobs share one lane, since large batches are efficient.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from lingon.serving.engine.fair_queue import FairQueue
+
+MAIN, LIGHT = 0, 1
+"""The lanes: of heavy callers, and of the others while a heavy caller is present."""
+
+HEAVY = 256  # units of queued and running work from which on a caller is heavy: about ten everyday sentences
+RESERVE = 4  # a quarter of the rows is kept for callers of the lane LIGHT while the lane MAIN has all rows
+ROUND = 4  # steps between two admissions to a running batch, see `admits`
+SMALL = 8  # rows; a smaller batch admits jobs at every step
+
+
+class Lanes:
+    """The work of each caller, the callers in each lane, and the time that each lane has received."""
+
+    def __init__(self) -> None:
+        self._work: Counter[str] = Counter()  # units of each caller, queued and running
+        self._heavy: set[str] = set()
+        self._running: tuple[Counter[str], Counter[str]] = (Counter(), Counter())  # jobs of each caller in each lane
+        self._order: FairQueue[int] = FairQueue()
+
+    @property
+    def split(self) -> bool:
+        """Whether a heavy caller is present, so that the others join the lane LIGHT."""
+        return bool(self._heavy)
+
+    @property
+    def contended(self) -> bool:
+        """Whether a heavy caller and another one are present."""
+        return bool(self._heavy) and len(self._work) > 1
+
+    def lane_of(self, caller: str) -> int:
+        """Return the lane that a job of this caller would join now."""
+        if not self._heavy or caller in self._heavy:
+            return MAIN
+        return LIGHT
+
+    def submit(self, caller: str, cost: int) -> None:
+        """Count a job that was queued."""
+        self._work[caller] += cost
+        if self._work[caller] >= HEAVY:
+            self._heavy.add(caller)
+
+    def join(self, lane: int, caller: str) -> None:
+        """Count a job that was admitted to a lane."""
+        self._order.join(lane)
+        self._running[lane][caller] += 1
+
+    def leave(self, lane: int | None, caller: str, cost: int) -> None:
+        """Count a job that ended; lane: None if it was never admitted."""
+        _subtract(self._work, caller, cost)
+        if self._work[caller] < HEAVY:
+            self._heavy.discard(caller)
+        if lane is not None:
+            _subtract(self._running[lane], caller, 1)
+            if not self._running[lane]:
+                self._order.leave(lane)
+
+    def next(self, has_work: Callable[[int], bool]) -> int:
+        """Return the lane to serve next among those for which has_work is true; there must be one."""
+        return self._order.next(has_work)
+
+    def charge(self, lane: int, seconds: float) -> None:
+        """Count time that a worker spent on a lane."""
+        if self._running[lane]:
+            self._order.charge(lane, seconds / len(self._running[lane]))
+
+
+def _subtract(counter: Counter[str], caller: str, amount: int) -> None:
+    counter[caller] -= amount
+    if not counter[caller]:
+        del counter[caller]
+
+
+def fair_share(worker: int, running_rows: Sequence[int], waiting_rows: int, *, few: bool) -> int:
+    """Return the rows up to which a worker may fill its batch: all while sentences are few, else the mean of all.
+
+    A few sentences are done sooner in one batch that has all cores than in several batches that share them.
+
+    running_rows: of each worker; waiting_rows: queued rows for which the limit leaves capacity
+    """
+    if not few:
+        return -(-(sum(running_rows) + waiting_rows) // len(running_rows))
+    fullest = running_rows[worker] == max(running_rows)
+    return running_rows[worker] + (waiting_rows if fullest else 0)
+
+
+def admits(running_rows: int, joining_rows: int, steps: int) -> bool:
+    """Whether a running batch admits queued jobs now, `steps` steps after its last admission.
+
+    Sentences that join together are encoded together, which takes less time for each (short ones take half the time in
+    tens than in threes), and they share the gathering of a shortlist's output rows. So jobs join in rounds. A small
+    batch gains more from another row than it loses, and admits at every step.
+
+    joining_rows: queued rows for which the limit leaves capacity
+    """
+    return running_rows < SMALL or steps >= ROUND or 2 * joining_rows >= running_rows
