@@ -17,6 +17,9 @@ _ABBREVIATION = re.compile(
 )
 
 
+CLAUSE_REACH = 2048  # characters from the middle in which a clause is looked for: reading a megabyte takes long
+
+
 class WordTooLong(ValueError):
     """A single word does not fit, and words are not split."""
 
@@ -71,7 +74,7 @@ def _halves(text: str, begin: int, end: int, fits: Callable[[str], bool]) -> Ite
 
 def _middle(text: str, begin: int, end: int) -> int:
     """Return the space to cut at: after a clause in the middle third, else nearest to the middle; -1 without one."""
-    middle, third = (begin + end) // 2, (end - begin) // 3
-    clauses = [found.end() - 1 for found in _CLAUSE_END.finditer(text, begin + third, end - third)]
+    middle, reach = (begin + end) // 2, min((end - begin) // 6, CLAUSE_REACH)
+    clauses = [found.end() - 1 for found in _CLAUSE_END.finditer(text, middle - reach, middle + reach)]
     spaces = clauses or [place for place in (text.rfind(" ", begin, middle), text.find(" ", middle, end)) if place >= 0]
     return min(spaces, key=lambda place: abs(place - middle), default=-1)

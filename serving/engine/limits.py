@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lingon.errors import InvalidRequest, SettingsError
+from lingon.errors import SettingsError
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -21,16 +21,3 @@ class EngineLimits:
         for name in ("max_queue_texts", "max_queue_tokens", "max_rows", "spread", "max_batch_tokens"):
             if getattr(self, name) < 1:
                 raise SettingsError(f"{name} must be at least 1, got {getattr(self, name)}")
-
-    def check_request(self, field: str, sentences: int, tokens: int) -> None:
-        """Raise InvalidRequest for a request that an empty queue could not take: a retry would not help.
-
-        field: the field of the request that holds its texts; tokens: source tokens of all sentences
-        """
-        for name, needed, most in (
-            ("sentences", sentences, self.max_queue_texts),
-            ("source tokens", tokens, self.max_queue_tokens),
-        ):
-            if needed > most:
-                message = f"{field} come to {needed} {name}; a request may have {most} at most; send it in several"
-                raise InvalidRequest(field, message)

@@ -122,7 +122,7 @@ class Queue:
     def check_texts(self, caller: str, texts: int) -> None:
         """Raise QueueFull if `make_room` would for any texts, so that no work is spent on what is refused anyway."""
         most = self._limits.max_queue_texts
-        if texts > most or len(self._jobs) + texts <= most:  # `EngineLimits.check_request` refuses more than `most`
+        if texts > most or len(self._jobs) + texts <= most:  # more than `most` are refused for good
             return
         heaviest = max(self._callers, key=lambda each: self._callers[each].cost, default=caller)
         if heaviest == caller:

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+import weakref
+from collections import deque
+from collections.abc import Callable, Generator
+from typing import ClassVar, TypeVar
 
-MAX_SLICE = 0.005  # seconds that one task may work on the event loop before it yields
+Result = TypeVar("Result")
+
+MAX_SLICE = 0.002  # seconds that one request may work on the event loop before it yields
 BEAT_INTERVAL = 0.05  # seconds between two measurements of the lag
 
 
@@ -29,13 +34,69 @@ class LagMonitor:
 
 
 class TimeSlice:
-    """Divides long work on the event loop into short slices, so that other tasks can run between them."""
+    """Divides the long work of a request on the event loop into short slices, so that other tasks run between them."""
 
-    def __init__(self) -> None:
+    def __init__(self, caller: str = "") -> None:
+        """caller: the key of fair service between requests that have long work."""
+        self._caller = caller
+        self._turns = _Turns.of(asyncio.get_running_loop())
         self._start = time.monotonic()
 
     async def yield_if_due(self) -> None:
         """Let other tasks run if the current slice is longer than MAX_SLICE."""
         if time.monotonic() - self._start > MAX_SLICE:
-            await asyncio.sleep(0)
+            await self._turns.wait(self._caller)
             self._start = time.monotonic()
+
+    async def run(self, steps: Generator[None, None, Result]) -> Result:
+        """Run a generator to its end, in slices; returns what it returns."""
+        while True:
+            await self.yield_if_due()
+            try:
+                next(steps)
+            except StopIteration as end:
+                result: Result = end.value
+                return result
+
+
+class _Turns:
+    """Gives one turn in each iteration of a loop, to the callers by turns.
+
+    Otherwise the requests that have long work would all take a slice in every iteration, and a short request, which
+    needs several iterations, would wait for all of them in each.
+    """
+
+    _by_loop: ClassVar[weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Turns]] = weakref.WeakKeyDictionary()
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}  # by caller; the next caller first
+
+    @classmethod
+    def of(cls, loop: asyncio.AbstractEventLoop) -> _Turns:
+        """Return the one instance of a loop."""
+        if loop not in cls._by_loop:
+            cls._by_loop[loop] = cls()
+        return cls._by_loop[loop]
+
+    async def wait(self, caller: str) -> None:
+        """Wait for a turn, at least until the next iteration of the loop."""
+        loop = asyncio.get_running_loop()
+        if not self._waiting:
+            loop.call_soon(self._grant, loop)
+        turn: asyncio.Future[None] = loop.create_future()
+        self._waiting.setdefault(caller, deque()).append(turn)
+        await turn
+
+    def _grant(self, loop: asyncio.AbstractEventLoop) -> None:
+        granted = False
+        while self._waiting and not granted:
+            caller = next(iter(self._waiting))
+            turns = self._waiting.pop(caller)
+            turn = turns.popleft()
+            if turns:
+                self._waiting[caller] = turns
+            granted = not turn.done()  # the request that waited may have been cancelled
+            if granted:
+                turn.set_result(None)
+        if self._waiting:
+            loop.call_soon(self._grant, loop)

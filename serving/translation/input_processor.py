@@ -72,39 +72,31 @@ def most_characters(tokens: int) -> int:
 
 
 def blocks(text: str, size: int) -> Iterator[str]:
-    """Yield a text in blocks of about `size` characters, cut at white space.
+    """Yield a text in blocks of at most `size` characters, cut after white space; raises WordTooLong.
 
-    The normalised blocks, joined by spaces, are the normalised text.
+    The normalised blocks, joined by spaces, are the normalised text. The text is read block by block: looking for all
+    words of a megabyte at once would hold up the event loop.
     """
-    block: list[str] = []
-    length = 0
-    for word in text.split():
-        if block and length + len(word) >= size:
-            yield " ".join(block)
-            block, length = [], 0
-        block.append(word)
-        length += len(word) + 1
-    yield " ".join(block)
+    begin = 0
+    while len(text) - begin > size:
+        window = text[begin : begin + size + 1]
+        last = "" if window[-1].isspace() else window.rsplit(None, 1)[-1]
+        if len(last) > size:
+            raise WordTooLong(last)
+        begin += len(window) - len(last)
+        yield window[: len(window) - len(last)]
+    yield text[begin:]
 
 
-def check_size(text: str, field: str, limits: Limits, *, splits: bool, most: int) -> None:
-    """Raise TextTooLong for a text that has too many characters, before it is normalised.
-
-    most: characters of a text that may be split
-    """
+def check_size(text: str, field: str, limits: Limits, *, splits: bool) -> None:
+    """Raise TextTooLong for a text that has too many characters and may not be split, before it is normalised."""
     whole = most_characters(limits.max_source_tokens)
-    if len(text) <= whole:
-        return
-    if not splits:
+    if len(text) > whole and not splits:
         raise TextTooLong(
             field,
             f"{field} has {len(text)} characters; the model reads {limits.max_source_tokens} tokens at most, which "
             f"{whole} characters exceed; shorten it or set options.long_text to LONG_TEXT_POLICY_SPLIT",
         )
-    if len(text) > most:
-        raise TextTooLong(field, f"{field} has {len(text)} characters, more than the {most} that the server splits")
-    if any(len(word) > whole for word in text.split()):
-        raise _word_too_long(field, limits)
 
 
 def parts_of(text: str, field: str, tokenizer: Tokenizer, limits: Limits, *, splits: bool) -> Iterator[Part]:
@@ -134,7 +126,7 @@ def parts_of(text: str, field: str, tokenizer: Tokenizer, limits: Limits, *, spl
         for begin, end in split(text, fits):
             yield Part(text[begin:end], begin, tuple(tokenizer.encode_source(text[begin:end])))
     except WordTooLong:
-        raise _word_too_long(field, limits) from None
+        raise word_too_long(field, limits) from None
 
 
 def target_ids(text: str, field: str, tokenizer: Tokenizer, most: int) -> tuple[int, ...]:
@@ -149,7 +141,7 @@ def target_ids(text: str, field: str, tokenizer: Tokenizer, most: int) -> tuple[
 
 def plan_pair(source: str, target: str, field: str, tokenizer: Tokenizer, limits: Limits) -> PairPlan:
     """Return the tokens of a pair; field: names the pair in errors."""
-    check_size(source, f"{field}.source", limits, splits=False, most=0)
+    check_size(source, f"{field}.source", limits, splits=False)
     source = normalise(source)
     (part,) = parts_of(source, f"{field}.source", tokenizer, limits, splits=False)
     ids = target_ids(target, f"{field}.target", tokenizer, limits.max_target_tokens - 1)
@@ -175,6 +167,7 @@ def check_prefix(limits: Limits, plan: TextPlan, field: str) -> None:
         raise InvalidRequest(field, message)
 
 
-def _word_too_long(field: str, limits: Limits) -> TextTooLong:
+def word_too_long(field: str, limits: Limits) -> TextTooLong:
+    """Return the error for a text with a word that the model cannot read whole."""
     bound = limits.max_source_tokens
     return TextTooLong(field, f"{field} has a single word of more than the {bound} tokens that the model reads at most")

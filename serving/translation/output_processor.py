@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -50,15 +50,18 @@ def pair_error(error: RequestError) -> pb.ScoreResult:
 
 def text_result(
     plan: TextPlan, found: Sequence[Sequence[PartHypothesis]], options: ResolvedOptions, tokenizer: Tokenizer
-) -> pb.TextResult:
-    """Return the result of a text.
+) -> Generator[None, None, pb.TextResult]:
+    """Return the result of a text; yields between its parts, since a text may have a thousand of them.
 
     found: the hypotheses of each part; the k-th ones of all parts make the k-th of the text
     """
     whole = [list(parts) for parts in zip(*found, strict=False)]
     whole.sort(key=lambda parts: -sum(part.hypothesis.score for part in parts))
+    hypotheses = []
+    for parts in whole:
+        hypotheses.append((yield from _hypothesis(plan, parts, options, tokenizer)))
     return pb.TextResult(
-        hypotheses=[_hypothesis(plan, parts, options, tokenizer) for parts in whole],
+        hypotheses=hypotheses,
         warnings=_warnings(plan, whole),
         shortlist=options.job.shortlist,
         normalised_text=plan.text if options.return_alignment else "",
@@ -124,7 +127,7 @@ def generated_spans(tokenizer: Tokenizer, tokens: Sequence[int]) -> list[Span]:
 
 def _hypothesis(
     plan: TextPlan, parts: Sequence[PartHypothesis], options: ResolvedOptions, tokenizer: Tokenizer
-) -> pb.Hypothesis:
+) -> Generator[None, None, pb.Hypothesis]:
     text, begins = join([part.text for part in parts])
     finished = all(part.hypothesis.finished for part in parts)
     message = pb.Hypothesis(
@@ -142,6 +145,7 @@ def _hypothesis(
             sources = _shifted(source_spans(tokenizer, source.text), source.begin)
             targets = _shifted(generated_spans(tokenizer, tokens), target_begin)
             message.alignment.extend(_links(part.scored.attention, sources, targets))
+        yield
     return message
 
 

@@ -12,6 +12,7 @@ from lingon.errors import EngineFault
 from lingon.serving.decoding.job import Hypothesis
 from lingon.serving.observability.tracing import current
 from lingon.serving.runtime.runner import Scored
+from lingon.serving.system.event_loop import TimeSlice
 from lingon.serving.translation.detokenizer import IncrementalDetokenizer
 from lingon.serving.translation.engine_client import EngineClient, PendingJob
 from lingon.serving.translation.input_processor import PairPlan, TextPlan, max_output
@@ -82,12 +83,17 @@ class TextTask:
         options: ResolvedOptions,
         limits: Limits,
         tokenizer: Tokenizer,
+        time_slice: TimeSlice,
         on_growth: Callable[[TextTask], None] | None = None,
     ) -> None:
-        """on_growth: called on the loop when `delta` may have more text; None for a request that does not stream."""
+        """time_slice: of the request.
+
+        on_growth: called on the loop when `delta` may have more text; None for a request that does not stream
+        """
         self.index = index
         self._plan, self._client, self._options = plan, client, options
-        self._limits, self._tokenizer, self._on_growth = limits, tokenizer, on_growth
+        self._limits, self._tokenizer = limits, tokenizer
+        self._time_slice, self._on_growth = time_slice, on_growth
         self._detokenizer = IncrementalDetokenizer(tokenizer, len(plan.parts)) if on_growth else None
         self._announced = False  # whether on_growth was called since the last `delta`
         self._jobs = [self._jobs_of(part) for part in range(len(plan.parts))]
@@ -110,7 +116,7 @@ class TextTask:
                 found = await self._aligned(found)
         except EngineFault as error:
             return text_error(error)
-        return text_result(self._plan, found, self._options, self._tokenizer)
+        return await self._time_slice.run(text_result(self._plan, found, self._options, self._tokenizer))
 
     def _jobs_of(self, part: int) -> list[PendingJob[Hypotheses]]:
         plan, options = self._plan, self._options
@@ -143,6 +149,7 @@ class TextTask:
 
     async def _part(self, part: int) -> list[PartHypothesis]:
         answers = [await pending.answer() for pending in self._jobs[part]]
+        await self._time_slice.yield_if_due()
         with current().phase("detokenise", self.index):
             found = [PartHypothesis(one, text_of(self._tokenizer, one.tokens)) for answer in answers for one in answer]
         if self._detokenizer is not None:
@@ -152,9 +159,13 @@ class TextTask:
         return found
 
     async def _aligned(self, found: list[list[PartHypothesis]]) -> list[list[PartHypothesis]]:
-        """Add the attention of each hypothesis, by one run of the scorer for each."""
+        """Add the attention of each hypothesis, by one run of the scorer for each.
+
+        The last token is left out: what the model attended to when it chose it depends on the tokens before it alone,
+        and a translation of max_target_tokens would have one more than the scorer reads.
+        """
         jobs = [
-            [self._client.score(part.source_ids, one.hypothesis.tokens, follow_up=True) for one in hypotheses]
+            [self._client.score(part.source_ids, one.hypothesis.tokens[:-1], follow_up=True) for one in hypotheses]
             for part, hypotheses in zip(self._plan.parts, found, strict=True)
         ]
         flat = [pending for part in jobs for pending in part]

@@ -27,10 +27,13 @@ from lingon.serving.translation.input_processor import (
     parts_of,
     plan_pair,
     target_ids,
+    word_too_long,
 )
 from lingon.serving.translation.options import ResolvedOptions, check_alignment, resolve
 from lingon.serving.translation.output_processor import pair_error, text_error
 from lingon.serving.translation.request import PairTask, RequestTask, TextEvents, TextTask
+from lingon.serving.translation.request_size import RequestSize, RequestTooLarge
+from lingon.serving.translation.sentences import WordTooLong
 from lingon.text import Tokenizer, normalise
 from lingon.translation.v1 import translation_pb2 as pb
 
@@ -86,7 +89,6 @@ class Translator:
         self.graph_bytes = graph_bytes
         self._tokenizer = Tokenizer(*bundle.tokenizer_files())
         self._limits, self._shortlist = limits, shortlist
-        self._most_characters = most_characters(limits.max_queue_tokens)
         self._resolved: dict[bytes, ResolvedOptions] = {}
 
     def restart(self) -> None:
@@ -102,9 +104,9 @@ class Translator:
         """
         options = self.resolve(request.options)
         client, plans = await self._planned(request, options, deadline, caller)
-        tasks = self._tasks(plans, client, options)
+        tasks = self._tasks(plans, client, options, TimeSlice(caller))
         results = [text_error(plan) if isinstance(plan, RequestError) else pb.TextResult() for plan in plans]
-        await self._run("texts", client, tasks, results, at_once=options.return_alignment)
+        await self._run(client, tasks, results, at_once=options.return_alignment)
         return pb.TranslateResponse(results=results, options=options.message, **self._header)
 
     def resolve(self, asked: pb.DecodingOptions) -> ResolvedOptions:
@@ -132,9 +134,9 @@ class Translator:
         """
         client, plans = await self._planned(request, options, deadline, caller)
         events = TextEvents()
-        tasks = self._tasks(plans, client, options, events if options.streams else None)
+        tasks = self._tasks(plans, client, options, TimeSlice(caller), events if options.streams else None)
         try:
-            self._submit("texts", client, tasks)
+            self._submit(client, tasks)
             for task in tasks:
                 events.watch(task)
             for index, plan in enumerate(plans):
@@ -157,7 +159,7 @@ class Translator:
         if request.return_alignment:
             check_alignment(self.manifest, "return_alignment")
         self.engine.check_texts(caller, len(request.pairs))
-        plans = await self._plan_pairs(request)
+        plans = await self._plan_pairs(request, TimeSlice(caller))
         client = EngineClient(self.engine, deadline, caller)
         tasks = [
             PairTask(index, plan, client, self._tokenizer, aligned=request.return_alignment)
@@ -165,7 +167,7 @@ class Translator:
             if isinstance(plan, PairPlan)
         ]
         results = [pair_error(plan) if isinstance(plan, RequestError) else pb.ScoreResult() for plan in plans]
-        await self._run("pairs", client, tasks, results)
+        await self._run(client, tasks, results)
         return pb.ScoreResponse(results=results, model=self._header["model"], version=self._header["version"])
 
     def describe(self) -> pb.Model:
@@ -187,18 +189,20 @@ class Translator:
             has_shortlist=self._shortlist is not None,
         )
 
-    async def plan(self, request: Request, options: ResolvedOptions) -> list[TextPlan | RequestError]:
-        """Return what is to be decoded for each text, or why it cannot be."""
+    async def plan(self, request: Request, options: ResolvedOptions, caller: str = "") -> list[TextPlan | RequestError]:
+        """Return what is to be decoded for each text, or why it cannot be; raises RequestTooLarge."""
         prefixes = request.target_prefixes or [""] * len(request.texts)
         if len(prefixes) != len(request.texts):
             message = f"target_prefixes must be none or one for each of {len(request.texts)} texts, got {len(prefixes)}"
             raise InvalidRequest("target_prefixes", message)
         texts_read.set(True)
-        time_slice = TimeSlice()
+        time_slice, size = TimeSlice(caller), RequestSize("texts", self._limits, options.samples)
         plans: list[TextPlan | RequestError] = []
         for index, (text, prefix) in enumerate(zip(request.texts, prefixes, strict=True)):
             try:
-                plans.append(await self._plan_text(text, prefix, index, options, time_slice))
+                plans.append(await self._plan_text(text, prefix, index, options, time_slice, size))
+            except RequestTooLarge:
+                raise
             except InvalidRequest as error:
                 plans.append(error)
         return plans
@@ -208,7 +212,7 @@ class Translator:
     ) -> tuple[EngineClient, list[TextPlan | RequestError]]:
         """Plan the texts of a request that the engine has capacity for; raises QueueFull before any work is done."""
         self.engine.check_texts(caller, len(request.texts))
-        plans = await self.plan(request, options)
+        plans = await self.plan(request, options, caller)
         return EngineClient(self.engine, deadline, caller), plans
 
     def _tasks(
@@ -216,27 +220,26 @@ class Translator:
         plans: Sequence[TextPlan | RequestError],
         client: EngineClient,
         options: ResolvedOptions,
+        time_slice: TimeSlice,
         events: TextEvents | None = None,
     ) -> list[TextTask]:
         on_growth = events.grown if events is not None else None
         limits, tokenizer = self.manifest.limits, self._tokenizer
         return [
-            TextTask(index, plan, client, options, limits, tokenizer, on_growth)
+            TextTask(index, plan, client, options, limits, tokenizer, time_slice, on_growth)
             for index, plan in enumerate(plans)
             if isinstance(plan, TextPlan)
         ]
 
-    def _submit(self, field: str, client: EngineClient, tasks: Sequence[RequestTask[Result]]) -> None:
+    def _submit(self, client: EngineClient, tasks: Sequence[RequestTask[Result]]) -> None:
         """Submit the jobs of all tasks or none."""
         traced = [(task.index, pending) for task in tasks for pending in task.pending]
         pending = [each for _, each in traced]
-        self._limits.check_request(field, len(pending), sum(len(each.job.source_ids) for each in pending))
         with current().trace_jobs((index, each.job, each.outcome) for index, each in traced):
             client.submit(pending)
 
     async def _run(
         self,
-        field: str,
         client: EngineClient,
         tasks: Sequence[RequestTask[Result]],
         results: list[Result],
@@ -249,7 +252,7 @@ class Translator:
         """
         waiting: list[asyncio.Task[Result]] = []
         try:
-            self._submit(field, client, tasks)
+            self._submit(client, tasks)
             if at_once and len(tasks) > 1:
                 waiting = [asyncio.ensure_future(task.result()) for task in tasks]
                 for task, result in zip(tasks, await asyncio.gather(*waiting), strict=True):
@@ -263,12 +266,21 @@ class Translator:
                 each.cancel()
 
     async def _plan_text(
-        self, text: str, prefix: str, index: int, options: ResolvedOptions, time_slice: TimeSlice
+        self,
+        text: str,
+        prefix: str,
+        index: int,
+        options: ResolvedOptions,
+        time_slice: TimeSlice,
+        size: RequestSize,
     ) -> TextPlan:
         field, limits = f"texts[{index}]", self.manifest.limits
-        normalised = await self._normalised(text, field, time_slice, splits=options.splits)
+        check_size(text, field, limits, splits=options.splits)
+        size.add_characters(len(text))
+        normalised = await self._normalised(text, field, time_slice)
         parts = []
         for part in parts_of(normalised, field, self._tokenizer, limits, splits=options.splits):
+            size.add_sentence(len(part.source_ids))
             parts.append(part)
             await time_slice.yield_if_due()
         if not prefix:
@@ -278,26 +290,27 @@ class Translator:
         check_prefix(limits, plan, name)
         return plan
 
-    async def _normalised(self, text: str, field: str, time_slice: TimeSlice, *, splits: bool) -> str:
-        limits = self.manifest.limits
-        check_size(text, field, limits, splits=splits, most=self._most_characters)
-        size = most_characters(limits.max_source_tokens)
-        if len(text) <= size:
-            return normalise(text)
-        done = []
-        for block in blocks(text, size):
-            done.append(normalise(block))
-            await time_slice.yield_if_due()
+    async def _normalised(self, text: str, field: str, time_slice: TimeSlice) -> str:
+        limits, done = self.manifest.limits, []
+        try:
+            for block in blocks(text, most_characters(limits.max_source_tokens)):
+                done.append(normalise(block))
+                await time_slice.yield_if_due()
+        except WordTooLong:
+            raise word_too_long(field, limits) from None
         return " ".join(filter(None, done))
 
-    async def _plan_pairs(self, request: pb.ScoreRequest) -> list[PairPlan | RequestError]:
         texts_read.set(True)
-        time_slice, limits = TimeSlice(), self.manifest.limits
+    async def _plan_pairs(self, request: pb.ScoreRequest, time_slice: TimeSlice) -> list[PairPlan | RequestError]:
+        limits, size = self.manifest.limits, RequestSize("pairs", self._limits)
         plans: list[PairPlan | RequestError] = []
         for index, pair in enumerate(request.pairs):
             try:
-                plans.append(plan_pair(pair.source, pair.target, f"pairs[{index}]", self._tokenizer, limits))
+                plan = plan_pair(pair.source, pair.target, f"pairs[{index}]", self._tokenizer, limits)
             except InvalidRequest as error:
                 plans.append(error)
+            else:
+                size.add_sentence(len(plan.source_ids) + len(plan.target_ids))
+                plans.append(plan)
             await time_slice.yield_if_due()
         return plans

@@ -1,0 +1,43 @@
+"""The size of a request while it is planned: planning ends as soon as an empty queue could not take the request."""
+
+from __future__ import annotations
+
+from lingon.errors import InvalidRequest
+from lingon.serving.engine.limits import EngineLimits
+from lingon.serving.translation.input_processor import most_characters
+
+
+class RequestTooLarge(InvalidRequest):
+    """A request that the server cannot take as a whole, however empty its queue is."""
+
+
+class RequestSize:
+    """Counts what a request has planned so far. A retry of what it refuses would not help."""
+
+    def __init__(self, field: str, limits: EngineLimits, jobs: int = 1) -> None:
+        """field: of the request that holds its texts; jobs: for each sentence, more than one if it is sampled."""
+        self._field, self._jobs = field, jobs
+        self._most = {
+            "characters": most_characters(limits.max_queue_tokens),
+            "sentences": limits.max_queue_texts,
+            "tokens": limits.max_queue_tokens,
+        }
+        self._found = dict.fromkeys(self._most, 0)
+
+    def add_characters(self, count: int) -> None:
+        """Count a text before it is normalised; raises RequestTooLarge."""
+        self._add("characters", count)
+
+    def add_sentence(self, tokens: int) -> None:
+        """Count a sentence to translate or a pair to score, of so many known tokens; raises RequestTooLarge."""
+        self._add("sentences", self._jobs)
+        self._add("tokens", self._jobs * tokens)
+
+    def _add(self, unit: str, count: int) -> None:
+        self._found[unit] += count
+        if self._found[unit] > self._most[unit]:
+            raise RequestTooLarge(
+                self._field,
+                f"{self._field} come to {self._found[unit]} {unit} or more; a request may have {self._most[unit]} at "
+                "most; send it in several",
+            )
