@@ -72,7 +72,7 @@ def most_characters(tokens: int) -> int:
 
 
 def blocks(text: str, size: int) -> Iterator[str]:
-    """Yield a text in blocks of at most `size` characters, cut after white space; raises WordTooLong.
+    """Yield a text in blocks of at most `size` characters and a space, cut after white space; raises WordTooLong.
 
     The normalised blocks, joined by spaces, are the normalised text. The text is read block by block: looking for all
     words of a megabyte at once would hold up the event loop.

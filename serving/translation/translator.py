@@ -12,6 +12,7 @@ from typing import TypedDict, TypeVar
 
 from lingon.bundle import Bundle
 from lingon.errors import InvalidRequest, RequestError
+from lingon.sentences import WordTooLong
 from lingon.serving.engine.engine import Engine
 from lingon.serving.engine.limits import EngineLimits
 from lingon.serving.observability.tracing import current
@@ -33,7 +34,6 @@ from lingon.serving.translation.options import ResolvedOptions, check_alignment,
 from lingon.serving.translation.output_processor import pair_error, text_error
 from lingon.serving.translation.request import PairTask, RequestTask, TextEvents, TextTask
 from lingon.serving.translation.request_size import RequestSize, RequestTooLarge
-from lingon.serving.translation.sentences import WordTooLong
 from lingon.text import Tokenizer, normalise
 from lingon.translation.v1 import translation_pb2 as pb
 

@@ -1,12 +1,15 @@
-"""Planning shares the event loop with other tasks."""
+"""Planning shares the event loop with other tasks, and ends when a request is too large."""
 
 from __future__ import annotations
 
 import asyncio
 import unicodedata
 from pathlib import Path
+from typing import Any
 
-from lingon.errors import TextTooLong
+import pytest
+
+from lingon.errors import InvalidRequest, TextTooLong
 from lingon.serving.engine.engine import Engine
 from lingon.serving.engine.limits import EngineLimits
 from lingon.serving.translation.translator import Translator
@@ -15,7 +18,7 @@ from tests.support.echo_engine import EchoRunner, bundle
 
 
 async def test_the_event_loop_runs_other_tasks_while_long_texts_are_planned(tmp_path: Path):
-    limits = EngineLimits()
+    limits = EngineLimits(max_queue_texts=4096)
     translator = Translator(bundle(tmp_path), Engine(EchoRunner(), limits), limits)
     options = translator.resolve(pb.DecodingOptions(long_text=pb.LONG_TEXT_POLICY_SPLIT))
     marks = " ".join(["a" + "\u0301\u0323" * 350] * 60)  # the time of NFC is quadratic in the length of a run
@@ -28,3 +31,39 @@ async def test_the_event_loop_runs_other_tasks_while_long_texts_are_planned(tmp_
     assert isinstance(plans.result()[0], TextTooLong)
     assert len(plans.result()[1].parts) == 3000
     assert unicodedata.is_normalized("NFC", plans.result()[1].parts[0].text)
+
+
+SPLIT = pb.LONG_TEXT_POLICY_SPLIT
+
+
+@pytest.mark.parametrize(
+    ("texts", "options", "limits", "found"),
+    [
+        (["! " * 200_000], {}, {}, "1025 sentences or more; a request may have 1024 at most"),
+        (["! " * 600] * 100, {}, {}, "1025 sentences or more; a request may have 1024 at most"),
+        (
+            ["Tom. " * 100] * 9,
+            {"sampling": pb.SamplingOptions(), "num_hypotheses": 4},
+            {"max_queue_texts": 1000},
+            "1004 sentences or more; a request may have 1000 at most",
+        ),
+        (["Tom lives in Boston. " * 90], {}, {"max_queue_tokens": 200}, "tokens or more; a request may have 200 at"),
+        ([" " * 9000] * 10, {}, {"max_queue_tokens": 4000}, "72000 characters or more; a request may have 64256 at"),
+    ],
+)
+async def test_planning_ends_at_the_first_sentence_that_the_queue_could_not_take(
+    tmp_path: Path, texts: list[str], options: dict[str, Any], limits: dict[str, int], found: str
+):
+    bounds = EngineLimits(**limits)
+    translator = Translator(bundle(tmp_path), Engine(EchoRunner(), bounds), bounds)
+    resolved = translator.resolve(pb.DecodingOptions(long_text=SPLIT, **options))
+    with pytest.raises(InvalidRequest, match=found):
+        await translator.plan(pb.TranslateRequest(texts=texts), resolved)
+
+
+async def test_the_tokens_of_pairs_are_counted_while_they_are_planned(tmp_path: Path):
+    bounds = EngineLimits(max_queue_tokens=100)
+    translator = Translator(bundle(tmp_path), Engine(EchoRunner(), bounds), bounds)
+    pairs = [pb.ScorePair(source="Tom", target="Tom lives in Boston. " * 2)] * 50
+    with pytest.raises(InvalidRequest, match=r"pairs come to 1\d\d tokens or more; a request may have 100 at most"):
+        await translator.score(pb.ScoreRequest(pairs=pairs))

@@ -1,0 +1,79 @@
+"""Long work on an event loop: one slice in each iteration, callers by turns."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Generator
+
+import pytest
+
+from lingon.serving.system import event_loop
+from lingon.serving.system.event_loop import TimeSlice
+
+
+@pytest.fixture(autouse=True)
+def _every_slice_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(event_loop, "MAX_SLICE", -1.0)
+
+
+async def test_only_one_request_has_a_slice_in_each_iteration_however_many_have_long_work():
+    slices: list[str] = []
+
+    async def work(caller: str) -> None:
+        for _ in range(20):
+            await TimeSlice(caller).yield_if_due()
+            slices.append(caller)
+
+    tasks = [asyncio.create_task(work(f"caller {number}")) for number in range(8)]
+    most = 0
+    while not all(task.done() for task in tasks):
+        before = len(slices)
+        await asyncio.sleep(0)
+        most = max(most, len(slices) - before)
+    assert most == 1
+
+
+async def test_a_caller_with_many_requests_gets_no_more_slices_than_one_with_a_single_request():
+    slices: list[str] = []
+
+    async def work(caller: str) -> None:
+        time_slice = TimeSlice(caller)
+        for _ in range(50):
+            await time_slice.yield_if_due()
+            slices.append(caller)
+
+    many = [asyncio.create_task(work("many")) for _ in range(10)]
+    await work("one")
+    assert abs(slices.count("many") - slices.count("one")) <= 2
+    for task in many:
+        task.cancel()
+    await asyncio.gather(*many, return_exceptions=True)
+
+
+async def test_a_cancelled_request_keeps_nobody_waiting():
+    waiting = [asyncio.create_task(TimeSlice("a").yield_if_due()) for _ in range(3)]
+    await asyncio.sleep(0)
+    waiting[0].cancel()
+    waiting[1].cancel()
+    await asyncio.wait_for(waiting[2], 30)
+    await asyncio.wait_for(TimeSlice("b").yield_if_due(), 30)
+
+
+async def test_a_generator_runs_in_slices_and_its_result_is_returned():
+    passes = 0
+
+    def steps() -> Generator[None, None, int]:
+        for _ in range(10):
+            yield
+        return 7
+
+    async def count() -> None:
+        nonlocal passes
+        while True:
+            passes += 1
+            await asyncio.sleep(0)
+
+    counting = asyncio.create_task(count())
+    assert await TimeSlice().run(steps()) == 7
+    counting.cancel()
+    assert passes >= 10
