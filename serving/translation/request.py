@@ -52,10 +52,18 @@ class PairTask:
     """A pair to score."""
 
     def __init__(
-        self, index: int, plan: PairPlan, client: EngineClient, tokenizer: Tokenizer, *, aligned: bool
+        self,
+        index: int,
+        plan: PairPlan,
+        client: EngineClient,
+        tokenizer: Tokenizer,
+        time_slice: TimeSlice,
+        *,
+        aligned: bool,
     ) -> None:
+        """time_slice: of the request."""
         self.index = index
-        self._plan, self._tokenizer, self._aligned = plan, tokenizer, aligned
+        self._plan, self._tokenizer, self._time_slice, self._aligned = plan, tokenizer, time_slice, aligned
         self._job = client.score(plan.source_ids, plan.target_ids)
 
     @property
@@ -69,6 +77,7 @@ class PairTask:
             found = await self._job.answer()
         except EngineFault as error:
             return pair_error(error)
+        await self._time_slice.yield_if_due()
         return pair_result(self._plan, found, self._tokenizer, aligned=self._aligned)
 
 

@@ -159,10 +159,11 @@ class Translator:
         if request.return_alignment:
             check_alignment(self.manifest, "return_alignment")
         self.engine.check_texts(caller, len(request.pairs))
-        plans = await self._plan_pairs(request, TimeSlice(caller))
+        time_slice = TimeSlice(caller)
+        plans = await self._plan_pairs(request, time_slice)
         client = EngineClient(self.engine, deadline, caller)
         tasks = [
-            PairTask(index, plan, client, self._tokenizer, aligned=request.return_alignment)
+            PairTask(index, plan, client, self._tokenizer, time_slice, aligned=request.return_alignment)
             for index, plan in enumerate(plans)
             if isinstance(plan, PairPlan)
         ]
@@ -205,6 +206,7 @@ class Translator:
                 raise
             except InvalidRequest as error:
                 plans.append(error)
+            await time_slice.yield_if_due()
         return plans
 
     async def _planned(
