@@ -83,7 +83,8 @@ class Settings(BaseModel):
     )
     max_queue_tokens: Positive = Field(
         LIMITS.max_queue_tokens,
-        description="Source tokens that the queue of a model holds; when it is full, calls are refused.",
+        description="Tokens that the queue of a model holds, of sources and of targets to score; when it is full, "
+        "calls are refused.",
     )
     max_rows: Positive = Field(
         LIMITS.max_rows,

@@ -62,6 +62,7 @@ class NullRunner:
     """See lingon.serving.runtime.runner.Runner. It runs no graph."""
 
     shortlist: Shortlist | None = None
+    run_bytes = 0
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits

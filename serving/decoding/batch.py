@@ -38,6 +38,7 @@ class RunningBatch(ABC, Generic[SequenceT]):
         self._buffers, self._capacity = buffers, shape.capacity
         self._sequences: list[SequenceT | None] = []  # by slot; None is a free slot
         self._free: set[int] = set()  # free slots
+        self._slots_of_buffers, self._used_slots = shape.sentences, 0
         # (slots, beam_size): the token that each row reads next, and the number of tokens that it has read.
         self._next = buffers.token_ids.reshape(shape.sentences, shape.beam_size)
         self._positions = buffers.positions.reshape(shape.sentences, shape.beam_size)
@@ -46,9 +47,9 @@ class RunningBatch(ABC, Generic[SequenceT]):
         return len(self._sequences) - len(self._free)
 
     @property
-    def nbytes(self) -> int:
-        """Bytes of the states of a full batch."""
-        return self._buffers.nbytes
+    def used_bytes(self) -> int:
+        """Bytes of the states of the slots that have ever been used; the system backs no others with memory."""
+        return self._buffers.nbytes * self._used_slots // self._slots_of_buffers
 
     @property
     def rows(self) -> int:
@@ -65,6 +66,7 @@ class RunningBatch(ABC, Generic[SequenceT]):
         else:
             slot = len(self._sequences)
             self._sequences.append(None)
+            self._used_slots = max(self._used_slots, len(self._sequences))
         self._buffers.place(slot, encoded, index, piece_ids)
         self._positions[slot] = 0
         self._sequences[slot] = self._start(slot, job)

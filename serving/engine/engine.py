@@ -11,10 +11,11 @@ import numpy as np
 
 from lingon.errors import Cancelled, EngineLost, RequestError
 from lingon.serving.decoding.job import Job
+from lingon.serving.engine.lanes import reserved_rows
 from lingon.serving.engine.limits import EngineLimits
 from lingon.serving.engine.observer import NullObserver, Observer
 from lingon.serving.engine.scheduler import Scheduler
-from lingon.serving.engine.worker import LOST, Worker
+from lingon.serving.engine.worker import LOST, SPARE_BATCHES, SPARE_BYTES, Worker
 from lingon.serving.runtime.runner import BatchShape, Runner, width_for
 from lingon.text import EOS
 
@@ -64,15 +65,22 @@ class Engine:
                 buffers.step(1, logits=not shortlist)
         self._runner.score(ids, lengths, ids, lengths)
 
-    def state_bytes(self, beam_size: int) -> int:
-        """Return the bytes of the states of full batches of this beam size, for sources of all lengths."""
-        limits, widths = self._runner.limits, [width_for(1)]
-        while widths[-1] < limits.max_source_tokens:
-            widths.append(2 * widths[-1])
-        slots = max(self.scheduler.most_rows // beam_size, 1)
-        shapes = [BatchShape(slots, beam_size, width, limits.max_output(width)) for width in widths]
-        sizes = (self._runner.open(shape).nbytes for shape in shapes)
-        return sum(sizes) * len(self._threads)
+    @property
+    def state_bytes(self) -> int:
+        """The most bytes of decoder states: all rows with the longest sources, and the empty batches that are kept.
+
+        Rows that a running batch has left are not counted: until the batch ends, their memory stays.
+        """
+        limits, most_rows = self._runner.limits, self.scheduler.most_rows
+        width = width_for(limits.max_source_tokens)
+        row = self._runner.open(BatchShape(1, 1, width, limits.max_output(width))).nbytes
+        rows = most_rows + reserved_rows(most_rows)
+        return rows * row + min(rows * row, 2 * len(self._threads) * SPARE_BATCHES * SPARE_BYTES)
+
+    @property
+    def run_bytes(self) -> int:
+        """About the most bytes that the runs of all workers take at a time."""
+        return self._runner.run_bytes * len(self._threads)
 
     @property
     def healthy(self) -> bool:

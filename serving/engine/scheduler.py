@@ -12,7 +12,7 @@ from typing import NamedTuple
 from lingon.errors import Cancelled, Draining, EngineLost, Expired, NotBegun, QueueFull, RequestError, WontFinish
 from lingon.serving.decoding.job import DecodeJob, Job, ScoreJob
 from lingon.serving.engine.cost import ThroughputEstimator, cost_of, rows_of
-from lingon.serving.engine.lanes import LIGHT, MAIN, RESERVE, Lanes, admits, fair_share
+from lingon.serving.engine.lanes import LIGHT, MAIN, Lanes, admits, fair_share, reserved_rows
 from lingon.serving.engine.limits import EngineLimits
 from lingon.serving.engine.observer import EngineLoad, Observer
 from lingon.serving.engine.queue import Queue
@@ -313,8 +313,8 @@ class Scheduler:
         total = sum(map(sum, self._rows))
         if lane == MAIN:
             return max(self.most_rows - total, 0)
-        reserve = max(self.most_rows // RESERVE, 1)
-        return max(min(self.most_rows - sum(self._rows[LIGHT]), self.most_rows + reserve - total), 0)
+        with_reserve = self.most_rows + reserved_rows(self.most_rows)
+        return max(min(self.most_rows - sum(self._rows[LIGHT]), with_reserve - total), 0)
 
     def _start(self, job: Job, worker: int, lane: int) -> Admission:
         """Hand a job that left the queue to a worker."""

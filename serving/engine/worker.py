@@ -30,6 +30,7 @@ from lingon.text import PAD
 logger = logging.getLogger(__name__)
 LOST = "the engine failed and is being restarted; try again"
 SPARE_BATCHES = 3  # empty batches whose memory a worker keeps in each lane
+SPARE_BYTES = 16 << 20  # bytes; an empty batch that has used more is freed at once
 SHORT_RUN = 0.01  # seconds; the aim for a run of the encoder or the scorer that another caller waits for
 SPEED_WEIGHT = 0.2  # weight of the latest run in the speed of runs
 BatchKey = tuple[int, int, bool]
@@ -109,6 +110,7 @@ class Worker:
                 self._step(lane, key, batch)
                 lane.batches[key] = lane.batches.pop(key)
                 break
+        self._free_large_batches()
 
     def _remove(self, removed: Sequence[tuple[Job, RequestError]]) -> None:
         numbers = {job.number for job, _ in removed}
@@ -187,8 +189,19 @@ class Worker:
     def _free_batches(self, lane: Lane) -> None:
         """Free the empty batches except the latest ones: clients may ask for any beam size and any length."""
         for key in [key for key, batch in lane.batches.items() if not len(batch)][:-SPARE_BATCHES]:
-            del lane.batches[key]
-            self._observer.states_changed(-lane.state_bytes.pop(key))
+            self._free(lane, key)
+
+    def _free_large_batches(self) -> None:
+        """Free the empty batches that have used much memory: filling new memory takes less time than they ran."""
+        for lane in self._lanes.values():
+            for key in [
+                key for key, batch in lane.batches.items() if not len(batch) and batch.used_bytes > SPARE_BYTES
+            ]:
+                self._free(lane, key)
+
+    def _free(self, lane: Lane, key: BatchKey) -> None:
+        del lane.batches[key]
+        self._observer.states_changed(-lane.state_bytes.pop(key))
 
     def _score(self, jobs: Sequence[Job]) -> None:
         start = self.since = _start(jobs)

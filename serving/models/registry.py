@@ -14,6 +14,7 @@ from lingon.bundle import Bundle, check_trusted
 from lingon.serving.models.catalog import Catalog, Entry
 from lingon.serving.models.inflight import InFlight
 from lingon.serving.models.loading import LoadFunction, LoadOptions, load_translator
+from lingon.serving.models.memory_need import memory_need, report_memory
 from lingon.serving.observability.load_progress import LoadProgress
 from lingon.serving.observability.logs import event, fault
 from lingon.serving.observability.metrics import Metrics, ModelMetrics
@@ -123,7 +124,7 @@ class ModelRegistry:
             manifest_sha256=bundle.manifest_digest,
             precision=translator.precision,
             graph_bytes=translator.graph_bytes,
-            state_bytes=translator.engine.state_bytes(bundle.manifest.defaults.beam_size),
+            state_bytes=translator.engine.state_bytes,
         )
         return translator
 
@@ -132,6 +133,8 @@ class ModelRegistry:
         kept = [entry for entry in self.catalog.entries if entry not in instead_of]
         self.catalog = Catalog([*kept, *entries])
         self.draining += instead_of
+        engines = [entry.model.translator.engine for entry in self.catalog.entries]
+        report_memory(memory_need(engines, self._settings.max_message_bytes), self._metrics)
 
     async def retire(self, entry: Entry[ServedModel]) -> None:
         """Wait until the requests of an unpublished model end, then free what it holds."""

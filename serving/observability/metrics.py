@@ -121,6 +121,10 @@ class Metrics:
         "When an API key was last accepted, in seconds since 1970; 0 if not since the start of the server.",
         key=(),
     )
+    memory_need = gauge(
+        "memory_need_bytes", "Memory that the server may need with its models, by the formula in its log, in bytes."
+    )
+    memory_limit = gauge("memory_limit_bytes", "Memory that the server may have, in bytes; 0 without a limit.")
     models_to_load = gauge("models_to_load", "Models that are being loaded or wait for it.")
     file_unusable = gauge(
         "file_unusable",
@@ -197,9 +201,9 @@ class ModelMetrics:
     truncated = counter("truncated", "Translated texts that were cut at the limit of their length.")
     split = counter("split", "Texts that were translated in parts.")
     queue_depth = gauge("queue_depth", "Sentences in the queue.")
-    queue_tokens = gauge("queue_tokens", "Source tokens in the queue.")
+    queue_tokens = gauge("queue_tokens", "Tokens in the queue: of sources, and of targets to score.")
     queue_limit = gauge("queue_limit", "Sentences that the queue can hold.")
-    queue_tokens_limit = gauge("queue_tokens_limit", "Source tokens that the queue can hold.")
+    queue_tokens_limit = gauge("queue_tokens_limit", "Tokens that the queue can hold.")
     running = gauge("running_sentences", "Sentences that are being decoded.")
     state_bytes = gauge("state_bytes", "Memory allocated for decoder states, in bytes.")
     graph_bytes = gauge("graph_bytes", "Size of the loaded graphs and weights, in bytes.")

@@ -131,6 +131,11 @@ class FaultyRunner:
         """The vocabulary shortlist; None if the model has none."""
         return self._runner.shortlist
 
+    @property
+    def run_bytes(self) -> int:
+        """About the most memory that one run takes."""
+        return self._runner.run_bytes
+
     def encode(self, source_ids: np.ndarray, source_lengths: np.ndarray) -> Encoded:
         """Run the encoder."""
         self._failpoints.trigger("encode")

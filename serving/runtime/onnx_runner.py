@@ -24,7 +24,8 @@ from lingon.serving.runtime.shortlist import Shortlist
 from lingon.serving.system.threads import run_at_low_priority
 from lingon.text import BOS, EOS, PAD
 
-MAX_LOGITS = 64 << 20  # bytes; of one run of the scorer, unless a single pair has more. A run takes about 3 times these
+MAX_LOGITS = 32 << 20  # bytes; of one run of the scorer, unless a single pair has more
+RUN_LOGITS = 3  # times the bytes of its logits, which a run of the scorer takes; no other graph takes more
 
 
 def load_runner(
@@ -87,6 +88,11 @@ class OnnxRunner:
         """The vocabulary shortlist; None if the bundle has none."""
         return self.shortlist_graphs.shortlist if self.shortlist_graphs else None
 
+    @property
+    def run_bytes(self) -> int:
+        """About the most memory that one run takes: one of the scorer."""
+        return RUN_LOGITS * max(MAX_LOGITS, self._logits_bytes(self.limits.max_target_tokens))
+
     def encode(self, source_ids: np.ndarray, source_lengths: np.ndarray) -> Encoded:
         """Run the encoder."""
         outputs = [state.name for state in self.manifest.states if state.kind != "cache"]
@@ -107,13 +113,16 @@ class OnnxRunner:
         self, source_ids: np.ndarray, source_lengths: np.ndarray, target_ids: np.ndarray, target_lengths: np.ndarray
     ) -> list[Scored]:
         """Run the scorer, several times if the logits of all pairs would be larger than MAX_LOGITS."""
-        pair = (target_ids.shape[1] + 1) * self.manifest.target_vocab * 4  # bytes of logits
-        rows = max(MAX_LOGITS // pair, 1)
+        rows = max(MAX_LOGITS // self._logits_bytes(target_ids.shape[1] + 1), 1)
         scores: list[Scored] = []
         for first in range(0, len(source_ids), rows):
             part = slice(first, first + rows)
             scores += self._score(source_ids[part], source_lengths[part], target_ids[part], target_lengths[part])
         return scores
+
+    def _logits_bytes(self, tokens: int) -> int:
+        """Return the bytes of the logits of one pair."""
+        return 4 * tokens * self.manifest.target_vocab
 
     def _score(
         self, source_ids: np.ndarray, source_lengths: np.ndarray, target_ids: np.ndarray, target_lengths: np.ndarray

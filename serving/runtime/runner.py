@@ -99,6 +99,10 @@ class Runner(Protocol):
     def shortlist(self) -> Shortlist | None:
         """The vocabulary shortlist; None if the model has none."""
 
+    @property
+    def run_bytes(self) -> int:
+        """About the most memory that one run takes beyond weights and states, in bytes."""
+
     def open(self, shape: BatchShape, *, shortlist: bool = False) -> Buffers:
         """Allocate the states of a running batch.
 

@@ -111,7 +111,7 @@ class EchoRunner:
         self.limits, self.delay, self.endless, self.dies_at = limits, delay, endless, dies_at
         self.faulty = tokenizer().encode_source(faulty)[0] if isinstance(faulty, str) else faulty
         self.vocab = tokenizer().target_vocab
-        self.steps = self.encoded = 0
+        self.steps = self.encoded = self.run_bytes = 0
         self.shortlist = shortlist
 
     def encode(self, source_ids: np.ndarray, source_lengths: np.ndarray) -> Encoded:

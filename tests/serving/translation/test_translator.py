@@ -7,14 +7,16 @@ import unicodedata
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from lingon.errors import InvalidRequest, TextTooLong
 from lingon.serving.engine.engine import Engine
 from lingon.serving.engine.limits import EngineLimits
+from lingon.serving.runtime.runner import Scored
 from lingon.serving.translation.translator import Translator
 from lingon.translation.v1 import translation_pb2 as pb
-from tests.support.echo_engine import EchoRunner, bundle
+from tests.support.echo_engine import LIMITS, EchoRunner, bundle
 
 
 async def test_the_event_loop_runs_other_tasks_while_long_texts_are_planned(tmp_path: Path):
@@ -67,3 +69,26 @@ async def test_the_tokens_of_pairs_are_counted_while_they_are_planned(tmp_path: 
     pairs = [pb.ScorePair(source="Tom", target="Tom lives in Boston. " * 2)] * 50
     with pytest.raises(InvalidRequest, match=r"pairs come to 1\d\d tokens or more; a request may have 100 at most"):
         await translator.score(pb.ScoreRequest(pairs=pairs))
+
+
+async def test_the_alignment_of_a_translation_at_the_limit_is_scored_within_the_positions_of_the_scorer(tmp_path: Path):
+    lengths: list[int] = []
+
+    class Noting(EchoRunner):
+        def score(self, *arguments: np.ndarray) -> list[Scored]:
+            lengths.extend(arguments[3].tolist())
+            return super().score(*arguments)
+
+    bounds = EngineLimits()
+    translator = Translator(bundle(tmp_path), Engine(Noting(endless=True), bounds), bounds)
+    translator.engine.start()
+    lengths.clear()  # of the warm-up
+    options = pb.DecodingOptions(beam_size=1, return_alignment=True, return_tokens=True)
+    try:
+        reply = await translator.translate(pb.TranslateRequest(texts=["Tom " * 15], options=options))
+    finally:
+        translator.engine.stop(0)
+    (hypothesis,) = reply.results[0].hypotheses
+    assert len(hypothesis.tokens) == LIMITS.max_target_tokens
+    assert lengths == [LIMITS.max_target_tokens - 1]
+    assert len(hypothesis.alignment) > 0

@@ -1,0 +1,200 @@
+"""What a worker does in a turn: one run of a graph at most beside a step, so that nobody waits long."""
+
+from __future__ import annotations
+
+import itertools
+import queue
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lingon.errors import EngineFault
+from lingon.serving.decoding.job import DecodeJob, Options, ScoreJob
+from lingon.serving.engine.engine import Engine
+from lingon.serving.engine.lanes import MAIN
+from lingon.serving.engine.limits import EngineLimits
+from lingon.serving.engine.observer import NullObserver
+from lingon.serving.engine.scheduler import Scheduler, StepPlan
+from lingon.serving.engine.worker import SPARE_BYTES, Worker
+from lingon.serving.runtime.runner import BatchShape, Encoded, Scored
+from lingon.text import EOS
+from tests.support.echo_engine import EchoBuffers, EchoRunner
+from tests.support.engine_harness import Recorder, running_engine
+from tests.support.eventually import eventually_blocking
+
+
+class NotingRunner(EchoRunner):
+    """Notes which graphs run, with how many rows, and when the worker says that the run began."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.runs: list[tuple[str, int]] = []
+        self.begun: list[float | None] = []
+        self.worker: Worker | None = None
+
+    def note(self, graph: str, rows: int) -> None:
+        self.runs.append((graph, rows))
+        self.begun.append(self.worker.since if self.worker else None)
+
+    def encode(self, source_ids: np.ndarray, source_lengths: np.ndarray) -> Encoded:
+        self.note("encoder", len(source_ids))
+        return super().encode(source_ids, source_lengths)
+
+    def score(self, source_ids: np.ndarray, source_lengths: np.ndarray, *targets: np.ndarray) -> list[Scored]:
+        self.note("scorer", len(source_ids))
+        return super().score(source_ids, source_lengths, *targets)
+
+    def open(self, shape: BatchShape, *, shortlist: bool = False) -> EchoBuffers:
+        buffers = super().open(shape, shortlist=shortlist)
+        step = buffers.step
+
+        def noting(sentences: int, *, logits: bool) -> Any:
+            self.note("decoder", sentences)
+            return step(sentences, logits=logits)
+
+        buffers.step = noting
+        return buffers
+
+
+def translation(length: int, caller: str = "", **options: Any) -> DecodeJob:
+    return DecodeJob(
+        source_ids=(*[7] * (length - 1), EOS), options=Options(**options), on_done=lambda outcome: None, caller=caller
+    )
+
+
+def pair(target: int, caller: str = "") -> ScoreJob:
+    return ScoreJob(source_ids=(5, EOS), target_ids=(7,) * target, on_done=lambda outcome: None, caller=caller)
+
+
+def turns(runner: NotingRunner, jobs: list[Any], most: int = 400, **limits: int) -> list[list[tuple[str, int]]]:
+    """Return the runs of each turn of a worker until all jobs have ended."""
+    bounds = EngineLimits(spread=1, **limits)
+    scheduler = Scheduler(bounds, 1, NullObserver())
+    worker = runner.worker = Worker(0, runner, scheduler, bounds, NullObserver())
+    scheduler.submit(jobs)
+    found = []
+    while not scheduler.idle:
+        assert len(found) < most
+        plan = scheduler.next(0)
+        assert plan is not None
+        worker.since = -1.0
+        worker.step(plan)
+        found.append(runner.runs)
+        runner.runs = []
+    return found
+
+
+def test_a_turn_has_one_run_of_the_encoder_or_the_scorer_and_one_step_at_most() -> None:
+    jobs = [*(translation(30) for _ in range(20)), *(pair(60) for _ in range(20)), translation(9, beam_size=2)]
+    found = turns(NotingRunner(), jobs, max_batch_tokens=120)
+    graphs = [[graph for graph, _ in runs] for runs in found]
+    assert all(each.count("decoder") <= 1 and len(each) <= 2 for each in graphs)
+    assert sum(rows for runs in found for graph, rows in runs if graph == "scorer") == 20
+    assert max(rows * 30 for runs in found for graph, rows in runs if graph == "encoder") <= 120
+
+
+def test_every_run_of_a_graph_begins_its_own_watch_for_hangs() -> None:
+    runner = NotingRunner()
+    turns(runner, [*(pair(60) for _ in range(20)), *(translation(30) for _ in range(20))], max_batch_tokens=120)
+    assert None not in runner.begun
+    assert -1.0 not in runner.begun, "a run counted from the start of the turn"
+
+
+def test_pairs_to_score_leave_half_of_the_time_to_running_translations(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter(range(1_000_000))  # every look at the time takes a second: a run of the scorer as long as a step
+    monkeypatch.setattr("lingon.serving.engine.worker.time.monotonic", lambda: float(next(clock)))
+    monkeypatch.setattr("lingon.serving.engine.worker.time.perf_counter", lambda: float(next(clock)))
+    found = turns(NotingRunner(endless=True), [translation(20), *(pair(60) for _ in range(8))], max_batch_tokens=61)
+    graphs = [graph for runs in found for graph, _ in runs]
+    scored = [place for place, graph in enumerate(graphs) if graph == "scorer"]
+    assert len(scored) == 8
+    assert all(graphs[first:second].count("decoder") >= 2 for first, second in itertools.pairwise(scored))
+
+
+def test_runs_of_a_heavy_caller_are_short_while_another_one_waits() -> None:
+    runner = NotingRunner()
+    bounds = EngineLimits(spread=1)
+    scheduler = Scheduler(bounds, 1, NullObserver())
+    worker = Worker(0, runner, scheduler, bounds, NullObserver())
+    scheduler.submit([translation(30, "heavy") for _ in range(20)])
+    plan = scheduler.next(0)
+    assert plan is not None
+    worker.step(StepPlan([], plan.admitted, MAIN, short=True))
+    assert runner.runs[0] == ("encoder", 1), "the speed is not known yet"
+    worker._speed["encoder"] = 12_000.0  # 120 tokens in 10 ms
+    worker.step(StepPlan([], [], MAIN, short=True))
+    assert runner.runs[2] == ("encoder", 4)
+    worker.step(StepPlan([], [], MAIN, short=False))
+    assert runner.runs[4] == ("encoder", 15)
+
+
+def test_a_job_that_is_cancelled_before_its_run_is_not_run() -> None:
+    runner, bounds = NotingRunner(), EngineLimits(spread=1, max_batch_tokens=30)
+    scheduler = Scheduler(bounds, 1, NullObserver())
+    worker = Worker(0, runner, scheduler, bounds, NullObserver())
+    jobs = [translation(30) for _ in range(4)]
+    scheduler.submit(jobs)
+    first = scheduler.next(0)
+    assert first is not None
+    worker.step(first)
+    scheduler.cancel(jobs[1:3])
+    while not scheduler.idle:
+        plan = scheduler.next(0)
+        assert plan is not None
+        worker.step(plan)
+    assert sum(rows for graph, rows in runner.runs if graph == "encoder") == 2
+
+
+@pytest.mark.parametrize("field", ["log_probs", "attention"])
+def test_a_pair_whose_scores_are_no_numbers_fails_alone(field: str) -> None:
+    class Faulty(EchoRunner):
+        def score(self, *arguments: np.ndarray) -> list[Scored]:
+            found = super().score(*arguments)
+            for scored, length in zip(found, arguments[3], strict=True):
+                if length == 7:
+                    getattr(scored, field)[-1] = np.nan
+            return found
+
+    done: queue.SimpleQueue[tuple[int, Any]] = queue.SimpleQueue()
+    with running_engine(Faulty()) as harness:
+        harness.engine.submit(
+            [
+                ScoreJob(
+                    source_ids=(5, EOS),
+                    target_ids=(7,) * length,
+                    on_done=lambda found, of=length: done.put((of, found)),
+                )
+                for length in (6, 7, 8)
+            ]
+        )
+        answers = dict(done.get(timeout=30) for _ in range(3))
+    assert isinstance(answers[7], EngineFault)
+    assert isinstance(answers[6], Scored)
+    assert isinstance(answers[8], Scored)
+
+
+def test_an_empty_batch_that_used_much_memory_is_freed_at_once() -> None:
+    class Large(EchoRunner):
+        def open(self, shape: BatchShape, *, shortlist: bool = False) -> EchoBuffers:
+            buffers = super().open(shape, shortlist=shortlist)
+            buffers.nbytes = 4 * SPARE_BYTES
+            return buffers
+
+    recorder = Recorder()
+    with running_engine(Large(), recorder, max_rows=4) as harness:
+        harness.translate([(5, EOS)], [Options()])
+        assert recorder.state_bytes == 4 * SPARE_BYTES, "one slot of four was used, which is not much"
+        harness.translate([(5, 5, EOS)] * 4, [Options()] * 4)
+        eventually_blocking(lambda: recorder.state_bytes == 0)
+
+
+def test_the_most_state_bytes_count_all_rows_with_the_reserve_and_the_kept_batches() -> None:
+    class Sized(EchoRunner):
+        def open(self, shape: BatchShape, *, shortlist: bool = False) -> EchoBuffers:
+            buffers = super().open(shape, shortlist=shortlist)
+            buffers.nbytes = shape.rows << 20
+            return buffers
+
+    engine = Engine(Sized(), EngineLimits(max_rows=64), workers=2)
+    assert engine.state_bytes == (80 + min(80, 2 * 2 * 3 * 16)) << 20

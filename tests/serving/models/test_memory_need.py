@@ -1,0 +1,74 @@
+"""The memory that a server may need, against the memory that it may have."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from lingon.serving.models import memory_need as module
+from lingon.serving.models.memory_need import MIB, MemoryNeed, memory_need, report_memory
+from lingon.serving.observability.metrics import Metrics
+from lingon.serving.system.memory import granted_bytes, resident_bytes
+from tests.support.echo_engine import EchoRunner, running
+
+NEED = MemoryNeed(resident=800 * MIB, states=900 * MIB, runs=200 * MIB, request=120 * MIB)
+
+
+def membership(folder: Path, line: str) -> Path:
+    path = folder / "membership"
+    path.write_text(f"{line}\n")
+    return path
+
+
+@pytest.mark.parametrize(("limit", "found"), [("2147483648", 2 << 30), ("max", None)])
+def test_the_lowest_memory_limit_of_the_control_groups_applies(tmp_path: Path, limit: str, found: int | None):
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    (tmp_path / "a" / "b" / "memory.max").write_text("max\n")
+    (tmp_path / "a" / "memory.max").write_text(f"{limit}\n")
+    assert granted_bytes(tmp_path, membership(tmp_path, "0::/a/b")) == found
+
+
+@pytest.mark.parametrize(("limit", "found"), [("536870912", 512 << 20), ("9223372036854771712", None)])
+def test_a_memory_limit_of_control_groups_v1_applies(tmp_path: Path, limit: str, found: int | None):
+    (tmp_path / "memory" / "a").mkdir(parents=True)
+    (tmp_path / "memory" / "a" / "memory.limit_in_bytes").write_text(f"{limit}\n")
+    assert granted_bytes(tmp_path, membership(tmp_path, "4:memory:/a")) == found
+
+
+@pytest.mark.parametrize(
+    ("limit", "level", "rest"),
+    [
+        (None, logging.INFO, ""),
+        (2048 * MIB, logging.INFO, ""),
+        (2000 * MIB, logging.WARNING, ", more than its limit of 2000 MiB; raise the limit or lower max_rows"),
+    ],
+)
+def test_the_formula_is_logged_and_a_limit_below_it_is_a_warning(
+    limit: int | None, level: int, rest: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+):
+    caplog.set_level(logging.INFO)
+    monkeypatch.setattr(module, "granted_bytes", lambda: limit)
+    metrics = Metrics()
+    report_memory(NEED, metrics)
+    (record,) = caplog.records
+    assert (record.levelno, record.message) == (level, f"may need 2020 MiB of memory{rest}")
+    parts = [record.fields[name] for name in ("resident_mib", "states_mib", "runs_mib", "request_mib")]
+    assert sum(parts) == 2020
+    assert metrics.memory_need._value.get() == 2020 * MIB
+    assert metrics.memory_limit._value.get() == (limit or 0)
+
+
+def test_what_is_resident_and_the_largest_request_are_parts_of_the_need():
+    found = memory_need([], max_message_bytes=4 * MIB)
+    assert found.request == 120 * MIB
+    assert found.resident == pytest.approx(resident_bytes(), rel=0.2)
+    assert found.total == found.resident + found.request
+
+
+async def test_a_server_states_its_need_when_its_models_are_loaded(caplog: pytest.LogCaptureFixture):
+    caplog.set_level(logging.INFO)
+    async with running(EchoRunner()) as server:
+        assert any(record.message.startswith("may need ") for record in caplog.records)
+        assert server.metric("lingon_memory_need_bytes") > 0
