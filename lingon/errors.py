@@ -150,6 +150,10 @@ class TextTooLong(InvalidRequest):
     reason = "TEXT_TOO_LONG"
 
 
+class RequestTooLarge(InvalidRequest):
+    """The texts of a request have more sentences, tokens or characters together than the server queues."""
+
+
 class UnknownModel(RequestError):
     """No served model has this name, version or language pair.
 

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from lingon.errors import InvalidRequest
+from lingon.errors import RequestTooLarge
 from lingon.serving.engine.limits import EngineLimits
 from lingon.serving.translation.input_processor import most_characters
-
-
-class RequestTooLarge(InvalidRequest):
-    """A request that the server cannot take as a whole, however empty its queue is."""
 
 
 class RequestSize:

@@ -11,7 +11,7 @@ from contextvars import ContextVar
 from typing import TypedDict, TypeVar
 
 from lingon.bundle import Bundle
-from lingon.errors import InvalidRequest, RequestError
+from lingon.errors import InvalidRequest, RequestError, RequestTooLarge
 from lingon.sentences import WordTooLong
 from lingon.serving.engine.engine import Engine
 from lingon.serving.engine.limits import EngineLimits
@@ -33,7 +33,7 @@ from lingon.serving.translation.input_processor import (
 from lingon.serving.translation.options import ResolvedOptions, check_alignment, resolve
 from lingon.serving.translation.output_processor import pair_error, text_error
 from lingon.serving.translation.request import PairTask, RequestTask, TextEvents, TextTask
-from lingon.serving.translation.request_size import RequestSize, RequestTooLarge
+from lingon.serving.translation.request_size import RequestSize
 from lingon.text import Tokenizer, normalise
 from lingon.translation.v1 import translation_pb2 as pb
 
@@ -303,6 +303,7 @@ class Translator:
         return " ".join(filter(None, done))
 
         texts_read.set(True)
+
     async def _plan_pairs(self, request: pb.ScoreRequest, time_slice: TimeSlice) -> list[PairPlan | RequestError]:
         limits, size = self.manifest.limits, RequestSize("pairs", self._limits)
         plans: list[PairPlan | RequestError] = []

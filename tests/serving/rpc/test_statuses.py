@@ -209,6 +209,7 @@ def test_every_error_has_a_status_with_its_code_and_reason(kind: type[RequestErr
         "InvalidRequest": ("field",),
         "EmptyText": ("field",),
         "TextTooLong": ("field",),
+        "RequestTooLarge": ("field",),
         "UnknownModel": ("x",),
     }
     status = to_status(kind(*arguments.get(kind.__name__, ()), "what is wrong"))
