@@ -11,7 +11,8 @@ LingonError                     a message of one line; exit code 1
 `-- RequestError                a request is wrong, or the service cannot answer it now
     |-- InvalidRequest          INVALID_ARGUMENT    a field is out of bounds
     |   |-- EmptyText           INVALID_ARGUMENT    nothing to translate
-    |   `-- TextTooLong         INVALID_ARGUMENT    more source tokens than the model reads
+    |   |-- TextTooLong         INVALID_ARGUMENT    more source tokens than the model reads
+    |   `-- RequestTooLarge     INVALID_ARGUMENT    more sentences or tokens than a queue holds; send it in several
     |-- UnknownModel            NOT_FOUND           no served model has this name or language pair
     |-- Unsupported             UNIMPLEMENTED       the model does not support an option
     |-- QueueFull               RESOURCE_EXHAUSTED  the queue is full; retry later
@@ -152,6 +153,8 @@ class TextTooLong(InvalidRequest):
 
 class RequestTooLarge(InvalidRequest):
     """The texts of a request have more sentences, tokens or characters together than the server queues."""
+
+    reason = "REQUEST_TOO_LARGE"
 
 
 class UnknownModel(RequestError):

@@ -19,6 +19,7 @@ TABLE = {
     "InvalidRequest": "INVALID_ARGUMENT",
     "EmptyText": "INVALID_ARGUMENT",
     "TextTooLong": "INVALID_ARGUMENT",
+    "RequestTooLarge": "INVALID_ARGUMENT",
     "UnknownModel": "NOT_FOUND",
     "Unsupported": "UNIMPLEMENTED",
     "QueueFull": "RESOURCE_EXHAUSTED",
