@@ -44,6 +44,7 @@ LIMITS = EngineLimits()  # the source of four defaults
 Port = Annotated[int, Field(ge=0, le=65_535)]
 Positive = Annotated[int, Field(ge=1)]
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+CertificateName = Annotated[str, Field(pattern=r"^(\*\.)?[^*,]+$")]
 Age = Annotated[float, Field(ge=0, le=GRPC_MAX // 1000)]  # seconds
 
 
@@ -125,6 +126,11 @@ class Settings(BaseModel):
     tls_client_ca: Path | None = Field(
         None, description="PEM file of authorities; clients must have a certificate that one of them signed."
     )
+    tls_client_names: Annotated[tuple[CertificateName, ...], Field(min_length=1)] | None = Field(
+        None,
+        description="Names of the client certificates that are admitted, separated by commas: a common name or an "
+        "alternative name, exact or with *. for its first label. Unset: every certificate of tls_client_ca.",
+    )
     credential_grace_seconds: Seconds = Field(
         3600,
         description="Time for which the keys of api_keys and the authorities of tls_client_ca stay valid when their "
@@ -160,13 +166,15 @@ class Settings(BaseModel):
             raise ValueError("tls_certificate and tls_key must be set together")
         if self.tls_client_ca is not None and self.tls_certificate is None:
             raise ValueError("tls_client_ca needs tls_certificate and tls_key")
+        if self.tls_client_names and self.tls_client_ca is None:
+            raise ValueError("tls_client_names needs tls_client_ca")
         if self.admin_port is not None and self.admin_host not in LOOPBACK and self.api_keys is None:
             raise ValueError(
                 f"admin_host must be a loopback address (127.0.0.1) unless api_keys is set, got {self.admin_host}"
             )
         return self
 
-    @field_validator("models", mode="before")
+    @field_validator("models", "tls_client_names", mode="before")
     @classmethod
     def _comma_separated(cls, value: Any) -> Any:
         return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value

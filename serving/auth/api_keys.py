@@ -8,6 +8,7 @@
     expires = 2027-01-01            # optional; the key is invalid from this moment on (UTC without a time zone)
     disabled = true                 # optional
     admin = true                    # optional: the key also gives access to the admin port
+    certificate = "shop.example"    # optional: the key is valid only with a client certificate that has this name
 
 One round of SHA-256 is enough: a key is 256 random bits of our own, which cannot be guessed. Passwords would need a
 slow hash; they are not accepted.
@@ -18,6 +19,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import hmac
+import json
 import math
 import os
 import secrets
@@ -56,6 +58,7 @@ class ApiKey(BaseModel):
     admin: bool = False
     disabled: bool = False
     expires: datetime | date | None = None
+    certificate: Annotated[str, Field(min_length=1)] | None = None
 
     def expired(self, now: float) -> bool:
         """Whether the key has expired; now: seconds since 1970."""
@@ -141,13 +144,10 @@ class ApiKeyFile:
 
         admin: raise Forbidden unless the key has access to the admin port
         """
-        now = self._clock()
-        if key.disabled or key.expired(now):
+        if key.disabled or key.expired(self._clock()):
             raise Unauthenticated(f"the API key {'is disabled' if key.disabled else 'has expired'}")
         if admin and not key.admin:
             raise Forbidden("the API key has no access to the admin port")
-        if self.usage is not None:
-            self.usage.accepted(key.name, now)
         return self._quota(key)
 
     def _quota(self, key: ApiKey) -> Quota:
@@ -201,7 +201,8 @@ def key_table(name: str, key: str, **fields: int | str | date | None) -> str:
     lines = ["[[key]]", f'name = "{name}"', f'hash = "{hash_of(key)}"']
     for field, value in fields.items():
         if value is not None and value is not False:
-            lines.append(f"{field} = {'true' if value is True else value}")
+            shown = json.dumps(value, ensure_ascii=False) if isinstance(value, str) else value
+            lines.append(f"{field} = {'true' if value is True else shown}")
     return "\n".join(lines) + "\n"
 
 

@@ -23,14 +23,17 @@ def new(
     expires: Annotated[
         str | None, typer.Option(metavar="DATE", help="Day from which on the key is invalid (UTC), as 2027-01-01.")
     ] = None,
+    certificate: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Accept the key only with a client certificate that has this name."),
+    ] = None,
     file: Annotated[
         Path | None, typer.Option(help="API-key file of a server; the new key's entry is appended to it.")
     ] = None,
 ) -> None:
     """Create a key. It is printed once, on standard output; its entry goes to --file, else to standard error.
 
-    Every server counts the quotas of a key for itself: N servers allow N times as much, and a restarted server allows
-    a full minute's quota.
+    Quotas count at each server: N servers allow N times as much, and a restart begins with a full minute's quota.
     """
     import re
     from datetime import date
@@ -52,6 +55,7 @@ def new(
         characters_per_minute=characters_per_minute,
         admin=admin,
         expires=end,
+        certificate=certificate,
     )
     if file is not None:
         append_table(file, table, partial(_print, key, f"lingon: adding {name} to {file}; the key, shown only once:"))

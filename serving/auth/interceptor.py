@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from typing import Any, TypeAlias
 
 import grpc
 from grpc_health.v1 import health
 
-from lingon.errors import AuthenticationUnavailable, RequestError, Unauthenticated
+from lingon.errors import AuthenticationUnavailable, Forbidden, RequestError, Unauthenticated
 from lingon.serving.auth.api_keys import ApiKeyFile
-from lingon.serving.auth.callers import Context, presented_key
+from lingon.serving.auth.callers import Context, certificate_names, presented_key
 from lingon.serving.auth.charges import Account, account
 from lingon.serving.auth.tls import Certificates
 from lingon.serving.auth.watched_files import WatchedFiles
 
 AUTHORIZATION = "authorization"
+SHOWN = 128  # characters of a name that an error message shows
 _NO_KEY_NEEDED = f"/{health.SERVICE_NAME}/"  # start of the methods that are open to all
 
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
@@ -55,11 +57,17 @@ class ApiKeyInterceptor(grpc.aio.ServerInterceptor):
 
 
 class CertificateCheck:
-    """Checks the client certificate of a call, after gRPC has checked its signature, and before its request is read."""
+    """Checks the client certificate of a call, whose signature gRPC has checked, and that its key belongs to it.
 
-    def __init__(self, authorities: WatchedFiles[Certificates] | None) -> None:
-        """authorities: the file of the client authorities; None if clients need no certificate."""
-        self._authorities = authorities
+    An interceptor cannot: gRPC does not tell it who is connected.
+    """
+
+    def __init__(self, authorities: WatchedFiles[Certificates] | None, names: Sequence[str] | None = None) -> None:
+        """authorities: the file of the client authorities; None if clients need no certificate.
+
+        names: of the certificates that are admitted, as in the setting `tls_client_names`; None for all
+        """
+        self._authorities, self._names = authorities, names
 
     def check(self, method: str, context: Context) -> None:
         """Check the certificate of a call; raises Unauthenticated or Forbidden."""
@@ -69,6 +77,27 @@ class CertificateCheck:
             raise AuthenticationUnavailable(
                 "the server's file of client authorities is unusable; no certificate is valid meanwhile"
             )
+        names, key = certificate_names(context), presented_key.get()
+        if self._names is not None and not any(admits(pattern, name) for pattern in self._names for name in names):
+            raise Forbidden(f"the server does not admit the client certificate {_shown(names)}")
+        if key is not None and key.certificate is not None and key.certificate not in names:
+            raise Unauthenticated(f"the API key is not valid with the client certificate {_shown(names)}")
+        accepted = account.get()
+        if accepted is not None and accepted.usage is not None:
+            accepted.usage.accepted(accepted.key, time.time())
+
+
+def admits(pattern: str, name: str) -> bool:
+    """Whether a pattern of `tls_client_names` admits a name: both are equal, or *. stands for one label."""
+    if not pattern.startswith("*."):
+        return name == pattern
+    label, dot, rest = name.partition(".")
+    return bool(label) and dot + rest == pattern[1:]
+
+
+def _shown(names: Sequence[str]) -> str:
+    """The names of a certificate for an error message."""
+    return ", ".join(repr(name[:SHOWN]) for name in names[:3]) or "'' (there is none)"
 
 
 def _key_in(metadata: Metadata) -> str:

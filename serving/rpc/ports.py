@@ -53,7 +53,9 @@ class PortSecurity:
         grace = settings.credential_grace_seconds
         self._keys = ApiKeyFile(settings.api_keys, grace=grace, usage=metrics.keys) if settings.api_keys else None
         self._tls = TlsFiles(settings) if settings.tls_certificate is not None else None
-        self._certificates = CertificateCheck(self._tls.authorities if self._tls is not None else None)
+        self._certificates = CertificateCheck(
+            self._tls.authorities if self._tls is not None else None, settings.tls_client_names
+        )
         self._show_files(metrics)
         reachable = settings.host not in LOOPBACK or (
             settings.admin_port is not None and settings.admin_host not in LOOPBACK
