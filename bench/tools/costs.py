@@ -22,7 +22,8 @@ from rich.table import Table
 
 from lingon.bundle import open_bundle
 from lingon.serving.decoding.job import Sampling
-from lingon.serving.decoding.search import draw, log_prob
+from lingon.serving.decoding.ruled_row import Candidates, log_prob
+from lingon.serving.decoding.sampling import draw
 from lingon.serving.runtime.device import choose_device
 from lingon.serving.runtime.onnx_runner import OnnxRunner, load_runner
 from lingon.serving.runtime.runner import BatchShape, Buffers, width_for
@@ -68,9 +69,9 @@ def kinds(runner: OnnxRunner) -> dict[str, tuple[Callable[[], object], int]]:
     most = runner.limits.max_target_tokens - 1
     long_pairs = (*sources(runner, max(TOKENS // most, 1), 2), *targets(runner, max(TOKENS // most, 1), most))
     full, one, beams = full_batch(runner, ROWS), full_batch(runner, 1), full_batch(runner, ROWS, 4)
-    sampling, logits = Sampling(), full.step(ROWS, logits=True).logits
-    assert logits is not None
-    row = logits[0].copy()
+    sampling, found = Sampling(), full.step(ROWS, logits=True)
+    assert found.logits is not None
+    row, likeliest = found.logits[0].copy(), Candidates(found.candidate_ids[0], found.candidate_log_probs[0])
     return {
         "encoder, everyday source": (lambda: runner.encode(*encoder), encoder[0].size),
         "encoder, longest source": (lambda: runner.encode(*long_encoder), long_encoder[0].size),
@@ -78,7 +79,7 @@ def kinds(runner: OnnxRunner) -> dict[str, tuple[Callable[[], object], int]]:
         "step, a row alone": (lambda: one.step(1, logits=False), 1),
         "step, a row of a full batch of beams": (lambda: beams.step(ROWS // 4, logits=False), ROWS),
         "step with logits, a row of a full batch": (lambda: full.step(ROWS, logits=True), ROWS),
-        "sampling one token": (lambda: (draw(row, sampling, 0), log_prob(row, 5)), 1),
+        "sampling one token": (lambda: (draw(row, sampling, 0), log_prob(row, 5, likeliest)), 1),
         "scorer, everyday pair, a target token": (lambda: runner.score(*pairs), pairs[2].size + len(pairs[2])),
         "scorer, longest target, a target token": (
             lambda: runner.score(*long_pairs),

@@ -144,6 +144,41 @@ def translate(
     target_prefix: Annotated[
         str | None, typer.Option(help="Text that every translation begins with.", show_default="none")
     ] = None,
+    min_output_tokens: Annotated[
+        int | None,
+        typer.Option(
+            min=0, help="Smallest number of tokens in a translation, the end token included.", show_default="0"
+        ),
+    ] = None,
+    no_repeat_ngram_size: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            help="A run of this many tokens does not appear twice in a translation.",
+            show_default="0, no such rule",
+        ),
+    ] = None,
+    repetition_penalty: Annotated[
+        float | None,
+        typer.Option(help="Above 1, tokens that a translation has already become less likely.", show_default="1"),
+    ] = None,
+    forbid: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="WORD",
+            help="A word or phrase that is in no translation, not even inside a longer word; may be repeated.",
+            show_default="none",
+        ),
+    ] = None,
+    force: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="WORD",
+            help="A word or phrase that every translation has; may be repeated. Give --beam-size at least twice the "
+            "number of their tokens. A line without such a word is named on standard error.",
+            show_default="none",
+        ),
+    ] = None,
     split_long: Annotated[
         bool,
         typer.Option(
@@ -205,6 +240,11 @@ def translate(
             "return_alignment": alignment,
             "long_text": "split" if split_long else "refuse",
             "shortlist": shortlist,
+            "min_output_tokens": min_output_tokens,
+            "no_repeat_ngram_size": no_repeat_ngram_size,
+            "repetition_penalty": repetition_penalty,
+            "forbidden_words": forbid,
+            "forced_words": force,
         },
         Columns(scores=scores, tokens=tokens, alignment=alignment),
         as_json,

@@ -67,6 +67,11 @@ class TranslateOptions(TypedDict, total=False):
     return_alignment: bool | None  # default: False
     long_text: Literal["refuse", "split"] | None  # a text longer than the model reads; default: split
     shortlist: bool | None  # restrict the target vocabulary to pieces that fit the source, which is faster
+    min_output_tokens: int | None  # of each translation, the end token included; default: 0
+    no_repeat_ngram_size: int | None  # a run of so many tokens does not appear twice; default: 0, no such rule
+    repetition_penalty: float | None  # above 1, tokens that the translation has become less likely; default: 1
+    forbidden_words: Sequence[str] | None  # words or phrases that are in no translation
+    forced_words: Sequence[str] | None  # words or phrases that every translation has
     timeout: float | None  # seconds for each request to the server, retries included
 
 
@@ -157,7 +162,21 @@ def _decoding_options(options: TranslateOptions, start: int) -> pb.DecodingOptio
         return_alignment=options.get("return_alignment") or False,
         long_text=LONG_TEXT[long_text],
         shortlist=options.get("shortlist"),
+        min_output_tokens=options.get("min_output_tokens"),
+        no_repeat_ngram_size=options.get("no_repeat_ngram_size"),
+        repetition_penalty=options.get("repetition_penalty"),
+        forbidden_words=_words(options, "forbidden_words"),
+        forced_words=_words(options, "forced_words"),
     )
+
+
+def _words(options: TranslateOptions, name: Literal["forbidden_words", "forced_words"]) -> list[str]:
+    words = options.get(name)
+    if words is None:
+        return []
+    if isinstance(words, str):  # it would be sent as a list of its letters
+        raise SettingsError(f"{name} must be a list of str, got a str")
+    return _listed(words, f"{name} must be a list of str")
 
 
 def _sampling_options(sampling: Sampling, start: int) -> pb.SamplingOptions:
@@ -277,7 +296,8 @@ def _text_result(message: pb.TextResult, model: str, version: str) -> TextResult
 
 def _translation(message: pb.Hypothesis) -> Translation:
     reason = _enum_name(pb.FinishReason, message.finish_reason, "FINISH_REASON_")
-    return Translation(message.text, message.score, reason, _tokens(message.tokens), _links(message.alignment))
+    tokens, alignment = _tokens(message.tokens), _links(message.alignment)
+    return Translation(message.text, message.score, reason, tokens, alignment, tuple(message.missing_words))
 
 
 def _score_result(message: pb.ScoreResult, model: str, version: str) -> ScoreResult:

@@ -38,6 +38,7 @@ class Translation:
     finish_reason: "end", or "length" if the translation reached the bound on output tokens and is not complete
     tokens: if return_tokens was set; without the end token
     alignment: if return_alignment was set
+    missing_words: the forced_words that it does not have
     """
 
     text: str
@@ -45,11 +46,12 @@ class Translation:
     finish_reason: str
     tokens: tuple[Token, ...] = ()
     alignment: tuple[Link, ...] = ()
+    missing_words: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class TextWarning:
-    """A warning about a result; code: "split" or "length"; message: one line for people."""
+    """A warning about a result; code: "split", "length" or "forced_words"; message: one line for people."""
 
     code: str
     message: str

@@ -1,1 +1,1 @@
-"""The decoding steps of a running batch, without threads or queues; it imports of `serving` only `runtime`."""
+"""The decoding steps of a running batch, without threads or queues; imports `serving.runtime` and `.constraints`."""

@@ -13,6 +13,7 @@ from typing import Generic, Protocol, TypeVar
 import numpy as np
 
 from lingon.errors import EngineFault, RequestError
+from lingon.serving.constraints.rules import Progress
 from lingon.serving.decoding.job import DecodeJob, Hypothesis
 from lingon.serving.runtime.runner import BatchShape, Buffers, Encoded
 
@@ -136,13 +137,22 @@ def max_steps(job: DecodeJob, capacity: int) -> int:
 
 
 def make_hypothesis(
-    job: DecodeJob, tokens: Sequence[int], log_probs: Sequence[float], total: float, *, finished: bool
+    job: DecodeJob,
+    tokens: Sequence[int],
+    log_probs: Sequence[float],
+    total: float,
+    progress: Progress | None,
+    *,
+    finished: bool,
 ) -> Hypothesis:
     """A hypothesis with its score.
 
     log_probs: of each of tokens and, if finished, of the end token
     total: sum of log_probs
+    progress: for the rules of the request, if it has any
     """
+    rules = job.options.rules
+    missing = rules.forced.missing(progress.forced) if rules and rules.forced and progress else 0
     generated = max(len(log_probs) - len(job.prefix), 1)
     score = total / generated**job.options.length_penalty
-    return Hypothesis(tuple(tokens), tuple(log_probs), score, finished)
+    return Hypothesis(tuple(tokens), tuple(log_probs), score, finished, missing)

@@ -8,8 +8,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from lingon.serving.constraints.rules import Progress
+from lingon.serving.decoding.allocation import allocate
 from lingon.serving.decoding.batch import JobResult, RunningBatch, make_hypothesis, max_steps
 from lingon.serving.decoding.job import DecodeJob, Hypothesis
+from lingon.serving.decoding.ruled_row import Candidates, RowState, RuledRow
 from lingon.serving.decoding.search import Ranked, Survivors, assign_rows, rank, select_survivors
 from lingon.serving.runtime.runner import BatchShape, Buffers
 from lingon.text import BOS, EOS
@@ -20,32 +23,49 @@ class BeamSequence:
     """The ended hypotheses of a sentence.
 
     max_steps: the number of steps after which the live hypotheses are cut
+    progress: of each live hypothesis, by rank, if the request has rules; of the whole prefix while that is incomplete
     threshold: the search goes on only while a live hypothesis may score above this; the score of the worst of the
         ended hypotheses, once there are enough of them
     """
 
     job: DecodeJob
     max_steps: int
+    progress: list[Progress]
     ended: list[Hypothesis] = field(default_factory=list)
     threshold: float = -math.inf
 
-    def add(self, tokens: np.ndarray, log_probs: np.ndarray, total: float, *, finished: bool) -> None:
+    def add(self, place: int, tokens: np.ndarray, log_probs: np.ndarray, total: float, *, finished: bool) -> None:
         """Add an ended hypothesis; tokens: (length), log_probs: (length), with the end token's if finished.
+
+        place: rank of the hypothesis, before its end token if finished
 
         Without a length penalty scores only fall, so that num_hypotheses are enough; otherwise beam_size are.
         """
-        self.ended.append(make_hypothesis(self.job, tokens.tolist(), log_probs.tolist(), total, finished=finished))
         options = self.job.options
+        progress = self.progress[place] if self.progress else None
+        self.ended.append(
+            make_hypothesis(self.job, tokens.tolist(), log_probs.tolist(), total, progress, finished=finished)
+        )
         enough = options.num_hypotheses if options.length_penalty == 0 else options.beam_size
         if len(self.ended) >= enough:
             self.threshold = self.best(enough)[-1].score
 
     def best(self, count: int) -> tuple[Hypothesis, ...]:
-        """The best ended hypotheses, best first."""
-        return tuple(sorted(self.ended, key=lambda hypothesis: -hypothesis.score)[:count])
+        """The best ended hypotheses, best first; those that lack forced words come last."""
+        return tuple(sorted(self.ended, key=lambda hypothesis: (hypothesis.missing, -hypothesis.score))[:count])
+
+    def read(self, parents: Sequence[int], tokens: Sequence[int]) -> None:
+        """Update the progress of the live hypotheses; parents and tokens are by the new rank."""
+        rules = self.job.options.rules
+        assert rules is not None
+        self.progress = [
+            rules.read(self.progress[parent], token) for parent, token in zip(parents, tokens, strict=True)
+        ]
 
     def is_over(self, steps: int, best_live_total: float) -> bool:
         """Whether no live hypothesis, of `steps` tokens each, scores above the threshold."""
+        if best_live_total == -math.inf:  # rules have left nothing to continue with
+            return bool(self.ended)
         if self.threshold == -math.inf:
             return False
         generated = max(steps - len(self.job.prefix), 1)
@@ -57,6 +77,7 @@ class BeamBatch(RunningBatch[BeamSequence]):
 
     def __init__(self, buffers: Buffers, shape: BatchShape) -> None:
         super().__init__(buffers, shape)
+        self._with_logits = 0  # number of sentences that need logits
         slots, beam_size = shape.sentences, shape.beam_size
         self._slot_index, self._ranks = np.arange(slots)[:, None], np.arange(beam_size)
         # By slot and rank of the hypothesis: its row within the slot, and its log-probability.
@@ -69,15 +90,24 @@ class BeamBatch(RunningBatch[BeamSequence]):
     def step(self) -> list[JobResult]:
         """Decide one more token of every hypothesis."""
         count = len(self._sequences)
-        found = self._buffers.step(count, logits=False)
+        found = self._buffers.step(count, logits=self._with_logits > 0)
         shape = (count, self.beam_size, -1)
         by_rank = (self._slot_index[:count], self._rows[:count])
         log_probs = found.candidate_log_probs.reshape(shape)[by_rank]
-        ranked = rank(self._totals[:count], found.candidate_ids.reshape(shape)[by_rank], log_probs)
+        candidate_ids = found.candidate_ids.reshape(shape)[by_rank]
+        with_nan = _slots_with_nan(log_probs)
+        rows = self._apply_rules(found.logits, candidate_ids, log_probs, with_nan) if self._with_logits else {}
+        ranked = rank(self._totals[:count], candidate_ids, log_probs)
+        for slot, ruled in rows.items():
+            if ruled[0] is not None and ruled[0].rules.forced is not None:
+                self._allocate(slot, ruled, candidate_ids[slot], log_probs[slot], ranked)
         self._force_prefix(ranked)
         self._add_ended(ranked)
-        self._continue(select_survivors(ranked, self.beam_size))
-        failed = [self._fail(slot) for slot in _slots_with_nan(log_probs)]
+        survivors = select_survivors(ranked, self.beam_size)
+        for slot in rows:
+            self._sequence(slot).read(survivors.parents[slot].tolist(), survivors.tokens[slot].tolist())
+        self._continue(survivors)
+        failed = [self._fail(slot) for slot in with_nan]
         return failed + self._finish()
 
     def _start(self, slot: int, job: DecodeJob) -> BeamSequence:
@@ -85,7 +115,60 @@ class BeamBatch(RunningBatch[BeamSequence]):
         self._rows[slot] = self._ranks
         self._totals[slot] = -np.inf  # All beams begin with the same past, so that only the first is live.
         self._totals[slot, 0] = 0
-        return BeamSequence(job, max_steps(job, self._capacity))
+        rules = job.options.rules
+        self._with_logits += job.options.needs_logits
+        progress = [] if rules is None else [rules.start(job.prefix)] * self.beam_size
+        return BeamSequence(job, max_steps(job, self._capacity), progress)
+
+    def _release(self, slot: int) -> DecodeJob:
+        job = super()._release(slot)
+        self._with_logits -= job.options.needs_logits
+        return job
+
+    def _apply_rules(
+        self, logits: np.ndarray | None, candidate_ids: np.ndarray, log_probs: np.ndarray, skipped: Sequence[int]
+    ) -> dict[int, list[RuledRow | None]]:
+        """Replace the candidates of sentences with rules by those that the rules permit.
+
+        candidate_ids, log_probs: (slots, beam_size, candidates), by rank
+        skipped: slots that are left as they are
+        Returns the rows of these sentences, by slot and rank; None for a hypothesis that is not live.
+        """
+        assert logits is not None
+        found: dict[int, list[RuledRow | None]] = {}
+        for slot, sequence in self._slots():
+            rules, step = sequence.job.options.rules, int(self._positions[slot, 0])
+            generated = step - len(sequence.job.prefix)
+            if rules is None or generated < 0 or slot in skipped:
+                continue
+            rows: list[RuledRow | None] = []
+            found[slot] = rows
+            for place, total in enumerate(self._totals[slot].tolist()):
+                if total == -math.inf:
+                    rows.append(None)
+                    continue
+                row = int(self._rows[slot, place])
+                tokens = self._tokens[slot, row, :step].tolist()
+                state = RowState(sequence.progress[place], tokens, generated, sequence.max_steps - step)
+                likeliest = Candidates(candidate_ids[slot, place], log_probs[slot, place])
+                ruled = RuledRow(rules, state, logits[slot * self.beam_size + row], likeliest)
+                end = not rules.lacks_words(state.progress)
+                candidate_ids[slot, place], log_probs[slot, place] = ruled.candidates(len(likeliest.ids), end=end)
+                rows.append(ruled)
+        return found
+
+    def _allocate(
+        self,
+        slot: int,
+        rows: Sequence[RuledRow | None],
+        candidate_ids: np.ndarray,
+        log_probs: np.ndarray,
+        ranked: Ranked,
+    ) -> None:
+        """Divide the beam of a sentence with forced words; candidate_ids, log_probs: (beam_size, candidates)."""
+        totals = self._totals[slot]
+        likeliest = Ranked(self._ranks, candidate_ids[:, 0], totals + log_probs[:, 0], log_probs[:, 0])
+        allocate(rows, totals, likeliest, Ranked(*(column[slot] for column in ranked)))
 
     def _slot_arrays(self) -> Sequence[np.ndarray]:
         return *super()._slot_arrays(), self._rows, self._totals, self._tokens, self._log_probs
@@ -106,10 +189,11 @@ class BeamBatch(RunningBatch[BeamSequence]):
             return
         ending &= ranked.totals[:, : self.beam_size] > -np.inf
         for slot, index in zip(*(axis.tolist() for axis in np.nonzero(ending)), strict=True):
-            row, steps = self._rows[slot, ranked.parents[slot, index]], self._positions[slot, 0]
+            parent = ranked.parents[slot, index]
+            row, steps = self._rows[slot, parent], self._positions[slot, 0]
             log_probs = np.append(self._log_probs[slot, row, :steps], ranked.log_probs[slot, index])
             total = float(ranked.totals[slot, index])
-            self._sequence(slot).add(self._tokens[slot, row, :steps], log_probs, total, finished=True)
+            self._sequence(slot).add(parent, self._tokens[slot, row, :steps], log_probs, total, finished=True)
 
     def _continue(self, survivors: Survivors) -> None:
         """Make the survivors the live hypotheses."""
@@ -157,10 +241,11 @@ class BeamBatch(RunningBatch[BeamSequence]):
     def _add_live(self, slot: int, sequence: BeamSequence) -> None:
         """Add the live hypotheses, cut at the maximum length, to their sequence."""
         steps = self._positions[slot, 0]
-        for row, total in zip(self._rows[slot].tolist(), self._totals[slot].tolist(), strict=True):
+        for place, total in enumerate(self._totals[slot].tolist()):
             if total > -math.inf:
+                row = self._rows[slot, place]
                 tokens, log_probs = self._tokens[slot, row, :steps], self._log_probs[slot, row, :steps]
-                sequence.add(tokens, log_probs, total, finished=False)
+                sequence.add(place, tokens, log_probs, total, finished=False)
 
 
 def _slots_with_nan(log_probs: np.ndarray) -> list[int]:

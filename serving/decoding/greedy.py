@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-import numpy as np
-
+from lingon.serving.constraints.rules import Progress
 from lingon.serving.decoding.batch import JobResult, RunningBatch, make_hypothesis, max_steps
 from lingon.serving.decoding.job import DecodeJob
-from lingon.serving.decoding.search import draw, log_prob
+from lingon.serving.decoding.ruled_row import Candidates, RowState, RuledRow, log_prob
+from lingon.serving.decoding.sampling import draw
 from lingon.serving.runtime.runner import BatchShape, Buffers
+from lingon.serving.runtime.runner import Step as Found
 from lingon.text import BOS, EOS
 
 
@@ -18,13 +19,16 @@ class GreedySequence:
     """The one hypothesis of a sentence.
 
     max_steps: the number of steps after which it is cut
-    takes_best: whether all further tokens are the likeliest ones: the prefix is complete and tokens are not sampled
+    takes_best: whether all further tokens are the likeliest ones: the prefix is complete, tokens are not sampled, and
+        there are no rules
+    progress: for the rules of the request, if it has any
     log_probs: of each of tokens; 0 in the prefix
     """
 
     job: DecodeJob
     max_steps: int
     takes_best: bool
+    progress: Progress | None = None
     tokens: list[int] = field(default_factory=list)
     log_probs: list[float] = field(default_factory=list)
 
@@ -38,24 +42,24 @@ class GreedyBatch(RunningBatch[GreedySequence]):
 
     def __init__(self, buffers: Buffers, shape: BatchShape) -> None:
         super().__init__(buffers, shape)
-        self._sampling = 0  # number of sentences that sample; only they need logits
+        self._with_logits = 0  # number of sentences that need logits
 
     def step(self) -> list[JobResult]:
         """Decide one more token of every sentence."""
         count = len(self._sequences)
-        found = self._buffers.step(count, logits=self._sampling > 0)
+        found = self._buffers.step(count, logits=self._with_logits > 0)
         tokens, log_probs = found.candidate_ids[:, 0].tolist(), found.candidate_log_probs[:, 0].tolist()
         results: list[JobResult] = []
         for slot, sequence in self._slots():
-            token, log_prob = tokens[slot], log_probs[slot]
-            if log_prob != log_prob:  # NaN
+            token, chosen = tokens[slot], log_probs[slot]
+            if chosen != chosen:  # NaN
                 results.append(self._fail(slot))
                 continue
             if not sequence.takes_best:
-                token, log_prob = self._forced_or_sampled(sequence, slot, found.logits)
+                token, chosen = self._next_token(sequence, slot, found)
                 tokens[slot] = token
             sequence.tokens.append(token)
-            sequence.log_probs.append(log_prob)
+            sequence.log_probs.append(chosen)
             last = token == EOS or len(sequence.tokens) == sequence.max_steps
             if last or sequence.job.on_tokens is not None:
                 results += self._stream_or_finish(slot, sequence)
@@ -65,25 +69,34 @@ class GreedyBatch(RunningBatch[GreedySequence]):
 
     def _start(self, slot: int, job: DecodeJob) -> GreedySequence:
         self._next[slot] = BOS
-        samples = job.options.sampling is not None
-        self._sampling += samples
-        return GreedySequence(job, max_steps(job, self._capacity), takes_best=not (samples or job.prefix))
+        options = job.options
+        self._with_logits += options.needs_logits
+        progress = None if options.rules is None else options.rules.start(job.prefix)
+        takes_best = not (options.needs_logits or job.prefix)
+        return GreedySequence(job, max_steps(job, self._capacity), takes_best, progress)
 
     def _release(self, slot: int) -> DecodeJob:
         job = super()._release(slot)
-        self._sampling -= job.options.sampling is not None
+        self._with_logits -= job.options.needs_logits
         return job
 
-    def _forced_or_sampled(self, sequence: GreedySequence, slot: int, logits: np.ndarray | None) -> tuple[int, float]:
-        """The next token of the prefix, or after the prefix a sampled token, and its log-probability."""
-        prefix, sampling, step = sequence.job.prefix, sequence.job.options.sampling, len(sequence.tokens)
+    def _next_token(self, sequence: GreedySequence, slot: int, found: Found) -> tuple[int, float]:
+        """Return the next token and its log-probability: of the prefix, or after it a sampled or restricted one."""
+        prefix, options, step = sequence.job.prefix, sequence.job.options, len(sequence.tokens)
         if step < len(prefix):
-            sequence.takes_best = sampling is None and step + 1 == len(prefix)
+            sequence.takes_best = not options.needs_logits and step + 1 == len(prefix)
             return prefix[step], 0.0
-        assert sampling is not None
-        assert logits is not None
-        token = draw(logits[slot], sampling, step)
-        return token, log_prob(logits[slot], token)
+        assert found.logits is not None
+        likeliest = Candidates(found.candidate_ids[slot], found.candidate_log_probs[slot])
+        if options.rules is None:
+            assert options.sampling is not None
+            token = draw(found.logits[slot], options.sampling, step)
+            return token, log_prob(found.logits[slot], token, likeliest)
+        assert sequence.progress is not None
+        state = RowState(sequence.progress, sequence.tokens, step - len(prefix), sequence.max_steps - step)
+        row = RuledRow(options.rules, state, found.logits[slot], likeliest)
+        token, chosen, sequence.progress = row.next(options.sampling, step)
+        return token, chosen
 
     def _stream_or_finish(self, slot: int, sequence: GreedySequence) -> list[JobResult]:
         """Stream the last token, unless it is the end token; returns the result if the sequence is complete."""
@@ -94,4 +107,5 @@ class GreedyBatch(RunningBatch[GreedySequence]):
             return []
         job, log_probs = self._release(slot), sequence.log_probs
         tokens = sequence.tokens[:-1] if finished else sequence.tokens
-        return [(job, (make_hypothesis(job, tokens, log_probs, sum(log_probs), finished=finished),))]
+        found = make_hypothesis(job, tokens, log_probs, sum(log_probs), sequence.progress, finished=finished)
+        return [(job, (found,))]

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from lingon.errors import RequestError
+from lingon.serving.constraints.rules import Rules
 from lingon.serving.runtime.runner import Scored
 
 _numbers = itertools.count()
@@ -32,7 +33,27 @@ class Options:
     length_penalty: float = 0.0  # score = log-probability / length ** length_penalty; length includes the end token
     max_output_tokens: int = 256  # includes the end token, excludes the prefix
     sampling: Sampling | None = None  # requires beam_size 1
-    shortlist: bool = False  # choose among the target pieces of the source only; requires no sampling
+    shortlist: bool = False  # choose among the target pieces of the source only; requires no sampling and no rules
+    rules: Rules | None = None  # what the translation must have or must not have
+
+    @property
+    def needs_logits(self) -> bool:
+        """Whether the engine needs the logits of every step, and chooses the tokens in NumPy."""
+        return self.sampling is not None or self.rules is not None
+
+    @property
+    def vocab_passes(self) -> int:
+        """The work in NumPy for each row and step, in passes over the vocabulary; a plain translation has none.
+
+        A pass takes about 10 us with a vocabulary of 32,000, see bench/results.
+        """
+        passes = 0
+        if self.rules is not None:
+            passes += 6 + (4 if self.rules.repetition_penalty != 1 else 0) + (20 if self.rules.forced else 0)
+        if self.sampling is not None:
+            whole = self.sampling.top_k == 0 and self.sampling.top_p == 1
+            passes += 10 if whole else 60
+        return passes
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +64,14 @@ class Hypothesis:
     log_probs: of each of tokens, 0 in the prefix; then, if finished, of the end token
     score: sum of log_probs / generated length ** length_penalty
     finished: whether the model ended it; False if it reached its maximum length
+    missing: number of forced words that it does not have
     """
 
     tokens: tuple[int, ...]
     log_probs: tuple[float, ...]
     score: float
     finished: bool
+    missing: int = 0
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""Greedy and beam search as arithmetic on candidates: no model, no queue.
+"""Beam search as arithmetic on candidates: no model, no queue.
 
 Its properties are stated in training/search.py. The beams of a sentence are ordered by rank. `rows` maps each rank to
 the row of the running batch that holds its past, so that a change of rank copies nothing: only a parent with several
@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lingon.serving.decoding.job import Sampling
 from lingon.text import EOS
 
 
@@ -98,26 +97,3 @@ def assign_rows(rows: np.ndarray, parents: np.ndarray) -> tuple[np.ndarray, Copi
 def _earlier_ranks(beam_size: int) -> np.ndarray:
     """(beam_size, beam_size), True if the rank of the column is before that of the row."""
     return np.tri(beam_size, k=-1, dtype=np.bool_)
-
-
-def draw(logits: np.ndarray, sampling: Sampling, step: int) -> int:
-    """A token sampled from logits (vocab); a function of the logits, the settings, and (seed, stream, step) alone."""
-    order = np.argsort(-logits, kind="stable")
-    scaled = logits[order].astype(np.float64) / sampling.temperature
-    probabilities = np.exp(scaled - scaled[0])
-    if sampling.top_k:
-        probabilities[sampling.top_k :] = 0
-    probabilities /= probabilities.sum()
-    if sampling.top_p < 1:
-        before = np.cumsum(probabilities) - probabilities
-        probabilities[before >= sampling.top_p] = 0
-    cumulative = np.cumsum(probabilities)
-    random = np.random.Generator(np.random.Philox(key=sampling.seed, counter=[step, sampling.stream, 0, 0]))
-    return int(order[np.searchsorted(cumulative, random.random() * cumulative[-1], side="right")])
-
-
-def log_prob(logits: np.ndarray, token: int) -> float:
-    """The log-probability of a token under logits (vocab)."""
-    wide = logits.astype(np.float64)
-    top = wide.max()
-    return float(wide[token] - top - np.log(np.exp(wide - top).sum()))

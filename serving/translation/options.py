@@ -7,11 +7,22 @@ from dataclasses import dataclass, replace
 
 from lingon.bundle import Manifest
 from lingon.errors import InvalidRequest, Unsupported
+from lingon.serving.constraints.words import (
+    FORBIDDEN_WORDS,
+    FORCED_WORDS,
+    MAX_FORBIDDEN_WORDS,
+    MAX_FORCED_WORDS,
+    RequestRules,
+    Vocabulary,
+    checked_words,
+)
 from lingon.serving.decoding.job import Options, Sampling
 from lingon.translation.v1 import translation_pb2 as pb
 
 MAX_LENGTH_PENALTY = 10.0
 MAX_TEMPERATURE = 10.0
+MAX_NGRAM = 32  # tokens
+MAX_REPETITION_PENALTY = 10.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -29,6 +40,7 @@ class ResolvedOptions:
     return_alignment: bool
     splits: bool  # whether a text that is longer than the model reads is split
     message: pb.DecodingOptions
+    rules: RequestRules | None = None  # what translations must have or must not have
 
     @property
     def streams(self) -> bool:
@@ -40,9 +52,10 @@ class ResolvedOptions:
         """The number of jobs for each part of a text."""
         return self.num_hypotheses if self.job.sampling is not None else 1
 
-    def job_options(self, max_output_tokens: int, stream: int) -> Options:
+    def job_options(self, max_output_tokens: int, stream: int, part: int = 0) -> Options:
         """Return the options of one job.
 
+        part: index of the part of the text
         stream: number of the random stream, if the job samples
         """
         job = self.job
@@ -54,24 +67,21 @@ class ResolvedOptions:
             max_output_tokens=max_output_tokens,
             sampling=sampling,
             shortlist=job.shortlist,
+            rules=None if self.rules is None else self.rules.of_part(part),
         )
 
 
-def resolve(requested: pb.DecodingOptions, manifest: Manifest, shortlist: bool | None = None) -> ResolvedOptions:
+def resolve(
+    requested: pb.DecodingOptions, manifest: Manifest, vocabulary: Vocabulary, shortlist: bool | None = None
+) -> ResolvedOptions:
     """Return the options to use; raises InvalidRequest or Unsupported.
 
+    vocabulary: the target pieces of the model
     shortlist: the default for requests that do not set it; None if the model has no shortlist
     """
     limits, defaults = manifest.limits, manifest.defaults
     sampling = _sampling(requested.sampling) if requested.HasField("sampling") else None
-    default_beam_size = 1 if sampling else defaults.beam_size
-    beam_size = requested.beam_size if requested.HasField("beam_size") else default_beam_size
-    _within("beam_size", beam_size, 1, 1 if sampling else limits.max_beam_size, "with sampling" if sampling else "")
-    most = limits.max_beam_size if sampling else beam_size
-    num_hypotheses = min(defaults.num_hypotheses, most)
-    if requested.HasField("num_hypotheses"):
-        num_hypotheses = requested.num_hypotheses
-    _within("num_hypotheses", num_hypotheses, 1, most, "" if sampling else "which is options.beam_size")
+    beam_size, num_hypotheses = _beams(requested, manifest, samples=sampling is not None)
     penalty = requested.length_penalty if requested.HasField("length_penalty") else defaults.length_penalty
     _within("length_penalty", penalty, 0.0, MAX_LENGTH_PENALTY)
     max_output_tokens = limits.max_target_tokens
@@ -80,6 +90,7 @@ def resolve(requested: pb.DecodingOptions, manifest: Manifest, shortlist: bool |
     _at_least("max_output_tokens", max_output_tokens, 1)
     if requested.return_alignment:
         check_alignment(manifest, "options.return_alignment")
+    restrictions = _restrictions(requested, min(max_output_tokens, limits.max_target_tokens))
     message = pb.DecodingOptions(
         beam_size=beam_size,
         num_hypotheses=num_hypotheses,
@@ -89,7 +100,12 @@ def resolve(requested: pb.DecodingOptions, manifest: Manifest, shortlist: bool |
         return_tokens=requested.return_tokens,
         return_alignment=requested.return_alignment,
         long_text=_long_text(requested.long_text),
-        shortlist=_shortlist(requested, manifest, shortlist),
+        shortlist=_shortlist(requested, restrictions, manifest, shortlist),
+        min_output_tokens=restrictions.min_output_tokens,
+        no_repeat_ngram_size=restrictions.no_repeat_ngram_size,
+        repetition_penalty=restrictions.repetition_penalty,
+        forbidden_words=restrictions.forbidden_words,
+        forced_words=restrictions.forced_words,
     )
     return ResolvedOptions(
         job=Options(
@@ -105,6 +121,7 @@ def resolve(requested: pb.DecodingOptions, manifest: Manifest, shortlist: bool |
         return_alignment=requested.return_alignment,
         splits=message.long_text == pb.LONG_TEXT_POLICY_SPLIT,
         message=message,
+        rules=_rules(restrictions, vocabulary, message) if sampling or restrictions.name else None,
     )
 
 
@@ -116,12 +133,81 @@ def check_alignment(manifest: Manifest, field: str) -> None:
         )
 
 
-def _shortlist(requested: pb.DecodingOptions, manifest: Manifest, default: bool | None) -> bool:
-    samples = requested.HasField("sampling")
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Restrictions:
+    """The options that restrict which tokens may come next, checked; see `DecodingOptions`."""
+
+    min_output_tokens: int
+    no_repeat_ngram_size: int
+    repetition_penalty: float
+    forbidden_words: list[str]
+    forced_words: list[str]
+
+    @property
+    def name(self) -> str:
+        """The first of these options that restricts anything; empty if none does."""
+        values = {
+            "min_output_tokens": self.min_output_tokens > 1,
+            "no_repeat_ngram_size": self.no_repeat_ngram_size > 0,
+            "repetition_penalty": self.repetition_penalty != 1,
+            "forbidden_words": bool(self.forbidden_words),
+            "forced_words": bool(self.forced_words),
+        }
+        return next((name for name, restricts in values.items() if restricts), "")
+
+
+def _restrictions(requested: pb.DecodingOptions, max_output_tokens: int) -> _Restrictions:
+    penalty = requested.repetition_penalty if requested.HasField("repetition_penalty") else 1.0
+    _within(
+        "min_output_tokens", requested.min_output_tokens, 0, max_output_tokens, "which is options.max_output_tokens"
+    )
+    _within("no_repeat_ngram_size", requested.no_repeat_ngram_size, 0, MAX_NGRAM)
+    _within("repetition_penalty", penalty, 1.0, MAX_REPETITION_PENALTY)
+    return _Restrictions(
+        min_output_tokens=requested.min_output_tokens,
+        no_repeat_ngram_size=requested.no_repeat_ngram_size,
+        repetition_penalty=penalty,
+        forbidden_words=checked_words(requested.forbidden_words, FORBIDDEN_WORDS, MAX_FORBIDDEN_WORDS),
+        forced_words=checked_words(requested.forced_words, FORCED_WORDS, MAX_FORCED_WORDS),
+    )
+
+
+def _rules(restrictions: _Restrictions, vocabulary: Vocabulary, message: pb.DecodingOptions) -> RequestRules:
+    rules = vocabulary.rules(
+        forbidden=restrictions.forbidden_words,
+        forced=restrictions.forced_words,
+        min_tokens=restrictions.min_output_tokens,
+        no_repeat_ngram=restrictions.no_repeat_ngram_size,
+        repetition_penalty=restrictions.repetition_penalty,
+    )
+    if rules.forced_tokens >= message.max_output_tokens:
+        needed = f"come to {rules.forced_tokens} tokens, which max_output_tokens must exceed"
+        raise _refusal("forced_words", f"{needed}; it is {message.max_output_tokens}")
+    return rules
+
+
+def _beams(requested: pb.DecodingOptions, manifest: Manifest, *, samples: bool) -> tuple[int, int]:
+    """Return beam size and number of hypotheses."""
+    limits, defaults = manifest.limits, manifest.defaults
+    default_beam_size = 1 if samples else defaults.beam_size
+    beam_size = requested.beam_size if requested.HasField("beam_size") else default_beam_size
+    _within("beam_size", beam_size, 1, 1 if samples else limits.max_beam_size, "with sampling" if samples else "")
+    most = limits.max_beam_size if samples else beam_size
+    num_hypotheses = min(defaults.num_hypotheses, most)
+    if requested.HasField("num_hypotheses"):
+        num_hypotheses = requested.num_hypotheses
+    _within("num_hypotheses", num_hypotheses, 1, most, "" if samples else "which is options.beam_size")
+    return beam_size, num_hypotheses
+
+
+def _shortlist(
+    requested: pb.DecodingOptions, restrictions: _Restrictions, manifest: Manifest, default: bool | None
+) -> bool:
+    needs_all = "sampling" if requested.HasField("sampling") else restrictions.name
     if not requested.HasField("shortlist"):
-        return bool(default) and not samples
-    if requested.shortlist and samples:
-        raise _refusal("shortlist", "must be unset or false with sampling, got true")
+        return bool(default) and not needs_all
+    if requested.shortlist and needs_all:
+        raise _refusal("shortlist", f"must be unset or false with {needs_all}, got true")
     if requested.shortlist and default is None:
         raise Unsupported(
             f"options.shortlist: the model {manifest.name}/{manifest.version} is served without a shortlist"

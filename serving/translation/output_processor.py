@@ -56,13 +56,13 @@ def text_result(
     found: the hypotheses of each part; the k-th ones of all parts make the k-th of the text
     """
     whole = [list(parts) for parts in zip(*found, strict=False)]
-    whole.sort(key=lambda parts: -sum(part.hypothesis.score for part in parts))
+    whole.sort(key=_order)
     hypotheses = []
     for parts in whole:
         hypotheses.append((yield from _hypothesis(plan, parts, options, tokenizer)))
     return pb.TextResult(
         hypotheses=hypotheses,
-        warnings=_warnings(plan, whole),
+        warnings=_warnings(plan, whole, hypotheses),
         shortlist=options.job.shortlist,
         normalised_text=plan.text if options.return_alignment else "",
         usage=pb.Usage(
@@ -125,6 +125,11 @@ def generated_spans(tokenizer: Tokenizer, tokens: Sequence[int]) -> list[Span]:
     return found
 
 
+def _order(parts: Sequence[PartHypothesis]) -> tuple[int, float]:
+    """Return the key by which the hypotheses of a text are sorted: forced words come before the score."""
+    return sum(part.hypothesis.missing for part in parts), -sum(part.hypothesis.score for part in parts)
+
+
 def _hypothesis(
     plan: TextPlan, parts: Sequence[PartHypothesis], options: ResolvedOptions, tokenizer: Tokenizer
 ) -> Generator[None, None, pb.Hypothesis]:
@@ -134,6 +139,7 @@ def _hypothesis(
         text=text,
         score=sum(part.hypothesis.score for part in parts),
         finish_reason=pb.FINISH_REASON_END if finished else pb.FINISH_REASON_LENGTH,
+        missing_words=options.rules.missing(text) if options.rules else (),
     )
     for source, target_begin, part in zip(plan.parts, begins, parts, strict=True):
         tokens = part.hypothesis.tokens
@@ -170,7 +176,9 @@ def _shifted(found: Sequence[Span], by: int) -> list[Span]:
     return [(begin + by, end + by) for begin, end in found]
 
 
-def _warnings(plan: TextPlan, whole: Sequence[Sequence[PartHypothesis]]) -> list[pb.Warning]:
+def _warnings(
+    plan: TextPlan, whole: Sequence[Sequence[PartHypothesis]], hypotheses: Sequence[pb.Hypothesis]
+) -> list[pb.Warning]:
     found = []
     if len(plan.parts) > 1:
         message = f"longer than the model reads: translated in {len(plan.parts)} parts"
@@ -179,6 +187,10 @@ def _warnings(plan: TextPlan, whole: Sequence[Sequence[PartHypothesis]]) -> list
     if cut:
         message = f"{cut} of {len(whole)} translations hit the bound on their length and are not complete"
         found.append(pb.Warning(code=pb.WARNING_CODE_LENGTH, message=message))
+    lacking = sum(bool(hypothesis.missing_words) for hypothesis in hypotheses)
+    if lacking:
+        message = f"{lacking} of {len(whole)} translations do not have all forced_words; see missing_words"
+        found.append(pb.Warning(code=pb.WARNING_CODE_FORCED_WORDS, message=message))
     return found
 
 

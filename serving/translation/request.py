@@ -134,7 +134,7 @@ class TextTask:
         return [
             self._client.decode(
                 plan.parts[part].source_ids,
-                options.job_options(longest, self._stream(part, sample)),
+                options.job_options(longest, self._stream(part, sample), part),
                 plan.prefix if part == 0 else (),
                 on_token,
             )

@@ -13,6 +13,7 @@ from typing import TypedDict, TypeVar
 from lingon.bundle import Bundle
 from lingon.errors import InvalidRequest, RequestError, RequestTooLarge
 from lingon.sentences import WordTooLong
+from lingon.serving.constraints.words import Vocabulary
 from lingon.serving.engine.engine import Engine
 from lingon.serving.engine.limits import EngineLimits
 from lingon.serving.observability.tracing import current
@@ -88,6 +89,7 @@ class Translator:
         self.engine, self.precision, self.provider = engine, precision, provider
         self.graph_bytes = graph_bytes
         self._tokenizer = Tokenizer(*bundle.tokenizer_files())
+        self._vocabulary = Vocabulary(self._tokenizer)
         self._limits, self._shortlist = limits, shortlist
         self._resolved: dict[bytes, ResolvedOptions] = {}
 
@@ -114,7 +116,7 @@ class Translator:
         key = asked.SerializeToString(deterministic=True)
         found = self._resolved.get(key)
         if found is None:
-            found = resolve(asked, self.manifest, self._shortlist)
+            found = resolve(asked, self.manifest, self._vocabulary, self._shortlist)
             if len(self._resolved) >= MAX_CACHED_OPTIONS:
                 self._resolved.clear()
             if len(key) <= MAX_CACHED_BYTES:
@@ -285,9 +287,13 @@ class Translator:
             size.add_sentence(len(part.source_ids))
             parts.append(part)
             await time_slice.yield_if_due()
+        if options.rules is not None:
+            options.rules.check_parts(len(parts), field)
         if not prefix:
             return TextPlan(tuple(parts))
         name = f"target_prefixes[{index}]"
+        if options.rules is not None:
+            options.rules.check_prefix(prefix, name)
         plan = TextPlan(tuple(parts), target_ids(prefix, name, self._tokenizer, limits.max_target_tokens - 1))
         check_prefix(limits, plan, name)
         return plan

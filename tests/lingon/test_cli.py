@@ -14,6 +14,7 @@ from typing import Any
 import grpc
 import pytest
 
+from lingon.translation.v1 import translation_pb2 as pb
 from tests.support.scripted_server import FakeService, Fault, queue_full, serving
 from tests.support.verbs import Command
 
@@ -35,6 +36,20 @@ def test_arguments_are_translated(lingon: Command, service: FakeService) -> None
     assert lingon("translate", "one", "two", *options) == (0, "Ja ONE\nJa TWO\n", [])
     asked = service.requests[0]
     assert (asked.options.beam_size, asked.options.length_penalty, asked.source_language_code) == (4, 0.5, "en")
+
+
+def test_restrictions_reach_the_server(lingon: Command, service: FakeService) -> None:
+    numbers = ["--min-output-tokens", 3, "--no-repeat-ngram-size", 2, "--repetition-penalty", 1.5]
+    assert lingon("translate", "one", *numbers, "--forbid", "a b", "--forbid", "c", "--force", "d")[0] == 0
+    (asked,) = service.requests
+    assert asked.options == pb.DecodingOptions(
+        min_output_tokens=3,
+        no_repeat_ngram_size=2,
+        repetition_penalty=1.5,
+        forbidden_words=["a b", "c"],
+        forced_words=["d"],
+        long_text=pb.LONG_TEXT_POLICY_SPLIT,
+    )
 
 
 def test_a_line_that_fails_gives_an_empty_line_and_an_error_with_its_number(lingon: Command) -> None:

@@ -86,6 +86,11 @@ def test_every_option_reaches_the_server(ask: Ask, service: FakeService) -> None
         return_alignment=True,
         long_text="split",
         shortlist=False,
+        min_output_tokens=3,
+        no_repeat_ngram_size=2,
+        repetition_penalty=1.5,
+        forbidden_words=["a", "b c"],
+        forced_words=("d",),
     )
     sampling = pb.SamplingOptions(temperature=0.5, top_k=3, top_p=0.25, seed=2**63)
     assert service.requests == [
@@ -104,6 +109,11 @@ def test_every_option_reaches_the_server(ask: Ask, service: FakeService) -> None
                 return_alignment=True,
                 long_text=pb.LONG_TEXT_POLICY_SPLIT,
                 shortlist=False,
+                min_output_tokens=3,
+                no_repeat_ngram_size=2,
+                repetition_penalty=1.5,
+                forbidden_words=["a", "b c"],
+                forced_words=["d"],
             ),
             target_prefixes=["Ja"],
         )

@@ -17,6 +17,7 @@ import numpy as np
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from lingon.bundle import Alignment, Bundle, Defaults, Limits, Manifest, Precision, write_bundle
+from lingon.serving.constraints.words import Vocabulary
 from lingon.serving.engine.engine import Engine
 from lingon.serving.engine.scheduler import Scheduler
 from lingon.serving.models.loading import LoadOptions
@@ -47,6 +48,11 @@ def tokenizer_model() -> bytes:
 @functools.cache
 def tokenizer() -> Tokenizer:
     return Tokenizer(tokenizer_model())
+
+
+@functools.cache
+def vocabulary() -> Vocabulary:
+    return Vocabulary(tokenizer())
 
 
 def manifest(name: str = "en-de", version: int = 1, **rest: Any) -> Manifest:

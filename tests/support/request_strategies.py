@@ -30,6 +30,11 @@ def options() -> st.SearchStrategy[pb.DecodingOptions]:
             "return_alignment": st.booleans(),
             "long_text": st.integers(0, 3),
             "shortlist": st.booleans(),
+            "min_output_tokens": NUMBERS,
+            "no_repeat_ngram_size": NUMBERS,
+            "repetition_penalty": FLOATS,
+            "forbidden_words": st.lists(TEXTS, max_size=3),
+            "forced_words": st.lists(TEXTS, max_size=3),
         },
     )
     return bare.map(lambda values: pb.DecodingOptions(**values))

@@ -9,8 +9,8 @@ of that text, even if it is the only one, so that one bad text does not fail the
 Lengths of texts are counted in tokens of the model (sentencepiece pieces), the end token included. Spans are counted
 in Unicode code points.
 
-First of all, texts, prefixes and pairs are normalised, in three steps. Spans refer to the normalised text, which the
-results have with return_alignment.
+First of all, texts, prefixes, words and pairs are normalised, in three steps. Spans refer to the normalised text,
+which the results have with return_alignment.
 
 1. These invisible characters are removed: U+0000 to U+0008, U+000E to U+001B, U+007F to U+0084, U+0086 to U+009F,
 U+00AD, U+200B, U+202A to U+202E, U+2060, U+2066 to U+2069, U+FEFF.
@@ -100,6 +100,8 @@ class _WarningCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_WarningCo
     """The text was longer than the model reads, and was translated in parts."""
     WARNING_CODE_LENGTH: _WarningCode.ValueType  # 2
     """A translation reached the limit of its length; see finish_reason."""
+    WARNING_CODE_FORCED_WORDS: _WarningCode.ValueType  # 3
+    """A translation does not have all forced_words; see missing_words."""
 
 class WarningCode(_WarningCode, metaclass=_WarningCodeEnumTypeWrapper):
     """Kinds of warnings."""
@@ -110,6 +112,8 @@ WARNING_CODE_SPLIT: WarningCode.ValueType  # 1
 """The text was longer than the model reads, and was translated in parts."""
 WARNING_CODE_LENGTH: WarningCode.ValueType  # 2
 """A translation reached the limit of its length; see finish_reason."""
+WARNING_CODE_FORCED_WORDS: WarningCode.ValueType  # 3
+"""A translation does not have all forced_words; see missing_words."""
 Global___WarningCode: _TypeAlias = WarningCode  # noqa: Y015
 
 @_typing.final
@@ -221,6 +225,11 @@ class DecodingOptions(_message.Message):
     RETURN_ALIGNMENT_FIELD_NUMBER: _builtins.int
     LONG_TEXT_FIELD_NUMBER: _builtins.int
     SHORTLIST_FIELD_NUMBER: _builtins.int
+    MIN_OUTPUT_TOKENS_FIELD_NUMBER: _builtins.int
+    NO_REPEAT_NGRAM_SIZE_FIELD_NUMBER: _builtins.int
+    REPETITION_PENALTY_FIELD_NUMBER: _builtins.int
+    FORBIDDEN_WORDS_FIELD_NUMBER: _builtins.int
+    FORCED_WORDS_FIELD_NUMBER: _builtins.int
     beam_size: _builtins.int
     """Number of hypotheses in the search: 1 (greedy) to `max_beam_size` of the model."""
     num_hypotheses: _builtins.int
@@ -237,11 +246,52 @@ class DecodingOptions(_message.Message):
     """What to do with a text that is longer than the model reads."""
     shortlist: _builtins.bool
     """Choose only among the target pieces that are likely for the source, which is faster. Needs a model with a
-    shortlist, and no sampling. Score always uses the full vocabulary.
+    shortlist, no sampling, and none of the five options below; with any of these an explicit true is INVALID_ARGUMENT,
+    and the default is false. Score always uses the full vocabulary.
+    """
+    min_output_tokens: _builtins.int
+    """The five options below restrict which tokens may come next. They hold for greedy search, beam search and sampling,
+    and for each part of a text that is split. A translation that has nothing left to continue with ends. With any of
+    them, and with sampling, byte pieces always spell valid UTF-8, and U+FFFD is not generated. Log-probabilities and
+    scores stay those of the model, so that Score gives the same, except with repetition_penalty.
+
+    Smallest number of target tokens, the end token included: the end token is not generated earlier. 0, the default,
+    to max_output_tokens. If the bound of a text is smaller, that bound holds.
+    """
+    no_repeat_ngram_size: _builtins.int
+    """A run of this many tokens does not appear twice in a translation, its target prefix included (Paulus et al. 2017,
+    "A Deep Reinforced Model for Abstractive Summarization", section 2.5). 0, the default, is no such rule; at most 32.
+    The one exception: a character in byte pieces that has been begun is completed.
+    """
+    repetition_penalty: _builtins.float
+    """Divides the positive logits of the tokens that the translation and its target prefix have, and multiplies the
+    negative ones, before the softmax (Keskar et al. 2019, "CTRL", section 4.1): 1 (no penalty, the default) to 10.
+    Log-probabilities and scores are those after the penalty.
     """
     @_builtins.property
     def sampling(self) -> Global___SamplingOptions:
-        """If set, tokens are drawn at random. Needs beam_size 1."""
+        """If set, tokens are drawn at random. Needs beam_size 1. U+FFFD is never drawn: bytes always spell valid UTF-8."""
+
+    @_builtins.property
+    def forbidden_words(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Words or phrases that are in no translation, at most 64 of 64 characters and 1,000 characters in all. They are
+        compared with the text code point by code point, whichever pieces spell it, in their composed (NFC) and decomposed
+        (NFD) form; upper and lower case differ, and a word is found inside a longer word too. A space stands for any run of
+        spaces. A part of a split text does not begin with the rest of a phrase after one of its spaces, so that the
+        joined text does not have it either. A target prefix with such a word is INVALID_ARGUMENT.
+        """
+
+    @_builtins.property
+    def forced_words(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Words or phrases that every translation has, at most 8 of 64 characters; compared as forbidden_words, in their
+        composed form. A target prefix counts. Beam search divides its beam among hypotheses by the number of forced tokens
+        that they have (dynamic beam allocation, Post and Vilar 2018), which needs a beam of about twice that number to
+        place the words well. Greedy search and sampling place a word where the model generates it; where the model would
+        end the translation, they write the missing words first. A translation has all of them if its tokens, their own
+        tokens and the end token fit the bound of its length and no other option excludes them. Otherwise
+        Hypothesis.missing_words names those that it lacks, and the result has WARNING_CODE_FORCED_WORDS. A text that is
+        split is INVALID_ARGUMENT.
+        """
 
     def __init__(
         self,
@@ -255,10 +305,15 @@ class DecodingOptions(_message.Message):
         return_alignment: _builtins.bool = ...,
         long_text: Global___LongTextPolicy.ValueType = ...,
         shortlist: _builtins.bool | None = ...,
+        min_output_tokens: _builtins.int | None = ...,
+        no_repeat_ngram_size: _builtins.int | None = ...,
+        repetition_penalty: _builtins.float | None = ...,
+        forbidden_words: _abc.Iterable[_builtins.str] | None = ...,
+        forced_words: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_beam_size", b"_beam_size", "_length_penalty", b"_length_penalty", "_max_output_tokens", b"_max_output_tokens", "_num_hypotheses", b"_num_hypotheses", "_shortlist", b"_shortlist", "beam_size", b"beam_size", "length_penalty", b"length_penalty", "max_output_tokens", b"max_output_tokens", "num_hypotheses", b"num_hypotheses", "sampling", b"sampling", "shortlist", b"shortlist"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_beam_size", b"_beam_size", "_length_penalty", b"_length_penalty", "_max_output_tokens", b"_max_output_tokens", "_min_output_tokens", b"_min_output_tokens", "_no_repeat_ngram_size", b"_no_repeat_ngram_size", "_num_hypotheses", b"_num_hypotheses", "_repetition_penalty", b"_repetition_penalty", "_shortlist", b"_shortlist", "beam_size", b"beam_size", "length_penalty", b"length_penalty", "max_output_tokens", b"max_output_tokens", "min_output_tokens", b"min_output_tokens", "no_repeat_ngram_size", b"no_repeat_ngram_size", "num_hypotheses", b"num_hypotheses", "repetition_penalty", b"repetition_penalty", "sampling", b"sampling", "shortlist", b"shortlist"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_beam_size", b"_beam_size", "_length_penalty", b"_length_penalty", "_max_output_tokens", b"_max_output_tokens", "_num_hypotheses", b"_num_hypotheses", "_shortlist", b"_shortlist", "beam_size", b"beam_size", "length_penalty", b"length_penalty", "long_text", b"long_text", "max_output_tokens", b"max_output_tokens", "num_hypotheses", b"num_hypotheses", "return_alignment", b"return_alignment", "return_tokens", b"return_tokens", "sampling", b"sampling", "shortlist", b"shortlist"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_beam_size", b"_beam_size", "_length_penalty", b"_length_penalty", "_max_output_tokens", b"_max_output_tokens", "_min_output_tokens", b"_min_output_tokens", "_no_repeat_ngram_size", b"_no_repeat_ngram_size", "_num_hypotheses", b"_num_hypotheses", "_repetition_penalty", b"_repetition_penalty", "_shortlist", b"_shortlist", "beam_size", b"beam_size", "forbidden_words", b"forbidden_words", "forced_words", b"forced_words", "length_penalty", b"length_penalty", "long_text", b"long_text", "max_output_tokens", b"max_output_tokens", "min_output_tokens", b"min_output_tokens", "no_repeat_ngram_size", b"no_repeat_ngram_size", "num_hypotheses", b"num_hypotheses", "repetition_penalty", b"repetition_penalty", "return_alignment", b"return_alignment", "return_tokens", b"return_tokens", "sampling", b"sampling", "shortlist", b"shortlist"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__beam_size: _TypeAlias = _typing.Literal["beam_size"]  # noqa: Y015
     _WhichOneofArgType__beam_size: _TypeAlias = _typing.Literal["_beam_size", b"_beam_size"]  # noqa: Y015
@@ -266,8 +321,14 @@ class DecodingOptions(_message.Message):
     _WhichOneofArgType__length_penalty: _TypeAlias = _typing.Literal["_length_penalty", b"_length_penalty"]  # noqa: Y015
     _WhichOneofReturnType__max_output_tokens: _TypeAlias = _typing.Literal["max_output_tokens"]  # noqa: Y015
     _WhichOneofArgType__max_output_tokens: _TypeAlias = _typing.Literal["_max_output_tokens", b"_max_output_tokens"]  # noqa: Y015
+    _WhichOneofReturnType__min_output_tokens: _TypeAlias = _typing.Literal["min_output_tokens"]  # noqa: Y015
+    _WhichOneofArgType__min_output_tokens: _TypeAlias = _typing.Literal["_min_output_tokens", b"_min_output_tokens"]  # noqa: Y015
+    _WhichOneofReturnType__no_repeat_ngram_size: _TypeAlias = _typing.Literal["no_repeat_ngram_size"]  # noqa: Y015
+    _WhichOneofArgType__no_repeat_ngram_size: _TypeAlias = _typing.Literal["_no_repeat_ngram_size", b"_no_repeat_ngram_size"]  # noqa: Y015
     _WhichOneofReturnType__num_hypotheses: _TypeAlias = _typing.Literal["num_hypotheses"]  # noqa: Y015
     _WhichOneofArgType__num_hypotheses: _TypeAlias = _typing.Literal["_num_hypotheses", b"_num_hypotheses"]  # noqa: Y015
+    _WhichOneofReturnType__repetition_penalty: _TypeAlias = _typing.Literal["repetition_penalty"]  # noqa: Y015
+    _WhichOneofArgType__repetition_penalty: _TypeAlias = _typing.Literal["_repetition_penalty", b"_repetition_penalty"]  # noqa: Y015
     _WhichOneofReturnType__shortlist: _TypeAlias = _typing.Literal["shortlist"]  # noqa: Y015
     _WhichOneofArgType__shortlist: _TypeAlias = _typing.Literal["_shortlist", b"_shortlist"]  # noqa: Y015
     @_typing.overload
@@ -277,7 +338,13 @@ class DecodingOptions(_message.Message):
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__max_output_tokens) -> _WhichOneofReturnType__max_output_tokens | None: ...
     @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__min_output_tokens) -> _WhichOneofReturnType__min_output_tokens | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__no_repeat_ngram_size) -> _WhichOneofReturnType__no_repeat_ngram_size | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__num_hypotheses) -> _WhichOneofReturnType__num_hypotheses | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__repetition_penalty) -> _WhichOneofReturnType__repetition_penalty | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__shortlist) -> _WhichOneofReturnType__shortlist | None: ...
 
@@ -439,6 +506,7 @@ class Hypothesis(_message.Message):
     FINISH_REASON_FIELD_NUMBER: _builtins.int
     TOKENS_FIELD_NUMBER: _builtins.int
     ALIGNMENT_FIELD_NUMBER: _builtins.int
+    MISSING_WORDS_FIELD_NUMBER: _builtins.int
     text: _builtins.str
     """The translation."""
     score: _builtins.float
@@ -455,6 +523,10 @@ class Hypothesis(_message.Message):
     def alignment(self) -> _containers.RepeatedCompositeFieldContainer[Global___AlignmentLink]:
         """With return_alignment: one link for each target token that has a source token."""
 
+    @_builtins.property
+    def missing_words(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The forced_words that the translation does not have. Hypotheses that have more of them come first."""
+
     def __init__(
         self,
         *,
@@ -463,10 +535,11 @@ class Hypothesis(_message.Message):
         finish_reason: Global___FinishReason.ValueType = ...,
         tokens: _abc.Iterable[Global___Token] | None = ...,
         alignment: _abc.Iterable[Global___AlignmentLink] | None = ...,
+        missing_words: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["alignment", b"alignment", "finish_reason", b"finish_reason", "score", b"score", "text", b"text", "tokens", b"tokens"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["alignment", b"alignment", "finish_reason", b"finish_reason", "missing_words", b"missing_words", "score", b"score", "text", b"text", "tokens", b"tokens"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

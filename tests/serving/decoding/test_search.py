@@ -1,17 +1,13 @@
-"""Ranking, row assignment and sampling."""
+"""Ranking and row assignment."""
 
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lingon.serving.decoding.job import Sampling
-from lingon.serving.decoding.search import assign_rows, draw, log_prob, rank, select_survivors
+from lingon.serving.decoding.search import assign_rows, rank, select_survivors
 from lingon.text import EOS
-
-LOGITS = np.log(np.array([0.05, 0.4, 0.25, 0.2, 0.1]))
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 4), st.integers(1, 3))
@@ -52,38 +48,3 @@ def test_every_child_gets_its_own_row_with_the_past_of_its_parent(
         further = 5 - len(set(parents[sentence].tolist()))
         assert mine.sum() == further, "only a parent's further children are copied"
         assert not set(copies.sources[mine].tolist()) & set(copies.targets[mine].tolist())
-
-
-def test_a_draw_is_a_function_of_seed_stream_and_step() -> None:
-    draws = {
-        (seed, stream, step): draw(LOGITS, Sampling(seed=seed, stream=stream), step)
-        for seed in range(4)
-        for stream in range(4)
-        for step in range(4)
-    }
-    again = {key: draw(LOGITS, Sampling(seed=key[0], stream=key[1]), key[2]) for key in reversed(draws)}
-    assert draws == again
-    assert len(set(draws.values())) == len(LOGITS)
-
-
-def test_draws_follow_the_probabilities() -> None:
-    counts = np.bincount([draw(LOGITS, Sampling(seed=7), step) for step in range(4000)], minlength=5)
-    assert counts / 4000 == pytest.approx(np.exp(LOGITS), abs=0.03)
-
-
-@pytest.mark.parametrize(
-    ("sampling", "possible"),
-    [
-        (Sampling(top_k=2), {1, 2}),
-        (Sampling(top_p=0.6), {1, 2}),
-        (Sampling(top_p=0.01), {1}),
-        (Sampling(temperature=0.01), {1}),
-    ],
-)
-def test_top_k_top_p_and_temperature_limit_the_tokens_drawn(sampling: Sampling, possible: set[int]) -> None:
-    drawn = {draw(LOGITS, sampling, step) for step in range(300)}
-    assert drawn == possible
-
-
-def test_log_prob_is_the_logarithm_of_the_softmax() -> None:
-    assert log_prob(LOGITS + 3, 2) == pytest.approx(LOGITS[2])

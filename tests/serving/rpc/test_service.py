@@ -123,6 +123,9 @@ async def test_the_reply_contains_the_options_that_were_used():
         max_output_tokens=LIMITS.max_target_tokens,
         long_text=pb.LONG_TEXT_POLICY_REFUSE,
         shortlist=False,
+        min_output_tokens=0,
+        no_repeat_ngram_size=0,
+        repetition_penalty=1.0,
     )
     assert sampled.options.sampling == pb.SamplingOptions(temperature=1.0, top_k=0, top_p=1.0, seed=7)
 

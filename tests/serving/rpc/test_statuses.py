@@ -28,6 +28,11 @@ OUT_OF_BOUNDS = {
     "options.max_output_tokens": {"options": pb.DecodingOptions(max_output_tokens=0)},
     "options.sampling.temperature": {"options": pb.DecodingOptions(sampling=pb.SamplingOptions(temperature=0))},
     "options.sampling.top_p": {"options": pb.DecodingOptions(sampling=pb.SamplingOptions(top_p=1.5))},
+    "options.min_output_tokens": {"options": pb.DecodingOptions(min_output_tokens=9, max_output_tokens=8)},
+    "options.no_repeat_ngram_size": {"options": pb.DecodingOptions(no_repeat_ngram_size=33)},
+    "options.repetition_penalty": {"options": pb.DecodingOptions(repetition_penalty=0.5)},
+    "options.forbidden_words": {"options": pb.DecodingOptions(forbidden_words=["a"] * 65)},
+    "options.forced_words": {"options": pb.DecodingOptions(forced_words=["Tom lives in Boston."], max_output_tokens=2)},
     "options.long_text": {"options": pb.DecodingOptions(long_text=9)},  # type: ignore[arg-type]
     "source_language_code": {"source_language_code": "English!"},
     "model": {"model": "en-de", "target_language_code": "it"},

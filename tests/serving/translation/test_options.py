@@ -8,31 +8,70 @@ from lingon.bundle import Defaults
 from lingon.errors import InvalidRequest
 from lingon.serving.translation.options import resolve
 from lingon.translation.v1 import translation_pb2 as pb
-from tests.support.echo_engine import manifest
+from tests.support.echo_engine import manifest, vocabulary
 
 
 def test_unset_options_have_the_defaults_of_the_model():
-    resolved = resolve(pb.DecodingOptions(), manifest(defaults=Defaults(4, 2, 0.6)))
+    resolved = resolve(pb.DecodingOptions(), manifest(defaults=Defaults(4, 2, 0.6)), vocabulary())
     assert (resolved.job.beam_size, resolved.num_hypotheses, resolved.job.length_penalty) == (4, 2, 0.6)
-    narrow = resolve(pb.DecodingOptions(beam_size=1), manifest(defaults=Defaults(4, 2, 0.6)))
+    narrow = resolve(pb.DecodingOptions(beam_size=1), manifest(defaults=Defaults(4, 2, 0.6)), vocabulary())
     assert (narrow.job.beam_size, narrow.num_hypotheses) == (1, 1)
-    sampled = resolve(pb.DecodingOptions(sampling=pb.SamplingOptions()), manifest(defaults=Defaults(4, 2, 0.6)))
+    sampled = resolve(
+        pb.DecodingOptions(sampling=pb.SamplingOptions()), manifest(defaults=Defaults(4, 2, 0.6)), vocabulary()
+    )
     assert (sampled.job.beam_size, sampled.num_hypotheses) == (1, 2)
 
 
 def test_sampling_requires_a_beam_size_of_1():
     with pytest.raises(InvalidRequest, match=r"options.beam_size must be 1 to 1 \(with sampling\), got 2"):
-        resolve(pb.DecodingOptions(beam_size=2, sampling=pb.SamplingOptions()), manifest())
+        resolve(pb.DecodingOptions(beam_size=2, sampling=pb.SamplingOptions()), manifest(), vocabulary())
 
 
 @pytest.mark.parametrize(("default", "expected"), [(True, True), (False, False), (None, False)])
 def test_a_shortlist_is_used_if_it_is_requested_or_the_default(default: bool | None, expected: bool):
-    assert resolve(pb.DecodingOptions(), manifest(), default).job.shortlist is expected
-    assert resolve(pb.DecodingOptions(shortlist=False), manifest(), default).job.shortlist is False
-    assert resolve(pb.DecodingOptions(shortlist=True), manifest(), False).job.shortlist is True
-    assert resolve(pb.DecodingOptions(sampling=pb.SamplingOptions()), manifest(), default).job.shortlist is False
+    assert resolve(pb.DecodingOptions(), manifest(), vocabulary(), default).job.shortlist is expected
+    assert resolve(pb.DecodingOptions(shortlist=False), manifest(), vocabulary(), default).job.shortlist is False
+    assert resolve(pb.DecodingOptions(shortlist=True), manifest(), vocabulary(), False).job.shortlist is True
+    assert (
+        resolve(pb.DecodingOptions(sampling=pb.SamplingOptions()), manifest(), vocabulary(), default).job.shortlist
+        is False
+    )
 
 
 def test_sampling_with_a_shortlist_is_refused():
     with pytest.raises(InvalidRequest, match=r"options.shortlist must be unset or false with sampling, got true"):
-        resolve(pb.DecodingOptions(shortlist=True, sampling=pb.SamplingOptions()), manifest(), True)
+        resolve(pb.DecodingOptions(shortlist=True, sampling=pb.SamplingOptions()), manifest(), vocabulary(), True)
+
+
+RESTRICTIONS = {
+    "min_output_tokens": 3,
+    "no_repeat_ngram_size": 2,
+    "repetition_penalty": 1.5,
+    "forbidden_words": ["a"],
+    "forced_words": ["Tom"],
+}
+
+
+@pytest.mark.parametrize("name", RESTRICTIONS)
+def test_a_restriction_needs_the_whole_vocabulary(name: str):
+    values = {name: RESTRICTIONS[name]}
+    resolved = resolve(pb.DecodingOptions(**values), manifest(), vocabulary(), True)
+    assert resolved.job.shortlist is resolved.message.shortlist is False
+    assert resolved.job_options(9, 0).needs_logits
+    assert resolved.job_options(9, 0).vocab_passes > 0
+    with pytest.raises(InvalidRequest, match=f"options.shortlist must be unset or false with {name}, got true"):
+        resolve(pb.DecodingOptions(shortlist=True, **values), manifest(), vocabulary(), True)
+
+
+def test_values_that_restrict_nothing_cost_nothing():
+    neutral = pb.DecodingOptions(min_output_tokens=1, no_repeat_ngram_size=0, repetition_penalty=1.0)
+    options = resolve(neutral, manifest(), vocabulary(), True).job_options(9, 0)
+    assert (options.rules, options.needs_logits, options.vocab_passes, options.shortlist) == (None, False, 0, True)
+
+
+def test_forced_words_that_exceed_the_length_are_refused():
+    words = pb.DecodingOptions(forced_words=["Tom lives in Boston."], max_output_tokens=3)
+    with pytest.raises(
+        InvalidRequest, match=r"options.forced_words come to \d+ tokens, which max_output_tokens must exceed"
+    ):
+        resolve(words, manifest(), vocabulary())

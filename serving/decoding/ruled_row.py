@@ -1,0 +1,157 @@
+"""The next token of one row whose request has rules: choices from the logits of the row, one row at a time.
+
+A row is computed on its own, so that its result has the same bits in every batch. Log-probabilities are the model's,
+computed as the decoder graph computes them: a rule that excludes no candidate changes no bit of a result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from lingon.serving.constraints.rules import Limits, Progress, Rules
+from lingon.serving.constraints.spelling import penalise
+from lingon.serving.decoding.job import Sampling
+from lingon.serving.decoding.sampling import draw
+from lingon.text import EOS
+
+BLOCK = 128  # logits of which only the largest is compared at first
+
+
+class Candidates(NamedTuple):
+    """Tokens and their log-probabilities, (candidates) each, likeliest first; -inf where there are no more tokens."""
+
+    ids: np.ndarray
+    log_probs: np.ndarray
+
+
+class RowState(NamedTuple):
+    """Where a translation is.
+
+    tokens: so far, with the prefix; generated: their number without the prefix
+    remaining: tokens that it may still have, the next one counted
+    """
+
+    progress: Progress
+    tokens: Sequence[int]
+    generated: int
+    remaining: int
+
+
+class RuledRow:
+    """The logits of a row, (vocab), which this object changes, and the likeliest tokens by the graph."""
+
+    def __init__(self, rules: Rules, state: RowState, logits: np.ndarray, likeliest: Candidates) -> None:
+        self.rules, self.state, self.likeliest = rules, state, likeliest
+        self.limits = rules.limits(state.progress, state.tokens, state.generated, state.remaining)
+        self._logits = logits[: rules.vocab]
+        # A log-probability is that of the likeliest token and the difference of their logits.
+        self._reference, self._log_prob = self._logits[likeliest.ids[0]], likeliest.log_probs[0]
+        self._penalised = rules.repetition_penalty != 1 and len(state.tokens) > 0
+        if self._penalised:
+            self._penalise()
+
+    def next(self, sampling: Sampling | None, step: int) -> tuple[int, float, Progress]:
+        """Return the next token of a translation that is not searched, its log-probability, and the progress after it.
+
+        The token is drawn or the likeliest. Where the translation would end without a forced word, the word is begun;
+        it is then completed before anything else.
+        """
+        token, chosen = self._likeliest() if sampling is None else self._sample(sampling, step)
+        progress, rules = self.state.progress, self.rules
+        if token == EOS and rules.lacks_words(progress) and (words := self.advancing()):
+            token, chosen = self._likeliest_of(words)
+            progress = progress._replace(forced=progress.forced._replace(committed=True))
+        return token, chosen, rules.read(progress, token)
+
+    def candidates(self, count: int, *, end: bool = True) -> Candidates:
+        """Return the `count` likeliest tokens that the rules permit; end: whether the end token may be one of them.
+
+        If there is no such token, the end token is the one.
+        """
+        permitted = all(
+            self.limits.permits(int(token)) and (end or token != EOS) for token in self.likeliest.ids[:count]
+        )
+        if permitted and not self._penalised and count <= len(self.likeliest.ids):
+            return Candidates(self.likeliest.ids[:count], self.likeliest.log_probs[:count])
+        logits = self.allowed()
+        if not end:
+            logits[EOS] = -np.inf
+        ids = largest(logits, count)
+        found = np.where(np.isneginf(logits[ids]), np.float32(-np.inf), self.log_probs(ids))
+        if np.isneginf(found[0]):
+            ids[ids == EOS], ids[0] = ids[0], EOS
+            found[0] = self.log_probs(ids[:1])[0]
+        return Candidates(ids, found)
+
+    def advancing(self) -> list[int]:
+        """Return the tokens that bring in a missing forced word and that the rules permit."""
+        assert self.rules.forced is not None
+        return [
+            token for token in self.rules.forced.advancing(self.state.progress.forced) if self.limits.permits(token)
+        ]
+
+    def log_probs(self, ids: np.ndarray) -> np.ndarray:
+        """Return the log-probabilities of tokens, (tokens), float32."""
+        found: np.ndarray = (self._logits[ids] - self._reference) + self._log_prob
+        return found
+
+    def allowed(self) -> np.ndarray:
+        """Return the logits, (vocab), -inf where the rules permit no token."""
+        return restricted(self._logits, self.limits)
+
+    def _likeliest(self) -> tuple[int, float]:
+        ids, log_probs = self.candidates(1)
+        return int(ids[0]), float(log_probs[0])
+
+    def _sample(self, sampling: Sampling, step: int) -> tuple[int, float]:
+        logits = self.allowed()
+        token = EOS if np.isneginf(logits.max()) else draw(logits, sampling, step)
+        return token, float(self.log_probs(np.array([token]))[0])
+
+    def _likeliest_of(self, tokens: Sequence[int]) -> tuple[int, float]:
+        token = tokens[int(np.argmax(self._logits[list(tokens)]))]
+        return token, float(self.log_probs(np.array([token]))[0])
+
+    def _penalise(self) -> None:
+        penalise(self._logits, self.state.tokens, self.rules.repetition_penalty)
+        self._reference = self._logits.max()
+        total = np.exp(self._logits - self._reference).sum(dtype=np.float64)
+        self._log_prob = np.float32(-np.log(total))
+
+
+def log_prob(logits: np.ndarray, token: int, likeliest: Candidates) -> float:
+    """Return the log-probability of a token under logits (vocab), of which the likeliest token is known."""
+    return float((logits[token] - logits[likeliest.ids[0]]) + likeliest.log_probs[0])
+
+
+def restricted(logits: np.ndarray, limits: Limits) -> np.ndarray:
+    """Return a copy of logits (vocab) with -inf for every token that the limits do not permit."""
+    if limits.only is not None:
+        found = np.full_like(logits, -np.inf)
+        found[limits.only.ids] = logits[limits.only.ids]
+    else:
+        found = logits.copy()
+    for banned in limits.banned:
+        found[banned.ids] = -np.inf
+    return found
+
+
+def largest(logits: np.ndarray, count: int) -> np.ndarray:
+    """Return the indices of the `count` largest logits, the largest first; of equal ones, the lower index first.
+
+    logits: (vocab), -inf for tokens that are not permitted; if too few are, others fill the end of the result
+    """
+    tops = np.maximum.reduceat(logits, np.arange(0, len(logits), BLOCK))
+    if len(tops) < count:
+        tops = logits
+    # At least `count` logits are as large as the count-th largest of the blocks.
+    least = np.partition(tops, len(tops) - count)[len(tops) - count]
+    found = np.flatnonzero(logits >= least if least > -np.inf else logits > -np.inf)
+    found = found[np.argsort(-logits[found], kind="stable")[:count]]
+    if len(found) < count:
+        others = np.setdiff1d(np.arange(min(2 * count, len(logits))), found, assume_unique=True)
+        found = np.concatenate([found, others[: count - len(found)]])
+    return found
