@@ -74,6 +74,7 @@ class Server:
         self._service = TranslationService(self._gate, self.metrics, most, lambda: self._registry.catalog)
         self._health = Health()
         self._serving, self._lag = False, LagMonitor()
+        self.metrics.ready.set_function(self._is_serving)
         self._names = ["", SERVICE]  # services that the health service reports with one status
         self._admin: grpc.aio.Server | None = None
 
@@ -217,7 +218,6 @@ class Server:
 
     def _set_serving(self, serving: bool) -> None:
         self._serving = serving
-        self.metrics.ready.set(serving)
         self._update_health()
 
     def _update_health(self) -> None:

@@ -15,14 +15,16 @@ PATH = Path(__file__).parent / "dashboards" / "lingon.json"
 MODEL = f'{HERE}, model=~"$model"'
 PER_MODEL = "{{model}}/{{version}} {{instance}}"
 FAILED = f'{HERE}, code=~"INTERNAL|UNKNOWN|UNAVAILABLE|DATA_LOSS"'
+OTHER_FAILED = f'{HERE}, code!="OK"'
 OVERLOAD = f'{HERE}, reason=~"QUEUE_FULL|WONT_FINISH|QUOTA_EXCEEDED"'
-TRANSLATE = f'{HERE}, method="Translate"'
+SERVED = f'{HERE}, outcome="served"'  # refused calls end at once and would hide how long the others take
+TRANSLATE = f'{SERVED}, method="Translate"'
 TEXTS_FULL = f"max(lingon_queue_depth{{{MODEL}}} / lingon_queue_limit{{{MODEL}}})"
 TOKENS_FULL = f"max(lingon_queue_tokens{{{MODEL}}} / lingon_queue_tokens_limit{{{MODEL}}})"
 LATENCY_STEPS = [(None, GREEN), (0.5, ORANGE), (2, RED)]
 ROWS: dict[str, list[Json]] = {
     "Overview": [
-        stat("Ready servers", f"sum(lingon_ready{{{HERE}}})", steps=[(None, RED), (1, GREEN)]),
+        stat("Ready servers", f"sum(lingon_ready{{{HERE}}}) or vector(0)", steps=[(None, RED), (1, GREEN)]),
         stat("Calls", f"sum({rate('lingon_requests_total')})", unit="reqps"),
         stat("Texts", f"sum({rate('lingon_texts_total')})", unit="cps"),
         stat(
@@ -73,7 +75,7 @@ ROWS: dict[str, list[Json]] = {
         heatmap("Duration of Translate", "lingon_request_duration_seconds", TRANSLATE, "s"),
         graph(
             "Duration of calls, p99",
-            (quantile(0.99, "lingon_request_duration_seconds", by="le, method"), "{{method}}"),
+            (quantile(0.99, "lingon_request_duration_seconds", SERVED, by="le, method"), "{{method}}"),
             unit="s",
         ),
         graph(
@@ -206,6 +208,13 @@ ROWS: dict[str, list[Json]] = {
     ],
     "Health": [
         graph("Ready", (f"lingon_ready{{{HERE}}}", "{{instance}}"), maximum=1),
+        graph(
+            "Calls of other services",
+            (f"sum({rate('lingon_other_requests_total')})", "all"),
+            (f"sum({rate('lingon_other_requests_total', OTHER_FAILED)})", "not OK"),
+            unit="reqps",
+            about="Health checks, reflection, unknown methods, and the admin port.",
+        ),
         graph(
             "Engine failures",
             (

@@ -86,12 +86,12 @@ class ModelRegistry:
             check_trusted(bundle, self._settings.trust)
         metrics = self._metrics.model(manifest.name, manifest.version)
         progress = self.progress = LoadProgress(bundle.label)
-        metrics.loading(progress)
+        metrics.loading(progress, self._settings.engine_limits())
         try:
             served = ServedModel(self._loaded(bundle, metrics, progress), metrics, bundle.folder)
         except BaseException:
             progress.fail()
-            self._metrics.remove(metrics)
+            self._metrics.forget(metrics)
             raise
         self._metrics.models_to_load.dec()
         return Entry(manifest.name, manifest.version, manifest.source_language, manifest.target_language, served)
@@ -118,7 +118,7 @@ class ModelRegistry:
             bundle, translator.provider, settings.device, settings.precision, expects_cuda=self._gpu_expected()
         )
         metrics.fallback.set(fallback)
-        metrics.loaded(translator.describe(), bundle.manifest.architecture, limits, translator.graph_bytes)
+        metrics.loaded(translator.describe(), bundle.manifest.architecture, translator.graph_bytes)
         progress.end(
             folder=bundle.folder,
             manifest_sha256=bundle.manifest_digest,

@@ -24,6 +24,7 @@ METHODS = tuple(method.name for method in pb.DESCRIPTOR.services_by_name["Transl
 CODES = tuple(code_pb2.Code.keys())
 MODEL = ("model", "version")  # the first labels of every metric of a model
 WATCHED_FILES = ("api_keys", "tls_certificate", "tls_client_ca")  # settings whose files are reloaded
+CALL_OUTCOMES = ("served", "refused")  # by whether the work of a call did not begin
 RESTART_CAUSES = ("death", "hang")
 CHANGES = ("loaded", "unloaded", "refused")  # outcomes of requests to change the served models
 KEPT_MODELS = 4  # unloaded models whose counters are kept, so that a late scrape still sees them
@@ -94,18 +95,26 @@ class TextOutcomes:
 class Metrics:
     """The metrics of one server; the class body is the table of those without a model label."""
 
-    requests = counter("requests", "Calls that ended.", method=METHODS, code=CODES)
+    requests = counter("requests", "Calls of TranslationService that ended.", method=METHODS, code=CODES)
+    other_requests = counter(
+        "other_requests",
+        "Calls of other services (health, reflection), of unknown methods and of the admin port that ended.",
+        code=CODES,
+    )
     texts = counter("texts", "Texts and scored pairs that ended.", code=CODES)
-    rejected = counter("rejected", "Calls that were refused as a whole.", reason=REASONS)
+    rejected = counter("rejected", "Calls of any service and port that were refused as a whole.", reason=REASONS)
     duration = histogram(
         "request_duration_seconds",
-        "Time from the arrival of a call to its end, in seconds.",
+        "Time from the arrival of a call of TranslationService to its end, in seconds; refused: before its work began.",
         LATENCY_SECONDS,
         method=METHODS,
+        outcome=CALL_OUTCOMES,
     )
-    in_flight = gauge("requests_in_flight", "Calls in progress.")
-    ready = gauge("ready", "1 while the server's health is SERVING, else 0.")
-    loop_lag = histogram("event_loop_lag_seconds", "Delay of the event loop, in seconds.", LAG_SECONDS)
+    in_flight = gauge("requests_in_flight", "Calls of TranslationService in progress.")
+    ready = gauge("ready", "1 while the server's health is SERVING and its event loop runs, else 0; as /healthz.")
+    loop_lag = histogram(
+        "event_loop_lag_seconds", "Delay of the event loop at one moment in every 50 ms, in seconds.", LAG_SECONDS
+    )
     changes = counter(
         "model_changes", "Models loaded and unloaded while serving, and refused changes.", outcome=CHANGES
     )
@@ -160,8 +169,15 @@ class Metrics:
 
     def model(self, name: str, number: int) -> ModelMetrics:
         """The metrics of one served model; its counters continue if it was unloaded a short time ago."""
-        self._unloaded.pop((name, str(number)), None)
-        return ModelMetrics(self._model_families, (name, str(number)))
+        was_known = self._unloaded.pop((name, str(number)), None) is not None
+        return ModelMetrics(self._model_families, (name, str(number)), was_known=was_known)
+
+    def forget(self, model: ModelMetrics) -> None:
+        """Remove a model whose loading failed; its counters stay if it was served before."""
+        if model.was_known:
+            self.remove(model)
+        else:
+            model.remove_series(Counter, Gauge, Histogram)
 
     def remove(self, model: ModelMetrics) -> None:
         """Remove an unloaded model: its gauges at once, its counters after KEPT_MODELS more models were unloaded."""
@@ -182,29 +198,34 @@ class ModelMetrics:
     """
 
     queue_duration = histogram(
-        "queue_duration_seconds", "Time a sentence waits in the queue, in seconds.", LATENCY_SECONDS
+        "queue_duration_seconds",
+        "Time from submission until a sentence or pair is taken to be computed, in seconds; those that end in the "
+        "queue are not counted.",
+        LATENCY_SECONDS,
     )
     encoder_duration = histogram("encoder_duration_seconds", "Duration of one encoder run, in seconds.", RUN_SECONDS)
     step_duration = histogram("decoder_step_duration_seconds", "Duration of one decoder step, in seconds.", RUN_SECONDS)
     time_to_first_token = histogram(
-        "time_to_first_token_seconds", "Time from submission to the first token, in seconds.", LATENCY_SECONDS
+        "time_to_first_token_seconds",
+        "Time from submission to the engine until the first decoder step of a sentence, in seconds.",
+        LATENCY_SECONDS,
     )
     batch_rows = histogram("batch_rows", "Rows of the batch that belong to a sentence, for each decoder step.", ROWS)
     computed_rows = counter("computed_rows", "Rows computed in all decoder steps, free rows included.")
     live_rows = counter("live_rows", "Rows computed for a sentence in all decoder steps.")
-    source_tokens = counter("source_tokens", "Encoded source tokens.")
-    padded_tokens = counter("padded_tokens", "Encoded source tokens, padding included.")
-    target_tokens = counter("target_tokens", "Target tokens of finished translations.")
+    source_tokens = counter("source_tokens", "Encoded source tokens, without those of scored pairs.")
+    padded_tokens = counter("padded_tokens", "Encoded source tokens with padding, without those of scored pairs.")
+    target_tokens = counter("target_tokens", "Target tokens of all finished hypotheses and of scored pairs.")
     past_copied = counter("past_copied_bytes", "Cached keys and values copied between rows, in bytes.")
     sentences = counter("sentences", "Sentences, parts of texts and scored pairs that ended.", outcome=("OK", *REASONS))
     translated = counter("translated_texts", "Translated texts.")
     truncated = counter("truncated", "Translated texts that were cut at the limit of their length.")
     split = counter("split", "Texts that were translated in parts.")
-    queue_depth = gauge("queue_depth", "Sentences in the queue.")
+    queue_depth = gauge("queue_depth", "Sentences and pairs in the queue.")
     queue_tokens = gauge("queue_tokens", "Tokens in the queue: of sources, and of targets to score.")
-    queue_limit = gauge("queue_limit", "Sentences that the queue can hold.")
+    queue_limit = gauge("queue_limit", "Sentences and pairs that the queue can hold.")
     queue_tokens_limit = gauge("queue_tokens_limit", "Tokens that the queue can hold.")
-    running = gauge("running_sentences", "Sentences that are being decoded.")
+    running = gauge("running_sentences", "Sentences and pairs that are being computed.")
     state_bytes = gauge("state_bytes", "Memory allocated for decoder states, in bytes.")
     graph_bytes = gauge("graph_bytes", "Size of the loaded graphs and weights, in bytes.")
     restarts = counter("engine_restarts", "Engines that died or hung.", cause=RESTART_CAUSES)
@@ -234,9 +255,12 @@ class ModelMetrics:
         architecture=(),
     )
 
-    def __init__(self, families: Mapping[str, Any], labels: tuple[str, str]) -> None:
-        """families: the registered metrics, by attribute; labels: name and version of the model."""
-        self.labels = labels
+    def __init__(self, families: Mapping[str, Any], labels: tuple[str, str], *, was_known: bool = False) -> None:
+        """families: the registered metrics, by attribute; labels: name and version of the model.
+
+        was_known: whether it was served before, so that its counters continue
+        """
+        self.labels, self.was_known = labels, was_known
         self._series: list[tuple[Metric, tuple[str, ...]]] = []
         for attribute, family in declared(ModelMetrics):
             metric = families[attribute]
@@ -257,20 +281,20 @@ class ModelMetrics:
             if isinstance(metric, kinds):
                 metric.remove(*labels)
 
-    def loading(self, progress: LoadProgress) -> None:
-        """Read the progress of the load at every scrape."""
+    def loading(self, progress: LoadProgress, limits: EngineLimits) -> None:
+        """Read the progress of the load at every scrape. Limits are set first: a share of a limit of 0 has no value."""
+        self.queue_limit.set(limits.max_queue_texts)
+        self.queue_tokens_limit.set(limits.max_queue_tokens)
         self.load_duration.set_function(progress.total)
         for phase in PHASES:
             self._load_phases[phase].set_function(partial(progress.is_in, phase))
             self._load_phase_durations[phase].set_function(partial(progress.seconds, phase))
 
-    def loaded(self, model: pb.Model, architecture: str, limits: EngineLimits, graph_bytes: int) -> None:
+    def loaded(self, model: pb.Model, architecture: str, graph_bytes: int) -> None:
         """Set the metrics of a model that is ready."""
         self.graph_bytes.set(graph_bytes)
         pair = (model.source_language_code, model.target_language_code)
         self._child(self.info, *pair, model.precision, model.provider, architecture).set(1)
-        self.queue_limit.set(limits.max_queue_texts)
-        self.queue_tokens_limit.set(limits.max_queue_tokens)
 
     def restarted(self, cause: str) -> None:
         """Count an engine that died or hung; cause: one of RESTART_CAUSES."""

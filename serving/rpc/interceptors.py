@@ -17,18 +17,28 @@ import grpc
 from google.protobuf.message import DecodeError
 from google.rpc import code_pb2, status_pb2
 
-from lingon.errors import InvalidRequest, ModelUnloaded, RequestError
+from lingon.errors import (
+    Cancelled,
+    EngineFault,
+    EngineLost,
+    Expired,
+    InvalidRequest,
+    ModelUnloaded,
+    NotBegun,
+    RequestError,
+)
 from lingon.serving.auth.callers import address_of, caller_of, presented_key
 from lingon.serving.auth.charges import charged
 from lingon.serving.models.inflight import was_unloaded
 from lingon.serving.observability.logs import CallLog, fault
-from lingon.serving.observability.metrics import METHODS, Metrics
+from lingon.serving.observability.metrics import CALL_OUTCOMES, METHODS, Metrics
 from lingon.serving.observability.tracing import NullTracer, Tracer, enter
 from lingon.serving.rpc.calls import REQUEST_ID, Context, Metadata, abort, is_late, request_id_of
 from lingon.status import to_status
 from lingon.translation.v1 import translation_pb2 as pb
 
 _SERVICE = f"/{pb.DESCRIPTOR.services_by_name['TranslationService'].full_name}/"
+_BEGUN = (Expired, Cancelled, EngineLost, EngineFault, ModelUnloaded)  # errors of calls whose work had begun
 _REFUSED = (code_pb2.UNAUTHENTICATED, code_pb2.PERMISSION_DENIED)
 _CODE_NAMES: dict[int, str] = {number: name for name, number in code_pb2.Code.items()}
 
@@ -93,8 +103,14 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):
             with (call := self.call("", context)):
                 raise error
             await call.abort()
-        self.count_key(code_pb2.UNIMPLEMENTED)
+        self.count_other(code_pb2.UNIMPLEMENTED)
         await context.abort(grpc.StatusCode.UNIMPLEMENTED, "Method not found!", ())
+
+    def count_other(self, code: int) -> None:
+        """Count a call that ended and is none of TranslationService."""
+        if self._metrics is not None:
+            self._metrics.other_requests.labels(_CODE_NAMES[code]).inc()
+        self.count_key(code)
 
     def count_key(self, code: int) -> None:
         """Count a call that ended for the API key that it was made with."""
@@ -118,19 +134,23 @@ class CallInterceptor(ErrorInterceptor):
             for method in METHODS
             for code, name in _CODE_NAMES.items()
         }
-        self._durations = {method: metrics.duration.labels(method) for method in METHODS}
+        self._durations = {
+            (method, refused): metrics.duration.labels(method, CALL_OUTCOMES[refused])
+            for method in METHODS
+            for refused in (False, True)
+        }
 
     def call(self, method: str, context: Context) -> Call:
         """Return what surrounds one call; a method that a client made up becomes no label."""
         name = method.removeprefix(_SERVICE)
-        if name in self._durations and method.startswith(_SERVICE):
+        if name in METHODS and method.startswith(_SERVICE):
             return MeasuredCall(self, name, context)
         return super().call(method, context)
 
-    def count(self, method: str, code: int, seconds: float) -> None:
+    def count(self, method: str, code: int, seconds: float, *, refused: bool) -> None:
         """Count a call that ended."""
         self._requests[method, code].inc()
-        self._durations[method].observe(seconds)
+        self._durations[method, refused].observe(seconds)
 
 
 class Call:
@@ -141,6 +161,7 @@ class Call:
         self._metadata = context.invocation_metadata() or ()
         self._ids = {"request_id": request_id_of(self._metadata)}
         self._failure: status_pb2.Status | None = None
+        self._refused = False
         # gRPC forgets the address of a caller that left.
         self._caller, self._address = caller_of(context), address_of(context)
 
@@ -159,6 +180,7 @@ class Call:
         elif isinstance(error, Exception):
             fields = {"method": self._method, **self._ids, "caller": self._caller}
             self._failure = self._interceptor.refusal(error, fields)
+            self._refused = _was_refused(error)
             self._end(self._failure.code)
         else:  # the call was cancelled, or its coroutine is closed
             self._end(code_pb2.DEADLINE_EXCEEDED if is_late(self._context) else code_pb2.CANCELLED)
@@ -178,7 +200,7 @@ class Call:
         await abort(self._context, self._failure, self._ids["request_id"])
 
     def _end(self, code: int) -> None:
-        self._interceptor.count_key(code)
+        self._interceptor.count_other(code)
         if self._failure is not None:
             self._interceptor.call_log.record(_CODE_NAMES[code], **self._fields(code))
 
@@ -205,12 +227,18 @@ class MeasuredCall(Call):
     def _end(self, code: int) -> None:
         seconds = time.perf_counter() - self._start
         self._measured.in_flight -= 1
-        self._measured.count(self._method, code, seconds)
+        self._measured.count(self._method, code, seconds, refused=self._refused)
         self._measured.count_key(code)
         if code != code_pb2.OK or logger.isEnabledFor(logging.DEBUG):
             fields = {"method": self._method, "milliseconds": round(seconds * 1000, 1), **self._fields(code)}
             self._measured.call_log.record(_CODE_NAMES[code], **fields)
         self._trace.end(code)
+
+
+def _was_refused(error: Exception) -> bool:
+    """Whether a call ended with this error before its work began, so that its duration is no time of an answer."""
+    begun = isinstance(error, _BEGUN) and not isinstance(error, NotBegun)
+    return isinstance(error, RequestError) and not begun
 
 
 def _wrap(handler: Handler, begin: Callable[[Context], Call]) -> Handler:

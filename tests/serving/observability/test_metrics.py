@@ -34,7 +34,8 @@ async def test_counters_reconcile_with_what_clients_saw():
         assert server.metric("lingon_requests_total", method="Translate", code="OK") == 5
         assert server.metric("lingon_requests_total", method="Translate", code="NOT_FOUND") == 3
         assert server.metric("lingon_requests_total", method="TranslateStream", code="OK") == 1
-        assert server.metric("lingon_request_duration_seconds_count", method="Translate") == 8
+        assert server.metric("lingon_request_duration_seconds_count", method="Translate", outcome="served") == 5
+        assert server.metric("lingon_request_duration_seconds_count", method="Translate", outcome="refused") == 3
         good = sum(result.status.code == code_pb2.OK for result in results)
         assert server.metric("lingon_texts_total", code="OK") == good + 3
         assert server.metric("lingon_texts_total", code="INVALID_ARGUMENT") == len(results) - good + 1

@@ -18,7 +18,7 @@ DURATIONS = [family for family in HISTOGRAMS if family.name.endswith("_seconds")
 QUANTILE_ERROR = 2.0  # the largest factor between a quantile and its estimate within the range of the buckets
 MODEL = {"model": "en-de", "version": "2"}
 MEASURED = {
-    "lingon_request_duration_seconds": {"method": "Translate"},
+    "lingon_request_duration_seconds": {"method": "Translate", "outcome": "served"},
     "lingon_queue_duration_seconds": MODEL,
     "lingon_time_to_first_token_seconds": MODEL,
     "lingon_encoder_duration_seconds": MODEL,

@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 import pytest
 
-from lingon.serving.observability.metrics import METHODS, Metrics
+from lingon.serving.observability.metrics import CALL_OUTCOMES, METHODS, Metrics
 from lingon.serving.rpc.interceptors import CallInterceptor
 from tests.support.eventually import eventually
 
@@ -64,8 +64,10 @@ def counted(interceptor: CallInterceptor, metrics: Metrics) -> dict[str, float]:
             if sample.name == "lingon_requests_total" and sample.value:
                 values[sample.labels["code"]] = sample.value
     durations = sum(
-        metrics.registry.get_sample_value("lingon_request_duration_seconds_count", {"method": each}) or 0
+        metrics.registry.get_sample_value("lingon_request_duration_seconds_count", {"method": each, "outcome": outcome})
+        or 0
         for each in METHODS
+        for outcome in CALL_OUTCOMES
     )
     assert durations == sum(values.values())
     in_flight = metrics.registry.get_sample_value("lingon_requests_in_flight")
