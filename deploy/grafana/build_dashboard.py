@@ -267,7 +267,10 @@ ROWS: dict[str, list[Json]] = {
         graph(
             "Resident memory",
             (f'process_resident_memory_bytes{{job="lingon", {HERE}}}', "{{instance}}"),
+            (f"lingon_memory_need_bytes{{{HERE}}}", "may need {{instance}}"),
+            (f"lingon_memory_limit_bytes{{{HERE}}}", "limit {{instance}}"),
             unit="bytes",
+            about="What a server may need follows from its models and limits. A limit of 0 is none.",
         ),
         graph(
             "Cores in use",
