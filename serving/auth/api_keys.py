@@ -4,7 +4,7 @@
     name = "shop"
     hash = "sha256:..."             # of the key, as `lingon keys new` prints it
     requests_per_minute = 600       # optional, at each server; a whole minute's quota may be used at once
-    characters_per_minute = 100000  # optional, at each server; over all texts of a request, times its rows
+    characters_per_minute = 100000  # optional, at each server; over all texts of a request, weighted
     expires = 2027-01-01            # optional; the key is invalid from this moment on (UTC without a time zone)
     disabled = true                 # optional
     admin = true                    # optional: the key also gives access to the admin port

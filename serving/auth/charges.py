@@ -13,6 +13,7 @@ from google.rpc import code_pb2
 
 from lingon.errors import NotBegun, RequestError
 from lingon.serving.auth.quota import Quota
+from lingon.serving.engine.cost import DECODE, ENCODE, SAMPLE, SCORE
 from lingon.serving.observability.key_usage import KeyUsage
 from lingon.serving.settings import MAX_TEXTS
 from lingon.serving.translation.translator import texts_read
@@ -45,15 +46,15 @@ def charged(request: Any) -> Iterator[None]:
     if charged_to is None or not isinstance(request, _CHARGED):
         yield
         return
-    quota, kept, characters = charged_to.quota, True, characters_of(request)
-    weighted = characters * rows_of(request)
+    quota, kept, weighted = charged_to.quota, True, weighted_characters(request)
     charges = quota.take(weighted, time.monotonic_ns())
     texts_read.set(False)
     try:
         yield
     except RequestError as error:
         if error.code in _NOT_SERVED or isinstance(error, NotBegun):
-            kept = not quota.refunds.take(characters if texts_read.get() else 0, time.monotonic_ns())
+            read = sum(characters_of(request)) if texts_read.get() else 0
+            kept = not quota.refunds.take(read, time.monotonic_ns())
         raise
     finally:
         quota.settle(charges, kept=kept)
@@ -61,28 +62,36 @@ def charged(request: Any) -> Iterator[None]:
             charged_to.usage.charged(charged_to.key, weighted)
 
 
-def characters_of(request: Any) -> int:
-    """Characters (code points) of all texts of a request and of the beginnings of their translations.
+def characters_of(request: Any) -> tuple[int, int]:
+    """Characters (code points) of the sources of a request, and of the targets that it gives.
 
-    For a request with more than MAX_TEXTS texts, which no server accepts, it is the size in bytes: a message of 4 MB
-    can hold two million texts, and counting them one by one would block the event loop.
+    A request with more than MAX_TEXTS texts, which no server accepts, has its size in bytes as sources: a message of
+    4 MB can hold two million texts, and counting them one by one would block the event loop.
     """
     if isinstance(request, pb.ScoreRequest):
         if len(request.pairs) > MAX_TEXTS:
-            return int(request.ByteSize())
-        return sum(len(pair.source) + len(pair.target) for pair in request.pairs)
+            return int(request.ByteSize()), 0
+        return sum(len(pair.source) for pair in request.pairs), sum(len(pair.target) for pair in request.pairs)
     if max(len(request.texts), len(request.target_prefixes)) > MAX_TEXTS:
-        return int(request.ByteSize())
-    return sum(map(len, request.texts)) + sum(map(len, request.target_prefixes))
+        return int(request.ByteSize()), 0
+    return sum(map(len, request.texts)), sum(map(len, request.target_prefixes))
 
 
-def rows_of(request: Any) -> int:
-    """How often a quota counts the characters of a request: once for each row that is decoded or aligned afterwards.
+def weighted_characters(request: Any) -> int:
+    """What a quota counts for a request: the characters of a greedy translation that makes as much work.
 
-    Options that the request leaves to the model count as one row.
+    The work is that of `lingon.serving.engine.cost`, with characters in place of tokens, and a translation as long as
+    its source. Options that the request leaves to the model count as 1.
     """
+    sources, targets = characters_of(request)
     if isinstance(request, pb.ScoreRequest):
-        return 1
-    options = request.options
+        return round(ENCODE * sources + SCORE * targets)
+    options, decoded = request.options, sources + targets
     hypotheses = max(int(options.num_hypotheses), 1)
-    return max(int(options.beam_size), hypotheses) + (hypotheses if options.return_alignment else 0)
+    if options.HasField("sampling"):
+        work = hypotheses * (ENCODE * sources + (DECODE + SAMPLE) * decoded)
+    else:
+        work = ENCODE * sources + DECODE * decoded * max(int(options.beam_size), 1)
+    if options.return_alignment:  # every hypothesis is scored
+        work += hypotheses * (ENCODE * sources + SCORE * decoded)
+    return round(work)

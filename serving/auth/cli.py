@@ -17,7 +17,7 @@ def new(
     ] = None,
     characters_per_minute: Annotated[
         int | None,
-        typer.Option(min=1, help="Quota of characters, times rows of the beam, at each server. Default: no limit."),
+        typer.Option(min=1, help="Quota of characters, weighted by beam size, at each server. Default: no limit."),
     ] = None,
     admin: Annotated[bool, typer.Option("--admin", help="Give the key access to the admin port too.")] = False,
     expires: Annotated[

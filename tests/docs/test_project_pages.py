@@ -7,6 +7,7 @@ import re
 import pytest
 import yaml
 
+from lingon.serving.engine.cost import DECODE, ENCODE, SAMPLE, SCORE
 from tests.support.pages import PAGES, TOP_PAGES, blocks, runs
 from tests.support.repository import ROOT
 
@@ -67,6 +68,14 @@ def test_the_readme_is_short_and_its_commands_run():
     readme = ROOT / "README.md"
     assert len(readme.read_text(encoding="utf-8").splitlines()) <= 130
     assert sum(runs(block) for block in blocks(readme)) >= 3
+
+
+def test_the_weights_of_a_quota_on_the_page_are_those_of_the_code():
+    page = (ROOT / "docs" / "how-to" / "security.md").read_text(encoding="utf-8")
+    table = page.split("| request | what a character counts |")[1].split("\n\n")[0]
+    weights = [float(number) for number in re.findall(r"\d\.\d", table)]
+    sampled, aligned = ENCODE + DECODE + SAMPLE, ENCODE + SCORE
+    assert weights == [ENCODE, DECODE, pytest.approx(sampled), pytest.approx(aligned), DECODE, ENCODE, SCORE]
 
 
 def test_the_security_page_names_no_made_up_address():

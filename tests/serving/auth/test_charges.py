@@ -12,10 +12,14 @@ from typing import Any
 
 import grpc
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from lingon.serving.auth.api_keys import new_key
-from lingon.serving.auth.charges import characters_of, rows_of
+from lingon.serving.auth.charges import characters_of, weighted_characters
 from lingon.serving.auth.quota import BURST, REFUNDED, REFUSAL
+from lingon.serving.decoding.job import DecodeJob, Options, Sampling
+from lingon.serving.engine.cost import DECODE, ENCODE, SAMPLE, SCORE, cost_of
 from lingon.serving.settings import MAX_TEXTS
 from lingon.translation.v1 import translation_pb2 as pb
 from tests.support.echo_engine import EchoRunner, RunningServer, running
@@ -68,7 +72,7 @@ async def test_a_key_whose_requests_are_tokenised_and_refused_runs_into_its_quot
         found = await reasons(server, LONG, TRIES)
         seconds = BURST + time.monotonic() - start
     # One refund may be larger than what is left of the limit, and the quota regains some requests too.
-    refunds = 1 + seconds * REFUNDED / (REFUSAL + characters_of(LONG))
+    refunds = 1 + seconds * REFUNDED / (REFUSAL + sum(characters_of(LONG)))
     assert found["QUEUE_FULL"] <= QUOTA + refunds + seconds * QUOTA / 60 + 1
     assert found.total() == TRIES
     assert found["QUOTA_EXCEEDED"] or seconds > 10
@@ -80,38 +84,70 @@ async def test_a_key_whose_requests_are_refused_before_they_are_tokenised_keeps_
     assert found == {"QUEUE_FULL": TRIES}
 
 
-REQUESTS: list[tuple[Any, int]] = [
-    (pb.TranslateRequest(texts=["Tom", "äöü"]), 6),
-    (pb.TranslateStreamRequest(texts=["Tom"]), 3),
-    (pb.TranslateRequest(texts=["Tom"], options=pb.DecodingOptions(beam_size=4)), 12),
-    (pb.TranslateRequest(texts=["Tom"], options=pb.DecodingOptions(beam_size=4, num_hypotheses=2)), 12),
-    (pb.TranslateRequest(texts=["Tom"], options=pb.DecodingOptions(sampling=SAMPLING, num_hypotheses=4)), 12),
-    (pb.TranslateRequest(texts=["Tom"], options=pb.DecodingOptions(return_alignment=True)), 6),
-    (
-        pb.TranslateRequest(
-            texts=["Tom"], options=pb.DecodingOptions(beam_size=4, num_hypotheses=4, return_alignment=True)
-        ),
-        24,
+TOM, SEA = "Tom lives in Boston.", "the sea..."  # 20 and 10 characters
+
+
+def translation(prefix: str = "", **options: Any) -> pb.TranslateRequest:
+    return pb.TranslateRequest(
+        texts=[TOM], target_prefixes=[prefix] if prefix else [], options=pb.DecodingOptions(**options)
+    )
+
+
+REQUESTS: dict[str, tuple[Any, float]] = {
+    "greedy": (translation(), 20),
+    "two texts": (pb.TranslateRequest(texts=[TOM, "äöü"]), 23),
+    "a stream": (pb.TranslateStreamRequest(texts=[TOM]), 20),
+    "a beam": (translation(beam_size=4), 20 * (ENCODE + 4 * DECODE)),
+    "hypotheses of a beam": (translation(beam_size=4, num_hypotheses=2), 20 * (ENCODE + 4 * DECODE)),
+    "samples": (translation(sampling=SAMPLING, num_hypotheses=4), 20 * 4 * (ENCODE + DECODE + SAMPLE)),
+    "an alignment": (translation(return_alignment=True), 20 * (1 + ENCODE + SCORE)),
+    "alignments": (
+        translation(beam_size=4, num_hypotheses=4, return_alignment=True),
+        20 * (ENCODE + 4 * DECODE + 4 * (ENCODE + SCORE)),
     ),
-    (pb.TranslateRequest(texts=["Tom"], target_prefixes=["the sea"]), 10),
-    (pb.ScoreRequest(pairs=[pb.ScorePair(source="Tom", target="sea!")]), 7),
-    (pb.ScoreRequest(pairs=[pb.ScorePair(source="Tom", target="sea!")], return_alignment=True), 7),
-]
+    "a prefix": (translation(SEA), 20 * ENCODE + 30 * DECODE),
+    "a prefix in a beam": (translation(SEA, beam_size=4), 20 * ENCODE + 30 * 4 * DECODE),
+    "a score": (pb.ScoreRequest(pairs=[pb.ScorePair(source=TOM, target=SEA)]), 20 * ENCODE + 10 * SCORE),
+}
 
 
-@pytest.mark.parametrize(("request_", "characters"), REQUESTS)
-def test_a_quota_counts_the_characters_once_for_each_row(request_: Any, characters: int):
-    assert characters_of(request_) * rows_of(request_) == characters
+@pytest.mark.parametrize("name", REQUESTS)
+def test_a_quota_counts_what_a_request_makes_the_engine_do(name: str):
+    request, work = REQUESTS[name]
+    assert weighted_characters(request) == round(work)
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1), st.booleans(), st.booleans())
+def test_no_option_makes_a_request_cheaper_than_a_greedy_one(beams: int, hypotheses: int, samples: bool, aligned: bool):
+    options: dict[str, Any] = {"beam_size": beams, "num_hypotheses": hypotheses, "return_alignment": aligned}
+    if samples:
+        options["sampling"] = SAMPLING
+    assert weighted_characters(translation(**options)) >= len(TOM)
+
+
+JOBS: dict[str, tuple[pb.TranslateRequest, dict[str, Any]]] = {
+    "greedy": (translation(), {"options": Options()}),
+    "a beam": (translation(beam_size=4), {"options": Options(beam_size=4)}),
+    "a sample": (translation(sampling=SAMPLING), {"options": Options(sampling=Sampling())}),
+    "a prefix": (translation(SEA, beam_size=4), {"options": Options(beam_size=4), "prefix": tuple(SEA.encode())}),
+}
+
+
+@pytest.mark.parametrize("kind", JOBS)
+def test_a_quota_and_the_engine_agree_if_a_token_is_a_character(kind: str):
+    request, values = JOBS[kind]
+    job = DecodeJob(source_ids=tuple(TOM.encode()), caller="", call=0, on_done=lambda _: None, **values)
+    assert weighted_characters(request) == cost_of(job)
 
 
 @pytest.mark.parametrize("field", ["texts", "target_prefixes"])
 def test_very_many_texts_are_not_counted_one_by_one(field: str):
     request = pb.TranslateRequest(**{field: ["a"] * (MAX_TEXTS + 1)})
-    assert characters_of(request) == request.ByteSize()
+    assert characters_of(request) == (request.ByteSize(), 0)
 
 
-async def test_the_quota_and_the_metric_count_rows(tmp_path: Path):
-    keys = write_key_file(tmp_path, {"shop": SHOP}, shop={"characters_per_minute": 24})
+async def test_the_quota_and_the_metric_count_the_work(tmp_path: Path):
+    keys = write_key_file(tmp_path, {"shop": SHOP}, shop={"characters_per_minute": 18})
     async with running(api_keys=keys) as server:
 
         async def translate(beam_size: int) -> Any:
@@ -120,9 +156,9 @@ async def test_the_quota_and_the_metric_count_rows(tmp_path: Path):
             return await server.stub.Translate(request, metadata=bearer(SHOP))
 
         status, _ = await failure(translate(3))
-        assert status.message.startswith("the request counts as 27 characters; the key may send 24 in a minute")
+        assert status.message.startswith("the request counts as 20 characters; the key may send 18 in a minute")
         await translate(2)
-        assert server.metric("lingon_key_characters_total", key="shop") == 18
-        with pytest.raises(grpc.aio.AioRpcError, match="24 characters in a minute; try again in"):
+        assert server.metric("lingon_key_characters_total", key="shop") == 14
+        with pytest.raises(grpc.aio.AioRpcError, match="18 characters in a minute; try again in"):
             await translate(2)
-        assert server.metric("lingon_key_characters_total", key="shop") == 18
+        assert server.metric("lingon_key_characters_total", key="shop") == 14
