@@ -171,6 +171,17 @@ ROWS: dict[str, list[Json]] = {
         graph("Duration of a decoder step", *quantiles("lingon_decoder_step_duration_seconds", MODEL), unit="s"),
         graph("Duration of an encoder run", *quantiles("lingon_encoder_duration_seconds", MODEL), unit="s"),
         graph(
+            "Duration of a scorer run",
+            *quantiles("lingon_scorer_duration_seconds", MODEL),
+            unit="s",
+            about="Of Score, and of alignments, which are one more run for each hypothesis.",
+        ),
+        graph(
+            "Pairs and alignments scored",
+            (f"sum({rate('lingon_scored_pairs_total', MODEL)})", "pairs and hypotheses"),
+            unit="cps",
+        ),
+        graph(
             "Share of padding in encoded tokens",
             (
                 f"1 - sum by (model, version) ({rate('lingon_source_tokens_total', MODEL)})"

@@ -26,6 +26,9 @@ class Observer(Protocol):
     def encoded(self, sentences: int, tokens: int, padded_tokens: int, seconds: float) -> None:
         """The encoder ran."""
 
+    def scored(self, pairs: int, seconds: float) -> None:
+        """The scorer ran, for pairs to score or for the alignment of translations."""
+
     def stepped(self, live_rows: int, rows: int, copied_bytes: int, seconds: float) -> None:
         """The decoder made one step: it computed `rows` rows, of which live_rows belong to a sentence.
 
@@ -50,6 +53,8 @@ class NullObserver:
     def admitted(self, waited: float) -> None: ...
 
     def encoded(self, sentences: int, tokens: int, padded_tokens: int, seconds: float) -> None: ...
+
+    def scored(self, pairs: int, seconds: float) -> None: ...
 
     def stepped(self, live_rows: int, rows: int, copied_bytes: int, seconds: float) -> None: ...
 

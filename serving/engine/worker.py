@@ -209,7 +209,8 @@ class Worker:
         source_ids, source_lengths = _padded([job.source_ids for job in pairs])
         target_ids, target_lengths = _padded([job.target_ids for job in pairs])
         scores = self._runner.score(source_ids, source_lengths, target_ids, target_lengths)
-        self._measure("scorer", len(pairs) * max(source_ids.shape[1], target_ids.shape[1] + 1), start)
+        tokens = len(pairs) * max(source_ids.shape[1], target_ids.shape[1] + 1)
+        self._observer.scored(len(pairs), self._measure("scorer", tokens, start))
         for job, scored in zip(pairs, scores, strict=True):
             if _is_finite(scored):
                 self._close(job, len(job.target_ids) + 1, "OK", partial(job.on_done, scored))

@@ -204,6 +204,12 @@ class ModelMetrics:
         LATENCY_SECONDS,
     )
     encoder_duration = histogram("encoder_duration_seconds", "Duration of one encoder run, in seconds.", RUN_SECONDS)
+    scorer_duration = histogram(
+        "scorer_duration_seconds",
+        "Duration of one run of the scorer, for pairs or alignments, in seconds.",
+        RUN_SECONDS,
+    )
+    scored_pairs = counter("scored_pairs", "Pairs and hypotheses that the scorer computed.")
     step_duration = histogram("decoder_step_duration_seconds", "Duration of one decoder step, in seconds.", RUN_SECONDS)
     time_to_first_token = histogram(
         "time_to_first_token_seconds",
@@ -322,6 +328,11 @@ class ModelMetrics:
         self.encoder_duration.observe(seconds)
         self.source_tokens.inc(tokens)
         self.padded_tokens.inc(padded_tokens)
+
+    def scored(self, pairs: int, seconds: float) -> None:
+        """See lingon.serving.engine.observer.Observer."""
+        self.scorer_duration.observe(seconds)
+        self.scored_pairs.inc(pairs)
 
     def stepped(self, live_rows: int, rows: int, copied_bytes: int, seconds: float) -> None:
         """See lingon.serving.engine.observer.Observer."""

@@ -11,6 +11,7 @@ import grpc
 import pytest
 
 from lingon.serving.system.event_loop import BEAT_INTERVAL, LagMonitor
+from lingon.translation.v1 import translation_pb2 as pb
 from tests.support.echo_engine import EchoRunner, RunningServer, running
 from tests.support.eventually import eventually
 from tests.support.health import SERVING
@@ -18,6 +19,7 @@ from tests.support.http import get
 from tests.support.key_files import write_key_file
 from tests.support.reload_harness import TEXT, AdministeredServer, refused, running_with_admin_port
 
+FIRST = {"model": "en-de", "version": "1"}
 SECOND = {"model": "en-de", "version": "2"}
 
 
@@ -132,3 +134,17 @@ async def test_a_model_that_is_being_loaded_has_the_limits_of_its_queue():
         assert registry.get_sample_value("lingon_queue_tokens_limit", SECOND) > 0
         admin.versions.gate.set()
         await swap
+
+
+async def test_the_time_that_score_takes_from_translations_is_a_figure_of_its_own():
+    options = pb.DecodingOptions(return_alignment=True)
+    async with running() as server:
+        pairs = [pb.ScorePair(source=f"Tom {number}", target="Tom") for number in range(5)]
+        await server.stub.Score(pb.ScoreRequest(pairs=pairs))
+        assert server.metric("lingon_scored_pairs_total", **FIRST) == 5
+        runs = server.metric("lingon_scorer_duration_seconds_count", **FIRST)
+        assert 1 <= runs <= 5
+        assert server.metric("lingon_encoder_duration_seconds_count", **FIRST) == 0
+        await server.translate("Tom", "The sea", options=options)
+        assert server.metric("lingon_scored_pairs_total", **FIRST) == 7
+        assert server.metric("lingon_scorer_duration_seconds_count", **FIRST) > runs
