@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -70,13 +71,15 @@ def test_prometheus_knows_type_and_meaning_of_every_metric(server: ForeignServer
 
 
 def test_every_rule_is_evaluated_as_it_is_shipped(watching: Prometheus):
-    shipped = [rule for group in read(ALERTS)["groups"] for rule in group["rules"]]
+    wait_until(lambda: scraped_since(watching, 0), SCRAPES)
+    shipped, scraped = [rule for group in read(ALERTS)["groups"] for rule in group["rules"]], time.time()
+    found: list[dict[str, Any]] = []
 
-    def evaluated() -> list[dict[str, Any]]:
-        rules = [rule for group in watching.ask("rules")["groups"] for rule in group["rules"]]
-        return rules if all(rule["health"] != "unknown" for rule in rules) else []
+    def evaluated() -> bool:
+        found[:] = [rule for group in watching.ask("rules")["groups"] for rule in group["rules"]]
+        return all(datetime.fromisoformat(rule["lastEvaluation"]).timestamp() > scraped for rule in found)
 
-    wait_until(lambda: len(evaluated()) == len(shipped), SCRAPES)
-    found = evaluated()
+    wait_until(evaluated, SCRAPES)
     assert {rule["name"] for rule in found} == {rule.get("alert") or rule["record"] for rule in shipped}
+    assert len(found) == len(shipped)
     assert [(rule["name"], rule["lastError"]) for rule in found if rule["health"] != "ok"] == []
