@@ -39,19 +39,25 @@ def call(
     name: str,
     *texts: str,
     method: str = "Translate",
+    due: float = 0.0,
     deadline: float | None = None,
     cancel_after: float | None = None,
     metadata: Mapping[str, str] | None = None,
     **options: Any,
 ) -> dict[str, Any]:
-    """A call for the client to make; name: its request id; options: those of decoding."""
+    """A call for the client to make.
+
+    name: its request id
+    due: seconds after the start; the two other times count from the call
+    options: those of decoding
+    """
     request = {"texts": texts, "options": {"beam_size": 1, **options}}
-    times = {"deadline": deadline, "cancel_after": cancel_after}
+    times = {"due": due, "deadline": deadline, "cancel_after": cancel_after}
     return {"id": name, "method": method, "request": request, "metadata": dict(metadata or {}), **times}
 
 
 def make_calls(address: str, calls: Sequence[Mapping[str, Any]], **channel: Any) -> list[Answer]:
-    """Make calls at once on one channel; channel: options of grpc-js, with underscores after the first dot."""
+    """Make calls on one channel; channel: options of grpc-js, with underscores after the first dot."""
     options = {f"grpc.{name}": value for name, value in channel.items()}
     found = []
     for values in _run("calls.js", {"address": address, "channel": options, "calls": calls}):

@@ -1,14 +1,16 @@
 'use strict';
-// Makes the calls that standard input describes, all at once, and prints how each ended as one line of JSON.
+// Makes the calls that standard input describes, and prints how each ended as one line of JSON.
 //
-// Input: {address, channel: options of grpc-js, calls: [{id, method, request, deadline, cancel_after, metadata}]}, with
-// seconds for the two times, or null. A line of output is {outcome, message, details, retry_after, text}: `outcome` has
-// the fields of chaos.history.Outcome, `details` those of the error by type, `text` the joined deltas of a stream.
+// Input: {address, channel: options of grpc-js, calls: [{id, method, request, due, deadline, cancel_after, metadata}]},
+// with seconds for the three times: `due` after the start, the others after the call, or null.
+// Output: {outcome, message, details, retry_after, text}: `outcome` has the fields of chaos.history.Outcome, `details`
+// those of the error by type, `text` the joined deltas of a stream.
 
 const grpc = require('@grpc/grpc-js');
 const { reflect } = require('./reflection');
 
 const PATIENCE = 120; // seconds of deadline of a call without one, so that a lost answer shows
+const later = (seconds) => new Promise((resolve) => (seconds ? setTimeout(resolve, 1000 * seconds) : resolve()));
 const now = () => Number(process.hrtime.bigint()) / 1e9; // the clock of Python's time.monotonic
 
 /** The record of a call that is being sent. */
@@ -88,7 +90,11 @@ async function main() {
   const { messages, services } = await reflect(address);
   const { TranslationService } = services.lingon.translation.v1;
   const client = new TranslationService(address, grpc.credentials.createInsecure(), channel);
-  const records = await Promise.all(calls.map((call) => make(client, call, messages)));
+  await new Promise((resolve, reject) => {
+    client.waitForReady(Date.now() + 1000 * PATIENCE, (error) => (error ? reject(error) : resolve()));
+  });
+  const sent = calls.map((call) => later(call.due).then(() => make(client, call, messages)));
+  const records = await Promise.all(sent);
   client.close();
   for (const record of records) process.stdout.write(`${JSON.stringify(record)}\n`);
 }

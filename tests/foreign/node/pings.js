@@ -1,6 +1,6 @@
 'use strict';
-// Keeps an idle HTTP/2 connection alive by pings: `node pings.js HOST:PORT SECONDS COUNT` sends a ping every SECONDS and
-// prints {pongs, closed}; `closed` is the reason that the server gave for closing the connection, or null.
+// Keeps an idle HTTP/2 connection alive by pings: `node pings.js HOST:PORT SECONDS COUNT` sends a ping every SECONDS
+// and prints {pongs, closed}; `closed` is the reason that the server gave for closing the connection, or null.
 
 const http2 = require('node:http2');
 

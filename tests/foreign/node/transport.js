@@ -1,6 +1,6 @@
 'use strict';
-// Sends the requests that standard input describes, one after the other, by Node's own HTTP clients: what reaches a gRPC
-// port besides gRPC. Prints how each ended as one line of JSON.
+// Sends the requests that standard input describes, one after the other, by Node's own HTTP clients: what reaches a
+// gRPC port besides gRPC. Prints how each ended as one line of JSON.
 //
 // Input: {address, requests: [{protocol: 'h1' or 'h2', headers, body: base64}]}. A line of output is {status, headers,
 // trailers, bytes, error, seconds}: `error` is that of the stream or the connection, null without one.
