@@ -16,6 +16,7 @@ LingonError                     a message of one line; exit code 1
     |-- UnknownModel            NOT_FOUND           no served model has this name or language pair
     |-- Unsupported             UNIMPLEMENTED       the model does not support an option
     |-- QueueFull               RESOURCE_EXHAUSTED  the queue is full; retry later
+    |-- TooManyCalls            RESOURCE_EXHAUSTED  too many calls are open or hold too much; retry later
     |-- QuotaExceeded           RESOURCE_EXHAUSTED  the quota of the API key is used up for now
     |-- Expired                 DEADLINE_EXCEEDED   the deadline passed before the work was done
     |   `-- NotBegun            DEADLINE_EXCEEDED   the deadline passed before the work began
@@ -183,6 +184,13 @@ class QueueFull(RequestError):
 
     code = code_pb2.RESOURCE_EXHAUSTED
     reason = "QUEUE_FULL"
+
+
+class TooManyCalls(RequestError):
+    """Too many calls are open, or their requests hold too much memory; the caller should retry later."""
+
+    code = code_pb2.RESOURCE_EXHAUSTED
+    reason = "TOO_MANY_CALLS"
 
 
 class QuotaExceeded(RequestError):

@@ -17,13 +17,19 @@ from lingon.errors import (
     QuotaExceeded,
     RequestError,
     ServerError,
+    TooManyCalls,
     UnknownModel,
 )
 
 STATUS_DETAILS = "grpc-status-details-bin"
 REQUEST_ID = "x-request-id"
 DOMAIN = "lingon"
-RETRY_MILLISECONDS: dict[type[RequestError], int] = {QueueFull: 200, Draining: 1000, EngineLost: 500}
+RETRY_MILLISECONDS: dict[type[RequestError], int] = {
+    QueueFull: 200,
+    TooManyCalls: 500,
+    Draining: 1000,
+    EngineLost: 500,
+}
 """Milliseconds until a retry makes sense: a queue moves within a few sentences, another replica answers at once."""
 
 

@@ -33,7 +33,14 @@ from lingon.serving.observability.tracing import NullTracer, Tracer
 from lingon.serving.rpc.admin import open_admin
 from lingon.serving.rpc.health import Health
 from lingon.serving.rpc.interceptors import CallInterceptor, ErrorInterceptor
-from lingon.serving.rpc.ports import PortSecurity, allow_many_files, bind, grpc_server
+from lingon.serving.rpc.ports import (
+    ADMIN_CALLS,
+    PortSecurity,
+    allow_many_files,
+    bind,
+    call_limits,
+    grpc_server,
+)
 from lingon.serving.rpc.reflection import add_reflection
 from lingon.serving.rpc.service import TranslationService
 from lingon.serving.runtime.device import onnxruntime_version
@@ -98,7 +105,10 @@ class Server:
                     self._registry,
                     self._reloader,
                     self._gate,
-                    [ErrorInterceptor(self.metrics, self._security.admit), *self._security.interceptors(admin=True)],
+                    [
+                        ErrorInterceptor(self.metrics, self._security.admit, {"": ADMIN_CALLS}),
+                        *self._security.interceptors(admin=True),
+                    ],
                     self._security.credentials(),
                 )
             self._update_health()
@@ -133,10 +143,9 @@ class Server:
                 loop.remove_signal_handler(number)
 
     def _grpc_server(self) -> grpc.aio.Server:
-        server = grpc_server(
-            self._settings,
-            [CallInterceptor(self.metrics, self._tracer, self._security.admit), *self._security.interceptors()],
-        )
+        calls = CallInterceptor(self.metrics, self._tracer, self._security.admit, call_limits(self._settings))
+        interceptors = [calls, *self._security.interceptors()]
+        server = grpc_server(self._settings, interceptors, self._settings.max_message_bytes)
         pb_grpc.add_TranslationServiceServicer_to_server(self._service, server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
         if self._settings.reflection:

@@ -45,7 +45,9 @@ Port = Annotated[int, Field(ge=0, le=65_535)]
 Positive = Annotated[int, Field(ge=1)]
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 CertificateName = Annotated[str, Field(pattern=r"^(\*\.)?[^*,]+$")]
+Duration = Annotated[float, Field(gt=0, allow_inf_nan=False)]  # seconds
 Age = Annotated[float, Field(ge=0, le=GRPC_MAX // 1000)]  # seconds
+Connections = Annotated[int, Field(ge=1, lt=GRPC_MAX)]
 
 
 class Settings(BaseModel):
@@ -100,10 +102,31 @@ class Settings(BaseModel):
     max_message_bytes: Annotated[int, Field(ge=1024, le=GRPC_MAX)] = Field(
         4 * 1024 * 1024, description="Size of one request, in bytes."
     )
+    max_receive_seconds: Duration = Field(
+        30, description="Time for a request to arrive whole, in seconds; then the call ends with DEADLINE_EXCEEDED."
+    )
+    max_calls: Positive = Field(
+        2048,
+        description="Calls open at once, health and reflection not counted. Above it, a call of the caller with the "
+        "most ends with RESOURCE_EXHAUSTED.",
+    )
+    max_call_seconds: Duration = Field(
+        600,
+        description="Longest duration of a call, in seconds, with or without a deadline; then it ends with "
+        "DEADLINE_EXCEEDED.",
+    )
+    max_connections: Connections = Field(
+        8192, description="Connections to the gRPC port at once; above this number new ones are closed."
+    )
+    max_connection_idle_seconds: Age = Field(
+        900,
+        description="Time without a call after which a connection is closed, in seconds; clients reconnect with their "
+        "next call. 0 is never.",
+    )
     max_connection_age_seconds: Age = Field(
         0,
         description="Age at which a connection is closed, in seconds, so that clients reconnect and load spreads. "
-        "0 is never.",
+        "Its calls have drain_seconds to end. 0 is never.",
     )
     drain_seconds: Seconds = Field(
         30, description="Time for calls in progress to finish after SIGTERM, in seconds; then they are cancelled."
@@ -112,7 +135,7 @@ class Settings(BaseModel):
         0,
         description="Time between health NOT_SERVING and refusing calls, in seconds, for load balancers to notice.",
     )
-    hang_seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] = Field(
+    hang_seconds: Duration = Field(
         10, description="Longest iteration of an engine, in seconds; above this it hangs and the process ends."
     )
     max_restarts: Annotated[int, Field(ge=0)] = Field(

@@ -16,7 +16,7 @@ MODEL = f'{HERE}, model=~"$model"'
 PER_MODEL = "{{model}}/{{version}} {{instance}}"
 FAILED = f'{HERE}, code=~"INTERNAL|UNKNOWN|UNAVAILABLE|DATA_LOSS"'
 OTHER_FAILED = f'{HERE}, code!="OK"'
-OVERLOAD = f'{HERE}, reason=~"QUEUE_FULL|WONT_FINISH|QUOTA_EXCEEDED"'
+OVERLOAD = f'{HERE}, reason=~"QUEUE_FULL|TOO_MANY_CALLS|WONT_FINISH|QUOTA_EXCEEDED"'
 SERVED = f'{HERE}, outcome="served"'  # refused calls end at once and would hide how long the others take
 TRANSLATE = f'{SERVED}, method="Translate"'
 TEXTS_FULL = f"max(lingon_queue_depth{{{MODEL}}} / lingon_queue_limit{{{MODEL}}})"
@@ -116,6 +116,8 @@ ROWS: dict[str, list[Json]] = {
             "In progress",
             (f"sum(lingon_requests_in_flight{{{HERE}}})", "calls"),
             (f"sum(lingon_running_sentences{{{MODEL}}})", "sentences in decoding"),
+            (f"sum by (kind) (lingon_open_calls{{{HERE}}})", "open calls, {{kind}}"),
+            (f"sum by (kind) (lingon_receiving_calls{{{HERE}}})", "arriving requests, {{kind}}"),
         ),
     ],
     "API keys and certificates": [

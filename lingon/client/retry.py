@@ -17,7 +17,7 @@ class Retry:
     retries: tries after the first one; only UNAVAILABLE is repeated, which is safe because translating changes nothing.
         5 retries take 1.5 to 3 seconds, about as long as a server of a small model needs to restart
     first_pause, longest_pause: seconds; if the server names a pause (RetryInfo), the pause is at least as long
-    wait_when_full: also repeat while the queue is full or the quota used up, as often as the deadline allows; meant
+    wait_when_full: also repeat while the server is full or the quota used up, as often as the deadline allows; meant
         for clients that send in bulk
     wait_when_away: also repeat UNAVAILABLE until the deadline if the server has answered this client before
     """
@@ -47,7 +47,7 @@ class Retry:
         random: returns a number from 0 to 1
         answered: whether the server has ever answered
         """
-        full = self.wait_when_full and error.reason in ("QUEUE_FULL", "QUOTA_EXCEEDED")
+        full = self.wait_when_full and error.reason in ("QUEUE_FULL", "TOO_MANY_CALLS", "QUOTA_EXCEEDED")
         away = error.code == code_pb2.UNAVAILABLE and (failures <= self.retries or (self.wait_when_away and answered))
         if not (full or away):
             return None

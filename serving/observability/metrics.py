@@ -25,6 +25,7 @@ CODES = tuple(code_pb2.Code.keys())
 MODEL = ("model", "version")  # the first labels of every metric of a model
 WATCHED_FILES = ("api_keys", "tls_certificate", "tls_client_ca")  # settings whose files are reloaded
 CALL_OUTCOMES = ("served", "refused")  # by whether the work of a call did not begin
+CALL_KINDS = ("translation", "health", "reflection")
 RESTART_CAUSES = ("death", "hang")
 CHANGES = ("loaded", "unloaded", "refused")  # outcomes of requests to change the served models
 KEPT_MODELS = 4  # unloaded models whose counters are kept, so that a late scrape still sees them
@@ -115,6 +116,8 @@ class Metrics:
     loop_lag = histogram(
         "event_loop_lag_seconds", "Delay of the event loop at one moment in every 50 ms, in seconds.", LAG_SECONDS
     )
+    open_calls = gauge("open_calls", "Calls that count towards the limits of the gRPC port.", kind=CALL_KINDS)
+    receiving_calls = gauge("receiving_calls", "Open calls whose request has not arrived whole.", kind=CALL_KINDS)
     changes = counter(
         "model_changes", "Models loaded and unloaded while serving, and refused changes.", outcome=CHANGES
     )

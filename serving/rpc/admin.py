@@ -15,7 +15,7 @@ from lingon.serving.models.catalog import Entry
 from lingon.serving.models.inflight import AdmissionGate
 from lingon.serving.models.registry import ModelRegistry, ServedModel
 from lingon.serving.models.reload import ModelReloader
-from lingon.serving.rpc.ports import bind, grpc_server
+from lingon.serving.rpc.ports import ADMIN_BYTES, bind, grpc_server
 from lingon.serving.settings import Settings
 
 SERVICE = pb.DESCRIPTOR.services_by_name["ModelService"].full_name
@@ -37,7 +37,7 @@ async def open_admin(
     interceptors: in the order in which a call passes them; the first turns the errors of the others into statuses
     """
     assert settings.admin_port is not None
-    server = grpc_server(settings, interceptors)
+    server = grpc_server(settings, interceptors, ADMIN_BYTES)
     pb_grpc.add_ModelServiceServicer_to_server(ModelService(registry, reloader, gate), server)
     port = bind(server, settings.admin_host, settings.admin_port, credentials, flag="admin-port")
     await server.start()

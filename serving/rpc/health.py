@@ -9,6 +9,9 @@ from typing import Any
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from lingon.errors import InvalidRequest
+
+MAX_NAME = 256  # characters of a service name; a Watch call holds it as long as it lasts
 UNKNOWN = health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
 
 
@@ -34,20 +37,29 @@ class Health(health_pb2_grpc.HealthServicer):
 
     async def Check(self, request: health_pb2.HealthCheckRequest, context: Any) -> health_pb2.HealthCheckResponse:
         """See grpc.health.v1."""
-        status = self._statuses.get(request.service)
+        service = _service_of(request)
+        status = self._statuses.get(service)
         if status is None:
-            await context.abort(grpc.StatusCode.NOT_FOUND, f"no service {request.service[:128]!r} is here")
+            await context.abort(grpc.StatusCode.NOT_FOUND, f"no service {service[:128]!r} is here")
         return health_pb2.HealthCheckResponse(status=status)
 
     async def Watch(
         self, request: health_pb2.HealthCheckRequest, context: Any
     ) -> AsyncIterator[health_pb2.HealthCheckResponse]:
         """See grpc.health.v1; a slow reader gets the latest status, not every one."""
-        last = None
+        service, last = _service_of(request), None
         while True:
-            changed, status = self._changed, self._statuses.get(request.service, UNKNOWN)
+            changed, status = self._changed, self._statuses.get(service, UNKNOWN)
             if status != last:
                 yield health_pb2.HealthCheckResponse(status=status)
                 last = status
             else:
                 await changed.wait()
+
+
+def _service_of(request: health_pb2.HealthCheckRequest) -> str:
+    """Return the name of the service that a client asks about; raises InvalidRequest for an excessive one."""
+    if len(request.service) > MAX_NAME:
+        message = f"service must have at most {MAX_NAME} characters, got {len(request.service)}"
+        raise InvalidRequest("service", message)
+    return request.service

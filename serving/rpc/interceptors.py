@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 import time
 import traceback
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import aclosing
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from contextlib import aclosing, suppress
 from functools import partial
 from inspect import isawaitable
 from types import TracebackType
@@ -34,6 +35,7 @@ from lingon.serving.observability.logs import CallLog, fault
 from lingon.serving.observability.metrics import CALL_OUTCOMES, METHODS, Metrics
 from lingon.serving.observability.tracing import NullTracer, Tracer, enter
 from lingon.serving.rpc.calls import REQUEST_ID, Context, Metadata, abort, is_late, request_id_of
+from lingon.serving.rpc.open_calls import CallLimits, OpenCall, OpenCalls, limit_of
 from lingon.status import to_status
 from lingon.translation.v1 import translation_pb2 as pb
 
@@ -41,6 +43,10 @@ _SERVICE = f"/{pb.DESCRIPTOR.services_by_name['TranslationService'].full_name}/"
 _BEGUN = (Expired, Cancelled, EngineLost, EngineFault, ModelUnloaded)  # errors of calls whose work had begun
 _REFUSED = (code_pb2.UNAUTHENTICATED, code_pb2.PERMISSION_DENIED)
 _CODE_NAMES: dict[int, str] = {number: name for name, number in code_pb2.Code.items()}
+
+UNLIMITED = CallLimits(
+    kind="translation", max_calls=sys.maxsize, max_seconds=None, receive_seconds=60, request_bytes=sys.maxsize
+)
 
 logger = logging.getLogger(__name__)
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
@@ -54,13 +60,23 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):
     gRPC would send the text of an error to the client, with the status UNKNOWN.
     """
 
-    def __init__(self, metrics: Metrics | None = None, admit: Admit = lambda method, context: None) -> None:
+    def __init__(
+        self,
+        metrics: Metrics | None = None,
+        admit: Admit = lambda method, context: None,
+        limits: Mapping[str, CallLimits] | None = None,
+    ) -> None:
         """metrics: count the calls that end with a RequestError, by its reason, and the calls of each API key.
 
         admit: raises RequestError for a call that must not be read
+        limits: of the calls of each service, by the start of its path; "" is for all others
         """
         self.call_log, self.admit, self._metrics = CallLog(logger), admit, metrics
+        limits = {"": UNLIMITED, **(limits or {})}
+        shared = {each: OpenCalls(each) for each in limits.values()}
+        self._open_calls = {start: shared[each] for start, each in limits.items()}
         self._wrapped: dict[str, tuple[Handler, Handler]] = {}  # by method: a handler, and the same surrounded
+        self._endings: set[asyncio.Task[None]] = set()
 
     async def intercept_service(
         self,
@@ -73,13 +89,25 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):
             handler = await continuation(handler_call_details)
         except Exception as error:
             # The method may be a name that the client made up.
-            return _wrap(grpc.stream_stream_rpc_method_handler(_raising(error)), partial(self.call, ""))
+            return _wrap(
+                grpc.stream_stream_rpc_method_handler(_raising(error)), partial(self.call, ""), self._calls("")
+            )
         if handler is None:
             return None
         known = self._wrapped.get(method)
         if known is None or known[0] is not handler:
-            known = self._wrapped[method] = handler, _wrap(handler, partial(self.call, method))
+            known = self._wrapped[method] = handler, _wrap(handler, partial(self.call, method), self._calls(method))
         return known[1]
+
+    def _calls(self, method: str) -> OpenCalls:
+        """Return the open calls with which the calls of a method are counted."""
+        return self._open_calls[max((start for start in self._open_calls if method.startswith(start)), key=len)]
+
+    def end_soon(self, ending: Coroutine[Any, Any, None]) -> None:
+        """Run a coroutine that ends a call from outside its task."""
+        task = asyncio.get_running_loop().create_task(ending)
+        self._endings.add(task)
+        task.add_done_callback(self._endings.discard)
 
     def call(self, method: str, context: Context) -> Call:
         """Return what surrounds one call."""
@@ -123,12 +151,19 @@ class CallInterceptor(ErrorInterceptor):
     """Counts, times and traces the calls of TranslationService as well."""
 
     def __init__(
-        self, metrics: Metrics, tracer: Tracer | None = None, admit: Admit = lambda method, context: None
+        self,
+        metrics: Metrics,
+        tracer: Tracer | None = None,
+        admit: Admit = lambda method, context: None,
+        limits: Mapping[str, CallLimits] | None = None,
     ) -> None:
-        super().__init__(metrics, admit)
+        super().__init__(metrics, admit, limits)
         self.tracer = tracer or NullTracer()
         self.in_flight = 0
         metrics.in_flight.set_function(lambda: self.in_flight)
+        for calls in self._open_calls.values():
+            metrics.open_calls.labels(calls.limits.kind).set_function(partial(getattr, calls, "count"))
+            metrics.receiving_calls.labels(calls.limits.kind).set_function(partial(getattr, calls, "receiving"))
         self._requests = {
             (method, code): metrics.requests.labels(method, name)
             for method in METHODS
@@ -163,7 +198,7 @@ class Call:
         self._failure: status_pb2.Status | None = None
         self._refused = False
         # gRPC forgets the address of a caller that left.
-        self._caller, self._address = caller_of(context), address_of(context)
+        self.caller, self._address = caller_of(context), address_of(context)
 
     def __enter__(self) -> None:
         """Name the call in its trailing metadata."""
@@ -178,7 +213,7 @@ class Call:
         elif isinstance(error, grpc.aio.AbortError):  # the method has ended the call itself
             self._end(self._context.code().value[0])
         elif isinstance(error, Exception):
-            fields = {"method": self._method, **self._ids, "caller": self._caller}
+            fields = {"method": self._method, **self._ids, "caller": self.caller}
             self._failure = self._interceptor.refusal(error, fields)
             self._refused = _was_refused(error)
             self._end(self._failure.code)
@@ -199,6 +234,16 @@ class Call:
         assert self._failure is not None
         await abort(self._context, self._failure, self._ids["request_id"])
 
+    def end_early(self, error: RequestError) -> None:
+        """End the call from outside its task, which waits for a request and then gets an AbortError."""
+        self._refused = True
+        status = self._interceptor.refusal(error, {"method": self._method, **self._ids, "caller": self.caller})
+        self._interceptor.end_soon(self._abort_early(status))
+
+    async def _abort_early(self, status: status_pb2.Status) -> None:
+        with suppress(Exception):  # `abort` always raises
+            await abort(self._context, status, self._ids["request_id"])
+
     def _end(self, code: int) -> None:
         self._interceptor.count_other(code)
         if self._failure is not None:
@@ -206,8 +251,8 @@ class Call:
 
     def _fields(self, code: int) -> dict[str, str]:
         """The ids of the call and the caller for the log; also the address if the caller was refused."""
-        fields = {**self._ids, "caller": self._caller}
-        if code in _REFUSED and self._caller != self._address:
+        fields = {**self._ids, "caller": self.caller}
+        if code in _REFUSED and self.caller != self._address:
             fields["address"] = self._address.partition("/")[2]
         return fields
 
@@ -219,7 +264,7 @@ class MeasuredCall(Call):
         super().__init__(interceptor, method, context)
         self._measured, self._start = interceptor, time.perf_counter()
         self._trace = enter(interceptor.tracer.call(method, self._ids["request_id"], self._metadata))
-        self._trace.about(caller=self._caller)
+        self._trace.about(caller=self.caller)
         if self._trace.trace_id:
             self._ids["trace_id"] = self._trace.trace_id
         interceptor.in_flight += 1
@@ -241,27 +286,30 @@ def _was_refused(error: Exception) -> bool:
     return isinstance(error, RequestError) and not begun
 
 
-def _wrap(handler: Handler, begin: Callable[[Context], Call]) -> Handler:
-    """Return a handler whose calls are surrounded.
+def _wrap(handler: Handler, begin: Callable[[Context], Call], open_calls: OpenCalls) -> Handler:
+    """Return a handler whose calls are surrounded and counted.
 
-    It parses requests itself: gRPC would end a call whose bytes cannot be parsed with a status of its own.
+    It reads requests itself: gRPC keeps the bytes of a request until its call ends, sets no limit to the time until a
+    request is whole, and ends a call whose bytes cannot be parsed with a status of its own.
     """
     parse = handler.request_deserializer or bytes
     behaviour: Any = handler.unary_unary or handler.unary_stream or handler.stream_unary or handler.stream_stream
-    read: Any = partial(_each if handler.request_streaming else parsed, parse=parse)
 
-    async def unary(raw: Any, context: Context) -> Any:
-        with (call := begin(context)):
+    async def request_of(opened: OpenCall) -> Any:
+        return _each(opened, parse) if handler.request_streaming else parsed(await opened.receive(), parse)
+
+    async def unary(_: Any, context: Context) -> Any:
+        with (call := begin(context)), _CANCELLATION, open_calls.open(context, call.caller, call.end_early) as opened:
             call.admit()
-            request = read(raw)
+            request = await request_of(opened)
             with charged(request), _CANCELLATION:
                 return await behaviour(request, context)
         await call.abort()
 
-    async def stream(raw: Any, context: Context) -> None:
-        with (call := begin(context)):
+    async def stream(_: Any, context: Context) -> None:
+        with (call := begin(context)), _CANCELLATION, open_calls.open(context, call.caller, call.end_early) as opened:
             call.admit()
-            request = read(raw)
+            request = await request_of(opened)
             with charged(request), _CANCELLATION:
                 replies = behaviour(request, context)
                 if isawaitable(replies):  # the method writes its replies itself
@@ -274,8 +322,9 @@ def _wrap(handler: Handler, begin: Callable[[Context], Call]) -> Handler:
             return
         await call.abort()
 
-    made = stream if handler.response_streaming else unary
-    return _MAKERS[handler.request_streaming, handler.response_streaming](made, None, handler.response_serializer)
+    if handler.response_streaming:
+        return grpc.stream_stream_rpc_method_handler(stream, None, handler.response_serializer)
+    return grpc.stream_unary_rpc_method_handler(unary, None, handler.response_serializer)
 
 
 async def _write(context: Context, reply: bytes) -> None:
@@ -290,7 +339,7 @@ async def _write(context: Context, reply: bytes) -> None:
 
 
 class _Cancellation:
-    """Tells apart why a call was cut short: its caller left, or its model was unloaded."""
+    """Tells apart why a call was cut short: its caller left, its model was unloaded, or it reached a limit."""
 
     def __enter__(self) -> None: ...
 
@@ -299,21 +348,16 @@ class _Cancellation:
     ) -> None:
         if isinstance(error, grpc.aio.InternalError):  # a reply cannot be sent, because the caller left
             raise asyncio.CancelledError from None
-        if isinstance(error, asyncio.CancelledError) and was_unloaded(error):
-            task = asyncio.current_task()
-            assert task is not None
-            task.uncancel()
-            raise ModelUnloaded from None
+        if isinstance(error, asyncio.CancelledError):
+            reason = ModelUnloaded() if was_unloaded(error) else limit_of(error)
+            if reason is not None:
+                task = asyncio.current_task()
+                assert task is not None
+                task.uncancel()
+                raise reason from None
 
 
 _CANCELLATION = _Cancellation()
-
-_MAKERS: dict[tuple[bool, bool], Callable[..., Handler]] = {
-    (False, False): grpc.unary_unary_rpc_method_handler,
-    (False, True): grpc.unary_stream_rpc_method_handler,
-    (True, False): grpc.stream_unary_rpc_method_handler,
-    (True, True): grpc.stream_stream_rpc_method_handler,
-}
 
 
 def _raising(error: Exception) -> Any:
@@ -334,8 +378,8 @@ def _status_of(error: Exception, fields: dict[str, str]) -> status_pb2.Status:
     return status_pb2.Status(code=code_pb2.INTERNAL, message=message)
 
 
-async def _each(requests: AsyncIterator[bytes], parse: Callable[[bytes], Any]) -> AsyncIterator[Any]:
-    async for raw in requests:
+async def _each(opened: OpenCall, parse: Callable[[bytes], Any]) -> AsyncIterator[Any]:
+    async for raw in opened.receive_all():
         yield parsed(raw, parse)
 
 

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 import grpc
+from grpc_health.v1 import health
 
 from lingon.errors import LingonError
 from lingon.serving.auth.api_keys import ApiKeyFile
@@ -20,6 +21,8 @@ from lingon.serving.observability.logs import event, fault
 from lingon.serving.observability.metrics import Metrics
 from lingon.serving.rpc.calls import Context, Metadata
 from lingon.serving.rpc.interceptors import ErrorInterceptor
+from lingon.serving.rpc.open_calls import CallLimits
+from lingon.serving.rpc.reflection import V1, V1ALPHA
 from lingon.serving.rpc.unknown_methods import make_server
 from lingon.serving.settings import LOOPBACK, Settings
 
@@ -28,12 +31,45 @@ PENDING = 10_000
 
 gRPC's default of 1,000 is 0.2 s of work, which a flood of calls that are started and reset fills at once. A limit on
 the calls of one connection (`grpc.max_concurrent_streams`) stops such a flood too, but then two thirds of 1,000 calls
-that one client starts at once end with UNAVAILABLE.
+that one client starts at once end with UNAVAILABLE. `max_calls` bounds the calls of all connections instead.
 """
 
 WATCH_SECONDS = 1.0  # seconds between two checks of the files of keys and certificates
+MEBIBYTE = 1024 * 1024  # bytes
+HEALTH_BYTES = 4096  # bytes of a health or reflection request
+ADMIN_BYTES = 65_536  # bytes of a request of the admin port, which holds a path or a name
+HANDSHAKE_SECONDS = 20  # seconds for a new connection to begin HTTP/2
+
+SLOW_CALLS = 32  # calls at once whose request arrives slowly, if their requests take at most SLOW_BYTES
+SLOW_BYTES = 128 * MEBIBYTE  # bytes
+HELD_BYTES = 64 * MEBIBYTE  # bytes of the large requests of all open calls
+
+HEALTH_CALLS = CallLimits(
+    kind="health", max_calls=1024, max_seconds=None, receive_seconds=5, request_bytes=HEALTH_BYTES
+)
+"""Watch calls last as long as their clients want."""
+
+REFLECTION_CALLS = CallLimits(
+    kind="reflection", max_calls=32, max_seconds=60, receive_seconds=5, request_bytes=HEALTH_BYTES
+)
+ADMIN_CALLS = CallLimits(kind="admin", max_calls=64, max_seconds=None, receive_seconds=10, request_bytes=ADMIN_BYTES)
 
 logger = logging.getLogger(__name__)
+
+
+def call_limits(settings: Settings) -> dict[str, CallLimits]:
+    """Return the limits of the calls of each service, by the start of its path; "" is for all others."""
+    calls = CallLimits(
+        kind="translation",
+        max_calls=settings.max_calls,
+        max_seconds=settings.max_call_seconds,
+        receive_seconds=settings.max_receive_seconds,
+        request_bytes=settings.max_message_bytes,
+        slow_calls=max(min(SLOW_CALLS, SLOW_BYTES // settings.max_message_bytes), 2),
+        held_bytes=max(HELD_BYTES, 2 * settings.max_message_bytes),
+    )
+    reflection = dict.fromkeys((f"/{name}/" for name in (V1, V1ALPHA)), REFLECTION_CALLS)
+    return {"": calls, f"/{health.SERVICE_NAME}/": HEALTH_CALLS, **reflection}
 
 
 def allow_many_files() -> None:
@@ -109,8 +145,10 @@ def _not_after(files: WatchedFiles[Certificates]) -> float:
     return files.value.not_after
 
 
-def grpc_server(settings: Settings, interceptors: Sequence[grpc.aio.ServerInterceptor]) -> grpc.aio.Server:
-    """Return a server without services and ports."""
+def grpc_server(
+    settings: Settings, interceptors: Sequence[grpc.aio.ServerInterceptor], max_message_bytes: int
+) -> grpc.aio.Server:
+    """Return a server without services and ports; max_message_bytes: size of the largest request."""
     (errors,) = (each for each in interceptors if isinstance(each, ErrorInterceptor))
     key_checks = [each for each in interceptors if isinstance(each, ApiKeyInterceptor)]
 
@@ -120,8 +158,11 @@ def grpc_server(settings: Settings, interceptors: Sequence[grpc.aio.ServerInterc
 
     options = [
         ("grpc.so_reuseport", 0),  # otherwise a second server could bind the same port and receive half of the calls
-        ("grpc.max_receive_message_length", settings.max_message_bytes),
+        ("grpc.max_receive_message_length", max_message_bytes),
         ("grpc.max_send_message_length", -1),
+        ("grpc.http2.bdp_probe", 0),  # otherwise every call may send 4 MiB before the server reads its request
+        ("grpc.max_allowed_incoming_connections", settings.max_connections),
+        ("grpc.server_handshake_timeout_ms", HANDSHAKE_SECONDS * 1000),
         ("grpc.keepalive_time_ms", 60_000),  # these two find clients that vanished silently
         ("grpc.keepalive_timeout_ms", 20_000),
         ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
@@ -131,6 +172,9 @@ def grpc_server(settings: Settings, interceptors: Sequence[grpc.aio.ServerInterc
     ]
     if settings.max_connection_age_seconds:
         options.append(("grpc.max_connection_age_ms", int(settings.max_connection_age_seconds * 1000)))
+        options.append(("grpc.max_connection_age_grace_ms", int(settings.drain_seconds * 1000)))
+    if settings.max_connection_idle_seconds:
+        options.append(("grpc.max_connection_idle_ms", int(settings.max_connection_idle_seconds * 1000)))
     return make_server(interceptors, options, partial(errors.refuse_unknown_method, check))
 
 

@@ -23,6 +23,7 @@ TABLE = {
     "UnknownModel": "NOT_FOUND",
     "Unsupported": "UNIMPLEMENTED",
     "QueueFull": "RESOURCE_EXHAUSTED",
+    "TooManyCalls": "RESOURCE_EXHAUSTED",
     "Expired": "DEADLINE_EXCEEDED",
     "NotBegun": "DEADLINE_EXCEEDED",
     "Cancelled": "CANCELLED",

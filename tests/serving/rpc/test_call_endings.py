@@ -133,7 +133,7 @@ def test_a_call_whose_coroutine_is_closed_is_counted_as_cancelled():
             return {}
 
     async def served(_: Any) -> Any:
-        return grpc.unary_unary_rpc_method_handler(pauses)
+        return grpc.stream_unary_rpc_method_handler(pauses)  # such a method reads its requests itself
 
     class Details:
         method = METHOD
@@ -143,7 +143,7 @@ def test_a_call_whose_coroutine_is_closed_is_counted_as_cancelled():
     wrapping: Any = interceptor.intercept_service(served, Details())  # type: ignore[arg-type]
     with pytest.raises(StopIteration) as made:
         wrapping.send(None)
-    coroutine = made.value.value.unary_unary(b"", Context())
+    coroutine = made.value.value.stream_unary(None, Context())
     coroutine.send(None)
     assert counted(interceptor, metrics) == {"in flight": 1}
     coroutine.close()

@@ -1,0 +1,220 @@
+"""The calls that a port has open at once: how many, for how long, and what their requests hold.
+
+Memory is bounded by these limits and not by the number of callers. If a limit is reached, the caller with the most open
+calls gives way, so that one caller cannot keep the others out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from functools import partial
+from types import TracebackType
+from typing import Any
+
+import grpc
+
+from lingon.errors import Expired, InvalidRequest, RequestError, TooManyCalls
+from lingon.serving.rpc.calls import Context
+
+SMALL_BYTES = 65_536  # bytes; a request up to this size is not counted in held_bytes, since max_calls bounds it
+SLOW_SECONDS = 0.2  # seconds after which a request that is not whole is slow; a small one is whole when it is read
+SLOW_CHECKS = 4  # parts of SLOW_SECONDS; a busy event loop delays each of them, so that it makes no request slow
+CANCEL_SECONDS = 0.05  # seconds for the cancellation of a call to arrive after the end of its requests
+
+EndCall = Callable[[RequestError], None]
+"""Ends a call that waits for its request, from outside its task."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CallLimits:
+    """What the calls of one kind may hold.
+
+    kind: name of the kind, for metrics
+    max_calls: calls at once
+    max_seconds: duration of a call; None for no limit
+    receive_seconds: time until a request has arrived whole
+    request_bytes: size of one request
+    slow_calls: calls at once whose request is not whole after SLOW_SECONDS; a caller has at most half of them
+    held_bytes: bytes of the requests above SMALL_BYTES of all calls; a caller has at most half of them
+    """
+
+    kind: str
+    max_calls: int
+    max_seconds: float | None
+    receive_seconds: float
+    request_bytes: int
+    slow_calls: int = 32
+    held_bytes: int = 2**26
+
+
+class OpenCalls:
+    """The open calls of one kind. Belongs to the event loop."""
+
+    def __init__(self, limits: CallLimits) -> None:
+        self.limits, self.count, self.slow, self.held_bytes = limits, 0, 0, 0
+        self._by_caller: dict[str, dict[OpenCall, None]] = {}  # newest last
+
+    @property
+    def receiving(self) -> int:
+        """Open calls whose request has not arrived whole."""
+        return sum(call.receiving for calls in self._by_caller.values() for call in calls)
+
+    def open(self, context: Context, caller: str, end: EndCall) -> OpenCall:
+        """Return what surrounds one call of the current task; end: sends the status of an error to the caller."""
+        return OpenCall(self, context, caller, end)
+
+    def add(self, call: OpenCall) -> None:
+        """Open a call; raises TooManyCalls unless a caller with more calls can give way."""
+        if self.count >= self.limits.max_calls:
+            self._make_room(call.caller)
+        self._by_caller.setdefault(call.caller, {})[call] = None
+        self.count += 1
+
+    def _make_room(self, caller: str) -> None:
+        """End the newest call of the caller with the most, if that leaves it at least as many as this caller gets."""
+        heaviest = max(self._by_caller.values(), key=len)
+        error = TooManyCalls(f"{self.count} calls are open, and no more are allowed; try again")
+        if len(heaviest) - 1 <= len(self._by_caller.get(caller, ())):
+            raise error
+        newest = next(reversed(heaviest))
+        self.discard(newest)
+        newest.end(error)
+
+    def discard(self, call: OpenCall) -> None:
+        """Close a call; a call that gave way is closed already."""
+        calls = self._by_caller.get(call.caller, {})
+        if call in calls:
+            del calls[call]
+            self.count -= 1
+            self._release(call)
+            if not calls:
+                del self._by_caller[call.caller]
+
+    def _release(self, call: OpenCall) -> None:
+        self.slow -= call.slow
+        self.held_bytes -= call.held_bytes
+        call.slow, call.held_bytes = False, 0
+
+    def mark_slow(self, call: OpenCall) -> None:
+        """Let a call continue to receive its request; raises TooManyCalls."""
+        calls, most = self._by_caller.get(call.caller, {}), self.limits.slow_calls
+        if self.slow >= most or 2 * sum(each.slow for each in calls) >= most:
+            raise TooManyCalls(f"{self.slow} requests arrive slowly, and no more are allowed; try again")
+        call.slow = True
+        self.slow += 1
+
+    def hold(self, call: OpenCall, size: int) -> None:
+        """Count the bytes of a whole request until its call ends; raises InvalidRequest or TooManyCalls."""
+        self._release(call)
+        limits, calls = self.limits, self._by_caller.get(call.caller, {})
+        if size > limits.request_bytes:
+            message = f"the request must have at most {limits.request_bytes} bytes, got {size}"
+            raise InvalidRequest("request", message)
+        if size <= SMALL_BYTES or call not in calls:
+            return
+        own = sum(each.held_bytes for each in calls)
+        if self.held_bytes + size > limits.held_bytes or own + size > limits.held_bytes // 2:
+            raise TooManyCalls(f"the requests of open calls hold {self.held_bytes} bytes; try again")
+        call.held_bytes = size
+        self.held_bytes += size
+
+
+class OpenCall:
+    """Surrounds one call from its start to its end, as a context manager in the task of the call.
+
+    If a limit ends the call, its task is cancelled; `limit_of` returns the error of such a cancellation.
+    """
+
+    def __init__(self, calls: OpenCalls, context: Context, caller: str, end: EndCall) -> None:
+        self.caller, self.held_bytes, self.receiving, self.slow = caller, 0, False, False
+        self._calls, self._context, self._end_call = calls, context, end
+        self._reading = False
+        self._task: asyncio.Task[Any] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def __enter__(self) -> OpenCall:
+        """Count nothing yet: a call without a valid API key receives nothing, and takes no place of another call."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._set_timer(None)
+        self._calls.discard(self)
+
+    async def receive(self) -> bytes:
+        """Count the call and return its only request; raises RequestError."""
+        self._open()
+        self.receiving = True
+        self._wait_until_slow(SLOW_CHECKS)
+        raw = await self._read()
+        self.receiving = False
+        if raw is None:
+            await asyncio.sleep(CANCEL_SECONDS)
+            raise InvalidRequest("request", "the call has no request")
+        self._calls.hold(self, len(raw))
+        self._set_timer(self._calls.limits.max_seconds, self._took_too_long)
+        return raw
+
+    async def receive_all(self) -> AsyncIterator[bytes]:
+        """Count the call and yield its requests; raises RequestError."""
+        self._open()
+        self._set_timer(self._calls.limits.max_seconds, self._took_too_long)
+        while (raw := await self._read()) is not None:
+            self._calls.hold(self, len(raw))
+            yield raw
+
+    def end(self, error: RequestError) -> None:
+        """End the call early, from outside its task."""
+        self._set_timer(None)
+        if self._reading:
+            # gRPC does not free a message that arrives while its read is cancelled. The status ends the read.
+            self._end_call(error)
+        elif self._task is not None:
+            self._task.cancel(error)
+
+    def _open(self) -> None:
+        self._task = asyncio.current_task()
+        self._calls.add(self)
+
+    async def _read(self) -> bytes | None:
+        """Return the next request; None if there is none."""
+        self._reading = True
+        try:
+            raw: Any = await self._context.read()
+        finally:
+            self._reading = False
+        return None if raw is grpc.aio.EOF else raw
+
+    def _set_timer(self, seconds: float | None, end: Callable[[], None] = lambda: None) -> None:
+        """Replace the timer of the call; None for no timer."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if seconds is not None:
+            self._timer = asyncio.get_running_loop().call_later(seconds, end)
+
+    def _wait_until_slow(self, checks: int) -> None:
+        if checks:
+            self._set_timer(SLOW_SECONDS / SLOW_CHECKS, partial(self._wait_until_slow, checks - 1))
+            return
+        try:
+            self._calls.mark_slow(self)
+        except TooManyCalls as error:
+            self.end(error)
+        else:
+            self._set_timer(self._calls.limits.receive_seconds, self._was_not_received)
+
+    def _was_not_received(self) -> None:
+        seconds = self._calls.limits.receive_seconds
+        self.end(Expired(f"the request did not arrive whole within {seconds:g} s"))
+
+    def _took_too_long(self) -> None:
+        self.end(Expired(f"the call was not done within {self._calls.limits.max_seconds:g} s"))
+
+
+def limit_of(error: asyncio.CancelledError) -> RequestError | None:
+    """Return the error of a call that `OpenCall.end` cancelled; None if its caller cancelled it."""
+    found = error.args[0] if error.args else None
+    return found if isinstance(found, RequestError) else None

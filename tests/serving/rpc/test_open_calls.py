@@ -1,0 +1,243 @@
+"""The limits of open calls: number, duration, time to arrive, bytes held; who gives way; connections."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from google.rpc import code_pb2
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from lingon.errors import TooManyCalls
+from lingon.serving.auth.api_keys import new_key
+from lingon.serving.rpc.ports import ADMIN_BYTES, HEALTH_BYTES, HEALTH_CALLS
+from lingon.translation.v1 import translation_pb2 as pb
+from tests.support import http2
+from tests.support.echo_engine import RunningServer, running
+from tests.support.eventually import eventually
+from tests.support.half_calls import HalfCall, count_open
+from tests.support.key_files import bearer, write_key_file
+from tests.support.statuses import details, failure
+
+SERVICE = "/lingon.translation.v1.TranslationService/"
+WATCH = "/grpc.health.v1.Health/Watch"
+
+
+def open_calls(server: RunningServer, kind: str = "translation") -> float:
+    return server.metric("lingon_open_calls", kind=kind)
+
+
+async def reason_of(call: Any) -> str:
+    """The reason of the error with which a call ends."""
+    status, _ = await failure(call)
+    reason: str = details(status)["ErrorInfo"].reason
+    return reason
+
+
+async def test_above_max_calls_a_call_is_refused_with_a_retry_delay_and_health_is_not():
+    async with running(max_calls=4) as server:
+        server.runner.gate.clear()
+        inside = [server.call("Tom") for _ in range(4)]
+        await eventually(lambda: open_calls(server) == 4)
+        status, trailers = await failure(server.call("Tom"))
+        assert (status.code, details(status)["ErrorInfo"].reason) == (code_pb2.RESOURCE_EXHAUSTED, "TOO_MANY_CALLS")
+        assert int(trailers["retry-after-ms"]) > 0
+        assert await server.health() == health_pb2.HealthCheckResponse.SERVING
+        server.runner.gate.set()
+        assert {(await call).results[0].status.code for call in inside} == {code_pb2.OK}
+        await eventually(lambda: open_calls(server) == 0)
+        assert server.metric("lingon_rejected_total", reason=TooManyCalls.reason) == 1
+
+
+async def test_the_caller_with_the_most_calls_gives_way_and_a_caller_without_a_key_takes_no_place(tmp_path: Path):
+    keys = {"one": new_key(), "two": new_key()}
+    async with running(max_calls=4, api_keys=write_key_file(tmp_path, keys)) as server:
+
+        def call(name: str) -> Any:
+            return server.stub.Translate(pb.TranslateRequest(texts=["Tom"]), metadata=bearer(keys[name]))
+
+        server.runner.gate.clear()
+        first = [call("one") for _ in range(4)]
+        await eventually(lambda: open_calls(server) == 4)
+        assert await reason_of(server.call("Tom")) == "UNAUTHENTICATED"
+        assert open_calls(server) == 4
+        second = [call("two") for _ in range(2)]
+        await eventually(lambda: sum(each.done() for each in first) == 2)
+        assert await reason_of(call("two")) == "TOO_MANY_CALLS"  # now both have two calls
+        assert [await reason_of(each) for each in first if each.done()] == ["TOO_MANY_CALLS"] * 2
+        rest = [each for each in (*first, *second) if not each.done()]
+        server.runner.gate.set()
+        assert [(await each).results[0].status.code for each in rest] == [code_pb2.OK] * 4
+
+
+async def test_a_thousand_calls_that_one_client_begins_at_once_are_served():
+    async with running() as server:
+        calls = [server.stub.ListModels(pb.ListModelsRequest(), timeout=60) for _ in range(1500)]
+        assert {len((await call).models) for call in calls} == {1}
+
+
+async def test_a_call_without_a_deadline_ends_after_max_call_seconds():
+    async with running(max_call_seconds=0.3) as server:
+        server.runner.gate.clear()
+        for call in (server.call("Tom", seconds=None), server.stream("Tom")):
+            status, _ = await failure(call)
+            assert status.code == code_pb2.DEADLINE_EXCEEDED
+            assert "0.3 s" in status.message
+        server.runner.gate.set()
+        await eventually(lambda: server.metric("lingon_requests_in_flight") == open_calls(server) == 0)
+
+
+async def test_a_stream_that_is_not_read_ends_after_max_call_seconds():
+    body = pb.TranslateStreamRequest(texts=["Tom"]).SerializeToString()
+    async with running(max_call_seconds=0.5) as server:
+        with await asyncio.to_thread(http2.stand_still, server.server.port, f"{SERVICE}TranslateStream", body):
+            await eventually(lambda: open_calls(server) == 1)
+            await eventually(lambda: open_calls(server) == 0)
+        assert server.metric("lingon_requests_in_flight") == 0
+
+
+@pytest.mark.parametrize("sent", [b"", http2.message(b"\x0a\x03Tom")[:-1]])
+async def test_a_request_that_does_not_arrive_whole_ends_its_call(sent: bytes):
+    async with running(max_receive_seconds=0.3) as server:
+
+        def receiving() -> float:
+            return server.metric("lingon_receiving_calls", kind="translation")
+
+        with HalfCall(server.server.port, f"{SERVICE}Translate", sent) as call:
+            await eventually(lambda: count_open([call]) == receiving() == 1)
+            await eventually(lambda: count_open([call]) == 0)
+            assert call.status == code_pb2.DEADLINE_EXCEEDED
+        await eventually(lambda: receiving() == open_calls(server) == 0)
+        assert server.metric("lingon_requests_total", method="Translate", code="DEADLINE_EXCEEDED") == 1
+
+
+async def test_a_call_that_ends_without_a_request_is_answered():
+    raw = http2.opening() + http2.call(http2.call_headers(f"{SERVICE}Translate"), b"")
+    async with running() as server:
+        heard, ended = await asyncio.to_thread(http2.converse, server.server.port, raw, 10)
+        assert ended
+        assert http2.status(heard) == code_pb2.INVALID_ARGUMENT
+
+
+async def test_the_large_requests_of_open_calls_are_bounded_and_small_requests_are_not():
+    """The requests of a caller hold 32 MiB at most; each of these has 2 MiB."""
+    raw = pb.TranslateRequest(texts=["Tom"]).SerializeToString()
+    size = 2**21
+    raw += b"\xba\x3e" + _varint(size) + bytes(size)
+    async with running() as server:
+        server.runner.gate.clear()
+        send = server.channel.unary_unary(f"{SERVICE}Translate")
+        large = [send(raw) for _ in range(20)]
+        await eventually(lambda: server.metric("lingon_rejected_total", reason="TOO_MANY_CALLS") == 5)
+        assert open_calls(server) == 15
+        small = [server.call("Tom") for _ in range(20)]
+        await eventually(lambda: open_calls(server) == 35)
+        server.runner.gate.set()
+        assert {(await call).results[0].status.code for call in small} == {code_pb2.OK}
+        ends = await asyncio.gather(*large, return_exceptions=True)
+        assert sum(isinstance(end, bytes) for end in ends) == 15
+        assert isinstance(await send(raw), bytes)
+
+
+def _varint(number: int) -> bytes:
+    digits = []
+    while number >= 128:
+        digits.append(number & 127 | 128)
+        number >>= 7
+    return bytes([*digits, number])
+
+
+async def test_watch_calls_are_bounded():
+    async with running() as server:
+        stub: Any = health_pb2_grpc.HealthStub(server.channel)
+        most = HEALTH_CALLS.max_calls
+        watches = [stub.Watch(health_pb2.HealthCheckRequest()) for _ in range(most + 5)]
+        await eventually(lambda: server.metric("lingon_rejected_total", reason="TOO_MANY_CALLS") == 5)
+        assert open_calls(server, "health") == most
+        assert {(await watch.read()).status for watch in watches[:most]} == {health_pb2.HealthCheckResponse.SERVING}
+        with HalfCall(server.server.port, WATCH, http2.message(b""), source="127.0.0.2") as other:
+            await eventually(lambda: server.metric("lingon_rejected_total", reason="TOO_MANY_CALLS") == 6)
+            assert count_open([other]) == 1
+        for watch in watches:
+            watch.cancel()
+        await eventually(lambda: open_calls(server, "health") == 0)
+
+
+@pytest.mark.parametrize("method", ["Check", "Watch"])
+@pytest.mark.parametrize(
+    ("request_", "message"),
+    [
+        (health_pb2.HealthCheckRequest(service="x" * 257), "service must have at most 256 characters, got 257"),
+        (health_pb2.HealthCheckRequest(service="x" * 5000), f"the request must have at most {HEALTH_BYTES} bytes"),
+    ],
+)
+async def test_a_health_request_with_an_excessive_name_is_refused(
+    method: str, request_: health_pb2.HealthCheckRequest, message: str
+):
+    async with running() as server:
+        call = server.channel.unary_stream(f"/grpc.health.v1.Health/{method}")
+        status, _ = await failure(call(request_.SerializeToString()).read())
+        assert status.code == code_pb2.INVALID_ARGUMENT
+        assert message in status.message
+
+
+async def test_a_request_of_the_admin_port_is_short():
+    async with (
+        running(admin_port=0) as server,
+        grpc.aio.insecure_channel(f"127.0.0.1:{server.server.admin_port}") as channel,
+    ):
+        call: Any = channel.unary_unary("/lingon.admin.v1.ModelService/LoadModel")
+        with pytest.raises(grpc.aio.AioRpcError) as raised:
+            await call(bytes(ADMIN_BYTES + 1))
+        assert raised.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+async def is_closed(connection: socket.socket) -> bool:
+    """Whether the server closes a connection within 20 seconds."""
+    connection.settimeout(20)
+    try:
+        while await asyncio.to_thread(connection.recv, 65_536):
+            pass
+    except ConnectionResetError:
+        return True
+    except TimeoutError:
+        return False
+    return True
+
+
+def connect(server: RunningServer) -> socket.socket:
+    connection = socket.create_connection(("127.0.0.1", server.server.port), timeout=10)
+    connection.sendall(http2.opening())
+    return connection
+
+
+async def test_above_max_connections_a_new_connection_is_closed():
+    async with running(max_connections=2) as server:
+        assert await server.health() == health_pb2.HealthCheckResponse.SERVING
+        with connect(server) as second, connect(server) as third:
+            assert await is_closed(third)
+            assert await server.health() == health_pb2.HealthCheckResponse.SERVING
+            assert second.recv(9)
+
+
+async def test_a_connection_without_calls_is_closed_and_a_client_connects_again():
+    async with running(max_connection_idle_seconds=0.5) as server:
+        with connect(server) as idle:
+            assert await is_closed(idle)
+        for _ in range(2):
+            assert (await server.translate("Tom")).results[0].status.code == code_pb2.OK
+            await asyncio.sleep(1.5)
+
+
+async def test_a_call_that_outlives_the_age_of_its_connection_ends_after_drain_seconds():
+    async with running(max_connection_age_seconds=0.5, drain_seconds=0.5) as server:
+        stub: Any = health_pb2_grpc.HealthStub(server.channel)
+        watch = stub.Watch(health_pb2.HealthCheckRequest())
+        await watch.read()
+        with pytest.raises(grpc.aio.AioRpcError) as raised:
+            await asyncio.wait_for(watch.read(), 20)
+        assert raised.value.code() == grpc.StatusCode.UNAVAILABLE
