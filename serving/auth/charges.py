@@ -13,7 +13,7 @@ from google.rpc import code_pb2
 
 from lingon.errors import NotBegun, RequestError
 from lingon.serving.auth.quota import Quota
-from lingon.serving.engine.cost import DECODE, ENCODE, SAMPLE, SCORE
+from lingon.serving.engine.cost import ENCODE, SCORE, token_cost
 from lingon.serving.observability.key_usage import KeyUsage
 from lingon.serving.settings import MAX_TEXTS
 from lingon.serving.translation.translator import texts_read
@@ -88,10 +88,17 @@ def weighted_characters(request: Any) -> int:
         return round(ENCODE * sources + SCORE * targets)
     options, decoded = request.options, sources + targets
     hypotheses = max(int(options.num_hypotheses), 1)
-    if options.HasField("sampling"):
-        work = hypotheses * (ENCODE * sources + (DECODE + SAMPLE) * decoded)
+    samples = options.HasField("sampling")
+    token = token_cost(sampled=samples, restricted=_restricts(options), forced=bool(options.forced_words))
+    if samples:
+        work = hypotheses * (ENCODE * sources + token * decoded)
     else:
-        work = ENCODE * sources + DECODE * decoded * max(int(options.beam_size), 1)
+        work = ENCODE * sources + token * decoded * max(int(options.beam_size), 1)
     if options.return_alignment:  # every hypothesis is scored
         work += hypotheses * (ENCODE * sources + SCORE * decoded)
     return round(work)
+
+
+def _restricts(options: pb.DecodingOptions) -> bool:
+    numbers = options.min_output_tokens > 1 or options.no_repeat_ngram_size > 0 or options.repetition_penalty > 1
+    return bool(numbers or options.forbidden_words or options.forced_words)

@@ -52,6 +52,12 @@ class Rules:
     repetition_penalty: float = 1.0
     forced: ForcedWords | None = None
 
+    @property
+    def restricts(self) -> bool:
+        """Whether there is a rule beyond that of valid UTF-8."""
+        numbers = self.min_tokens > 1 or self.no_repeat_ngram > 0 or self.repetition_penalty != 1
+        return numbers or self.forced is not None or self.spelling.has_words
+
     def with_spelling(self, spelling: Spelling) -> Rules:
         """Return the same rules with other words."""
         return replace(self, spelling=spelling)

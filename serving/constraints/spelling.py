@@ -37,6 +37,11 @@ class Spelling:
         self._banned: dict[tuple[int, int], TokenSet] = {}
         self._continuing: dict[tuple[int, int, int], TokenSet] = {}
 
+    @property
+    def has_words(self) -> bool:
+        """Whether there are forbidden words."""
+        return bool(self._words.words)
+
     def read(self, state: State, token: int) -> State:
         """Return the state after another token."""
         character, words = state

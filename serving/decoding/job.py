@@ -42,18 +42,14 @@ class Options:
         return self.sampling is not None or self.rules is not None
 
     @property
-    def vocab_passes(self) -> int:
-        """The work in NumPy for each row and step, in passes over the vocabulary; a plain translation has none.
+    def restricts(self) -> bool:
+        """Whether the request restricts its translations; text that is sampled is valid UTF-8 in any case."""
+        return self.rules is not None and self.rules.restricts
 
-        A pass takes 5 us with a vocabulary of 6,000 and 10 us with one of 32,000. `python -m lingon.bench.tools.choosing`
-        measures the work; the numbers are those of the smaller vocabulary, where the work weighs more.
-        """
-        passes = 0
-        if self.rules is not None:
-            passes += 8 + (10 if self.rules.repetition_penalty != 1 else 0) + (40 if self.rules.forced else 0)
-        if self.sampling is not None:
-            passes += 10 if self.sampling.top_k == 0 and self.sampling.top_p == 1 else 30
-        return passes
+    @property
+    def forces_words(self) -> bool:
+        """Whether the request has forced words, which take the most work in NumPy for each row and step."""
+        return self.rules is not None and self.rules.forced is not None
 
 
 @dataclass(frozen=True, slots=True)

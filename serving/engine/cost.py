@@ -1,8 +1,9 @@
 """What work costs an engine. Everything that orders, limits or forecasts work counts in the unit of this module.
 
 The unit is the work of one source token of a greedy translation: it is encoded, and one target token is decoded for it.
-`python -m lingon.bench.tools.costs BUNDLE` measures the constants. They differ between models: those below lie between
-a model of 5 and one of 60 million parameters.
+`python -m lingon.bench.tools.costs BUNDLE` measures the constants, and `python -m lingon.bench.tools.choosing` the work
+of SAMPLE, RESTRICT and FORCE. They differ between models: those below lie between a model of 5 and one of 60 million
+parameters.
 """
 
 from __future__ import annotations
@@ -12,11 +13,18 @@ from lingon.serving.decoding.job import DecodeJob, Job
 ENCODE = 0.4  # units; a source token in the encoder
 DECODE = 0.6  # units; a target token of one row in the decoder
 SCORE = 0.5  # units; a target token in the scorer, which computes the logits of all of them
-SAMPLE = 1.2  # units; a token that is sampled, beyond its decoding
+SAMPLE = 0.5  # units; a token that is sampled, beyond its decoding
+RESTRICT = 0.4  # units; a token of a request that restricts its translations, beyond its decoding
+FORCE = 1.0  # units; a token of a request with forced words, beyond RESTRICT
 
 WINDOW = 0.2  # seconds over which the rate is measured
 RATE_WEIGHT = 0.3  # weight of the latest measurement of the rate
 RUN_WEIGHT = 0.05  # weight of the latest job in the running time of jobs
+
+
+def token_cost(*, sampled: bool, restricted: bool, forced: bool) -> float:
+    """Return the units of a target token of one row."""
+    return DECODE + SAMPLE * sampled + RESTRICT * restricted + FORCE * forced
 
 
 def rows_of(job: Job) -> int:
@@ -40,7 +48,8 @@ def cost_of(job: Job, target_tokens: int | None = None) -> int:
         return max(round(encoding + SCORE * (len(job.target_ids) + 1)), 1)
     if target_tokens is None:
         target_tokens = min(len(job.source_ids), job.options.max_output_tokens) + len(job.prefix)
-    token = DECODE + (SAMPLE if job.options.sampling is not None else 0.0)
+    options = job.options
+    token = token_cost(sampled=options.sampling is not None, restricted=options.restricts, forced=options.forces_words)
     return max(round(encoding + token * target_tokens * job.options.beam_size), 1)
 
 

@@ -7,7 +7,7 @@ import re
 import pytest
 import yaml
 
-from lingon.serving.engine.cost import DECODE, ENCODE, SAMPLE, SCORE
+from lingon.serving.engine.cost import DECODE, ENCODE, FORCE, RESTRICT, SAMPLE, SCORE
 from tests.support.pages import PAGES, TOP_PAGES, blocks, runs
 from tests.support.repository import ROOT
 
@@ -75,7 +75,9 @@ def test_the_weights_of_a_quota_on_the_page_are_those_of_the_code():
     table = page.split("| request | what a character counts |")[1].split("\n\n")[0]
     weights = [float(number) for number in re.findall(r"\d\.\d", table)]
     sampled, aligned = ENCODE + DECODE + SAMPLE, ENCODE + SCORE
-    assert weights == [ENCODE, DECODE, pytest.approx(sampled), pytest.approx(aligned), DECODE, ENCODE, SCORE]
+    restricted = [RESTRICT, RESTRICT + FORCE]
+    expected = [ENCODE, DECODE, sampled, *restricted, aligned, DECODE, ENCODE, SCORE]
+    assert weights == pytest.approx(expected)
 
 
 def test_the_security_page_names_no_made_up_address():

@@ -19,10 +19,10 @@ from lingon.serving.auth.api_keys import new_key
 from lingon.serving.auth.charges import characters_of, weighted_characters
 from lingon.serving.auth.quota import BURST, REFUNDED, REFUSAL
 from lingon.serving.decoding.job import DecodeJob, Options, Sampling
-from lingon.serving.engine.cost import DECODE, ENCODE, SAMPLE, SCORE, cost_of
+from lingon.serving.engine.cost import DECODE, ENCODE, FORCE, RESTRICT, SAMPLE, SCORE, cost_of
 from lingon.serving.settings import MAX_TEXTS
 from lingon.translation.v1 import translation_pb2 as pb
-from tests.support.echo_engine import EchoRunner, RunningServer, running
+from tests.support.echo_engine import EchoRunner, RunningServer, running, vocabulary
 from tests.support.eventually import eventually
 from tests.support.key_files import bearer, write_key_file
 from tests.support.statuses import details, failure
@@ -100,6 +100,9 @@ REQUESTS: dict[str, tuple[Any, float]] = {
     "a beam": (translation(beam_size=4), 20 * (ENCODE + 4 * DECODE)),
     "hypotheses of a beam": (translation(beam_size=4, num_hypotheses=2), 20 * (ENCODE + 4 * DECODE)),
     "samples": (translation(sampling=SAMPLING, num_hypotheses=4), 20 * 4 * (ENCODE + DECODE + SAMPLE)),
+    "a restriction": (translation(no_repeat_ngram_size=3), 20 * (ENCODE + DECODE + RESTRICT)),
+    "forced words": (translation(forced_words=["a"], beam_size=4), 20 * (ENCODE + 4 * (DECODE + RESTRICT + FORCE))),
+    "no restriction": (translation(min_output_tokens=1, repetition_penalty=1.0), 20),
     "an alignment": (translation(return_alignment=True), 20 * (1 + ENCODE + SCORE)),
     "alignments": (
         translation(beam_size=4, num_hypotheses=4, return_alignment=True),
@@ -129,6 +132,18 @@ JOBS: dict[str, tuple[pb.TranslateRequest, dict[str, Any]]] = {
     "greedy": (translation(), {"options": Options()}),
     "a beam": (translation(beam_size=4), {"options": Options(beam_size=4)}),
     "a sample": (translation(sampling=SAMPLING), {"options": Options(sampling=Sampling())}),
+    "forbidden words": (
+        translation(forbidden_words=["a"]),
+        {"options": Options(rules=vocabulary().rules(forbidden=["a"]).of_part(0))},
+    ),
+    "forced words": (
+        translation(forced_words=["a"]),
+        {"options": Options(rules=vocabulary().rules(forced=["a"]).of_part(0))},
+    ),
+    "a sample of valid UTF-8": (
+        translation(sampling=SAMPLING),
+        {"options": Options(sampling=Sampling(), rules=vocabulary().rules().of_part(0))},
+    ),
     "a prefix": (translation(SEA, beam_size=4), {"options": Options(beam_size=4), "prefix": tuple(SEA.encode())}),
 }
 

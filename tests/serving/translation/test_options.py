@@ -58,7 +58,8 @@ def test_a_restriction_needs_the_whole_vocabulary(name: str):
     resolved = resolve(pb.DecodingOptions(**values), manifest(), vocabulary(), True)
     assert resolved.job.shortlist is resolved.message.shortlist is False
     assert resolved.job_options(9, 0).needs_logits
-    assert resolved.job_options(9, 0).vocab_passes > 0
+    assert resolved.job_options(9, 0).restricts
+    assert resolved.job_options(9, 0).forces_words is (name == "forced_words")
     with pytest.raises(InvalidRequest, match=f"options.shortlist must be unset or false with {name}, got true"):
         resolve(pb.DecodingOptions(shortlist=True, **values), manifest(), vocabulary(), True)
 
@@ -66,7 +67,7 @@ def test_a_restriction_needs_the_whole_vocabulary(name: str):
 def test_values_that_restrict_nothing_cost_nothing():
     neutral = pb.DecodingOptions(min_output_tokens=1, no_repeat_ngram_size=0, repetition_penalty=1.0)
     options = resolve(neutral, manifest(), vocabulary(), True).job_options(9, 0)
-    assert (options.rules, options.needs_logits, options.vocab_passes, options.shortlist) == (None, False, 0, True)
+    assert (options.rules, options.needs_logits, options.restricts, options.shortlist) == (None, False, False, True)
 
 
 def test_forced_words_that_exceed_the_length_are_refused():
