@@ -12,7 +12,7 @@ from lingon.bundle.publish import publish_bundle, write_files
 from lingon.export.gates.golden import golden_sentences
 from lingon.export.gates.verifier import BundleVerifier
 from lingon.export.graphs.onnx_writer import WeightFiles
-from lingon.export.graphs.precisions import PRECISION_KINDS, build, check_weights, weight_files
+from lingon.export.graphs.precisions import PRECISION_KINDS, BuiltGraphs, build, check_weights, weight_files
 from lingon.export.manifest import build_manifest, read_attachments
 from lingon.export.model_card import model_card
 from lingon.export.settings import ExportSettings, Texts
@@ -53,12 +53,16 @@ def export_checkpoint(
     for compared, count in settings.gate_sentence_counts.items():
         if len(texts.held_out) < count:
             log(f"held-out text: {len(texts.held_out):,} sentences, not {count:,}, to compare {compared}")
-    built, reads = _build_graphs(checkpoint, texts.training, settings, log)
-    files |= built
+    built, weights = _build_graphs(checkpoint, texts.training, settings, log)
+    reads = {name: each.reads for name, each in built.items()}
+    for each in built.values():
+        files |= each.graphs
+    files |= weights
     with publish_bundle(target) as part:
         write_files(part, files, target)
         trial = Bundle(part, with_checksums(part, _unverified_manifest(manifest, reads, log), files))
-        verifier = BundleVerifier(checkpoint, trial, _runners(trial), texts.held_out, settings, log)
+        emulated = {name: each.emulated for name, each in built.items() if each.emulated is not None}
+        verifier = BundleVerifier(checkpoint, trial, _runners(trial), texts.held_out, settings, log, emulated)
         manifest = replace(manifest, precisions={name: verifier.verify_precision(name) for name in reads})
         if manifest.shortlist is not None:
             manifest = replace(manifest, shortlist=manifest.shortlist | verifier.verify_shortlist())
@@ -85,23 +89,20 @@ def _golden(verifier: BundleVerifier, held_out: Sequence[Pair], log: Callable[[s
 
 def _build_graphs(
     checkpoint: Checkpoint, training: Sequence[Pair], settings: ExportSettings, log: Callable[[str], None]
-) -> tuple[dict[str, bytes], dict[str, tuple[str, ...]]]:
-    """Return graph and weight files, and the weight files that each precision reads."""
+) -> tuple[dict[str, BuiltGraphs], dict[str, bytes]]:
+    """Return the graphs of each precision, and the weight files."""
     tokenizer, weights = checkpoint.tokenizer, WeightFiles()
     chosen = _evenly_spaced(training, settings.calibration_sentences)
     calibration = [
         (tokenizer.encode_source(pair.source), tokenizer.encode_target(pair.target))
         for pair in (filter_by_length(chosen, tokenizer, checkpoint.config.data.max_tokens) if chosen else [])
     ]
-    files: dict[str, bytes] = {}
-    reads: dict[str, tuple[str, ...]] = {}
+    built: dict[str, BuiltGraphs] = {}
     for name in settings.build_order:
-        built = build(checkpoint.model, name, weights, calibration, shortlist=settings.shortlist is not None)
-        files |= built.graphs
-        reads[name] = built.reads
-        sizes = ", ".join(f"{file} {weights.size(file) / 1e6:.1f} MB" for file in built.reads)
+        built[name] = build(checkpoint.model, name, weights, calibration, shortlist=settings.shortlist is not None)
+        sizes = ", ".join(f"{file} {weights.size(file) / 1e6:.1f} MB" for file in built[name].reads)
         log(f"{name}: built, reads {sizes}")
-    return files | weight_files(weights), reads
+    return built, weight_files(weights)
 
 
 def _evenly_spaced(pairs: Sequence[Pair], count: int) -> Sequence[Pair]:

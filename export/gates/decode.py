@@ -1,47 +1,31 @@
-"""Decoding of many sentences by an engine, from one thread."""
+"""Decoding and scoring of many sentences by an engine, from one thread."""
 
 from __future__ import annotations
 
 import queue
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, TypeVar
 
 from lingon.errors import ParityError, QueueFull, RequestError
-from lingon.serving.decoding.job import DecodeJob, Hypothesis, Options
+from lingon.serving.decoding.job import DecodeJob, Hypothesis, Job, Options, ScoreJob
 from lingon.serving.engine.engine import Engine
 from lingon.serving.engine.limits import EngineLimits
-from lingon.serving.runtime.runner import Runner
+from lingon.serving.runtime.runner import Runner, Scored
 
+Answer = TypeVar("Answer")
 Outcome = tuple[Hypothesis, ...] | RequestError
+Pair = tuple[tuple[int, ...], tuple[int, ...]]
+"""Source ids with EOS, target ids without BOS and EOS."""
 
 
 def decode_all(engine: Engine, sources: Iterable[tuple[int, ...]], options: list[Options]) -> list[Outcome]:
-    """Decode every source (token ids, the last one EOS) and return the outcomes in order; options has one for each.
-
-    Jobs are submitted until the queue is full, then one more after each outcome.
-    """
-    done: queue.SimpleQueue[tuple[int, Outcome]] = queue.SimpleQueue()
-    outcomes: dict[int, Outcome] = {}
-    for index, (source, each) in enumerate(zip(sources, options, strict=True)):
-        job = DecodeJob(source_ids=source, options=each, on_done=_put_outcome(done, index))
-        while not _try_submit(engine, job):
-            finished, outcome = done.get()
-            outcomes[finished] = outcome
-    while len(outcomes) < len(options):
-        finished, outcome = done.get()
-        outcomes[finished] = outcome
-    return [outcomes[index] for index in range(len(options))]
-
-
-def _put_outcome(done: queue.SimpleQueue[tuple[int, Outcome]], index: int) -> Callable[[Outcome], None]:
-    return lambda outcome: done.put((index, outcome))
-
-
-def _try_submit(engine: Engine, job: DecodeJob) -> bool:
-    try:
-        engine.submit([job])
-    except QueueFull:
-        return False
-    return True
+    """Decode every source (token ids, the last one EOS) and return the outcomes in order; options has one for each."""
+    return _run_all(
+        engine,
+        [partial(DecodeJob, source_ids=source, options=each) for source, each in zip(sources, options, strict=True)],
+    )
 
 
 def engine_search(
@@ -51,23 +35,72 @@ def engine_search(
     length_penalty: float,
     *,
     shortlist: bool = False,
+    num_hypotheses: int = 1,
 ) -> list[tuple[Hypothesis, ...]]:
     """Return the hypotheses that the engine finds for each source; raise ParityError if it fails on one."""
-    engine = Engine(runner, EngineLimits(max_rows=64 * beam_size))
+    options = [
+        Options(
+            beam_size=beam_size,
+            num_hypotheses=num_hypotheses,
+            length_penalty=length_penalty,
+            max_output_tokens=runner.limits.max_output(len(source)),
+            shortlist=shortlist,
+        )
+        for source in sources
+    ]
+    with _started(runner, 64 * beam_size) as engine:
+        return _successful(decode_all(engine, sources, options))
+
+
+def engine_scores(runner: Runner, pairs: Sequence[Pair]) -> list[Scored]:
+    """Return the scores that the engine gives to each pair; raise ParityError if it fails on one."""
+    with _started(runner, 64) as engine:
+        jobs = [partial(ScoreJob, source_ids=source, target_ids=target) for source, target in pairs]
+        return _successful(_run_all(engine, jobs))
+
+
+def _run_all(engine: Engine, jobs: Sequence[Callable[..., Job]]) -> list[Any]:
+    """Run every job and return the outcomes in order; a job is made with on_done.
+
+    Jobs are submitted until the queue is full, then one more after each outcome.
+    """
+    done: queue.SimpleQueue[tuple[int, Any]] = queue.SimpleQueue()
+    outcomes: dict[int, Any] = {}
+    for index, make in enumerate(jobs):
+        job = make(on_done=_put_outcome(done, index))
+        while not _try_submit(engine, job):
+            finished, outcome = done.get()
+            outcomes[finished] = outcome
+    while len(outcomes) < len(jobs):
+        finished, outcome = done.get()
+        outcomes[finished] = outcome
+    return [outcomes[index] for index in range(len(jobs))]
+
+
+def _put_outcome(done: queue.SimpleQueue[tuple[int, Any]], index: int) -> Callable[[Any], None]:
+    return lambda outcome: done.put((index, outcome))
+
+
+def _try_submit(engine: Engine, job: Job) -> bool:
+    try:
+        engine.submit([job])
+    except QueueFull:
+        return False
+    return True
+
+
+@contextmanager
+def _started(runner: Runner, max_rows: int) -> Iterator[Engine]:
+    engine = Engine(runner, EngineLimits(max_rows=max_rows))
     engine.start()
     try:
-        options = [
-            Options(
-                beam_size=beam_size,
-                length_penalty=length_penalty,
-                max_output_tokens=runner.limits.max_output(len(source)),
-                shortlist=shortlist,
-            )
-            for source in sources
-        ]
-        outcomes = decode_all(engine, sources, options)
+        yield engine
     finally:
         engine.stop(timeout=0)
+
+
+def _successful(outcomes: Sequence[Answer | RequestError]) -> list[Answer]:
+    """Return the outcomes; raise ParityError if one is an error."""
     for outcome in outcomes:
         if isinstance(outcome, RequestError):
             raise ParityError(f"the engine failed on a sentence: {outcome}")

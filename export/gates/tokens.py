@@ -10,7 +10,7 @@ import numpy as np
 from lingon.bundle import Limits
 from lingon.errors import ParityError
 from lingon.export.gates.decode import engine_search
-from lingon.export.gates.tensors import Case, expected_log_probs
+from lingon.export.gates.reference import expected_log_probs
 from lingon.serving.decoding.job import Hypothesis
 from lingon.serving.runtime.runner import BatchShape, Runner, width_for
 from lingon.text import BOS, EOS, Tokenizer
@@ -109,18 +109,16 @@ def is_near_tie(
     position = next((step for step, (one, other) in enumerate(zip(*both, strict=False)) if one != other), None)
     if position is None:
         return False
-    case = Case([list(source)], [list(mine.tokens[:position])])
+    target = mine.tokens[:position]
     candidates = [tokens[position] for tokens in both]
-    return all(
-        _near(*row[candidates]) for row in (expected_log_probs(model, case)[0][position], _last_logits(runner, case))
-    )
+    expected, found = expected_log_probs(model, source, target)[position], _last_logits(runner, source, target)
+    return _near(*expected[candidates]) and _near(*found[candidates])
 
 
-def _last_logits(runner: Runner, case: Case) -> np.ndarray:
-    """Return the logits (vocab) of the graph after the target of a case of one row."""
-    source, target = case.sources[0], case.targets[0]
+def _last_logits(runner: Runner, source: tuple[int, ...], target: tuple[int, ...]) -> np.ndarray:
+    """Return the logits (vocab) of the graph after a target."""
     buffers = runner.open(BatchShape(1, 1, width_for(len(source)), len(target) + 1))
-    buffers.place(0, runner.encode(np.array([source]), case.source_lengths), 0)
+    buffers.place(0, runner.encode(np.array([source]), np.array([len(source)])), 0)
     for step, token in enumerate([BOS, *target]):
         buffers.token_ids[0], buffers.positions[0] = token, step
         found = buffers.step(1, logits=True)
@@ -132,7 +130,7 @@ def _last_logits(runner: Runner, case: Case) -> np.ndarray:
 def _rescored(model: Transformer, source: tuple[int, ...], mine: Hypothesis, length_penalty: float) -> float:
     """Return the score that the checkpoint gives to the hypothesis of the engine."""
     labels = [*mine.tokens, EOS][: len(mine.log_probs)]
-    log_probs = expected_log_probs(model, Case([list(source)], [list(mine.tokens)]))[0]
+    log_probs = expected_log_probs(model, source, mine.tokens)
     return float(log_probs[np.arange(len(labels)), labels].sum() / len(labels) ** length_penalty)
 
 

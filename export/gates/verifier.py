@@ -1,4 +1,8 @@
-"""All gates of an export, on the graphs as a server loads them: tensors and tokens, or the quality of lossy parts."""
+"""All gates of an export, on the graphs as a server loads them.
+
+Every precision passes the gates of tensors, attention and scores. fp32 must also find the tokens of the reference
+search, and lossy parts must keep the quality of fp32.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +10,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-import numpy as np
-
 from lingon.bundle import PASSED, Bundle, Precision
+from lingon.export.gates.attention import check_attention
 from lingon.export.gates.decode import engine_search
 from lingon.export.gates.quality import check_quality
-from lingon.export.gates.tensors import check_tensors
+from lingon.export.gates.reference import Reference, draw_grid
+from lingon.export.gates.scores import SENTENCES, check_scores, check_shortlist_steps
+from lingon.export.gates.tensors import check_emulation, check_tensors
 from lingon.export.gates.tokens import check_tokens
 from lingon.export.graphs.precisions import PRECISION_KINDS
 from lingon.export.settings import ExportSettings
@@ -19,6 +24,7 @@ from lingon.serving.runtime.device import CPU
 from lingon.serving.runtime.onnx_runner import OnnxRunner
 from lingon.training.checkpoint import Checkpoint
 from lingon.training.data.corpus import Pair
+from lingon.training.models.transformer import Transformer
 
 NOT_ON_CUDA = "not run on cuda"
 BEAM_SIZE = 4  # of the token gate, if the default of the bundle is greedy search
@@ -32,6 +38,7 @@ class BundleVerifier:
     runners: its graphs, by precision
     pairs: held-out text
     settings: the number of sentences for each gate, and the default search
+    emulated: by precision, models that compute what 8-bit graphs compute
     """
 
     checkpoint: Checkpoint
@@ -40,14 +47,14 @@ class BundleVerifier:
     pairs: Sequence[Pair]
     settings: ExportSettings
     log: Callable[[str], None]
+    emulated: Mapping[str, Transformer] = field(default_factory=dict)
     _translations: dict[tuple[str, bool], list[str]] = field(default_factory=dict)
+    _grid: list[Reference] = field(default_factory=list)
 
     def verify_precision(self, name: str) -> Precision:
         """Run the gate of a precision and return its entry of the manifest; raises ParityError if it fails."""
         kind, entry = PRECISION_KINDS[name], self.trial.manifest.precisions[name]
-        report: dict[str, Any] = {}
-        if not kind.quantised:
-            report["tensors"] = self._tensors(name)
+        report = self._tensors(name) | self._scores(name)
         if name == "fp32":
             report |= self._tokens()
         elif entry.provider != kind.provider:
@@ -57,24 +64,55 @@ class BundleVerifier:
         return replace(entry, gate=PASSED, report=report)
 
     def verify_shortlist(self) -> dict[str, Any]:
-        """Return the scores of every CPU precision with the shortlist; raises ParityError if they are too low."""
+        """Return the scores of every CPU precision with the shortlist.
+
+        Raises ParityError if they are too low, or steps with the shortlist are not those without over fewer pieces.
+        """
         served = [name for name in self.trial.manifest.precisions if PRECISION_KINDS[name].provider == CPU]
+        for name in served:
+            check_shortlist_steps(self.runners[name], self._sources(SENTENCES), name)
         return {name: self._quality(name, shortlist=True) for name in served}
 
     def _tensors(self, name: str) -> dict[str, Any]:
-        report = check_tensors(self.checkpoint.model, self.runners[name], np.dtype(PRECISION_KINDS[name].dtype).name)
-        self.log(f"{name}: {report.shapes} shapes compared on {self.trial.manifest.precisions[name].provider}")
-        return asdict(report)
+        """Compare steps, scores and attention with the checkpoint over the grid of shapes, which is computed once."""
+        if not self._grid:
+            self._grid = draw_grid(self.checkpoint.model, self.trial.manifest.limits)
+        tensors = check_tensors(self.runners[name], name, self._grid)
+        attention = check_attention(self.runners[name], name, self._grid)
+        provider = self.trial.manifest.precisions[name].provider
+        self.log(f"{name}: {tensors.shapes} shapes and {attention.heads} attention heads compared on {provider}")
+        report = {"tensors": asdict(tensors), "attention": asdict(attention)}
+        if name in self.emulated:
+            emulated = draw_grid(self.emulated[name], self.trial.manifest.limits)
+            report["emulation"] = {"exact_rows": check_emulation(self.runners[name], name, emulated)}
+        return report
+
+    def _scores(self, name: str) -> dict[str, Any]:
+        """Compare scores of the engine's own translations with those of the search, greedy and beam."""
+        sources, report = self._sources(SENTENCES), {}
+        for beam_size, penalty in self._searches():
+            scores = check_scores(self.runners[name], sources, beam_size, penalty, name)
+            report[f"scores, {_search_name(beam_size)}"] = asdict(scores)
+            self.log(f"{name}: beam size {beam_size}: {scores}")
+        return report
+
+    def _searches(self) -> tuple[tuple[int, float], ...]:
+        """Return beam size and length penalty of greedy search and of beam search."""
+        beam_size = self.settings.beam_size
+        wide = beam_size if beam_size > 1 else min(BEAM_SIZE, self.settings.max_beam_size)
+        return (1, 0.0), (wide, self.settings.length_penalty)
+
+    def _sources(self, count: int) -> list[tuple[int, ...]]:
+        """Return the ids of the first held-out sources."""
+        return [tuple(self.checkpoint.tokenizer.encode_source(pair.source)) for pair in self.pairs[:count]]
 
     def _tokens(self) -> dict[str, Any]:
         texts = [pair.source for pair in self.pairs[: self.settings.parity_sentences]]
         report: dict[str, Any] = {"sentences": len(texts)}
-        beam_size = self.settings.beam_size
-        wide = beam_size if beam_size > 1 else min(BEAM_SIZE, self.settings.max_beam_size)
-        for beam_size, penalty in ((1, 0.0), (wide, self.settings.length_penalty)):
+        for beam_size, penalty in self._searches():
             model, runner = self.checkpoint.model, self.runners["fp32"]
             tokens = check_tokens(model, runner, self.checkpoint.tokenizer, texts, beam_size, penalty)
-            report["greedy" if beam_size == 1 else f"beam {beam_size}"] = asdict(tokens)
+            report[_search_name(beam_size)] = asdict(tokens)
             self.log(f"fp32: beam size {beam_size}: {tokens}")
         return report
 
@@ -90,9 +128,13 @@ class BundleVerifier:
         """Return translations of the held-out sources, by the default search of the bundle; computed once."""
         if (name, shortlist) not in self._translations:
             tokenizer, settings = self.checkpoint.tokenizer, self.settings
-            sources = [tuple(tokenizer.encode_source(pair.source)) for pair in self.pairs[: settings.gate_sentences]]
+            sources = self._sources(settings.gate_sentences)
             found = engine_search(
                 self.runners[name], sources, settings.beam_size, settings.length_penalty, shortlist=shortlist
             )
             self._translations[name, shortlist] = [tokenizer.decode(best.tokens) for best, *_ in found]
         return self._translations[name, shortlist]
+
+
+def _search_name(beam_size: int) -> str:
+    return "greedy" if beam_size == 1 else f"beam {beam_size}"

@@ -12,7 +12,7 @@ import numpy as np
 from lingon import bundle
 from lingon.errors import CheckpointError, SettingsError
 from lingon.export.graphs.onnx_writer import WeightFiles
-from lingon.export.graphs.quantisation import Sentence, smooth_and_calibrate
+from lingon.export.graphs.quantisation import Sentence, emulate, smooth_and_calibrate
 from lingon.export.graphs.transformer import TransformerGraphs
 from lingon.serving.runtime.device import CPU, CUDA
 from lingon.training.checkpoint import Checkpoint
@@ -43,10 +43,14 @@ PRECISION_KINDS = {
 
 @dataclass(frozen=True, slots=True)
 class BuiltGraphs:
-    """The graphs of one precision by their paths in the bundle, and the weight files that they read."""
+    """The graphs of one precision by their paths in the bundle, and the weight files that they read.
+
+    emulated: a model that computes what 8-bit graphs compute; None for other graphs
+    """
 
     graphs: dict[str, bytes]
     reads: tuple[str, ...]
+    emulated: Transformer | None = None
 
 
 def check_weights(checkpoint: Checkpoint, precisions: Sequence[str]) -> None:
@@ -72,14 +76,16 @@ def build(
     shortlist: whether to build the graphs for decoding with a shortlist; only the CPU provider has them
     """
     kind = PRECISION_KINDS[precision]
-    ranges = None
+    ranges, emulated = None, None
     if kind.quantised:
         if not calibration:
             raise SettingsError(f"{precision} needs sentences to measure activation ranges on, got none")
         model, ranges = smooth_and_calibrate(model, calibration)
+        emulated = emulate(model, ranges)
     graphs = TransformerGraphs(model, kind.dtype, weights, ranges)
     files = graphs.files(shortlist=shortlist and kind.provider == CPU)
-    return BuiltGraphs({f"{precision}/{name}": content for name, content in files.items()}, tuple(sorted(graphs.reads)))
+    paths = {f"{precision}/{name}": content for name, content in files.items()}
+    return BuiltGraphs(paths, tuple(sorted(graphs.reads)), emulated)
 
 
 def weight_files(weights: WeightFiles) -> dict[str, bytes]:

@@ -8,7 +8,7 @@ these sums saturate, and results are wrong without an error.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -109,6 +109,29 @@ def smooth(model: Transformer, ranges: dict[str, _ChannelRanges]) -> Transformer
         model.output.weight = nn.Parameter(model.output.weight.detach().clone())
         _divide_norm(model.decoder_norm, [model.output], ranges["output"])
     return model
+
+
+@torch.no_grad()
+def emulate(model: Transformer, ranges: Mapping[str, Range]) -> Transformer:
+    """Return a copy of a smoothed model whose products round as those of 8-bit graphs do.
+
+    It computes in floating point what the graphs compute in integers, and is the reference of the gates for them.
+    """
+    model = copy.deepcopy(model)
+    for name, module in model.named_modules():
+        if isinstance(module, nn.Linear):
+            columns, scale = quantise_columns(module.weight.numpy())
+            module.weight = nn.Parameter(torch.from_numpy(columns * scale[:, None]))  # not shared with an embedding
+            module.register_forward_pre_hook(_rounding_hook(ranges[name]))
+    return model
+
+
+def _rounding_hook(seen: Range) -> Callable[[nn.Module, tuple[Tensor]], tuple[Tensor]]:
+    def round_input(module: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor]:
+        levels = (inputs[0] / seen.step).round() + seen.zero_point
+        return ((levels.clamp(0, MAX_ACTIVATION) - seen.zero_point) * seen.step,)
+
+    return round_input
 
 
 def _smooth_layer(layer: EncoderLayer | DecoderLayer, name: str, ranges: dict[str, _ChannelRanges]) -> None:

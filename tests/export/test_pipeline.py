@@ -16,6 +16,7 @@ from lingon.bundle import CARD, open_bundle
 from lingon.errors import BundleError, CheckpointError, ParityError, SettingsError
 from lingon.export.gates import decode, tensors, tokens
 from lingon.export.gates.quality import check_quality
+from lingon.export.gates.reference import Tolerance
 from lingon.export.gates.tokens import check_tokens
 from lingon.export.gates.verifier import NOT_ON_CUDA
 from lingon.export.pipeline import export_checkpoint
@@ -71,7 +72,7 @@ def test_the_next_export_is_the_next_version_and_nothing_is_written_elsewhere(
 def test_a_failed_gate_leaves_nothing(
     checkpoint: Checkpoint, pairs: list[Pair], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(tensors.TOLERANCE, "float32", 1e-12)
+    monkeypatch.setitem(tensors.TOLERANCE, "fp32", Tolerance(largest=1e-12))
     with pytest.raises(ParityError):
         export_checkpoint(checkpoint, tmp_path / "digits", Texts(pairs[:2]), FP32)
     assert not (tmp_path / "digits").exists()

@@ -9,13 +9,15 @@ from pathlib import Path
 import pytest
 
 from lingon.bundle import Precision, write_bundle
+from lingon.export.gates.attention import check_attention
 from lingon.export.gates.decode import engine_search
+from lingon.export.gates.scores import check_scores
 from lingon.export.gates.tensors import check_tensors
 from lingon.export.graphs.onnx_writer import WeightFiles
 from lingon.export.graphs.precisions import build, weight_files
 from lingon.serving.runtime.device import CUDA
 from lingon.serving.runtime.onnx_runner import OnnxRunner, load_runner
-from tests.support.random_models import manifest_of, random_model, random_runner, random_sources
+from tests.support.random_models import manifest_of, random_grid, random_model, random_runner, random_sources
 
 pytestmark = pytest.mark.gpu
 
@@ -39,7 +41,10 @@ def test_the_graphs_run_on_the_gpu(runner: OnnxRunner) -> None:
 
 
 def test_half_precision_graphs_compute_nearly_the_values_of_the_model(runner: OnnxRunner) -> None:
-    check_tensors(random_model(), runner, "float16")
+    check_tensors(runner, "fp16", random_grid())
+    check_attention(runner, "fp16", random_grid())
+    for search in ((1, 0.0), (4, 1.0)):
+        check_scores(runner, random_sources(50), *search, "fp16")
 
 
 @pytest.mark.parametrize("beam_size", [1, 4])

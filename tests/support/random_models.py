@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from lingon.bundle import Alignment, Defaults, Limits, Manifest, Precision, write_bundle
+from lingon.export.gates.reference import Reference, draw_grid
 from lingon.export.graphs.onnx_writer import WeightFiles
 from lingon.export.graphs.precisions import build, weight_files
 from lingon.export.graphs.transformer import states
@@ -58,6 +59,13 @@ def manifest_of(model: Transformer, precision: str = "fp32", reads: tuple[str, .
         precisions={precision: Precision(CPU, "random", reads)},
         alignment=Alignment(0, (0, 1)),
     )
+
+
+@functools.cache
+def random_grid(seed: int = 0, **settings: Any) -> list[Reference]:
+    """Return what random_model computes on the grid of the gates."""
+    model = random_model(seed, **settings)
+    return draw_grid(model, limits_of(model))
 
 
 @functools.cache

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import torch
@@ -38,6 +39,22 @@ def attend(query: Tensor, past: KeyValue, visible: Tensor | None = None, *, caus
     """
     mixed = functional.scaled_dot_product_attention(query, *past, attn_mask=visible, is_causal=causal)
     return mixed.transpose(1, 2).flatten(2)
+
+
+def attention_weights(query: Tensor, key: Tensor, visible: Tensor | None = None, *, causal: bool = False) -> Tensor:
+    """Return the weights by which `attend` mixes the values, softmax(Q K^T / sqrt(head_dim)) of equation 1.
+
+    query, visible, causal: as in `attend`
+    key: (batch, heads, source_length, head_dim)
+
+    Returns (batch, heads, target_length, source_length).
+    """
+    scores = query @ key.transpose(-2, -1) / math.sqrt(query.size(-1))
+    if visible is not None:
+        scores = scores.masked_fill(~visible, -math.inf)
+    if causal:
+        scores = scores.masked_fill(torch.ones_like(scores, dtype=torch.bool).triu(1), -math.inf)
+    return scores.softmax(dim=-1)
 
 
 class SelfAttention(nn.Module):

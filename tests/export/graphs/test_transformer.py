@@ -15,12 +15,14 @@ import torch
 from lingon import bundle
 from lingon.bundle import past_name, present_name
 from lingon.errors import ParityError
+from lingon.export.gates.attention import check_attention
+from lingon.export.gates.reference import draw_grid
 from lingon.export.gates.tensors import check_tensors
 from lingon.export.graphs.onnx_writer import IR_VERSION, OPSET, GraphBuilder, WeightFiles
 from lingon.export.graphs.precisions import build, weight_files
 from lingon.export.graphs.transformer import TransformerGraphs, states
 from lingon.training.models.transformer import Transformer
-from tests.support.random_models import random_model, random_pairs, random_runner, runner_of
+from tests.support.random_models import limits_of, random_grid, random_model, random_pairs, random_runner, runner_of
 
 OPTIONS = [
     {},
@@ -56,19 +58,30 @@ def rounded_to_half(model: Transformer) -> Transformer:
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_graphs_compute_the_outputs_of_the_model(options: dict[str, Any]) -> None:
-    report = check_tensors(random_model(**options), random_runner(**options), "float32")
-    assert report.shapes == 36
+    runner, grid = random_runner(**options), random_grid(**options)
+    report = check_tensors(runner, "fp32", grid)
+    assert report.shapes == 37
     assert 0 < report.step_difference < 1e-4
+    attention = check_attention(runner, "fp32", grid)
+    model = random_model(**options).settings
+    assert attention.heads == (model.encoder_layers + 2 * model.decoder_layers) * model.heads
+    assert 0 < attention.largest < 1e-4
 
 
 @pytest.mark.parametrize("options", OPTIONS[:2], ids=str)
 def test_fp16_graphs_are_close_to_the_model_on_the_cpu(options: dict[str, Any]) -> None:
-    check_tensors(random_model(**options), random_runner(precision="fp16", **options), "float16")
+    runner, grid = random_runner(precision="fp16", **options), random_grid(**options)
+    check_tensors(runner, "fp16", grid)
+    check_attention(runner, "fp16", grid)
 
 
 def test_graphs_of_another_model_fail_the_gate() -> None:
-    with pytest.raises(ParityError, match="log-probabilities differ by"):
-        check_tensors(random_model(1), random_runner(0), "float32")
+    with pytest.raises(ParityError, match=r"fp32: log-probabilities of steps differ by .* more than 1e-04"):
+        check_tensors(random_runner(0), "fp32", random_grid(1))
+    with pytest.raises(
+        ParityError, match=r"fp32: encoder attention of layer \d, head \d differs by .* more than 1e-04"
+    ):
+        check_attention(random_runner(0), "fp32", random_grid(1))
 
 
 def overflowing(model: Transformer) -> Transformer:
@@ -94,12 +107,12 @@ def with_nan(model: Transformer) -> Transformer:
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])
 def test_values_that_are_not_finite_fail_the_gate(change: Callable[[Transformer], Transformer], precision: str) -> None:
     model = change(random_model())
-    runner, dtype = runner_of(model, precision), {"fp32": "float32", "fp16": "float16"}[precision]
+    runner = runner_of(model, precision)
     if change is overflowing and precision == "fp32":
-        assert check_tensors(model, runner, dtype).step_difference < 1e-4
+        assert check_tensors(runner, precision, draw_grid(model, limits_of(model))).step_difference < 1e-4
     else:
         with pytest.raises(ParityError, match=r"log-probabilities.* are not all finite: one is nan"):
-            check_tensors(model, runner, dtype)
+            check_tensors(runner, precision, draw_grid(model, limits_of(model)))
 
 
 def test_the_scorer_outputs_every_attention_matrix() -> None:

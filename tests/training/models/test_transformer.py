@@ -11,7 +11,7 @@ from torch.testing import assert_close
 from lingon.text import BOS, FORBIDDEN, PAD
 from lingon.training.config import PRESETS, ModelSettings
 from lingon.training.data.batches import pad
-from lingon.training.models.attention import KeyValue, attend, visible_positions
+from lingon.training.models.attention import KeyValue, attend, attention_weights, visible_positions
 from lingon.training.models.layers import Dropout, Embedding, FeedForward, sinusoids
 from lingon.training.models.transformer import DecoderLayer, EncoderLayer, Transformer
 from tests.support.training_runs import VOCAB, tiny_model, tiny_settings
@@ -89,6 +89,15 @@ def test_attention_is_the_formula_of_equation_1(masked: str) -> None:
     expected = (weights @ value).transpose(1, 2).reshape(2, 5, 32)
     mask = visible_positions(lengths, 5) if masked == "padding" else None
     assert_close(attend(query, KeyValue(key, value), mask, causal=masked == "future"), expected)
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_attention_mixes_the_values_by_its_weights(causal: bool) -> None:
+    query, key, value = torch.randn(3, 2, 4, 5, 8).unbind(0)
+    visible = None if causal else visible_positions(torch.tensor([5, 3]), 5)
+    weights = attention_weights(query, key, visible, causal=causal)
+    mixed = (weights @ value).transpose(1, 2).flatten(2)
+    assert_close(mixed, attend(query, KeyValue(key, value), visible, causal=causal))
 
 
 def test_heads_attend_to_their_own_slices_of_the_projections() -> None:

@@ -1,0 +1,193 @@
+"""What the checkpoint computes on a grid of shapes, and how far graphs may differ from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from lingon.bundle import Limits
+from lingon.errors import ParityError
+from lingon.text import BOS, EOS, UNK
+from lingon.training.models.attention import CrossAttention, SelfAttention, attention_weights
+from lingon.training.models.transformer import Transformer
+
+ROWS, SOURCES, PASTS = (1, 2, 5), (1, 7, 16, 33), (0, 1, 6)
+LONGEST = 512  # tokens; a model that reads or writes more is compared up to this length
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """Random sources (ids, EOS last) and random targets of the lengths of the pasts (ids, without BOS and EOS)."""
+
+    sources: list[list[int]]
+    targets: list[list[int]]
+
+    @classmethod
+    def draw(cls, random: np.random.Generator, model: Transformer, rows: int, longest: int, past: int) -> Case:
+        """Draw a case: the first row has `longest` source tokens and `past` target tokens, the others at most these."""
+        source_vocab = model.source_embedding.pieces.num_embeddings
+        target_vocab = model.target_embedding.pieces.num_embeddings
+
+        def ids(length: int, vocab: int) -> list[int]:
+            return list(random.integers(UNK + 1, vocab, length).tolist())
+
+        lengths = [longest, *random.integers(min(2, longest), longest + 1, rows - 1)]
+        pasts = [past, *random.integers(0, past + 1, rows - 1)]
+        return cls(
+            [[*ids(int(length) - 1, source_vocab), EOS] for length in lengths],
+            [ids(int(length), target_vocab) for length in pasts],
+        )
+
+    @property
+    def source_lengths(self) -> np.ndarray:
+        """The tokens of each source (rows)."""
+        return np.array([len(source) for source in self.sources])
+
+    @property
+    def target_lengths(self) -> np.ndarray:
+        """The tokens of each target (rows)."""
+        return np.array([len(target) for target in self.targets])
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What the checkpoint computes for one row of a case, without the other rows.
+
+    log_probs: (target_length + 1, vocab)
+    encoder, decoder, cross: attention weights (layers, heads, queries, keys); a target begins with BOS
+    """
+
+    log_probs: np.ndarray
+    encoder: np.ndarray
+    decoder: np.ndarray
+    cross: np.ndarray
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """A case, and what the checkpoint computes for each of its rows."""
+
+    case: Case
+    rows: list[Expected]
+
+
+def draw_grid(model: Transformer, limits: Limits) -> list[Reference]:
+    """Return cases with every combination of rows, source length and target length, and the longest source and target.
+
+    Lengths are ragged, so that most cases have padding.
+    """
+    random, longest = np.random.default_rng(0), min(limits.max_source_tokens, LONGEST)
+    sources = sorted({min(length, longest) for length in SOURCES})
+    shapes = [(rows, source, past) for rows in ROWS for source in sources for past in PASTS]
+    shapes.append((2, longest, min(limits.max_target_tokens, LONGEST) - 1))
+    cases = [Case.draw(random, model, *shape) for shape in shapes]
+    return [Reference(case, [_expected(model, *row) for row in _pairs(case)]) for case in cases]
+
+
+@torch.inference_mode()
+def expected_log_probs(model: Transformer, source: Sequence[int], target: Sequence[int]) -> np.ndarray:
+    """Return the checkpoint's log-probabilities (target_length + 1, vocab) of a target (without BOS and EOS)."""
+    logits = model(torch.tensor([source]), torch.tensor([len(source)]), torch.tensor([[BOS, *target]]))
+    return finite(model.log_probs(logits)[0].numpy(), "the checkpoint's log-probabilities")
+
+
+def finite(values: np.ndarray, what: str) -> np.ndarray:
+    """Return the values; raise ParityError if one is NaN or infinite, because comparisons with NaN never fail."""
+    nonfinite = values[~np.isfinite(values)]
+    if nonfinite.size:
+        raise ParityError(f"{what} are not all finite: one is {nonfinite.flat[0]}")
+    return values
+
+
+def log_softmax(logits: np.ndarray) -> np.ndarray:
+    """Return log-probabilities of logits (n), in float64."""
+    wide = logits.astype(np.float64)
+    shifted = wide - wide.max()
+    log_probs: np.ndarray = shifted - np.log(np.exp(shifted).sum())
+    return log_probs
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Tolerance:
+    """How far values may differ: each of them, and on average; None is no bound."""
+
+    largest: float | None = None
+    mean: float | None = None
+
+
+@dataclass(slots=True)
+class Differences:
+    """The absolute differences of values, collected over cases."""
+
+    largest: float = 0.0
+    total: float = 0.0
+    count: int = 0
+
+    @property
+    def mean(self) -> float:
+        """The mean difference."""
+        return self.total / max(self.count, 1)
+
+    def add(self, differences: np.ndarray) -> None:
+        """Add absolute differences."""
+        self.largest = max(self.largest, float(differences.max(initial=0)))
+        self.total += float(differences.sum(dtype=np.float64))
+        self.count += differences.size
+
+    def check(self, what: str, tolerance: Tolerance) -> None:
+        """Raise ParityError, whose message begins with `what`, if values differ too much."""
+        if tolerance.largest is not None and self.largest > tolerance.largest:
+            raise ParityError(f"{what} differ by {self.largest:.2e}, more than {tolerance.largest:.0e}")
+        if tolerance.mean is not None and self.mean > tolerance.mean:
+            raise ParityError(f"{what} differ by {self.mean:.2e} on average, more than {tolerance.mean:.0e}")
+
+
+def _pairs(case: Case) -> Iterator[tuple[list[int], list[int]]]:
+    return zip(case.sources, case.targets, strict=True)
+
+
+def _expected(model: Transformer, source: list[int], target: list[int]) -> Expected:
+    with _observed_attention(model) as weights:
+        log_probs = expected_log_probs(model, source, target)
+    layers = (
+        [layer.attention for layer in model.encoder],
+        [layer.attention for layer in model.decoder],
+        [layer.cross for layer in model.decoder],
+    )
+    return Expected(log_probs, *(np.stack([weights[module] for module in modules]) for modules in layers))
+
+
+@contextmanager
+def _observed_attention(model: Transformer) -> Iterator[dict[nn.Module, np.ndarray]]:
+    """Collect the attention weights (heads, queries, keys) of each module while the model computes one row."""
+    found: dict[nn.Module, np.ndarray] = {}
+
+    def observe(module: nn.Module, inputs: tuple[Any, ...], options: dict[str, Any]) -> None:
+        if isinstance(module, CrossAttention):
+            hidden, memory, visible = inputs
+            weights = attention_weights(module.project(hidden), memory.key, visible)
+        else:
+            assert isinstance(module, SelfAttention)
+            query, present = module.project(inputs[0])
+            weights = attention_weights(query, present.key, *inputs[1:], **options)
+        found[module] = _of_one_row(weights)
+
+    modules = [module for module in model.modules() if isinstance(module, SelfAttention | CrossAttention)]
+    hooks = [module.register_forward_pre_hook(observe, with_kwargs=True) for module in modules]
+    try:
+        yield found
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _of_one_row(weights: Tensor) -> np.ndarray:
+    (row,) = weights
+    found: np.ndarray = row.numpy()
+    return found
