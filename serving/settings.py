@@ -136,7 +136,7 @@ class Settings(BaseModel):
         description="Time between health NOT_SERVING and refusing calls, in seconds, for load balancers to notice.",
     )
     hang_seconds: Duration = Field(
-        10, description="Longest iteration of an engine, in seconds; above this it hangs and the process ends."
+        10, description="Longest run of a graph in an engine, in seconds; above this it hangs and the process ends."
     )
     max_restarts: Annotated[int, Field(ge=0)] = Field(
         3, description="Restarts of a model's engine within a minute; one more ends the process."

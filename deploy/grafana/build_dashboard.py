@@ -92,10 +92,11 @@ ROWS: dict[str, list[Json]] = {
             (f"lingon_queue_limit{{{MODEL}}}", f"limit {PER_MODEL}"),
         ),
         graph(
-            "Queued source tokens and limit",
+            "Queued tokens and limit",
             (f"lingon_queue_tokens{{{MODEL}}}", f"queued {PER_MODEL}"),
             (f"lingon_queue_tokens_limit{{{MODEL}}}", f"limit {PER_MODEL}"),
         ),
+        graph("Queued work", (f"lingon_queue_work_units{{{MODEL}}}", f"units {PER_MODEL}")),
         graph("Time in the queue", *quantiles("lingon_queue_duration_seconds", MODEL), unit="s"),
         graph(
             "Refused calls by reason",

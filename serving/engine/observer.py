@@ -10,7 +10,8 @@ class EngineLoad(NamedTuple):
     """What an engine holds at one moment."""
 
     queued: int  # jobs
-    queued_tokens: int  # source tokens
+    queued_tokens: int  # of sources, and of targets to score
+    queued_work: int  # units of lingon.serving.engine.cost
     running: int  # jobs
 
 

@@ -96,6 +96,11 @@ class Queue:
         return self._tokens
 
     @property
+    def cost(self) -> int:
+        """Queued work, in units of `lingon.serving.engine.cost`."""
+        return sum(queue.cost for queue in self._callers.values())
+
+    @property
     def rows(self) -> int:
         """Queued rows."""
         return self._rows

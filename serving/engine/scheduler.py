@@ -96,7 +96,7 @@ class Scheduler:
         """Return what is queued and running."""
         with self._changed:
             queued = len(self._queue)
-            return EngineLoad(queued, self._queue.tokens, len(self._tickets) - queued)
+            return EngineLoad(queued, self._queue.tokens, self._queue.cost, len(self._tickets) - queued)
 
     @property
     def failed(self) -> bool:

@@ -232,6 +232,9 @@ class ModelMetrics:
     split = counter("split", "Texts that were translated in parts.")
     queue_depth = gauge("queue_depth", "Sentences and pairs in the queue.")
     queue_tokens = gauge("queue_tokens", "Tokens in the queue: of sources, and of targets to score.")
+    queue_work = gauge(
+        "queue_work_units", "Work in the queue; a unit is that of a source token of a greedy translation."
+    )
     queue_limit = gauge("queue_limit", "Sentences and pairs that the queue can hold.")
     queue_tokens_limit = gauge("queue_tokens_limit", "Tokens that the queue can hold.")
     running = gauge("running_sentences", "Sentences and pairs that are being computed.")
@@ -320,6 +323,7 @@ class ModelMetrics:
         """Read the load at every scrape, which costs a request nothing."""
         self.queue_depth.set_function(lambda: load().queued)
         self.queue_tokens.set_function(lambda: load().queued_tokens)
+        self.queue_work.set_function(lambda: load().queued_work)
         self.running.set_function(lambda: load().running)
 
     def admitted(self, waited: float) -> None:

@@ -20,8 +20,8 @@ MODEL = {"model": "en-de", "version": "1"}
 NAMES = """requests_total texts_total request_duration_seconds_bucket queue_duration_seconds_bucket
 encoder_duration_seconds_bucket decoder_step_duration_seconds_bucket time_to_first_token_seconds_bucket
 batch_rows_bucket source_tokens_total target_tokens_total padded_tokens_total requests_in_flight queue_depth
-queue_limit queue_tokens rejected_total translated_texts_total truncated_total split_total past_copied_bytes_total
-model_info model_load_duration_seconds model_changes_total build_info running_sentences"""
+queue_limit queue_tokens queue_work_units rejected_total translated_texts_total truncated_total split_total
+past_copied_bytes_total model_info model_load_duration_seconds model_changes_total build_info running_sentences"""
 
 
 async def test_counters_reconcile_with_what_clients_saw():
@@ -53,7 +53,7 @@ async def test_counters_reconcile_with_what_clients_saw():
         sentences = server.metric("lingon_queue_duration_seconds_count", **MODEL)
         assert server.metric("lingon_time_to_first_token_seconds_count", **MODEL) == sentences
         assert server.metric("lingon_sentences_total", **MODEL, outcome="OK") == sentences
-        for gauge in ("queue_depth", "queue_tokens", "running_sentences"):
+        for gauge in ("queue_depth", "queue_tokens", "queue_work_units", "running_sentences"):
             assert server.metric(f"lingon_{gauge}", **MODEL) == 0
         assert server.metric("lingon_requests_in_flight") == 0
 
