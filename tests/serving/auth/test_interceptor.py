@@ -241,7 +241,7 @@ async def test_every_method_that_runs_a_model_is_charged(tmp_path: Path):
 
 
 async def test_a_request_above_the_quota_of_a_minute_is_invalid(tmp_path: Path):
-    async with running_with_keys(tmp_path, shop={"characters_per_minute": 5}) as server:
+    async with running_with_keys(tmp_path, shop={"characters_per_minute": 2}) as server:
         request = pb.ScoreRequest(pairs=[pb.ScorePair(source="äöü", target="abc")])
         status, trailers = await failure(server.stub.Score(request, metadata=bearer(SHOP)))
         assert status.code == code_pb2.INVALID_ARGUMENT
