@@ -11,6 +11,7 @@ import pytest
 from google.rpc import code_pb2
 
 from lingon.errors import EmptyText, TextTooLong
+from lingon.sentences import WordTooLong
 from lingon.serving.translation.input_processor import blocks, most_characters, parts_of
 from lingon.text import normalise
 from lingon.translation.v1 import translation_pb2 as pb
@@ -75,11 +76,11 @@ def tokenise(text: str) -> None:
 
 def plan(text: str) -> None:
     """Split and tokenise a text as the server does."""
-    done = [normalise(block) for block in blocks(text, most_characters(LIMITS.max_source_tokens))]
     try:
+        done = [normalise(block) for block in blocks(text, most_characters(LIMITS.max_source_tokens))]
         for _ in parts_of(" ".join(filter(None, done)), "text", TOKENIZER, LIMITS, splits=True):
             pass
-    except (EmptyText, TextTooLong):
+    except (EmptyText, TextTooLong, WordTooLong):
         return
 
 

@@ -12,8 +12,10 @@ from lingon.serving.translation.input_processor import blocks, parts_of
 from lingon.text import normalise
 from tests.support.echo_engine import LIMITS, tokenizer
 
+SPACED = st.text(alphabet="ab\u0301\u0323é \n\u200b\u3000\x1c\x85\u00ad\u2028", max_size=80)
 
-@given(st.text(alphabet="ab\u0301\u0323é \n\u200b\u3000\x1c\x85\u00ad\u2028", max_size=80), st.integers(1, 10))
+
+@given(st.one_of(SPACED, st.text()), st.integers(1, 10))
 def test_a_text_normalised_in_blocks_equals_the_normalised_text(text: str, size: int):
     try:
         done = list(blocks(text, size))
