@@ -29,7 +29,7 @@ from lingon.serving.decoding.allocation import allocate
 from lingon.serving.decoding.job import Sampling
 from lingon.serving.decoding.ruled_row import Candidates, RowState, RuledRow, largest
 from lingon.serving.decoding.sampling import draw
-from lingon.serving.decoding.search import rank
+from lingon.serving.decoding.search import Ranked, rank
 from lingon.text import UNK
 
 VOCABULARIES = (6_000, 32_000)
@@ -100,10 +100,8 @@ def restrict(rules: Rules, logits: np.ndarray, likeliest: Candidates) -> None:
         totals = -np.arange(BEAM_SIZE, dtype=np.float32)
         ids, log_probs = np.stack([each.ids for each in found]), np.stack([each.log_probs for each in found])
         ranked = rank(totals[None], ids[None], log_probs[None])
-        columns = [column[0] for column in ranked]
-        allocate(
-            rows, totals, type(ranked)(np.arange(BEAM_SIZE), ids[:, 0], totals, log_probs[:, 0]), type(ranked)(*columns)
-        )
+        columns = (column[0] for column in ranked)
+        allocate(rows, totals, ids, log_probs, Ranked(*columns))
 
 
 def kinds(vocab: int) -> Iterator[tuple[str, Callable[[], object], int]]:

@@ -28,17 +28,24 @@ class Continuation(NamedTuple):
     log_prob: float
 
 
-def allocate(rows: Sequence[RuledRow | None], totals: np.ndarray, candidates: Ranked, ranked: Ranked) -> None:
+def allocate(
+    rows: Sequence[RuledRow | None],
+    totals: np.ndarray,
+    candidate_ids: np.ndarray,
+    candidate_log_probs: np.ndarray,
+    ranked: Ranked,
+) -> None:
     """Replace the continuations of a sentence by those that dynamic beam allocation chooses, in place.
 
     rows: by rank of the hypothesis; None for one that is not live
     totals: (beam_size), log-probability of each hypothesis
-    candidates: (beam_size), the likeliest continuation of each hypothesis that the rules permit
+    candidate_ids, candidate_log_probs: (beam_size, candidates), what the rules permit after each hypothesis, likeliest
+        first
     ranked: (2 * beam_size), the likeliest continuations that the rules permit; afterwards those that end, then the
         others, each best first
     """
     beam_size = len(totals)
-    every = (*_finite(ranked), *_finite(candidates), *_advancing(rows, totals))
+    every = (*_finite(ranked), *_own(rows, totals, candidate_ids, candidate_log_probs), *_advancing(rows, totals))
     found = sorted({(each.parent, each.token): each for each in every}.values())
     banks: dict[int, list[Continuation]] = {}
     endings: list[Continuation] = []
@@ -64,6 +71,18 @@ def _finite(continuations: Ranked) -> Iterator[Continuation]:
             yield Continuation(-total, parent, token, log_prob)
 
 
+def _own(
+    rows: Sequence[RuledRow | None], totals: np.ndarray, candidate_ids: np.ndarray, candidate_log_probs: np.ndarray
+) -> Iterator[Continuation]:
+    """Yield the likeliest continuation of each hypothesis, and all candidates of one that has all words."""
+    for parent, row in enumerate(rows):
+        if row is not None:
+            count = 1 if row.rules.lacks_words(row.state.progress) else candidate_ids.shape[1]
+            log_probs = candidate_log_probs[parent, :count]
+            columns = np.full(count, parent), candidate_ids[parent, :count], totals[parent] + log_probs, log_probs
+            yield from _finite(Ranked(*columns))
+
+
 def _advancing(rows: Sequence[RuledRow | None], totals: np.ndarray) -> Iterator[Continuation]:
     """Yield the continuations that bring in a missing forced word."""
     for parent, row in enumerate(rows):
@@ -79,6 +98,8 @@ def _bank(row: RuledRow, token: int) -> tuple[int, bool]:
     """Return how many forced tokens a continuation has, and whether it has all."""
     forced = row.rules.forced
     assert forced is not None
+    if not row.rules.lacks_words(row.state.progress):
+        return forced.total, True
     progress = row.rules.read(row.state.progress, token).forced
     return forced.total - forced.tokens_needed(progress) + progress.taken, forced.is_met(progress)
 

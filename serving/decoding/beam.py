@@ -166,9 +166,8 @@ class BeamBatch(RunningBatch[BeamSequence]):
         ranked: Ranked,
     ) -> None:
         """Divide the beam of a sentence with forced words; candidate_ids, log_probs: (beam_size, candidates)."""
-        totals = self._totals[slot]
-        likeliest = Ranked(self._ranks, candidate_ids[:, 0], totals + log_probs[:, 0], log_probs[:, 0])
-        allocate(rows, totals, likeliest, Ranked(*(column[slot] for column in ranked)))
+        columns = (column[slot] for column in ranked)
+        allocate(rows, self._totals[slot], candidate_ids, log_probs, Ranked(*columns))
 
     def _slot_arrays(self) -> Sequence[np.ndarray]:
         return *super()._slot_arrays(), self._rows, self._totals, self._tokens, self._log_probs

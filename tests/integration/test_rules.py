@@ -146,6 +146,18 @@ def test_every_translation_has_the_forced_words_if_the_length_allows(beam_size: 
             assert not each.finished or not each.missing
 
 
+def test_a_beam_places_forced_words_better_than_greedy_search() -> None:
+    runner, sources = random_runner(), random_sources(24, longest=16)
+    words = ForcedWords(PIECES, list(WORDS)[:2], list(WORDS.values())[:2])
+    scores = {}
+    with running_engine(runner) as harness:
+        for beam_size in (1, 8):
+            wanted: dict[str, Any] = {"beam_size": beam_size, "length_penalty": 1.0, "rules": rules_of(CASES[0], words)}
+            found = harness.translate(sources, [options_for(runner, source, **wanted) for source in sources])
+            scores[beam_size] = sum(best.score for best, *_ in found) / len(found)
+    assert scores[8] > scores[1] + 0.2
+
+
 def test_forced_words_that_take_the_whole_length_are_there_and_longer_ones_are_counted_as_missing() -> None:
     runner, source = random_runner(), random_sources(1)[0]
     rules = rules_of(NaiveRules(), ForcedWords(PIECES, list(WORDS), list(WORDS.values())))
