@@ -149,6 +149,11 @@ class Settings(BaseModel):
     tls_client_ca: Path | None = Field(
         None, description="PEM file of authorities; clients must have a certificate that one of them signed."
     )
+    tls_client_crl: Path | None = Field(
+        None,
+        description="PEM file of lists of revoked client certificates (CRL), which the authorities of tls_client_ca "
+        "issue. Reloaded on change.",
+    )
     tls_client_names: Annotated[tuple[CertificateName, ...], Field(min_length=1)] | None = Field(
         None,
         description="Names of the client certificates that are admitted, separated by commas: a common name or an "
@@ -156,7 +161,7 @@ class Settings(BaseModel):
     )
     credential_grace_seconds: Seconds = Field(
         3600,
-        description="Time for which the keys of api_keys and the authorities of tls_client_ca stay valid when their "
+        description="Time for which the content of api_keys, tls_client_ca and tls_client_crl stays valid when the "
         "file becomes unusable, in seconds; then no caller is admitted until it is mended.",
     )
     api_keys: Path | None = Field(
@@ -189,8 +194,9 @@ class Settings(BaseModel):
             raise ValueError("tls_certificate and tls_key must be set together")
         if self.tls_client_ca is not None and self.tls_certificate is None:
             raise ValueError("tls_client_ca needs tls_certificate and tls_key")
-        if self.tls_client_names and self.tls_client_ca is None:
-            raise ValueError("tls_client_names needs tls_client_ca")
+        for name in ("tls_client_names", "tls_client_crl"):
+            if getattr(self, name) is not None and self.tls_client_ca is None:
+                raise ValueError(f"{name} needs tls_client_ca")
         if self.admin_port is not None and self.admin_host not in LOOPBACK and self.api_keys is None:
             raise ValueError(
                 f"admin_host must be a loopback address (127.0.0.1) unless api_keys is set, got {self.admin_host}"

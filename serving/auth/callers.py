@@ -9,6 +9,7 @@ from urllib.parse import unquote
 
 import grpc
 
+from lingon.pem import CertificateId, certificate_ids
 from lingon.serving.auth.api_keys import ApiKey
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -39,6 +40,17 @@ def certificate_names(context: Context) -> list[str]:
     fields: Any = context.auth_context()
     names = [name for field in ("x509_common_name", "x509_subject_alternative_name") for name in fields.get(field, ())]
     return [name.decode("utf-8", "replace") for name in names if name]
+
+
+def certificate_ids_of(context: Context) -> frozenset[CertificateId]:
+    """The issuers and serial numbers of the client certificate and of those that it sent with it."""
+    fields: Any = context.auth_context()
+    return _ids(b"".join(part for name in ("x509_pem_cert", "x509_pem_cert_chain") for part in fields.get(name, ())))
+
+
+@functools.lru_cache(maxsize=256)
+def _ids(pem: bytes) -> frozenset[CertificateId]:
+    return frozenset(certificate_ids(pem))
 
 
 def address_of(context: Context) -> str:

@@ -11,10 +11,9 @@ from grpc_health.v1 import health
 
 from lingon.errors import AuthenticationUnavailable, Forbidden, RequestError, Unauthenticated
 from lingon.serving.auth.api_keys import ApiKeyFile
-from lingon.serving.auth.callers import Context, certificate_names, presented_key
+from lingon.serving.auth.callers import Context, certificate_ids_of, certificate_names, presented_key
 from lingon.serving.auth.charges import Account, account
-from lingon.serving.auth.tls import Certificates
-from lingon.serving.auth.watched_files import WatchedFiles
+from lingon.serving.auth.tls import TlsFiles
 
 AUTHORIZATION = "authorization"
 SHOWN = 128  # characters of a name that an error message shows
@@ -62,21 +61,16 @@ class CertificateCheck:
     An interceptor cannot: gRPC does not tell it who is connected.
     """
 
-    def __init__(self, authorities: WatchedFiles[Certificates] | None, names: Sequence[str] | None = None) -> None:
-        """authorities: the file of the client authorities; None if clients need no certificate.
-
-        names: of the certificates that are admitted, as in the setting `tls_client_names`; None for all
-        """
-        self._authorities, self._names = authorities, names
+    def __init__(self, tls: TlsFiles | None, names: Sequence[str] | None = None) -> None:
+        """tls: its authorities and revocations; names: admitted certificates, see `tls_client_names`; None for all."""
+        self._tls, self._names = tls, names
 
     def check(self, method: str, context: Context) -> None:
         """Check the certificate of a call; raises Unauthenticated or Forbidden."""
         if method.startswith(_NO_KEY_NEEDED):
             return
-        if self._authorities is not None and self._authorities.expired:
-            raise AuthenticationUnavailable(
-                "the server's file of client authorities is unusable; no certificate is valid meanwhile"
-            )
+        if self._tls is not None:
+            _check_revocation(self._tls, context)
         names, key = certificate_names(context), presented_key.get()
         if self._names is not None and not any(admits(pattern, name) for pattern in self._names for name in names):
             raise Forbidden(f"the server does not admit the client certificate {_shown(names)}")
@@ -85,6 +79,17 @@ class CertificateCheck:
         accepted = account.get()
         if accepted is not None and accepted.usage is not None:
             accepted.usage.accepted(accepted.key, time.time())
+
+
+def _check_revocation(tls: TlsFiles, context: Context) -> None:
+    """Raise Unauthenticated if the client's certificate, or one that signed it, is revoked or cannot be checked."""
+    for files, what in ((tls.authorities, "client authorities"), (tls.revocations, "revoked certificates")):
+        if files is not None and files.expired:
+            raise AuthenticationUnavailable(
+                f"the server's file of {what} is unusable; no certificate is valid meanwhile"
+            )
+    if tls.revocations is not None and not certificate_ids_of(context).isdisjoint(tls.revocations.value.revoked):
+        raise Unauthenticated("the client certificate is revoked")
 
 
 def admits(pattern: str, name: str) -> bool:

@@ -7,14 +7,16 @@ key. Open connections keep their certificate until `max_connection_age_seconds` 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import grpc
 
-from lingon.pem import check_pair, check_roots, not_after
+from lingon.errors import SettingsError
+from lingon.pem import RevocationLists, check_pair, check_roots, not_after, revocation_lists
 from lingon.serving.auth.watched_files import WatchedFiles
 from lingon.serving.settings import Settings
 
@@ -32,7 +34,10 @@ class Certificates:
 
 
 class TlsFiles:
-    """The files of a server with TLS: its certificate and key, and the authorities of its clients. For any thread."""
+    """The files of a server with TLS: its certificate and key, the authorities and revocations of its clients.
+
+    For use on any thread.
+    """
 
     def __init__(self, settings: Settings) -> None:
         """Read the files; raises SettingsError."""
@@ -44,6 +49,12 @@ class TlsFiles:
         if roots is not None:
             grace = settings.credential_grace_seconds
             self.authorities = WatchedFiles("tls_client_ca", [roots], _authority_parser(roots), grace=grace)
+        self.revocations: WatchedFiles[RevocationLists] | None = None
+        if (path := settings.tls_client_crl) is not None:
+            grace = settings.credential_grace_seconds
+            self.revocations = WatchedFiles(
+                "tls_client_crl", [path], _revocation_parser(path), check=_revocation_check(path), grace=grace
+            )
         self._lock = threading.Lock()
         self._used = self._latest()
         self._current = _configuration(*self._used)
@@ -66,9 +77,13 @@ class TlsFiles:
 
     def reload_if_changed(self) -> None:
         """Check the files and reload those that changed."""
-        self.pair.reload_if_changed()
-        if self.authorities is not None:
-            self.authorities.reload_if_changed()
+        for files in self.all:
+            files.reload_if_changed()
+
+    @property
+    def all(self) -> Sequence[WatchedFiles[Certificates] | WatchedFiles[RevocationLists]]:
+        """The files that are set."""
+        return [files for files in (self.pair, self.authorities, self.revocations) if files is not None]
 
     def _latest(self) -> tuple[Certificates, Certificates | None]:
         return self.pair.value, self.authorities.value if self.authorities is not None else None
@@ -103,3 +118,15 @@ def _authority_parser(path: Path) -> Callable[[bytes], Certificates]:
         return Certificates(trusted, not_after(trusted, name))
 
     return parse
+
+
+def _revocation_parser(path: Path) -> Callable[[bytes], RevocationLists]:
+    return lambda content: revocation_lists(content, f"tls_client_crl {path}")
+
+
+def _revocation_check(path: Path) -> Callable[[RevocationLists], None]:
+    def check(lists: RevocationLists) -> None:
+        if lists.not_after < time.time():
+            raise SettingsError(f"tls_client_crl {path}: a list was due to be replaced, and may lack later revocations")
+
+    return check

@@ -30,6 +30,7 @@ class WatchedFiles(Generic[Content]):
         paths: Sequence[Path],
         parse: Callable[..., Content],
         *,
+        check: Callable[[Content], None] = lambda content: None,
         interval: float = 0.0,
         grace: float = math.inf,
         clock: Callable[[], float] = time.monotonic,
@@ -38,16 +39,18 @@ class WatchedFiles(Generic[Content]):
 
         name: of the setting of the first file, for the log
         parse: takes the bytes of each file; raises SettingsError
+        check: raises SettingsError if parsed content cannot be used any more; called at every check of the files
         interval: seconds between two checks of the files
         grace: seconds for which the previous content may be used after the files became unusable
         clock: returns seconds
         """
         self.name = name
         self._paths, self._parse, self._clock = paths, parse, clock
-        self._interval, self._grace = interval, grace
+        self._check, self._interval, self._grace = check, interval, grace
         self._lock = threading.Lock()
         self._raw = self._read()
         self.value = parse(*self._raw)
+        check(self.value)
         self._problem = ""
         self._unusable_since = math.inf  # on the clock
         self._expired = False
@@ -74,12 +77,12 @@ class WatchedFiles(Generic[Content]):
                 # Bytes are compared, not times and sizes: two changes within one clock tick have the same time.
                 raw = self._read()
                 new = raw != self._raw
-                if new:
-                    self.value = self._parse(*raw)
+                value = self._parse(*raw) if new else self.value
+                self._check(value)
             except SettingsError as error:
                 self._note_problem(str(error), now)
                 return False
-            self._raw = raw
+            self._raw, self.value = raw, value
             self._note_use(new=new)
             return new
 

@@ -23,7 +23,7 @@ from lingon.translation.v1 import translation_pb2 as pb
 METHODS = tuple(method.name for method in pb.DESCRIPTOR.services_by_name["TranslationService"].methods)
 CODES = tuple(code_pb2.Code.keys())
 MODEL = ("model", "version")  # the first labels of every metric of a model
-WATCHED_FILES = ("api_keys", "tls_certificate", "tls_client_ca")  # settings whose files are reloaded
+WATCHED_FILES = ("api_keys", "tls_certificate", "tls_client_ca", "tls_client_crl")  # settings whose files are reloaded
 CALL_OUTCOMES = ("served", "refused")  # by whether the work of a call did not begin
 CALL_KINDS = ("translation", "health", "reflection")
 RESTART_CAUSES = ("death", "hang")
@@ -145,7 +145,8 @@ class Metrics:
     )
     tls_not_after = gauge(
         "tls_not_after_timestamp_seconds",
-        "When the first certificate of a file expires, in seconds since 1970; without TLS there is no series.",
+        "When the first certificate of a file expires, or its first list of revoked ones is due to be replaced, in "
+        "seconds since 1970; without TLS there is no series.",
         what=(),
     )
     build = gauge(

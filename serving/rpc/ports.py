@@ -13,6 +13,7 @@ import grpc
 from grpc_health.v1 import health
 
 from lingon.errors import LingonError
+from lingon.pem import RevocationLists
 from lingon.serving.auth.api_keys import ApiKeyFile
 from lingon.serving.auth.interceptor import ApiKeyInterceptor, CertificateCheck
 from lingon.serving.auth.tls import Certificates, TlsFiles
@@ -89,9 +90,7 @@ class PortSecurity:
         grace = settings.credential_grace_seconds
         self._keys = ApiKeyFile(settings.api_keys, grace=grace, usage=metrics.keys) if settings.api_keys else None
         self._tls = TlsFiles(settings) if settings.tls_certificate is not None else None
-        self._certificates = CertificateCheck(
-            self._tls.authorities if self._tls is not None else None, settings.tls_client_names
-        )
+        self._certificates = CertificateCheck(self._tls, settings.tls_client_names)
         self._show_files(metrics)
         reachable = settings.host not in LOOPBACK or (
             settings.admin_port is not None and settings.admin_host not in LOOPBACK
@@ -127,10 +126,9 @@ class PortSecurity:
         if self._keys is not None:
             _show_state(metrics, self._keys.file)
         if self._tls is not None:
-            for files in (self._tls.pair, self._tls.authorities):
-                if files is not None:
-                    _show_state(metrics, files)
-                    metrics.tls_not_after.labels(files.name).set_function(partial(_not_after, files))
+            for files in self._tls.all:
+                _show_state(metrics, files)
+                metrics.tls_not_after.labels(files.name).set_function(partial(_not_after, files))
 
     def interceptors(self, *, admin: bool = False) -> list[grpc.aio.ServerInterceptor]:
         """Return the interceptors that check the callers of a port; admin: of the admin port."""
@@ -141,7 +139,7 @@ def _show_state(metrics: Metrics, files: WatchedFiles[Any]) -> None:
     metrics.file_unusable.labels(files.name).set_function(lambda: files.unusable)
 
 
-def _not_after(files: WatchedFiles[Certificates]) -> float:
+def _not_after(files: WatchedFiles[Certificates] | WatchedFiles[RevocationLists]) -> float:
     return files.value.not_after
 
 

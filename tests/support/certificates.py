@@ -71,6 +71,15 @@ class Authority:
         secret = own.private_bytes(PEM, serialization.PrivateFormat.PKCS8, encryption)
         return Pair(signed.public_bytes(PEM), secret, signed.serial_number)
 
+    def revoke(self, *pairs: Pair, due: timedelta = timedelta(days=1)) -> bytes:
+        """Return a list of revoked certificates in PEM; due: when it is to be replaced, from now."""
+        builder = x509.CertificateRevocationListBuilder().issuer_name(self._name)
+        builder = builder.last_update(NOW - timedelta(days=30)).next_update(NOW + due)
+        for pair in pairs:
+            entry = x509.RevokedCertificateBuilder().serial_number(pair.serial).revocation_date(NOW)
+            builder = builder.add_revoked_certificate(entry.build())
+        return builder.sign(self._key, hashes.SHA256()).public_bytes(PEM)
+
 
 def client_credentials(authority: Authority, certificate: Pair | None = None) -> grpc.ChannelCredentials:
     """Return client credentials that trust an authority and send a certificate, if one is given."""

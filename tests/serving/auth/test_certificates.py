@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import base64
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
+from cryptography import x509
+from hypothesis import given
+from hypothesis import strategies as st
 
 from lingon.admin.v1 import admin_pb2, admin_pb2_grpc
 from lingon.errors import SettingsError
+from lingon.pem import certificate_ids, revocation_lists
 from lingon.serving.auth.api_keys import ApiKeyFile, new_key, parse
 from lingon.serving.auth.cli import new
 from lingon.serving.auth.interceptor import admits
@@ -20,10 +27,12 @@ from lingon.translation.v1 import translation_pb2 as pb
 from lingon.translation.v1 import translation_pb2_grpc as pb_grpc
 from tests.support.certificates import Authority, Pair, client_credentials
 from tests.support.echo_engine import RunningServer, running
+from tests.support.eventually import eventually
 from tests.support.key_files import bearer, write_key_file
 
 OURS = Authority("ours")
 SHOP, OPS = new_key(), new_key()
+LIST = ssl.PEM_cert_to_DER_cert(OURS.revoke(OURS.sign()).decode().replace("X509 CRL", "CERTIFICATE"))  # a list in DER
 TOM = pb.TranslateRequest(texts=["Tom"])
 
 
@@ -139,6 +148,53 @@ async def test_a_key_with_a_certificate_is_not_valid_without_tls(tmp_path: Path)
             await pb_grpc.TranslationServiceStub(server.channel).Translate(TOM, metadata=bearer(SHOP))
 
 
+async def test_a_revoked_certificate_is_refused_at_once_on_an_open_connection_too(tmp_path: Path):
+    lists, revoked, other = tmp_path / "crl.pem", named("shop"), named("shop")
+    lists.write_bytes(OURS.revoke())
+    async with mutual(tmp_path, tls_client_crl=lists) as server, channel_with(server.server.port, revoked) as channel:
+        stub: Any = pb_grpc.TranslationServiceStub(channel)
+        await stub.Translate(TOM)
+        lists.write_bytes(OURS.revoke(named("another"), revoked))
+
+        async def refused() -> bool:
+            try:
+                await stub.Translate(TOM)
+            except grpc.aio.AioRpcError as error:
+                return error.details() == "the client certificate is revoked"
+            return False
+
+        await eventually(refused)
+        port = server.server.port
+        assert await end_of(port, revoked) == ("UNAUTHENTICATED", "the client certificate is revoked")
+        assert (await end_of(port, revoked, method="/no.such.Service/Method"))[0] == "UNAUTHENTICATED"
+        assert (await end_of(port, other))[0] == "OK"
+
+
+async def test_the_list_of_one_authority_revokes_no_certificate_of_another(tmp_path: Path):
+    lists, theirs = tmp_path / "crl.pem", Authority("theirs")
+    certificate, same_number = named("shop"), theirs.sign("shop", names=(), addresses=())
+    lists.write_bytes(theirs.revoke(replace(same_number, serial=certificate.serial)) + OURS.revoke(named("old")))
+    async with mutual(tmp_path, tls_client_crl=lists) as server:
+        assert (await end_of(server.server.port, certificate))[0] == "OK"
+
+
+@given(st.lists(st.integers(1, 2**159 - 1), max_size=5), st.booleans())
+def test_the_revoked_certificates_are_those_that_another_reader_finds(serials: list[int], twice: bool):
+    pem = OURS.revoke(*(Pair(b"", b"", serial) for serial in dict.fromkeys(serials)))
+    lists = revocation_lists(pem * (1 + twice), "file")
+    assert {int.from_bytes(serial) for _, serial in lists.revoked} == set(serials)
+    assert lists.not_after == x509.load_pem_x509_crl(pem).next_update_utc.timestamp()
+    (one,) = certificate_ids(OURS.sign().certificate)
+    assert {issuer for issuer, _ in lists.revoked} <= {one[0]}
+
+
+@given(st.binary(max_size=200) | st.integers(0, 190).map(lambda end: LIST[:end] + b"\x30\x00" * 9))
+def test_what_is_no_list_of_revoked_certificates_is_refused(content: bytes):
+    pem = b"-----BEGIN X509 CRL-----\n" + base64.b64encode(content) + b"\n-----END X509 CRL-----\n"
+    with pytest.raises(SettingsError, match="a list of revoked certificates cannot be read"):
+        revocation_lists(pem, "file")
+
+
 def test_keys_new_writes_the_certificate(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     new("shop", certificate='the "shop"', file=tmp_path / "keys.toml")
     (key,) = parse((tmp_path / "keys.toml").read_bytes(), "here")
@@ -153,7 +209,8 @@ def test_names_that_could_admit_everybody_are_refused(names: str, tmp_path: Path
         load({**files, "tls_client_names": names}, {}, None)
 
 
-def test_names_need_an_authority(tmp_path: Path):
+@pytest.mark.parametrize("name", ["tls_client_names", "tls_client_crl"])
+def test_checks_of_client_certificates_need_an_authority(name: str, tmp_path: Path):
     files = {"tls_certificate": tmp_path / "a", "tls_key": tmp_path / "b"}
-    with pytest.raises(SettingsError, match="tls_client_names needs tls_client_ca"):
-        load({**files, "tls_client_names": "shop"}, {}, None)
+    with pytest.raises(SettingsError, match=f"{name} needs tls_client_ca"):
+        load({**files, name: "shop"}, {}, None)

@@ -39,6 +39,9 @@ UNUSABLE: dict[str, tuple[str, bytes | None]] = {
     "a certificate of another key": ("tls_certificate", OURS.sign().certificate),
     "authorities removed": ("tls_client_ca", None),
     "half an authority": ("tls_client_ca", OURS.pem[:200]),
+    "revocations removed": ("tls_client_crl", None),
+    "half a list of revocations": ("tls_client_crl", OURS.revoke()[:100]),
+    "a list of revocations that is past its time": ("tls_client_crl", OURS.revoke(due=timedelta(hours=-1))),
 }
 
 
@@ -46,7 +49,9 @@ def secured(folder: Path) -> dict[str, Any]:
     """Write the files of a server with keys and client certificates; returns its settings."""
     (folder / "ca.crt").write_bytes(OURS.pem)
     keys = write_key_file(folder, {"shop": SHOP})
-    return {**OURS.sign().write(folder), "tls_client_ca": folder / "ca.crt", "api_keys": keys}
+    (folder / "crl.pem").write_bytes(OURS.revoke())
+    clients = {"tls_client_ca": folder / "ca.crt", "tls_client_crl": folder / "crl.pem"}
+    return {**OURS.sign().write(folder), **clients, "api_keys": keys}
 
 
 def replace(path: Path, content: bytes | None) -> None:
@@ -60,7 +65,7 @@ def replace(path: Path, content: bytes | None) -> None:
 
 
 def unusable(server: RunningServer) -> set[str]:
-    names = ("api_keys", "tls_certificate", "tls_client_ca")
+    names = ("api_keys", "tls_certificate", "tls_client_ca", "tls_client_crl")
     return {name for name in names if server.metric("lingon_file_unusable", what=name)}
 
 
@@ -99,7 +104,7 @@ async def test_an_unusable_file_is_in_the_metrics_without_a_call_until_it_is_men
     ]
 
 
-@pytest.mark.parametrize("name", ["api_keys", "tls_client_ca"])
+@pytest.mark.parametrize("name", ["api_keys", "tls_client_ca", "tls_client_crl"])
 async def test_after_the_grace_an_unusable_file_admits_nobody_until_it_is_mended(name: str, tmp_path: Path):
     settings = secured(tmp_path)
     before = settings[name].read_bytes()
@@ -183,6 +188,22 @@ async def test_the_expiry_of_certificates_is_in_the_metrics_and_follows_the_file
         await eventually(lambda: left("tls_certificate") == 99)
         replace(settings["tls_certificate"], renewed.certificate + OURS.pem)  # the first of a chain counts
         await eventually(lambda: left("tls_certificate") == 24)
+
+
+def test_a_content_that_expires_while_it_is_used_becomes_unusable(tmp_path: Path):
+    path, clock = tmp_path / "file", [0.0]
+    path.write_bytes(b"good")
+
+    def check(content: str) -> None:
+        if clock[0] >= 10:
+            raise SettingsError("the content is too old")
+
+    files = WatchedFiles("tls_client_crl", [path], _parsed, check=check, grace=HOUR, clock=lambda: clock[0])
+    found = []
+    for clock[0] in (9.0, 10.0, 9.0 + HOUR, 10.0 + HOUR):
+        files.reload_if_changed()
+        found.append((files.unusable, files.expired))
+    assert found == [(False, False), (True, False), (True, False), (True, True)]
 
 
 MOMENTS = st.datetimes(datetime(1985, 1, 1), datetime(2130, 1, 1), timezones=st.just(UTC))
