@@ -18,7 +18,7 @@ from lingon.serving.models.memory_need import memory_need, report_memory
 from lingon.serving.observability.load_progress import LoadProgress
 from lingon.serving.observability.logs import event, fault
 from lingon.serving.observability.metrics import Metrics, ModelMetrics
-from lingon.serving.runtime.device import expects_cuda, has_fallen_back
+from lingon.serving.runtime.device import cuda_missing, expects_cuda, has_fallen_back
 from lingon.serving.runtime.failpoints import Failpoints
 from lingon.serving.settings import Settings
 from lingon.serving.translation.translator import Translator
@@ -118,6 +118,8 @@ class ModelRegistry:
             bundle, translator.provider, settings.device, settings.precision, expects_cuda=self._gpu_expected()
         )
         metrics.fallback.set(fallback)
+        if fallback:
+            event(logger, logging.WARNING, "falls back to the CPU", model=bundle.label, reason=cuda_missing())
         metrics.loaded(translator.describe(), bundle.manifest.architecture, translator.graph_bytes)
         progress.end(
             folder=bundle.folder,

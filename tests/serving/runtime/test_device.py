@@ -73,7 +73,9 @@ def test_a_bundle_without_graphs_for_a_gpu_never_falls_back():
 
 
 @pytest.mark.parametrize("gpu_expected", [True, False])
-def test_the_metric_is_1_only_where_a_gpu_is_expected(tmp_path: Path, gpu_expected: bool):
+def test_the_metric_is_1_and_the_log_has_a_line_only_where_a_gpu_is_expected(
+    tmp_path: Path, gpu_expected: bool, caplog: pytest.LogCaptureFixture
+):
     bundle, loader = echo_engine.bundle(tmp_path, precisions=BOTH), echo_engine.Loader(echo_engine.EchoRunner())
     metrics = Metrics()
     try:
@@ -82,6 +84,7 @@ def test_the_metric_is_1_only_where_a_gpu_is_expected(tmp_path: Path, gpu_expect
     finally:
         loader.end()
     assert metrics.registry.get_sample_value("lingon_provider_fallback", MODEL) == gpu_expected
+    assert ("falls back to the CPU" in caplog.messages) == gpu_expected
 
 
 async def test_a_server_with_default_settings_reports_a_fallback_only_on_a_machine_for_cuda():
