@@ -20,6 +20,7 @@ from rich.table import Table
 
 from lingon import AsyncClient
 from lingon.bench.results_file import save
+from lingon.lines import read_lines
 
 CELLS = [(concurrent, beam_size) for beam_size in (1, 4) for concurrent in (1, 32)]
 
@@ -75,7 +76,7 @@ def main(
     results: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("bench/results"),
 ) -> None:
     """Measure a running server."""
-    rows = asyncio.run(measure(server, source.read_text(encoding="utf-8").splitlines(), rounds))
+    rows = asyncio.run(measure(server, list(read_lines(source)), rounds))
     table = Table("concurrent", "beam", "tokens/s", "sentences/s", "p50 ms", "p99 ms")
     for row in rows:
         names = ("concurrent", "beam_size", "tokens_per_s", "sentences_per_s", "p50_ms", "p99_ms")

@@ -26,6 +26,7 @@ from rich.console import Console
 from rich.table import Table
 
 from lingon.bundle import Bundle, open_bundle
+from lingon.lines import read_lines
 from lingon.serving.decoding.job import DecodeJob, Options
 from lingon.serving.engine.limits import EngineLimits
 from lingon.serving.engine.scheduler import Scheduler
@@ -163,7 +164,7 @@ def main(
     threads: Annotated[int, typer.Option(min=1, help="Threads of ONNX Runtime.")] = 1,
 ) -> None:
     """Print the table of times."""
-    bundle, lines = open_bundle(model), source.read_text(encoding="utf-8").splitlines()
+    bundle, lines = open_bundle(model), list(read_lines(source))
     runner = load_runner(bundle, choose_device(bundle, "cpu", precision).precision, threads)
     table = Table("rows", "beam", "steps", "step us", "python us", *(f"{part} us" for part in PARTS))
     for rows, beam_size in CELLS:
