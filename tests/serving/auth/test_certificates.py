@@ -188,7 +188,7 @@ def test_the_revoked_certificates_are_those_that_another_reader_finds(serials: l
     assert {issuer for issuer, _ in lists.revoked} <= {one[0]}
 
 
-@given(st.binary(max_size=200) | st.integers(0, 190).map(lambda end: LIST[:end] + b"\x30\x00" * 9))
+@given(st.binary(max_size=100) | st.integers(0, len(LIST) - 1).map(lambda end: LIST[:end]))
 def test_what_is_no_list_of_revoked_certificates_is_refused(content: bytes):
     pem = b"-----BEGIN X509 CRL-----\n" + base64.b64encode(content) + b"\n-----END X509 CRL-----\n"
     with pytest.raises(SettingsError, match="a list of revoked certificates cannot be read"):
