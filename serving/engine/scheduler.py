@@ -167,10 +167,11 @@ class Scheduler:
         last: what it did after the plan before
         """
         with self._changed:
-            if last is not None:
-                self._lanes.charge(*last)
             while True:
                 removed, admitted = self._removed(worker), self._admitted(worker)
+                if last is not None:  # after the admission: a lane that has just got work goes before the one that ran
+                    self._lanes.charge(*last)
+                    last = None
                 if removed or admitted or not self._is_idle(worker):
                     return StepPlan(removed, admitted, self._next_lane(worker), self._is_contended())
                 if self._failed or (self._stopping and not len(self._queue)):

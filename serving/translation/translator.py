@@ -6,7 +6,7 @@ Runs on an event loop; the engine's threads post their outcomes through LoopCall
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextvars import ContextVar
 from typing import TypedDict, TypeVar
 
@@ -106,9 +106,13 @@ class Translator:
         """
         options = self.resolve(request.options)
         client, plans = await self._planned(request, options, deadline, caller)
-        tasks = self._tasks(plans, client, options, TimeSlice(caller))
-        results = [text_error(plan) if isinstance(plan, RequestError) else pb.TextResult() for plan in plans]
-        await self._run(client, tasks, results, at_once=options.return_alignment)
+        time_slice = TimeSlice(caller)
+        tasks = self._tasks(plans, client, options, time_slice)
+        done = await self._run(client, tasks, at_once=options.return_alignment)
+        results = [
+            done[index] if index in done else await _refused(text_error, plan, time_slice)
+            for index, plan in enumerate(plans)
+        ]
         return pb.TranslateResponse(results=results, options=options.message, **self._header)
 
     def resolve(self, asked: pb.DecodingOptions) -> ResolvedOptions:
@@ -136,14 +140,15 @@ class Translator:
         """
         client, plans = await self._planned(request, options, deadline, caller)
         events = TextEvents()
-        tasks = self._tasks(plans, client, options, TimeSlice(caller), events if options.streams else None)
+        time_slice = TimeSlice(caller)
+        tasks = self._tasks(plans, client, options, time_slice, events if options.streams else None)
         try:
             self._submit(client, tasks)
             for task in tasks:
                 events.watch(task)
             for index, plan in enumerate(plans):
                 if isinstance(plan, RequestError):
-                    yield index, text_error(plan)
+                    yield index, await _refused(text_error, plan, time_slice)
             while events.open:
                 task, result = await events.next()
                 if delta := task.delta():
@@ -169,8 +174,11 @@ class Translator:
             for index, plan in enumerate(plans)
             if isinstance(plan, PairPlan)
         ]
-        results = [pair_error(plan) if isinstance(plan, RequestError) else pb.ScoreResult() for plan in plans]
-        await self._run(client, tasks, results)
+        done = await self._run(client, tasks)
+        results = [
+            done[index] if index in done else await _refused(pair_error, plan, time_slice)
+            for index, plan in enumerate(plans)
+        ]
         return pb.ScoreResponse(results=results, model=self._header["model"], version=self._header["version"])
 
     def describe(self) -> pb.Model:
@@ -243,14 +251,9 @@ class Translator:
             client.submit(pending)
 
     async def _run(
-        self,
-        client: EngineClient,
-        tasks: Sequence[RequestTask[Result]],
-        results: list[Result],
-        *,
-        at_once: bool = False,
-    ) -> None:
-        """Put the result of each task at its index.
+        self, client: EngineClient, tasks: Sequence[RequestTask[Result]], *, at_once: bool = False
+    ) -> dict[int, Result]:
+        """Return the result of each task by its index.
 
         at_once: wait for all tasks at a time, since each submits more jobs when its first ones are done
         """
@@ -259,11 +262,9 @@ class Translator:
             self._submit(client, tasks)
             if at_once and len(tasks) > 1:
                 waiting = [asyncio.ensure_future(task.result()) for task in tasks]
-                for task, result in zip(tasks, await asyncio.gather(*waiting), strict=True):
-                    results[task.index] = result
-            else:
-                for task in tasks:
-                    results[task.index] = await task.result()
+                await asyncio.gather(*waiting)
+                return {task.index: each.result() for task, each in zip(tasks, waiting, strict=True)}
+            return {task.index: await task.result() for task in tasks}
         finally:
             client.cancel_all()
             for each in waiting:
@@ -323,3 +324,12 @@ class Translator:
                 plans.append(plan)
             await time_slice.yield_if_due()
         return plans
+
+
+async def _refused(
+    result_of: Callable[[RequestError], Result], plan: TextPlan | PairPlan | RequestError, time_slice: TimeSlice
+) -> Result:
+    """Return the result of a text or pair that was not planned."""
+    assert isinstance(plan, RequestError)
+    await time_slice.yield_if_due()
+    return result_of(plan)

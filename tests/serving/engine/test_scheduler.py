@@ -290,6 +290,22 @@ def test_two_lanes_receive_equal_time_whatever_a_turn_takes() -> None:
     assert seconds[MAIN] > 0.4
 
 
+def test_a_light_caller_is_served_right_after_the_turn_in_which_it_arrived() -> None:
+    scheduler, last = make_scheduler(1, max_rows=16), None
+    scheduler.submit(heavy_jobs(16))
+    for _ in range(20):
+        plan = scheduler.next(0, last)
+        assert plan is not None
+        assert plan.lane == MAIN
+        light = of_caller("light")
+        scheduler.submit([light])
+        plan = scheduler.next(0, Turn(MAIN, 0.1))
+        assert plan is not None
+        assert plan.lane == LIGHT
+        scheduler.close(light)
+        last = Turn(LIGHT, 0.001)
+
+
 def test_a_lane_receives_time_in_proportion_to_its_callers() -> None:
     scheduler = make_scheduler(1, max_rows=16)
     scheduler.submit(heavy_jobs(16))
