@@ -134,11 +134,17 @@ class Server:
             os._exit(1)  # the second signal ends the process at once
         self.stop()
 
+    def _on_hangup(self) -> None:
+        """Reload files, as other servers do on SIGHUP, whose default action would end the process without a drain."""
+        self._security.check_files()
+        event(logger, logging.INFO, "SIGHUP: keys and certificates were checked; other settings need a restart")
+
     def _listen_to_signals(self, *, on: bool) -> None:
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
+        actions = {signal.SIGTERM: self._on_signal, signal.SIGINT: self._on_signal, signal.SIGHUP: self._on_hangup}
+        for number, action in actions.items():
             if on:
-                loop.add_signal_handler(number, self._on_signal)
+                loop.add_signal_handler(number, action)
             else:
                 loop.remove_signal_handler(number)
 
@@ -247,6 +253,7 @@ def serve(settings: Settings, announce: Callable[[str], None], load: LoadFunctio
             os._exit(code)  # an orderly exit would wait for the thread, or abort if it runs a graph
         return code
 
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the server listens to it
     allow_many_files()
     limit_malloc_caches()
     gc.freeze()  # a full collection of all imported objects takes 25 ms of the event loop

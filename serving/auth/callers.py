@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import ipaddress
 from contextvars import ContextVar
 from typing import Any
 from urllib.parse import unquote
@@ -22,7 +23,7 @@ gRPC passes no arguments of an interceptor to a method.
 
 
 def caller_of(context: Context) -> str:
-    """The identity of the caller: the key's name, else the client certificate's, else the address without the port.
+    """The identity of the caller: the key's name, else the client certificate's, else the address as `block_of` has it.
 
     A prefix keeps the three kinds apart, so that one cannot imitate another. It is for fair queuing, logs and traces,
     not for labels of metrics.
@@ -32,7 +33,7 @@ def caller_of(context: Context) -> str:
         return f"key/{key.name}"
     for name in certificate_names(context):
         return f"certificate/{name}"
-    return address_of(context)
+    return _block_of_peer(context.peer())
 
 
 def certificate_names(context: Context) -> list[str]:
@@ -54,12 +55,30 @@ def _ids(pem: bytes) -> frozenset[CertificateId]:
 
 
 def address_of(context: Context) -> str:
-    """The identity of a caller by its address alone."""
-    return _address_of(context.peer())
+    """The address of a caller without the port, for logs."""
+    return f"address/{_address_of(context.peer())}"
+
+
+def block_of(address: str) -> str:
+    """The addresses that count as one caller: an IPv4 address; of IPv6 its block of 2^64, which one household has."""
+    try:
+        parsed = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:  # the path of a Unix socket
+        return address
+    if isinstance(parsed, ipaddress.IPv4Address) or parsed.is_loopback:
+        return str(parsed)
+    if parsed.ipv4_mapped is not None:
+        return str(parsed.ipv4_mapped)
+    return str(ipaddress.ip_network((parsed, 64), strict=False))
+
+
+@functools.lru_cache(maxsize=1024)
+def _block_of_peer(peer: str) -> str:
+    return f"address/{block_of(_address_of(peer))}"
 
 
 @functools.lru_cache(maxsize=1024)
 def _address_of(peer: str) -> str:
-    """The identity of a peer: ipv4:127.0.0.1:5000, ipv6:%5B::1%5D:5000 or unix:path."""
+    """The address of a peer: ipv4:127.0.0.1:5000, ipv6:%5B::1%5D:5000 or unix:path."""
     kind, _, address = peer.partition(":")
-    return f"address/{unquote(address.rpartition(':')[0]).strip('[]') if kind.startswith('ip') else address}"
+    return unquote(address.rpartition(":")[0]).strip("[]") if kind.startswith("ip") else address

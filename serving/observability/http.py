@@ -23,6 +23,7 @@ from lingon.serving.observability.logs import fault
 CLOSE_TIMEOUT = 1.0  # seconds for the thread of a closed connection to end
 RETRY_PAUSE = 0.1  # seconds between two tries to accept a connection if no file descriptor is free
 MAX_CONNECTIONS = 128  # each has a thread, and a process can run out of threads
+_ERRORS_OF_PORTS = (errno.EADDRINUSE, errno.EACCES)  # other errors of binding are those of the host
 logger = logging.getLogger(__name__)
 
 
@@ -34,7 +35,10 @@ class HttpEndpoint:
         try:
             self._server = _Server((host, port), _handler(registry, ready))
         except OSError as error:
-            raise LingonError(f"metrics port {host}:{port}: {error.strerror or error}; set --metrics-port") from None
+            address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+            flag = "port" if error.errno in _ERRORS_OF_PORTS else "host"
+            message = f"metrics port {address}: {error.strerror or error}; set --metrics-{flag}"
+            raise LingonError(message) from None
         self.port = int(self._server.server_address[1])
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.1,), name="metrics", daemon=True)
 
@@ -54,11 +58,13 @@ class _Server(ThreadingHTTPServer):
     block_on_close = False
     request_queue_size = 128
 
-    def __init__(self, *arguments: Any) -> None:
+    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
         self._slots = threading.BoundedSemaphore(MAX_CONNECTIONS)
         self._open: dict[socket.socket, None] = {}  # oldest first
         self._lock = threading.Lock()
-        super().__init__(*arguments)
+        if ":" in address[0]:
+            self.address_family = socket.AF_INET6  # the address :: takes IPv4 too
+        super().__init__(address, handler)
 
     def get_request(self) -> tuple[Any, Any]:
         """The next connection; after a pause if the process has no file descriptor left for it."""

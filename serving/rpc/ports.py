@@ -114,12 +114,16 @@ class PortSecurity:
         """Check the files without end: an unusable file has to be in the metrics before the next call."""
         while True:
             await asyncio.sleep(WATCH_SECONDS)
-            try:
-                for files in (self._keys, self._tls):
-                    if files is not None:
-                        files.reload_if_changed()
-            except Exception as error:  # the next check may succeed
-                fault(logger, "the files of keys and certificates were not checked", error)
+            self.check_files()
+
+    def check_files(self) -> None:
+        """Reload the files that changed; never raises."""
+        try:
+            for files in (self._keys, self._tls):
+                if files is not None:
+                    files.reload_if_changed()
+        except Exception as error:  # the next check may succeed
+            fault(logger, "the files of keys and certificates were not checked", error)
 
     def _show_files(self, metrics: Metrics) -> None:
         """Have the metrics read the state of the files at every scrape."""

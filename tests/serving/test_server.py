@@ -289,6 +289,31 @@ async def test_sigterm_lets_calls_in_flight_finish_and_exits_with_0(tmp_path: Pa
     assert "canary" not in errors  # also not at level debug
 
 
+async def test_sighup_checks_the_watched_files_and_ends_no_call(tmp_path: Path):
+    process = start(tmp_path, 0.05)
+    port, metrics_port = await asyncio.to_thread(ready, process)
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        translate = channel.unary_unary(f"/{SERVICE}/Translate")
+        call = translate(pb.TranslateRequest(texts=["Tom lives in Boston."]).SerializeToString())
+        await asyncio.to_thread(wait_for_calls, metrics_port, 1)
+        process.send_signal(signal.SIGHUP)
+        assert pb.TranslateResponse.FromString(await call).results[0].hypotheses
+        process.send_signal(signal.SIGTERM)
+    _, errors = await asyncio.to_thread(process.communicate, timeout=20)
+    assert process.returncode == 0
+    assert "SIGHUP: keys and certificates were checked" in errors
+
+
+def test_sighup_while_loading_ends_nothing(tmp_path: Path):
+    process = start(tmp_path, 0, "slow")
+    process.send_signal(signal.SIGHUP)
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(timeout=0.5)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(timeout=10) == 0
+    process.communicate()
+
+
 def test_a_signal_while_loading_ends_the_server_soon(tmp_path: Path):
     process = start(tmp_path, 0, "slow")
     process.send_signal(signal.SIGTERM)

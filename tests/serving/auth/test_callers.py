@@ -12,6 +12,7 @@ import pytest
 
 from lingon.admin.v1 import admin_pb2, admin_pb2_grpc
 from lingon.serving.auth.api_keys import new_key
+from lingon.serving.auth.callers import block_of
 from lingon.serving.observability.logs import JsonFormatter
 from lingon.translation.v1 import translation_pb2 as pb
 from lingon.translation.v1 import translation_pb2_grpc as pb_grpc
@@ -124,3 +125,20 @@ async def test_the_line_of_an_unexpected_error_names_the_caller(log: pytest.LogC
     async with running(engine=BrokenEngine) as server:
         assert (await refused(server.call("Tom")))[0] == "INTERNAL"
     assert [line["caller"] for line in lines(log, "a call failed")] == ["address/127.0.0.1"]
+
+
+@pytest.mark.parametrize(
+    ("address", "block"),
+    [
+        ("192.0.2.7", "192.0.2.7"),
+        ("2001:db8:1:2::7", "2001:db8:1:2::/64"),
+        ("2001:db8:1:2:ffff::1", "2001:db8:1:2::/64"),
+        ("2001:db8:1:3::7", "2001:db8:1:3::/64"),
+        ("fe80::1%eth0", "fe80::/64"),
+        ("::ffff:192.0.2.7", "192.0.2.7"),
+        ("::1", "::1"),
+        ("/run/lingon.sock", "/run/lingon.sock"),
+    ],
+)
+def test_callers_without_a_name_are_told_apart_by_address_and_by_block_in_ipv6(address: str, block: str):
+    assert block_of(address) == block

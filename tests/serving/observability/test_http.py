@@ -18,6 +18,7 @@ import pytest
 from prometheus_client import CollectorRegistry, Counter
 from prometheus_client.parser import text_string_to_metric_families
 
+from lingon.errors import LingonError
 from lingon.serving.observability.http import HttpEndpoint
 
 MAX_CONNECTIONS = 128
@@ -48,6 +49,26 @@ def test_head_answers_as_get_does_without_a_body(endpoint: HttpEndpoint, path: s
         connection.close()
     assert found["HEAD"] == (*found["GET"][:2], 0)
     assert found["GET"][1]["Content-Length"] == str(found["GET"][2])
+
+
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")
+@pytest.mark.parametrize(("host", "callers"), [("::1", ["[::1]"]), ("::", ["[::1]", "127.0.0.1"])])
+def test_the_port_listens_on_an_ipv6_address(host: str, callers: list[str]) -> None:
+    with HttpEndpoint(host, 0, CollectorRegistry(), lambda: True) as opened:
+        for caller in callers:
+            with urllib.request.urlopen(f"http://{caller}:{opened.port}/healthz", timeout=5) as reply:
+                assert reply.read() == b"SERVING\n"
+
+
+@pytest.mark.parametrize("host", ["192.0.2.1", "2001:db8::1", "no.such.host.invalid"])
+def test_an_address_that_cannot_be_bound_names_the_flag_of_the_host(host: str) -> None:
+    with pytest.raises(LingonError, match=r"^metrics port .*; set --metrics-host$"):
+        HttpEndpoint(host, 0, CollectorRegistry(), lambda: True)
+
+
+def test_a_port_that_is_taken_names_its_flag(endpoint: HttpEndpoint) -> None:
+    with pytest.raises(LingonError, match=rf"^metrics port 127.0.0.1:{endpoint.port}: .*; set --metrics-port$"):
+        HttpEndpoint("127.0.0.1", endpoint.port, CollectorRegistry(), lambda: True)
 
 
 ACCEPTED = [
