@@ -65,6 +65,15 @@ def write_private(path: Path, content: bytes, before_replace: Callable[[], None]
         os.replace(part, path)
 
 
+def write_new_private(path: Path, content: bytes) -> None:
+    """Write a new file atomically, for its owner only; raises FileExistsError if it exists."""
+    with _temporary_path(path, lambda part: part.touch(mode=0o600)) as part:
+        part.write_bytes(content)
+        _sync(part)
+        os.link(part, path)
+    _sync(path.parent)
+
+
 def write_text(path: Path, text: str) -> None:
     """Write a text file atomically, in UTF-8."""
     write_bytes(path, text.encode("utf-8"))

@@ -30,6 +30,7 @@ CLIENT_VARIABLES = {
     "LINGON_TLS_SERVER_NAME",
     "LINGON_API_KEY",
     "LINGON_API_KEY_FILE",
+    "LINGON_INSECURE",
 }
 """Variables that are not settings of a server: the path of its TOML file, and the options of clients."""
 

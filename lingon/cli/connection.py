@@ -28,10 +28,11 @@ class Credentials:
     key: Path | None = None
     server_name: str | None = None
     api_key_file: Path | None = None
+    insecure: bool = False
 
     def client_arguments(self) -> dict[str, Any]:
-        """The arguments `tls` and `api_key` of a client."""
-        return {"tls": self.client_tls(), "api_key": self.api_key()}
+        """The arguments `tls`, `api_key` and `insecure` of a client."""
+        return {"tls": self.client_tls(), "api_key": self.api_key(), "insecure": self.insecure}
 
     def client_tls(self) -> bool | Tls:
         """The argument `tls` of a client: any of the TLS options turns TLS on."""
@@ -127,6 +128,19 @@ OPTIONS = {
         ],
         None,
     ),
+    "insecure": ConnectionOption(
+        "insecure",
+        Annotated[
+            bool,
+            typer.Option(
+                "--insecure",
+                envvar="LINGON_INSECURE",
+                help="Send the API key without TLS to another machine too; everybody on the way can read it. "
+                "Default: without TLS a key is sent to this machine only.",
+            ),
+        ],
+        False,
+    ),
 }
 """The connection options by the name of their parameter."""
 
@@ -134,9 +148,9 @@ OPTIONS = {
 def with_connection_options(verb: Callable[..., None], *, api_key: bool = True) -> Callable[..., None]:
     """The verb with the connection options instead of its parameter `credentials`.
 
-    api_key: whether the options include the one for the API key
+    api_key: whether the options include those for the API key
     """
-    names = [name for name in OPTIONS if api_key or name != "api_key_file"]
+    names = [name for name in OPTIONS if api_key or name not in ("api_key_file", "insecure")]
     signature = inspect.signature(verb, eval_str=True)
     kept = [parameter for parameter in signature.parameters.values() if parameter.name != "credentials"]
     kind = inspect.Parameter.KEYWORD_ONLY

@@ -35,9 +35,10 @@ class ModelsClient(SyncClientBase):
         timeout: float = 600.0,
         tls: bool | Tls = False,
         api_key: str | None = None,
+        insecure: bool = False,
     ) -> None:
-        """target: host:port of the admin port; timeout: seconds for each call; tls, api_key: as of `Client`."""
-        super().__init__(target, timeout=timeout, retries=0, tls=tls, api_key=api_key)
+        """target: host:port of the admin port; timeout: seconds for each call; others: as of `Client`."""
+        super().__init__(target, timeout=timeout, retries=0, tls=tls, api_key=api_key, insecure=insecure)
 
     def models(self) -> list[pb.Model]:
         """The models of the server, ordered by name and version."""

@@ -21,7 +21,7 @@ from lingon.client.messages import ScoreOptions, TranslateOptions
 from lingon.client.protocol import ClientProtocol, Exchange, Send, Sleep, StreamReader
 from lingon.client.results import ModelInfo, ScoreResult, StreamEvent, TextResult
 from lingon.client.retry import Retry
-from lingon.client.tls import Tls, authorization
+from lingon.client.tls import AUTHORIZATION, Tls, authorization, check_encrypted
 from lingon.errors import LingonError, ServerError, SettingsError
 from lingon.status import call_error
 
@@ -56,6 +56,7 @@ class _ClientBase:
         keepalive: float | None = 20.0,
         tls: bool | Tls | grpc.ChannelCredentials = False,
         api_key: str | None = None,
+        insecure: bool = False,
         metadata: Metadata = (),
     ) -> None:
         """Store the settings; the connection is made by the first call.
@@ -68,8 +69,9 @@ class _ClientBase:
             many seconds to answer. Without pings calls go to a machine that vanished for about 15 minutes. A Lingon
             server allows a ping every 10 seconds; None sends no pings
         tls: True to trust the system's certificate authorities, a `lingon.Tls` for your own, or gRPC credentials
-        api_key: sent with every call; without TLS it can be read on the network
-        metadata: sent with every call
+        api_key: sent with every call; without TLS to this machine only
+        insecure: whether an API key may be sent without TLS to any machine; everybody on the way can read it
+        metadata: sent with every call; `authorization` is treated as an API key
         """
         self.target = target
         try:
@@ -89,6 +91,10 @@ class _ClientBase:
         elif tls:
             self._credentials = tls
         self._metadata = (*metadata, *([] if api_key is None else [authorization(api_key)]))
+        has_key = any(name.lower() == AUTHORIZATION for name, _ in self._metadata)
+        if has_key and self._credentials is None and not insecure:
+            check_encrypted(target)
+            self._options += (("grpc.enable_http_proxy", 0),)  # a proxy could read the key
         self._channel: Any = None
         self._opening = threading.Lock()
         self._closed = threading.Event()

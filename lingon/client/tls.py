@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 from lingon.errors import SettingsError
 from lingon.files import read_setting_file
 
 if TYPE_CHECKING:
     import grpc
+
+AUTHORIZATION = "authorization"  # metadata with an API key
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,8 +50,40 @@ class Tls:
         return grpc.ssl_channel_credentials(roots, key, certificate)
 
 
+def check_encrypted(target: str) -> None:
+    """Raise SettingsError if calls to a target without TLS leave this machine, where others could read an API key."""
+    if not is_local(target):
+        raise SettingsError(
+            f"the API key would be sent unencrypted to {target}: turn TLS on (tls=, --tls), or allow it "
+            "(insecure=True, --insecure)"
+        )
+
+
+def is_local(target: str) -> bool:
+    """Whether a gRPC target is this machine by its name alone: a loopback address, localhost or a Unix socket."""
+    scheme, _, rest = target.partition(":")
+    if scheme in ("unix", "unix-abstract"):
+        return True
+    if scheme in ("ipv4", "ipv6"):
+        return all(_is_loopback(address) for address in unquote(rest).lstrip("/").split(","))
+    if scheme == "dns" and rest:
+        rest = rest.removeprefix("///")
+        return _is_loopback(rest) and not rest.startswith("/")  # //SERVER/NAME asks another name server
+    return _is_loopback(target)
+
+
+def _is_loopback(address: str) -> bool:
+    """Whether the host of HOST:PORT, [HOST]:PORT or HOST is localhost or a loopback address."""
+    bracketed = re.fullmatch(r"\[(.*)\](:\w+)?", address)
+    host = bracketed[1] if bracketed else address.rpartition(":")[0] if address.count(":") == 1 else address
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower().removesuffix(".") == "localhost"
+
+
 def authorization(api_key: str) -> tuple[str, str]:
     """The metadata of an API key; raises SettingsError, without the key in its message, for an impossible key."""
     if not re.fullmatch(r"[\x21-\x7e]+", api_key):
         raise SettingsError("the API key is empty, or has spaces or other characters that a key cannot have")
-    return "authorization", f"Bearer {api_key}"
+    return AUTHORIZATION, f"Bearer {api_key}"

@@ -30,8 +30,14 @@ def new(
     file: Annotated[
         Path | None, typer.Option(help="API-key file of a server; the new key's entry is appended to it.")
     ] = None,
+    key_file: Annotated[
+        Path | None,
+        typer.Option(
+            help="New file for the key, which only its owner can read. Default: the key is printed on standard output."
+        ),
+    ] = None,
 ) -> None:
-    """Create a key. It is printed once, on standard output; its entry goes to --file, else to standard error.
+    """Create a key. It is shown once, in --key-file or on standard output; its entry goes to --file or standard error.
 
     Quotas count at each server: N servers allow N times as much, and a restart begins with a full minute's quota.
     """
@@ -57,10 +63,26 @@ def new(
         expires=end,
         certificate=certificate,
     )
+    show = partial(_show, key, key_file)
     if file is not None:
-        append_table(file, table, partial(_print, key, f"lingon: adding {name} to {file}; the key, shown only once:"))
+        append_table(file, table, partial(show, f"lingon: adding {name} to {file}"))
     else:
-        _print(key, f"lingon: entry for the server's API-key file:\n\n{table}\nlingon: the key, shown only once:")
+        show(f"lingon: entry for the server's API-key file:\n\n{table}")
+
+
+def _show(key: str, file: Path | None, heading: str) -> None:
+    """Write the key to a new file, or print it on standard output; raises LingonError if that is not possible."""
+    from lingon.errors import LingonError
+    from lingon.files import write_new_private
+
+    if file is None:
+        _print(key, f"{heading}\nlingon: the key, shown only once:")
+        return
+    try:
+        write_new_private(file, f"{key}\n".encode())
+    except OSError as error:
+        raise LingonError(f"{file}: {error.strerror}; no key was created, as it could not be written") from None
+    typer.echo(f"{heading}\nlingon: the key is in {file}", err=True)
 
 
 def _print(key: str, heading: str) -> None:

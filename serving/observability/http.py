@@ -36,9 +36,8 @@ class HttpEndpoint:
             self._server = _Server((host, port), _handler(registry, ready))
         except OSError as error:
             address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-            flag = "port" if error.errno in _ERRORS_OF_PORTS else "host"
-            message = f"metrics port {address}: {error.strerror or error}; set --metrics-{flag}"
-            raise LingonError(message) from None
+            advice = "; set --metrics-port" if error.errno in _ERRORS_OF_PORTS else "; set --metrics-host"
+            raise LingonError(f"metrics port {address}: {error.strerror or error}{advice}") from None
         self.port = int(self._server.server_address[1])
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.1,), name="metrics", daemon=True)
 

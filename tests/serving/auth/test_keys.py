@@ -18,6 +18,7 @@ import pytest
 
 from lingon import AsyncClient, Client, LingonError, ServerError
 from lingon.cli.main import main
+from lingon.client.admin import ModelsClient
 from lingon.errors import SettingsError, Unauthenticated
 from lingon.serving.auth.api_keys import (
     EMPTY_FILE_DELAY,
@@ -119,6 +120,33 @@ def test_no_key_is_added_if_it_cannot_be_printed(tmp_path: Path):
         assert (done.returncode, why in done.stderr.splitlines()[-1]) == (1, True)
         assert path.read_bytes() == before
         assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_key_can_be_written_to_a_file_for_its_owner_alone(lingon: Run, tmp_path: Path):
+    path, key_file = tmp_path / "keys.toml", tmp_path / "shop.key"
+    before = os.umask(0)
+    try:
+        code, printed, errors = lingon("keys", "new", "shop", "--file", path, "--key-file", key_file)
+    finally:
+        os.umask(before)
+    assert (code, printed) == (0, "")
+    key = key_file.read_text().strip()
+    assert ApiKeyFile(path).find(key)[0].name == "shop"
+    assert key not in errors
+    assert key_file.stat().st_mode & 0o777 == 0o600
+    assert sorted(tmp_path.iterdir()) == [path, key_file]
+
+
+@pytest.mark.parametrize(("name", "why"), [("shop.key", "File exists"), ("no/shop.key", "No such file or directory")])
+def test_no_key_is_added_if_its_file_cannot_be_written(lingon: Run, tmp_path: Path, name: str, why: str):
+    path = write_key_file(tmp_path, {"shop": SHOP})
+    (tmp_path / "shop.key").write_text("an earlier key")
+    before = path.read_bytes()
+    code, printed, errors = lingon("keys", "new", "ops", "--file", path, "--key-file", tmp_path / name)
+    assert (code, printed, errors.count("\n")) == (1, "", 1)
+    assert f"{tmp_path / name}: {why}; no key was created" in errors
+    assert path.read_bytes() == before
+    assert (tmp_path / "shop.key").read_text() == "an earlier key"
 
 
 def test_a_key_file_that_is_not_utf8_is_one_line(lingon: Run, tmp_path: Path):
@@ -260,6 +288,68 @@ async def test_a_client_sends_its_key(kind: Any, tmp_path: Path):
                 await translate(**arguments)
             assert raised.value.status == "UNAUTHENTICATED"
             assert OPS not in str(raised.value)
+
+
+LOCAL = (
+    *("127.0.0.1:50051", "127.9.9.9:1", "localhost:50051", "LOCALHOST.:50051", "[::1]:50051", "::1", "localhost"),
+    *("unix:/run/lingon.sock", "unix:lingon.sock", "unix:///run/lingon.sock", "unix-abstract:lingon"),
+    *("ipv4:127.0.0.1:50051", "ipv4:127.0.0.1:1,127.0.0.2:1", "ipv6:[::1]:50051", "ipv6:%5B::1%5D:50051"),
+    *("dns:///localhost:50051", "dns:localhost:50051"),
+)
+FOREIGN = (
+    *("lingon.example:50051", "192.0.2.1:50051", "[2001:db8::1]:50051", "0.0.0.0:50051", "lingon", "2001:db8::1"),
+    *("ipv4:127.0.0.1:1,192.0.2.1:1", "ipv6:[2001:db8::1]:1", "dns:///lingon.example:50051", "127.0.0.1.example:50051"),
+    *(
+        "dns://192.0.2.1/localhost:50051",
+        "xds:///localhost",
+        "localhost.example:50051",
+        "dns:lingon.example:1",
+        "127.1:1",
+    ),
+)
+
+
+@pytest.mark.parametrize("target", LOCAL)
+def test_a_key_is_sent_without_tls_to_this_machine(target: str):
+    Client(target, api_key=SHOP).close()
+
+
+@pytest.mark.parametrize("kind", [Client, AsyncClient, ModelsClient])
+@pytest.mark.parametrize("target", FOREIGN)
+def test_a_key_is_not_sent_without_tls_to_another_machine(kind: Any, target: str):
+    with pytest.raises(SettingsError, match=r"would be sent unencrypted to .*insecure=True") as raised:
+        kind(target, api_key=SHOP)
+    assert SHOP not in str(raised.value)
+    for arguments in ({"tls": True}, {"insecure": True}):
+        kind(target, api_key=SHOP, **arguments)
+    kind(target)
+
+
+def test_a_key_in_the_metadata_is_a_key():
+    with pytest.raises(SettingsError, match="would be sent unencrypted"):
+        Client("lingon.example:50051", metadata=[("Authorization", f"Bearer {SHOP}")])
+
+
+async def test_a_key_for_this_machine_goes_through_no_proxy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    async with running(api_keys=write_key_file(tmp_path, {"shop": SHOP})) as server:
+        with Client(f"localhost:{server.server.port}", api_key=SHOP, retries=0, timeout=10) as client:
+            assert (await asyncio.to_thread(client.translate, "Tom")).text == "Tom"
+
+
+async def test_the_command_refuses_to_send_a_key_without_tls(
+    capfd: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    monkeypatch.setenv("LINGON_API_KEY", SHOP)
+    command = ["translate", "--server", "lingon.example.invalid:1", "--timeout", "1", "Tom"]
+    for more, variables, sent in (([], {}, False), (["--insecure"], {}, True), ([], {"LINGON_INSECURE": "1"}, True)):
+        with monkeypatch.context() as patch:
+            for name, value in variables.items():
+                patch.setenv(name, value)
+            code = await asyncio.to_thread(main, [*command, *more])
+        errors = capfd.readouterr().err
+        assert (code, errors.count("\n")) == (1 if sent else 2, 1)
+        assert ("would be sent unencrypted to lingon.example.invalid:1" in errors) is not sent
 
 
 @pytest.mark.parametrize("key", ["", "canary key", "canary\n", "canäry"])
