@@ -9,7 +9,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from lingon.serving.observability.families import MetricFamily
-from lingon.serving.observability.metrics import families
+from lingon.serving.observability.metrics import Metrics, families
 from tests.support.real_server import serving
 from tests.support.shipped_model import LINES
 
@@ -49,6 +49,15 @@ def test_a_quantile_is_known_to_a_factor_of_two(family: MetricFamily):
 def test_durations_are_resolved_from_half_a_millisecond_to_ten_seconds(family: MetricFamily):
     assert family.buckets[0] <= 0.0005
     assert family.buckets[-1] >= 10
+
+
+def test_the_number_of_series_stays_small():
+    """A server has at most 600 of its own and 350 for each model. A label of codes on a histogram would add 2,000."""
+    metrics = Metrics()
+    own = sum(len(family.samples) for family in metrics.registry.collect())
+    metrics.model("en-de", 1)
+    assert own <= 600
+    assert sum(len(family.samples) for family in metrics.registry.collect()) - own <= 350
 
 
 async def test_with_one_client_no_median_is_in_the_first_or_the_last_bucket():
