@@ -18,7 +18,7 @@ FORCED_WORDS = "options.forced_words"
 MAX_FORBIDDEN_WORDS = 64
 MAX_FORCED_WORDS = 8
 MAX_CHARACTERS = 64  # code points of one word
-MAX_ALL_CHARACTERS = 1000  # code points of all forbidden words of a request
+MAX_ALL_CHARACTERS = 1000  # code points of all forbidden words, decomposed; they compile in about 10 ms
 
 
 class Vocabulary:
@@ -133,9 +133,11 @@ def checked_words(words: Sequence[str], field: str, most: int) -> list[str]:
     for place, word in enumerate(normalised):
         if not word:
             raise InvalidRequest(field, f"{field}[{place}] is empty")
-    characters = sum(map(len, normalised))
-    if characters > MAX_ALL_CHARACTERS:
-        raise InvalidRequest(field, f"{field} must have {MAX_ALL_CHARACTERS} characters at most, got {characters}")
+    characters = sum(len(unicodedata.normalize("NFD", word)) for word in normalised)
+    if field == FORBIDDEN_WORDS and characters > MAX_ALL_CHARACTERS:
+        raise InvalidRequest(
+            field, f"{field} must have {MAX_ALL_CHARACTERS} characters at most (in NFD), got {characters}"
+        )
     return list(dict.fromkeys(normalised))
 
 

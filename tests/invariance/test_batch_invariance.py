@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from lingon.serving.decoding.job import Hypothesis, ScoreJob
+from lingon.serving.decoding.job import Hypothesis, Sampling, ScoreJob
 from lingon.serving.runtime.runner import Scored
 from tests.support import shipped_model
 
@@ -46,6 +46,22 @@ def test_a_pair_scores_the_same_alone_and_in_a_batch(precision: str) -> None:
     with shipped_model.started_engine(shipped_model.runner(precision)) as engine:
         apart = [bits(engine, [pair])[0] for pair in pairs]
         assert bits(engine, pairs) == apart
+
+
+@precisions
+def test_a_restricted_sentence_translates_the_same_alone_and_in_a_batch(precision: str) -> None:
+    draw = random.Random(3)
+    jobs = []
+    for source in shipped_model.sources()[:30]:
+        beam_size = draw.choice([1, 4])
+        sampling = Sampling(seed=5, top_p=0.9) if beam_size == 1 and draw.random() < 0.5 else None
+        wanted = {"beam_size": beam_size, "sampling": sampling, "rules": shipped_model.drawn_rules(draw)}
+        jobs.append((source, shipped_model.options(source, **wanted)))
+    model = shipped_model.runner(precision)
+    with shipped_model.started_engine(model) as engine:
+        alone = [shipped_model.answer(engine, job) for job in jobs]
+    with shipped_model.started_engine(model, 2, max_rows=24) as engine:
+        assert shipped_model.MixedTraffic.drawn(1).answers(engine, jobs) == alone
 
 
 def bits(engine: Any, pairs: list[tuple[tuple[int, ...], tuple[int, ...]]]) -> list[tuple[bytes, bytes]]:

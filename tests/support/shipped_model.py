@@ -13,6 +13,8 @@ from typing import Any
 
 from lingon.bundle import Bundle, open_bundle
 from lingon.errors import RequestError
+from lingon.serving.constraints.rules import Rules
+from lingon.serving.constraints.words import Vocabulary
 from lingon.serving.decoding.job import DecodeJob, Options, Sampling, ScoreJob
 from lingon.serving.engine.engine import Engine
 from lingon.serving.engine.limits import EngineLimits
@@ -94,12 +96,14 @@ def request_of(place: int, mode: str) -> Request:
 def translated_alone(precision: str, seed: int = 0) -> list[Any]:
     """The result of each of `sentence_modes`, alone in its batch."""
     with started_engine(runner(precision)) as engine:
-        found = []
-        for place, mode in sentence_modes(seed % len(MODES)):
-            done: queue.SimpleQueue[Any] = queue.SimpleQueue()
-            engine.submit([_job(request_of(place, mode), done.put)])
-            found.append(done.get(timeout=PATIENCE))
-    return found
+        return [answer(engine, request_of(place, mode)) for place, mode in sentence_modes(seed % len(MODES))]
+
+
+def answer(engine: Engine, request: Request) -> Any:
+    """The result of one request."""
+    done: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    engine.submit([_job(request, done.put)])
+    return done.get(timeout=PATIENCE)
 
 
 @contextmanager
@@ -110,6 +114,27 @@ def started_engine(runner: Runner, workers: int = 1, **limits: int) -> Iterator[
         yield engine
     finally:
         engine.stop(timeout=0)
+
+
+@functools.cache
+def vocabulary() -> Vocabulary:
+    return Vocabulary(tokenizer())
+
+
+def drawn_rules(draw: random.Random) -> Rules:
+    """Rules of a request, of every kind."""
+    words = draw.sample(["Hund", "ich", "Tom", "schön", "日本", "Gebäude", "das ist"], 4)
+    return (
+        vocabulary()
+        .rules(
+            forbidden=words[: draw.randint(0, 2)],
+            forced=words[3:] if draw.random() < 0.5 else [],
+            min_tokens=draw.choice([0, 12]),
+            no_repeat_ngram=draw.choice([0, 0, 1, 3]),
+            repetition_penalty=draw.choice([1.0, 1.0, 1.4]),
+        )
+        .of_part(0)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +221,7 @@ def _job(request: Request, on_done: Any) -> DecodeJob:
 
 
 def _other_job(draw: random.Random) -> DecodeJob | ScoreJob:
-    """A job whose result is not checked: long, of another beam size, sampled, with a prefix, or to be scored."""
+    """A job whose result is not checked: long, of another beam size, sampled, restricted, with a prefix, or scored."""
     source = draw.choice([*sources(), *long_sources() * 2])
     if draw.random() < 0.2:
         return ScoreJob(source_ids=source, target_ids=draw.choice(sources())[:-1], on_done=_ignore)
@@ -205,6 +230,8 @@ def _other_job(draw: random.Random) -> DecodeJob | ScoreJob:
     )
     if "sampling" not in wanted:
         wanted["shortlist"] = draw.random() < 0.5
+    if not wanted.get("shortlist") and draw.random() < 0.5:
+        wanted["rules"] = drawn_rules(draw)
     prefix = draw.choice(sources())[:3] if draw.random() < 0.3 else ()
     wanted |= {"max_output_tokens": draw.randint(1, 40)}
     return DecodeJob(source_ids=source, options=options(source, **wanted), on_done=_ignore, prefix=prefix)

@@ -212,7 +212,14 @@ Global___TranslateStreamRequest: _TypeAlias = TranslateStreamRequest  # noqa: Y0
 
 @_typing.final
 class DecodingOptions(_message.Message):
-    """How texts are decoded. A field that is not set has the default of the model. The reply has the values that were used."""
+    """How texts are decoded. A field that is not set has the default of the model. The reply has the values that were used.
+
+    The fields min_output_tokens, no_repeat_ngram_size, repetition_penalty, forbidden_words and forced_words restrict
+    which tokens may come next. They hold for greedy search, beam search and sampling. In a text that is split they hold
+    for each part; forced_words refuse such a text. A translation that has nothing left to continue with ends. With any
+    of these fields, and with sampling, byte pieces always spell valid UTF-8, and U+FFFD is not generated.
+    Log-probabilities and scores stay those of the model, so that Score gives the same, except with repetition_penalty.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -246,17 +253,12 @@ class DecodingOptions(_message.Message):
     """What to do with a text that is longer than the model reads."""
     shortlist: _builtins.bool
     """Choose only among the target pieces that are likely for the source, which is faster. Needs a model with a
-    shortlist, no sampling, and none of the five options below; with any of these an explicit true is INVALID_ARGUMENT,
+    shortlist, no sampling, and none of the fields that restrict translations; with these, true is INVALID_ARGUMENT,
     and the default is false. Score always uses the full vocabulary.
     """
     min_output_tokens: _builtins.int
-    """The five options below restrict which tokens may come next. They hold for greedy search, beam search and sampling,
-    and for each part of a text that is split. A translation that has nothing left to continue with ends. With any of
-    them, and with sampling, byte pieces always spell valid UTF-8, and U+FFFD is not generated. Log-probabilities and
-    scores stay those of the model, so that Score gives the same, except with repetition_penalty.
-
-    Smallest number of target tokens, the end token included: the end token is not generated earlier. 0, the default,
-    to max_output_tokens. If the bound of a text is smaller, that bound holds.
+    """Smallest number of target tokens, the end token included and the target prefix excluded: the end token is not
+    generated earlier. 0, the default, to max_output_tokens. If the bound of a text is smaller, that bound holds.
     """
     no_repeat_ngram_size: _builtins.int
     """A run of this many tokens does not appear twice in a translation, its target prefix included (Paulus et al. 2017,
@@ -274,23 +276,23 @@ class DecodingOptions(_message.Message):
 
     @_builtins.property
     def forbidden_words(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Words or phrases that are in no translation, at most 64 of 64 characters and 1,000 characters in all. They are
-        compared with the text code point by code point, whichever pieces spell it, in their composed (NFC) and decomposed
-        (NFD) form; upper and lower case differ, and a word is found inside a longer word too. A space stands for any run of
-        spaces. A part of a split text does not begin with the rest of a phrase after one of its spaces, so that the
-        joined text does not have it either. A target prefix with such a word is INVALID_ARGUMENT.
+        """Words or phrases that are in no translation: at most 64 of 64 characters, and 1,000 characters in all, counted in
+        decomposed form (NFD). They are compared with the text code point by code point, whichever pieces spell it, in
+        composed (NFC) and in decomposed form. Upper and lower case differ, and a word is found inside a longer word too. A
+        space stands for any run of spaces. A part of a split text does not begin with the rest of a phrase after one of
+        its spaces, so that the joined text does not have it either. A target prefix with such a word is INVALID_ARGUMENT.
         """
 
     @_builtins.property
     def forced_words(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Words or phrases that every translation has, at most 8 of 64 characters; compared as forbidden_words, in their
-        composed form. A target prefix counts. Beam search divides its beam among hypotheses by the number of forced tokens
-        that they have (dynamic beam allocation, Post and Vilar 2018), which needs a beam of about twice that number to
-        place the words well. Greedy search and sampling place a word where the model generates it; where the model would
-        end the translation, they write the missing words first. A translation has all of them if its tokens, their own
-        tokens and the end token fit the bound of its length and no other option excludes them. Otherwise
-        Hypothesis.missing_words names those that it lacks, and the result has WARNING_CODE_FORCED_WORDS. A text that is
-        split is INVALID_ARGUMENT.
+        """Words or phrases that every translation has: at most 8 of 64 characters, compared as forbidden_words, but in
+        composed form only. A target prefix counts. Beam search divides its beam among hypotheses by the number of forced
+        tokens that they have (dynamic beam allocation, Post and Vilar 2018, "Fast Lexically Constrained Decoding with
+        Dynamic Beam Allocation for Neural Machine Translation"), which needs a beam of about twice that number to place
+        the words well. Greedy search and sampling place a word where the model generates it; where the model would end the
+        translation, they write the missing words first. A translation has all of them if its tokens, their own tokens and
+        the end token fit the bound of its length and no other field excludes them. Otherwise Hypothesis.missing_words
+        names those that it lacks, and the result has WARNING_CODE_FORCED_WORDS. A text that is split is INVALID_ARGUMENT.
         """
 
     def __init__(
