@@ -25,9 +25,16 @@ export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1 PIP_ROOT_USER_ACTION=ignor
 builder=$(mktemp -d)
 trap 'rm -rf "$builder"' EXIT
 
-python3 -m venv "$builder"
-"$builder/bin/pip" install --quiet --require-hashes --only-binary :all: --requirement deploy/locks/build.txt
-"$builder/bin/pip" wheel --quiet --no-index --no-deps --no-build-isolation --wheel-dir "$builder/wheel" .
+# The package of the image holds what serving needs. The links lingon/bench, lingon/export and lingon/training are left
+# out, so their code is not in the image; `lingon train` there says that it is not part of the installation.
+mkdir "$builder/source"
+cp -RP pyproject.toml README.md LICENSE lingon serving "$builder/source"
+rm "$builder/source/lingon/bench" "$builder/source/lingon/export" "$builder/source/lingon/training"
+
+python3 -m venv "$builder/venv"
+"$builder/venv/bin/pip" install --quiet --require-hashes --only-binary :all: --requirement deploy/locks/build.txt
+"$builder/venv/bin/pip" wheel --quiet --no-index --no-deps --no-build-isolation --wheel-dir "$builder/wheel" \
+    "$builder/source"
 
 python3 -m venv "$folder"
 "$folder/bin/pip" install --quiet --require-hashes --only-binary :all: --requirement "deploy/locks/$extra.txt"

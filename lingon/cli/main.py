@@ -137,15 +137,20 @@ def _naming_missing_extra(entry: EntryPoint, name: str, verb: Verb) -> Verb:
 
 def _unloadable(entry: EntryPoint, error: Exception) -> Verb:
     """Replaces a verb that cannot be loaded: raises the reason when it is called, so that other verbs still work."""
+    left_out = isinstance(error, ModuleNotFoundError) and f"{entry.module}.".startswith(f"{error.name}.")
 
     def explain() -> None:
         with name_missing_extra(f"lingon {entry.name}", entry.extras):
-            if isinstance(error, ModuleNotFoundError) and f"{entry.module}.".startswith(f"{error.name}."):
+            if left_out:
                 raise LingonError(f"lingon {entry.name} is not part of this installation: {error}")
             raise error
 
-    missing = isinstance(error, ModuleNotFoundError) and entry.extras
-    explain.__doc__ = f"(needs the extra '{entry.extras[0]}')" if missing else "(cannot be loaded here)"
+    if left_out:
+        explain.__doc__ = "(not part of this installation)"
+    elif isinstance(error, ModuleNotFoundError) and entry.extras:
+        explain.__doc__ = f"(needs the extra '{entry.extras[0]}')"
+    else:
+        explain.__doc__ = "(cannot be loaded here)"
     return explain
 
 

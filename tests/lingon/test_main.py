@@ -141,6 +141,12 @@ def test_a_verb_whose_package_is_missing_is_one_line(run):
     assert err == "lingon: error: lingon serve is not part of this installation: No module named 'no_such_room'\n"
 
 
+def test_the_help_says_which_verbs_the_installation_leaves_out(capsys):
+    left_out = EntryPoint("train", "lingon.no_such_package.cli:train [train]", "lingon.verbs")
+    assert main(["--help"], [left_out]) == 0
+    assert "(not part of this installation)" in capsys.readouterr().out
+
+
 GROUP = """
 import typer
 
