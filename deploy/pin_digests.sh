@@ -4,8 +4,9 @@
 #
 #   deploy/pin_digests.sh            rewrites Dockerfile and compose.yaml
 #   deploy/pin_digests.sh --check    changes nothing; fails if an image has no digest, or another one than the registry
+#   deploy/pin_digests.sh --require  changes nothing and asks no registry; fails if an image has no digest
 #
-# It needs docker with buildx, and a network to ask the registry.
+# The first two need docker with buildx, and a network to ask the registry. deploy/release.sh runs the last one.
 set -eu
 cd "$(dirname "$0")"
 
@@ -15,17 +16,31 @@ fail() {
 }
 
 check=false
+require=false
 case "${1:-}" in
 "") ;;
 --check) check=true ;;
-*) fail "usage: deploy/pin_digests.sh [--check]" 2 ;;
+--require) require=true ;;
+*) fail "usage: deploy/pin_digests.sh [--check|--require]" 2 ;;
 esac
-docker buildx version > /dev/null 2>&1 ||
-    fail "digests are resolved by 'docker buildx imagetools'; install docker with buildx"
 
 # Our own images (lingon:...) are built here and are in no registry; stages (FROM python AS ...) have no tag.
 image_line='s/^(FROM| *image:) +([a-z0-9.\/-]+:[A-Za-z0-9._-]+)(@sha256:[0-9a-f]+)?( .*)?$/\2/p'
 images=$(sed -nE "$image_line" Dockerfile compose.yaml | grep -v '^lingon:' | sort -u)
+
+if $require; then
+    missing=0
+    for file in Dockerfile compose.yaml; do
+        for image in $(sed -nE 's/^(FROM| *image:) +([^ ]+:[^ ]+)( .*)?$/\2/p' "$file" | grep -v '^lingon:'); do
+            echo "$image" | grep -qxE '[^@]+@sha256:[0-9a-f]{64}' && continue
+            echo "lingon: error: deploy/$file: $image has no digest; run: deploy/pin_digests.sh" >&2
+            missing=1
+        done
+    done
+    exit $missing
+fi
+docker buildx version > /dev/null 2>&1 ||
+    fail "digests are resolved by 'docker buildx imagetools'; install docker with buildx"
 
 # All digests are resolved before the first is written, so that a failure changes nothing.
 pins=
