@@ -11,7 +11,7 @@ export PIP_CONSTRAINT := constraints.txt
 export PIP_BUILD_CONSTRAINT := constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help serve test checks e2e docs chaos soak format stubs clean
+.PHONY: help serve test checks e2e docs chaos soak format stubs locks images-test clean
 
 help:
 	@echo "make serve    serve models/en-de on 127.0.0.1:50051, metrics on :9464"
@@ -23,6 +23,8 @@ help:
 	@echo "make stubs    generate the gRPC code again after a change in protos/"
 	@echo "make chaos    run the reliability tests against a real server: 50 minutes on 2 cores; results in bench/results"
 	@echo "make soak     run mixed traffic for 30 minutes (MINUTES=...) and watch memory, files and threads"
+	@echo "make locks    write the hashes of all packages again after a change in pyproject.toml or constraints.txt"
+	@echo "make images-test  build the images without an engine and test them as containers; needs root, results in build/images"
 	@echo "make clean    remove .venv, build and caches"
 
 serve: .venv/serve.done
@@ -58,16 +60,27 @@ format: .venv/test.done
 stubs: .venv/test.done
 	$(BIN)/python scripts/stubs.py
 
+locks: .venv/test.done
+	$(BIN)/python deploy/lock.py
+
+images-test: .venv/test.done
+	$(BIN)/python scripts/images.py cpu gpu
+	$(BIN)/python -m pytest tests/images
+
 clean:
 	rm -rf .venv build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage
 	rm -rf tests/foreign/node/node_modules
 
-.venv/serve.done: pyproject.toml constraints.txt | .venv/bin/pip
-	$(BIN)/python -m pip install --quiet --editable '.[serve]'
+# Every file is checked against its hash. The lock has all that the package needs, so that --no-deps leaves nothing out.
+.venv/serve.done: pyproject.toml constraints.txt $(wildcard deploy/locks/*.txt) | .venv/bin/pip
+	$(BIN)/python -m pip install --quiet --require-hashes -r deploy/locks/build.txt -r deploy/locks/serve.txt
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
-.venv/test.done: pyproject.toml constraints.txt | .venv/bin/pip
-	$(BIN)/python -m pip install --quiet --editable '.[serve,export,dev]'
+# torch and its libraries are in no lock (deploy/lock.py says why): the second command installs their pinned versions.
+.venv/test.done: pyproject.toml constraints.txt $(wildcard deploy/locks/*.txt) | .venv/bin/pip
+	$(BIN)/python -m pip install --quiet --require-hashes -r deploy/locks/build.txt -r deploy/locks/dev.txt
+	$(BIN)/python -m pip install --quiet --no-build-isolation --editable '.[serve,export,dev]'
 	@touch $@ .venv/serve.done
 
 .venv/bin/pip:

@@ -1,84 +1,90 @@
-"""Writes deploy/locks: version and SHA-256 of every file that an image installs, resolved with constraints.txt.
+"""Writes deploy/locks: version and SHA-256 of every file that may be installed, resolved with constraints.txt.
 
-python deploy/lock.py asks pip what it would install for the Python of the image, on each platform that images are built
-for. pip resolves and reports; nothing is installed. Run it after a change of pyproject.toml or constraints.txt.
+python deploy/lock.py asks uv for one resolution that is valid for every Python from 3.11 on and every platform; markers
+say what is needed where. A lock has the hashes of all files of a version, so that pip finds the one of its platform.
+Run it after a change of pyproject.toml or constraints.txt. Versions that constraints.txt does not pin stay as they are
+in the lock.
+
+torch is in no lock, and neither are the libraries that it needs on Linux: the build for CPUs, which most machines want,
+has other hashes than the one for CUDA.
 """
 
 from __future__ import annotations
 
-import json
 import re
 import subprocess
 import sys
 import tempfile
 import tomllib
-from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-PLATFORMS = {"x86_64": "2_28", "aarch64": "2_28"}
-"""The machines, and the highest glibc version that wheels may require; bookworm has 2.36."""
-HEAD = "# Written by deploy/lock.py: what an image installs, for Python {python} on {machines}. Do not edit.\n"
+HEAD = "# Written by deploy/lock.py: {purpose}; every platform, Python {python} or later. Do not edit.\n"
+PURPOSES = {
+    "build": "what builds the package",
+    "serve": "what `make serve` and the image for CPUs install",
+    "gpu": "what the image for GPUs installs",
+    "dev": "what `make test` installs, without torch",
+    "images": "the tools of `make images-test`",
+}
+TOOLS = ["cyclonedx-python-lib[json-validation]", "pip-audit", "podman-compose"]
+OF_TORCH = re.compile(r"(torch|triton|(nvidia|cuda)-[a-z0-9-]+)==")  # torch, and what it needs on Linux
+OWN = "lingon"
+OLDEST = {"dev": "3.11.5"}  # the Python that a lock needs, where it is not PYTHON: soupsieve, of the documentation
+PYTHON = "3.11"
 
 
-def image_python() -> str:
-    """The version of Python in the image, such as 3.11."""
-    found = re.search(r"^FROM python:(\d+\.\d+)\.", (ROOT / "deploy" / "Dockerfile").read_text(), re.MULTILINE)
-    assert found
-    return found[1]
+def requirements(name: str) -> list[str]:
+    """What a lock has to satisfy, with the extras of this package expanded."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    base, extras = project["project"]["dependencies"], project["project"]["optional-dependencies"]
+
+    def expanded(wanted: Iterable[str]) -> list[str]:
+        found = []
+        for line in wanted:
+            if line.startswith(f"{OWN}["):
+                for extra in line.removeprefix(f"{OWN}[").rstrip("]").split(","):
+                    found += expanded(extras[extra])
+            else:
+                found.append(line)
+        return found
+
+    match name:
+        case "build":
+            return [
+                *project["build-system"]["requires"],
+                "editables",
+            ]  # hatchling needs it for `pip install --editable`
+        case "images":
+            return TOOLS
+        case "dev":
+            return base + expanded([*extras["serve"], *extras["export"], *extras["dev"]])
+    return base + expanded(extras[name])
 
 
-def resolve(requirements: Iterable[str], python: str, machine: str) -> dict[str, tuple[str, str]]:
-    """The packages that pip would install: name to version and hash."""
-    glibc = [f"manylinux_2_{minor}_{machine}" for minor in range(int(PLATFORMS[machine].partition("_")[2]), 16, -1)]
-    platforms = [option for tag in [*glibc, f"manylinux2014_{machine}"] for option in ("--platform", tag)]
+def lock(name: str) -> None:
+    """Write one lock."""
+    path, python = ROOT / "deploy" / "locks" / f"{name}.txt", OLDEST.get(name, PYTHON)
     with tempfile.TemporaryDirectory() as folder:
-        report = Path(folder, "report.json")
-        command = [sys.executable, "-m", "pip", "install", "--quiet", "--dry-run", "--ignore-installed"]
-        command += ["--report", str(report), "--target", folder, "--only-binary", ":all:", "--python-version", python]
-        command += ["--implementation", "cp", "--constraint", str(ROOT / "constraints.txt"), *platforms, *requirements]
-        subprocess.run(command, check=True)
-        items = json.loads(report.read_text(encoding="utf-8"))["install"]
-    found = {}
-    for item in items:
-        name = re.sub(r"[-_.]+", "-", item["metadata"]["name"]).lower()
-        found[name] = (item["metadata"]["version"], item["download_info"]["archive_info"]["hashes"]["sha256"])
-    return found
-
-
-def lock(requirements: list[str], python: str, machines: list[str]) -> str:
-    """The content of a lock file: one requirement for each package, with its hashes on all machines."""
-    versions: dict[str, set[str]] = defaultdict(set)
-    hashes: dict[str, dict[str, str]] = defaultdict(dict)
-    for machine in machines:
-        for name, (version, digest) in resolve(requirements, python, machine).items():
-            versions[name].add(version)
-            hashes[name][machine] = digest
-    lines = [HEAD.format(python=python, machines=" and ".join(machines))]
-    for name in sorted(versions):
-        (version,) = versions[name]  # fails if constraints.txt allows different versions on different machines
-        only = next(iter(hashes[name])) if len(hashes[name]) < len(machines) else None
-        marker = f' ; platform_machine == "{only}"' if only else ""
-        digests = "".join(f" \\\n    --hash=sha256:{digest}" for digest in sorted(set(hashes[name].values())))
-        lines.append(f"{name}=={version}{marker}{digests}\n")
-    return "".join(lines)
+        output = Path(folder, path.name)
+        if path.exists():  # uv keeps the versions that it finds here, but takes all hashes from the registry again
+            pins = re.findall(r"^[a-z0-9].*?(?= \\$|$)", path.read_text(encoding="utf-8"), re.MULTILINE)
+            output.write_text("\n".join(pins), encoding="utf-8")
+        command = [sys.executable, "-m", "uv", "pip", "compile", "-", "--output-file", str(output), "--quiet"]
+        command += ["--universal", "--python-version", python, "--constraint", str(ROOT / "constraints.txt")]
+        command += ["--generate-hashes", "--no-header", "--no-annotate"]
+        subprocess.run(command, input="\n".join(requirements(name)), stdout=subprocess.DEVNULL, text=True, check=True)
+        packages = re.split(r"\n(?=[a-z0-9])", output.read_text(encoding="utf-8").rstrip("\n"))
+    kept = [text for text in packages if name == "gpu" or not OF_TORCH.match(text)]
+    head = HEAD.format(purpose=PURPOSES[name], python=python)
+    path.write_text("\n".join([head.rstrip("\n"), *kept]) + "\n", encoding="utf-8")
 
 
 def main() -> None:
-    """Write all lock files, or those named as arguments."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    base, extras = project["project"]["dependencies"], project["project"]["optional-dependencies"]
-    wanted = {
-        "build": (project["build-system"]["requires"], list(PLATFORMS)),
-        "serve": (base + extras["serve"], list(PLATFORMS)),
-        "gpu": (base + extras["gpu"], ["x86_64"]),
-    }
-    folder, python = ROOT / "deploy" / "locks", image_python()
-    folder.mkdir(exist_ok=True)
-    for name in sys.argv[1:] or wanted:
-        requirements, machines = wanted[name]
-        (folder / f"{name}.txt").write_text(lock(requirements, python, machines), encoding="utf-8")
+    """Write all locks, or those named as arguments."""
+    for name in sys.argv[1:] or PURPOSES:
+        lock(name)
 
 
 if __name__ == "__main__":

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import functools
-import shutil
-import subprocess
 from collections.abc import Callable, Generator
 from typing import Any
 
@@ -12,6 +10,7 @@ import pytest
 from hypothesis import settings
 
 from lingon.serving.runtime.device import cuda_missing
+from tests.support import containers
 from tests.support.foreign_clients import missing as foreign_missing
 from tests.support.scale import FULL
 
@@ -30,12 +29,9 @@ def gpu_missing() -> str | None:
 
 
 @functools.cache
-def docker_missing() -> str | None:
-    """Why tests marked `docker` cannot run here."""
-    if shutil.which("docker") is None:
-        return "no docker command"
-    answer = subprocess.run(["docker", "info"], capture_output=True, timeout=30, check=False)
-    return None if answer.returncode == 0 else "no Docker engine answers"
+def images_missing() -> str | None:
+    """Why tests marked `images` cannot run here."""
+    return containers.images_missing()
 
 
 def peer_missing() -> str | None:
@@ -50,7 +46,7 @@ def ops_missing() -> str | None:
 
 MAY_SKIP: dict[str, Callable[..., str | None]] = {
     "gpu": gpu_missing,
-    "docker": docker_missing,
+    "images": images_missing,
     "peer": peer_missing,
     "ops": ops_missing,
     "foreign": foreign_missing,

@@ -174,12 +174,12 @@ def test_something(): {}
         ("@pytest.mark.skip('too hard')", "pass", "1 error"),
         ("@pytest.mark.skipif(True, reason='wrong system')", "pass", "1 error"),
         ("pytest.importorskip('a_library_not_installed')", "pass", "1 error"),
-        ("@pytest.mark.docker", "pytest.skip('the engine is too old')", "1 skipped"),
+        ("@pytest.mark.images", "pytest.skip('the engine is too old')", "1 skipped"),
     ],
 )
 def test_a_skip_fails_unless_the_mark_of_the_test_allows_it(tmp_path, head, body, outcome):
     shutil.copy(ROOT / "tests" / "conftest.py", tmp_path)
-    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n    docker: needs Docker\n")
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n    images: needs images\n")
     (tmp_path / "test_skipping.py").write_text(SKIPPING.format(head, body))
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--rootdir", tmp_path, tmp_path]
     answer = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from chaos.case import backed, case
 from chaos.checks import Checks, Skip
 from chaos.context import CaseContext
@@ -32,13 +34,36 @@ backed(
 )
 
 
-@case(40, "container", "read-only, no capabilities, another user, no network: the whole suite passes")
+IMAGES = Path(__file__).parents[2] / "build" / "images" / "storage"
+NO_IMAGES = "no images; build and test them with: make images-test"
+CONTAINER = ("tests/images/test_running.py", "tests/images/test_compose_up.py")
+SUPPLY_CHAIN = (
+    "tests/hostile/test_supply_chain.py",
+    "tests/hostile/test_bundle_trust.py",
+    "tests/deploy/test_image.py",
+    "tests/deploy/test_locks.py",
+    "tests/deploy/test_release.py",
+)
+CONTENT = "tests/images/test_content.py"
+LISTED = (
+    "tests/images/test_parts.py::test_every_python_package_is_listed_as_locked",
+    "tests/images/test_parts.py::test_the_system_the_interpreter_and_the_model_are_listed",
+)
+PROBES = ("tests/images/test_probes.py",)
+
+
+@case(
+    40,
+    "container",
+    "read-only, no capabilities, another user, no network: the whole suite passes",
+    tests=CONTAINER,
+)
 async def container(context: CaseContext, checks: Checks) -> None:
-    """This case needs Docker."""
-    raise Skip("no Docker engine; the install steps and the server as another user on a read-only tree are tested")
-
-
-SUPPLY_CHAIN = ("tests/hostile/test_supply_chain.py", "tests/deploy/test_image.py")
+    """The images as containers of podman and runc, closed as compose.yaml says."""
+    if not IMAGES.is_dir():
+        raise Skip(NO_IMAGES)
+    await run_pytest_cases(checks, context.scratch, CONTAINER)
+    checks.not_run("the rest of the suite inside a container; Docker itself; Prometheus and Grafana of compose.yaml")
 
 
 @case(
@@ -48,12 +73,18 @@ SUPPLY_CHAIN = ("tests/hostile/test_supply_chain.py", "tests/deploy/test_image.p
     tests=SUPPLY_CHAIN,
 )
 async def supply_chain(context: CaseContext, checks: Checks) -> None:
-    """The part of the case that needs no image."""
-    await run_pytest_cases(checks, context.scratch, SUPPLY_CHAIN)
-    checks.not_run("digests, SBOM and a scan of the images: no image was built")
+    """Sources, locks, the release, and the images if they are built."""
+    of_images = (CONTENT, *LISTED) if IMAGES.is_dir() else ()
+    await run_pytest_cases(checks, context.scratch, (*SUPPLY_CHAIN, *of_images))
+    if not of_images:
+        checks.not_run(NO_IMAGES)
+    checks.not_run("digests of the base images, and the scan: they need the registries")
 
 
-@case(43, "probes", "an orchestrator restarts unhealthy servers and no others")
+@case(43, "probes", "an orchestrator restarts unhealthy servers and no others", tests=PROBES)
 async def probes(context: CaseContext, checks: Checks) -> None:
-    """This case needs Docker or a cluster."""
-    raise Skip("no Docker engine or cluster; the manifests' probes are checked by tests/deploy")
+    """The health check of the image, run and acted on by podman."""
+    if not IMAGES.is_dir():
+        raise Skip(NO_IMAGES)
+    await run_pytest_cases(checks, context.scratch, PROBES)
+    checks.not_run("the probes of a cluster: there is none; tests/deploy checks their manifests")

@@ -7,25 +7,13 @@ import subprocess
 import tomllib
 
 import pytest
-from packaging.requirements import Requirement
 
 from lingon.serving.settings import Settings
 from tests.support.deploy_files import DEPLOY
 from tests.support.dockerfile import DOCKERFILE, environment, instructions, stages
 from tests.support.repository import ROOT
 
-PINS = dict(re.findall(r"^([\w.-]+)==([\w.]+)$", (ROOT / "constraints.txt").read_text(encoding="utf-8"), re.MULTILINE))
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-LOCKS = {path.stem: path.read_text(encoding="utf-8") for path in sorted((DEPLOY / "locks").glob("*.txt"))}
-
-
-def locked(text: str) -> dict[str, str]:
-    """The names and versions in a lock file."""
-    return dict(re.findall(r"^([\w.-]+)==(\S+)", text, re.MULTILINE))
-
-
-def normal(name: str) -> str:
-    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def test_every_base_image_has_an_exact_version():
@@ -82,30 +70,6 @@ def test_the_build_context_holds_only_files_that_are_copied():
 def test_the_build_copies_all_sources_of_the_wheel():
     copied = {line.split()[1] for line in stages()["source"][1] if line.startswith("COPY ")}
     assert set(PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]) <= copied
-
-
-@pytest.mark.parametrize("name", ["build", "serve", "gpu"])
-def test_a_lock_holds_a_hash_for_every_file(name):
-    python = re.search(r"^FROM python:(\d+\.\d+)\.", DOCKERFILE, re.MULTILINE)
-    assert python
-    assert f"for Python {python[1]} on x86_64" in LOCKS[name].splitlines()[0]
-    blocks = re.split(r"\n(?=[\w.-]+==)", "\n" + LOCKS[name])[1:]
-    assert len(blocks) == len(locked(LOCKS[name]))
-    assert [block for block in blocks if not re.search(r"--hash=sha256:[0-9a-f]{64}", block)] == []
-
-
-@pytest.mark.parametrize("name", ["build", "serve", "gpu"])
-def test_a_lock_holds_all_requirements_at_the_tested_versions(name):
-    versions, pins = locked(LOCKS[name]), {normal(pin): version for pin, version in PINS.items()}
-    differing = {pin for pin in versions.keys() & pins.keys() if versions[pin] != pins[pin]}
-    extras = PROJECT["project"]["optional-dependencies"]
-    base = PROJECT["project"]["dependencies"]
-    asked = PROJECT["build-system"]["requires"] if name == "build" else base + extras[name]
-    missing = {normal(Requirement(line).name) for line in asked} - versions.keys()
-    assert (differing, missing) == (set(), set())
-    assert {"torch", "onnx", "safetensors", "tensorboard"} & versions.keys() == set()
-    if name == "serve":  # constraints.txt does not pin NVIDIA's libraries
-        assert versions.keys() <= pins.keys()
 
 
 def test_the_installer_installs_locked_wheels_only():
