@@ -67,7 +67,7 @@ class Server:
     ) -> None:
         """announce: called with one line when the server is ready; load: makes the translator of a bundle."""
         self._settings, self._announce = settings, announce
-        self._tracer = open_tracer(traces=settings.traces)
+        self._tracer = open_tracer(traces=settings.traces, trust_parents=settings.trust_traceparent)
         self.metrics = Metrics(onnxruntime_version())
         self._security = PortSecurity(settings, self.metrics)
         self.port = self.metrics_port = self.admin_port = 0  # the real ones are set when the ports are bound
@@ -290,11 +290,14 @@ def _command() -> str:
     return os.path.relpath(program)
 
 
-def open_tracer(*, traces: bool) -> Tracer:
-    """The tracer of a server; raises LingonError if traces are on but the extra 'tracing' is not installed."""
+def open_tracer(*, traces: bool, trust_parents: bool = False) -> Tracer:
+    """The tracer of a server; raises LingonError if traces are on but the extra 'tracing' is not installed.
+
+    trust_parents: whether the caller's sampled flag decides if a call is recorded
+    """
     if not traces:
         return NullTracer()
     with name_missing_extra("lingon serve --traces", ["tracing"]):
         from lingon.serving.observability.opentelemetry import OpenTelemetryTracer
 
-        return OpenTelemetryTracer()
+        return OpenTelemetryTracer(trust_parents=trust_parents)

@@ -181,6 +181,11 @@ class Settings(BaseModel):
     traces: bool = Field(
         False, description="Send OpenTelemetry traces to OTEL_EXPORTER_OTLP_ENDPOINT; needs the extra 'tracing'."
     )
+    trust_traceparent: bool = Field(
+        False,
+        description="Let the sampled flag of a caller's traceparent decide whether its call is traced. Off: the "
+        "sampler of OTEL_TRACES_SAMPLER decides. The call continues the caller's trace in both cases.",
+    )
     failpoints: str = Field("", description="Faults to inject, see serving/runtime/failpoints.py; needs testing.")
     testing: bool = Field(False, description="Allow failpoints; never set it on a server in production.")
     reflection: bool = Field(True, description="Offer gRPC server reflection, for tools such as grpcurl.")

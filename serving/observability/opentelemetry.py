@@ -19,10 +19,13 @@ from typing import Any
 
 from google.rpc import code_pb2
 from opentelemetry import trace as otel
+from opentelemetry.context import Context
 from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
+from opentelemetry.sdk.trace.sampling import Sampler, SamplingResult
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, format_trace_id, set_span_in_context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
@@ -42,17 +45,23 @@ SERVER_ERRORS = {"UNKNOWN", "DEADLINE_EXCEEDED", "UNIMPLEMENTED", "INTERNAL", "U
 class OpenTelemetryTracer:
     """Creates the spans of calls; a thread of the SDK sends them in batches."""
 
-    def __init__(self) -> None:
-        """Raises SettingsError if an OTEL_... variable has an unsupported value."""
+    def __init__(self, *, trust_parents: bool = False) -> None:
+        """Raises SettingsError if an OTEL_... variable has an unsupported value.
+
+        trust_parents: whether the sampler sees the parent that a caller names, and its sampled flag
+        """
         _check("OTEL_TRACES_EXPORTER", "otlp")
         _check("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")
         _check("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "grpc")
         try:
             self._exporter = OTLPSpanExporter()
             processor = BatchSpanProcessor(self._exporter)
+            sampler = TracerProvider(shutdown_on_exit=False).sampler  # the one of OTEL_TRACES_SAMPLER
         except Exception as error:  # the SDK raises several types without a common base
             raise SettingsError(f"traces: an OpenTelemetry variable (OTEL_...) has an invalid value: {error}") from None
-        self._provider = TracerProvider(resource=_resource(), shutdown_on_exit=False)
+        self._provider = TracerProvider(
+            sampler if trust_parents else OwnDecision(sampler), _resource(), shutdown_on_exit=False
+        )
         self._provider.add_span_processor(processor)
         self._tracer = self._provider.get_tracer("lingon", importlib.metadata.version("lingon"))
         self._propagator = TraceContextTextMapPropagator()
@@ -79,6 +88,30 @@ class OpenTelemetryTracer:
         if not sending.done():
             shutdown = run_in_thread(self._exporter.shutdown, "exporter shutdown")
             await asyncio.wait({sending, shutdown}, timeout=EXPORTER_SHUTDOWN)
+
+
+class OwnDecision(Sampler):
+    """Decides on a call with a remote parent as on one without a parent; spans below a local span follow that.
+
+    A caller could otherwise have all its calls recorded, or none, by the sampled flag or by the choice of a trace id.
+    """
+
+    def __init__(self, sampler: Sampler) -> None:
+        self._sampler, self._ids = sampler, RandomIdGenerator()
+
+    def should_sample(
+        self, parent_context: Context | None, trace_id: int, name: str, *more: Any, **rest: Any
+    ) -> SamplingResult:
+        """See the SDK."""
+        parent = otel.get_current_span(parent_context).get_span_context()
+        if not parent.is_remote:
+            return self._sampler.should_sample(parent_context, trace_id, name, *more, **rest)
+        found = self._sampler.should_sample(Context(), self._ids.generate_trace_id(), name, *more, **rest)
+        return SamplingResult(found.decision, found.attributes, parent.trace_state)
+
+    def get_description(self) -> str:
+        """See the SDK."""
+        return f"OwnDecision{{{self._sampler.get_description()}}}"
 
 
 class Clock:

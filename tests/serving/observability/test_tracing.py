@@ -174,24 +174,50 @@ async def test_a_malformed_parent_is_ignored(collector: Collector, caplog: pytes
     assert names(collector.phases()) == PHASES
 
 
+SAMPLED, UNSAMPLED = TRACEPARENT, TRACEPARENT[:-1] + "0"
+
+
 @pytest.mark.parametrize(
-    ("variable", "metadata"), [("always_off", ()), (None, (("traceparent", TRACEPARENT[:-1] + "0"),))]
+    ("sampler", "parent", "trusted", "recorded"),
+    [
+        ("always_off", None, False, False),
+        (None, UNSAMPLED, True, False),
+        (None, UNSAMPLED, False, True),
+        ("parentbased_always_off", SAMPLED, True, True),
+        ("parentbased_always_off", SAMPLED, False, False),
+    ],
 )
-async def test_calls_that_are_not_sampled_have_no_spans(
+async def test_the_flag_of_a_caller_decides_what_is_recorded_only_if_it_is_trusted(
     collector: Collector,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
-    variable: str | None,
-    metadata: tuple[tuple[str, str], ...],
+    sampler: str | None,
+    parent: str | None,
+    trusted: bool,
+    recorded: bool,
 ):
     caplog.set_level(logging.DEBUG, "lingon.serving.rpc.interceptors")
-    if variable:
-        monkeypatch.setenv("OTEL_TRACES_SAMPLER", variable)
-    async with running(traces=True) as server:
+    if sampler:
+        monkeypatch.setenv("OTEL_TRACES_SAMPLER", sampler)
+    metadata = (("traceparent", parent),) if parent else ()
+    async with running(traces=True, trust_traceparent=trusted) as server:
         await server.stub.Translate(pb.TranslateRequest(texts=["Tom"]), metadata=metadata)
-    assert collector.spans == []
+    assert names(collector.phases()) == (PHASES if recorded else [])
     (line,) = (record.fields for record in caplog.records if record.message == "call")
-    assert re.fullmatch("[0-9a-f]{32}", line["trace_id"]), "it has a place in a trace all the same"
+    assert re.fullmatch(TRACE if parent else "[0-9a-f]{32}", line["trace_id"]), "it has a place in a trace all the same"
+
+
+async def test_a_caller_cannot_have_its_calls_recorded_by_its_choice_of_a_trace_id(
+    collector: Collector, monkeypatch: pytest.MonkeyPatch
+):
+    """The sampler records trace ids whose last 64 bits are below a bound; these are 0 and 1."""
+    monkeypatch.setenv("OTEL_TRACES_SAMPLER", "parentbased_traceidratio")
+    monkeypatch.setenv("OTEL_TRACES_SAMPLER_ARG", "1e-9")
+    async with running(traces=True) as server:
+        for trace in (f"{'4' * 16}{'0' * 16}", f"{'4' * 16}{'0' * 15}1"):
+            metadata = (("traceparent", f"00-{trace}-{PARENT}-01"),)
+            await server.stub.Translate(pb.TranslateRequest(texts=["Tom"]), metadata=metadata)
+    assert collector.spans == []
 
 
 async def test_no_text_or_key_is_in_any_span(collector: Collector):
