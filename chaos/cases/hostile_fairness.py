@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from chaos import checker
 from chaos.case import case
@@ -35,11 +35,13 @@ CALL, CALLS = 32, 40  # pairs of a hostile request in case 49, and its requests:
     "a polite caller beside a hostile one",
     "one short sentence at a time, beside 4 dear requests of another key, of each kind and mixed: p99 <= 3 x alone",
     figures=(
-        "p99 of alone: 64 short texts {p99 beside 64 short texts relative to alone}, sampled "
-        "{p99 beside 64 short texts, sampled relative to alone}, 64 long texts {p99 beside 64 long texts relative to "
-        "alone}, Score {p99 beside Score of 64 pairs relative to alone}, beam 8 {p99 beside beam 8 with alignment "
-        "relative to alone}, a book {p99 beside a book to split relative to alone}, empty texts {p99 beside 256 empty "
-        "texts relative to alone}, mixed {p99 beside a random mix of them relative to alone}",
+        "in CPU time of the server, p99 of alone: 64 short texts {CPU p99 beside 64 short texts relative to alone}, "
+        "sampled {CPU p99 beside 64 short texts, sampled relative to alone}, 64 long texts {CPU p99 beside 64 long "
+        "texts relative to alone}, Score {CPU p99 beside Score of 64 pairs relative to alone}, beam 8 {CPU p99 beside "
+        "beam 8 with alignment relative to alone}, a book {CPU p99 beside a book to split relative to alone}, empty "
+        "texts {CPU p99 beside 256 empty texts relative to alone}, mixed {CPU p99 beside a random mix of them relative "
+        "to alone}",
+        "in wall time, mixed: {p99 beside a random mix of them relative to alone}",
         "alone {p99 alone}",
     ),
     findings=(4, 2, 1),
@@ -52,13 +54,13 @@ async def polite_beside_hostile(context: CaseContext, checks: Checks) -> None:
     async with context.server(api_keys=context.scratch / "keys.toml") as server:
         polite = context.client(server, "polite", key=keys["polite"])
         texts = [text for text in context.texts if len(text) <= 25][:50]
-        await _one_by_one(polite, texts, 1.0)
-        alone, beside = list[Outcome](), dict[str, list[Outcome]]()
+        await _one_by_one(server, polite, texts, 1.0)
+        alone, beside = list[Waited](), dict[str, list[Waited]]()
         for name, mixed in chosen:
-            alone += await _one_by_one(polite, texts, context.choose(3.0, 1.0))
+            alone += await _one_by_one(server, polite, texts, context.choose(3.0, 1.0))
             async with attacking_process(server.address, keys["hostile"], mixed, context.pinning.clients) as tally:
                 await asyncio.sleep(context.choose(2.0, 1.0))
-                beside[name] = await _one_by_one(polite, texts, context.choose(10.0, 3.0))
+                beside[name] = await _one_by_one(server, polite, texts, context.choose(10.0, 3.0))
             checks.at_least(f"requests of the hostile caller, {name}", tally.sent, 4)
             checks.equal(f"codes of the hostile caller, {name}", set(tally.ended) - OFFERED, set())
             await context.idle_scrape(server, 30.0)
@@ -79,25 +81,41 @@ def shipped_attacks(context: CaseContext) -> list[Attack]:
     return dear_requests(short, context.session.long_texts(PAIRS, 90), target)
 
 
-async def _one_by_one(client: Client, texts: Sequence[str], seconds: float) -> list[Outcome]:
+class Waited(NamedTuple):
+    """A request, and the milliseconds of CPU time that the server used between its sending and its end.
+
+    The server has one core, so this is the latency on a quiet machine, without the times in which the server is idle.
+    """
+
+    outcome: Outcome
+    busy: float
+
+
+async def _one_by_one(server: Server, client: Client, texts: Sequence[str], seconds: float) -> list[Waited]:
     """One request after the other for some seconds, and until there are ENOUGH or three times as long has passed."""
-    found, start = list[Outcome](), time.monotonic()
+    found, start = list[Waited](), time.monotonic()
     with no_collection():
         while (spent := time.monotonic() - start) < seconds or (len(found) < ENOUGH and spent < 3 * seconds):
-            found.append(await client.translate(texts[len(found) % len(texts)]))
+            before = server.busy_seconds()
+            outcome = await client.translate(texts[len(found) % len(texts)])
+            found.append(Waited(outcome, 1000 * (server.busy_seconds() - before)))
     return found
 
 
-def _compare(checks: Checks, alone: Sequence[Outcome], beside: dict[str, list[Outcome]]) -> None:
-    usual = p99(alone)
-    checks.measured("p50 alone", percentile([outcome.milliseconds for outcome in alone], 50), "ms")
+def _compare(checks: Checks, alone: Sequence[Waited], beside: dict[str, list[Waited]]) -> None:
+    usual, usual_busy = p99(each.outcome for each in alone), percentile([each.busy for each in alone], 99)
+    checks.measured("p50 alone", percentile([each.outcome.milliseconds for each in alone], 50), "ms")
     checks.measured("p99 alone", usual, "ms")
-    for name, outcomes in beside.items():
-        times = [outcome.milliseconds for outcome in outcomes]
-        checks.measured(f"p50 beside {name}", percentile(times, 50), "ms")
+    checks.measured("CPU p99 alone", usual_busy, "ms")
+    for name, waited in beside.items():
+        outcomes = [each.outcome for each in waited]
+        checks.measured(f"requests beside {name}", len(waited))
+        checks.measured(f"p50 beside {name}", percentile([outcome.milliseconds for outcome in outcomes], 50), "ms")
         checks.measured(f"p99 beside {name}", p99(outcomes), "ms")
         what = f"p99 beside {name} relative to alone"
         checks.at_most(what, p99(outcomes) / usual, SLOWER, "times", timing=True)
+        busy = percentile([each.busy for each in waited], 99) / usual_busy
+        checks.at_most(f"CPU {what}", busy, SLOWER, "times", timing=True)
         checks.equal(f"errors beside {name}", Counter(o.code for o in outcomes if not o.good), Counter())
 
 
