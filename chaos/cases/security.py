@@ -12,8 +12,11 @@ from chaos.pytest_cases import run_pytest_cases
 backed(
     38,
     "TLS",
-    "plaintext, TLS 1.1, no or expired certificate, wrong name, wrong or removed authority: refused; no call lost",
+    "plaintext, TLS 1.1, no, expired or revoked certificate, wrong name, wrong or removed authority: refused; no call "
+    "lost",
     "tests/serving/auth/test_tls.py",
+    "tests/serving/auth/test_certificates.py",
+    "tests/serving/auth/test_watched_files.py",
 )
 backed(
     39,
@@ -22,12 +25,14 @@ backed(
     "tests/serving/auth/test_interceptor.py",
     "tests/serving/auth/test_keys.py",
     "tests/serving/auth/test_quota.py",
+    "tests/serving/auth/test_charges.py",
 )
 backed(
     42,
     "no secrets in logs",
     "no text, no key, no exception text in logs, traces or replies",
     "tests/serving/rpc/test_interceptors.py",
+    "tests/serving/auth/test_callers.py",
     "tests/serving/observability/test_logs.py",
     "tests/serving/observability/test_tracing.py",
     "tests/hostile/test_abuse.py",

@@ -35,7 +35,7 @@ the calls of one connection (`grpc.max_concurrent_streams`) stops such a flood t
 that one client starts at once end with UNAVAILABLE. `max_calls` bounds the calls of all connections instead.
 """
 
-WATCH_SECONDS = 1.0  # seconds between two checks of the files of keys and certificates
+WATCH_SECONDS = 0.25  # seconds between two checks of the files of keys and certificates
 MEBIBYTE = 1024 * 1024  # bytes
 HEALTH_BYTES = 4096  # bytes of a health or reflection request
 ADMIN_BYTES = 65_536  # bytes of a request of the admin port, which holds a path or a name
