@@ -67,7 +67,7 @@ async def test_an_attack_from_another_process_ends_with_its_block_and_is_counted
         async with attacking_process(address(server), None, [ATTACK, tiny_sentences(64)], CORES.clients, 2) as tally:
             await eventually(lambda: server.metric("lingon_requests_total", method="Translate", code="OK") >= 10)
         await eventually(lambda: server.metric("lingon_requests_in_flight") == 0)
-        assert tally.ended["OK"] >= 10
+        assert tally.ended["OK"] >= 10 - 2  # the answers of two may be on their way
         assert 0 <= tally.sent - tally.ended.total() <= 2
         after = server.metric("lingon_requests_total", method="Translate", code="OK")
         await asyncio.sleep(0.2)
