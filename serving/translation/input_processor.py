@@ -88,8 +88,11 @@ def blocks(text: str, size: int) -> Iterator[str]:
     yield text[begin:]
 
 
-def check_size(text: str, field: str, limits: Limits, *, splits: bool) -> None:
-    """Raise TextTooLong for a text that has too many characters and may not be split, before it is normalised."""
+def check_size(text: str, field: str, limits: Limits, *, splits: bool, most: int) -> None:
+    """Raise TextTooLong for a text that has too many characters, before it is normalised.
+
+    most: characters of a text that may be split
+    """
     whole = most_characters(limits.max_source_tokens)
     if len(text) > whole and not splits:
         raise TextTooLong(
@@ -97,6 +100,8 @@ def check_size(text: str, field: str, limits: Limits, *, splits: bool) -> None:
             f"{field} has {len(text)} characters; the model reads {limits.max_source_tokens} tokens at most, which "
             f"{whole} characters exceed; shorten it or set options.long_text to LONG_TEXT_POLICY_SPLIT",
         )
+    if splits and len(text) > most:
+        raise TextTooLong(field, f"{field} has {len(text)} characters, more than the {most} that the server splits")
 
 
 def parts_of(text: str, field: str, tokenizer: Tokenizer, limits: Limits, *, splits: bool) -> Iterator[Part]:
@@ -141,7 +146,7 @@ def target_ids(text: str, field: str, tokenizer: Tokenizer, most: int) -> tuple[
 
 def plan_pair(source: str, target: str, field: str, tokenizer: Tokenizer, limits: Limits) -> PairPlan:
     """Return the tokens of a pair; field: names the pair in errors."""
-    check_size(source, f"{field}.source", limits, splits=False)
+    check_size(source, f"{field}.source", limits, splits=False, most=0)
     source = normalise(source)
     (part,) = parts_of(source, f"{field}.source", tokenizer, limits, splits=False)
     ids = target_ids(target, f"{field}.target", tokenizer, limits.max_target_tokens - 1)

@@ -20,8 +20,13 @@ class RequestSize:
         }
         self._found = dict.fromkeys(self._most, 0)
 
+    @property
+    def most_characters(self) -> int:
+        """Characters of all texts together."""
+        return self._most["characters"]
+
     def add_characters(self, count: int) -> None:
-        """Count a text before it is normalised; raises RequestTooLarge."""
+        """Count text that will be normalised; raises RequestTooLarge."""
         self._add("characters", count)
 
     def add_sentence(self, tokens: int) -> None:

@@ -280,9 +280,8 @@ class Translator:
         size: RequestSize,
     ) -> TextPlan:
         field, limits = f"texts[{index}]", self.manifest.limits
-        check_size(text, field, limits, splits=options.splits)
-        size.add_characters(len(text))
-        normalised = await self._normalised(text, field, time_slice)
+        check_size(text, field, limits, splits=options.splits, most=size.most_characters)
+        normalised = await self._normalised(text, field, time_slice, size)
         parts = []
         for part in parts_of(normalised, field, self._tokenizer, limits, splits=options.splits):
             size.add_sentence(len(part.source_ids))
@@ -299,10 +298,11 @@ class Translator:
         check_prefix(limits, plan, name)
         return plan
 
-    async def _normalised(self, text: str, field: str, time_slice: TimeSlice) -> str:
+    async def _normalised(self, text: str, field: str, time_slice: TimeSlice, size: RequestSize) -> str:
         limits, done = self.manifest.limits, []
         try:
             for block in blocks(text, most_characters(limits.max_source_tokens)):
+                size.add_characters(len(block))
                 done.append(normalise(block))
                 await time_slice.yield_if_due()
         except WordTooLong:
