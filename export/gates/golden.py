@@ -1,4 +1,4 @@
-"""Golden sentences of a bundle: real sentences with their translations in each precision for the CPU.
+"""Golden sentences of a bundle: real sentences with translations and alignments in each precision for the CPU.
 
 A server rejects a bundle if a golden sentence gets another translation. Other processors sum in another order, so the
 chosen sentences have clear decisions: all precisions and both searches, greedy and beam, agree on them, and the score
@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from lingon.bundle import Bundle
-from lingon.bundle.golden import Golden
-from lingon.serving.models.golden import translate
+from lingon.bundle.golden import Golden, alignment_text
+from lingon.serving.models.golden import links, translate
 from lingon.serving.runtime.onnx_runner import OnnxRunner
 from lingon.translation.v1 import translation_pb2 as pb
 
@@ -55,10 +55,18 @@ def golden_sentences(
         log(f"no golden sentences: none of {len(longer)} has a margin of {MIN_MARGIN} in every precision")
         return None
     log(f"{len(chosen)} golden sentences: the smallest margin is {min(map(margins.__getitem__, chosen)):.2g}")
+    sentences = tuple(pool[index] for index in chosen)
     return Golden(
-        tuple(pool[index] for index in chosen),
+        sentences,
         {name: tuple(one.text for index in chosen if (one := column[index])) for name, column in found.items()},
+        {name: _alignments(bundle, runner, sentences) for name, runner in runners.items()},
     )
+
+
+def _alignments(bundle: Bundle, runner: OnnxRunner, sentences: Sequence[str]) -> tuple[str, ...]:
+    """Return the alignment of the translation of each sentence with the bundle's default options."""
+    found = translate(bundle, runner, sentences, pb.DecodingOptions(return_alignment=True))
+    return tuple(alignment_text(links(one.hypotheses[0])) for one in found)
 
 
 def _translated(bundle: Bundle, runner: OnnxRunner, texts: Sequence[str]) -> list[_Translation | None]:

@@ -9,7 +9,7 @@
         <precision>/decoder_shortlist.onnx  with a shortlist: one step restricted to those pieces
         weights/*.bin                   the weights; fp32 and fp16 share those that 16 bits represent exactly
         shortlist.npz                   optional: likely target pieces for every source piece
-        golden.json                     optional: sentences and their translations by each CPU precision
+        golden.json                     optional: sentences, their translations and alignments by each CPU precision
         tokenizer.model (or source.model and target.model)
         MODEL_CARD.md
 
@@ -36,7 +36,7 @@ from lingon.bundle.schema import MaxLength, Pattern, Range, SchemaError, parse_d
 from lingon.errors import BundleError
 from lingon.text import BOS, EOS, PAD, UNK
 
-FORMAT = 2
+FORMAT, OLDEST_FORMAT = 3, 2  # written, and the oldest that is read; format 2 has no golden alignments
 MANIFEST, CARD = "manifest.json", "MODEL_CARD.md"
 ENCODER, DECODER, SCORER = "encoder.onnx", "decoder.onnx", "scorer.onnx"
 OUTPUT_ROWS, DECODER_SHORTLIST = "output_rows.onnx", "decoder_shortlist.onnx"
@@ -204,9 +204,9 @@ class Manifest:
             found = values.pop("format")
         except (ValueError, AttributeError, KeyError, TypeError, RecursionError):
             raise BundleError(f"{origin}: not a manifest") from None
-        if found != FORMAT:
-            shown = repr(found)[:60]
-            raise BundleError(f"{origin}: bundle format {shown}; this version of Lingon reads format {FORMAT}")
+        if found not in range(OLDEST_FORMAT, FORMAT + 1) or type(found) is not int:
+            shown, read = repr(found)[:60], f"{OLDEST_FORMAT} to {FORMAT}"
+            raise BundleError(f"{origin}: bundle format {shown}; this version of Lingon reads formats {read}")
         values.pop("digest", None)
         try:
             manifest = parse_dataclass(cls, {**values, "format": found})

@@ -1,4 +1,4 @@
-"""Checks, before a model is served, that it translates its golden sentences as it did at its export."""
+"""Checks, before a model is served, that it translates and aligns its golden sentences as it did at its export."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from lingon.bundle import GOLDEN, Bundle
-from lingon.bundle.golden import Golden
+from lingon.bundle.golden import Golden, Link, alignment_links
 from lingon.errors import BundleError
 from lingon.serving.engine.engine import Engine
 from lingon.serving.engine.limits import EngineLimits
@@ -20,15 +20,17 @@ from lingon.translation.v1 import translation_pb2 as pb
 logger = logging.getLogger(__name__)
 
 EXACT = "fp32"
-MAX_DIFFERENT = 0.25  # share of the golden sentences; a broken model translates all of them differently
+MAX_DIFFERENT = 0.25  # share of the golden sentences, or links; a broken model translates or aligns all differently
+MAX_WEIGHT_DIFFERENCE = 0.05  # of the attention weight of a link; other processors and GPUs sum in another order
 
 
 def check_golden(bundle: Bundle, runner: Runner, precision: str, workers: int = 1) -> None:
     """Translate the golden sentences of a bundle; raises BundleError if a translation differs from the export's.
 
-    Bundles of old exports have no golden sentences. Precisions for GPUs have no golden translations of their own,
-    because results differ between GPUs: at most MAX_DIFFERENT of theirs may differ from those of EXACT. If no GPU was
-    available at the export, this is the first check of such a precision.
+    At most MAX_DIFFERENT of the links of the alignments may differ. Bundles of old exports have no golden sentences, or
+    no alignments. Precisions for GPUs have no golden translations of their own, because results differ between GPUs: at
+    most MAX_DIFFERENT of theirs may differ from those of EXACT. If no GPU was available at the export, this is the
+    first check of such a precision.
     """
     golden = None
     if GOLDEN in bundle.manifest.checksums:
@@ -37,7 +39,9 @@ def check_golden(bundle: Bundle, runner: Runner, precision: str, workers: int = 
     if golden is None or expected is None:
         event(logger, logging.INFO, "no golden sentences", model=bundle.label, precision=precision)
         return
-    found = translate(bundle, runner, golden.sentences, pb.DecodingOptions(), workers)
+    alignments = golden.alignments.get(precision, golden.alignments.get(EXACT, ()))
+    aligned = bool(alignments and bundle.manifest.alignment.heads)
+    found = translate(bundle, runner, golden.sentences, pb.DecodingOptions(return_alignment=aligned), workers)
     pairs = enumerate(zip(found, expected, strict=True), 1)
     different = [place for place, (one, text) in pairs if one.status.code or one.hypotheses[0].text != text]
     if precision in golden.translations and different:
@@ -51,6 +55,39 @@ def check_golden(bundle: Bundle, runner: Runner, precision: str, workers: int = 
             f"{bundle.folder / GOLDEN}: {len(different)} of {len(found)} sentences are translated otherwise in "
             f"{precision} than in {EXACT} at the export; at most {most} may be"
         )
+    if aligned:
+        same = [place for place in range(len(found)) if place + 1 not in different]
+        pairs_of_links = [(alignment_links(alignments[place]), links(found[place].hypotheses[0])) for place in same]
+        _check_alignments(bundle, precision, pairs_of_links)
+
+
+def links(hypothesis: pb.Hypothesis) -> list[Link]:
+    """The alignment of a hypothesis as golden sentences have it."""
+    return [(link.source.begin, link.target.begin, link.weight) for link in hypothesis.alignment]
+
+
+def _check_alignments(bundle: Bundle, precision: str, pairs: Sequence[tuple[list[Link], list[Link]]]) -> None:
+    """Raise BundleError if too many links differ; pairs: of the export, and of this load, for each translation."""
+    total = sum(max(len(expected), len(found)) for expected, found in pairs)
+    different = total - sum(_same_links(expected, found) for expected, found in pairs)
+    most = int(MAX_DIFFERENT * total)
+    if different > most:
+        raise BundleError(
+            f"{bundle.folder / GOLDEN}: {different} of {total} links of the alignments differ from those of the "
+            f"export, in {precision}; at most {most} may"
+        )
+
+
+def _same_links(expected: list[Link], found: list[Link]) -> int:
+    """The number of expected links that were found, between the same pieces and with nearly the same weight."""
+    left = list(found)
+    for source, target, weight in expected:
+        near = [
+            each for each in left if each[:2] == (source, target) and abs(each[2] - weight) <= MAX_WEIGHT_DIFFERENCE
+        ]
+        if near:
+            left.remove(near[0])
+    return len(found) - len(left)
 
 
 def translate(

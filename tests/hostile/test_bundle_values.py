@@ -100,7 +100,8 @@ VALUES = [
     ("checksums.curve.svg", "00"),
     ("checksums.curve.svg", None),
     ("format", 1),
-    ("format", 3),
+    ("format", 4),
+    ("format", True),
     ("format", "2"),
     ("format", 10**1000),
 ]

@@ -102,11 +102,11 @@ def test_bytes_that_are_no_manifest_are_refused(content: bytes) -> None:
         Manifest.from_bytes(content, HERE)
 
 
-@pytest.mark.parametrize("found", [0, FORMAT + 1, "1", None, 1.5])
+@pytest.mark.parametrize("found", [0, 1, FORMAT + 1, "2", None, 2.0, 2.5, True])
 def test_an_unknown_format_is_named(found: object, bundle: Bundle) -> None:
     path = bundle.folder / "manifest.json"
     path.write_text(json.dumps({**asdict(bundle.manifest), "format": found}))
-    with pytest.raises(BundleError, match=f"manifest.json: bundle format {found!r}; .* reads format {FORMAT}"):
+    with pytest.raises(BundleError, match=f"manifest.json: bundle format {found!r}; .* reads formats 2 to {FORMAT}"):
         open_bundle(bundle.folder)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import threading
 from dataclasses import replace
@@ -16,8 +17,8 @@ import torch
 import lingon.export.gates.quality
 from lingon.admin.v1 import admin_pb2 as admin_pb
 from lingon.admin.v1 import admin_pb2_grpc as admin_grpc
-from lingon.bundle import GOLDEN, Bundle, write_bundle
-from lingon.bundle.golden import MAX_BYTES, MAX_SENTENCES, Golden
+from lingon.bundle import GOLDEN, SCORER, Bundle, write_bundle
+from lingon.bundle.golden import MAX_BYTES, MAX_SENTENCES, Golden, alignment_links, alignment_text
 from lingon.errors import BundleError
 from lingon.export.gates import golden as golden_gate
 from lingon.export.gates.golden import GOLDEN_SENTENCES, MIN_MARGIN, golden_sentences
@@ -35,6 +36,7 @@ from lingon.training.data.corpus import Pair
 from lingon.training.models.transformer import Transformer
 from lingon.translation.v1 import translation_pb2 as pb
 from lingon.translation.v1 import translation_pb2_grpc as pb_grpc
+from tests.support.mutants import MUTANTS
 
 FP32 = ExportSettings(precisions=("fp32",), shortlist=None, parity_sentences=2)
 
@@ -88,12 +90,19 @@ def test_an_export_writes_the_translations_of_each_cpu_precision(
     bundle = export_checkpoint(checkpoint, tmp_path / "digits", Texts(pairs[:40], pairs), settings, lines.append)
     golden = golden_of(bundle)
     assert 0 < len(golden.sentences) <= GOLDEN_SENTENCES
-    assert set(golden.translations) == {"fp32", "int8"}
+    assert set(golden.translations) == set(golden.alignments) == {"fp32", "int8"}
     assert set(golden.sentences) <= {pair.source for pair in pairs[:40]}
     for precision, expected in golden.translations.items():
         with LocalTranslator(bundle.folder, precision=precision) as translator:
-            reply = translator.translate(pb.TranslateRequest(texts=golden.sentences))
-        assert [result.hypotheses[0].text for result in reply.results] == list(expected)
+            options = pb.DecodingOptions(return_alignment=True)
+            reply = translator.translate(pb.TranslateRequest(texts=golden.sentences, options=options))
+        best = [result.hypotheses[0] for result in reply.results]
+        assert [each.text for each in best] == list(expected)
+        for each, text in zip(best, golden.alignments[precision], strict=True):
+            links = [(link.source.begin, link.target.begin) for link in each.alignment]
+            assert [link[:2] for link in alignment_links(text)] == links
+            weights = [link.weight for link in each.alignment]
+            assert [link[2] for link in alignment_links(text)] == pytest.approx(weights, abs=6e-4)
     assert any(line.startswith(f"{len(golden.sentences)} golden sentences: the smallest margin is ") for line in lines)
     load(bundle)
 
@@ -167,6 +176,39 @@ def test_one_changed_letter_is_an_error(bundle: Bundle, tmp_path: Path) -> None:
         load(rewritten(bundle, tmp_path / "altered" / "1", {GOLDEN: altered.to_bytes()}))
 
 
+@pytest.mark.parametrize("name", ["cross-attention layers reversed", "causal mask turned round"])
+def test_another_scorer_is_rejected_by_its_alignments(bundle: Bundle, tmp_path: Path, name: str) -> None:
+    """The translations are the same: they come from the encoder and the decoder step."""
+    (mutant,) = (each for each in MUTANTS if each.name == name)
+    changed = mutant.apply({SCORER: bundle.read(f"fp32/{SCORER}")})
+    mutated = rewritten(bundle, tmp_path / "mutated" / "1", {f"fp32/{SCORER}": changed[SCORER]})
+    message = r"golden\.json: \d+ of \d+ links of the alignments differ .* in fp32; at most \d+ may$"
+    with pytest.raises(BundleError, match=message):
+        load(mutated)
+
+
+def test_few_other_links_are_accepted_as_other_processors_may_give_them(bundle: Bundle, tmp_path: Path) -> None:
+    golden = golden_of(bundle)
+    texts = golden.alignments["fp32"]
+    assert sum(map(len, map(alignment_links, texts[:1]))) <= sum(map(len, map(alignment_links, texts))) / 4
+    other = [(source + 1, target, weight) for source, target, weight in alignment_links(texts[0])]
+    altered = replace(golden, alignments={"fp32": (alignment_text(other), *texts[1:])})
+    load(rewritten(bundle, tmp_path / "altered" / "1", {GOLDEN: altered.to_bytes()}))
+
+
+def test_a_bundle_of_format_2_without_alignments_is_read_and_its_translations_are_checked(
+    bundle: Bundle, tmp_path: Path
+) -> None:
+    golden = golden_of(bundle)
+    old = {"sentences": golden.sentences, "translations": golden.translations}
+    files = {name: bundle.read(name) for name in bundle.manifest.checksums}
+    earlier = replace(bundle.manifest, format=2)
+    load(write_bundle(tmp_path / "old" / "1", earlier, files | {GOLDEN: json.dumps(old).encode()}))
+    old["translations"] = {"fp32": tuple(f"{text}." for text in golden.translations["fp32"])}
+    with pytest.raises(BundleError, match=r"sentence 1 of \d+ is translated otherwise"):
+        load(write_bundle(tmp_path / "other" / "1", earlier, files | {GOLDEN: json.dumps(old).encode()}))
+
+
 def test_a_bundle_without_golden_sentences_loads_and_logs_it(
     bundle: Bundle, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -208,7 +250,7 @@ def test_a_precision_without_a_gate_serves_with_a_warning_if_it_translates_nearl
                 load(bundle, "fp16")
 
 
-GOOD = Golden(("1 2",), {"fp32": ("2 1",)})
+GOOD = Golden(("1 2",), {"fp32": ("2 1",)}, {"fp32": ("0-2:0.913 2-0:0.870",)})
 
 
 @pytest.mark.parametrize(
@@ -226,6 +268,9 @@ GOOD = Golden(("1 2",), {"fp32": ("2 1",)})
         (Golden(("1",) * (MAX_SENTENCES + 1), {}).to_bytes(), "at most 64 entries"),
         (Golden(("1" * MAX_BYTES,), {}).to_bytes(), "at most 1,048,576 are read"),
         (GOOD.to_bytes()[:-3] + b', "more": 1}', "more is not a field"),
+        (GOOD.to_bytes().replace(b"0.870", b"0.87"), r"alignments.fp32\[0\] must be links as in 0-4:0.913 4-0:0.870"),
+        (replace(GOOD, alignments={"fp32": ("", "")}).to_bytes(), "2 alignments in 'fp32' of 1 sentences"),
+        (replace(GOOD, alignments={"int8": ("",)}).to_bytes(), "alignments in 'int8' without translations"),
     ],
 )
 def test_an_invalid_golden_file_is_an_error_with_its_path(content: bytes, message: str) -> None:
