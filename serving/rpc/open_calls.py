@@ -19,7 +19,7 @@ from lingon.errors import Expired, InvalidRequest, RequestError, TooManyCalls
 from lingon.serving.rpc.calls import Context
 
 SMALL_BYTES = 65_536  # bytes; a request up to this size is not counted in held_bytes, since max_calls bounds it
-SLOW_SECONDS = 0.2  # seconds after which a request that is not whole is slow; a small one is whole when it is read
+SLOW_SECONDS = 0.1  # seconds after which a request that is not whole is slow; a small one is whole when it is read
 SLOW_CHECKS = 4  # parts of SLOW_SECONDS; a busy event loop delays each of them, so that it makes no request slow
 CANCEL_SECONDS = 0.05  # seconds for the cancellation of a call to arrive after the end of its requests
 
@@ -36,7 +36,7 @@ class CallLimits:
     max_seconds: duration of a call; None for no limit
     receive_seconds: time until a request has arrived whole
     request_bytes: size of one request
-    slow_calls: calls at once whose request is not whole after SLOW_SECONDS; a caller has at most half of them
+    slow_calls: calls at once whose request is not whole after SLOW_SECONDS; a caller has at most a quarter of them
     held_bytes: bytes of the requests above SMALL_BYTES of all calls; a caller has at most half of them
     """
 
@@ -100,7 +100,7 @@ class OpenCalls:
     def mark_slow(self, call: OpenCall) -> None:
         """Let a call continue to receive its request; raises TooManyCalls."""
         calls, most = self._by_caller.get(call.caller, {}), self.limits.slow_calls
-        if self.slow >= most or 2 * sum(each.slow for each in calls) >= most:
+        if self.slow >= most or 4 * sum(each.slow for each in calls) >= most:
             raise TooManyCalls(f"{self.slow} requests arrive slowly, and no more are allowed; try again")
         call.slow = True
         self.slow += 1

@@ -66,7 +66,7 @@ def call_limits(settings: Settings) -> dict[str, CallLimits]:
         max_seconds=settings.max_call_seconds,
         receive_seconds=settings.max_receive_seconds,
         request_bytes=settings.max_message_bytes,
-        slow_calls=max(min(SLOW_CALLS, SLOW_BYTES // settings.max_message_bytes), 2),
+        slow_calls=max(min(SLOW_CALLS, SLOW_BYTES // settings.max_message_bytes), 4),
         held_bytes=max(HELD_BYTES, 2 * settings.max_message_bytes),
     )
     reflection = dict.fromkeys((f"/{name}/" for name in (V1, V1ALPHA)), REFLECTION_CALLS)
