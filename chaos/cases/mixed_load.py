@@ -51,6 +51,8 @@ async def mixed_load(context: CaseContext, checks: Checks) -> None:
         context.new_history()
         async with context.server(calls=True, drain_seconds=DRAIN, **SMALL) as server:
             clients = [context.client(server, f"client{number}") for number in range(CONNECTIONS)]
+            # An attempt to connect that takes 100 ms on a busy machine would end calls with UNAVAILABLE.
+            await asyncio.gather(*(each.channel.channel_ready() for each in clients))
             capacity = capacity or await measured(context, sender(clients, seed=1, patient=True), texts, CLIENTS)
             load = (texts, times * capacity, context.choose(20.0, 1.5))
             await open_loop(sender(clients, seed=2), *load)
