@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import math
 import re
+import subprocess
 from typing import Any
 
 from chaos.case import case
@@ -30,6 +31,7 @@ TARGET = MAX_TARGET - 1  # target tokens of a pair, without the end token
 POLITE = 6  # words of a sentence of the polite caller
 HOLDS = 1.1  # times the printed bound that memory may reach
 LOOSE = 3.0  # times the memory at its peak that the printed bound may be, so that it says something
+LIMITED = 'mount -t tmpfs none /sys/fs/cgroup && echo 134217728 > /sys/fs/cgroup/memory.max && exec "$@"'
 MAY_NEED = re.compile(r"may need ([\d,]+) MiB")
 
 
@@ -116,11 +118,12 @@ def _same_scores(checks: Checks, attack: Attack, single: Reply, reply: Reply) ->
     50,
     "memory of dear requests",
     "base-size model: long translations, beam 8 with alignment, Score: memory at most 10 % above the printed 'may need "
-    "N MiB', and N at most 3 x the peak; no engine dies",
+    "N MiB', and N at most 3 x the peak; no engine dies; a control group with less than N is noticed at the start",
     figures=(
         "N = {memory that the server says it may need}",
         "at its peak {memory at its peak} after {memory when ready} when ready",
         "kept after all {memory after all}",
+        "warnings with a limit of 128 MiB: {warnings at the start, a limit of 128 MiB}",
     ),
     findings=(5, 21),
 )
@@ -151,6 +154,7 @@ async def memory_bound(context: CaseContext, checks: Checks) -> None:
         await caller.close()
         checks.equal("engines that died", len(server.events("the engine died")), 0)
         _within_bound(checks, server, ready)
+    await _limit_is_noticed(context, checks)
 
 
 def _within_bound(checks: Checks, server: Server, ready: float) -> None:
@@ -163,6 +167,24 @@ def _within_bound(checks: Checks, server: Server, ready: float) -> None:
     checks.at_most("memory at its peak relative to that", peak / needed, HOLDS, "times")
     checks.at_most("memory after all relative to that", kept / needed, HOLDS, "times")
     checks.at_most("that relative to the memory at its peak", needed / peak, LOOSE, "times")
+
+
+async def _limit_is_noticed(context: CaseContext, checks: Checks) -> None:
+    """A server whose control group allows less than it may need says so at its start."""
+    prefix = ["unshare", "--mount", "sh", "-c", LIMITED, "sh"]
+    probe = subprocess.run([*prefix, "true"], capture_output=True, text=True, check=False)  # noqa: ASYNC221
+    if probe.returncode:
+        checks.not_run(f"a limit of the control group: {probe.stderr.strip()}")
+        return
+    servers: tuple[tuple[str, dict[str, Any], int], ...] = (
+        ("a limit of 128 MiB", {"prefix": prefix}, 1),
+        ("no limit", {}, 0),
+    )
+    for name, more, warnings in servers:
+        async with context.server(**more) as server:
+            found = [event for event in server.events() if MAY_NEED.search(event["message"])]
+            warned = [event for event in found if event["level"] == "warning"]
+        checks.equal(f"warnings at the start, {name}", len(warned), warnings)
 
 
 def may_need(log: str) -> float:
