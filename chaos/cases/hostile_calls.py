@@ -13,9 +13,10 @@ from grpc_health.v1 import health_pb2
 
 from chaos.case import case
 from chaos.checks import Checks
-from chaos.clients import CHANNEL, Client
+from chaos.clients import Client
 from chaos.context import CaseContext
 from chaos.history import OK
+from chaos.hostile.callers import OPTIONS
 from chaos.hostile.probes import Observed, observed
 from chaos.hostile.unfinished import UnfinishedCalls, wait
 from chaos.server import Server, write_api_keys
@@ -26,13 +27,14 @@ LARGE, LARGE_CALLS = 4_000_000, 60  # bytes of a service name, and calls with it
 CONNECTIONS = 4  # of the flood of calls without a name
 OPEN = "still open"
 MIB = 2**20
+HELD = 128.0  # megabytes of unfinished requests that a server may hold of one caller: 64 MiB, and gRPC's own buffers
 UNFINISHED, CALLS = 4 * MIB - 16, 64  # bytes of each unfinished message, and calls of a connection
 
 
 @case(
     47,
     "Health.Watch without a key",
-    "60 calls with a name of 4 MB: refused, memory + 32 MB at most; thousands without a name: bounded, + 48 MB at "
+    "60 calls with a name of 4 MB: refused, memory + 120 MB at most; thousands without a name: bounded, + 64 MB at "
     "most; callers with a key and a proper watch are served meanwhile",
     figures=(
         "names of 4 MB: {calls still open, names of 4 MB} open, memory + {memory kept, names of 4 MB}",
@@ -61,7 +63,7 @@ async def watch_flood(context: CaseContext, checks: Checks) -> None:
         refusals = set(ended) - {OPEN}
         checks.equal(f"codes of the refusals, {name}", refusals <= {"RESOURCE_EXHAUSTED", "INVALID_ARGUMENT"}, True)
         checks.measured(f"memory at its peak, {name}", found.peak, "MB")
-        checks.at_most(f"memory kept, {name}", found.kept, 32.0 if service else 48.0, "MB")
+        checks.at_most(f"memory kept, {name}", found.kept, 120.0 if service else 64.0, "MB")
         checks.at_most(f"health silent, {name}", found.health.longest, 1.0, "s", timing=True)
 
 
@@ -70,12 +72,12 @@ async def _flooded(server: Server, polite: Client, service: str, calls: int) -> 
     request = health_pb2.HealthCheckRequest(service=service).SerializeToString()
     ended: Counter[str] = Counter()
     async with observed(server, polite) as found:
-        channels = [grpc.aio.insecure_channel(server.address, options=CHANNEL) for _ in range(CONNECTIONS)]
+        channels = [grpc.aio.insecure_channel(server.address, options=OPTIONS) for _ in range(CONNECTIONS)]
         tasks = [
             asyncio.create_task(_watch(channels[number % (1 if service else CONNECTIONS)], request, ended))
             for number in range(calls)
         ]
-        await _steady(ended)
+        await _decided(ended, calls)
     ended[OPEN] = sum(not task.done() for task in tasks)
     for channel in channels:
         await channel.close()
@@ -92,21 +94,20 @@ async def _watch(channel: Any, request: bytes, ended: Counter[str]) -> None:
         ended[error.code().name] += 1
 
 
-async def _steady(ended: Counter[str], seconds: float = 60.0) -> None:
-    """Wait until no call was answered or ended for two seconds, for `seconds` at most; forget the answers."""
-    end, last, since = time.monotonic() + seconds, -1, time.monotonic()
-    while time.monotonic() < end and time.monotonic() - since < 2.0:
-        if ended.total() != last:
-            last, since = ended.total(), time.monotonic()
+async def _decided(ended: Counter[str], calls: int, seconds: float = 60.0) -> None:
+    """Wait until every call was answered or ended, for `seconds` at most, and a second more; forget the answers."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end and ended.total() < calls:  # noqa: ASYNC110
         await asyncio.sleep(0.1)
+    await asyncio.sleep(1.0)  # a call that was answered may still be ended for the sake of another
     del ended["answered"]
 
 
 @case(
     52,
     "messages that never end",
-    "calls that send 4 MiB but the last byte: memory + 64 MB at most, or ended by the server within 90 s; others are "
-    "served meanwhile",
+    "256 calls that send 4 MiB but the last byte: memory + 128 MB at most, all ended by the server within 90 s; others "
+    "are served meanwhile",
     figures=(
         "{megabytes sent} sent, memory + {memory at its peak}",
         "{calls ended by the server} of {calls} calls ended by the server within {seconds waited}",
@@ -133,12 +134,13 @@ async def unfinished_messages(context: CaseContext, checks: Checks) -> None:
         for each in held:
             each.__exit__(None, None, None)
         after = await client.translate(context.texts[1])
-        checks.measured("calls", connections * CALLS)
         checks.measured("megabytes sent", sent / 1e6, "MB")
-        checks.measured("calls ended by the server", ended)
+        all_calls = connections * CALLS
+        checks.measured("calls", all_calls)
+        checks.at_least("calls ended by the server", ended, context.choose(all_calls, 3 * all_calls // 4))
         checks.measured("seconds waited", waited, "s")
-        checks.at_most("memory at its peak", found.peak, 64.0, "MB")
-        checks.at_most("memory kept", found.kept, 64.0, "MB")
+        checks.at_most("memory at its peak", found.peak, HELD, "MB")
+        checks.at_most("memory kept", found.kept, HELD, "MB")
         checks.equal("other calls that failed", sum(not outcome.good for outcome in [*beside, after]), 0)
         await context.check_run(checks, server, calls_logged=False)
 

@@ -13,11 +13,16 @@ from typing import Any
 
 import grpc
 
-from chaos.clients import BACK_OFF, CHANNEL, reason_of
+from chaos.clients import BACK_OFF, reason_of
 from chaos.history import OK
 from chaos.hostile.attacks import Attack
 
 UNDER_WAY = 4  # requests that a hostile caller has under way at a time
+OPTIONS = [
+    ("grpc.use_local_subchannel_pool", 1),  # so that every caller has its own connection
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.enable_retries", 0),
+]
 PATIENCE = 600.0  # seconds that a caller waits for a single answer
 
 
@@ -43,7 +48,7 @@ class HostileCaller:
     """One connection of a caller; key: its API key."""
 
     def __init__(self, address: str, key: str | None = None) -> None:
-        self.channel = grpc.aio.insecure_channel(address, options=[*CHANNEL, ("grpc.enable_retries", 0)])
+        self.channel = grpc.aio.insecure_channel(address, options=OPTIONS)
         self._metadata = (("authorization", f"Bearer {key}"),) if key else ()
         self._methods: dict[str, Any] = {}
 
