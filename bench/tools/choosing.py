@@ -23,7 +23,7 @@ from rich.table import Table
 from lingon.bench.results_file import save
 from lingon.serving.constraints.forced import ForcedWords
 from lingon.serving.constraints.pieces import Pieces
-from lingon.serving.constraints.rules import Rules
+from lingon.serving.constraints.rules import Progress, Rules
 from lingon.serving.constraints.spelling import Spelling
 from lingon.serving.decoding.allocation import allocate
 from lingon.serving.decoding.job import Sampling
@@ -91,9 +91,9 @@ def rules_of(pieces: Pieces) -> dict[str, Rules]:
     }
 
 
-def restrict(rules: Rules, logits: np.ndarray, likeliest: Candidates) -> None:
+def restrict(rules: Rules, progress: Progress, logits: np.ndarray, likeliest: Candidates) -> None:
     """Choose the candidates of one step of a sentence with a beam of BEAM_SIZE."""
-    state = RowState(rules.start(TOKENS), TOKENS, len(TOKENS), 60)
+    state = RowState(progress, TOKENS, len(TOKENS), 60)
     rows = [RuledRow(rules, state, logits.copy(), likeliest) for _ in range(BEAM_SIZE)]
     found = [row.candidates(2 * BEAM_SIZE, end=False) for row in rows]
     if rules.forced is not None:
@@ -114,7 +114,7 @@ def kinds(vocab: int) -> Iterator[tuple[str, Callable[[], object], int]]:
     ids = largest(peaked, 2 * BEAM_SIZE)
     likeliest = Candidates(ids, peaked[ids] - peaked[ids[0]])
     for name, rules in rules_of(vocabulary_of(vocab)).items():
-        yield name, partial(restrict, rules, peaked, likeliest), BEAM_SIZE
+        yield name, partial(restrict, rules, rules.start(TOKENS), peaked, likeliest), BEAM_SIZE
 
 
 def measure(vocab: int, rounds: int) -> list[dict[str, Any]]:

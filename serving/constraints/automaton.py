@@ -42,12 +42,15 @@ class Automaton:
         ended = 0
         for byte in text.lstrip(b" ") if self.spaced(state) else text:
             state = self._step(state, byte)
-            for each in self._all(state):
-                ended |= self._ends[each]
+            if state:  # most bytes of a text lead back to the root
+                for each in self._all(state):
+                    ended |= self._ends[each]
         return state, ended
 
     def spaced(self, state: int) -> bool:
         """Return whether the text ends with a space, so that further spaces do not count."""
+        if state == ROOT:
+            return False
         return any(self._spaced[each] for each in self._all(state))
 
     def rests(self, state: int) -> set[bytes]:

@@ -100,7 +100,9 @@ def _bank(row: RuledRow, token: int) -> tuple[int, bool]:
     assert forced is not None
     if not row.rules.lacks_words(row.state.progress):
         return forced.total, True
-    progress = row.rules.read(row.state.progress, token).forced
+    progress = row.state.progress.forced
+    if token != EOS:
+        progress = forced.read(progress, token)
     return forced.total - forced.tokens_needed(progress) + progress.taken, forced.is_met(progress)
 
 

@@ -13,8 +13,8 @@ from lingon.serving.constraints.forced import ForcedWords
 from lingon.serving.constraints.pieces import Pieces
 from lingon.serving.constraints.rules import Rules
 from lingon.serving.constraints.spelling import Spelling
-from lingon.serving.decoding.job import Hypothesis, Sampling
-from tests.support.engine_harness import options_for, running_engine
+from lingon.serving.decoding.job import Hypothesis, Options, Sampling
+from tests.support.engine_harness import Recorder, options_for, running_engine
 from tests.support.naive_rules import is_valid, text_of
 from tests.support.naive_search import NaiveRules, NaiveSearch, logits_after
 from tests.support.random_models import VOCAB, random_runner, random_sources
@@ -120,6 +120,20 @@ def test_rules_that_exclude_no_candidate_change_no_bit() -> None:
             assert harness.translate(sources, ruled) == plain
 
 
+@pytest.mark.parametrize("beam_size", [1, 2, 4])
+def test_a_translation_with_nothing_left_to_continue_with_ends_at_once(beam_size: int) -> None:
+    recorder, source = Recorder(), random_sources(1)[0]
+    letters = Pieces([b""] * 4 + [b"a"] * (VOCAB - 4), {})
+    rules = Rules(spelling=Spelling(letters, [b"aaa"]), vocab=VOCAB, min_tokens=9)
+    wanted = Options(beam_size=beam_size, num_hypotheses=beam_size, rules=rules, max_output_tokens=30)
+    with running_engine(random_runner(), recorder) as harness:
+        recorder.live.clear()  # the steps of the warm-up
+        (found,) = harness.translate([source], [wanted])
+    assert found
+    assert {(len(each.tokens), each.finished) for each in found} == {(2, True)}
+    assert len(recorder.live) == 3
+
+
 @pytest.mark.parametrize("penalty", [0.0, 1.0])
 @pytest.mark.parametrize("beam_size", [1, 2, 4, 8])
 def test_every_translation_has_the_forced_words_if_the_length_allows(beam_size: int, penalty: float) -> None:
@@ -165,13 +179,13 @@ def test_forced_words_that_take_the_whole_length_are_there_and_longer_ones_are_c
     for beam_size in (1, 2, 5):
         with running_engine(runner) as harness:
             for bound in range(1, total + 4):
-                wanted = options_for(runner, source, beam_size=beam_size, rules=rules)
-                wanted = type(wanted)(beam_size=beam_size, rules=rules, max_output_tokens=bound)
-                ((best,),) = harness.translate([source], [wanted])
-                lacking = sum(word not in text_of(PIECES, best.tokens) for word in WORDS)
-                assert best.missing == lacking
-                assert lacking == 0 or bound < total
-                assert is_valid(PIECES, best.tokens)
+                wanted = Options(beam_size=beam_size, num_hypotheses=beam_size, rules=rules, max_output_tokens=bound)
+                (found,) = harness.translate([source], [wanted])
+                assert [each.missing for each in found] == sorted(each.missing for each in found)
+                for each in found:
+                    assert each.missing == sum(word not in text_of(PIECES, each.tokens) for word in WORDS)
+                    assert is_valid(PIECES, each.tokens)
+                assert found[0].missing == 0 or bound < total
 
 
 def test_forced_words_that_a_free_search_finds_anyway_change_no_token() -> None:

@@ -82,6 +82,16 @@ def test_every_token_that_a_full_sort_would_keep_is_drawn(sampling: Sampling) ->
     assert drawn == possible_tokens(logits, sampling)
 
 
+def test_unlikely_tokens_are_drawn_if_together_they_are_likely() -> None:
+    logits = np.full(3000, -7.0, np.float32)  # together nearly three times as likely as the first
+    logits[0] = 0.0
+    sampling = Sampling(top_p=0.95)
+    drawn = {draw(logits, sampling, step) for step in range(400)}
+    assert drawn <= possible_tokens(logits, sampling)
+    assert len(drawn) > 100
+    assert max(drawn) > 2000
+
+
 def test_of_equal_tokens_the_first_ones_are_kept() -> None:
     assert {draw(np.zeros(1000, np.float32), Sampling(top_k=3), step) for step in range(100)} == {0, 1, 2}
 
