@@ -8,6 +8,7 @@ figure is the median of rounds in which all kinds take turns. "draw, by a sort" 
 
 from __future__ import annotations
 
+import os
 import statistics
 import time
 from collections.abc import Callable, Iterator
@@ -143,7 +144,8 @@ def main(
     for row in rows:
         table.add_row(*map(str, row.values()))
     Console().print(table)
-    typer.echo(f"written: {save('choosing', rows, results)}")
+    path = save("choosing", rows, results, rounds=rounds, load_average=round(os.getloadavg()[0], 1))
+    typer.echo(f"written: {path}")
 
 
 if __name__ == "__main__":
