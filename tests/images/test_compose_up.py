@@ -47,7 +47,7 @@ def started(ports: dict[str, str]) -> Iterator[Container]:
 def test_the_stack_serves_on_this_machine_and_stops_without_an_error(started: Container, ports: dict[str, str]):
     with Client(f"127.0.0.1:{ports['GRPC_PORT']}") as client:
         assert "Boston" in client.translate("Tom lives in Boston.").text
-    assert started.healthy()
+    eventually_blocking(started.healthy, READY_SECONDS, pause=1)
     state = started.state()
     assert state["HostConfig"]["ReadonlyRootfs"]
     assert state["HostConfig"]["RestartPolicy"]["Name"] == "unless-stopped"
@@ -73,7 +73,7 @@ def test_the_secure_stack_asks_for_a_certificate_and_a_key(tmp_path: Path, ports
     try:
         server, address = Container(NAME), f"127.0.0.1:{ports['GRPC_PORT']}"
         eventually_blocking(server.ready, READY_SECONDS, pause=0.2)
-        assert server.healthy()
+        eventually_blocking(server.healthy, READY_SECONDS, pause=1)
         tls = Tls(
             ca=secrets / "ca.crt",
             certificate=tmp_path / "client.crt",
@@ -85,6 +85,8 @@ def test_the_secure_stack_asks_for_a_certificate_and_a_key(tmp_path: Path, ports
             client.translate("Tom lives in Boston.")
         (secrets / "trusted.sha256").write_text("")
         compose("restart", "lingon-cpu", files=SECURE, **variables)
-        eventually_blocking(lambda: "is not trusted: /run/lingon/trusted.sha256" in server.log(), 60, pause=0.5)
+        eventually_blocking(
+            lambda: "is not trusted: /run/lingon/trusted.sha256" in server.log(), READY_SECONDS, pause=0.5
+        )
     finally:
         compose("down", files=SECURE, **variables)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.containers import USER, Container, container
+from tests.support.containers import READY_SECONDS, USER, Container, container
 from tests.support.eventually import eventually_blocking
 
 pytestmark = [pytest.mark.images, pytest.mark.timeout(600)]
@@ -35,7 +35,7 @@ def test_a_client_outside_gets_a_translation(server):
 
 
 def test_its_health_check_passes(server):
-    assert server.healthy()
+    eventually_blocking(server.healthy, READY_SECONDS, pause=1)
     assert server.state()["State"]["Health"]["Status"] == "healthy"
 
 
@@ -98,9 +98,10 @@ def in_flight(server: Container) -> float:
 @pytest.mark.parametrize("target", ["cpu", "gpu"])
 def test_it_ends_its_calls_before_it_stops(target):
     """SIGTERM in the middle of a call: the client gets the whole answer, and the exit code is 0."""
-    with container(target, variables={"LINGON_DEVICE": "cpu"}) as running:
+    patient = {"LINGON_DEVICE": "cpu", "LINGON_DRAIN_SECONDS": "300"}  # the machine may be busy
+    with container(target, variables=patient) as running:
         with running.outside(sys.executable, "-c", ONE_REQUEST) as client:
-            eventually_blocking(lambda: in_flight(running) > 0, 60, pause=0.05)
+            eventually_blocking(lambda: in_flight(running) > 0, READY_SECONDS, pause=0.05)
             running.signal("TERM")
             assert client.stdout is not None
             assert int(client.stdout.read()) > 190  # texts; a few may be translated freely
