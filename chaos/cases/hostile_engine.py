@@ -197,7 +197,7 @@ def may_need(log: str) -> float:
 @case(
     55,
     "large replies",
-    "Score of 256 pairs with alignment, beam 8 with tokens and alignment of 8 hypotheses: answered; health silent <= "
+    "Score of 128 pairs with alignment, beam 8 with tokens and alignment of 8 hypotheses: answered; health silent <= "
     "0.25 s while the replies are made",
     figures=(
         "health silent for {health silent, Score with alignment} and {health silent, beam 8 with all}",
@@ -209,7 +209,7 @@ async def large_replies(context: CaseContext, checks: Checks) -> None:
     """Small requests with replies of megabytes, on the model of the session, whose results end together."""
     bundle = open_bundle(context.session.model)
     target = target_text(Tokenizer(*bundle.tokenizer_files()), "ja", bundle.manifest.limits.max_target_tokens - 1)
-    long = context.session.long_texts(context.choose(256, 64), 80)
+    long = context.session.long_texts(context.choose(128, 64), 80)
     attacks = [
         score("Score with alignment", [(text, target) for text in long], alignment=True),
         translate(
