@@ -138,7 +138,7 @@ def test_every_setting_can_be_set_or_is_fixed_in_the_image():
     inside = {"models", "host", "port", "metrics_host", "metrics_port", "device"}  # set in the image
     secured = settings_of(set(SECURE["services"]["lingon-cpu"]["environment"]))
     for_tests = {"failpoints", "testing"}
-    needs_a_collector = {"traces"}
+    needs_a_collector = {"traces", "trust_traceparent"}
     plain = settings_of(set(SERVERS["lingon-cpu"]["environment"]))
     assert set(Settings.model_fields) - inside - for_tests - needs_a_collector == plain | secured
 
