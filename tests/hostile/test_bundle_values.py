@@ -204,8 +204,9 @@ def test_a_deeply_nested_report_with_a_valid_digest_is_refused(alone: Path, dept
 
 
 def test_a_duplicate_key_is_refused(alone: Path):
-    text = (alone / MANIFEST).read_text().replace('"version": 2,', '"version": 1,\n "version": 2,')
-    (alone / MANIFEST).write_text(text)
+    text = (alone / MANIFEST).read_text()
+    assert text.count('\n "version": ') == 1
+    (alone / MANIFEST).write_text(text.replace('\n "version": ', '\n "version": 1,\n "version": '))
     assert tampered_bundles.refusal(alone) == f"{alone / MANIFEST}: was altered (its digest does not fit)"
 
 
