@@ -45,10 +45,9 @@ SLOW_CALLS = 32  # calls at once whose request arrives slowly, if their requests
 SLOW_BYTES = 128 * MEBIBYTE  # bytes
 HELD_BYTES = 64 * MEBIBYTE  # bytes of the large requests of all open calls
 
-HEALTH_CALLS = CallLimits(
-    kind="health", max_calls=1024, max_seconds=None, receive_seconds=5, request_bytes=HEALTH_BYTES
-)
-"""Watch calls last as long as their clients want."""
+HEALTH_CALLS = CallLimits(kind="health", max_calls=1024, max_seconds=60, receive_seconds=5, request_bytes=HEALTH_BYTES)
+WATCH_CALLS = CallLimits(kind="watch", max_calls=1024, max_seconds=None, receive_seconds=5, request_bytes=HEALTH_BYTES)
+"""Watch calls of the health service last as long as their clients want, and must not keep out its other calls."""
 
 REFLECTION_CALLS = CallLimits(
     kind="reflection", max_calls=32, max_seconds=60, receive_seconds=5, request_bytes=HEALTH_BYTES
@@ -70,7 +69,8 @@ def call_limits(settings: Settings) -> dict[str, CallLimits]:
         held_bytes=max(HELD_BYTES, 2 * settings.max_message_bytes),
     )
     reflection = dict.fromkeys((f"/{name}/" for name in (V1, V1ALPHA)), REFLECTION_CALLS)
-    return {"": calls, f"/{health.SERVICE_NAME}/": HEALTH_CALLS, **reflection}
+    checks = {f"/{health.SERVICE_NAME}/": HEALTH_CALLS, f"/{health.SERVICE_NAME}/Watch": WATCH_CALLS}
+    return {"": calls, **checks, **reflection}
 
 
 def allow_many_files() -> None:

@@ -14,7 +14,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from lingon.errors import TooManyCalls
 from lingon.serving.auth.api_keys import new_key
-from lingon.serving.rpc.ports import ADMIN_BYTES, HEALTH_BYTES, HEALTH_CALLS
+from lingon.serving.rpc.ports import ADMIN_BYTES, HEALTH_BYTES, WATCH_CALLS
 from lingon.translation.v1 import translation_pb2 as pb
 from tests.support import http2
 from tests.support.echo_engine import RunningServer, running
@@ -154,17 +154,18 @@ def _varint(number: int) -> bytes:
 async def test_watch_calls_are_bounded():
     async with running() as server:
         stub: Any = health_pb2_grpc.HealthStub(server.channel)
-        most = HEALTH_CALLS.max_calls
+        most = WATCH_CALLS.max_calls
         watches = [stub.Watch(health_pb2.HealthCheckRequest()) for _ in range(most + 5)]
         await eventually(lambda: server.metric("lingon_rejected_total", reason="TOO_MANY_CALLS") == 5)
-        assert open_calls(server, "health") == most
+        assert open_calls(server, "watch") == most
         assert {(await watch.read()).status for watch in watches[:most]} == {health_pb2.HealthCheckResponse.SERVING}
+        assert await server.health() == health_pb2.HealthCheckResponse.SERVING
         with HalfCall(server.server.port, WATCH, http2.message(b""), source="127.0.0.2") as other:
             await eventually(lambda: server.metric("lingon_rejected_total", reason="TOO_MANY_CALLS") == 6)
             assert count_open([other]) == 1
         for watch in watches:
             watch.cancel()
-        await eventually(lambda: open_calls(server, "health") == 0)
+        await eventually(lambda: open_calls(server, "watch") == 0)
 
 
 @pytest.mark.parametrize("method", ["Check", "Watch"])
