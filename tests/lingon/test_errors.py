@@ -33,6 +33,7 @@ TABLE = {
     "EngineLost": "UNAVAILABLE",
     "ModelUnloaded": "UNAVAILABLE",
     "Unauthenticated": "UNAUTHENTICATED",
+    "AuthenticationUnavailable": "UNAUTHENTICATED",
     "Forbidden": "PERMISSION_DENIED",
     "ChangeRefused": "FAILED_PRECONDITION",
     "ChangeInProgress": "ABORTED",
