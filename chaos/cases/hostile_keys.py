@@ -124,7 +124,8 @@ async def unusable_keys(context: CaseContext, checks: Checks) -> None:
     try:
         await _grace_ends(context, checks, path)
     except LingonError as error:  # the server of an older checkout does not know the setting
-        checks.equal("a call after the grace", str(error)[-100:], NOBODY)
+        context.session.log(f"  {error}")
+        checks.equal("a call after the grace", "the server does not start", NOBODY)
 
 
 async def _grace_ends(context: CaseContext, checks: Checks, path: Path) -> None:

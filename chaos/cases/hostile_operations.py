@@ -70,7 +70,8 @@ async def _metrics_on_ipv6(context: CaseContext, checks: Checks) -> None:
             pages = [_page(server.metrics_port, path) for path in ("/healthz", "/metrics")]
             checks.equal("pages on ::1", [await page for page in pages], ["200", "200"])
     except LingonError as error:
-        checks.equal("pages on ::1", str(error)[-120:], ["200", "200"])
+        context.session.log(f"  {error}")
+        checks.equal("pages on ::1", "the server does not start", ["200", "200"])
 
 
 async def _page(port: int, path: str) -> str:
