@@ -31,7 +31,7 @@ CHANNEL = [
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
     ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 2000),  # for an attempt to connect, which a busy machine delays; not a pause
     ("grpc.max_reconnect_backoff_ms", 500),
 ]
 

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import grpc
@@ -52,8 +53,9 @@ async def watch_flood(context: CaseContext, checks: Checks) -> None:
         context.new_history()
         async with context.server(api_keys=context.scratch / "keys.toml") as server:
             polite, states = context.client(server, "polite", key=keys["polite"]), list[str]()
-            proper = asyncio.create_task(polite.watch(states.append))
             await polite.translate(context.texts[0])
+            proper = asyncio.create_task(polite.watch(states.append))
+            await context.wait_until("the watch has its first state", partial(bool, states))
             found, ended = await _flooded(server, polite, service, calls)
             checks.equal(f"watch of a load balancer, {name}", states, ["SERVING"])
             checks.equal(f"a call with a key afterwards, {name}", (await polite.translate(context.texts[1])).code, OK)
