@@ -17,7 +17,7 @@ MAIN, LIGHT = 0, 1
 """The lanes: of heavy callers, and of the others while a heavy caller is present."""
 
 HEAVY = 256  # units of queued and running work from which on a caller is heavy: about ten everyday sentences
-RESERVE = 4  # a quarter of the rows is added for the lane LIGHT, so that it has rows while the lane MAIN has all
+RESERVE = 4  # a quarter of the rows is added, so that each lane has rows while the other one has all
 ROUND = 4  # steps between two admissions to a running batch, see `admits`
 SMALL = 8  # rows; a smaller batch admits jobs at every step
 
@@ -79,7 +79,7 @@ class Lanes:
 
 
 def reserved_rows(most_rows: int) -> int:
-    """Return the rows beyond most_rows that are kept for the lane LIGHT."""
+    """Return the rows beyond most_rows that are kept for the lane that lacks rows."""
     return max(most_rows // RESERVE, 1)
 
 

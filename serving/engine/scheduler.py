@@ -310,12 +310,12 @@ class Scheduler:
         return started
 
     def _free_rows(self, lane: int) -> int:
-        """Return the rows that jobs may take in a lane: some are reserved for the lane LIGHT."""
-        total = sum(map(sum, self._rows))
-        if lane == MAIN:
-            return max(self.most_rows - total, 0)
-        with_reserve = self.most_rows + reserved_rows(self.most_rows)
-        return max(min(self.most_rows - sum(self._rows[LIGHT]), with_reserve - total), 0)
+        """Return the rows that jobs may take in a lane: each lane has a reserve that the other one cannot take."""
+        own, total, reserve = sum(self._rows[lane]), sum(map(sum, self._rows)), reserved_rows(self.most_rows)
+        free = min(self.most_rows - own, self.most_rows + reserve - total)
+        if lane == MAIN:  # it takes no more of the reserve than it needs while many light callers have all other rows
+            free = min(free, max(self.most_rows - total, reserve - own))
+        return max(free, 0)
 
     def _start(self, job: Job, worker: int, lane: int) -> Admission:
         """Hand a job that left the queue to a worker."""

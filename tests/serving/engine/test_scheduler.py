@@ -14,7 +14,7 @@ from lingon.serving.decoding.job import DecodeJob, Job, Options, ScoreJob
 from lingon.serving.engine.lanes import LIGHT, MAIN, ROUND
 from lingon.serving.engine.limits import EngineLimits
 from lingon.serving.engine.observer import NullObserver
-from lingon.serving.engine.scheduler import CONTENTION_SECONDS, Scheduler, StepPlan, Turn
+from lingon.serving.engine.scheduler import CONTENTION_SECONDS, Admission, Scheduler, StepPlan, Turn
 
 calls = itertools.count()
 
@@ -257,6 +257,26 @@ def test_the_reserved_rows_are_a_quarter() -> None:
     assert len(next_step(scheduler, 0)[0]) == 16
     scheduler.submit([of_caller("light") for _ in range(30)])
     assert len(next_step(scheduler, 0)[0]) == 4
+
+
+def test_a_heavy_caller_gets_rows_although_many_light_callers_want_all_of_them() -> None:
+    scheduler = make_scheduler(1, max_rows=8)
+    scheduler.submit(heavy_jobs(20))
+    light = (of_caller(str(number)) for number in itertools.cycle(range(16)))
+    scheduler.submit([job for job, _ in zip(light, range(32), strict=False)])
+    admitted, running, most = 0, list[Admission](), 0
+    for _ in range(20):  # every light job takes one turn, and another one follows it at once
+        plan = scheduler.next(0)
+        assert plan is not None
+        running += plan.admitted
+        admitted += sum(each.lane == MAIN for each in plan.admitted)
+        most = max(most, len(running))
+        for each in [each for each in running if each.lane == LIGHT]:
+            running.remove(each)
+            scheduler.close(each.job)
+            scheduler.submit([next(light)])
+    assert admitted == 2, "the reserve of 8 rows"
+    assert most == 10
 
 
 def test_callers_that_arrive_with_a_heavy_one_do_not_wait_for_its_rows() -> None:
