@@ -309,9 +309,8 @@ class Translator:
             raise word_too_long(field, limits) from None
         return " ".join(filter(None, done))
 
-        texts_read.set(True)
-
     async def _plan_pairs(self, request: pb.ScoreRequest, time_slice: TimeSlice) -> list[PairPlan | RequestError]:
+        texts_read.set(True)
         limits, size = self.manifest.limits, RequestSize("pairs", self._limits)
         plans: list[PairPlan | RequestError] = []
         for index, pair in enumerate(request.pairs):

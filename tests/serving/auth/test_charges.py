@@ -32,6 +32,8 @@ QUEUE, QUOTA, TRIES = 16, 10, 40
 SPACES = 20_000  # characters of a text that make work for the tokeniser and no tokens
 SPLIT = pb.DecodingOptions(long_text=pb.LONG_TEXT_POLICY_SPLIT)
 LONG = pb.TranslateRequest(texts=["The old man and the sea. " * 12 + " " * SPACES], options=SPLIT)
+WIDE = pb.ScorePair(source="The old man and the sea." + " " * 700, target="Tom" + " " * 1000)
+PAIRS = pb.ScoreRequest(pairs=[WIDE] * QUEUE)
 SAMPLING = pb.SamplingOptions()
 
 
@@ -57,22 +59,24 @@ def _metric(server: RunningServer, name: str) -> float:
     return server.metric(f"lingon_{name}", model="en-de", version="1")
 
 
-async def reasons(server: RunningServer, request: pb.TranslateRequest, tries: int) -> Counter[str]:
+async def reasons(server: RunningServer, request: pb.TranslateRequest | pb.ScoreRequest, tries: int) -> Counter[str]:
     """The reasons with which requests of the shop are refused, one after the other."""
     found: Counter[str] = Counter()
+    method = server.stub.Score if isinstance(request, pb.ScoreRequest) else server.stub.Translate
     for _ in range(tries):
-        status, _ = await failure(server.stub.Translate(request, metadata=bearer(SHOP)))
+        status, _ = await failure(method(request, metadata=bearer(SHOP)))
         found[details(status)["ErrorInfo"].reason] += 1
     return found
 
 
-async def test_a_key_whose_requests_are_tokenised_and_refused_runs_into_its_quota(tmp_path: Path):
+@pytest.mark.parametrize("asked", [LONG, PAIRS], ids=["translate", "score"])
+async def test_a_key_whose_requests_are_tokenised_and_refused_runs_into_its_quota(asked: Any, tmp_path: Path):
     async with full(tmp_path, OPS, requests_per_minute=QUOTA) as server:
         start = time.monotonic()
-        found = await reasons(server, LONG, TRIES)
+        found = await reasons(server, asked, TRIES)
         seconds = BURST + time.monotonic() - start
     # One refund may be larger than what is left of the limit, and the quota regains some requests too.
-    refunds = 1 + seconds * REFUNDED / (REFUSAL + sum(characters_of(LONG)))
+    refunds = 1 + seconds * REFUNDED / (REFUSAL + sum(characters_of(asked)))
     assert found["QUEUE_FULL"] <= QUOTA + refunds + seconds * QUOTA / 60 + 1
     assert found.total() == TRIES
     assert found["QUOTA_EXCEEDED"] or seconds > 10
