@@ -123,6 +123,7 @@ def parts_of(text: str, field: str, tokenizer: Tokenizer, limits: Limits, *, spl
                 f"{field} has {len(ids)} tokens, the model reads {limits.max_source_tokens} at most; shorten it or "
                 "set options.long_text to LONG_TEXT_POLICY_SPLIT",
             )
+    check_size(text, field, limits, splits=splits, most=len(text))  # NFC makes three characters of some
 
     def fits(part: str) -> bool:
         return len(part) <= longest and len(tokenizer.encode_source(part)) <= limits.max_source_tokens

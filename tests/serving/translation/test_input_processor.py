@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from lingon.errors import EmptyText, TextTooLong
 from lingon.sentences import WordTooLong
-from lingon.serving.translation.input_processor import blocks, parts_of
+from lingon.serving.translation.input_processor import blocks, most_characters, parts_of, plan_pair
 from lingon.text import normalise
 from tests.support.echo_engine import LIMITS, tokenizer
 
@@ -41,3 +41,12 @@ def test_an_unreadable_text_raises_an_error_that_names_the_field(text: str, erro
 def test_a_word_that_is_too_long_is_refused_even_if_the_text_may_be_split():
     with pytest.raises(TextTooLong, match="single word"):
         list(parts_of("Tom " + "x" * 100, "texts[0]", tokenizer(), LIMITS, splits=True))
+
+
+def test_a_text_that_is_too_long_once_it_is_normalised_is_refused_and_not_split():
+    grows = "\ufb2c " * (most_characters(LIMITS.max_source_tokens) // 2)  # NFC makes three characters of this letter
+    match = r"\.source has \d+ characters; the model reads 32 tokens at most"
+    with pytest.raises(TextTooLong, match="pairs.0." + match):
+        plan_pair(grows, "Tom", "pairs[0]", tokenizer(), LIMITS)
+    with pytest.raises(TextTooLong, match=match):
+        list(parts_of(normalise(grows), "texts[0].source", tokenizer(), LIMITS, splits=False))
