@@ -44,7 +44,7 @@ class Lane:
     to_encode, to_score: admitted jobs, in batches that are run together, and then by number those that have left
     batches: running batches by key; the one that was stepped last is the last one
     state_bytes: of the states of each batch, as reported to the observer
-    score_debt: seconds by which runs of the scorer are ahead of the decoder
+    score_debt: seconds of the latest run of the scorer for which the decoder has not had as much time yet
     """
 
     to_encode: deque[list[Admission]] = field(default_factory=deque)
@@ -134,7 +134,7 @@ class Worker:
         elif lane.to_score and (lane.score_debt <= 0 or not any(map(len, lane.batches.values()))):
             start = time.monotonic()
             self._score([each.job for each in self._take(lane.to_score, "scorer", short=short)])
-            lane.score_debt = max(lane.score_debt, 0.0) + time.monotonic() - start
+            lane.score_debt = time.monotonic() - start  # runs that no translation waited for leave no debt
 
     def _take(self, waiting: deque[list[Admission]], graph: str, *, short: bool) -> list[Admission]:
         """Remove the first batch, or as much of it as makes a short run."""

@@ -112,6 +112,30 @@ def test_pairs_to_score_leave_half_of_the_time_to_running_translations(monkeypat
     assert all(graphs[first:second].count("decoder") >= 2 for first, second in itertools.pairwise(scored))
 
 
+def test_pairs_that_were_scored_while_nothing_was_translated_delay_no_later_pair(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = iter(range(1_000_000))
+    monkeypatch.setattr("lingon.serving.engine.worker.time.monotonic", lambda: float(next(clock)))
+    monkeypatch.setattr("lingon.serving.engine.worker.time.perf_counter", lambda: float(next(clock)))
+    bounds, runner = EngineLimits(spread=1, max_batch_tokens=61), NotingRunner(endless=True)
+    scheduler = Scheduler(bounds, 1, NullObserver())
+    worker = Worker(0, runner, scheduler, bounds, NullObserver())
+
+    def turn() -> list[str]:
+        runner.runs = []
+        plan = scheduler.next(0)
+        assert plan is not None
+        worker.step(plan)
+        return [graph for graph, _ in runner.runs]
+
+    scheduler.submit([pair(60) for _ in range(30)])
+    assert [turn() for _ in range(30)] == [["scorer"]] * 30
+    scheduler.submit([translation(20), pair(60)])
+    graphs = [graph for _ in range(8) for graph in turn()]
+    assert graphs.count("scorer") == 1
+
+
 def test_runs_of_a_heavy_caller_are_short_while_another_one_waits() -> None:
     runner = NotingRunner()
     bounds = EngineLimits(spread=1)
