@@ -17,6 +17,7 @@ _ABBREVIATION = re.compile(
 )
 
 
+SURE = 4096  # characters of a sentence from which on a doubtful end is one: looking on in a megabyte takes long
 CLAUSE_REACH = 2048  # characters from the middle in which a clause is looked for: reading a megabyte takes long
 
 
@@ -35,10 +36,10 @@ def split(text: str, fits: Callable[[str], bool]) -> Iterator[tuple[int, int]]:
 
 
 def sentences(text: str) -> Iterator[tuple[int, int]]:
-    """Yield the spans of the sentences of a normalised text; in doubt, two sentences stay one."""
+    """Yield the spans of the sentences of a normalised text; in doubt, two stay one, up to SURE characters."""
     begin = 0
     for found in _SENTENCE_END.finditer(text):
-        if found.end() < len(text) and _ends(text, begin, found):
+        if found.end() < len(text) and (found.end() - begin > SURE or _ends(text, begin, found)):
             yield begin, found.end()
             begin = found.end() + (text[found.end()] == " ")
     if begin < len(text):

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lingon.sentences import WordTooLong, sentences, split
+from lingon.sentences import SURE, WordTooLong, sentences, split
 from lingon.text import normalise
 
 PROSE = st.text(alphabet="abcDE .,;!?…。\"'“”()0123", max_size=120).map(normalise)
@@ -59,3 +59,12 @@ def test_a_long_sentence_is_split_after_a_clause_near_its_middle():
         "I came to see the sea,",
         "and I saw the sun",
     ]
+
+
+@pytest.mark.parametrize("doubtful", ["1. ", "Dr. ", "a. ", "x.. "])
+def test_the_search_for_a_sure_end_of_a_sentence_ends_after_some_thousand_characters(doubtful: str):
+    text = normalise(doubtful * (5 * SURE))
+    found = list(sentences(text))
+    assert max(end - begin for begin, end in found) <= SURE + len(doubtful)
+    assert " ".join(text[begin:end] for begin, end in found) == text
+    assert texts(normalise(doubtful * 100)) == [normalise(doubtful * 100)]
