@@ -252,6 +252,8 @@ class Scheduler:
             ticket.started = math.inf  # a job that is cut short says nothing of the running time of others
             if ticket.worker is None:
                 self._assign(ticket, worker)
+        if not len(self._queue):
+            self._estimator.record_start(0.0, self._clock(), more=False)
         return [(ticket.job, self._to_remove.pop(ticket.job.number)) for ticket in found]
 
     def _expire(self, now: float) -> None:

@@ -10,7 +10,9 @@ from lingon.serving.decoding.job import DecodeJob, Options
 from lingon.serving.engine.cost import WINDOW, ThroughputEstimator, rows_of
 from lingon.serving.engine.lanes import ROUND, SMALL, admits, fair_share
 from lingon.serving.engine.limits import EngineLimits
+from lingon.serving.engine.observer import NullObserver
 from lingon.serving.engine.queue import Queue
+from lingon.serving.engine.scheduler import Scheduler
 from lingon.serving.engine.worker import encoder_batches
 
 
@@ -98,3 +100,20 @@ def test_the_throughput_is_measured_only_while_the_queue_is_not_empty() -> None:
     for _ in range(500):
         estimator.record_end(10, 0.5)
     assert estimator.estimate(0, 20) == pytest.approx(1.0, rel=0.01)
+
+
+def test_the_time_after_a_queue_was_cancelled_does_not_count_as_work() -> None:
+    now = [1000.0]
+    scheduler = Scheduler(EngineLimits(max_rows=2, spread=1), 1, NullObserver(), lambda: now[0])
+    jobs = [job(30) for _ in range(4)]
+    scheduler.submit(jobs)
+    assert scheduler.next(0) is not None
+    scheduler.cancel(jobs)
+    assert scheduler.next(0) is not None
+    for each in jobs:
+        scheduler.close(each)
+    now[0] += 3600
+    scheduler.submit([job(30) for _ in range(4)])
+    assert scheduler.next(0) is not None
+    in_time = DecodeJob(source_ids=(5,), options=Options(), on_done=print, deadline=now[0] + 60)
+    scheduler.submit([in_time])  # nothing is known of the throughput, so nothing is refused
