@@ -39,6 +39,8 @@ TEST_HOOKS = frozenset({"failpoints", "testing"})
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 MAX_TEXTS = 10_000  # texts; upper bound of max_texts
+SLOW_BYTES = 128 << 20  # bytes; of the requests of all calls that arrive slowly
+HELD_BYTES = 64 << 20  # bytes; of the large requests of all open calls
 GRPC_MAX = 2**31 - 1  # bytes or milliseconds; gRPC counts both in 32 bits
 LIMITS = EngineLimits()  # the source of four defaults
 

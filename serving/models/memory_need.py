@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from lingon.serving.engine.engine import Engine
 from lingon.serving.observability.logs import event
 from lingon.serving.observability.metrics import Metrics
+from lingon.serving.settings import HELD_BYTES, SLOW_BYTES
 from lingon.serving.system.memory import granted_bytes, resident_bytes
 
 MIB = 1 << 20
@@ -23,25 +24,26 @@ class MemoryNeed:
     resident: what it has when its models are loaded and warm
     states: decoder states of all rows of all models, with the longest sources, and batches that are kept for reuse
     runs: the largest run of every worker
-    request: the largest request, parsed
+    requests: the largest request, parsed, and what open calls may hold of requests that arrive or are whole
     """
 
     resident: int
     states: int
     runs: int
-    request: int
+    requests: int
 
     @property
     def total(self) -> int:
         """The sum of all parts."""
-        return self.resident + self.states + self.runs + self.request
+        return self.resident + self.states + self.runs + self.requests
 
 
 def memory_need(engines: Iterable[Engine], max_message_bytes: int) -> MemoryNeed:
     """Return what a server with these engines may need; call it when they are warm."""
     found = list(engines)
     states, runs = sum(each.state_bytes for each in found), sum(each.run_bytes for each in found)
-    return MemoryNeed(resident_bytes(), states, runs, PARSED * max_message_bytes)
+    requests = PARSED * max_message_bytes + SLOW_BYTES + HELD_BYTES
+    return MemoryNeed(resident_bytes(), states, runs, requests)
 
 
 def report_memory(need: MemoryNeed, metrics: Metrics) -> None:
@@ -53,7 +55,7 @@ def report_memory(need: MemoryNeed, metrics: Metrics) -> None:
         "resident_mib": need.resident // MIB,
         "states_mib": need.states // MIB,
         "runs_mib": need.runs // MIB,
-        "request_mib": need.request // MIB,
+        "requests_mib": need.requests // MIB,
     }
     message = f"may need {need.total // MIB} MiB of memory"
     if limit is not None and need.total > limit:

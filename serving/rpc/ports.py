@@ -25,7 +25,7 @@ from lingon.serving.rpc.interceptors import ErrorInterceptor
 from lingon.serving.rpc.open_calls import CallLimits
 from lingon.serving.rpc.reflection import V1, V1ALPHA
 from lingon.serving.rpc.unknown_methods import make_server
-from lingon.serving.settings import LOOPBACK, Settings
+from lingon.serving.settings import HELD_BYTES, LOOPBACK, SLOW_BYTES, Settings
 
 PENDING = 10_000
 """Calls that gRPC holds until the event loop takes them; above this number it drops calls of any caller.
@@ -36,14 +36,11 @@ that one client starts at once end with UNAVAILABLE. `max_calls` bounds the call
 """
 
 WATCH_SECONDS = 0.25  # seconds between two checks of the files of keys and certificates
-MEBIBYTE = 1024 * 1024  # bytes
 HEALTH_BYTES = 4096  # bytes of a health or reflection request
 ADMIN_BYTES = 65_536  # bytes of a request of the admin port, which holds a path or a name
 HANDSHAKE_SECONDS = 20  # seconds for a new connection to begin HTTP/2
 
 SLOW_CALLS = 32  # calls at once whose request arrives slowly, if their requests take at most SLOW_BYTES
-SLOW_BYTES = 128 * MEBIBYTE  # bytes
-HELD_BYTES = 64 * MEBIBYTE  # bytes of the large requests of all open calls
 
 HEALTH_CALLS = CallLimits(kind="health", max_calls=1024, max_seconds=60, receive_seconds=5, request_bytes=HEALTH_BYTES)
 WATCH_CALLS = CallLimits(kind="watch", max_calls=1024, max_seconds=None, receive_seconds=5, request_bytes=HEALTH_BYTES)

@@ -13,7 +13,7 @@ from lingon.serving.observability.metrics import Metrics
 from lingon.serving.system.memory import granted_bytes, resident_bytes
 from tests.support.echo_engine import EchoRunner, running
 
-NEED = MemoryNeed(resident=800 * MIB, states=900 * MIB, runs=200 * MIB, request=120 * MIB)
+NEED = MemoryNeed(resident=800 * MIB, states=900 * MIB, runs=200 * MIB, requests=120 * MIB)
 
 
 def membership(folder: Path, line: str) -> Path:
@@ -54,7 +54,7 @@ def test_the_formula_is_logged_and_a_limit_below_it_is_a_warning(
     report_memory(NEED, metrics)
     (record,) = caplog.records
     assert (record.levelno, record.message) == (level, f"may need 2020 MiB of memory{rest}")
-    parts = [record.fields[name] for name in ("resident_mib", "states_mib", "runs_mib", "request_mib")]
+    parts = [record.fields[name] for name in ("resident_mib", "states_mib", "runs_mib", "requests_mib")]
     assert sum(parts) == 2020
     assert metrics.memory_need._value.get() == 2020 * MIB
     assert metrics.memory_limit._value.get() == (limit or 0)
@@ -62,9 +62,9 @@ def test_the_formula_is_logged_and_a_limit_below_it_is_a_warning(
 
 def test_what_is_resident_and_the_largest_request_are_parts_of_the_need():
     found = memory_need([], max_message_bytes=4 * MIB)
-    assert found.request == 120 * MIB
+    assert found.requests == (120 + 128 + 64) * MIB
     assert found.resident == pytest.approx(resident_bytes(), rel=0.2)
-    assert found.total == found.resident + found.request
+    assert found.total == found.resident + found.requests
 
 
 async def test_a_server_states_its_need_when_its_models_are_loaded(caplog: pytest.LogCaptureFixture):
