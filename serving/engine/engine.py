@@ -69,12 +69,14 @@ class Engine:
     def state_bytes(self) -> int:
         """The most bytes of decoder states: all rows with the longest sources, and the empty batches that are kept.
 
+        A lane without rows admits the widest beam, even if it exceeds max_rows or the reserve.
         Rows that a running batch has left are not counted: until the batch ends, their memory stays.
         """
         limits, most_rows = self._runner.limits, self.scheduler.most_rows
+        widest = limits.max_beam_size
         width = width_for(limits.max_source_tokens)
         row = self._runner.open(BatchShape(1, 1, width, limits.max_output(width))).nbytes
-        rows = most_rows + reserved_rows(most_rows)
+        rows = max(most_rows, widest) + max(reserved_rows(most_rows), widest)
         return rows * row + min(rows * row, 2 * len(self._threads) * SPARE_BATCHES * SPARE_BYTES)
 
     @property

@@ -222,3 +222,5 @@ def test_the_most_state_bytes_count_all_rows_with_the_reserve_and_the_kept_batch
 
     engine = Engine(Sized(), EngineLimits(max_rows=64), workers=2)
     assert engine.state_bytes == (80 + min(80, 2 * 2 * 3 * 16)) << 20
+    narrow = Engine(Sized(), EngineLimits(max_rows=2))
+    assert narrow.state_bytes == 2 * (4 + 4) << 20, "a lane without rows admits a beam of 4"
