@@ -14,7 +14,7 @@ class EngineLimits:
     max_queue_texts: int = 1024  # sentences
     max_queue_tokens: int = 65_536  # of sources, and of targets to score
     max_rows: int = 64  # sentences times beam size, over all workers
-    spread: int = 16  # sentences; from this number on, every worker gets a share, see `policy.fair_share`
+    spread: int = 16  # sentences; from this number on, every worker gets a share, see `lanes.fair_share`
     max_batch_tokens: int = 1024  # tokens of one encoder run, padding included; larger runs leave the CPU's caches
 
     def __post_init__(self) -> None:
