@@ -44,6 +44,7 @@ class Lane:
     to_encode, to_score: admitted jobs, in batches that are run together, and then by number those that have left
     batches: running batches by key; the one that was stepped last is the last one
     state_bytes: of the states of each batch, as reported to the observer
+    no_token_yet: submission times of the jobs of each batch before its next step, by number
     score_debt: seconds of the latest run of the scorer for which the decoder has not had as much time yet
     """
 
@@ -51,13 +52,16 @@ class Lane:
     to_score: deque[list[Admission]] = field(default_factory=deque)
     batches: dict[BatchKey, RunningBatch[Any]] = field(default_factory=dict)
     state_bytes: dict[BatchKey, int] = field(default_factory=dict)
-    no_token_yet: dict[BatchKey, list[float]] = field(default_factory=dict)  # submission times before the first token
+    no_token_yet: dict[BatchKey, dict[int, float]] = field(default_factory=dict)
     score_debt: float = 0.0
 
     def remove(self, numbers: set[int]) -> None:
         """Forget these jobs."""
         for batch in self.batches.values():
             batch.remove(numbers)
+        for times in self.no_token_yet.values():
+            for number in numbers & times.keys():
+                del times[number]
         for waiting in (self.to_encode, self.to_score):
             kept = [[each for each in batch if each.job.number not in numbers] for batch in waiting]
             waiting.clear()
@@ -164,7 +168,7 @@ class Worker:
                 job.phase_times.encoded = now
             key = job.options.beam_size, width_for(len(job.source_ids)), job.options.shortlist
             self._batch(lane, key).admit(job, encoded, index, self._piece_ids(job))
-            lane.no_token_yet.setdefault(key, []).append(submitted)
+            lane.no_token_yet.setdefault(key, {})[job.number] = submitted
         self._observer.encoded(len(jobs), int(lengths.sum()), ids.size, self._measure("encoder", ids.size, start))
 
     def _piece_ids(self, job: DecodeJob) -> np.ndarray | None:
@@ -228,7 +232,7 @@ class Worker:
         batch.copied_bytes = 0
         if waiting := lane.no_token_yet.pop(key, None):
             now = time.monotonic()
-            for submitted in waiting:
+            for submitted in waiting.values():
                 self._observer.first_token(now - submitted)
         for job, outcome in ended:
             self._end(job, outcome)

@@ -224,3 +224,27 @@ def test_the_most_state_bytes_count_all_rows_with_the_reserve_and_the_kept_batch
     assert engine.state_bytes == (80 + min(80, 2 * 2 * 3 * 16)) << 20
     narrow = Engine(Sized(), EngineLimits(max_rows=2))
     assert narrow.state_bytes == 2 * (4 + 4) << 20, "a lane without rows admits a beam of 4"
+
+
+def test_a_job_that_is_cancelled_before_its_first_step_reports_no_first_token() -> None:
+    class Counting(NullObserver):
+        first_tokens = 0
+
+        def first_token(self, seconds: float) -> None:
+            self.first_tokens += 1
+
+    bounds, observer = EngineLimits(spread=1), Counting()
+    scheduler = Scheduler(bounds, 1, NullObserver())
+    worker = Worker(0, NotingRunner(), scheduler, bounds, observer)
+    cancelled = translation(30)
+    for job in (
+        translation(30, beam_size=2),
+        cancelled,
+    ):  # the second turn encodes one and steps the batch of the other
+        scheduler.submit([job])
+        worker.step(scheduler.next(0) or StepPlan([], []))
+    scheduler.cancel([cancelled])
+    scheduler.submit([translation(30)])
+    for _ in range(4):
+        worker.step(scheduler.next(0) or StepPlan([], []))
+    assert observer.first_tokens == 2
