@@ -49,13 +49,21 @@ class TimeSlice:
         """caller: the key of fair service between requests that have long work."""
         self._caller = caller
         self._turns = _Turns.of(asyncio.get_running_loop())
-        self._start = time.monotonic()
+        self._begin()
 
     async def yield_if_due(self) -> None:
-        """Let other tasks run if the current slice is longer than MAX_SLICE."""
-        if time.monotonic() - self._start > MAX_SLICE:
+        """Let other tasks run if the current slice is longer than MAX_SLICE.
+
+        A slice begins with the first work of an iteration of the loop: what the request waited for was no work.
+        """
+        if self._iteration != self._turns.iteration():
+            self._begin()
+        elif time.monotonic() - self._start > MAX_SLICE:
             await self._turns.wait(self._caller)
-            self._start = time.monotonic()
+            self._begin()
+
+    def _begin(self) -> None:
+        self._iteration, self._start = self._turns.iteration(), time.monotonic()
 
     async def run(self, steps: Generator[None, None, Result]) -> Result:
         """Run a generator to its end, in slices; returns what it returns."""
@@ -79,6 +87,7 @@ class _Turns:
 
     def __init__(self) -> None:
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}  # by caller; the next caller first
+        self._iteration, self._counts = 0, False  # whether the next iteration is going to be counted
 
     @classmethod
     def of(cls, loop: asyncio.AbstractEventLoop) -> _Turns:
@@ -86,6 +95,16 @@ class _Turns:
         if loop not in cls._by_loop:
             cls._by_loop[loop] = cls()
         return cls._by_loop[loop]
+
+    def iteration(self) -> int:
+        """Return the number of the current iteration: the same within one iteration, and another one later."""
+        if not self._counts:
+            self._counts = True
+            asyncio.get_running_loop().call_soon(self._count)
+        return self._iteration
+
+    def _count(self) -> None:
+        self._iteration, self._counts = self._iteration + 1, False
 
     async def wait(self, caller: str) -> None:
         """Wait for a turn, at least until the next iteration of the loop."""

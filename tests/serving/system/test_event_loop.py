@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Generator
 
 import pytest
@@ -11,11 +12,12 @@ from lingon.serving.system import event_loop
 from lingon.serving.system.event_loop import TimeSlice
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def _every_slice_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(event_loop, "MAX_SLICE", -1.0)
 
 
+@pytest.mark.usefixtures("_every_slice_is_over")
 async def test_only_one_request_has_a_slice_in_each_iteration_however_many_have_long_work():
     slices: list[str] = []
 
@@ -33,6 +35,7 @@ async def test_only_one_request_has_a_slice_in_each_iteration_however_many_have_
     assert most == 1
 
 
+@pytest.mark.usefixtures("_every_slice_is_over")
 async def test_a_caller_with_many_requests_gets_no_more_slices_than_one_with_a_single_request():
     slices: list[str] = []
 
@@ -50,6 +53,7 @@ async def test_a_caller_with_many_requests_gets_no_more_slices_than_one_with_a_s
     await asyncio.gather(*many, return_exceptions=True)
 
 
+@pytest.mark.usefixtures("_every_slice_is_over")
 async def test_a_cancelled_request_keeps_nobody_waiting():
     waiting = [asyncio.create_task(TimeSlice("a").yield_if_due()) for _ in range(3)]
     await asyncio.sleep(0)
@@ -59,6 +63,7 @@ async def test_a_cancelled_request_keeps_nobody_waiting():
     await asyncio.wait_for(TimeSlice("b").yield_if_due(), 30)
 
 
+@pytest.mark.usefixtures("_every_slice_is_over")
 async def test_a_generator_runs_in_slices_and_its_result_is_returned():
     passes = 0
 
@@ -77,3 +82,32 @@ async def test_a_generator_runs_in_slices_and_its_result_is_returned():
     assert await TimeSlice().run(steps()) == 7
     counting.cancel()
     assert passes >= 10
+
+
+async def test_the_time_that_a_request_waits_for_others_is_no_work(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(event_loop, "MAX_SLICE", 0.001)
+    time_slice = TimeSlice("short")
+    waiting = [asyncio.create_task(TimeSlice(f"long {number}").run(_busy(20))) for number in range(10)]
+    await asyncio.sleep(0.01)  # as for the engine
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    counting = asyncio.create_task(count())
+    await time_slice.yield_if_due()
+    assert turns == 0, "it waited for a turn although it had done nothing"
+    for task in (counting, *waiting):
+        task.cancel()
+    await asyncio.gather(counting, *waiting, return_exceptions=True)
+
+
+def _busy(slices: int) -> Generator[None, None, None]:
+    for _ in range(slices):
+        end = time.monotonic() + 0.002
+        while time.monotonic() < end:
+            pass
+        yield
