@@ -16,6 +16,7 @@ from tests.support.echo_engine import running
 from tests.support.eventually import eventually
 from tests.support.real_server import serving
 from tests.support.reload_harness import AdministeredServer, refused, running_with_admin_port
+from tests.support.shipped_model import bundle
 
 SECOND = {"model": "en-de", "version": "2"}
 
@@ -78,14 +79,16 @@ def test_loading_a_model_goes_through_all_phases_in_order():
 
 async def test_a_server_logs_each_phase_and_exports_its_duration(caplog: pytest.LogCaptureFixture):
     caplog.set_level(logging.INFO)
+    manifest = bundle().manifest
+    label, shipped = f"{manifest.name}/{manifest.version}", {"model": manifest.name, "version": str(manifest.version)}
     async with serving() as server:
-        spent = [server.counted("lingon_model_load_phase_duration_seconds", phase=phase, **SECOND) for phase in PHASES]
-        total = server.counted("lingon_model_load_duration_seconds", **SECOND)
-        assert all(server.counted("lingon_model_load_phase", phase=phase, **SECOND) == 0 for phase in PHASES)
+        spent = [server.counted("lingon_model_load_phase_duration_seconds", phase=phase, **shipped) for phase in PHASES]
+        total = server.counted("lingon_model_load_duration_seconds", **shipped)
+        assert all(server.counted("lingon_model_load_phase", phase=phase, **shipped) == 0 for phase in PHASES)
         assert server.counted("lingon_models_to_load") == 0
     assert all(spent)
     assert sum(spent) <= total
-    assert [(line["model"], line["phase"]) for line in events(caplog, "loading")] == [("en-de/2", p) for p in PHASES]
+    assert [(line["model"], line["phase"]) for line in events(caplog, "loading")] == [(label, p) for p in PHASES]
     (loaded,) = events(caplog, "loaded")
     assert [loaded[phase] for phase in PHASES] == pytest.approx(spent, abs=0.01)
     assert loaded["seconds"] == pytest.approx(total, abs=0.01)

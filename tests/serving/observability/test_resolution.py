@@ -11,12 +11,12 @@ from prometheus_client import CollectorRegistry
 from lingon.serving.observability.families import MetricFamily
 from lingon.serving.observability.metrics import Metrics, families
 from tests.support.real_server import serving
-from tests.support.shipped_model import LINES
+from tests.support.shipped_model import LINES, bundle
 
 HISTOGRAMS = [family for family, _ in families() if family.type_name == "histogram"]
 DURATIONS = [family for family in HISTOGRAMS if family.name.endswith("_seconds")]
 QUANTILE_ERROR = 2.0  # the largest factor between a quantile and its estimate within the range of the buckets
-MODEL = {"model": "en-de", "version": "2"}
+MODEL = {"model": "en-de", "version": str(bundle().manifest.version)}
 MEASURED = {
     "lingon_request_duration_seconds": {"method": "Translate", "outcome": "served"},
     "lingon_queue_duration_seconds": MODEL,
