@@ -53,9 +53,9 @@ class _CallerQueue:
         """Return the job to admit next."""
         return next(iter(self.calls[self._order.next()].jobs.values()))
 
-    def start(self, job: Job) -> None:
-        """Count an admitted job as service of its call."""
-        self._order.charge(job.call, cost_of(job))
+    def start(self, job: Job, cost: int) -> None:
+        """Count an admitted job of this cost as service of its call."""
+        self._order.charge(job.call, cost)
         self.calls[job.call].started = True
 
     def waiting_calls(self) -> Iterator[list[Job]]:
@@ -185,12 +185,12 @@ class Queue:
         while self._jobs and running_rows < share and (joins is None or any(map(joins, self._callers))):
             queue = self._callers[self._order.next(joins)]
             job = queue.next()
-            rows = rows_of(job)
+            rows, cost = rows_of(job), cost_of(job)
             if running_rows + rows > most_rows and (running_rows or not alone):
                 break
             running_rows += rows
-            self._order.charge(job.caller, cost_of(job))
-            queue.start(job)
+            self._order.charge(job.caller, cost)
+            queue.start(job, cost)
             self.remove(job.number)
             admitted.append(job)
         return admitted

@@ -24,12 +24,14 @@ CONTENTION_SECONDS = 2.0  # seconds for which runs stay short after a heavy call
 class _Ticket:
     """A job that has no outcome yet, with times on the scheduler's clock.
 
+    cost: of the job, in units
     worker: None while the job is queued
     lane: None until it joins one
     """
 
     job: Job
     submitted: float
+    cost: int
     worker: int | None = None
     lane: int | None = None
     started: float = math.inf
@@ -122,8 +124,8 @@ class Scheduler:
                 self._to_remove.setdefault(job.number, QueueFull(message))
             self._queue.add(jobs)
             for job in jobs:
-                self._tickets[job.number] = _Ticket(job, now)
-                self._lanes.submit(job.caller, cost_of(job))
+                ticket = self._tickets[job.number] = _Ticket(job, now, cost_of(job))
+                self._lanes.submit(job.caller, ticket.cost)
                 if job.deadline is not None and job.deadline < self._earliest:
                     self._earliest = job.deadline
             self._changed.notify_all()
@@ -187,18 +189,14 @@ class Scheduler:
             assert ticket.worker is not None
             self._rows[ticket.lane or MAIN][ticket.worker] -= rows_of(job)
             self._to_remove.pop(job.number, None)
-            self._lanes.leave(ticket.lane, job.caller, cost_of(job))
+            self._lanes.leave(ticket.lane, job.caller, ticket.cost)
             if isinstance(job, DecodeJob) and ticket.started < math.inf:
                 self._estimator.record_end(len(job.source_ids), self._clock() - ticket.started)
-                self._charge_unforeseen(job, steps)
+                unforeseen = cost_of(job, steps) - ticket.cost
+                if unforeseen > 0:  # it became longer than its source
+                    self._queue.charge(job, unforeseen)
             if not self._tickets or (len(self._queue) and any(map(self._is_idle, range(self._workers)))):
                 self._changed.notify_all()  # a worker may sleep for lack of rows
-
-    def _charge_unforeseen(self, job: DecodeJob, steps: int) -> None:
-        """Charge a translation that became longer than its source to its caller."""
-        unforeseen = cost_of(job, steps) - cost_of(job)
-        if unforeseen > 0:
-            self._queue.charge(job, unforeseen)
 
     def stop(self, timeout: float) -> bool:
         """Take no more jobs, wait until the present ones end, then cancel the rest.
@@ -291,7 +289,7 @@ class Scheduler:
         lanes = (LIGHT, MAIN) if self._lanes.split else (MAIN,)
         admitted = [each for lane in lanes for each in self._fill(lane, worker)]
         if admitted:
-            cost = sum(cost_of(each.job) for each in admitted)
+            cost = sum(self._tickets[each.job.number].cost for each in admitted)
             self._estimator.record_start(cost, self._clock(), more=len(self._queue) > 0)
         return admitted
 
