@@ -6,7 +6,7 @@ Runs on an event loop; the engine's threads post their outcomes through LoopCall
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextvars import ContextVar
 from typing import TypedDict, TypeVar
 
@@ -109,10 +109,7 @@ class Translator:
         time_slice = TimeSlice(caller)
         tasks = self._tasks(plans, client, options, time_slice)
         done = await self._run(client, tasks, at_once=options.return_alignment)
-        results = [
-            done[index] if index in done else await _refused(text_error, plan, time_slice)
-            for index, plan in enumerate(plans)
-        ]
+        results = await _in_order(done, plans, text_error, time_slice)
         return pb.TranslateResponse(results=results, options=options.message, **self._header)
 
     def resolve(self, asked: pb.DecodingOptions) -> ResolvedOptions:
@@ -175,10 +172,7 @@ class Translator:
             if isinstance(plan, PairPlan)
         ]
         done = await self._run(client, tasks)
-        results = [
-            done[index] if index in done else await _refused(pair_error, plan, time_slice)
-            for index, plan in enumerate(plans)
-        ]
+        results = await _in_order(done, plans, pair_error, time_slice)
         return pb.ScoreResponse(results=results, model=self._header["model"], version=self._header["version"])
 
     def describe(self) -> pb.Model:
@@ -323,6 +317,19 @@ class Translator:
                 plans.append(plan)
             await time_slice.yield_if_due()
         return plans
+
+
+async def _in_order(
+    done: Mapping[int, Result],
+    plans: Sequence[TextPlan | PairPlan | RequestError],
+    result_of: Callable[[RequestError], Result],
+    time_slice: TimeSlice,
+) -> list[Result]:
+    """Return the results in the order of the request: those that are done, and those of what was not planned."""
+    return [
+        done[index] if index in done else await _refused(result_of, plan, time_slice)
+        for index, plan in enumerate(plans)
+    ]
 
 
 async def _refused(

@@ -4,12 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Generator
+from collections.abc import AsyncIterator, Generator
+from contextlib import asynccontextmanager
 
 import pytest
 
 from lingon.serving.system import event_loop
 from lingon.serving.system.event_loop import TimeSlice
+
+
+@asynccontextmanager
+async def counted_iterations() -> AsyncIterator[list[int]]:
+    """A list with a 1 for each iteration that the loop has begun within the context."""
+    found: list[int] = []
+
+    async def count() -> None:
+        while True:
+            found.append(1)
+            await asyncio.sleep(0)
+
+    counting = asyncio.create_task(count())
+    yield found
+    counting.cancel()
 
 
 @pytest.fixture
@@ -65,23 +81,14 @@ async def test_a_cancelled_request_keeps_nobody_waiting():
 
 @pytest.mark.usefixtures("_every_slice_is_over")
 async def test_a_generator_runs_in_slices_and_its_result_is_returned():
-    passes = 0
-
     def steps() -> Generator[None, None, int]:
         for _ in range(10):
             yield
         return 7
 
-    async def count() -> None:
-        nonlocal passes
-        while True:
-            passes += 1
-            await asyncio.sleep(0)
-
-    counting = asyncio.create_task(count())
-    assert await TimeSlice().run(steps()) == 7
-    counting.cancel()
-    assert passes >= 10
+    async with counted_iterations() as passes:
+        assert await TimeSlice().run(steps()) == 7
+    assert sum(passes) >= 10
 
 
 async def test_the_time_that_a_request_waits_for_others_is_no_work(monkeypatch: pytest.MonkeyPatch):
@@ -89,20 +96,12 @@ async def test_the_time_that_a_request_waits_for_others_is_no_work(monkeypatch: 
     time_slice = TimeSlice("short")
     waiting = [asyncio.create_task(TimeSlice(f"long {number}").run(_busy(20))) for number in range(10)]
     await asyncio.sleep(0.01)  # as for the engine
-    turns = 0
-
-    async def count() -> None:
-        nonlocal turns
-        while True:
-            turns += 1
-            await asyncio.sleep(0)
-
-    counting = asyncio.create_task(count())
-    await time_slice.yield_if_due()
-    assert turns == 0, "it waited for a turn although it had done nothing"
-    for task in (counting, *waiting):
+    async with counted_iterations() as turns:
+        await time_slice.yield_if_due()
+        assert sum(turns) == 0, "it waited for a turn although it had done nothing"
+    for task in waiting:
         task.cancel()
-    await asyncio.gather(counting, *waiting, return_exceptions=True)
+    await asyncio.gather(*waiting, return_exceptions=True)
 
 
 def _busy(slices: int) -> Generator[None, None, None]:
