@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
@@ -87,21 +87,21 @@ def server_error(status: status_pb2.Status, request_id: str = "") -> ServerError
     )
 
 
-def call_error(code: int, message: str, trailers: Iterable[tuple[str, str | bytes]], server: str) -> ServerError:
+def call_error(
+    code: int, message: str, trailers: Iterable[tuple[str, str | bytes]], explain: Callable[[int, str], str]
+) -> ServerError:
     """The error of a call that ended with an error status.
 
     trailers: the trailing metadata, which holds the details that gRPC has no field for
-    server: its address, which the message names if the server did not answer
+    explain: returns the message for a code and a message that gRPC itself made, without details of a server
     """
     found = dict(trailers)
     request_id, details = found.get(REQUEST_ID, ""), found.get(STATUS_DETAILS, b"")
     status = status_pb2.Status(code=code, message=message)
     if isinstance(details, bytes) and details:
         status = _rich_status(details, status)
-    elif code == code_pb2.UNAVAILABLE:
-        status.message = f"no answer from {server} (does a server run there?): {message}"
-    elif code == code_pb2.DEADLINE_EXCEEDED:
-        status.message = f"no answer from {server} in time: {message}"
+    else:
+        status.message = explain(code, message)
     return server_error(status, request_id if isinstance(request_id, str) else "")
 
 

@@ -25,7 +25,7 @@ ServerOption = Annotated[
     str | None,
     typer.Option(
         metavar="HOST:PORT",
-        help="Address of the server's admin port.",
+        help="Address of the server's admin port. Without a port it is 50052.",
         show_default="$LINGON_ADMIN, else 127.0.0.1:50052",
     ),
 ]

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 ServerOption = Annotated[
     str | None,
     typer.Option(
-        metavar="HOST:PORT", help="Address of the server.", show_default="$LINGON_SERVER, else 127.0.0.1:50051"
+        metavar="HOST:PORT",
+        help="Address of the server. Without a port it is 50051.",
+        show_default="$LINGON_SERVER, else 127.0.0.1:50051",
     ),
 ]
 ModelOption = Annotated[
@@ -316,14 +318,13 @@ def healthcheck(
     from lingon.cli.backend import server_address
     from lingon.client.client import Client
 
-    address = server_address(server)
-    with Client(address, timeout=timeout, retries=0, tls=credentials.client_tls()) as client:
-        state = _state(client, address, service)
-    typer.echo(f"{address}{f' {service}' if service else ''}: {state}")
+    with Client(server_address(server), timeout=timeout, retries=0, tls=credentials.client_tls()) as client:
+        state = _state(client, service)
+    typer.echo(f"{client.target}{f' {service}' if service else ''}: {state}")
     raise typer.Exit(0 if state == "SERVING" else 1)
 
 
-def _state(client: Client, address: str, service: str) -> str:
+def _state(client: Client, service: str) -> str:
     """The state of a service, or of the model of that name, whose health service is model/NAME."""
     from lingon.errors import LingonError, ServerError
 
@@ -334,4 +335,4 @@ def _state(client: Client, address: str, service: str) -> str:
             if error.status != "NOT_FOUND":
                 raise
     missing = f"no service or model is called {service!r}" if service else "the server reports no health"
-    raise LingonError(f"{address}: {missing}")
+    raise LingonError(f"{client.target}: {missing}")

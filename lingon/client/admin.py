@@ -12,7 +12,8 @@ from lingon.client.tls import Tls
 
 Request = TypeVar("Request", pb.LoadModelRequest, pb.SwapModelRequest, pb.UnloadModelRequest)
 
-DEFAULT_ADMIN = "127.0.0.1:50052"
+DEFAULT_ADMIN_PORT = 50052
+DEFAULT_ADMIN = f"127.0.0.1:{DEFAULT_ADMIN_PORT}"
 
 _SERVICE = f"/{pb.DESCRIPTOR.services_by_name['ModelService'].full_name}"
 LIST = Method(f"{_SERVICE}/ListModels", pb.ListModelsResponse.FromString)
@@ -28,6 +29,9 @@ class ModelsClient(SyncClientBase):
     waiting; the server still completes the change.
     """
 
+    _default_port = DEFAULT_ADMIN_PORT
+    _where = "models are listed and changed on the admin port, --admin-port of `lingon serve`"
+
     def __init__(
         self,
         target: str = DEFAULT_ADMIN,
@@ -37,7 +41,11 @@ class ModelsClient(SyncClientBase):
         api_key: str | None = None,
         insecure: bool = False,
     ) -> None:
-        """target: host:port of the admin port; timeout: seconds for each call; others: as of `Client`."""
+        """Store the settings.
+
+        target: host:port of the admin port; without a port 50052 is taken
+        timeout: seconds for each call; the others are those of `Client`
+        """
         super().__init__(target, timeout=timeout, retries=0, tls=tls, api_key=api_key, insecure=insecure)
 
     def models(self) -> list[pb.Model]:

@@ -17,6 +17,7 @@ import grpc
 import grpc.aio
 from google.rpc import code_pb2
 
+from lingon.client.address import no_answer, with_port
 from lingon.client.messages import ScoreOptions, TranslateOptions
 from lingon.client.protocol import ClientProtocol, Exchange, Send, Sleep, StreamReader
 from lingon.client.results import ModelInfo, ScoreResult, StreamEvent, TextResult
@@ -25,7 +26,8 @@ from lingon.client.tls import AUTHORIZATION, Tls, authorization, check_encrypted
 from lingon.errors import LingonError, ServerError, SettingsError
 from lingon.status import call_error
 
-DEFAULT_SERVER = "127.0.0.1:50051"
+DEFAULT_PORT = 50051
+DEFAULT_SERVER = f"127.0.0.1:{DEFAULT_PORT}"
 
 Texts = list[str] | tuple[str, ...]
 Metadata = Sequence[tuple[str, str | bytes]]
@@ -47,6 +49,9 @@ CHANNEL_OPTIONS = (
 class _ClientBase:
     """The settings, the channel and the protocol of a client of either kind."""
 
+    _default_port = DEFAULT_PORT
+    _where = f"translations are on the port --port of `lingon serve`, {DEFAULT_PORT} by default"
+
     def __init__(
         self,
         target: str = DEFAULT_SERVER,
@@ -61,7 +66,7 @@ class _ClientBase:
     ) -> None:
         """Store the settings; the connection is made by the first call.
 
-        target: host:port of the server
+        target: host:port of the server; without a port 50051 is taken
         timeout: seconds for each request, its retries included; a long list of texts is several requests
         retries: how often a request that fails with UNAVAILABLE is sent again, or a `lingon.Retry` with all details.
             None means 5, which take 1.5 to 3 seconds if the server names no pause: long enough for most restarts
@@ -73,11 +78,7 @@ class _ClientBase:
         insecure: whether an API key may be sent without TLS to any machine; everybody on the way can read it
         metadata: sent with every call; `authorization` is treated as an API key
         """
-        self.target = target
-        try:
-            target.encode()
-        except UnicodeEncodeError:
-            raise SettingsError(f"server {target!r}: not UTF-8") from None
+        self.target = target = with_port(target, self._default_port)
         if not isinstance(retries, Retry):
             retries = Retry() if retries is None else Retry(retries=retries)
         self._protocol = ClientProtocol(timeout=timeout, retry=retries)
@@ -125,7 +126,17 @@ class _ClientBase:
     def _failure(self, error: Any) -> ServerError:
         """The ServerError of a grpc.RpcError, which is also the call that failed."""
         trailers = error.trailing_metadata() or ()
-        return call_error(error.code().value[0], error.details() or "", trailers, self.target)
+        return call_error(error.code().value[0], error.details() or "", trailers, self._explain)
+
+    def _explain(self, code: int, details: str) -> str:
+        """The message of an error that gRPC itself made; details: its own message."""
+        if code == code_pb2.UNAVAILABLE:
+            return no_answer(self.target, details, tls=self._credentials is not None)
+        if code == code_pb2.DEADLINE_EXCEEDED:
+            return f"no answer from {self.target} in time: {details}"
+        if code == code_pb2.UNIMPLEMENTED and details == "Method not found!":
+            return f"{self.target} does not have this method; {self._where}"
+        return details
 
 
 def _keepalive(seconds: float | None) -> tuple[tuple[str, int], ...]:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
-from urllib.parse import unquote
 
+from lingon.client.address import is_local
 from lingon.errors import SettingsError
 from lingon.files import read_setting_file
 
@@ -57,29 +56,6 @@ def check_encrypted(target: str) -> None:
             f"the API key would be sent unencrypted to {target}: turn TLS on (tls=, --tls), or allow it "
             "(insecure=True, --insecure)"
         )
-
-
-def is_local(target: str) -> bool:
-    """Whether a gRPC target is this machine by its name alone: a loopback address, localhost or a Unix socket."""
-    scheme, _, rest = target.partition(":")
-    if scheme in ("unix", "unix-abstract"):
-        return True
-    if scheme in ("ipv4", "ipv6"):
-        return all(_is_loopback(address) for address in unquote(rest).lstrip("/").split(","))
-    if scheme == "dns" and rest:
-        rest = rest.removeprefix("///")
-        return _is_loopback(rest) and not rest.startswith("/")  # //SERVER/NAME asks another name server
-    return _is_loopback(target)
-
-
-def _is_loopback(address: str) -> bool:
-    """Whether the host of HOST:PORT, [HOST]:PORT or HOST is localhost or a loopback address."""
-    bracketed = re.fullmatch(r"\[(.*)\](:\w+)?", address)
-    host = bracketed[1] if bracketed else address.rpartition(":")[0] if address.count(":") == 1 else address
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host.lower().removesuffix(".") == "localhost"
 
 
 def authorization(api_key: str) -> tuple[str, str]:

@@ -1,0 +1,122 @@
+"""The address of a server: its form and default port, whether it is this machine, and why no answer came from it."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from urllib.parse import unquote
+
+from lingon.errors import SettingsError
+
+SCHEMES = ("dns", "ipv4", "ipv6", "unix", "unix-abstract", "vsock", "xds")
+"""Those of gRPC's names, as in unix:/run/lingon.sock; an address that has one is passed on as it is."""
+
+LAST_PORT = 65535
+
+
+def with_port(address: str, port: int) -> str:
+    """The address as HOST:PORT or a name of gRPC; port: taken if the address has none.
+
+    Raises SettingsError for an address that gRPC would not understand, or would understand otherwise than its writer.
+    """
+    example = f"give HOST:PORT, such as 127.0.0.1:{port}"
+    try:
+        address.encode()
+    except UnicodeEncodeError:
+        raise SettingsError(f"server {address!r}: not UTF-8") from None
+    scheme, colon, _ = address.partition(":")
+    if colon and scheme in SCHEMES:
+        return address
+    if re.match(r"[\w+.-]+://", address):
+        tls = "; TLS is turned on by tls= or --tls" if scheme == "https" else ""
+        raise SettingsError(f"server {address}: {example}, without {scheme}://{tls}")
+    host, given = _host_and_port(address)
+    if not host or re.search(r"[\s/@]", host):
+        raise SettingsError(f"server {address!r}: {example}")
+    if given is None:
+        return f"{host}:{port}"
+    if not re.fullmatch("[0-9]+", given) or not 1 <= int(given) <= LAST_PORT:
+        raise SettingsError(f"server {address}: the port must be 1 to {LAST_PORT}, got {given!r}")
+    return address
+
+
+def _host_and_port(address: str) -> tuple[str, str | None]:
+    """The host, an IPv6 address in brackets, and the port, None if there is none."""
+    if bracketed := re.fullmatch(r"(\[.*\])(?::(.*))?", address):
+        return bracketed[1], bracketed[2]
+    if address.count(":") > 1:
+        return f"[{address}]", None
+    host, colon, port = address.partition(":")
+    return host, port if colon else None
+
+
+def is_local(target: str) -> bool:
+    """Whether a gRPC target is this machine by its name alone: a loopback address, localhost or a Unix socket."""
+    scheme, _, rest = target.partition(":")
+    if scheme in ("unix", "unix-abstract"):
+        return True
+    if scheme in ("ipv4", "ipv6"):
+        return all(_is_loopback(address) for address in unquote(rest).lstrip("/").split(","))
+    if scheme == "dns" and rest:
+        rest = rest.removeprefix("///")
+        return _is_loopback(rest) and not rest.startswith("/")  # //SERVER/NAME asks another name server
+    return _is_loopback(target)
+
+
+def _is_loopback(address: str) -> bool:
+    """Whether the host of HOST:PORT, [HOST]:PORT or HOST is localhost or a loopback address."""
+    bracketed = re.fullmatch(r"\[(.*)\](:\w+)?", address)
+    host = bracketed[1] if bracketed else address.rpartition(":")[0] if address.count(":") == 1 else address
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower().removesuffix(".") == "localhost"
+
+
+def no_answer(server: str, details: str, *, tls: bool) -> str:
+    """Why no answer came from a server, in the words of a user.
+
+    details: gRPC's message for UNAVAILABLE; it has no codes for these causes, and one that no pattern fits is passed on
+    tls: whether the client uses TLS
+    """
+    closed = "a client certificate (--tls-client-certificate)" if tls else "TLS (--tls or --tls-ca, in Python tls=)"
+    for pattern, why in (*_CAUSES, (_CLOSED, f"it closed the connection at once; it may expect {closed}")):
+        if found := re.search(pattern, details):
+            return f"no answer from {server}: {found.expand(why)}"
+    if refused := re.search(r"ip(?:v4|v6):(\S+): Failed to connect to remote host: Connection refused", details):
+        return f"no answer from {server}: {_refused(server, unquote(refused[1]))}"
+    return f"no answer from {server} (does a server run there?): {details}"
+
+
+_CAUSES = (
+    (
+        r"CERTIFICATE_VERIFY_FAILED: (.+?)(?:: OK)?$",
+        r"its certificate is not trusted (\1); an authority of your own is named with --tls-ca or Tls(ca=...)",
+    ),
+    (
+        "Hostname Verification Check failed",
+        "its certificate is for another host; give the name in the certificate with --tls-server-name or "
+        "Tls(server_name=...)",
+    ),
+    ("Tls handshake failed.*WRONG_VERSION_NUMBER", "it does not use TLS; leave the TLS options out"),
+    (
+        "Failed parsing HTTP/2",
+        "what listens there is no gRPC server; it may be the metrics port, give the port of gRPC (--port of "
+        "`lingon serve`)",
+    ),
+    ("Domain name not found", "no such host is known"),
+    (r"unix:\S+ error: (.+)$", r"\1"),
+)
+"""Patterns of gRPC's messages about connections, and what a user should read instead."""
+
+_CLOSED = "connections to all backends failing.*(Socket closed|Connection reset by peer)"
+
+
+def _refused(server: str, tried: str) -> str:
+    """The words for a refused connection; tried: the address of the last attempt, the only one that gRPC names."""
+    if server == tried or server.startswith(("ipv4:", "ipv6:")):
+        return "nothing listens there; start a server with `lingon serve`, or correct the address"
+    return (
+        f"nothing listens at {tried}, the last address of this host that was tried; start a server with "
+        "`lingon serve`, or give an IP address in place of the name to see the error of another one"
+    )

@@ -1,0 +1,164 @@
+"""The address of a server: what is taken, what is refused, and what a client says if nobody answers there."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from concurrent import futures
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import grpc
+import pytest
+
+from lingon import AsyncClient, Client, ServerError, Tls
+from lingon.client.address import no_answer, with_port
+from lingon.client.admin import ModelsClient
+from lingon.errors import SettingsError
+from tests.support.certificates import Authority
+
+NAMES_OF_GRPC = ["dns:///server:1", "unix:/run/lingon.sock", "unix-abstract:lingon", "ipv4:10.0.0.1:1,10.0.0.2:1"]
+
+
+@pytest.mark.parametrize(
+    ("given", "taken"),
+    [
+        ("127.0.0.1", "127.0.0.1:50051"),
+        ("server.example", "server.example:50051"),
+        ("::1", "[::1]:50051"),
+        ("[::1]", "[::1]:50051"),
+        ("[::1]:9", "[::1]:9"),
+        ("server:9", "server:9"),
+        *((name, name) for name in NAMES_OF_GRPC),
+    ],
+)
+def test_an_address_without_a_port_gets_the_default_port(given: str, taken: str) -> None:
+    assert with_port(given, 50051) == taken
+
+
+def test_clients_take_the_default_port_of_their_service() -> None:
+    for client, target in ((Client("server"), "server:50051"), (ModelsClient("server"), "server:50052")):
+        with client:
+            assert client.target == target
+    assert AsyncClient("server").target == "server:50051"
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ("", "server '': give HOST:PORT, such as 127.0.0.1:50051"),
+        (":50051", "server ':50051': give HOST:PORT"),
+        ("http://server:1", "server http://server:1: give HOST:PORT, such as 127.0.0.1:50051, without http://"),
+        ("https://server:1", "without https://; TLS is turned on by tls= or --tls"),
+        ("server/path", "give HOST:PORT"),
+        ("a server", "give HOST:PORT"),
+        ("server:", "the port must be 1 to 65535, got ''"),
+        ("server:gprc", "the port must be 1 to 65535, got 'gprc'"),
+        ("server:0", "the port must be 1 to 65535, got '0'"),
+        ("server:99999", "the port must be 1 to 65535, got '99999'"),
+    ],
+)
+def test_an_address_that_cannot_be_meant_is_refused(given: str, told: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        Client(given)
+    assert told in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def message(address: str, tls: Tls | bool = False) -> str:
+    """What a client says to a server that does not answer."""
+    with Client(address, retries=0, timeout=20, tls=tls) as client, pytest.raises(ServerError) as caught:
+        client.translate("hello")
+    return str(caught.value)
+
+
+@contextmanager
+def answering(reply: bytes) -> Iterator[str]:
+    """A listener that sends this reply to whatever it gets and closes; its address."""
+
+    def answer() -> None:
+        with suppress(OSError):
+            while True:
+                connection, _ = listener.accept()
+                with connection:
+                    connection.recv(65536)
+                    connection.sendall(reply)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=answer)
+        thread.start()
+        try:
+            yield f"127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            thread.join()
+
+
+@contextmanager
+def grpc_server(credentials: grpc.ServerCredentials | None = None) -> Iterator[str]:
+    """A gRPC server without services; its address."""
+    server = grpc.server(futures.ThreadPoolExecutor(1))
+    if credentials is None:
+        port = server.add_insecure_port("127.0.0.1:0")
+    else:
+        port = server.add_secure_port("127.0.0.1:0", credentials)
+    server.start()
+    try:
+        yield f"127.0.0.1:{port}"
+    finally:
+        server.stop(grace=None).wait()
+
+
+def test_a_port_that_nothing_listens_on_is_named_without_the_jargon_of_grpc() -> None:
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{bound.getsockname()[1]}"
+        why = "nothing listens there; start a server with `lingon serve`, or correct the address"
+        assert message(address) == f"no answer from {address}: {why}"
+
+
+def test_a_refused_address_of_a_name_does_not_hide_that_the_name_has_others() -> None:
+    details = "last error: UNKNOWN: ipv6:%5B::1%5D:9: Failed to connect to remote host: Connection refused"
+    told = no_answer("localhost:9", details, tls=True)
+    assert told.startswith("no answer from localhost:9: nothing listens at [::1]:9, the last address of this host")
+    assert "give an IP address in place of the name" in told
+
+
+def test_a_port_that_speaks_http_is_named_as_such() -> None:
+    with answering(b"HTTP/1.0 505 HTTP Version Not Supported\r\n\r\n") as address:
+        assert "no gRPC server; it may be the metrics port" in message(address)
+
+
+def test_a_client_and_a_server_that_disagree_about_tls_are_told_so(tmp_path: Path) -> None:
+    authority, other = Authority(), Authority("another")
+    files = {name: tmp_path / f"{name}.pem" for name in ("own", "other")}
+    files["own"].write_bytes(authority.pem)
+    files["other"].write_bytes(other.pem)
+    pair, elsewhere = authority.sign(), authority.sign(names=("elsewhere",), addresses=())
+    with grpc_server(grpc.ssl_server_credentials([(pair.key, pair.certificate)])) as address:
+        assert "it may expect TLS (--tls or --tls-ca, in Python tls=)" in message(address)
+        for tls in (True, Tls(ca=files["other"])):
+            told = message(address, tls)
+            assert "its certificate is not trusted (unable to get local issuer certificate)" in told
+            assert "--tls-ca or Tls(ca=...)" in told
+    with grpc_server(grpc.ssl_server_credentials([(elsewhere.key, elsewhere.certificate)])) as address:
+        assert "its certificate is for another host" in message(address, Tls(ca=files["own"]))
+    mutual = grpc.ssl_server_credentials([(pair.key, pair.certificate)], authority.pem, require_client_auth=True)
+    with grpc_server(mutual) as address:
+        assert "it may expect a client certificate" in message(address, Tls(ca=files["own"]))
+    with grpc_server() as address:
+        assert "it does not use TLS; leave the TLS options out" in message(address, tls=True)
+
+
+def test_a_call_on_the_wrong_port_names_the_port_of_the_method() -> None:
+    with grpc_server() as address:
+        why = f"{address} does not have this method; "
+        assert message(address) == f"{why}translations are on the port --port of `lingon serve`, 50051 by default"
+        with ModelsClient(address) as client, pytest.raises(ServerError) as caught:
+            client.models()
+    assert str(caught.value).startswith(f"{why}models are listed and changed on the admin port, --admin-port")
+
+
+def test_a_message_that_fits_no_pattern_is_passed_on() -> None:
+    assert no_answer("server:9", "the moon is full", tls=False).endswith("(does a server run there?): the moon is full")
