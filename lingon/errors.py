@@ -5,6 +5,7 @@ LingonError                     a message of one line; exit code 1
 |-- CorpusError                 a corpus file cannot be read as parallel text
 |-- CheckpointError             a checkpoint is missing, incomplete or does not fit
 |-- BundleError                 a bundle is missing, altered, or in a format that this version does not read
+|   `-- DamagedBundle           a file of a bundle is missing, altered or not listed, as while it is being copied
 |-- ParityError                 the outputs of an exported graph differ from those of its checkpoint
 |-- DeviceError                 the requested device cannot be used
 |-- ServerError                 a server answered a client with an error status
@@ -72,6 +73,10 @@ class CheckpointError(LingonError):
 
 class BundleError(LingonError):
     """A bundle is missing, altered, or in a format that this version does not read."""
+
+
+class DamagedBundle(BundleError):
+    """A bundle is not whole: a file is missing, unreadable, altered or not listed, as while it is being copied."""
 
 
 class ParityError(LingonError):

@@ -10,7 +10,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from lingon.bundle import PASSED, is_bundle, open_bundle
+from lingon.bundle import PASSED, Bundle, is_bundle, use_highest_whole
 from lingon.errors import BundleError
 from lingon.serving.runtime.device import available_providers, cuda_missing
 from lingon.serving.system.cpu import granted_cores, usable_cores
@@ -53,6 +53,7 @@ def report(findings: dict[str, Any]) -> str:
         checked = f"{model['label']}, all checksums match; precisions: {model['precisions']}"
         problem = model["problem"] and f"cannot be served: {model['problem']}"
         lines.append(f"model {model['path']}: {problem or checked}")
+        lines += [f"model {model['path']}: left out, not whole: {reason}" for reason in model["left_out"]]
     if not findings["models"]:
         lines.append("model: none found; create one with: lingon export CHECKPOINT models/NAME")
     lines.append(f"result: `lingon serve` {'can start' if findings['can_serve'] else 'cannot start, see above'}")
@@ -63,21 +64,31 @@ def _models(path: Path) -> list[dict[str, Any]]:
     if is_bundle(path):
         return [_model(path)]
     if not path.is_dir():
-        return [{"path": str(path), "label": None, "precisions": None, "problem": f"{path}: no such folder"}]
+        return [_unusable(path, f"{path}: no such folder")]
     return [_model(child) for child in sorted(path.iterdir()) if child.is_dir() and is_bundle(child)]
 
 
 def _model(path: Path) -> dict[str, Any]:
+    left_out: list[str] = []
     try:
-        bundle = open_bundle(path)
-        bundle.verify()
+        bundle = use_highest_whole(path, _verified, lambda error: left_out.append(str(error)))
     except BundleError as error:
-        return {"path": str(path), "label": None, "precisions": None, "problem": str(error)}
+        return _unusable(path, str(error))
     precisions = ", ".join(
         f"{name} ({entry.provider}{'' if entry.gate == PASSED else f', gate {entry.gate}'})"
         for name, entry in bundle.manifest.precisions.items()
     )
-    return {"path": str(path), "label": bundle.label, "precisions": precisions, "problem": None}
+    found = {"path": str(path), "label": bundle.label, "precisions": precisions}
+    return {**found, "problem": None, "left_out": left_out}
+
+
+def _verified(bundle: Bundle) -> Bundle:
+    bundle.verify()
+    return bundle
+
+
+def _unusable(path: Path, problem: str) -> dict[str, Any]:
+    return {"path": str(path), "label": None, "precisions": None, "problem": problem, "left_out": []}
 
 
 def _extras() -> dict[str, list[str]]:

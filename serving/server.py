@@ -17,12 +17,11 @@ from typing import Any
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
-from lingon.bundle import Bundle
 from lingon.extras import name_missing_extra
 from lingon.serving.engine.engine import any_worker_alive
 from lingon.serving.models.catalog import Catalog, Entry
 from lingon.serving.models.inflight import AdmissionGate
-from lingon.serving.models.loading import LoadFunction, bundles, load_translator
+from lingon.serving.models.loading import LoadFunction, load_translator, model_folders, model_names
 from lingon.serving.models.registry import ABORT_SECONDS, ModelRegistry, ServedModel
 from lingon.serving.models.reload import ModelReloader
 from lingon.serving.models.supervisor import Supervisor
@@ -87,8 +86,8 @@ class Server:
 
     async def run(self) -> int:
         """Serve until a signal or the failure of an engine; returns the exit code."""
-        settings, found = self._settings, bundles(self._settings.models)
-        self._names += sorted({f"model/{bundle.manifest.name}" for bundle in found})
+        settings, folders = self._settings, model_folders(self._settings.models)
+        self._names += [f"model/{name}" for name in model_names(folders)]
         self._listen_to_signals(on=True)
         asyncio.get_running_loop().set_exception_handler(unexpected)
         lag = asyncio.create_task(self._lag.measure(self.metrics.loop_lag.observe))
@@ -115,7 +114,7 @@ class Server:
             await server.start()
             self.bound.set()
             try:
-                if not await self._load(found):
+                if not await self._load(folders):
                     return 0
                 self._open()
                 return await self._serve()
@@ -158,9 +157,9 @@ class Server:
             add_reflection(server, (SERVICE, health.SERVICE_NAME))
         return server
 
-    async def _load(self, found: Sequence[Bundle]) -> bool:
+    async def _load(self, folders: Sequence[Path]) -> bool:
         """Load all models; returns False if a signal came first."""
-        loading = run_in_thread(partial(self._registry.load_all, found), "loading")
+        loading = run_in_thread(partial(self._registry.load_all, folders), "loading")
         self.has_stuck_thread = not await self._done_before_stop(loading)
         if not self.has_stuck_thread:
             self._registry.publish(loading.result())

@@ -264,6 +264,11 @@ ROWS: dict[str, list[Json]] = {
             about="The line of a phase is 1 while it is under way.",
         ),
         graph(
+            "Versions left out",
+            (f"lingon_versions_left_out{{{HERE}}}", "{{instance}}"),
+            about="Versions that were not whole at the start, so that a lower one is served; the log has the reasons.",
+        ),
+        graph(
             "Duration of loading by phase",
             (f"lingon_model_load_phase_duration_seconds{{{MODEL}}}", f"{{{{phase}}}} {PER_MODEL}"),
             (f"lingon_model_load_duration_seconds{{{MODEL}}}", f"all {PER_MODEL}"),

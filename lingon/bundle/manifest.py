@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Never
 
 from lingon.bundle.schema import MaxLength, Pattern, Range, SchemaError, parse_dataclass
-from lingon.errors import BundleError
+from lingon.errors import BundleError, DamagedBundle
 from lingon.text import BOS, EOS, PAD, UNK
 
 FORMAT, OLDEST_FORMAT = 3, 2  # written, and the oldest that is read; format 2 has no golden alignments
@@ -198,12 +198,12 @@ class Manifest:
 
     @classmethod
     def from_bytes(cls, content: bytes, origin: Path) -> Manifest:
-        """Parse the content of manifest.json. Raises BundleError, which names origin."""
+        """Parse the content of manifest.json. Raises BundleError, which names origin; DamagedBundle if it is cut."""
         try:
             values = json.loads(content, parse_constant=_refuse_constant)
             found = values.pop("format")
         except (ValueError, AttributeError, KeyError, TypeError, RecursionError):
-            raise BundleError(f"{origin}: not a manifest") from None
+            raise DamagedBundle(f"{origin}: not a manifest") from None
         if found not in range(OLDEST_FORMAT, FORMAT + 1) or type(found) is not int:
             shown, read = repr(found)[:60], f"{OLDEST_FORMAT} to {FORMAT}"
             raise BundleError(f"{origin}: bundle format {shown}; this version of Lingon reads formats {read}")
@@ -217,7 +217,7 @@ class Manifest:
         except (ValueError, RecursionError):
             raise BundleError(f"{origin}: not a manifest") from None
         if not intact:
-            raise BundleError(f"{origin}: was altered (its digest does not fit)")
+            raise DamagedBundle(f"{origin}: was altered (its digest does not fit)")
         if problem is not None:
             raise BundleError(f"{origin}: {problem}")
         return manifest

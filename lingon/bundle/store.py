@@ -5,17 +5,21 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import TypeVar
 
 from lingon.bundle.manifest import MANIFEST, WEIGHTS, Manifest
 from lingon.bundle.publish import publish_bundle, write_files
-from lingon.errors import BundleError
+from lingon.errors import BundleError, DamagedBundle
 from lingon.files import read_plain_file
 from lingon.text import Tokenizer
 
 MAX_FILE_BYTES = {MANIFEST: 2**20, f"{WEIGHTS}/": 2**36, "": 2**28}
 """Largest number of bytes of a file, by the beginning of its name; for weights memory is the actual bound."""
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +40,13 @@ class Bundle:
         return hashlib.sha256(self.manifest.to_bytes()).hexdigest()
 
     def read(self, name: str) -> bytes:
-        """The bytes of a file, whose checksum is verified on these bytes. Raises BundleError."""
+        """The bytes of a file, whose checksum is verified on these bytes. Raises DamagedBundle."""
         path = self.folder / name
         if name not in self.manifest.checksums:
-            raise BundleError(f"{path}: the manifest does not list it")
+            raise DamagedBundle(f"{path}: the manifest does not list it")
         content = _read(self.folder, name)
         if hashlib.sha256(content).hexdigest() != self.manifest.checksums[name]:
-            raise BundleError(f"{path}: was altered (its SHA-256 is not the one in {MANIFEST})")
+            raise DamagedBundle(f"{path}: was altered (its SHA-256 is not the one in {MANIFEST})")
         return content
 
     def graphs(self, precision: str, *names: str) -> tuple[dict[str, bytes], dict[str, bytes]]:
@@ -61,13 +65,13 @@ class Bundle:
         return [self.read(name) for name in found]
 
     def verify(self) -> None:
-        """Read every file once. Raises BundleError for the first that is not listed, missing or altered."""
+        """Read every file once. Raises DamagedBundle for the first that is not listed, missing or altered."""
         for path in sorted(self.folder.rglob("*")):
             name = path.relative_to(self.folder).as_posix()
             if path.is_symlink():
-                raise BundleError(f"{path}: is a link; a bundle holds none")
+                raise DamagedBundle(f"{path}: is a link; a bundle holds none")
             if not path.is_dir() and name != MANIFEST and name not in self.manifest.checksums:
-                raise BundleError(f"{path}: the manifest does not list it")
+                raise DamagedBundle(f"{path}: the manifest does not list it")
         for name in self.manifest.checksums:
             self.read(name)
 
@@ -91,8 +95,32 @@ def open_bundle(path: Path) -> Bundle:
         return Bundle(path, Manifest.from_bytes(_read(path, MANIFEST), path / MANIFEST))
     found = versions(path)
     if not found:
-        raise BundleError(f"{path}: no bundle (no {MANIFEST}) and no version of one")
+        raise _no_bundle(path)
     return open_version(path / str(found[-1]), found[-1])
+
+
+def use_highest_whole(
+    path: Path, use: Callable[[Bundle], Result], left_out: Callable[[DamagedBundle], None] = lambda error: None
+) -> Result:
+    """Return what `use` returns for the bundle at path, or for the highest version below it that is whole.
+
+    A version is not whole while it is being copied, and must not keep a server from starting with a lower one.
+
+    use: raises DamagedBundle if it finds that a bundle is not whole; then the next lower version takes its place
+    left_out: called with the error of each version that is not whole
+
+    Raises BundleError, that of the highest version if none is whole. A path of a bundle means this bundle alone.
+    """
+    if _has_manifest(path):
+        return use(open_bundle(path))
+    first: DamagedBundle | None = None
+    for number in reversed(versions(path)):
+        try:
+            return use(open_version(path / str(number), number))
+        except DamagedBundle as error:
+            first = first or error
+            left_out(error)
+    raise first or _no_bundle(path)
 
 
 def open_version(folder: Path, version: int) -> Bundle:
@@ -122,15 +150,19 @@ def with_checksums(folder: Path, manifest: Manifest, files: dict[str, bytes]) ->
     return complete
 
 
+def _no_bundle(path: Path) -> BundleError:
+    return BundleError(f"{path}: no bundle (no {MANIFEST}) and no version of one")
+
+
 def _has_manifest(folder: Path) -> bool:
     """Whether a path with the name of the manifest exists; one that is not a file is refused when it is read."""
     return os.path.lexists(folder / MANIFEST)
 
 
 def _read(folder: Path, name: str) -> bytes:
-    """The bytes of a regular file of a bundle within MAX_FILE_BYTES. Raises BundleError."""
+    """The bytes of a regular file of a bundle within MAX_FILE_BYTES. Raises DamagedBundle."""
     most = next(most for begin, most in MAX_FILE_BYTES.items() if name.startswith(begin))
     try:
         return read_plain_file(folder, name, most)
     except OSError as error:
-        raise BundleError(f"{folder / name}: {error.strerror}") from None
+        raise DamagedBundle(f"{folder / name}: {error.strerror}") from None

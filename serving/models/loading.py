@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
-from lingon.bundle import PASSED, Bundle, is_bundle, open_bundle
+from lingon.bundle import PASSED, Bundle, is_bundle, use_highest_whole
 from lingon.errors import BundleError, SettingsError
 from lingon.serving.engine.engine import Engine
 from lingon.serving.engine.limits import EngineLimits
@@ -59,16 +59,24 @@ LoadFunction: TypeAlias = Callable[[Bundle, LoadOptions], Translator]
 """Loads a bundle; tests replace `load_translator` by another one."""
 
 
-def bundles(paths: Iterable[Path]) -> list[Bundle]:
-    """The bundles at paths: each a bundle, the folder of a model's versions, or a folder of such folders."""
-    return [open_bundle(folder) for path in paths for folder in _folders(path)]
+def model_folders(paths: Iterable[Path]) -> list[Path]:
+    """The folders of models to serve at paths: each a bundle, or the folder of a model's versions.
+
+    A path is one of these or a folder of such folders. Raises BundleError.
+    """
+    return [folder for path in paths for folder in _folders(path)]
+
+
+def model_names(folders: Iterable[Path]) -> list[str]:
+    """The names of models by their manifests, sorted; nothing else is read. Raises BundleError."""
+    return sorted({use_highest_whole(folder, lambda bundle: bundle.manifest.name) for folder in folders})
 
 
 def load_translator(bundle: Bundle, options: LoadOptions) -> Translator:
     """Load a model, verify all checksums and warm it up; returns it ready to translate.
 
-    Raises BundleError if the bundle is damaged, DeviceError if it cannot run on the device, and SettingsError if a
-    shortlist is required that the bundle does not have.
+    Raises DamagedBundle if a file is missing or altered, BundleError if the files do not fit together, DeviceError if
+    the bundle cannot run on the device, and SettingsError if a shortlist is required that the bundle does not have.
     """
     choice = choose_device(bundle, options.device, options.precision)
     _warn_if_unproven(bundle, choice)

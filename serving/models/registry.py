@@ -10,7 +10,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from lingon.bundle import Bundle, check_trusted
+from lingon.bundle import Bundle, check_trusted, use_highest_whole
+from lingon.errors import BundleError, DamagedBundle
 from lingon.serving.models.catalog import Catalog, Entry
 from lingon.serving.models.inflight import InFlight
 from lingon.serving.models.loading import LoadFunction, LoadOptions, load_translator
@@ -67,23 +68,50 @@ class ModelRegistry:
         self._settings, self._metrics, self._load, self._gpu_expected = settings, metrics, load, gpu_expected
         self._faults = Failpoints.parse(settings.failpoints) if settings.failpoints else None
         self.progress: LoadProgress | None = None  # of the load that is under way, or else of the last one
+        self._left_out: dict[str, int] = {}  # by name of a model: versions that the start left out
 
     def load(self, bundle: Bundle) -> Entry[ServedModel]:
         """Return a model that is trusted, passed its golden sentences and is warm, but not published."""
-        return self.load_all([bundle])[0]
-
-    def load_all(self, bundles: Sequence[Bundle]) -> list[Entry[ServedModel]]:
-        """Load bundles one after the other; see `load`."""
-        self._metrics.models_to_load.set(len(bundles))
+        self._metrics.models_to_load.set(1)
         try:
-            return [self._load_next(bundle) for bundle in bundles]
+            return self._load_next(bundle)
         finally:
             self._metrics.models_to_load.set(0)
 
+    def load_all(self, folders: Sequence[Path]) -> list[Entry[ServedModel]]:
+        """Load the models in folders one after the other: of each the highest version that is whole; see `load`."""
+        self._metrics.models_to_load.set(len(folders))
+        try:
+            return [self._load_highest_whole(folder) for folder in folders]
+        finally:
+            self._metrics.models_to_load.set(0)
+
+    def _load_highest_whole(self, folder: Path) -> Entry[ServedModel]:
+        left_out: list[DamagedBundle] = []
+
+        def leave_out(error: DamagedBundle) -> None:
+            event(logger, logging.ERROR, "a version is not whole and is left out", folder=folder, reason=str(error))
+            left_out.append(error)
+
+        entry = use_highest_whole(folder, self._load_next, leave_out)
+        self._count_left_out(entry.name, len(left_out))
+        return entry
+
+    def _count_left_out(self, name: str, versions: int) -> None:
+        self._left_out[name] = versions
+        self._metrics.versions_left_out.set(sum(self._left_out.values()))
+
+    def _check_trusted(self, bundle: Bundle) -> None:
+        if self._settings.trust is not None:
+            try:
+                check_trusted(bundle, self._settings.trust)
+            except BundleError:
+                bundle.verify()  # a bundle that is being copied is not in the file yet, but that is not the reason
+                raise
+
     def _load_next(self, bundle: Bundle) -> Entry[ServedModel]:
         manifest = bundle.manifest
-        if self._settings.trust is not None:
-            check_trusted(bundle, self._settings.trust)
+        self._check_trusted(bundle)
         metrics = self._metrics.model(manifest.name, manifest.version)
         progress = self.progress = LoadProgress(bundle.label)
         metrics.loading(progress, self._settings.engine_limits())
@@ -133,6 +161,9 @@ class ModelRegistry:
     def publish(self, entries: Sequence[Entry[ServedModel]], instead_of: Sequence[Entry[ServedModel]] = ()) -> None:
         """Serve these models, and all that are served already except `instead_of`, which the caller has to retire."""
         kept = [entry for entry in self.catalog.entries if entry not in instead_of]
+        if self.catalog.entries:  # the start is over: what it left out matters until its model is changed
+            for entry in entries:
+                self._count_left_out(entry.name, 0)
         self.catalog = Catalog([*kept, *entries])
         self.draining += instead_of
         engines = [entry.model.translator.engine for entry in self.catalog.entries]

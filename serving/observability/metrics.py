@@ -138,6 +138,10 @@ class Metrics:
     )
     memory_limit = gauge("memory_limit_bytes", "Memory that the server may have, in bytes; 0 without a limit.")
     models_to_load = gauge("models_to_load", "Models that are being loaded or wait for it.")
+    versions_left_out = gauge(
+        "versions_left_out",
+        "Versions in whose place the start serves a lower one because they are not whole, until their model changes.",
+    )
     file_unusable = gauge(
         "file_unusable",
         "1 while a file cannot be read or is invalid, so that its previous content is used, else 0.",

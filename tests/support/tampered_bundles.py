@@ -16,9 +16,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from lingon.bundle import MANIFEST
+from lingon.bundle import MANIFEST, use_highest_whole
 from lingon.errors import BundleError
-from lingon.serving.models.loading import LoadOptions, bundles, load_translator
+from lingon.serving.models.loading import LoadOptions, load_translator, model_folders
 from tests.support.shipped_model import bundle
 
 PROMPT = 2.0  # seconds of CPU time within which a bundle is refused
@@ -70,9 +70,9 @@ def refusal(folder: Path, precision: str | None = None) -> str:
 
     def load() -> None:
         try:
-            (found,) = bundles([folder])
+            (found,) = model_folders([folder])
             options = LoadOptions(device="cpu", precision=precision, engines=1, threads=1)
-            outcome.put(load_translator(found, options))
+            outcome.put(use_highest_whole(found, lambda bundle: load_translator(bundle, options)))
         except BaseException as error:
             outcome.put(error)
 
