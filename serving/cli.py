@@ -68,7 +68,10 @@ def _keyword(name: str, annotation: Any) -> inspect.Parameter:
 
 
 def log_settings(loaded: LoadedSettings) -> None:
-    """Log every setting with its origin: those that were given at info, defaults at debug."""
+    """Log every setting with its origin: those that were given at info, defaults at debug.
+
+    Variables that were ignored are a warning.
+    """
     import logging
 
     from lingon.serving.observability.logs import event
@@ -78,6 +81,9 @@ def log_settings(loaded: LoadedSettings) -> None:
         shown = ",".join(map(str, value)) if isinstance(value, tuple) else value
         level = logging.DEBUG if origin == "default" else logging.INFO
         event(logging.getLogger("lingon"), level, "setting", name=name, value=shown, origin=origin)
+    if loaded.service_links:
+        message = "ignored variables that Kubernetes adds for Services; set enableServiceLinks: false in the pod"
+        event(logging.getLogger("lingon"), logging.WARNING, message, names=",".join(loaded.service_links))
 
 
 def _exit_on_sigterm() -> None:

@@ -7,6 +7,7 @@ documentation are made from it.
 from __future__ import annotations
 
 import difflib
+import re
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -33,6 +34,13 @@ CLIENT_VARIABLES = {
     "LINGON_INSECURE",
 }
 """Variables that are not settings of a server: the path of its TOML file, and the options of clients."""
+
+_LINK = re.compile(r"LINGON_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP|SCTP)_(PROTO|PORT|ADDR))")
+_LINK_TO_PORT = re.compile(r"LINGON_(\w+_)?PORT(_\d+_(TCP|UDP|SCTP))?=(tcp|udp|sctp)://\S+")
+"""Variables that Kubernetes adds to a pod for each Service whose name is lingon or begins with lingon-.
+
+The second pattern has the value too: `LINGON_PORT` and others have the names of settings.
+"""
 
 TEST_HOOKS = frozenset({"failpoints", "testing"})
 """Settings for tests: they have no flag and are left out of the documentation."""
@@ -77,7 +85,9 @@ class Settings(BaseModel):
         None, description="Batches of a model that run in parallel. Unset: 1 on a GPU; on a CPU, depends on the cores."
     )
     threads: Positive | None = Field(
-        None, description="CPU cores for each engine. Unset: the engines share all usable cores."
+        None,
+        description="CPU cores for each engine. Unset: the engines share all usable cores. More than there are, over "
+        "all engines, is slow and logs a warning.",
     )
     shortlist: bool | None = Field(
         None,
@@ -228,10 +238,14 @@ class Settings(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class LoadedSettings:
-    """Settings, and the origin of each value: a flag, a variable, a file or "default"."""
+    """Settings, and the origin of each value: a flag, a variable, a file or "default".
+
+    service_links: variables that were ignored, because Kubernetes adds them for Services
+    """
 
     settings: Settings
     origins: dict[str, str]
+    service_links: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,12 +307,14 @@ def load(flags: Mapping[str, Any], environment: Mapping[str, str], config: Path 
     """The settings; a flag with the value None was not given. Raises SettingsError."""
     if config is None and "LINGON_CONFIG" in environment:
         config = Path(environment["LINGON_CONFIG"])
+    links = tuple(sorted(name for name, value in environment.items() if _is_service_link(name, value)))
+    environment = {name: value for name, value in environment.items() if name not in links}
     values: dict[str, Any] = {}
     origins = dict.fromkeys(Settings.model_fields, "default")
     for name, value, origin in [*_from_file(config), *_from_environment(environment), *_from_flags(flags)]:
         values[name], origins[name] = value, origin
     try:
-        return LoadedSettings(Settings.model_validate(values), origins)
+        return LoadedSettings(Settings.model_validate(values), origins, links)
     except ValidationError as error:
         raise SettingsError("; ".join(_describe_error(detail, origins) for detail in error.errors())) from None
 
@@ -319,6 +335,10 @@ def _from_file(config: Path | None) -> Given:
     for name, value in content.items():
         _check_known(name, f"{config}: unknown setting {name}")
         yield name, value, str(config)
+
+
+def _is_service_link(variable: str, value: str) -> bool:
+    return bool(_LINK.fullmatch(variable) or _LINK_TO_PORT.fullmatch(f"{variable}={value}"))
 
 
 def _from_environment(environment: Mapping[str, str]) -> Given:

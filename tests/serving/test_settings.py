@@ -117,6 +117,45 @@ def test_given_settings_are_logged_at_info_and_defaults_at_debug(caplog: pytest.
     assert len(levels[logging.DEBUG]) == len(Settings.model_fields) - 2
 
 
+SERVICE_LINKS = {  # of a Service `lingon` with a port named grpc, and of a Service `lingon-metrics`
+    "LINGON_SERVICE_HOST": "10.0.0.7",
+    "LINGON_SERVICE_PORT": "50051",
+    "LINGON_SERVICE_PORT_GRPC": "50051",
+    "LINGON_PORT": "tcp://10.0.0.7:50051",
+    "LINGON_PORT_50051_TCP": "tcp://10.0.0.7:50051",
+    "LINGON_PORT_50051_TCP_PROTO": "tcp",
+    "LINGON_PORT_50051_TCP_PORT": "50051",
+    "LINGON_PORT_50051_TCP_ADDR": "10.0.0.7",
+    "LINGON_METRICS_SERVICE_HOST": "10.0.0.8",
+    "LINGON_METRICS_PORT": "tcp://[fd00::8]:9464",
+    "LINGON_METRICS_PORT_9464_TCP_ADDR": "fd00::8",
+}
+
+
+def test_variables_that_kubernetes_adds_for_services_are_ignored_with_a_warning(caplog: pytest.LogCaptureFixture):
+    loaded = load({}, {**SERVICE_LINKS, "LINGON_MAX_ROWS": "8"}, None)
+    assert loaded.settings == Settings(max_rows=8)
+    log_settings(loaded)
+    (line,) = [record for record in caplog.records if record.levelno == logging.WARNING]
+    assert "set enableServiceLinks: false" in line.message
+    assert line.fields["names"].split(",") == sorted(SERVICE_LINKS)
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "message"),
+    [
+        ("LINGON_PORT", "udp", "port (from LINGON_PORT): .*, got 'udp'"),
+        ("LINGON_HOST_PORT", "tcp:/10.0.0.7", "unknown environment variable LINGON_HOST_PORT"),
+        ("LINGON_PORTS", "tcp://10.0.0.7:1", "unknown environment variable LINGON_PORTS"),
+        ("LINGON_SERVICE", "10.0.0.7", "unknown environment variable LINGON_SERVICE"),
+        ("LINGON_PORT_TCP", "1", "unknown environment variable LINGON_PORT_TCP"),
+    ],
+)
+def test_a_variable_that_kubernetes_does_not_add_is_not_ignored(variable: str, value: str, message: str):
+    with pytest.raises(SettingsError, match=re.escape(message).replace(r"\.\*", ".*")):
+        load({}, {variable: value}, None)
+
+
 def test_a_missing_file_is_named(tmp_path: Path):
     with pytest.raises(SettingsError, match=r"nope\.toml: No such file"):
         load({}, {}, tmp_path / "nope.toml")
