@@ -30,7 +30,7 @@ from lingon.serving.observability.logs import event, unexpected
 from lingon.serving.observability.metrics import Metrics
 from lingon.serving.observability.tracing import NullTracer, Tracer
 from lingon.serving.rpc.admin import open_admin
-from lingon.serving.rpc.health import Health
+from lingon.serving.rpc.health import Health, model_services
 from lingon.serving.rpc.interceptors import CallInterceptor, ErrorInterceptor
 from lingon.serving.rpc.ports import (
     ADMIN_CALLS,
@@ -87,7 +87,7 @@ class Server:
     async def run(self) -> int:
         """Serve until a signal or the failure of an engine; returns the exit code."""
         settings, folders = self._settings, model_folders(self._settings.models)
-        self._names += [f"model/{name}" for name in model_names(folders)]
+        self._names += model_services(model_names(folders))
         self._listen_to_signals(on=True)
         asyncio.get_running_loop().set_exception_handler(unexpected)
         lag = asyncio.create_task(self._lag.measure(self.metrics.loop_lag.observe))
@@ -163,6 +163,7 @@ class Server:
         self.has_stuck_thread = not await self._done_before_stop(loading)
         if not self.has_stuck_thread:
             self._registry.publish(loading.result())
+            self._on_published()
         return not self._stopping.is_set()
 
     async def _done_before_stop(self, work: asyncio.Future[Any]) -> bool:
@@ -206,7 +207,7 @@ class Server:
 
     def _on_published(self) -> None:
         """Give the health service the names of the models that are served now."""
-        self._names = ["", SERVICE, *self._registry.names]
+        self._names = ["", SERVICE, *model_services(self._registry.names)]
         self._update_health()
 
     async def _drain(self) -> None:

@@ -20,7 +20,7 @@ from lingon.serving.runtime.device import CPU, DeviceChoice, choose_device
 from lingon.serving.runtime.failpoints import Failpoints, FaultyRunner
 from lingon.serving.runtime.onnx_runner import load_runner
 from lingon.serving.runtime.validation import check_bundle
-from lingon.serving.system.cpu import default_engines, threads_per_engine
+from lingon.serving.system.cpu import default_engines, threads_per_engine, usable_cores
 from lingon.serving.system.threads import run_at_low_priority
 from lingon.serving.translation.translator import Translator
 
@@ -68,8 +68,9 @@ def model_folders(paths: Iterable[Path]) -> list[Path]:
 
 
 def model_names(folders: Iterable[Path]) -> list[str]:
-    """The names of models by their manifests, sorted; nothing else is read. Raises BundleError."""
-    return sorted({use_highest_whole(folder, lambda bundle: bundle.manifest.name) for folder in folders})
+    """The names of models and of their versions by their manifests; nothing else is read. Raises BundleError."""
+    manifests = (use_highest_whole(folder, lambda bundle: bundle.manifest) for folder in folders)
+    return [name for each in manifests for name in (each.name, f"{each.name}/{each.version}")]
 
 
 def load_translator(bundle: Bundle, options: LoadOptions) -> Translator:
@@ -86,6 +87,7 @@ def load_translator(bundle: Bundle, options: LoadOptions) -> Translator:
     if engines is None:
         engines = default_engines() if choice.provider == CPU else 1
     threads, shared_threads = _session_threads(engines, options.threads)
+    _warn_if_too_many(bundle, engines, options.threads)
     options.on_phase("sessions")
     runner = load_runner(
         bundle, choice.precision, threads=threads, shared_threads=shared_threads, low_priority=options.low_priority
@@ -121,6 +123,15 @@ def _session_threads(engines: int, threads: int | None) -> tuple[int, int]:
         threads = threads_per_engine(engines)
     # The calling thread, which is an engine's own, computes along with the pool of the session.
     return engines * threads, 1 + engines * (threads - 1)
+
+
+def _warn_if_too_many(bundle: Bundle, engines: int, threads: int | None) -> None:
+    """Log a warning if the engines have more threads than there are cores: all wait for each other in every step."""
+    total, cores = engines * (threads or 1), usable_cores()
+    if total > cores:
+        message = "more threads than usable cores make loading and decoding slow; lower threads or engines"
+        fields = {"engines": engines, "threads_of_each": threads or 1, "usable_cores": cores}
+        event(logger, logging.WARNING, message, model=bundle.label, **fields)
 
 
 def _warn_if_unproven(bundle: Bundle, choice: DeviceChoice) -> None:

@@ -198,8 +198,8 @@ class ModelRegistry:
 
     @property
     def names(self) -> list[str]:
-        """The names of the served models in the health service."""
-        return sorted({f"model/{entry.name}" for entry in self.catalog.entries})
+        """The names of the served models and of their versions."""
+        return [name for entry in self.catalog.entries for name in (entry.name, entry.label)]
 
     async def stop(self) -> None:
         """Stop all engines; the requests in flight end."""

@@ -1,4 +1,4 @@
-"""The standard health service of gRPC, with a name for every served model."""
+"""The standard health service of gRPC, with names for every served model and version."""
 
 from __future__ import annotations
 
@@ -13,6 +13,11 @@ from lingon.errors import InvalidRequest
 
 MAX_NAME = 256  # characters of a service name; a Watch call holds it as long as it lasts
 UNKNOWN = health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
+
+
+def model_services(names: Iterable[str]) -> list[str]:
+    """Return the services that stand for models; names: of models and of their versions, as in "en-de", "en-de/2"."""
+    return [service for name in sorted(set(names)) for service in (name, f"model/{name}")]
 
 
 class Health(health_pb2_grpc.HealthServicer):

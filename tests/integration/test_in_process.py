@@ -28,6 +28,7 @@ from lingon.serving.in_process import LocalTranslator, translate_lines
 from lingon.serving.models.catalog import Catalog
 from lingon.serving.server import _ready_line
 from lingon.serving.settings import Settings
+from lingon.serving.system.cpu import usable_cores
 from lingon.translation.v1 import translation_pb2 as pb
 from lingon.translation.v1 import translation_pb2_grpc as pb_grpc
 from tests.support.random_models import VOCAB, manifest_of, random_model
@@ -165,6 +166,16 @@ def test_missing_cuda_is_an_error_of_the_local_translator_too(models: Path):
         LocalTranslator(models / "random", device="cuda")
     with pytest.raises(BundleError):
         LocalTranslator(models / "nowhere")
+
+
+@pytest.mark.parametrize(("engines", "more", "warned"), [(1, 0, False), (1, 1, True), (2, 0, True)])
+def test_more_threads_than_usable_cores_are_a_warning(
+    models: Path, caplog: pytest.LogCaptureFixture, engines: int, more: int, warned: bool
+):
+    with LocalTranslator(models / "random", engines=engines, threads=usable_cores() + more):
+        pass
+    lines = [record for record in caplog.records if record.message.startswith("more threads than usable cores")]
+    assert [line.fields["usable_cores"] for line in lines] == [usable_cores()] * warned
 
 
 def test_doctor_reports_usable_and_altered_bundles(models: Path, tmp_path: Path):

@@ -54,7 +54,7 @@ sys.exit(asyncio.run(main()))
 
 async def test_health_is_serving_only_after_the_models_are_warmed_up():
     async with running(ready=False) as server:
-        names = ("", SERVICE, "model/en-de")
+        names = ("", SERVICE, "en-de", "en-de/1", "model/en-de", "model/en-de/1")
         before = [await server.health(name) for name in names]
         http = await asyncio.to_thread(get, server.server.metrics_port, "/healthz")
         server.loader.gate.set()
@@ -67,8 +67,8 @@ async def test_health_is_serving_only_after_the_models_are_warmed_up():
         assert (await server.translate("Tom")).results[0].status.code == code_pb2.OK
         assert await asyncio.to_thread(get, server.server.metrics_port, "/healthz") == (200, "SERVING\n")
         assert (await asyncio.to_thread(get, server.server.metrics_port, "/nope"))[0] == 404
-    assert before == [NOT_SERVING] * 3
-    assert after == [SERVING] * 3
+    assert before == [NOT_SERVING] * len(names)
+    assert after == [SERVING] * len(names)
     assert http == (503, "NOT_SERVING\n")
     assert raised.value.code() == grpc.StatusCode.NOT_FOUND
 

@@ -53,7 +53,8 @@ async def test_a_start_serves_the_highest_version_that_is_whole(tmp_path, caplog
     model = two_versions(tmp_path, damage)
     async with running(models=(model,)) as server:
         assert (await server.translate("Tom")).version == "1"
-        assert await server.health("model/en-de") == SERVING
+        assert [await server.health(name) for name in ("model/en-de", "en-de/1")] == [SERVING, SERVING]
+        assert (await refused(server.health("en-de/2")))[0] == "NOT_FOUND"
         assert server.metric("lingon_versions_left_out") == 1
     (line,) = [each for each in caplog.records if each.message == "a version is not whole and is left out"]
     assert line.fields["folder"] == model

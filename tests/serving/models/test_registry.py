@@ -125,6 +125,14 @@ async def test_the_path_of_a_model_means_its_highest_version():
         assert (await admin.swap(admin.server.folder / "en-de")).model.version == "10"
 
 
+async def test_health_knows_the_versions_that_are_served():
+    async with running_with_admin_port() as admin:
+        await admin.swap(admin.publish(2))
+        assert [await admin.server.health(name) for name in ("en-de", "en-de/2")] == [SERVING, SERVING]
+        for name in ("en-de/1", "model/en-de/1"):
+            assert (await refused(admin.server.health(name)))[0] == "NOT_FOUND"
+
+
 async def test_health_lists_a_second_model_while_it_is_served():
     async with running_with_admin_port() as admin:
         model = await admin.load(admin.publish(4, name="en-fr", target_language="fr"))
