@@ -15,7 +15,7 @@ import time
 import traceback
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TextIO
 
 LOGGED_CODES = {
     "UNKNOWN",
@@ -36,15 +36,25 @@ _logger = logging.getLogger(__name__)
 
 def configure(form: str, level: str) -> None:
     """Log to standard error; form: console or json; level: as in `logging`."""
-    handler = logging.StreamHandler(sys.stderr)
+    logging.basicConfig(level=level.upper(), handlers=[log_handler(form, sys.stderr)], force=True)
+
+
+def log_handler(form: str, stream: TextIO) -> logging.Handler:
+    """A handler that writes lines for operators to a stream; form: console or json."""
+    handler = logging.StreamHandler(stream)
     handler.setFormatter(JsonFormatter() if form == "json" else ConsoleFormatter())
-    handler.addFilter(_quotes_no_caller)
-    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    handler.addFilter(_is_for_operators)
+    return handler
 
 
-def _quotes_no_caller(record: logging.LogRecord) -> bool:
-    """False for lines of gRPC that quote metadata which it cannot decode; metadata holds API keys."""
-    return not (record.name.startswith("grpc.") and "Invalid encoding" in str(record.msg))
+def _is_for_operators(record: logging.LogRecord) -> bool:
+    """False for two kinds of lines of gRPC.
+
+    One quotes metadata that gRPC cannot decode; metadata holds API keys. The other is a traceback about a reply or a
+    status that cannot be sent, because its caller vanished. Such calls are counted as CANCELLED.
+    """
+    left_out = ("Invalid encoding", "ExecuteBatchError raised in core")
+    return not (record.name.startswith("grpc.") and any(each in str(record.msg) for each in left_out))
 
 
 def event(logger: logging.Logger, level: int, message: str, **fields: Any) -> None:

@@ -10,10 +10,11 @@ import re
 
 import grpc
 import pytest
+from grpc._cython.cygrpc import ExecuteBatchError  # type: ignore[attr-defined]
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lingon.serving.observability.logs import CallLog, ConsoleFormatter, JsonFormatter, event
+from lingon.serving.observability.logs import CallLog, ConsoleFormatter, JsonFormatter, event, log_handler
 from tests.support.echo_engine import EchoRunner, running
 from tests.support.eventually import eventually
 
@@ -135,3 +136,25 @@ async def test_an_uncaught_error_is_logged_without_its_message(caplog: pytest.Lo
     (record,) = (record for record in caplog.records if record.levelno == logging.ERROR)
     assert record.fields["error"] == "ValueError"
     assert "canary" not in ConsoleFormatter().format(record) + caplog.text
+
+
+async def test_grpc_logs_nothing_about_replies_that_cannot_be_sent():
+    async def fail_to_send(request: bytes, context: object) -> bytes:
+        raise ExecuteBatchError("Failed grpc_call_start_batch")  # as gRPC raises it for a caller that vanished
+
+    stream = io.StringIO()
+    handler, logger = log_handler("console", stream), logging.getLogger("grpc._cython.cygrpc")
+    logger.addHandler(handler)
+    try:
+        server = grpc.aio.server()
+        method = grpc.unary_unary_rpc_method_handler(fail_to_send)
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("some", {"Method": method}),))
+        port = server.add_insecure_port("127.0.0.1:0")
+        await server.start()
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+            with pytest.raises(grpc.aio.AioRpcError):
+                await channel.unary_unary("/some/Method")(b"", timeout=0.2)
+        await server.stop(0)
+    finally:
+        logger.removeHandler(handler)
+    assert stream.getvalue() == ""
