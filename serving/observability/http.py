@@ -4,24 +4,29 @@ from __future__ import annotations
 
 import errno
 import logging
+import math
 import socket
 import sys
 import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
+from prometheus_client.openmetrics import exposition
 
 from lingon.errors import LingonError
 from lingon.serving.observability.logs import fault
 
 CLOSE_TIMEOUT = 1.0  # seconds for the thread of a closed connection to end
 RETRY_PAUSE = 0.1  # seconds between two tries to accept a connection if no file descriptor is free
+PAUSE = 0.1  # seconds at least between two renderings of the metrics
+PAUSE_FACTOR = 9  # durations of a rendering until the next one, so that they take a tenth of a core at most
 MAX_CONNECTIONS = 128  # each has a thread, and a process can run out of threads
 _ERRORS_OF_PORTS = (errno.EADDRINUSE, errno.EACCES)  # other errors of binding are those of the host
 logger = logging.getLogger(__name__)
@@ -118,30 +123,80 @@ class _Server(ThreadingHTTPServer):
             fault(logger, "the metrics port failed to answer", error)
 
 
+class MetricsPage:
+    """The rendered metrics in one format. Every reader gets a page that was rendered after it asked.
+
+    Rendering takes time from the decoding threads, so it is limited however many scrapers there are: readers that wait
+    at the same time share one page, and a pause follows each rendering.
+    """
+
+    def __init__(self, render: Callable[[], bytes]) -> None:
+        self._render, self._lock = render, threading.Lock()
+        self._page, self._begun, self._pause_end = b"", -math.inf, -math.inf
+
+    def read(self) -> bytes:
+        """Return the page; waits for a rendering, and for the pause before it."""
+        asked = time.monotonic()
+        with self._lock:
+            if self._begun <= asked:
+                time.sleep(max(self._pause_end - time.monotonic(), 0.0))
+                self._begun = time.monotonic()
+                self._page = self._render()
+                end = time.monotonic()
+                self._pause_end = end + max(PAUSE, PAUSE_FACTOR * (end - self._begun))
+            return self._page
+
+
+def _prefers_openmetrics(accepted: str) -> bool:
+    """Whether an Accept header names OpenMetrics and prefers it to the text format."""
+    qualities = {"application/openmetrics-text": 0.0, "text/plain": 0.0}
+    for each in accepted.split(","):
+        kind, *parameters = (part.strip() for part in each.split(";"))
+        if kind in qualities:
+            found = next((part[2:] for part in parameters if part.startswith("q=")), "1")
+            with suppress(ValueError):
+                qualities[kind] = max(qualities[kind], float(found))
+    return qualities["application/openmetrics-text"] > qualities["text/plain"]
+
+
 def _handler(registry: CollectorRegistry, ready: Callable[[], bool]) -> type[BaseHTTPRequestHandler]:
+    text = CONTENT_TYPE_PLAIN_0_0_4, MetricsPage(partial(generate_latest, registry))
+    openmetrics = exposition.CONTENT_TYPE_LATEST, MetricsPage(partial(exposition.generate_latest, registry))
+
     class Handler(BaseHTTPRequestHandler):
         timeout = 10  # seconds; a client that sends nothing occupies a thread for so long at most
 
         def do_GET(self) -> None:
             path = self.path.partition("?")[0]
             if path == "/metrics":
-                self._answer(200, CONTENT_TYPE_PLAIN_0_0_4, generate_latest(registry))
+                kind, page = openmetrics if _prefers_openmetrics(self.headers.get("Accept", "")) else text
+                self._answer(200, kind, page.read())
             elif path == "/healthz":
                 serving = ready()
                 self._answer(200 if serving else 503, "text/plain", b"SERVING\n" if serving else b"NOT_SERVING\n")
             else:
                 self._answer(404, "text/plain", b"not found; try /metrics or /healthz\n")
 
-        def do_HEAD(self) -> None:
-            self.do_GET()
+        do_HEAD = do_OPTIONS = do_GET  # HAProxy checks health with OPTIONS, others with HEAD
+
+        def _refuse(self) -> None:
+            self._answer(405, "text/plain", b"method not allowed; use GET\n")
+
+        do_POST = do_PUT = do_DELETE = do_PATCH = do_TRACE = do_CONNECT = _refuse
 
         def _answer(self, status: int, content_type: str, body: bytes) -> None:
             self.send_response(status)
             self.send_header("Content-Type", content_type)
-            self.send_header("Content-Length", str(len(body)))
+            self.send_header("Content-Length", str(len(body) if self.command != "OPTIONS" else 0))
+            if status == 405 or self.command == "OPTIONS":
+                self.send_header("Allow", "GET, HEAD, OPTIONS")
             self.end_headers()
-            if self.command != "HEAD":
+            if self.command not in ("HEAD", "OPTIONS"):
                 self.wfile.write(body)
+
+        def version_string(self) -> str:
+            """Return the Server header, without the versions of Python and its library."""
+            return "lingon"
 
         def log_message(self, format: str, *args: object) -> None:
             """Log nothing: probes would fill the log."""

@@ -133,7 +133,7 @@ class CallTrace:
     """The span of a call, with child spans for the phases of its sentences."""
 
     def __init__(self, tracer: otel.Tracer, span: Span, clock: Clock, trace_id: str) -> None:
-        self.trace_id = trace_id
+        self.trace_id, self.exemplar = trace_id, {"trace_id": trace_id}
         self._tracer, self._span, self._clock = tracer, span, clock
         self._context = set_span_in_context(span)
         self._open: dict[int, TracedJob] = {}

@@ -25,6 +25,10 @@ class Trace(Protocol):
     def trace_id(self) -> str:
         """32 hexadecimal digits; empty if the call belongs to no trace."""
 
+    @property
+    def exemplar(self) -> dict[str, str] | None:
+        """Labels that name the trace beside a measurement of its call; None if the trace is not recorded."""
+
     def about(self, **attributes: str | int) -> None:
         """Set attributes of the call."""
 
@@ -57,6 +61,8 @@ _NO_CONTEXT = nullcontext()
 
 class NullTrace:
     """A trace that records nothing. It may have the id of the caller's trace, for the log."""
+
+    exemplar = None
 
     def __init__(self, trace_id: str = "") -> None:
         self.trace_id = trace_id

@@ -182,10 +182,10 @@ class CallInterceptor(ErrorInterceptor):
             return MeasuredCall(self, name, context)
         return super().call(method, context)
 
-    def count(self, method: str, code: int, seconds: float, *, refused: bool) -> None:
-        """Count a call that ended."""
+    def count(self, method: str, code: int, seconds: float, *, refused: bool, exemplar: dict[str, str] | None) -> None:
+        """Count a call that ended; exemplar: see `Trace`."""
         self._requests[method, code].inc()
-        self._durations[method, refused].observe(seconds)
+        self._durations[method, refused].observe(seconds, exemplar)
 
 
 class Call:
@@ -272,7 +272,7 @@ class MeasuredCall(Call):
     def _end(self, code: int) -> None:
         seconds = time.perf_counter() - self._start
         self._measured.in_flight -= 1
-        self._measured.count(self._method, code, seconds, refused=self._refused)
+        self._measured.count(self._method, code, seconds, refused=self._refused, exemplar=self._trace.exemplar)
         self._measured.count_key(code)
         if code != code_pb2.OK or logger.isEnabledFor(logging.DEBUG):
             fields = {"method": self._method, "milliseconds": round(seconds * 1000, 1), **self._fields(code)}

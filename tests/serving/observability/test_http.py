@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import http.client
+import itertools
 import socket
 import subprocess
 import sys
@@ -11,15 +12,20 @@ import threading
 import time
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry, Counter
+from prometheus_client.openmetrics import exposition
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics_families
 from prometheus_client.parser import text_string_to_metric_families
 
 from lingon.errors import LingonError
-from lingon.serving.observability.http import HttpEndpoint
+from lingon.serving.observability.http import HttpEndpoint, MetricsPage
+from lingon.serving.observability.metrics import Metrics
+from tests.support.eventually import eventually_blocking
 
 MAX_CONNECTIONS = 128
 
@@ -37,18 +43,40 @@ def is_well(endpoint: HttpEndpoint) -> bool:
         return bool(reply.read() == b"SERVING\n")
 
 
-@pytest.mark.parametrize("path", ["/healthz", "/metrics", "/nope"])
-def test_head_answers_as_get_does_without_a_body(endpoint: HttpEndpoint, path: str) -> None:
-    found = {}
-    for method in ("GET", "HEAD"):
-        connection = http.client.HTTPConnection("127.0.0.1", endpoint.port, timeout=5)
+def ask(endpoint: HttpEndpoint, method: str, path: str) -> tuple[int, dict[str, str], bytes]:
+    """The status, the headers and the body of an answer."""
+    connection = http.client.HTTPConnection("127.0.0.1", endpoint.port, timeout=5)
+    try:
         connection.request(method, path)
         reply = connection.getresponse()
-        headers = {name: value for name, value in reply.getheaders() if name != "Date"}
-        found[method] = reply.status, headers, len(reply.read())
+        return reply.status, {name: value for name, value in reply.getheaders() if name != "Date"}, reply.read()
+    finally:
         connection.close()
-    assert found["HEAD"] == (*found["GET"][:2], 0)
-    assert found["GET"][1]["Content-Length"] == str(found["GET"][2])
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "TRACE"])
+def test_other_methods_are_not_allowed_and_the_answer_names_those_that_are(endpoint: HttpEndpoint, method: str) -> None:
+    status, headers, _ = ask(endpoint, method, "/healthz")
+    assert (status, headers["Allow"]) == (405, "GET, HEAD, OPTIONS")
+
+
+@pytest.mark.parametrize(("serving", "status"), [(True, 200), (False, 503)])
+def test_options_on_healthz_tells_the_health_as_haproxy_asks_for_it(serving: bool, status: int) -> None:
+    with HttpEndpoint("127.0.0.1", 0, CollectorRegistry(), lambda: serving) as opened:
+        found, headers, body = ask(opened, "OPTIONS", "/healthz")
+    assert (found, headers["Allow"], body) == (status, "GET, HEAD, OPTIONS", b"")
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/metrics", "/nope"])
+def test_no_answer_tells_the_versions_of_the_software(endpoint: HttpEndpoint, path: str) -> None:
+    assert [ask(endpoint, method, path)[1]["Server"] for method in ("GET", "BREW")] == ["lingon", "lingon"]
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/metrics", "/nope"])
+def test_head_answers_as_get_does_without_a_body(endpoint: HttpEndpoint, path: str) -> None:
+    status, headers, body = ask(endpoint, "GET", path)
+    assert ask(endpoint, "HEAD", path) == (status, headers, b"")
+    assert headers["Content-Length"] == str(len(body))
 
 
 @pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")
@@ -71,30 +99,87 @@ def test_a_port_that_is_taken_names_its_flag(endpoint: HttpEndpoint) -> None:
         HttpEndpoint("127.0.0.1", endpoint.port, CollectorRegistry(), lambda: True)
 
 
-ACCEPTED = [
-    None,
-    "*/*",
-    "text/plain;version=0.0.4",
-    "application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,"
-    "text/plain;version=0.0.4;q=0.5,*/*;q=0.1",
-    "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited;q=0.6,*/*;q=0.1",
-    "application/json",
-]
-"""What scrapers accept; the second to last are Prometheus since 2.5 and with native histograms."""
+PLAIN = "text/plain; version=0.0.4; charset=utf-8"
+OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 
 
-@pytest.mark.parametrize("accepted", ACCEPTED)
-def test_a_scraper_gets_the_text_format_that_all_know_whatever_it_prefers(
-    endpoint: HttpEndpoint, accepted: Any
+@pytest.mark.parametrize(
+    ("accepted", "kind"),
+    [
+        (None, PLAIN),
+        ("*/*", PLAIN),
+        ("text/plain;version=0.0.4", PLAIN),
+        ("application/json", PLAIN),
+        (
+            "application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,"
+            "text/plain;version=0.0.4;q=0.5,*/*;q=0.1",  # Prometheus since 2.5
+            OPENMETRICS,
+        ),
+        ("text/plain;version=0.0.4, application/openmetrics-text;q=0.4", PLAIN),
+        ("application/openmetrics-text;q=0, */*", PLAIN),
+        ("application/openmetrics-text;q=x", PLAIN),
+        (
+            "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited;q=0.6,*/*;q=0.1",
+            PLAIN,  # Prometheus with native histograms
+        ),
+    ],
+)
+def test_a_scraper_gets_the_text_format_that_all_know_unless_it_prefers_openmetrics(
+    endpoint: HttpEndpoint, accepted: str | None, kind: str
 ) -> None:
     request = urllib.request.Request(f"http://127.0.0.1:{endpoint.port}/metrics")
     if accepted:
         request.add_header("Accept", accepted)
     with urllib.request.urlopen(request, timeout=5) as reply:
         text = reply.read().decode()
-        assert reply.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
-    samples = {sample.name for family in text_string_to_metric_families(text) for sample in family.samples}
+        assert reply.headers["Content-Type"] == kind
+    parse = openmetrics_families if kind == OPENMETRICS else text_string_to_metric_families
+    samples = {sample.name for family in parse(text) for sample in family.samples}
     assert "some_total" in samples
+
+
+def test_all_metrics_of_a_server_are_valid_openmetrics() -> None:
+    metrics = Metrics()
+    metrics.model("en-de", 1).admitted(0.1)
+    text = exposition.generate_latest(metrics.registry).decode()
+    names = {sample.name for family in openmetrics_families(text) for sample in family.samples}
+    assert {"lingon_ready", "lingon_requests_total", "lingon_queue_duration_seconds_bucket"} <= names
+
+
+def test_readers_share_a_page_that_was_rendered_after_they_asked() -> None:
+    begun, go_on, pages = threading.Semaphore(0), threading.Semaphore(0), itertools.count()
+
+    def render() -> bytes:
+        begun.release()
+        go_on.acquire()
+        return b"%d" % next(pages)
+
+    page = MetricsPage(render)
+    with ThreadPoolExecutor(9) as pool:
+        first = pool.submit(page.read)
+        begun.acquire()
+        others = [pool.submit(page.read) for _ in range(8)]  # while the first page is rendered
+        eventually_blocking(lambda: pool._work_queue.empty())
+        go_on.release(10)
+        assert first.result() == b"0"
+        assert min(each.result() for each in others) == b"1"
+    assert next(pages) < 9
+
+
+def test_a_rendering_is_followed_by_a_pause_of_nine_times_its_duration() -> None:
+    renderings: list[tuple[float, float]] = []
+
+    def render() -> bytes:
+        begin = time.monotonic()
+        time.sleep(0.02)
+        renderings.append((begin, time.monotonic()))
+        return b""
+
+    page = MetricsPage(render)
+    for _ in range(3):
+        page.read()
+    pauses = [begin - end for (_, end), (begin, _) in itertools.pairwise(renderings)]
+    assert min(pauses) >= 0.18
 
 
 def test_connections_that_send_no_request_block_no_other(endpoint: HttpEndpoint) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import grpc
 import numpy as np
 import pytest
+from prometheus_client.openmetrics import exposition
 
 from lingon.serving.decoding.job import PhaseTimes
 from lingon.serving.runtime.runner import Encoded
@@ -202,8 +203,10 @@ async def test_the_flag_of_a_caller_decides_what_is_recorded_only_if_it_is_trust
     metadata = (("traceparent", parent),) if parent else ()
     async with running(traces=True, trust_traceparent=trusted) as server:
         await server.stub.Translate(pb.TranslateRequest(texts=["Tom"]), metadata=metadata)
+        page = exposition.generate_latest(server.server.metrics.registry).decode()
     assert names(collector.phases()) == (PHASES if recorded else [])
     (line,) = (record.fields for record in caplog.records if record.message == "call")
+    assert re.findall(r'# \{trace_id="(\w+)"\}', page) == [line["trace_id"]] * recorded
     assert re.fullmatch(TRACE if parent else "[0-9a-f]{32}", line["trace_id"]), "it has a place in a trace all the same"
 
 
