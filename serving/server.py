@@ -28,6 +28,7 @@ from lingon.serving.models.supervisor import Supervisor
 from lingon.serving.observability.http import HttpEndpoint
 from lingon.serving.observability.logs import event, unexpected
 from lingon.serving.observability.metrics import Metrics
+from lingon.serving.observability.received_calls import ReceivedCalls
 from lingon.serving.observability.tracing import NullTracer, Tracer
 from lingon.serving.rpc.admin import open_admin
 from lingon.serving.rpc.health import Health, model_services
@@ -68,6 +69,7 @@ class Server:
         self._settings, self._announce = settings, announce
         self._tracer = open_tracer(traces=settings.traces, trust_parents=settings.trust_traceparent)
         self.metrics = Metrics(onnxruntime_version())
+        self._received = ReceivedCalls(self.metrics.received_calls)
         self._security = PortSecurity(settings, self.metrics)
         self.port = self.metrics_port = self.admin_port = 0  # the real ones are set when the ports are bound
         self.bound = asyncio.Event()
@@ -92,9 +94,8 @@ class Server:
         asyncio.get_running_loop().set_exception_handler(unexpected)
         lag = asyncio.create_task(self._lag.measure(self.metrics.loop_lag.observe))
         files = asyncio.create_task(self._security.watch_files())
-        with HttpEndpoint(
-            settings.metrics_host, settings.metrics_port, self.metrics.registry, self._is_serving
-        ) as endpoint:
+        address, registry = (settings.metrics_host, settings.metrics_port), self.metrics.registry
+        with HttpEndpoint(*address, registry, self._is_serving, self._received.update) as endpoint:
             server = self._grpc_server()
             self.port = bind(server, settings.host, settings.port, self._security.credentials())
             self.metrics_port = endpoint.port
@@ -110,6 +111,7 @@ class Server:
                     ],
                     self._security.credentials(),
                 )
+            self._received.watch()
             self._update_health()
             await server.start()
             self.bound.set()

@@ -70,6 +70,17 @@ ROWS: dict[str, list[Json]] = {
             stacked=True,
             about="A text that fails alone is a result of a call with the code OK.",
         ),
+        graph(
+            "Calls ended before they were read",
+            (
+                f"clamp_min(sum by (instance) ({rate('lingon_received_calls_total')}) - sum by (instance) "
+                f"({rate('lingon_requests_total')}) - sum by (instance) ({rate('lingon_other_requests_total')}), 0)",
+                "{{instance}}",
+            ),
+            unit="reqps",
+            about="What is no gRPC, and calls whose caller left or whose deadline passed before the server took them. "
+            "Calls whose number in progress grows are part of it.",
+        ),
     ],
     "Latency": [
         heatmap("Duration of Translate", "lingon_request_duration_seconds", TRANSLATE, "s"),

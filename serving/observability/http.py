@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any
@@ -35,10 +34,21 @@ logger = logging.getLogger(__name__)
 class HttpEndpoint:
     """The server of the HTTP port. It answers on threads of its own, so that a slow scrape delays no translation."""
 
-    def __init__(self, host: str, port: int, registry: CollectorRegistry, ready: Callable[[], bool]) -> None:
-        """Bind the port; 0 takes a free one. Raises LingonError if the port cannot be bound."""
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        registry: CollectorRegistry,
+        ready: Callable[[], bool],
+        update: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Bind the port; 0 takes a free one. Raises LingonError if the port cannot be bound.
+
+        ready: whether the server serves
+        update: called before the metrics are rendered, to set those that are read elsewhere
+        """
         try:
-            self._server = _Server((host, port), _handler(registry, ready))
+            self._server = _Server((host, port), _handler(registry, ready, update))
         except OSError as error:
             address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
             advice = "; set --metrics-port" if error.errno in _ERRORS_OF_PORTS else "; set --metrics-host"
@@ -159,9 +169,18 @@ def _prefers_openmetrics(accepted: str) -> bool:
     return qualities["application/openmetrics-text"] > qualities["text/plain"]
 
 
-def _handler(registry: CollectorRegistry, ready: Callable[[], bool]) -> type[BaseHTTPRequestHandler]:
-    text = CONTENT_TYPE_PLAIN_0_0_4, MetricsPage(partial(generate_latest, registry))
-    openmetrics = exposition.CONTENT_TYPE_LATEST, MetricsPage(partial(exposition.generate_latest, registry))
+def _handler(
+    registry: CollectorRegistry, ready: Callable[[], bool], update: Callable[[], None]
+) -> type[BaseHTTPRequestHandler]:
+    def page(generate: Callable[[CollectorRegistry], bytes]) -> MetricsPage:
+        def render() -> bytes:
+            update()
+            return generate(registry)
+
+        return MetricsPage(render)
+
+    text = CONTENT_TYPE_PLAIN_0_0_4, page(generate_latest)
+    openmetrics = exposition.CONTENT_TYPE_LATEST, page(exposition.generate_latest)
 
     class Handler(BaseHTTPRequestHandler):
         timeout = 10  # seconds; a client that sends nothing occupies a thread for so long at most
@@ -169,8 +188,8 @@ def _handler(registry: CollectorRegistry, ready: Callable[[], bool]) -> type[Bas
         def do_GET(self) -> None:
             path = self.path.partition("?")[0]
             if path == "/metrics":
-                kind, page = openmetrics if _prefers_openmetrics(self.headers.get("Accept", "")) else text
-                self._answer(200, kind, page.read())
+                kind, metrics = openmetrics if _prefers_openmetrics(self.headers.get("Accept", "")) else text
+                self._answer(200, kind, metrics.read())
             elif path == "/healthz":
                 serving = ready()
                 self._answer(200 if serving else 503, "text/plain", b"SERVING\n" if serving else b"NOT_SERVING\n")

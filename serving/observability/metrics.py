@@ -102,6 +102,10 @@ class Metrics:
         "Calls of other services (health, reflection), of unknown methods and of the admin port that ended.",
         code=CODES,
     )
+    received_calls = counter(
+        "received_calls",
+        "Calls that gRPC received on any port by its own count, which has those that it ended unread too.",
+    )
     texts = counter("texts", "Texts and scored pairs that ended.", code=CODES)
     rejected = counter("rejected", "Calls of any service and port that were refused as a whole.", reason=REASONS)
     duration = histogram(
