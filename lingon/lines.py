@@ -8,10 +8,14 @@ import select
 import sys
 import zlib
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import IO
 
 from lingon.errors import CorpusError
+
+MAX_LINE_BYTES = 2**22
+"""Bytes of a line, 4 MiB as the largest message of a server; a longer one has lost its line feeds."""
 
 
 def read_lines(path: Path) -> Iterator[str]:
@@ -19,10 +23,8 @@ def read_lines(path: Path) -> Iterator[str]:
     number = 0
     try:
         with _open(path) as file:
-            for number, raw in enumerate(file, start=1):  # noqa: B007 - the errors name the number
-                yield raw.rstrip(b"\r\n").decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise CorpusError(f"{path}:{number}: not UTF-8 ({error.reason} at byte {error.start} of the line)") from None
+            for number, raw in enumerate(iter(partial(file.readline, MAX_LINE_BYTES + 3), b""), start=1):
+                yield _decoded(raw, f"{path}:{number}")
     except (OSError, EOFError, zlib.error) as error:
         where = f"{path}:{number + 1}" if number else str(path)
         raise CorpusError(f"{where}: {getattr(error, 'strerror', None) or error}") from None
@@ -49,18 +51,18 @@ def standard_input() -> Iterator[str]:
         # Not sys.stdin.buffer: Python aborts if it exits while a thread waits in that buffer.
         with io.FileIO(0, closefd=False) as file:
             for number, raw in enumerate(_split_lines(file), start=1):
-                try:
-                    yield raw.rstrip(b"\r\n").decode("utf-8")
-                except UnicodeDecodeError as error:
-                    reason = f"not UTF-8 ({error.reason} at byte {error.start} of the line)"
-                    raise CorpusError(f"standard input:{number}: {reason}") from None
+                yield _decoded(raw, f"standard input:{number}")
     except OSError as error:
         raise CorpusError(f"standard input: {error.strerror}") from None
 
 
 def _split_lines(file: io.FileIO) -> Iterator[bytes]:
-    """The lines of a file without their line feeds, each as soon as it is complete."""
+    """The lines of a file without their line feeds, each as soon as it is complete.
+
+    A line that is too long is the last one, cut where that is known: it could fill the memory.
+    """
     started: list[bytes] = []
+    size = 0  # of the line that has been started
     while (chunk := file.read(2**16)) != b"":
         if chunk is None:  # non-blocking: another process that shares the file has set it so
             select.select([file], [], [])
@@ -68,10 +70,24 @@ def _split_lines(file: io.FileIO) -> Iterator[bytes]:
         *whole, rest = chunk.split(b"\n")
         for line in whole:
             yield b"".join([*started, line])
-            started = []
+            started, size = [], 0
         started.append(rest)
+        size += len(rest)
+        if size > MAX_LINE_BYTES + 1:  # with a carriage return
+            break
     if last := b"".join(started):
         yield last
+
+
+def _decoded(raw: bytes, where: str) -> str:
+    """The text of a line; where: its file and number, for the errors."""
+    cut, raw = len(raw) > MAX_LINE_BYTES + 2, raw.rstrip(b"\r\n")
+    if cut or len(raw) > MAX_LINE_BYTES:
+        raise CorpusError(f"{where}: has more than {MAX_LINE_BYTES:,} bytes without a line feed; split the line")
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise CorpusError(f"{where}: not UTF-8 ({error.reason} at byte {error.start} of the line)") from None
 
 
 def _open(path: Path) -> IO[bytes]:

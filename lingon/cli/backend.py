@@ -41,7 +41,7 @@ class BackendOptions:
 
     server: host:port; None means $LINGON_SERVER or the default server
     model: with server the name of a model there; without server the path of a bundle to load in this process
-    device, precision: of a bundle in this process
+    device, precision, engines, threads: of a bundle in this process
     timeout: seconds for each request; None means SERVER_TIMEOUT or IN_PROCESS_TIMEOUT
     credentials: TLS and API key for the server
     """
@@ -50,6 +50,8 @@ class BackendOptions:
     model: str | None = None
     device: str | None = None
     precision: str | None = None
+    engines: int | None = None
+    threads: int | None = None
     timeout: float | None = None
     credentials: Credentials | None = None
 
@@ -64,8 +66,10 @@ class BackendOptions:
         return None if self.in_process else self.model
 
     def __post_init__(self) -> None:
-        if not self.in_process and (self.device or self.precision):
-            raise SettingsError("--device and --precision need --model PATH without --server: a server has its own")
+        local = {name: getattr(self, name) for name in ("device", "precision", "engines", "threads")}
+        given = next((name for name, value in local.items() if value), None)
+        if given and not self.in_process:
+            raise SettingsError(f"--{given} needs --model PATH without --server: a server has its own")
 
 
 def server_address(server: str | None) -> str:
@@ -90,7 +94,13 @@ def open_translator(options: BackendOptions) -> Iterator[Translator]:
     if entry is None:
         raise LingonError("this installation has no translator for bundles (entry point lingon.translators: local)")
     with name_missing_extra("translating with --model", entry.extras):
-        local = entry.load()(options.model, device=options.device or "auto", precision=options.precision)
+        local = entry.load()(
+            options.model,
+            device=options.device or "auto",
+            precision=options.precision,
+            engines=options.engines,
+            threads=options.threads,
+        )
     timeout = options.timeout or IN_PROCESS_TIMEOUT
     with local, closing(InProcessTranslator(local, timeout=timeout)) as translator:
         yield translator

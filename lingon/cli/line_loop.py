@@ -114,7 +114,7 @@ def run(
             ):
                 for batch, results in answers:
                     for (number, item), result in zip(batch, results, strict=True):
-                        report.add(number, result)
+                        report.add(number, item, result)
                         file.write(work.render(number, item, result).encode() + b"\n")
                     file.flush()
                     advance(len(batch), sum(size_of(item) for _, item in batch))
@@ -132,9 +132,12 @@ class LineReport:
     def __init__(self) -> None:
         self.complete = True
         self._split: list[int] = []
+        self._with_nul: list[int] = []
 
-    def add(self, number: int, result: TextResult | ScoreResult) -> None:
-        """Print the warnings and the error of a line; lines that were split are kept for the summary."""
+    def add(self, number: int, item: str | tuple[str, str], result: TextResult | ScoreResult) -> None:
+        """Print the warnings and the error of a line; lines that were split, or have NUL, are kept for the summary."""
+        if any("\0" in text for text in ([item] if isinstance(item, str) else item)):
+            self._with_nul.append(number)
         if isinstance(result, TextResult):
             for warning in result.warnings:
                 if warning.code == "split":
@@ -146,11 +149,17 @@ class LineReport:
             self.complete = False
 
     def print_summary(self) -> None:
-        """Name the lines that were translated in parts."""
+        """Name the lines that were translated in parts, and those with NUL characters."""
         if self._split:
             was = "was" if len(self._split) == 1 else "were"
             print_message(
                 f"warning: {_list_lines(self._split)} {was} longer than the model reads and {was} translated in parts"
+            )
+        if self._with_nul:
+            has = "has" if len(self._with_nul) == 1 else "have"
+            print_message(
+                f"warning: {_list_lines(self._with_nul)} {has} NUL characters, which were left out; the input must be "
+                "UTF-8, not UTF-16"
             )
 
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 import functools
 import os
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
 from importlib.metadata import EntryPoint, version
 from typing import Annotated, Any
 
@@ -49,9 +50,10 @@ def main(arguments: Sequence[str] | None = None, entries: Iterable[EntryPoint] |
     try:
         found = list(find_entry_points("lingon.verbs").values() if entries is None else entries)
         app = build(_needed(found, sys.argv[1:] if arguments is None else arguments))
-        result = app(arguments, prog_name="lingon", standalone_mode=False)
-        if sys.stdout is not None:  # None after `lingon serve >&-`
-            sys.stdout.flush()
+        with _named_standard_output():
+            result = app(arguments, prog_name="lingon", standalone_mode=False)
+            if sys.stdout is not None:
+                sys.stdout.flush()
         return result if isinstance(result, int) else 0
     except LingonError as error:
         return _print_error(str(error), error.exit_code)
@@ -158,6 +160,47 @@ def _print_error(message: str, exit_code: int) -> int:
     if sys.stderr is not None:
         print(f"lingon: error: {' '.join(message.split())}", file=sys.stderr)
     return exit_code
+
+
+class _NamedStream:
+    """Standard output whose errors name it: those of the operating system name no file when a write fails."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    @property
+    def buffer(self) -> _NamedStream:
+        return _NamedStream(self._stream.buffer)
+
+    def write(self, data: str | bytes) -> Any:
+        with _naming_standard_output():
+            return self._stream.write(data)
+
+    def flush(self) -> None:
+        with _naming_standard_output():
+            self._stream.flush()
+
+
+@contextmanager
+def _naming_standard_output() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        error.filename = "standard output"
+        raise
+
+
+@contextmanager
+def _named_standard_output() -> Iterator[None]:
+    """Inside, a failed write to standard output is an error with its name."""
+    if sys.stdout is None:  # after `lingon serve >&-`
+        yield
+        return
+    with redirect_stdout(_NamedStream(sys.stdout)):
+        yield
 
 
 def _flush_or_drop() -> None:

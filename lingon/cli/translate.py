@@ -40,6 +40,22 @@ PrecisionOption = Annotated[
         show_default="the best one for the device",
     ),
 ]
+EnginesOption = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        help="Batches that a bundle in this process decodes in parallel.",
+        show_default="1 on a GPU, on a CPU one for each core up to 4",
+    ),
+]
+ThreadsOption = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        help="CPU cores for each of the --engines of a bundle in this process.",
+        show_default="the engines share all usable cores",
+    ),
+]
 TimeoutOption = Annotated[
     float | None,
     typer.Option(
@@ -208,6 +224,8 @@ def translate(
     timeout: TimeoutOption = None,
     device: DeviceOption = None,
     precision: PrecisionOption = None,
+    engines: EnginesOption = None,
+    threads: ThreadsOption = None,
     *,
     credentials: Credentials,
 ) -> None:
@@ -223,7 +241,14 @@ def translate(
     from lingon.client.messages import Sampling
 
     options = BackendOptions(
-        server=server, model=model, device=device, precision=precision, timeout=timeout, credentials=credentials
+        server=server,
+        model=model,
+        device=device,
+        precision=precision,
+        engines=engines,
+        threads=threads,
+        timeout=timeout,
+        credentials=credentials,
     )
     samples = any(value is not None for value in (temperature, top_k, top_p, seed))
     sampling = Sampling(temperature=temperature, top_k=top_k, top_p=top_p, seed=seed) if samples else None
@@ -281,6 +306,8 @@ def score(
     timeout: TimeoutOption = None,
     device: DeviceOption = None,
     precision: PrecisionOption = None,
+    engines: EnginesOption = None,
+    threads: ThreadsOption = None,
     *,
     credentials: Credentials,
 ) -> None:
@@ -295,7 +322,14 @@ def score(
     from lingon.cli.line_loop import ScoreWork, run
 
     options = BackendOptions(
-        server=server, model=model, device=device, precision=precision, timeout=timeout, credentials=credentials
+        server=server,
+        model=model,
+        device=device,
+        precision=precision,
+        engines=engines,
+        threads=threads,
+        timeout=timeout,
+        credentials=credentials,
     )
     columns = Columns(tokens=tokens, alignment=alignment)
     work = ScoreWork({"model": options.server_model, "return_alignment": alignment}, columns, as_json)

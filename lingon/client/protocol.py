@@ -7,6 +7,7 @@ throws the ServerError into it. It returns the result of the call.
 from __future__ import annotations
 
 import random
+import re
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -290,11 +291,20 @@ def _ask_in_halves(
         if error.code != code_pb2.RESOURCE_EXHAUSTED or error.reason or "larger than max" not in str(error):
             raise
         if end - begin == 1:
-            message = f"a text or its result is too large for a message: {error}"
+            message = _too_large(str(error))
             return [refused(ServerError(message, code_pb2.INVALID_ARGUMENT, reason=TextTooLong.reason))]
     middle = (begin + end) // 2
     first = yield from _ask_in_halves(ask, refused, begin, middle, deadline)
     return first + (yield from _ask_in_halves(ask, refused, middle, end, deadline))
+
+
+def _too_large(details: str) -> str:
+    """The error of one text that no message can hold; details: gRPC's message, which names the side that refused it."""
+    numbers = re.search(r"(CLIENT)?: Received message larger than max \((\d+) vs\. (\d+)\)", details)
+    if numbers is None:
+        return f"is too large for a message: {details}"
+    what, side = ("its result", "this client") if numbers[1] else ("its request", "the server")
+    return f"is too large: {what} has {int(numbers[2]):,} bytes, {side} takes {int(numbers[3]):,} at most; split it"
 
 
 def _check_count(results: list[Result], expected: int) -> list[Result]:

@@ -241,12 +241,17 @@ def _long_text(policy: pb.LongTextPolicy.ValueType) -> pb.LongTextPolicy.ValueTy
 def _within(name: str, value: float, least: float, most: float, why: str = "") -> None:
     if not (math.isfinite(value) and least <= value <= most):
         note = f" ({why})" if why else ""
-        raise _refusal(name, f"must be {least:g} to {most:g}{note}, got {value:g}")
+        raise _refusal(name, f"must be {least:g} to {most:g}{note}, got {_shown(value)}")
 
 
 def _above_zero(name: str, value: float, most: float) -> None:
     if not (math.isfinite(value) and 0.0 < value <= most):
-        raise _refusal(name, f"must be above 0 and at most {most:g}, got {value:g}")
+        raise _refusal(name, f"must be above 0 and at most {most:g}, got {_shown(value)}")
+
+
+def _shown(value: float) -> str:
+    """A number as the caller wrote it: every digit of an integer, and those that a float of the message can hold."""
+    return str(value) if isinstance(value, int) else f"{value:.7g}"
 
 
 def _at_least(name: str, value: int, least: int) -> None:

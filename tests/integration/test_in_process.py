@@ -28,7 +28,7 @@ from lingon.serving.in_process import LocalTranslator, translate_lines
 from lingon.serving.models.catalog import Catalog
 from lingon.serving.server import _ready_line
 from lingon.serving.settings import Settings
-from lingon.serving.system.cpu import usable_cores
+from lingon.serving.system.cpu import default_engines, usable_cores
 from lingon.translation.v1 import translation_pb2 as pb
 from lingon.translation.v1 import translation_pb2_grpc as pb_grpc
 from tests.support.random_models import VOCAB, manifest_of, random_model
@@ -159,6 +159,14 @@ def test_a_failed_start_prints_the_reason_in_one_line(models: Path, arguments: l
     assert done.returncode == code
     assert message in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("engines", [None, 1, 3])
+def test_a_local_translator_decodes_on_all_usable_cores_unless_told_otherwise(models: Path, engines: int | None):
+    before = set(threading.enumerate())
+    with LocalTranslator(models / "random", engines=engines):
+        started = [each for each in threading.enumerate() if each.name.startswith("engine ") and each not in before]
+        assert len(started) == (engines or default_engines())
 
 
 def test_missing_cuda_is_an_error_of_the_local_translator_too(models: Path):

@@ -156,6 +156,14 @@ def test_a_line_that_is_not_utf8_is_named_after_the_lines_before_it(lingon: Comm
     assert errors == ["lingon: error: standard input:3: not UTF-8 (invalid continuation byte at byte 3 of the line)"]
 
 
+def test_lines_with_nul_characters_are_named(lingon: Command) -> None:
+    """Text in UTF-16 is valid UTF-8 with such characters."""
+    told = "NUL characters, which were left out; the input must be UTF-8, not UTF-16"
+    code, _, errors = lingon("translate", text="a".encode("utf-16-le") + b"\nplain\nb\0\n")
+    assert (code, errors) == (0, [f"lingon: warning: lines 1 and 3 have {told}"])
+    assert lingon("score", text="a\tb\0\n")[2] == [f"lingon: warning: line 1 has {told}"]
+
+
 def test_an_answer_comes_before_the_next_line_is_typed(lingon: Command) -> None:
     with lingon.start("translate") as process:
         assert process.stdin is not None
@@ -233,11 +241,11 @@ def test_sampling_depends_on_seed_and_line_number_not_on_timing(lingon: Command)
 
 
 def test_model_alone_is_a_bundle_in_this_process(lingon: Command) -> None:
-    command = ("translate", "--model", "models/en-de", "--device", "cpu", "--precision", "fp32")
-    code, printed, errors = lingon(*command, text="one\nbad\n")
+    local = ("--model", "models/en-de", "--device", "cpu", "--precision", "fp32", "--engines", 2, "--threads", 3)
+    code, printed, errors = lingon("translate", *local, text="one\nbad\n")
     assert (code, printed) == (1, "ONE\n\n")
-    assert errors == ["opened models/en-de cpu fp32", "lingon: line 2: too many tokens", "closed"]
-    assert lingon("score", "--model", "models/en-de", text="a\tb\n")[:2] == (0, "-1.5000\n")
+    assert errors == ["opened models/en-de cpu fp32 2 3", "lingon: line 2: too many tokens", "closed"]
+    assert lingon("score", *local, text="a\tb\n") == (0, "-1.5000\n", ["opened models/en-de cpu fp32 2 3", "closed"])
 
 
 def test_a_bundle_in_this_process_has_no_time_limit_unless_one_is_given(lingon: Command) -> None:

@@ -99,7 +99,7 @@ def test_an_interrupted_verb_is_exit_code_130_without_a_message(run):
     ("redirection", "code", "told"),
     [
         (">&-", 0, ""),
-        (">/dev/full", 1, "lingon: error: [Errno 28] No space left on device\n"),
+        (">/dev/full", 1, "lingon: error: standard output: No space left on device\n"),
         (">/dev/full 2>&-", 1, ""),
     ],
 )
@@ -107,6 +107,14 @@ def test_an_output_that_cannot_be_written_is_one_line_at_most(redirection, code,
     line = f"{shlex.quote(sys.executable)} -m lingon --version {redirection}"
     done = subprocess.run(["sh", "-c", line], capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (code, "", told)
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_results_that_cannot_be_written_name_standard_output(unbuffered, lingon):
+    line = f"echo one | {shlex.quote(sys.executable)} -m lingon translate >/dev/full"
+    environment = {**lingon.environment, "PYTHONUNBUFFERED": unbuffered}
+    done = subprocess.run(["sh", "-c", line], capture_output=True, env=environment, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (1, "lingon: error: standard output: No space left on device\n")
 
 
 def test_a_missing_library_names_the_extra_that_brings_it(run):

@@ -27,9 +27,9 @@ from lingon.errors import EngineLost, QueueFull
 from tests.support.scripted_server import FakeService
 
 class FakeLocal(FakeService):
-    def __init__(self, path, *, device, precision):
+    def __init__(self, path, *, device, precision, engines, threads):
         super().__init__()
-        print(f"opened {path} {device} {precision}", file=sys.stderr)
+        print(f"opened {path} {device} {precision} {engines} {threads}", file=sys.stderr)
     def __enter__(self): return self
     def __exit__(self, *error): print("closed", file=sys.stderr)
     def translate(self, request, timeout):

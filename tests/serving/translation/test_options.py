@@ -27,6 +27,20 @@ def test_sampling_requires_a_beam_size_of_1():
         resolve(pb.DecodingOptions(beam_size=2, sampling=pb.SamplingOptions()), manifest(), vocabulary())
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "shown"),
+    [
+        ("beam_size", 4294967295, "4294967295"),
+        ("length_penalty", 10.5, "10.5"),
+        ("length_penalty", 123456.75, "123456.8"),
+    ],
+)
+def test_a_refused_number_is_shown_with_the_digits_of_the_request(name: str, value: float, shown: str):
+    with pytest.raises(InvalidRequest) as caught:
+        resolve(pb.DecodingOptions(**{name: value}), manifest(), vocabulary())
+    assert str(caught.value).endswith(f"got {shown}")
+
+
 @pytest.mark.parametrize(("default", "expected"), [(True, True), (False, False), (None, False)])
 def test_a_shortlist_is_used_if_it_is_requested_or_the_default(default: bool | None, expected: bool):
     assert resolve(pb.DecodingOptions(), manifest(), vocabulary(), default).job.shortlist is expected
