@@ -11,7 +11,10 @@ from typing import Any
 
 import pytest
 
+from lingon.serving.models.registry import ABORT_SECONDS
 from lingon.serving.observability.metrics import Metrics, families, reasons
+from lingon.serving.observability.opentelemetry import EXPORTER_SHUTDOWN, FLUSH
+from lingon.serving.server import LATE_CALL_SECONDS
 from tests.support.deploy_files import (
     ALERTS,
     DASHBOARD,
@@ -169,3 +172,10 @@ def test_every_metric_of_the_server_is_on_the_dashboard(known):
     shown = {name for expression in expressions() for name in metrics_in(expression)}
     families = {re.sub(r"_(bucket|sum|count)$", "", name) for name in known if name.startswith("lingon_")}
     assert families - {re.sub(r"_(bucket|sum|count)$", "", name) for name in shown} == set()
+
+
+def test_the_runbook_has_the_longest_time_of_an_exit_after_the_drain():
+    section = TEXT.split("\n### Draining\n")[1].split("\n### ")[0]
+    assert f"at most {2 * ABORT_SECONDS + LATE_CALL_SECONDS:g} s after the drain" in section
+    assert f"the calls that still arrive take {LATE_CALL_SECONDS:g} s" in section
+    assert f"add {FLUSH + EXPORTER_SHUTDOWN:g} s" in section
