@@ -7,8 +7,6 @@ import sys
 import tempfile
 from pathlib import Path
 
-import google.rpc
-
 ROOT = Path(__file__).resolve().parent.parent
 PROTOS = ROOT / "protos"
 PLUGINS = Path(sys.executable).parent
@@ -16,10 +14,12 @@ OUTPUTS = ("--python_out=", "--grpc_python_out=", "--mypy_out=quiet:", "--mypy_g
 
 
 def generate(folder: Path) -> list[Path]:
-    """Write the code of every proto file below a folder; returns the paths of the files in it."""
-    protos = [path.relative_to(PROTOS) for path in sorted(PROTOS.rglob("*.proto"))]
-    includes = [PROTOS, *(Path(path).parent.parent for path in google.rpc.__path__)]
-    command = [sys.executable, "-m", "grpc_tools.protoc", *(f"-I{path}" for path in includes)]
+    """Write the code of every proto file of Lingon below a folder; returns the paths of the files in it.
+
+    The package googleapis-common-protos has the code of google/rpc, whose proto file is there for other languages.
+    """
+    protos = [path.relative_to(PROTOS) for path in sorted((PROTOS / "lingon").rglob("*.proto"))]
+    command = [sys.executable, "-m", "grpc_tools.protoc", f"-I{PROTOS}"]
     command += [f"--plugin={PLUGINS / name}" for name in ("protoc-gen-mypy", "protoc-gen-mypy_grpc")]
     command += [f"{output}{folder}" for output in OUTPUTS]
     subprocess.run([*command, *map(str, protos)], check=True)
