@@ -8,6 +8,8 @@ from rich.console import Console
 from rich.table import Table
 
 from lingon.bundle import Bundle
+from lingon.cli.output import print_message
+from lingon.scoring import poor_quality
 
 
 def print_report(bundle: Bundle) -> None:
@@ -23,6 +25,8 @@ def print_report(bundle: Bundle) -> None:
     console = Console(width=None if sys.stdout.isatty() else 160)
     console.print(table)
     console.print(f"written: {bundle.folder}", soft_wrap=True)
+    if poor := poor_quality(bundle.manifest.measured_bleu()):
+        print_message(f"warning: {poor}")
 
 
 def _figures(found: object) -> str:

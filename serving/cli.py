@@ -33,9 +33,21 @@ def _serve(config: Path | None, flags: dict[str, Any]) -> None:
     from lingon.serving.settings import load
 
     loaded = load(flags, os.environ, config)
+    _check_models_are_named(loaded)
     configure(loaded.settings.log_format, loaded.settings.log_level)
     log_settings(loaded)
     raise typer.Exit(run(loaded.settings, typer.echo))
+
+
+def _check_models_are_named(loaded: LoadedSettings) -> None:
+    """Raise SettingsError if no models are given, and their default is not here either."""
+    from lingon.errors import SettingsError
+
+    (folder, *others) = loaded.settings.models
+    if loaded.origins["models"] == "default" and not others and not folder.is_dir():
+        raise SettingsError(
+            f"no models to serve are named, and there is no folder {folder} here; name them: lingon serve models/NAME"
+        )
 
 
 def with_setting_options(verb: Callable[[Path | None, dict[str, Any]], None]) -> Callable[..., None]:

@@ -191,6 +191,12 @@ class Manifest:
         """The states of one kind."""
         return tuple(state for state in self.states if state.kind == kind)
 
+    def measured_bleu(self) -> float | None:
+        """The highest BLEU that the export measured; None if it measured none."""
+        reports = (precision.report.get("quality") for precision in self.precisions.values())
+        found = [report.get("bleu") for report in reports if isinstance(report, dict)]
+        return max((bleu for bleu in found if isinstance(bleu, float)), default=None)
+
     def to_bytes(self) -> bytes:
         """The only byte sequence of this manifest that a reader accepts; it ends with its own digest."""
         body = _dump(asdict(self))

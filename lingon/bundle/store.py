@@ -151,6 +151,8 @@ def with_checksums(folder: Path, manifest: Manifest, files: dict[str, bytes]) ->
 
 
 def _no_bundle(path: Path) -> BundleError:
+    if not path.exists():
+        return BundleError(f"{path}: no such folder; give models/NAME or models/NAME/VERSION")
     return BundleError(f"{path}: no bundle (no {MANIFEST}) and no version of one")
 
 

@@ -10,11 +10,11 @@ from typing import Annotated, Any
 
 import typer
 
-from lingon.cli.output import check_output, writing
+from lingon.cli.output import check_output, print_message, writing
 from lingon.errors import CorpusError, LingonError, SettingsError
 from lingon.extras import find_entry_points, name_missing_extra
 from lingon.lines import read_parallel
-from lingon.scoring import Scores, score
+from lingon.scoring import Scores, poor_quality, score
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +77,8 @@ def evaluate(
         result = Evaluation(len(sources), score(hypotheses, references), len(sources) / seconds)
         figures = {"model": str(model), "beam_size": beam_size, "length_penalty": length_penalty, **_figures(result)}
         typer.echo(json.dumps(figures) if as_json else _table(figures))
+        if poor := poor_quality(result.scores.bleu):
+            print_message(f"warning: {poor}")
 
 
 def kind_of(model: Path) -> str:

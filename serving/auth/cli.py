@@ -42,7 +42,7 @@ def new(
     Quotas count at each server: N servers allow N times as much, and a restart begins with a full minute's quota.
     """
     import re
-    from datetime import date
+    from datetime import UTC, date, datetime
 
     from lingon.errors import SettingsError
     from lingon.serving.auth.api_keys import NAME, append_table, key_table, new_key
@@ -53,6 +53,9 @@ def new(
         end = date.fromisoformat(expires) if expires is not None else None
     except ValueError:
         raise SettingsError(f"--expires must be a date as 2027-01-01, got {expires!r}") from None
+    today = datetime.now(UTC).date()
+    if end is not None and end <= today:
+        raise SettingsError(f"--expires must be after today, {today} (UTC), got {end}")
     key = new_key()
     table = key_table(
         name,

@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 from lingon.bundle import PASSED, Bundle, is_bundle, use_highest_whole
 from lingon.errors import BundleError, SettingsError
+from lingon.scoring import poor_quality
 from lingon.serving.engine.engine import Engine
 from lingon.serving.engine.limits import EngineLimits
 from lingon.serving.engine.observer import Observer
@@ -81,6 +82,8 @@ def load_translator(bundle: Bundle, options: LoadOptions) -> Translator:
     """
     choice = choose_device(bundle, options.device, options.precision)
     _warn_if_unproven(bundle, choice)
+    if poor := poor_quality(bundle.manifest.measured_bleu()):
+        event(logger, logging.WARNING, poor, model=bundle.label)
     options.on_phase("checksums")
     run_at_low_priority(bundle.verify, options.low_priority)
     engines = options.engines

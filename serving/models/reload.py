@@ -238,9 +238,18 @@ def _resolve_below(path: Path, roots: Sequence[Path]) -> Path:
     if not any(found.is_relative_to(root.resolve()) for root in roots):
         allowed = ", ".join(map(str, roots))
         raise InvalidRequest(
-            "path", f"path must be below {allowed} after symbolic links and .. are resolved, got {str(path)[:128]!r}"
+            "path",
+            f"path must be below {allowed} after symbolic links and .. are resolved, got {str(path)[:128]!r}"
+            f"{_hint(found, roots)}",
         )
     return found
+
+
+def _hint(path: Path, roots: Sequence[Path]) -> str:
+    """What to do if the server was started with one version of a model and is asked for another one."""
+    beside = (root for root in roots if (root / MANIFEST).is_file() and path.parent == root.resolve().parent)
+    root = next(beside, None)
+    return "" if root is None else f"; start the server with {root.parent} to change its versions"
 
 
 def _pair(source: str, target: str) -> tuple[str, str]:

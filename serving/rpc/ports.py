@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import resource
+import socket
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -190,5 +192,24 @@ def bind(
             return server.add_insecure_port(address)
         return server.add_secure_port(address, credentials)
     except RuntimeError:
-        hosts = "--host or --port" if flag == "port" else "--admin-host or --admin-port"
-        raise LingonError(f"cannot listen on {address}: it is in use or not allowed; set {hosts}") from None
+        why = _why_not(host, port, "" if flag == "port" else "admin-")
+        raise LingonError(f"cannot listen on {address}: {why}") from None
+
+
+def _why_not(host: str, port: int, prefix: str) -> str:
+    """Why an address cannot be listened on, which gRPC does not say; prefix: of the flags of the port."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as gRPC sets it
+            probe.bind(address)
+            probe.listen()
+    except socket.gaierror:
+        return f"no such host is known; set --{prefix}host"
+    except OSError as error:
+        if error.errno == errno.EADDRNOTAVAIL:
+            return f"this machine does not have that address; set --{prefix}host"
+        if error.errno == errno.EADDRINUSE:
+            return f"it is in use; set --{prefix}port"
+        return f"{error.strerror}; set --{prefix}host or --{prefix}port"
+    return f"it is in use or not allowed; set --{prefix}host or --{prefix}port"

@@ -12,6 +12,8 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,8 @@ import grpc
 import pytest
 from google.rpc import code_pb2
 
-from lingon.bundle import write_bundle
+from lingon.bundle import open_bundle, write_bundle
+from lingon.cli.main import main
 from lingon.errors import BundleError, DeviceError, Expired, InvalidRequest, UnknownModel
 from lingon.export.graphs.onnx_writer import WeightFiles
 from lingon.export.graphs.precisions import build, weight_files
@@ -145,7 +148,7 @@ def test_the_command_prints_when_it_is_ready_and_logs_the_origin_of_each_setting
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["nowhere"], 1, "nowhere: no bundle"),
+        (["nowhere"], 1, "nowhere: no such folder; give models/NAME or models/NAME/VERSION"),
         (["--max-rows", "0"], 2, "max_rows (from --max-rows)"),
         (["--device", "cuda"], 1, "device cuda: "),
         (["--precision", "int3"], 1, "has no int3"),
@@ -159,6 +162,32 @@ def test_a_failed_start_prints_the_reason_in_one_line(models: Path, arguments: l
     assert done.returncode == code
     assert message in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_serve_without_models_names_the_missing_argument(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.chdir(tmp_path)
+    code = main(["serve"], [EntryPoint("serve", "lingon.serving.cli:serve [serve]", "lingon.verbs")])
+    told = "no models to serve are named, and there is no folder models here; name them: lingon serve models/NAME"
+    assert (code, capsys.readouterr().err) == (2, f"lingon: error: {told}\n")
+
+
+@pytest.mark.parametrize(("bleu", "warned"), [(0.2, True), (5.0, False), (None, False)])
+def test_a_model_that_hardly_translates_is_a_warning_when_it_is_loaded(
+    models: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, bleu: float | None, warned: bool
+):
+    good = open_bundle(models / "random")
+    report = {} if bleu is None else {"quality": {"bleu": bleu, "fp32_bleu": bleu}}
+    precisions = {"fp32": replace(good.manifest.precisions["fp32"], report=report)}
+    files = {name: good.read(name) for name in good.manifest.checksums}
+    manifest = replace(good.manifest, precisions=precisions, checksums={})
+    write_bundle(tmp_path / "poor" / "1", manifest, files)
+    with LocalTranslator(tmp_path / "poor"):
+        pass
+    assert [f"BLEU is {bleu}0, below 5" in record.message for record in caplog.records if "BLEU" in record.message] == [
+        True
+    ] * warned
 
 
 @pytest.mark.parametrize("engines", [None, 1, 3])

@@ -183,8 +183,8 @@ def test_the_highest_version_is_opened(tmp_path: Path) -> None:
 
 
 def test_the_error_of_a_missing_bundle_names_the_path(tmp_path: Path) -> None:
-    for path in (tmp_path, tmp_path / "nothing"):
-        with pytest.raises(BundleError, match=f"{path}: no bundle"):
+    for path, why in ((tmp_path, "no bundle"), (tmp_path / "nothing", "no such folder")):
+        with pytest.raises(BundleError, match=f"{path}: {why}"):
             open_bundle(path)
 
 

@@ -222,9 +222,15 @@ async def test_calls_in_a_hanging_engine_fail_soon_and_the_server_ends_with_a_fa
         assert await asyncio.wait_for(server.task, 10) == 1
 
 
+async def test_the_address_of_another_machine_is_reported_as_such():
+    with pytest.raises(LingonError, match=r"198\.51\.100\.7:0: this machine does not have that address; set --host$"):
+        async with running(host="198.51.100.7"):
+            pass
+
+
 async def test_a_port_in_use_is_reported_in_one_line():
     async with running() as server:
-        with pytest.raises(LingonError, match=f"127.0.0.1:{server.server.port}: it is in use"):
+        with pytest.raises(LingonError, match=f"127.0.0.1:{server.server.port}: it is in use; set --port$"):
             async with running(port=server.server.port):
                 pass
         with pytest.raises(LingonError, match="--metrics-port"):

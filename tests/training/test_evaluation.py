@@ -65,6 +65,17 @@ def test_an_output_file_is_checked_first_written_atomically_and_does_not_hide_th
     assert gzip.decompress((tmp_path / "out.gz").read_bytes()).count(b"\n") == 5
 
 
+def test_a_model_that_hardly_translates_is_a_warning(
+    run: Path, digits: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "other").write_text("nothing of this is translated\n" * 50)
+    told = "lingon: warning: BLEU is 0.00, below 5: this model hardly translates; train it for longer or on more text\n"
+    evaluate(run, digits / "test.source", tmp_path / "other", beam_size=1)
+    assert capsys.readouterr().err == told
+    evaluate(run, digits / "test.source", digits / "test.target", beam_size=1)
+    assert capsys.readouterr().err == ""
+
+
 def test_a_folder_with_a_manifest_or_versions_is_a_bundle_and_any_other_a_checkpoint(tmp_path: Path) -> None:
     bundle = tmp_path / "en-de" / "12"
     bundle.mkdir(parents=True)

@@ -62,11 +62,11 @@ def test_a_new_key_is_printed_once_and_its_table_is_valid(lingon: Run, tmp_path:
 
 
 def test_without_a_file_the_table_is_printed_on_standard_error(lingon: Run, tmp_path: Path):
-    options = ["--admin", "--characters-per-minute", 9, "--expires", "2027-01-01"]
+    options = ["--admin", "--characters-per-minute", 9, "--expires", "2999-01-01"]
     _, printed, errors = lingon("keys", "new", "ops", *options)
     (key,) = parse("\n".join(line for line in errors.splitlines() if not line.startswith("lingon:")).encode(), "here")
     assert key.hash == hash_of(printed.strip())
-    assert (key.admin, key.characters_per_minute, str(key.expires)) == (True, 9, "2027-01-01")
+    assert (key.admin, key.characters_per_minute, str(key.expires)) == (True, 9, "2999-01-01")
 
 
 def test_adding_a_key_keeps_the_content_and_mode_of_the_file(lingon: Run, tmp_path: Path):
@@ -98,6 +98,8 @@ def test_no_key_is_lost_if_several_are_added_at_once(tmp_path: Path):
         (["a b"], "a key's name has 1 to 64 letters"),
         (['a"\nadmin = true\nx = "'], "a key's name has 1 to 64 letters"),
         (["a", "--expires", "soon"], "--expires must be a date as 2027-01-01, got 'soon'"),
+        (["a", "--expires", "2020-01-01"], "--expires must be after today, "),
+        (["a", "--expires", str(datetime.now(UTC).date())], "--expires must be after today, "),
         (["shop", "--file", "FILE"], "key 2: has the name of an earlier one"),
         (["a", "--requests-per-minute", "0"], "--requests-per-minute"),
     ],

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from lingon.errors import InvalidRequest
+from lingon.serving.models.reload import open_below
 from lingon.serving.observability.logs import ConsoleFormatter
 from tests.support.echo_engine import EchoRunner
 from tests.support.eventually import eventually
@@ -24,6 +26,18 @@ from tests.support.reload_harness import (
     refused,
     running_with_admin_port,
 )
+
+
+def test_a_version_beside_the_one_of_the_start_is_refused_with_the_folder_to_start_with(tmp_path: Path):
+    root, beside = tmp_path / "en-de" / "2", tmp_path / "en-de" / "3"
+    for folder in (root, beside, tmp_path / "other" / "3"):
+        folder.mkdir(parents=True)
+        (folder / "manifest.json").touch()
+    with pytest.raises(InvalidRequest, match=f"; start the server with {tmp_path / 'en-de'} to change its versions$"):
+        open_below(str(beside), [root])
+    with pytest.raises(InvalidRequest) as caught:
+        open_below(str(tmp_path / "other" / "3"), [root])
+    assert "start the server" not in str(caught.value)
 
 
 async def test_a_refused_model_leaves_no_threads_and_no_memory():
