@@ -73,12 +73,14 @@ clean:
 
 # Every file is checked against its hash. The lock has all that the package needs, so that --no-deps leaves nothing out.
 .venv/serve.done: pyproject.toml constraints.txt $(wildcard deploy/locks/*.txt) | .venv/bin/pip
+	@echo "installs the server into .venv: about a quarter of a minute, longer on a slow network"
 	$(BIN)/python -m pip install --quiet --require-hashes -r deploy/locks/build.txt -r deploy/locks/serve.txt
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
 # torch and its libraries are in no lock (deploy/lock.py says why): the second command installs their pinned versions.
 .venv/test.done: pyproject.toml constraints.txt $(wildcard deploy/locks/*.txt) | .venv/bin/pip
+	@echo "installs the test tools into .venv: some minutes, and some gigabytes for PyTorch"
 	$(BIN)/python -m pip install --quiet --require-hashes -r deploy/locks/build.txt -r deploy/locks/dev.txt
 	$(BIN)/python -m pip install --quiet --no-build-isolation --editable '.[serve,export,dev]'
 	@touch $@ .venv/serve.done
@@ -86,4 +88,4 @@ clean:
 .venv/bin/pip:
 	@command -v $(PYTHON) > /dev/null || { echo "lingon: error: $(PYTHON) is not installed; name a Python of 3.11 or later: make PYTHON=python3.12" >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "lingon: error: Python 3.11 or later is needed, $(PYTHON) is %d.%d; name another one: make PYTHON=python3.12" % sys.version_info[:2])'
-	$(PYTHON) -m venv .venv || { rm -rf .venv; exit 1; }
+	$(PYTHON) -m venv .venv || { rm -rf .venv; echo "lingon: error: $(PYTHON) cannot make a virtual environment; on Debian install python3-venv" >&2; exit 1; }

@@ -1,10 +1,16 @@
-"""Entry points of installed packages, and the error for a package that an extra would install."""
+"""Entry points of installed packages, and the error and the command for a package that an extra would install."""
 
 from __future__ import annotations
 
+import json
+import os
+import shlex
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint, PackageNotFoundError, distribution, entry_points
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 from lingon.errors import LingonError
 
@@ -29,5 +35,47 @@ def name_missing_extra(user: str, extras: Sequence[str]) -> Iterator[None]:
             raise
         extra = extras[0]
         raise LingonError(
-            f"{user} needs what the extra '{extra}' installs ({module} is missing): pip install 'lingon[{extra}]'"
+            f"{user} needs what the extra '{extra}' installs ({module} is missing): {install_command(extra)}"
         ) from error
+
+
+def install_command(extra: str) -> str:
+    """The command that adds an extra to this installation, from where Lingon itself was installed.
+
+    Without this a user of a clone would be sent to the package index, which may have another package of that name.
+    """
+    origin = _origin()
+    if origin is None:
+        return f"{_pip()} install 'lingon[{extra}]'"
+    path, editable = origin
+    return f"{_pip()} install {'-e ' if editable else ''}{shlex.quote(f'{_shown(path)}[{extra}]')}"
+
+
+def _origin() -> tuple[Path, bool] | None:
+    """The folder or wheel that Lingon was installed from, and whether it is editable; None if it was a package index.
+
+    pip records it in direct_url.json (PEP 610).
+    """
+    try:
+        url = json.loads(distribution("lingon").read_text("direct_url.json") or "{}")
+        parts = urlsplit(url.get("url", ""))
+    except (PackageNotFoundError, ValueError, AttributeError):
+        return None
+    path = Path(unquote(parts.path))
+    if parts.scheme != "file" or not path.exists():
+        return None
+    return path, bool(url.get("dir_info", {}).get("editable"))
+
+
+def _pip() -> str:
+    """The pip of this environment, by its path if another one may come first."""
+    own = Path(sys.prefix) / "bin" / "pip"
+    if not own.exists() or os.environ.get("VIRTUAL_ENV") == sys.prefix or sys.prefix == sys.base_prefix:
+        return "pip"
+    return shlex.quote(_shown(own))
+
+
+def _shown(path: Path) -> str:
+    """A path as a user in this folder would type it."""
+    here = Path.cwd()
+    return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)

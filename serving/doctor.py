@@ -12,8 +12,12 @@ from typing import Any
 
 from lingon.bundle import PASSED, Bundle, is_bundle, use_highest_whole
 from lingon.errors import BundleError
+from lingon.extras import install_command
 from lingon.serving.runtime.device import available_providers, cuda_missing
 from lingon.serving.system.cpu import granted_cores, usable_cores
+
+FOR_DEVELOPERS = ("dev", "docs")  # extras that only a change of Lingon itself needs; JSON has them too
+MOST_NAMED = 4  # packages in the line of an extra
 
 VERSIONS = ("lingon", "grpcio", "protobuf", "numpy", "onnxruntime", "onnxruntime-gpu", "sentencepiece", "torch")
 
@@ -47,8 +51,7 @@ def report(findings: dict[str, Any]) -> str:
         f"ONNX Runtime providers: {', '.join(findings['providers']) or 'none'}",
         f"GPU (CUDA): {findings['cuda']}",
     ]
-    for name, state in findings["extras"].items():
-        lines.append(f"extra {name}: {state if isinstance(state, str) else 'missing ' + ', '.join(state)}")
+    lines += [_extra_line(name, state) for name, state in findings["extras"].items() if name not in FOR_DEVELOPERS]
     for model in findings["models"]:
         checked = f"{model['label']}, all checksums match; precisions: {model['precisions']}"
         problem = model["problem"] and f"cannot be served: {model['problem']}"
@@ -58,6 +61,13 @@ def report(findings: dict[str, Any]) -> str:
         lines.append("model: none found; create one with: lingon export CHECKPOINT models/NAME")
     lines.append(f"result: `lingon serve` {'can start' if findings['can_serve'] else 'cannot start, see above'}")
     return "\n".join(lines)
+
+
+def _extra_line(name: str, state: str | list[str]) -> str:
+    if isinstance(state, str):
+        return f"extra {name}: {state}"
+    more = f" and {len(state) - MOST_NAMED} more" if len(state) > MOST_NAMED else ""
+    return f"extra {name}: missing {', '.join(state[:MOST_NAMED])}{more}: {install_command(name)}"
 
 
 def _models(path: Path) -> list[dict[str, Any]]:

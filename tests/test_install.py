@@ -72,11 +72,11 @@ def test_the_base_install_holds_the_client_alone(base):
         ("serve {folder}", "serve"),
     ],
 )
-def test_a_verb_names_the_extra_that_the_base_install_lacks(base, command, extra, config):
+def test_a_verb_names_the_extra_that_the_base_install_lacks(base, wheel, command, extra, config):
     answer = base.run("lingon", *command.format(config=config, folder=config.parent).split())
     assert (answer.returncode, answer.stdout) == (1, "")
     assert answer.stderr.startswith("lingon: error: ")
-    assert answer.stderr.endswith(f": pip install 'lingon[{extra}]'\n")
+    assert answer.stderr.endswith(f": pip install '{wheel}[{extra}]'\n")
     assert answer.stderr.count("\n") == 1
 
 

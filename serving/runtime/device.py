@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from lingon.bundle import Bundle
 from lingon.errors import DeviceError
+from lingon.extras import install_command
 
 CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
 PREFERRED_PRECISIONS = {CPU: ("int8", "fp32"), CUDA: ("fp16",)}
@@ -75,9 +76,12 @@ def available_providers() -> list[str]:
 def cuda_missing() -> str | None:
     """What CUDA lacks on this machine and what to do, in one line; None if CUDA is usable."""
     if not available_providers():
-        return "onnxruntime is not installed; pip install 'lingon[gpu]'"
+        return f"onnxruntime is not installed: {install_command('gpu')}"
     if CUDA not in available_providers():
-        return "this onnxruntime is the CPU build; install 'lingon[gpu]' in place of 'lingon[serve]'"
+        return (
+            "this onnxruntime is the CPU build, of the extra 'serve'; in a new environment install the extra 'gpu' in "
+            f"its place: {install_command('gpu')}"
+        )
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError:

@@ -26,7 +26,8 @@ from lingon.cli.main import main
 from lingon.errors import BundleError, DeviceError, Expired, InvalidRequest, UnknownModel
 from lingon.export.graphs.onnx_writer import WeightFiles
 from lingon.export.graphs.precisions import build, weight_files
-from lingon.serving.doctor import lacking
+from lingon.extras import install_command
+from lingon.serving.doctor import examine, lacking, report
 from lingon.serving.in_process import LocalTranslator, translate_lines
 from lingon.serving.models.catalog import Catalog
 from lingon.serving.server import _ready_line
@@ -233,6 +234,16 @@ def test_doctor_reports_usable_and_altered_bundles(models: Path, tmp_path: Path)
     bad = subprocess.run(command("doctor", tmp_path), cwd=ROOT, capture_output=True, text=True, check=False)
     assert bad.returncode == 1
     assert "tokenizer.model: No such file" in bad.stdout
+
+
+def test_doctor_names_few_packages_of_an_extra_and_none_of_those_for_developers(models: Path):
+    findings = examine([models])
+    findings["extras"] = {"dev": ["a", "b"], "docs": ["c"], "bench": [*"abcdef"], "serve": "installed"}
+    lines = [line for line in report(findings).splitlines() if line.startswith("extra ")]
+    assert lines == [
+        f"extra bench: missing a, b, c, d and 2 more: {install_command('bench')}",
+        "extra serve: installed",
+    ]
 
 
 def test_an_extra_lacks_the_packages_of_the_extras_that_it_includes():

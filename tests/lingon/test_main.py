@@ -17,6 +17,7 @@ import pytest
 
 from lingon.cli.main import ORDER, main
 from lingon.errors import SettingsError
+from lingon.extras import install_command
 from tests.support.repository import ROOT
 
 HEAVY = {"torch", "onnxruntime", "onnx", "numpy", "grpc", "sentencepiece", "sacrebleu", "tensorboard", "matplotlib"}
@@ -122,7 +123,7 @@ def test_a_missing_library_names_the_extra_that_brings_it(run):
         1,
         "",
         "lingon: error: lingon heavy needs what the extra 'serve' installs (a_library_not_installed is missing): "
-        "pip install 'lingon[serve]'\n",
+        f"{install_command('serve')}\n",
     )
 
 

@@ -16,6 +16,7 @@ import pytest
 from google.rpc import code_pb2
 
 from lingon.errors import SettingsError
+from lingon.extras import install_command
 from lingon.serving.observability.opentelemetry import FLUSH
 from lingon.serving.server import open_tracer
 from tests.support.echo_engine import EchoRunner, running
@@ -170,7 +171,7 @@ def test_traces_without_the_extra_fail_at_the_start_and_name_it():
     assert traced.returncode == plain.returncode == 1
     assert traced.stderr.splitlines() == [
         "lingon: error: lingon serve --traces needs what the extra 'tracing' installs (opentelemetry is missing): "
-        "pip install 'lingon[tracing]'"
+        f"{install_command('tracing')}"
     ]
     assert "nowhere" in plain.stderr, "without traces it comes as far as the models"
 
