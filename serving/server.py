@@ -151,7 +151,7 @@ class Server:
 
     def _grpc_server(self) -> grpc.aio.Server:
         calls = CallInterceptor(self.metrics, self._tracer, self._security.admit, call_limits(self._settings))
-        interceptors = [calls, *self._security.interceptors()]
+        interceptors = [calls, *self._security.interceptors(defaults_of=self._registry.defaults_of)]
         server = grpc_server(self._settings, interceptors, self._settings.max_message_bytes)
         pb_grpc.add_TranslationServiceServicer_to_server(self._service, server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from typing import Any
 
 from google.rpc import code_pb2
 
+from lingon.bundle import Defaults
 from lingon.errors import NotBegun, RequestError
 from lingon.serving.auth.quota import Quota
 from lingon.serving.engine.cost import ENCODE, SCORE, token_cost
@@ -23,6 +25,12 @@ _CHARGED = (pb.TranslateRequest, pb.TranslateStreamRequest, pb.ScoreRequest)
 _NOT_SERVED = (code_pb2.UNAVAILABLE, code_pb2.RESOURCE_EXHAUSTED)
 
 
+DefaultsOf = Callable[[Any], Defaults]
+"""Returns the default options of the model that serves a request."""
+
+NO_DEFAULTS = Defaults()
+
+
 @dataclass(frozen=True, slots=True)
 class Account:
     """What the requests of a call are charged to; key: its name."""
@@ -30,6 +38,7 @@ class Account:
     key: str
     quota: Quota
     usage: KeyUsage | None
+    defaults_of: DefaultsOf = lambda request: NO_DEFAULTS
 
 
 account: ContextVar[Account | None] = ContextVar("account", default=None)
@@ -46,7 +55,8 @@ def charged(request: Any) -> Iterator[None]:
     if charged_to is None or not isinstance(request, _CHARGED):
         yield
         return
-    quota, kept, weighted = charged_to.quota, True, weighted_characters(request)
+    quota, kept = charged_to.quota, True
+    weighted = weighted_characters(request, charged_to.defaults_of(request))
     charges = quota.take(weighted, time.monotonic_ns())
     texts_read.set(False)
     try:
@@ -77,23 +87,28 @@ def characters_of(request: Any) -> tuple[int, int]:
     return sum(map(len, request.texts)), sum(map(len, request.target_prefixes))
 
 
-def weighted_characters(request: Any) -> int:
+def weighted_characters(request: Any, defaults: Defaults = NO_DEFAULTS) -> int:
     """What a quota counts for a request: the characters of a greedy translation that makes as much work.
 
     The work is that of `lingon.serving.engine.cost`, with characters in place of tokens, and a translation as long as
-    its source. Options that the request leaves to the model count as 1.
+    its source.
+
+    defaults: options of the model, for those that the request leaves to it
     """
     sources, targets = characters_of(request)
     if isinstance(request, pb.ScoreRequest):
         return round(ENCODE * sources + SCORE * targets)
     options, decoded = request.options, sources + targets
-    hypotheses = max(int(options.num_hypotheses), 1)
     samples = options.HasField("sampling")
+    beam_size = max(int(options.beam_size if options.HasField("beam_size") else defaults.beam_size), 1)
+    hypotheses = min(defaults.num_hypotheses, sys.maxsize if samples else beam_size)
+    if options.HasField("num_hypotheses"):
+        hypotheses = max(int(options.num_hypotheses), 1)
     token = token_cost(sampled=samples, restricted=_restricts(options), forced=bool(options.forced_words))
     if samples:
         work = hypotheses * (ENCODE * sources + token * decoded)
     else:
-        work = ENCODE * sources + token * decoded * max(int(options.beam_size), 1)
+        work = ENCODE * sources + token * decoded * beam_size
     if options.return_alignment:  # every hypothesis is scored
         work += hypotheses * (ENCODE * sources + SCORE * decoded)
     return round(work)

@@ -12,7 +12,7 @@ from grpc_health.v1 import health
 from lingon.errors import AuthenticationUnavailable, Forbidden, RequestError, Unauthenticated
 from lingon.serving.auth.api_keys import ApiKeyFile
 from lingon.serving.auth.callers import Context, certificate_ids_of, certificate_names, presented_key
-from lingon.serving.auth.charges import Account, account
+from lingon.serving.auth.charges import NO_DEFAULTS, Account, DefaultsOf, account
 from lingon.serving.auth.tls import TlsFiles
 
 AUTHORIZATION = "authorization"
@@ -29,9 +29,11 @@ class ApiKeyInterceptor(grpc.aio.ServerInterceptor):
     The error is raised in the handler that it returns, so that another interceptor turns it into a status.
     """
 
-    def __init__(self, key_file: ApiKeyFile, *, admin: bool = False) -> None:
-        """admin: accept only keys with access to the admin port."""
-        self._key_file, self._admin = key_file, admin
+    def __init__(
+        self, key_file: ApiKeyFile, *, admin: bool = False, defaults_of: DefaultsOf = lambda request: NO_DEFAULTS
+    ) -> None:
+        """admin: accept only keys with access to the admin port; defaults_of: for the charges of quotas."""
+        self._key_file, self._admin, self._defaults_of = key_file, admin, defaults_of
 
     async def intercept_service(
         self,
@@ -52,7 +54,7 @@ class ApiKeyInterceptor(grpc.aio.ServerInterceptor):
         key = self._key_file.identify(_key_in(metadata))
         presented_key.set(key)  # before the key is refused, so that the log names it
         quota = self._key_file.accept(key, admin=self._admin)
-        account.set(Account(key.name, quota, self._key_file.usage))
+        account.set(Account(key.name, quota, self._key_file.usage, self._defaults_of))
 
 
 class CertificateCheck:

@@ -21,8 +21,8 @@ class Observer(Protocol):
     def watch(self, load: Callable[[], EngineLoad]) -> None:
         """Receive a function that returns the current load; called once by every engine, before it starts."""
 
-    def admitted(self, waited: float) -> None:
-        """A job left the queue and joined a batch."""
+    def left_queue(self, waited: float) -> None:
+        """A job left the queue after so many seconds: it joined a batch, or it ended there."""
 
     def encoded(self, sentences: int, tokens: int, padded_tokens: int, seconds: float) -> None:
         """The encoder ran."""
@@ -51,7 +51,7 @@ class NullObserver:
 
     def watch(self, load: Callable[[], EngineLoad]) -> None: ...
 
-    def admitted(self, waited: float) -> None: ...
+    def left_queue(self, waited: float) -> None: ...
 
     def encoded(self, sentences: int, tokens: int, padded_tokens: int, seconds: float) -> None: ...
 

@@ -249,6 +249,7 @@ class Scheduler:
         for ticket in found:
             ticket.started = math.inf  # a job that is cut short says nothing of the running time of others
             if ticket.worker is None:
+                self._observer.left_queue(self._clock() - ticket.submitted)
                 self._assign(ticket, worker)
         if not len(self._queue):
             self._estimator.record_start(0.0, self._clock(), more=False)
@@ -323,7 +324,7 @@ class Scheduler:
         ticket.lane, ticket.started = lane, now
         self._lanes.join(lane, job.caller)
         self._assign(ticket, worker)
-        self._observer.admitted(now - ticket.submitted)
+        self._observer.left_queue(now - ticket.submitted)
         return Admission(job, ticket.submitted, lane)
 
     def _assign(self, ticket: _Ticket, worker: int) -> None:

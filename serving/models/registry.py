@@ -9,9 +9,10 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from lingon.bundle import Bundle, check_trusted, use_highest_whole
-from lingon.errors import BundleError, DamagedBundle
+from lingon.bundle import Bundle, Defaults, check_trusted, use_highest_whole
+from lingon.errors import BundleError, DamagedBundle, RequestError
 from lingon.serving.models.catalog import Catalog, Entry
 from lingon.serving.models.inflight import InFlight
 from lingon.serving.models.loading import LoadFunction, LoadOptions, load_translator
@@ -190,6 +191,14 @@ class ModelRegistry:
             if not await entry.model.in_flight.wait_until_idle(max(end - time.monotonic(), 0.0)):
                 return False
         return True
+
+    def defaults_of(self, request: Any) -> Defaults:
+        """The default options of the model that serves a request; those of no model if none does."""
+        try:
+            served = self.catalog.find(request.model, request.source_language_code, request.target_language_code)
+        except RequestError:
+            return Defaults()
+        return served.translator.manifest.defaults
 
     @property
     def running(self) -> list[Entry[ServedModel]]:

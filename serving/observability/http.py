@@ -24,7 +24,7 @@ from lingon.serving.observability.logs import fault
 
 CLOSE_TIMEOUT = 1.0  # seconds for the thread of a closed connection to end
 RETRY_PAUSE = 0.1  # seconds between two tries to accept a connection if no file descriptor is free
-PAUSE = 0.1  # seconds at least between two renderings of the metrics
+PAUSE = 0.25  # seconds at least between two renderings of the metrics
 PAUSE_FACTOR = 9  # durations of a rendering until the next one, so that they take a tenth of a core at most
 MAX_CONNECTIONS = 128  # each has a thread, and a process can run out of threads
 _ERRORS_OF_PORTS = (errno.EADDRINUSE, errno.EACCES)  # other errors of binding are those of the host

@@ -211,8 +211,8 @@ class ModelMetrics:
 
     queue_duration = histogram(
         "queue_duration_seconds",
-        "Time from submission until a sentence or pair is taken to be computed, in seconds; those that end in the "
-        "queue are not counted.",
+        "Time that a sentence or pair is in the queue, in seconds: until it is taken to be computed, or until it ends "
+        "there because it is dropped, cancelled or late.",
         LATENCY_SECONDS,
     )
     encoder_duration = histogram("encoder_duration_seconds", "Duration of one encoder run, in seconds.", RUN_SECONDS)
@@ -335,7 +335,7 @@ class ModelMetrics:
         self.queue_work.set_function(lambda: load().queued_work)
         self.running.set_function(lambda: load().running)
 
-    def admitted(self, waited: float) -> None:
+    def left_queue(self, waited: float) -> None:
         """See lingon.serving.engine.observer.Observer."""
         self.queue_duration.observe(waited)
 

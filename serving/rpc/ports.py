@@ -17,6 +17,7 @@ from grpc_health.v1 import health
 from lingon.errors import LingonError
 from lingon.pem import RevocationLists
 from lingon.serving.auth.api_keys import ApiKeyFile
+from lingon.serving.auth.charges import NO_DEFAULTS, DefaultsOf
 from lingon.serving.auth.interceptor import ApiKeyInterceptor, CertificateCheck
 from lingon.serving.auth.tls import Certificates, TlsFiles
 from lingon.serving.auth.watched_files import WatchedFiles
@@ -133,9 +134,16 @@ class PortSecurity:
                 _show_state(metrics, files)
                 metrics.tls_not_after.labels(files.name).set_function(partial(_not_after, files))
 
-    def interceptors(self, *, admin: bool = False) -> list[grpc.aio.ServerInterceptor]:
-        """Return the interceptors that check the callers of a port; admin: of the admin port."""
-        return [ApiKeyInterceptor(self._keys, admin=admin)] if self._keys is not None else []
+    def interceptors(
+        self, *, admin: bool = False, defaults_of: DefaultsOf = lambda request: NO_DEFAULTS
+    ) -> list[grpc.aio.ServerInterceptor]:
+        """Return the interceptors that check the callers of a port; admin: of the admin port.
+
+        defaults_of: returns the default options of the model that serves a request, for quotas
+        """
+        if self._keys is None:
+            return []
+        return [ApiKeyInterceptor(self._keys, admin=admin, defaults_of=defaults_of)]
 
 
 def _show_state(metrics: Metrics, files: WatchedFiles[Any]) -> None:

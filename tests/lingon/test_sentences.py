@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lingon.sentences import SURE, WordTooLong, sentences, split
+from lingon.sentences import LONGEST, SURE, WordTooLong, sentences, split
 from lingon.text import normalise
 
 PROSE = st.text(alphabet="abcDE .,;!?…。\"'“”()0123", max_size=120).map(normalise)
@@ -68,3 +68,17 @@ def test_the_search_for_a_sure_end_of_a_sentence_ends_after_some_thousand_charac
     assert max(end - begin for begin, end in found) <= SURE + len(doubtful)
     assert " ".join(text[begin:end] for begin, end in found) == text
     assert texts(normalise(doubtful * 100)) == [normalise(doubtful * 100)]
+
+
+@pytest.mark.parametrize("word", ["word", "a.b", "....x", "w" * (LONGEST - 1)])
+def test_a_text_without_the_end_of_a_sentence_is_read_in_bounded_steps(word: str):
+    text = " ".join([word] * (3 * LONGEST // len(word) + 2))
+    found = list(sentences(text))
+    assert max(end - begin for begin, end in found) <= LONGEST
+    assert " ".join(text[begin:end] for begin, end in found) == text
+
+
+def test_a_word_longer_than_a_step_stays_whole():
+    word = "w" * (LONGEST + 5)
+    assert texts(f"{word} a {word}") == [word, "a", word]
+    assert texts(f"{word}{word}") == [word + word]

@@ -136,7 +136,9 @@ class TranslateRequest(_message.Message):
     """As source_language_code."""
     @_builtins.property
     def texts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """At least one, at most `max_texts` of ListModels."""
+        """At least one, at most `max_texts` of ListModels. The queue of a model bounds the tokens of all texts too, to 65,536
+        by default; a request that exceeds it is refused with the reason REQUEST_TOO_LARGE.
+        """
 
     @_builtins.property
     def options(self) -> Global___DecodingOptions:
@@ -838,7 +840,10 @@ class ScoreRequest(_message.Message):
     """Return the source token from which each target token was translated."""
     @_builtins.property
     def pairs(self) -> _containers.RepeatedCompositeFieldContainer[Global___ScorePair]:
-        """At least one, at most `max_texts` of ListModels."""
+        """At least one, at most `max_texts` of ListModels. The queue of a model bounds the tokens of all sources and targets
+        too, to 65,536 by default: 256 pairs with 255 tokens on each side exceed it. Such a request is refused with the
+        reason REQUEST_TOO_LARGE; send it in several.
+        """
 
     def __init__(
         self,

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lingon.bundle import Defaults
 from lingon.serving.auth.api_keys import new_key
 from lingon.serving.auth.charges import characters_of, weighted_characters
 from lingon.serving.auth.quota import BURST, REFUNDED, REFUSAL
@@ -181,3 +182,26 @@ async def test_the_quota_and_the_metric_count_the_work(tmp_path: Path):
         with pytest.raises(grpc.aio.AioRpcError, match="18 characters in a minute; try again in"):
             await translate(2)
         assert server.metric("lingon_key_characters_total", key="shop") == 14
+
+
+@pytest.mark.parametrize(
+    ("left", "given"),
+    [
+        ({}, {"beam_size": 4, "num_hypotheses": 2}),
+        ({"return_alignment": True}, {"return_alignment": True, "beam_size": 4, "num_hypotheses": 2}),
+        ({"beam_size": 1}, {"beam_size": 1, "num_hypotheses": 1}),
+        ({"num_hypotheses": 3}, {"beam_size": 4, "num_hypotheses": 3}),
+        ({"sampling": SAMPLING}, {"sampling": SAMPLING, "num_hypotheses": 2}),
+    ],
+)
+def test_an_option_that_a_request_leaves_to_the_model_counts_with_its_default(left: Any, given: Any):
+    defaults = Defaults(beam_size=4, num_hypotheses=2)
+    assert weighted_characters(translation(**left), defaults) == weighted_characters(translation(**given))
+
+
+async def test_a_quota_charges_the_default_beam_of_the_served_model(tmp_path: Path):
+    keys = write_key_file(tmp_path, {"shop": SHOP}, shop={"characters_per_minute": 50})
+    async with running(api_keys=keys, bundles=({"defaults": Defaults(beam_size=4)},)) as server:
+        status, _ = await failure(server.stub.Translate(translation(), metadata=bearer(SHOP)))
+        assert status.message.startswith("the request counts as 56 characters")
+        await server.stub.Translate(translation(beam_size=1), metadata=bearer(SHOP))

@@ -140,7 +140,7 @@ def test_a_scraper_gets_the_text_format_that_all_know_unless_it_prefers_openmetr
 
 def test_all_metrics_of_a_server_are_valid_openmetrics() -> None:
     metrics = Metrics()
-    metrics.model("en-de", 1).admitted(0.1)
+    metrics.model("en-de", 1).left_queue(0.1)
     text = exposition.generate_latest(metrics.registry).decode()
     names = {sample.name for family in openmetrics_families(text) for sample in family.samples}
     assert {"lingon_ready", "lingon_requests_total", "lingon_queue_duration_seconds_bucket"} <= names

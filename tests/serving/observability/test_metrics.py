@@ -14,6 +14,7 @@ from lingon.errors import EmptyText
 from lingon.serving.observability.metrics import CODES, KEPT_MODELS, METHODS, Metrics, families
 from lingon.translation.v1 import translation_pb2 as pb
 from tests.support.echo_engine import EchoRunner, running, tokenizer
+from tests.support.eventually import eventually
 from tests.support.http import get
 
 MODEL = {"model": "en-de", "version": "1"}
@@ -56,6 +57,21 @@ async def test_counters_reconcile_with_what_clients_saw():
         for gauge in ("queue_depth", "queue_tokens", "queue_work_units", "running_sentences"):
             assert server.metric(f"lingon_{gauge}", **MODEL) == 0
         assert server.metric("lingon_requests_in_flight") == 0
+
+
+async def test_the_time_in_the_queue_has_sentences_that_end_there():
+    async with running(max_rows=1) as server:
+        server.runner.gate.clear()
+        first = asyncio.ensure_future(server.call("Tom"))
+        await eventually(lambda: server.metric("lingon_running_sentences", **MODEL) == 1)
+        second = server.call("The sea")
+        await eventually(lambda: server.metric("lingon_queue_depth", **MODEL) == 1)
+        second.cancel()
+        await eventually(lambda: server.metric("lingon_requests_in_flight") == 1)
+        server.runner.gate.set()
+        await first
+        await eventually(lambda: server.metric("lingon_sentences_total", **MODEL, outcome="CANCELLED") == 1)
+        assert server.metric("lingon_queue_duration_seconds_count", **MODEL) == 2
 
 
 async def test_truncations_are_counted():
