@@ -9,7 +9,7 @@ from rich.table import Table
 
 from lingon.bundle import Bundle
 from lingon.cli.output import print_message
-from lingon.scoring import poor_quality
+from lingon.quality import poor_quality
 
 
 def print_report(bundle: Bundle) -> None:

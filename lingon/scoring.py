@@ -7,9 +7,6 @@ from dataclasses import dataclass
 
 from lingon.errors import CorpusError
 
-POOR_BLEU = 5.0
-"""BLEU; a model below it translates hardly any sentence, so that it was most likely trained for too short a time."""
-
 
 @dataclass(frozen=True, slots=True)
 class Scores:
@@ -19,13 +16,6 @@ class Scores:
     chrf: float
     bleu_signature: str
     chrf_signature: str
-
-
-def poor_quality(bleu: float | None) -> str | None:
-    """A warning about a model with a low BLEU; None if it is high enough or unknown."""
-    if bleu is None or bleu >= POOR_BLEU:
-        return None
-    return f"BLEU is {bleu:.2f}, below {POOR_BLEU:g}: this model hardly translates; train it for longer or on more text"
 
 
 def score(hypotheses: Sequence[str], references: Sequence[str]) -> Scores:

@@ -14,7 +14,8 @@ from lingon.cli.output import check_output, print_message, writing
 from lingon.errors import CorpusError, LingonError, SettingsError
 from lingon.extras import find_entry_points, name_missing_extra
 from lingon.lines import read_parallel
-from lingon.scoring import Scores, poor_quality, score
+from lingon.quality import poor_quality
+from lingon.scoring import Scores, score
 
 
 @dataclass(frozen=True, slots=True)

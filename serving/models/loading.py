@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from lingon.bundle import PASSED, Bundle, is_bundle, use_highest_whole
 from lingon.errors import BundleError, SettingsError
-from lingon.scoring import poor_quality
+from lingon.quality import poor_quality
 from lingon.serving.engine.engine import Engine
 from lingon.serving.engine.limits import EngineLimits
 from lingon.serving.engine.observer import Observer
