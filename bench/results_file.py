@@ -15,6 +15,11 @@ from typing import Any
 from lingon.files import write_json
 
 
+def results_folder(given: Path | None, *, quick: bool) -> Path:
+    """The folder for the results of a run; a trial run writes none beside the results that are kept."""
+    return given or Path("build/bench" if quick else "bench/results")
+
+
 def save(name: str, rows: list[dict[str, Any]], folder: Path, **more: Any) -> Path:
     """Write rows to folder/DATE-name.json with date, machine, commit, command and `more`; returns the path."""
     folder.mkdir(parents=True, exist_ok=True)

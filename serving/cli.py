@@ -14,7 +14,10 @@ import typer
 if TYPE_CHECKING:
     from lingon.serving.settings import LoadedSettings, SettingInfo
 
-Models = Annotated[list[Path] | None, typer.Argument(help="models/NAME, models/NAME/VERSION or a folder of models.")]
+Models = Annotated[
+    list[Path] | None,
+    typer.Argument(help="models/NAME, models/NAME/VERSION or a folder of models.", show_default="models"),
+]
 
 
 def __getattr__(name: str) -> Any:
@@ -55,7 +58,8 @@ def with_setting_options(verb: Callable[[Path | None, dict[str, Any]], None]) ->
     from lingon.serving.settings import describe_settings
 
     parameters = [_parameter(setting) for setting in describe_settings()]
-    config = Annotated[Path | None, typer.Option(help="TOML file of settings, with the names in this list.")]
+    help_text = "TOML file of settings, with the names in this list. Default: none."
+    config = Annotated[Path | None, typer.Option(help=help_text)]
     parameters.append(_keyword("config", config))
 
     def run(config: Path | None, **flags: Any) -> None:

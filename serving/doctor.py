@@ -17,7 +17,7 @@ from lingon.serving.runtime.device import available_providers, cuda_missing
 from lingon.serving.system.cpu import granted_cores, usable_cores
 
 FOR_DEVELOPERS = ("dev", "docs")  # extras that only a change of Lingon itself needs; JSON has them too
-MOST_NAMED = 4  # packages in the line of an extra
+MOST_NAMED = 10  # packages in the line of an extra
 
 VERSIONS = ("lingon", "grpcio", "protobuf", "numpy", "onnxruntime", "onnxruntime-gpu", "sentencepiece", "torch")
 

@@ -156,16 +156,21 @@ class Settings(BaseModel):
     )
     tls_certificate: Path | None = Field(
         None,
-        description="PEM file of the server's certificate chain; with tls_key it turns TLS on. Reloaded on change.",
+        description="PEM file of the server's certificate chain; with tls_key it turns TLS on. Unset: no TLS. Reloaded "
+        "on change.",
     )
-    tls_key: Path | None = Field(None, description="PEM file of the server's private key. Reloaded on change.")
+    tls_key: Path | None = Field(
+        None, description="PEM file of the server's private key. Unset: no TLS. Reloaded on change."
+    )
     tls_client_ca: Path | None = Field(
-        None, description="PEM file of authorities; clients must have a certificate that one of them signed."
+        None,
+        description="PEM file of authorities; clients must have a certificate that one of them signed. Unset: clients "
+        "need no certificate.",
     )
     tls_client_crl: Path | None = Field(
         None,
         description="PEM file of lists of revoked client certificates (CRL), which the authorities of tls_client_ca "
-        "issue. Reloaded on change.",
+        "issue. Unset: none is revoked. Reloaded on change.",
     )
     tls_client_names: Annotated[tuple[CertificateName, ...], Field(min_length=1)] | None = Field(
         None,

@@ -31,15 +31,19 @@ def decode(
         Path | None,
         typer.Option(help="Folder with the test sets of the workload shipped. (default: the repository's tests/data)"),
     ] = None,
-    results: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("bench/results"),
+    results: Annotated[
+        Path | None, typer.Option(help="Folder for the results. Default: bench/results, with --quick build/bench.")
+    ] = None,
     cache: Annotated[Path, typer.Option(help="Folder for the models that the benchmark creates.")] = CACHE,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Try it out: tiny base model, few runs, few sentences.")
+        bool,
+        typer.Option("--quick", help="Try it out: a small model, few runs, few sentences; some 5 minutes on 2 cores."),
     ] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Continue a run that was killed.")] = False,
 ) -> None:
     """Measure the decoding time of Lingon and other engines on the same weights, and its lower bound."""
     from lingon.bench.decode.run import DecodeOptions, run
+    from lingon.bench.results_file import results_folder
 
     options = DecodeOptions(
         workloads=tuple(work or ()),
@@ -53,4 +57,4 @@ def decode(
         data=data,
         quick=quick,
     )
-    run(options, results, cache.expanduser(), resume=resume)
+    run(options, results_folder(results, quick=quick), cache.expanduser(), resume=resume)

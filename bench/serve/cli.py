@@ -37,7 +37,7 @@ def serve(
     ] = EngineKind.ONNX,
     server: Annotated[
         str | None,
-        typer.Option(metavar="HOST:PORT", help="Measure a running server instead of starting Lingon's server."),
+        typer.Option(metavar="HOST:PORT", help="Measure a running server. Default: Lingon's server is started."),
     ] = None,
     with_peer: Annotated[
         bool, typer.Option("--peer/--no-peer", help="Also measure CTranslate2 with a gRPC server.")
@@ -69,20 +69,26 @@ def serve(
     peer_wait_ms: Annotated[
         float | None, typer.Option(min=0, help="Milliseconds that CTranslate2 waits for a full batch (default: 0).")
     ] = None,
-    results: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("bench/results"),
-    quick: Annotated[bool, typer.Option("--quick", help="Try it out: a minute instead of many.")] = False,
+    results: Annotated[
+        Path | None, typer.Option(help="Folder for the results. Default: bench/results, with --quick build/bench.")
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Try it out: one short round; some 2 minutes on 2 cores.")
+    ] = False,
 ) -> None:
     """Measure throughput and latency of the server under open-loop load, and compare it with CTranslate2."""
     import tempfile
 
     from rich.console import Console
 
+    from lingon.bench.results_file import results_folder
     from lingon.bench.serve.latency import Objective
     from lingon.bench.serve.plan import CpuPlan, Plan, ctranslate2_systems, lingon_system, sentences
     from lingon.bench.serve.run import measure
     from lingon.bundle import open_bundle
 
     console, bundle = Console(), open_bundle(model)
+    results = results_folder(results, quick=quick)
     cpus = CpuPlan.choose(server_core, client_core)
     if engine is EngineKind.NULL:
         _measure_overhead(

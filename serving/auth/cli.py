@@ -21,14 +21,22 @@ def new(
     ] = None,
     admin: Annotated[bool, typer.Option("--admin", help="Give the key access to the admin port too.")] = False,
     expires: Annotated[
-        str | None, typer.Option(metavar="DATE", help="Day from which on the key is invalid (UTC), as 2027-01-01.")
+        str | None,
+        typer.Option(metavar="DATE", help="Day from which on the key is invalid (UTC), as 2027-01-01. Default: none."),
     ] = None,
     certificate: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Accept the key only with a client certificate that has this name."),
+        typer.Option(
+            metavar="NAME",
+            help="Accept the key only with a client certificate that has this name. Default: with any, or none.",
+        ),
     ] = None,
     file: Annotated[
-        Path | None, typer.Option(help="API-key file of a server; the new key's entry is appended to it.")
+        Path | None,
+        typer.Option(
+            help="API-key file of a server; the new key's entry is appended to it. Default: the entry is printed on "
+            "standard error."
+        ),
     ] = None,
     key_file: Annotated[
         Path | None,

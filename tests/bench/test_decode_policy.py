@@ -14,7 +14,7 @@ from lingon.bench.decode.results import TimedRuns, best_settings, fastest, row_o
 from lingon.bench.decode.resume import ResumeFile
 from lingon.bench.decode.roofline import DecodingCounts, MultiplyAdds, Peaks, count_decoding, floor_ms
 from lingon.bench.engines.base import Cell, Setting
-from lingon.bench.results_file import command
+from lingon.bench.results_file import command, results_folder
 from lingon.bench.workloads.workload import Workload
 from lingon.errors import SettingsError
 
@@ -24,6 +24,12 @@ SHIPPED = Workload(name="shipped tatoeba", bundle=Path("en-de/1"), sources=((5, 
 
 def grid(*arguments, **options) -> list[tuple[bool, int, int]]:
     return [(cell.shortlist, cell.beam_size, cell.batch) for cell in cells_of(*arguments, **options)]
+
+
+def test_a_trial_run_writes_nothing_beside_the_results_that_are_kept() -> None:
+    assert results_folder(None, quick=True) == Path("build/bench")
+    assert results_folder(None, quick=False) == Path("bench/results")
+    assert results_folder(Path("mine"), quick=True) == Path("mine")
 
 
 def test_the_cells_are_greedy_and_beam_4_and_greedy_over_a_shortlist():
