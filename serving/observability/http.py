@@ -25,7 +25,8 @@ from lingon.serving.observability.logs import fault
 CLOSE_TIMEOUT = 1.0  # seconds for the thread of a closed connection to end
 RETRY_PAUSE = 0.1  # seconds between two tries to accept a connection if no file descriptor is free
 PAUSE = 0.25  # seconds at least between two renderings of the metrics
-PAUSE_FACTOR = 9  # durations of a rendering until the next one, so that they take a tenth of a core at most
+PAUSE_FACTOR = 9  # times of a rendering until the next one, so that all of them take a tenth of a core
+MAX_PAUSE = 1.0  # seconds; scrapers give up after a few seconds
 MAX_CONNECTIONS = 128  # each has a thread, and a process can run out of threads
 _ERRORS_OF_PORTS = (errno.EADDRINUSE, errno.EACCES)  # other errors of binding are those of the host
 logger = logging.getLogger(__name__)
@@ -149,12 +150,17 @@ class MetricsPage:
         asked = time.monotonic()
         with self._lock:
             if self._begun <= asked:
-                time.sleep(max(self._pause_end - time.monotonic(), 0.0))
-                self._begun = time.monotonic()
+                time.sleep(self.seconds_to_wait())
+                begun, worked = time.monotonic(), time.thread_time()
                 self._page = self._render()
-                end = time.monotonic()
-                self._pause_end = end + max(PAUSE, PAUSE_FACTOR * (end - self._begun))
+                self._begun = begun  # not before, because a rendering may fail
+                worked = time.thread_time() - worked  # without the time in which the thread waited for a core
+                self._pause_end = time.monotonic() + min(max(PAUSE, PAUSE_FACTOR * worked), MAX_PAUSE)
             return self._page
+
+    def seconds_to_wait(self) -> float:
+        """Seconds until the pause after the last rendering ends."""
+        return max(self._pause_end - time.monotonic(), 0.0)
 
 
 def _prefers_openmetrics(accepted: str) -> bool:
