@@ -76,8 +76,9 @@ class Scheduler:
         workers: int,
         observer: Observer,
         clock: Callable[[], float] = time.monotonic,
+        changed: threading.Condition | None = None,
     ) -> None:
-        """clock: returns seconds; the deadlines of jobs are on it."""
+        """clock: returns seconds; the deadlines of jobs are on it. changed: on which workers without work sleep."""
         self._spread, self._clock, self._workers = limits.spread, clock, workers
         self.most_rows = limits.max_rows  # over all workers; one worker may use all of them
         self._observer = observer
@@ -89,7 +90,7 @@ class Scheduler:
         self._rows = [[0] * workers for _ in (MAIN, LIGHT)]  # running rows of each worker in each lane
         self._steps = [[0] * workers for _ in (MAIN, LIGHT)]  # turns of each worker since its last admission to a lane
         self._estimator = ThroughputEstimator()
-        self._changed = threading.Condition()
+        self._changed = changed or threading.Condition()
         self._stopping = self._failed = False
         self.all_taken = False  # `take_all` was called: another thread ends all jobs
         observer.watch(self.load)
