@@ -179,6 +179,10 @@ GOOD = key_table("shop", SHOP)
         (GOOD.replace("sha256:", "md5:"), "key 1: hash: "),
         (GOOD.replace('"shop"', '"the shop"'), "key 1: name: "),
     ],
+    ids=[
+        *("no TOML", "nested too deep", "a name twice", "a hash twice", "another setting", "no table"),
+        *("an unknown field", "a limit of 0", "no date", "a key, not its hash", "another hash", "a name with a space"),
+    ],
 )
 def test_a_bad_file_is_one_line_that_quotes_no_key(tmp_path: Path, text: str, why: str):
     path = tmp_path / "keys.toml"

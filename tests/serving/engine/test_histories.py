@@ -25,6 +25,7 @@ from lingon.serving.engine.observer import EngineLoad, NullObserver
 from lingon.serving.engine.scheduler import Admission, Scheduler, Turn
 from tests.support.scale import scaled
 
+pytestmark = pytest.mark.no_cover  # measuring coverage doubles the time, and other tests run the same lines
 CALLERS = ("a", "b", "flood")
 LENGTHS = {"a": 2, "b": 9, "flood": 130}
 """Tokens of the sources of each caller: two jobs make the last one heavy."""
