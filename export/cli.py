@@ -75,6 +75,9 @@ def export(
     attach: AttachOption = None,
 ) -> None:
     """Export a checkpoint as an ONNX bundle, verified against the checkpoint."""
+    from lingon.lines import check_files
+
+    check_files(path for files in (train_data, gate_data) for path in files or ())
     from lingon.export.pipeline import export_checkpoint
     from lingon.export.report import print_report
     from lingon.export.settings import ExportSettings, Texts

@@ -1,6 +1,7 @@
 """Every error that Lingon raises on purpose, and the gRPC status each one becomes.
 
 LingonError                     a message of one line; exit code 1
+|-- Interrupted                 a signal stopped the work, nothing is lost; exit code 130 or 143, printed as no error
 |-- SettingsError               a setting is unknown, of the wrong type or out of bounds; exit code 2
 |-- CorpusError                 a corpus file cannot be read as parallel text
 |-- CheckpointError             a checkpoint is missing, incomplete or does not fit
@@ -55,6 +56,17 @@ class LingonError(Exception):
 def _rebuild(kind: type[LingonError], values: tuple[Any, ...]) -> LingonError:
     """An error made without `__init__`; pickle restores its attributes afterwards."""
     return kind.__new__(kind, *values)
+
+
+class Interrupted(LingonError):
+    """A signal stopped the work and nothing is lost; its message says how to go on and is printed as no error.
+
+    signal_number: the exit code is the one that a shell reports for a process that this signal ends
+    """
+
+    def __init__(self, message: str, signal_number: int) -> None:
+        super().__init__(message)
+        self.exit_code = 128 + signal_number
 
 
 class SettingsError(LingonError):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import io
+import os
 import select
 import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import IO
@@ -28,6 +30,17 @@ def read_lines(path: Path) -> Iterator[str]:
     except (OSError, EOFError, zlib.error) as error:
         where = f"{path}:{number + 1}" if number else str(path)
         raise CorpusError(f"{where}: {getattr(error, 'strerror', None) or error}") from None
+
+
+def check_files(paths: Iterable[Path]) -> None:
+    """Raise CorpusError for the first path that cannot be read, without reading any: some work takes long to begin."""
+    for path in paths:
+        if not path.exists():
+            raise CorpusError(f"{path}: {os.strerror(errno.ENOENT)}")
+        if path.is_dir():
+            raise CorpusError(f"{path}: {os.strerror(errno.EISDIR)}")
+        if not os.access(path, os.R_OK):
+            raise CorpusError(f"{path}: {os.strerror(errno.EACCES)}")
 
 
 def read_parallel(source: Path, target: Path) -> Iterator[tuple[str, str]]:

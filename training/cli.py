@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from lingon.training.config import Config
 
 ConfigArgument = Annotated[
     Path, typer.Argument(help="TOML file with the settings of the run, such as configs/en-de.toml.")
@@ -45,6 +48,7 @@ def train(
     if print_config:
         print(settings.model_dump_json(indent=2))
         return
+    _check_corpora(settings)
     from lingon.training.run.interrupt import Interrupt
     from lingon.training.run.setup import open_run
     from lingon.training.run.trainer import outcome
@@ -68,12 +72,14 @@ def tokenizer(
     from lingon.errors import SettingsError
     from lingon.files import publish_folder
     from lingon.training.config import load_config
-    from lingon.training.data.corpus import read_training_text
-    from lingon.training.data.tokenizer import train_tokenizer
 
     settings = load_config(config, overrides or ())
     if output.exists():
         raise SettingsError(f"--output {output} exists already; choose a new folder")
+    _check_corpora(settings)
+    from lingon.training.data.corpus import read_training_text
+    from lingon.training.data.tokenizer import train_tokenizer
+
     text = read_training_text(settings.data)
     print(f"training text: {text.counts}")
     trained = train_tokenizer(text.epoch(), settings.tokenizer)
@@ -84,6 +90,13 @@ def tokenizer(
     sample = next(pair for pairs in text.corpora for pair in pairs)
     print("source:", *trained.source_pieces(trained.encode_source(sample.source)[:-1]))
     print("target:", *trained.target_pieces(trained.encode_target(sample.target)))
+
+
+def _check_corpora(config: Config) -> None:
+    """Raise CorpusError for a corpus that cannot be read, before PyTorch is imported, which takes seconds."""
+    from lingon.lines import check_files
+
+    check_files(path for corpus in (*config.data.train, config.data.valid) for path in corpus.files())
 
 
 def average(
@@ -109,7 +122,11 @@ def average(
 
     if output.exists():
         raise SettingsError(f"--output {output} exists already; choose a new folder")
-    chosen = [folder for path in checkpoints for folder in files.saved_steps(path)[-(last or 0) :] or [path]]
+    saved = {path: files.saved_steps(path) for path in checkpoints}
+    for path, steps in saved.items():
+        if last is not None and 0 < len(steps) < last:
+            print(f"{path}: has {len(steps)} checkpoints, not the last {last}; all of them are averaged")
+    chosen = [folder for path in checkpoints for folder in saved[path][-(last or 0) :] or [path]]
     averaged = averaging.average_checkpoints(chosen)
     if half:
         averaging.round_to_half(averaged.model)

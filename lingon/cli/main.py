@@ -15,7 +15,7 @@ from typing import Annotated, Any
 
 import typer
 
-from lingon.errors import LingonError
+from lingon.errors import Interrupted, LingonError
 from lingon.extras import find_entry_points, name_missing_extra
 
 Verb = Callable[..., Any]
@@ -55,6 +55,8 @@ def main(arguments: Sequence[str] | None = None, entries: Iterable[EntryPoint] |
             if sys.stdout is not None:
                 sys.stdout.flush()
         return result if isinstance(result, int) else 0
+    except Interrupted as stop:
+        return _print_last(str(stop), stop.exit_code)
     except LingonError as error:
         return _print_error(str(error), error.exit_code)
     except UsageError as error:
@@ -157,8 +159,13 @@ def _unloadable(entry: EntryPoint, error: Exception) -> Verb:
 
 
 def _print_error(message: str, exit_code: int) -> int:
+    return _print_last(f"error: {message}", exit_code)
+
+
+def _print_last(message: str, exit_code: int) -> int:
+    """Print the last message of the command in one line; returns the exit code."""
     if sys.stderr is not None:
-        print(f"lingon: error: {' '.join(message.split())}", file=sys.stderr)
+        print(f"lingon: {' '.join(message.split())}", file=sys.stderr)
     return exit_code
 
 

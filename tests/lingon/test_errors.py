@@ -41,7 +41,8 @@ TABLE = {
 }
 
 
-MORE = {  # arguments of errors other than the message
+MORE = {
+    "signal_number": 2,  # arguments of errors other than the message
     "code": code_pb2.RESOURCE_EXHAUSTED,
     "reason": "QUEUE_FULL",
     "violations": (("texts[0]", "is empty"),),

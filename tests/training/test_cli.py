@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -69,6 +70,31 @@ def test_an_average_of_a_run_takes_its_last_checkpoints(run: Path, tmp_path: Pat
     assert found.progress.step == 6
     for name, weight in found.model.state_dict().items():
         assert torch.equal(weight, ((states[0][name].double() + states[1][name].double()) / 2).float())
+
+
+def test_an_average_of_more_checkpoints_than_a_run_has_says_so(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    saved = len(files.saved_steps(run))
+    average([run], tmp_path / "mean", last=99)
+    assert f"{run}: has {saved} checkpoints, not the last 99; all of them are averaged\n" in capsys.readouterr().out
+    average([run], tmp_path / "all", last=saved)
+    assert "all of them" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("verb", ["train", "tokenizer"])
+def test_a_missing_corpus_is_an_error_before_torch_is_imported(verb: str, tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text(tiny_config_text())
+    program = (
+        "import sys; from lingon.cli.main import main\n"
+        f"code = main(['{verb}', sys.argv[1], '--output', sys.argv[2]])\n"
+        "print(code, sorted({'torch', 'numpy', 'sentencepiece'} & set(sys.modules)))"
+    )
+    command = [sys.executable, "-c", program, str(tmp_path / "config.toml"), str(tmp_path / "new")]
+    done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
+    assert done.stdout == "1 []\n"
+    assert re.fullmatch(rf"lingon: error: {tmp_path}/\S+: No such file or directory\n", done.stderr)
+    assert not (tmp_path / "new").exists()
 
 
 def test_an_average_of_a_whole_run_or_of_named_checkpoints_is_the_same(run: Path, tmp_path: Path) -> None:

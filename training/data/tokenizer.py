@@ -48,6 +48,11 @@ def _train(lines: Sequence[str], settings: TokenizerSettings) -> bytes:
         reason = re.sub(r"^\w+: \S+\.cc\(\d+\) (\[.*\] (?=\S))?", "", str(error)).strip()
         if "ocabulary" in reason:
             bad = f"tokenizer.vocab_size = {settings.vocab_size}"
+            if small := re.search(r"smaller than required_chars\. \d+ vs (\d+)", reason):
+                reason = (
+                    f"its characters and the special pieces alone need {int(small[1]):,}; raise vocab_size, or lower "
+                    "tokenizer.character_coverage"
+                )
             raise SettingsError(f"{bad} does not fit this text: {reason}") from None
         if "sentences_.empty()" in reason:
             reason = "no line has from 1 to 4,192 bytes"  # sentencepiece skips longer lines

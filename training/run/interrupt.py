@@ -7,16 +7,6 @@ import os
 import signal
 from dataclasses import dataclass
 
-from lingon.errors import LingonError
-
-
-class RunInterrupted(LingonError):
-    """A signal stopped the run; its exit code is the one that a shell reports for a process that the signal ends."""
-
-    def __init__(self, message: str, signal_number: int) -> None:
-        super().__init__(message)
-        self.exit_code = 128 + signal_number
-
 
 @dataclass(slots=True)
 class Interrupt:

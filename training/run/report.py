@@ -6,13 +6,14 @@ import json
 import math
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from torch.utils.tensorboard.writer import SummaryWriter
 
 from lingon.scoring import Scores
@@ -30,12 +31,13 @@ class Report:
             TextColumn("[bold]{task.description}"),
             BarColumn(),
             MofNCompleteColumn(),
-            TextColumn("loss {task.fields[loss]:.3f}  {task.fields[rate]:,.0f} tokens/s"),
-            TimeRemainingColumn(),
+            TextColumn("{task.fields[status]}"),
             console=self._console,
             disable=not (enabled and self._console.is_terminal),
         )
-        self._task = self._bar.add_task("train", total=max_steps, loss=float("nan"), rate=0.0)
+        self._task = self._bar.add_task("train", total=max_steps, status="")
+        self._pace = Pace(max_steps)
+        self._named_signatures: tuple[str, ...] = ()
         self._log: IO[str] | None = None
         self._board: SummaryWriter | None = None
 
@@ -58,11 +60,13 @@ class Report:
     def log_training(self, step: int, figures: Mapping[str, float]) -> None:
         """Log the figures of the last updates: loss, learning_rate, tokens_per_second, gradient_norm, epoch."""
         self._record("train", step, figures)
-        self._bar.update(self._task, completed=step, loss=figures["loss"], rate=figures["tokens_per_second"])
+        loss, rate, left = figures["loss"], figures["tokens_per_second"], self._pace.left(step)
+        shown = f"loss {loss:.3f}  {rate:,.0f} tokens/s{f'  {left} left' if left is not None else ''}"
+        self._bar.update(self._task, completed=step, status=shown)
         if not self._console.is_terminal:
+            elapsed = f"{self._pace.elapsed()} elapsed{f', {left} left' if left is not None else ''}"
             self.message(
-                f"step {step}  epoch {figures['epoch']:.2f}  loss {figures['loss']:.4f}  "
-                f"{figures['tokens_per_second']:,.0f} target tokens/s"
+                f"step {step}  epoch {figures['epoch']:.2f}  loss {loss:.4f}  {rate:,.0f} target tokens/s  {elapsed}"
             )
 
     def log_validation(self, step: int, figures: Mapping[str, float], scores: Scores) -> None:
@@ -70,7 +74,10 @@ class Report:
         signatures = {"bleu_signature": scores.bleu_signature, "chrf_signature": scores.chrf_signature}
         self._record("valid", step, {**figures, **signatures})
         shown = "  ".join(f"{name} {value:.2f}" for name, value in figures.items())
-        self.message(f"step {step}  valid  {shown}  ({scores.bleu_signature})")
+        self.message(f"step {step}  valid  {shown}")
+        if self._named_signatures != tuple(signatures.values()):  # they hardly ever change: the log has them each time
+            self._named_signatures = tuple(signatures.values())
+            self.message(f"BLEU is {scores.bleu_signature}, chrF {scores.chrf_signature}")
 
     def _record(self, kind: str, step: int, figures: Mapping[str, float | str]) -> None:
         """Write one line of JSON and one point of every curve; the first call creates the files."""
@@ -85,6 +92,29 @@ class Report:
         for name, value in figures.items():
             if isinstance(value, float):
                 self._board.add_scalar(f"{kind}/{name}", value, step)
+
+
+class Pace:
+    """How long the steps of a run take: the mean since the run began or resumed, validations included."""
+
+    def __init__(self, max_steps: int, clock: Callable[[], float] = time.monotonic) -> None:
+        """clock: returns seconds."""
+        self._max_steps, self._clock, self._begin = max_steps, clock, clock()
+        self._first: tuple[int, float] | None = None  # step and time of the first line: the setup took time, too
+
+    def elapsed(self) -> timedelta:
+        """The time since the run began or resumed, in whole seconds."""
+        return timedelta(seconds=round(self._clock() - self._begin))
+
+    def left(self, step: int) -> timedelta | None:
+        """The time that the remaining steps will take, in whole seconds; None at the first line, which has no pace."""
+        now = self._clock()
+        if self._first is None:
+            self._first = step, now
+        first, begin = self._first
+        if step <= first:
+            return None
+        return timedelta(seconds=round((now - begin) / (step - first) * max(self._max_steps - step, 0)))
 
 
 def _open_log(path: Path) -> IO[str]:

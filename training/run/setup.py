@@ -148,19 +148,32 @@ def _resume(trainer: Trainer, folder: Path, digest: str) -> None:
 
     digest: of the training text. Raises CheckpointError if the model has changed.
     """
-    saved = checkpoints.load_checkpoint(folder)
+    with _naming_remedy(trainer.folder, folder):
+        saved = checkpoints.load_checkpoint(folder)
     if other := model_differences(saved.config.model, trainer.config.model):
         raise CheckpointError(f"{folder} was trained with another model ({other[0]}); choose another --output")
     changed = list(setting_differences(saved.config, trainer.config))
     if saved.progress.text not in ("", digest):
         changed.append("the pairs of the training text")
     trainer.model.load_state_dict(saved.model.state_dict())
-    checkpoints.load_optimizer(trainer.model, trainer.optimizer, folder)
+    with _naming_remedy(trainer.folder, folder):
+        checkpoints.load_optimizer(trainer.model, trainer.optimizer, folder)
     trainer.progress = saved.progress
     _mark_best_again(trainer)
     trainer.report.message(f"resumes after step {saved.progress.step}")
     if changed:
         trainer.report.message(f"changed since then: {'; '.join(changed)}")
+
+
+@contextmanager
+def _naming_remedy(run: Path, last: Path) -> Iterator[None]:
+    """Add to an error of the last checkpoint of a run what to do about it."""
+    try:
+        yield
+    except CheckpointError as error:
+        before = checkpoints.saved_steps(run)[:-1]
+        resume = f"resume from {before[-1].name}" if before else "begin again, as the run has no other checkpoint"
+        raise CheckpointError(f"{error}; remove {last} and run the same command again to {resume}") from None
 
 
 def _mark_best_again(trainer: Trainer) -> None:

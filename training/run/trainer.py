@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from lingon.errors import LingonError, SettingsError
+from lingon.errors import Interrupted, LingonError, SettingsError
 from lingon.scoring import score
 from lingon.text import Tokenizer
 from lingon.training import checkpoint as checkpoints
@@ -30,7 +30,7 @@ from lingon.training.evaluation import held_out_loss, translate_texts
 from lingon.training.models.loss import smoothed_loss
 from lingon.training.models.transformer import Transformer
 from lingon.training.run.distributed import Processes
-from lingon.training.run.interrupt import Interrupt, RunInterrupted
+from lingon.training.run.interrupt import Interrupt
 from lingon.training.run.meter import Meter
 from lingon.training.run.report import Report
 from lingon.training.search import SearchSettings
@@ -238,14 +238,14 @@ class Trainer:
 
 
 def outcome(trainer: Trainer) -> str:
-    """Return the last message of a run. Raises RunInterrupted if a signal stopped it.
+    """Return the last message of a run. Raises Interrupted if a signal stopped it.
 
     That is also so after the last update, because its validation is still missing.
     """
     progress = trainer.progress
     if trainer.interrupted:
         message = f"stopped by a signal after step {progress.step}; run the same command again to resume"
-        raise RunInterrupted(message, trainer.interrupt.signal_number)
+        raise Interrupted(message, trainer.interrupt.signal_number)
     return f"ended after step {progress.step}; best BLEU {progress.best_bleu:.2f} at {progress.best_step}"
 
 

@@ -127,6 +127,21 @@ def test_a_vocabulary_too_large_for_the_text_is_a_settings_error() -> None:
         train_tokenizer([Pair("a b", "b a")], TokenizerSettings(vocab_size=5000))
 
 
+@pytest.mark.parametrize("kind", ["unigram", "bpe"])
+def test_a_vocabulary_too_small_for_the_text_names_the_settings_of_lingon(kind: str) -> None:
+    pairs = [Pair("a b c d e f g h i j k l m n o", "p q r s t u v w x y")]
+    values = {"vocab_size": 20, "kind": kind, "byte_fallback": False, "character_coverage": 1.0}
+    with pytest.raises(SettingsError) as caught:
+        train_tokenizer(pairs, TokenizerSettings.model_validate(values))
+    told = (
+        r"tokenizer\.vocab_size = 20 does not fit this text: its characters and the special pieces alone need (\d+); "
+        r"raise vocab_size, or lower tokenizer\.character_coverage"
+    )
+    found = re.fullmatch(told, str(caught.value))
+    assert found
+    train_tokenizer(pairs, TokenizerSettings.model_validate({**values, "vocab_size": int(found[1])}))
+
+
 def test_a_text_without_usable_lines_is_a_corpus_error() -> None:
     longer_than_they_read = Pair("a b " * 2000, "a b " * 2000)
     with pytest.raises(CorpusError) as caught:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -122,6 +123,25 @@ def test_a_signal_requests_a_stop_even_if_standard_error_is_closed() -> None:
         os.close(write)
 
 
+@pytest.mark.parametrize("name", [files.OPTIMIZER, files.MODEL])
+def test_a_damaged_checkpoint_is_named_with_what_to_do(corpus: Path, name: str) -> None:
+    config = write_config(corpus, **with_training(max_steps=4, valid_every=2, cooldown_steps=1))
+    train(config, corpus / "run")
+    first, last = files.saved_steps(corpus / "run")
+    (last / name).write_bytes((last / name).read_bytes()[:9])
+    with pytest.raises(CheckpointError) as caught:
+        train(config, corpus / "run")
+    told = f"; remove {last} and run the same command again to resume from {first.name}"
+    assert str(caught.value).startswith(f"{last / name}: ")
+    assert str(caught.value).endswith(told)
+    shutil.rmtree(last)
+    assert train(config, corpus / "run").progress.step == 4
+    shutil.rmtree(first)
+    (last / name).write_bytes((last / name).read_bytes()[:9])
+    with pytest.raises(CheckpointError, match="to begin again, as the run has no other checkpoint"):
+        train(config, corpus / "run")
+
+
 def test_a_finished_run_does_not_change(corpus: Path) -> None:
     config = write_config(corpus, **with_training(max_steps=6))
     first = train(config, corpus / "run")
@@ -199,7 +219,9 @@ def test_a_command_stopped_by_a_signal_exits_with_128_plus_the_signal_and_resume
     assert process.returncode == exit_code
     stopped = load_checkpoint(files.saved_steps(corpus / "cut")[-1]).progress.step
     assert 20 <= stopped < 120
-    assert f"stopped by a signal after step {stopped}; run the same command again to resume" in errors
+    assert errors.splitlines()[-1] == (
+        f"lingon: stopped by a signal after step {stopped}; run the same command again to resume"
+    )
     finished = subprocess.run(command, cwd=ROOT, env=one_thread(), capture_output=True, text=True, check=True)
     assert f"resumes after step {stopped}" in finished.stderr
     assert stored(corpus / "cut", 120) == stored(corpus / "whole", 120)

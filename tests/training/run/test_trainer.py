@@ -265,7 +265,5 @@ def test_weights_that_are_not_finite_are_not_saved(corpus: Path) -> None:
 def test_messages_are_not_wrapped(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
     train(write_config(corpus, **short()), corpus / "run")
     lines = capsys.readouterr().err.splitlines()
-    shown = [line for line in lines if line.startswith("step 3  valid")]
-    assert len(shown) == 1
-    assert shown[0].endswith(")")
-    assert len(shown[0]) > 100
+    (shown,) = (line for line in lines if line.startswith("BLEU is "))
+    assert len(shown) > 100
