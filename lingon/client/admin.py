@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
-
 from lingon.admin.v1 import admin_pb2 as pb
 from lingon.client.client import SyncClientBase
-from lingon.client.messages import writing_request
+from lingon.client.messages import write_request
 from lingon.client.protocol import Method
 from lingon.client.tls import Tls
-
-Request = TypeVar("Request", pb.LoadModelRequest, pb.SwapModelRequest, pb.UnloadModelRequest)
 
 DEFAULT_ADMIN_PORT = 50052
 DEFAULT_ADMIN = f"127.0.0.1:{DEFAULT_ADMIN_PORT}"
@@ -54,19 +50,13 @@ class ModelsClient(SyncClientBase):
 
     def load(self, path: str) -> pb.Model:
         """Serve the bundle at this path of the server's machine in addition to those that are served."""
-        return self._drive(self._protocol.call(LOAD, _request(pb.LoadModelRequest, path=path))).model
+        return self._drive(self._protocol.call(LOAD, write_request(pb.LoadModelRequest, path=path))).model
 
     def swap(self, path: str) -> tuple[pb.Model, list[str]]:
         """Serve the bundle in place of all other versions of its name; returns it and the versions unloaded."""
-        reply = self._drive(self._protocol.call(SWAP, _request(pb.SwapModelRequest, path=path)))
+        reply = self._drive(self._protocol.call(SWAP, write_request(pb.SwapModelRequest, path=path)))
         return reply.model, list(reply.unloaded)
 
     def unload(self, name: str, version: str) -> None:
         """Stop serving a version."""
-        self._drive(self._protocol.call(UNLOAD, _request(pb.UnloadModelRequest, name=name, version=version)))
-
-
-def _request(kind: type[Request], **values: str) -> Request:
-    """A request of this kind; raises SettingsError if a value is not UTF-8."""
-    with writing_request():
-        return kind(**values)
+        self._drive(self._protocol.call(UNLOAD, write_request(pb.UnloadModelRequest, name=name, version=version)))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+import reprlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, TypedDict, TypeVar
 
@@ -31,8 +31,16 @@ MAX_BYTES = 2**21  # bytes of text in one request: half of the largest message t
 DEFAULT_LONG_TEXT = "split"  # the clients' default; the default of the wire is to refuse
 LONG_TEXT = {"refuse": pb.LONG_TEXT_POLICY_REFUSE, "split": pb.LONG_TEXT_POLICY_SPLIT}
 
+OPTION_OF = {
+    "source_language_code": "source",
+    "target_language_code": "target",
+    "target_prefixes": "target_prefix",
+}
+"""The options whose fields in the request have another name."""
+
 Item = TypeVar("Item", bound=str | tuple[str, str])
 Request = TypeVar("Request", pb.TranslateRequest, pb.TranslateStreamRequest)
+Written = TypeVar("Written")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -136,15 +144,15 @@ def translate_request(
     start: index of the first of these texts in the caller's list; it is added to the seed, so that a later request
         of the list does not draw the random numbers of the first
     """
-    with writing_request():
-        return kind(
-            texts=texts,
-            model=options.get("model") or "",
-            source_language_code=options.get("source") or "",
-            target_language_code=options.get("target") or "",
-            options=_decoding_options(options, start),
-            target_prefixes=prefixes,
-        )
+    return write_request(
+        kind,
+        texts=texts,
+        model=options.get("model") or "",
+        source_language_code=options.get("source") or "",
+        target_language_code=options.get("target") or "",
+        options=_decoding_options(options, start),
+        target_prefixes=prefixes,
+    )
 
 
 def _decoding_options(options: TranslateOptions, start: int) -> pb.DecodingOptions:
@@ -152,7 +160,8 @@ def _decoding_options(options: TranslateOptions, start: int) -> pb.DecodingOptio
     if long_text not in LONG_TEXT:
         raise SettingsError(f"long_text must be one of {', '.join(LONG_TEXT)}, got {long_text!r}")
     sampling = options.get("sampling")
-    return pb.DecodingOptions(
+    return write_request(
+        pb.DecodingOptions,
         beam_size=options.get("beam_size"),
         num_hypotheses=options.get("num_hypotheses"),
         length_penalty=options.get("length_penalty"),
@@ -183,28 +192,42 @@ def _sampling_options(sampling: Sampling, start: int) -> pb.SamplingOptions:
     values: dict[str, Any] = asdict(sampling)
     if start:
         values["seed"] = ((sampling.seed or 0) + start) % 2**64
-    return pb.SamplingOptions(**values)
+    return write_request(pb.SamplingOptions, **values)
 
 
 def score_request(pairs: Sequence[tuple[str, str]], options: ScoreOptions) -> pb.ScoreRequest:
     """A request for the scores of (source, target) pairs."""
-    with writing_request():
-        return pb.ScoreRequest(
-            pairs=[pb.ScorePair(source=source, target=target) for source, target in pairs],
-            model=options.get("model") or "",
-            source_language_code=options.get("source") or "",
-            target_language_code=options.get("target") or "",
-            return_alignment=options.get("return_alignment") or False,
-        )
+    return write_request(
+        pb.ScoreRequest,
+        pairs=[write_request(pb.ScorePair, source=source, target=target) for source, target in pairs],
+        model=options.get("model") or "",
+        source_language_code=options.get("source") or "",
+        target_language_code=options.get("target") or "",
+        return_alignment=options.get("return_alignment") or False,
+    )
 
 
-@contextmanager
-def writing_request() -> Iterator[None]:
-    """Raise SettingsError for a value that protobuf cannot hold, such as a negative count or a lone surrogate."""
+def write_request(kind: Callable[..., Written], **values: Any) -> Written:
+    """A message with these fields.
+
+    Raises SettingsError, which names the field, for a value that protobuf cannot hold, such as a negative count or a
+    lone surrogate.
+    """
     try:
-        yield
+        return kind(**values)
     except (ValueError, TypeError) as error:
-        raise SettingsError(f"the request cannot be written: {error}") from None
+        name, problem = next(_unwritable(kind, values), ("", error))
+        shown = f"{OPTION_OF.get(name, name)} = {reprlib.repr(values[name])} " if name else ""
+        raise SettingsError(f"{shown}cannot be written into a request: {problem}") from None
+
+
+def _unwritable(kind: Callable[..., Any], values: Mapping[str, Any]) -> Iterator[tuple[str, Exception]]:
+    """The fields that a message of this kind cannot hold, and why: protobuf's errors do not name them."""
+    for name, value in values.items():
+        try:
+            kind(**{name: value})
+        except (ValueError, TypeError) as error:
+            yield name, error
 
 
 def cut(items: Sequence[Item], most: int, prefixes: Sequence[str] = ()) -> list[tuple[int, Sequence[Item]]]:

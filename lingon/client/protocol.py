@@ -32,7 +32,7 @@ from lingon.client.messages import (
     text_results,
     texts_of,
     translate_request,
-    writing_request,
+    write_request,
 )
 from lingon.client.results import ModelInfo, ScoreResult, StreamEvent, StreamStart, TextDone, TextResult
 from lingon.client.retry import Retry
@@ -229,8 +229,7 @@ class ClientProtocol:
 
     def health(self, service: str) -> Exchange[str]:
         """One of HEALTH_STATES; a service that the server does not know raises a ServerError NOT_FOUND."""
-        with writing_request():
-            request = wrappers_pb2.StringValue(value=service)
+        request = write_request(wrappers_pb2.StringValue, value=service)
         reply = yield from self.call(HEALTH, request)
         return HEALTH_STATES[reply.value] if 0 <= reply.value < len(HEALTH_STATES) else "UNKNOWN"
 

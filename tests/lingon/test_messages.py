@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from lingon.client.messages import text_results, translate_request
+from lingon.client.messages import Sampling, prefixes_of, text_results, translate_request
 from lingon.errors import SettingsError
 from lingon.translation.v1 import translation_pb2 as pb
 
@@ -16,6 +16,27 @@ from lingon.translation.v1 import translation_pb2 as pb
 def test_words_that_are_no_list_are_refused(name: Any, words: Any) -> None:
     with pytest.raises(SettingsError, match=f"^{name} must be a list of str, got "):
         translate_request(pb.TranslateRequest, ["hello"], [], {name: words})
+
+
+@pytest.mark.parametrize(
+    ("options", "shown"),
+    [
+        ({"beam_size": "4"}, "beam_size = '4'"),
+        ({"beam_size": -1}, "beam_size = -1"),
+        ({"length_penalty": "high"}, "length_penalty = 'high'"),
+        ({"source": 5}, "source = 5"),
+        ({"target_prefix": [5]}, "target_prefix = [5]"),
+        ({"forced_words": [5]}, "forced_words = [5]"),
+        ({"sampling": Sampling(temperature="hot")}, "temperature = 'hot'"),  # type: ignore[arg-type]
+        ({"model": "\udcff" * 99}, "model = '\\udcff"),
+    ],
+)
+def test_a_value_of_the_wrong_type_is_refused_with_the_name_of_its_option(options: Any, shown: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        translate_request(pb.TranslateRequest, ["hello"], prefixes_of(["hello"], options), options)
+    assert str(caught.value).startswith(shown)
+    assert " cannot be written into a request: " in str(caught.value)
+    assert len(str(caught.value)) < 200
 
 
 def test_missing_words_and_their_warning_are_read() -> None:
