@@ -14,6 +14,7 @@ from importlib.metadata import EntryPoint, version
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from lingon.errors import Interrupted, LingonError
 from lingon.extras import find_entry_points, name_missing_extra
@@ -40,6 +41,13 @@ ORDER = (
 
 UsageError: Any = typer.BadParameter.__base__  # typer bundles click and exports no other base class of usage errors
 ANY_ARGUMENTS = {"ignore_unknown_options": True, "allow_extra_args": True}
+
+
+class PlainCommand(TyperCommand):
+    """A verb whose help has no boxes: in 80 columns they cut the names of options, variables and files."""
+
+    def __init__(self, *arguments: Any, **rest: Any) -> None:
+        super().__init__(*arguments, **{**rest, "rich_markup_mode": None})
 
 
 def main(arguments: Sequence[str] | None = None, entries: Iterable[EntryPoint] | None = None) -> int:
@@ -113,14 +121,16 @@ def _help_without_verb(context: typer.Context) -> None:
 def _add(app: typer.Typer, entry: EntryPoint, loaded: Verb | typer.Typer) -> None:
     """Add what an entry point loads: a verb, or an app of verbs under the name of the entry point."""
     if not isinstance(loaded, typer.Typer):
-        app.command(entry.name)(_naming_missing_extra(entry, entry.name, loaded))
+        app.command(entry.name, cls=PlainCommand)(_naming_missing_extra(entry, entry.name, loaded))
         return
     group = typer.Typer(help=loaded.info.help)
     group.callback(invoke_without_command=True)(_help_without_verb)
     for verb in loaded.registered_commands:
         assert verb.callback, "a verb is a function"
         assert verb.name, "a verb of a group is registered by its name"
-        group.command(verb.name)(_naming_missing_extra(entry, f"{entry.name} {verb.name}", verb.callback))
+        group.command(verb.name, cls=PlainCommand)(
+            _naming_missing_extra(entry, f"{entry.name} {verb.name}", verb.callback)
+        )
     app.add_typer(group, name=entry.name)
 
 

@@ -14,13 +14,13 @@ from docs.generators import cli
 COMMANDS = cli.commands()
 
 
-def help_of(name: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    """What `--help` prints on a terminal so wide that every option is one line."""
-    monkeypatch.setenv("COLUMNS", "1000")
+def help_of(name: str, monkeypatch: pytest.MonkeyPatch, columns: int = 1000) -> str:
+    """What `--help` prints on a terminal of so many columns."""
+    monkeypatch.setenv("COLUMNS", str(columns))
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         command = COMMANDS[name]
-        returned = command.get_help(command.context_class(command, info_name=name))
+        returned = command.get_help(command.context_class(command, info_name=name, max_content_width=columns))
     return f"{returned}\n{printed.getvalue()}"
 
 
@@ -33,11 +33,21 @@ def needs_default(parameter: Any) -> bool:
 @pytest.mark.parametrize("name", COMMANDS)
 def test_the_help_of_every_option_says_what_its_absence_means(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Default values in brackets are lost if the help is read as rich markup."""
-    lines = help_of(name, monkeypatch).splitlines()
+    entries = re.split(r"\n(?=(?:│ |  )\S)", help_of(name, monkeypatch))
     silent = []
     for parameter in filter(needs_default, COMMANDS[name].params):
         label = re.escape(parameter.opts[0])
-        (shown,) = (line for line in lines if re.match(rf"│\s+{label}(,|\.\.\.|\s)", line))
-        if not re.search(r"\[default: [^\]]|Default: \S|\(default: \S|Unset: \S", shown):
+        (shown,) = (entry for entry in entries if re.match(rf"│?\s+{label}(,|\.\.\.|\s)", entry))
+        if not re.search(r"(?:\[|; )default: [^\]]|Default: \S|\(default: \S|Unset: \S", shown):
             silent.append(parameter.opts[0])
     assert silent == []
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_on_a_terminal_of_80_columns_cuts_no_name(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = help_of(name, monkeypatch, 80)
+    words = "".join(shown.split()).replace("│", "")
+    assert "…" not in shown
+    for parameter in COMMANDS[name].params:
+        assert all(option in words for option in parameter.opts)
+    assert max(map(len, shown.splitlines())) <= 80
