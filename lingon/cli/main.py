@@ -63,7 +63,7 @@ def main(arguments: Sequence[str] | None = None, entries: Iterable[EntryPoint] |
             if sys.stdout is not None:
                 sys.stdout.flush()
         return result if isinstance(result, int) else 0
-    except ZeroDivisionError as stop:
+    except Interrupted as stop:
         return _print_last(str(stop), stop.exit_code)
     except LingonError as error:
         return _print_error(str(error), error.exit_code)
