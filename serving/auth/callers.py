@@ -15,6 +15,8 @@ from lingon.serving.auth.api_keys import ApiKey
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
+KEY = "key/"  # start of the identity of a caller with an API key
+
 presented_key: ContextVar[ApiKey | None] = ContextVar("presented_key", default=None)
 """The key of the file that the call of this task sent, also if the call is refused; None for no key or an unknown one.
 
@@ -30,7 +32,7 @@ def caller_of(context: Context) -> str:
     """
     key = presented_key.get()
     if key is not None:
-        return f"key/{key.name}"
+        return KEY + key.name
     for name in certificate_names(context):
         return f"certificate/{name}"
     return _block_of_peer(context.peer())

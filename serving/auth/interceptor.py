@@ -73,7 +73,9 @@ class CertificateCheck:
             return
         if self._tls is not None:
             _check_revocation(self._tls, context)
-        names, key = certificate_names(context), presented_key.get()
+        key = presented_key.get()
+        bound = self._names is not None or (key is not None and key.certificate is not None)
+        names = certificate_names(context) if bound else []
         if self._names is not None and not any(admits(pattern, name) for pattern in self._names for name in names):
             raise Forbidden(f"the server does not admit the client certificate {_shown(names)}")
         if key is not None and key.certificate is not None and key.certificate not in names:

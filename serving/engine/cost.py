@@ -82,7 +82,7 @@ class ThroughputEstimator:
         run = seconds / source_tokens
         self._run = run if self._run is None else self._run + RUN_WEIGHT * (run - self._run)
 
-    def estimate(self, cost_ahead: float, source_tokens: int) -> float:
+    def estimate(self, cost_ahead: float, source_tokens: float) -> float:
         """Return the seconds until work is done that has work of this cost before it.
 
         source_tokens: of its longest sentence to translate; 0 if it has none

@@ -112,6 +112,10 @@ class Engine:
         """Raise what `submit` would raise for so many texts of a caller, before any work is done for them."""
         self.scheduler.check_texts(caller, texts)
 
+    def expected_seconds(self, caller: str) -> float:
+        """Return the seconds until a typical call of a caller would be done; infinite if the queue is full for it."""
+        return self.scheduler.expected_seconds(caller)
+
     def cancel(self, jobs: Sequence[Job]) -> None:
         """End these jobs with Cancelled before the next step; jobs that ended are ignored."""
         self.scheduler.cancel(jobs)

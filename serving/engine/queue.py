@@ -66,6 +66,10 @@ class _CallerQueue:
         """Return the cost that is served before a new call of this cost is done."""
         return sum(min(call.cost, cost) for call in self.calls.values())
 
+    def most_cost_before(self, cost: float) -> float:
+        """Return an upper bound of `cost_before` that takes no loop over the calls; exact if all have one cost."""
+        return min(self.cost, len(self.calls) * cost)
+
     def _count(self, job: Job, sign: int) -> None:
         cost = sign * cost_of(job)
         self.cost += cost
@@ -133,13 +137,21 @@ class Queue:
         if heaviest == caller:
             raise self._too_many(texts)
 
-    def cost_before(self, jobs: Sequence[Job]) -> int:
+    def cost_before(self, jobs: Sequence[Job]) -> float:
         """Return the cost that is served before these jobs of one call are done, their own included."""
         own = sum(map(cost_of, jobs))
         caller = self._callers.get(jobs[0].caller)
-        total = own + (caller.cost_before(own) if caller else 0)
-        others = (queue.cost for name, queue in self._callers.items() if name != jobs[0].caller)
-        return total + sum(min(cost, total) for cost in others)
+        return self._with_others(jobs[0].caller, own + (caller.cost_before(own) if caller else 0))
+
+    def most_cost_before(self, caller: str, cost: float) -> float:
+        """Return at least the cost that is served before a new call of this cost is done, its own included."""
+        queue = self._callers.get(caller)
+        return self._with_others(caller, cost + (queue.most_cost_before(cost) if queue else 0.0))
+
+    def _with_others(self, caller: str, cost: float) -> float:
+        """Return a cost of a caller with that which the others have in the meantime."""
+        others = (queue.cost for name, queue in self._callers.items() if name != caller)
+        return cost + sum(min(other, cost) for other in others)
 
     def add(self, jobs: Sequence[Job]) -> None:
         """Enqueue the jobs of one call, the longest first, because it decides when the call is answered."""

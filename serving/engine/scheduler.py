@@ -17,6 +17,7 @@ from lingon.serving.engine.limits import EngineLimits
 from lingon.serving.engine.observer import EngineLoad, Observer
 from lingon.serving.engine.queue import Queue
 
+TYPICAL_WEIGHT = 0.05  # weight of the latest call in the size of a typical one
 CONTENTION_SECONDS = 2.0  # seconds for which runs stay short after a heavy caller and another one had work together
 
 
@@ -90,6 +91,7 @@ class Scheduler:
         self._rows = [[0] * workers for _ in (MAIN, LIGHT)]  # running rows of each worker in each lane
         self._steps = [[0] * workers for _ in (MAIN, LIGHT)]  # turns of each worker since its last admission to a lane
         self._estimator = ThroughputEstimator()
+        self._typical_cost = self._typical_tokens = 0.0  # of a call: its work in units, and its longest source
         self._changed = changed or threading.Condition()
         self._stopping = self._failed = False
         self.all_taken = False  # `take_all` was called: another thread ends all jobs
@@ -118,6 +120,7 @@ class Scheduler:
         with self._changed:
             self._check_open()
             dropped = self._queue.make_room(jobs)
+            self._record_size(jobs)
             self._check_deadline(jobs, now)
             for job in dropped:
                 self._queue.remove(job.number)
@@ -136,6 +139,29 @@ class Scheduler:
         with self._changed:
             self._check_open()
             self._queue.check_texts(caller, texts)
+
+    def expected_seconds(self, caller: str) -> float:
+        """Return the seconds until a typical call of a caller would be done; infinite if the queue has no place for it.
+
+        It is 0 while the queue is empty, as for `submit`, and if `submit` would say something else than QueueFull.
+        """
+        with self._changed:
+            if not len(self._queue) or self._failed or self._stopping:
+                return 0.0
+            try:
+                self._queue.check_texts(caller, 1)
+            except QueueFull:
+                return math.inf
+            return self._estimator.estimate(
+                self._queue.most_cost_before(caller, self._typical_cost), self._typical_tokens
+            )
+
+    def _record_size(self, jobs: Sequence[Job]) -> None:
+        """Count the size of a call in that of a typical one."""
+        cost, tokens = sum(map(cost_of, jobs)), max((len(job.source_ids) for job in jobs), default=0)
+        weight = TYPICAL_WEIGHT if self._typical_cost else 1.0
+        self._typical_cost += weight * (cost - self._typical_cost)
+        self._typical_tokens += weight * (tokens - self._typical_tokens)
 
     def _check_open(self) -> None:
         if self._failed:

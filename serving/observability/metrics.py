@@ -106,7 +106,9 @@ class Metrics:
         "received_calls",
         "Calls that gRPC received on any port by its own count, which has those that it ended unread too.",
     )
-    texts = counter("texts", "Texts and scored pairs that ended.", code=CODES)
+    texts = counter(
+        "texts", "Texts and scored pairs that ended; those of calls that were refused unread are not known.", code=CODES
+    )
     rejected = counter("rejected", "Calls of any service and port that were refused as a whole.", reason=REASONS)
     duration = histogram(
         "request_duration_seconds",
@@ -119,6 +121,12 @@ class Metrics:
     ready = gauge("ready", "1 while the server's health is SERVING and its event loop runs, else 0; as /healthz.")
     loop_lag = histogram(
         "event_loop_lag_seconds", "Delay of the event loop at one moment in every 50 ms, in seconds.", LAG_SECONDS
+    )
+    waiting_calls = gauge("waiting_calls", "Calls of TranslationService that have arrived and wait to be read.")
+    call_wait = histogram(
+        "call_wait_seconds",
+        "Time from the arrival of a call of TranslationService until it is read, in seconds; without refused calls.",
+        LATENCY_SECONDS,
     )
     open_calls = gauge("open_calls", "Calls that count towards the limits of the gRPC port.", kind=CALL_KINDS)
     receiving_calls = gauge("receiving_calls", "Open calls whose request has not arrived whole.", kind=CALL_KINDS)

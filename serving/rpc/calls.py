@@ -6,15 +6,17 @@ import re
 import secrets
 import time
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import grpc
 from google.rpc import error_details_pb2, status_pb2
 
 from lingon.errors import NotBegun
+from lingon.translation.v1 import translation_pb2 as pb
 
 _GRPC_CODES: dict[int, grpc.StatusCode] = {code.value[0]: code for code in grpc.StatusCode}
 
+SERVICE = f"/{pb.DESCRIPTOR.services_by_name['TranslationService'].full_name}/"  # start of the paths of its methods
 REQUEST_ID = "x-request-id"
 RETRY_AFTER = "retry-after-ms"
 TRANSIT_SECONDS = 0.2  # seconds that a call may take from its caller to the server
@@ -47,14 +49,27 @@ def time_left(context: Context) -> float | None:
     return context.time_remaining()
 
 
-async def abort(context: Context, status: status_pb2.Status, request_id: str) -> None:
-    """End a call with a status. A retry delay is also in the trailers, for clients that do not unpack details."""
-    trailers: list[tuple[str, str | bytes]] = [(_STATUS_DETAILS, status.SerializeToString()), (REQUEST_ID, request_id)]
+class Ending(NamedTuple):
+    """How a call ends: the arguments of `Context.abort`, but for the id of the request in the trailers."""
+
+    code: grpc.StatusCode
+    message: str
+    trailers: tuple[tuple[str, str | bytes], ...]
+
+
+def ending_of(status: status_pb2.Status) -> Ending:
+    """Return the ending with a status; a retry delay is in the trailers too, for clients that do not unpack details."""
+    trailers: list[tuple[str, str | bytes]] = [(_STATUS_DETAILS, status.SerializeToString())]
     retry = error_details_pb2.RetryInfo()
     for detail in status.details:
         if detail.Unpack(retry):
             trailers.append((RETRY_AFTER, str(retry.retry_delay.ToMilliseconds())))
-    await context.abort(_GRPC_CODES[status.code], status.message, tuple(trailers))
+    return Ending(_GRPC_CODES[status.code], status.message, tuple(trailers))
+
+
+async def abort(context: Context, ending: Ending, request_id: str) -> None:
+    """End a call; raises what gRPC takes for its end."""
+    await context.abort(ending.code, ending.message, (*ending.trailers, (REQUEST_ID, request_id)))
 
 
 def deadline_of(context: Context) -> float | None:

@@ -28,18 +28,16 @@ from lingon.errors import (
     NotBegun,
     RequestError,
 )
-from lingon.serving.auth.callers import address_of, caller_of, presented_key
+from lingon.serving.auth.callers import KEY, address_of, caller_of, presented_key
 from lingon.serving.auth.charges import charged
 from lingon.serving.models.inflight import was_unloaded
 from lingon.serving.observability.logs import CallLog, fault
 from lingon.serving.observability.metrics import CALL_OUTCOMES, METHODS, Metrics
 from lingon.serving.observability.tracing import NullTracer, Tracer, enter
-from lingon.serving.rpc.calls import REQUEST_ID, Context, Metadata, abort, is_late, request_id_of
+from lingon.serving.rpc.calls import REQUEST_ID, SERVICE, Context, Metadata, abort, ending_of, is_late, request_id_of
 from lingon.serving.rpc.open_calls import CallLimits, OpenCall, OpenCalls, limit_of
 from lingon.status import to_status
-from lingon.translation.v1 import translation_pb2 as pb
 
-_SERVICE = f"/{pb.DESCRIPTOR.services_by_name['TranslationService'].full_name}/"
 _BEGUN = (Expired, Cancelled, EngineLost, EngineFault, ModelUnloaded)  # errors of calls whose work had begun
 _REFUSED = (code_pb2.UNAUTHENTICATED, code_pb2.PERMISSION_DENIED)
 _CODE_NAMES: dict[int, str] = {number: name for name, number in code_pb2.Code.items()}
@@ -158,7 +156,7 @@ class CallInterceptor(ErrorInterceptor):
         limits: Mapping[str, CallLimits] | None = None,
     ) -> None:
         super().__init__(metrics, admit, limits)
-        self.tracer = tracer or NullTracer()
+        self.tracer, self.metrics = tracer or NullTracer(), metrics
         self.in_flight = 0
         metrics.in_flight.set_function(lambda: self.in_flight)
         for calls in self._open_calls.values():
@@ -177,8 +175,8 @@ class CallInterceptor(ErrorInterceptor):
 
     def call(self, method: str, context: Context) -> Call:
         """Return what surrounds one call; a method that a client made up becomes no label."""
-        name = method.removeprefix(_SERVICE)
-        if name in METHODS and method.startswith(_SERVICE):
+        name = method.removeprefix(SERVICE)
+        if name in METHODS and method.startswith(SERVICE):
             return MeasuredCall(self, name, context)
         return super().call(method, context)
 
@@ -186,6 +184,14 @@ class CallInterceptor(ErrorInterceptor):
         """Count a call that ended; exemplar: see `Trace`."""
         self._requests[method, code].inc()
         self._durations[method, refused].observe(seconds, exemplar)
+
+    def refused_early(self, method: str, error: RequestError, request_id: str, caller: str) -> None:
+        """Count and log a call that ends with an error before it is read."""
+        self.metrics.rejected.labels(error.reason).inc()
+        self.count(method, error.code, 0.0, refused=True, exemplar=None)
+        if caller.startswith(KEY):
+            self.metrics.keys.ended(caller.removeprefix(KEY), _CODE_NAMES[error.code])
+        self.call_log.record(_CODE_NAMES[error.code], method=method, request_id=request_id, caller=caller)
 
 
 class Call:
@@ -232,7 +238,7 @@ class Call:
         counted, so that a client that has the status finds the call in the metrics.
         """
         assert self._failure is not None
-        await abort(self._context, self._failure, self._ids["request_id"])
+        await abort(self._context, ending_of(self._failure), self._ids["request_id"])
 
     def end_early(self, error: RequestError) -> None:
         """End the call from outside its task, which waits for a request and then gets an AbortError."""
@@ -242,7 +248,7 @@ class Call:
 
     async def _abort_early(self, status: status_pb2.Status) -> None:
         with suppress(Exception):  # `abort` always raises
-            await abort(self._context, status, self._ids["request_id"])
+            await abort(self._context, ending_of(status), self._ids["request_id"])
 
     def _end(self, code: int) -> None:
         self._interceptor.count_other(code)

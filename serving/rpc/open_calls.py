@@ -16,6 +16,7 @@ from typing import Any
 import grpc
 
 from lingon.errors import Expired, InvalidRequest, RequestError, TooManyCalls
+from lingon.serving.rpc.arrival.waiting import leave_place
 from lingon.serving.rpc.calls import Context
 
 SMALL_BYTES = 65_536  # bytes; a request up to this size is not counted in held_bytes, since max_calls bounds it
@@ -141,6 +142,7 @@ class OpenCall:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        leave_place()
         self._set_timer(None)
         self._calls.discard(self)
 
@@ -151,6 +153,7 @@ class OpenCall:
         self._wait_until_slow(SLOW_CHECKS)
         raw = await self._read()
         self.receiving = False
+        leave_place()
         if raw is None:
             await asyncio.sleep(CANCEL_SECONDS)
             raise InvalidRequest("request", "the call has no request")
@@ -196,6 +199,8 @@ class OpenCall:
             self._timer = asyncio.get_running_loop().call_later(seconds, end)
 
     def _wait_until_slow(self, checks: int) -> None:
+        if checks < SLOW_CHECKS:
+            leave_place()  # others are not kept waiting by a request that arrives slowly
         if checks:
             self._set_timer(SLOW_SECONDS / SLOW_CHECKS, partial(self._wait_until_slow, checks - 1))
             return

@@ -23,11 +23,13 @@ from lingon.serving.auth.tls import Certificates, TlsFiles
 from lingon.serving.auth.watched_files import WatchedFiles
 from lingon.serving.observability.logs import event, fault
 from lingon.serving.observability.metrics import Metrics
+from lingon.serving.rpc.arrival.accepting import make_server
+from lingon.serving.rpc.arrival.shedding import EarlyRefusal, LoadShedder
+from lingon.serving.rpc.arrival.waiting import Arrivals
 from lingon.serving.rpc.calls import Context, Metadata
-from lingon.serving.rpc.interceptors import ErrorInterceptor
+from lingon.serving.rpc.interceptors import CallInterceptor, ErrorInterceptor
 from lingon.serving.rpc.open_calls import CallLimits
 from lingon.serving.rpc.reflection import V1, V1ALPHA
-from lingon.serving.rpc.unknown_methods import make_server
 from lingon.serving.settings import HELD_BYTES, LOOPBACK, SLOW_BYTES, Settings
 
 PENDING = 10_000
@@ -155,9 +157,16 @@ def _not_after(files: WatchedFiles[Certificates] | WatchedFiles[RevocationLists]
 
 
 def grpc_server(
-    settings: Settings, interceptors: Sequence[grpc.aio.ServerInterceptor], max_message_bytes: int
+    settings: Settings,
+    interceptors: Sequence[grpc.aio.ServerInterceptor],
+    max_message_bytes: int,
+    shedder: LoadShedder | None = None,
 ) -> grpc.aio.Server:
-    """Return a server without services and ports; max_message_bytes: size of the largest request."""
+    """Return a server without services and ports.
+
+    max_message_bytes: size of the largest request
+    shedder: refuses calls before they are read; the first interceptor is a CallInterceptor then
+    """
     (errors,) = (each for each in interceptors if isinstance(each, ErrorInterceptor))
     key_checks = [each for each in interceptors if isinstance(each, ApiKeyInterceptor)]
 
@@ -184,7 +193,14 @@ def grpc_server(
         options.append(("grpc.max_connection_age_grace_ms", int(settings.drain_seconds * 1000)))
     if settings.max_connection_idle_seconds:
         options.append(("grpc.max_connection_idle_ms", int(settings.max_connection_idle_seconds * 1000)))
-    return make_server(interceptors, options, partial(errors.refuse_unknown_method, check))
+    refuse_unknown = partial(errors.refuse_unknown_method, check)
+    if shedder is None:
+        return make_server(interceptors, options, refuse_unknown)
+    assert isinstance(errors, CallInterceptor)
+    refusal = EarlyRefusal(shedder, errors, check if key_checks else None)
+    arrivals = Arrivals(refusal, settings.max_calls, errors.metrics.call_wait.observe)
+    errors.metrics.waiting_calls.set_function(lambda: arrivals.count)
+    return make_server(interceptors, options, refuse_unknown, arrivals.arrive)
 
 
 def bind(

@@ -83,7 +83,7 @@ async def test_a_drain_finishes_calls_in_flight_and_refuses_new_ones():
             await server.translate("Tom")
         assert await server.health() == NOT_SERVING
         reply = await in_flight
-        assert server.metric("lingon_texts_total", code="UNAVAILABLE") == 1
+        assert server.metric("lingon_requests_total", method="Translate", code="UNAVAILABLE") == 1
         assert await asyncio.wait_for(server.task, 10) == 0
     assert raised.value.code() == grpc.StatusCode.UNAVAILABLE
     assert [len(result.hypotheses[0].alignment) > 0 for result in reply.results] == [True, True]

@@ -4,28 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Generator
-from contextlib import asynccontextmanager
+from collections.abc import Generator
 
 import pytest
 
 from lingon.serving.system import event_loop
 from lingon.serving.system.event_loop import TimeSlice
-
-
-@asynccontextmanager
-async def counted_iterations() -> AsyncIterator[list[int]]:
-    """A list with a 1 for each iteration that the loop has begun within the context."""
-    found: list[int] = []
-
-    async def count() -> None:
-        while True:
-            found.append(1)
-            await asyncio.sleep(0)
-
-    counting = asyncio.create_task(count())
-    yield found
-    counting.cancel()
+from tests.support.loop_iterations import counted_iterations
 
 
 @pytest.fixture

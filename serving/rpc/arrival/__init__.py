@@ -1,0 +1,1 @@
+"""Calls until their handlers start; of `rpc` it imports `calls` only."""

@@ -1,0 +1,134 @@
+"""Refuses calls before anything of them is read, if the engines would refuse them anyway.
+
+Above capacity most calls are refused, and what the refusals take is missing for the translations: a refusal here takes
+a fifth of the work of one that comes after the request was read and its texts were planned (early load shedding; Zhou
+et al.: Overload Control for Scaling WeChat Microservices, 2018, section 4).
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from contextvars import copy_context
+from typing import NamedTuple, Protocol
+
+from lingon.errors import NotBegun, QueueFull, RequestError, WontFinish
+from lingon.serving.auth.callers import caller_of
+from lingon.serving.engine.engine import Engine
+from lingon.serving.models.inflight import AdmissionGate
+from lingon.serving.rpc.calls import SERVICE, Context, Ending, Metadata, abort, ending_of, request_id_of, time_left
+from lingon.status import to_status
+
+METHODS = frozenset(SERVICE + name for name in ("Translate", "TranslateStream", "Score"))
+"""Paths of the methods that have work for an engine."""
+
+FRESH_SECONDS = 0.005  # seconds for which a forecast is used again: a queue hardly changes in them
+MAX_FORECASTS = 1000  # callers whose forecasts are kept
+MAX_ENDINGS = 200  # different errors whose statuses are kept
+MARGIN = 1.2
+"""What a forecast is multiplied with: a call that passes here should pass the exact check after it was read too."""
+
+READING_SHARE = 0.1
+"""The part of the time until its deadline that a call may wait to be read; the rest is for its work."""
+
+
+class Counts(Protocol):
+    """Counts and logs refusals."""
+
+    def refused_early(self, method: str, error: RequestError, request_id: str, caller: str) -> None:
+        """Count and log a call of TranslationService that ends with an error before it is read."""
+
+
+class _Forecast(NamedTuple):
+    """When a typical call of one caller would be done; until: on the clock of `time.monotonic`."""
+
+    seconds: float
+    until: float
+
+
+class LoadShedder:
+    """Decides from the queues whether a call is refused before it is read. Belongs to the event loop."""
+
+    def __init__(self, gate: AdmissionGate, engines: Callable[[], Sequence[Engine]]) -> None:
+        """engines: returns those of all served models; a call may be for any of them."""
+        self._gate, self._engines = gate, engines
+        self._forecasts: dict[str, _Forecast] = {}
+
+    def check(self, caller: str, left: float | None, wait: float = 0.0) -> None:
+        """Raise the error of a call that no engine would take.
+
+        left: seconds until its deadline, None without one
+        wait: seconds until it is read
+        """
+        self._gate.check()
+        if left is not None and left <= 0:
+            raise NotBegun("the deadline passed before the call began")
+        if left is not None and wait > READING_SHARE * left:
+            raise QueueFull("too many calls wait to be read; try again")
+        expected = self._expected_seconds(caller)
+        if expected == math.inf:
+            raise QueueFull("the queue is full; try again")
+        expected = wait + MARGIN * expected
+        if left is not None and expected > left:
+            raise WontFinish(f"the work would take about {expected:.1f} s, which is longer than the deadline allows")
+
+    def _expected_seconds(self, caller: str) -> float:
+        now, known = time.monotonic(), self._forecasts.get(caller)
+        if known is None or known.until < now:
+            seconds = min((engine.expected_seconds(caller) for engine in self._engines()), default=0.0)
+            if len(self._forecasts) >= MAX_FORECASTS:
+                self._forecasts.clear()
+            known = self._forecasts[caller] = _Forecast(seconds, now + FRESH_SECONDS)
+        return known.seconds
+
+
+class EarlyRefusal:
+    """Ends the calls that a LoadShedder refuses, counted and logged as if their handlers had refused them."""
+
+    def __init__(self, shedder: LoadShedder, counts: Counts, check_key: Callable[[Metadata], None] | None) -> None:
+        """check_key: checks the API key in the metadata of a call; raises RequestError. None without API keys."""
+        self._shedder, self._counts, self._check_key = shedder, counts, check_key
+        self._endings: dict[tuple[type[RequestError], str], Ending] = {}
+
+    def caller(self, path: str, context: Context) -> str | None:
+        """Return who calls; None if the call has no work for an engine, or lacks a valid key."""
+        if path not in METHODS:
+            return None
+        if self._check_key is None:
+            return caller_of(context)
+        return copy_context().run(self._caller_with_key, context)  # the key of a call is a context variable
+
+    def _caller_with_key(self, context: Context) -> str | None:
+        assert self._check_key is not None
+        try:
+            self._check_key(context.invocation_metadata() or ())
+        except RequestError:
+            return None
+        return caller_of(context)
+
+    def of_load(self, path: str, context: Context, caller: str, wait: float = 0.0) -> Awaitable[None] | None:
+        """Return what ends a call that no engine would take; None if one might.
+
+        wait: seconds until the call is read
+        """
+        try:
+            self._shedder.check(caller, time_left(context), wait)
+        except RequestError as error:
+            return self.ending(path, context, caller, error)
+        return None
+
+    def ending(self, path: str, context: Context, caller: str, error: RequestError) -> Awaitable[None]:
+        """Return what ends a call with an error; it raises what gRPC takes for the end of the call."""
+        request_id = request_id_of(context.invocation_metadata() or ())
+        self._counts.refused_early(path.removeprefix(SERVICE), error, request_id, caller)
+        return abort(context, self._ending_with(error), request_id)
+
+    def _ending_with(self, error: RequestError) -> Ending:
+        """Return the ending with an error that has nothing but a kind and a message; the same ones are made often."""
+        key = type(error), str(error)
+        if key not in self._endings:
+            if len(self._endings) >= MAX_ENDINGS:
+                self._endings.clear()
+            self._endings[key] = ending_of(to_status(error))
+        return self._endings[key]

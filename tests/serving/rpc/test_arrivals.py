@@ -1,0 +1,215 @@
+"""Calls that have arrived: at most PLACES are read at once, the others wait in fair order or are refused unread."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from lingon.errors import NotBegun, QueueFull, RequestError, WontFinish
+from lingon.serving.models.inflight import AdmissionGate
+from lingon.serving.rpc.arrival.shedding import MARGIN, READING_SHARE, LoadShedder
+from lingon.serving.rpc.arrival.waiting import AT_ONCE, PLACES, Arrivals, leave_place
+
+
+@dataclass
+class Refusals:
+    """Refuses the calls whose path is in `refused`; the path of a call is its caller and a number."""
+
+    refused: set[str] = field(default_factory=set)
+    ended: list[str] = field(default_factory=list)
+    waits: list[float] = field(default_factory=list)
+
+    def caller(self, path: str, context: Any) -> str | None:
+        return None if path == "health" else path.partition("/")[0]
+
+    def of_load(self, path: str, context: Any, caller: str, wait: float = 0.0) -> Awaitable[None] | None:
+        self.waits.append(wait)
+        return self._end(path) if path in self.refused else None
+
+    def ending(self, path: str, context: Any, caller: str, error: RequestError) -> Awaitable[None]:
+        assert isinstance(error, QueueFull)
+        return self._end(path)
+
+    async def _end(self, path: str) -> None:
+        self.ended.append(path)
+        raise RuntimeError("as gRPC does")
+
+
+class Port:
+    """Arrivals whose handlers leave their places, and end, when the test says so."""
+
+    def __init__(self) -> None:
+        self.refusals = Refusals()
+        self.arrivals = Arrivals(self.refusals, most=1000)
+        self.started: list[str] = []
+        self.read: dict[str, asyncio.Event] = {}
+        self.tasks: list[asyncio.Task[None]] = []
+
+    def arrive(self, path: str) -> Awaitable[None] | None:
+        return self.arrivals.arrive(path, None, self._start(path))  # type: ignore[arg-type]
+
+    def _start(self, path: str) -> Callable[[], asyncio.Task[None]]:
+        async def handle() -> None:
+            await self.read[path].wait()
+            leave_place()
+            leave_place()  # the second time does nothing
+            await asyncio.sleep(3600)
+
+        def start() -> asyncio.Task[None]:
+            self.started.append(path)
+            self.read[path] = asyncio.Event()
+            self.tasks.append(asyncio.get_running_loop().create_task(handle()))
+            return self.tasks[-1]
+
+        return start
+
+    async def finish(self, path: str) -> None:
+        self.read[path].set()
+        for _ in range(4):
+            await asyncio.sleep(0)
+
+
+@pytest.fixture
+async def port() -> AsyncIterator[Port]:
+    made = Port()
+    yield made
+    for task in made.tasks:
+        task.cancel()
+    await asyncio.gather(*made.tasks, return_exceptions=True)
+
+
+async def test_calls_beyond_the_places_wait_until_others_are_read(port: Port):
+    for number in range(PLACES + 2):
+        assert port.arrive(f"a/{number}") is None
+    assert port.started == [f"a/{number}" for number in range(PLACES)]
+    assert port.arrivals.count == 2
+    await port.finish("a/3")
+    assert port.started[PLACES:] == [f"a/{PLACES}"]
+    assert port.arrivals.count == 1
+
+
+async def test_a_call_that_ends_unread_leaves_its_place(port: Port):
+    for number in range(PLACES + 1):
+        port.arrive(f"a/{number}")
+    port.tasks[0].cancel()
+    for _ in range(4):
+        await asyncio.sleep(0)
+    assert port.started[PLACES:] == [f"a/{PLACES}"]
+
+
+async def test_waiting_callers_take_turns(port: Port):
+    for number in range(PLACES + 5):
+        port.arrive(f"a/{number}")
+    port.arrive("b/0")
+    await port.finish("a/0")
+    await port.finish("a/1")
+    assert set(port.started[PLACES:]) == {f"a/{PLACES}", "b/0"}
+
+
+async def test_a_call_without_work_for_an_engine_never_waits(port: Port):
+    for number in range(PLACES + 1):
+        port.arrive(f"a/{number}")
+    port.arrive("health")
+    assert port.started[-1] == "health"
+    assert port.arrivals.count == 1
+
+
+async def test_a_waiting_call_is_refused_when_its_turn_comes_too_late(port: Port):
+    for number in range(PLACES + 3):
+        port.arrive(f"a/{number}")
+    port.refusals.refused = {f"a/{PLACES}", f"a/{PLACES + 1}"}
+    await port.finish("a/0")
+    assert port.started[PLACES:] == [f"a/{PLACES + 2}"]
+    assert port.refusals.ended == [f"a/{PLACES}", f"a/{PLACES + 1}"]
+    assert not port.arrivals.count
+
+
+async def test_many_refused_calls_let_the_event_loop_run_in_between(port: Port):
+    calls = PLACES + 3 * AT_ONCE
+    for number in range(calls):
+        port.arrive(f"a/{number}")
+    port.refusals.refused = {f"a/{number}" for number in range(PLACES, calls)}
+    counts = []
+    port.read["a/0"].set()
+    while port.arrivals.count:
+        await asyncio.sleep(0)
+        counts.append(port.arrivals.count)
+    assert len({*counts, calls - PLACES}) == 4  # steps of AT_ONCE
+
+
+async def test_a_full_house_refuses_a_caller_with_as_much_and_drops_the_newest_of_one_with_more(port: Port):
+    port.arrivals = Arrivals(port.refusals, most=3)
+    for number in range(PLACES + 3):
+        port.arrive(f"a/{number}")
+    refused = port.arrive("a/99")
+    assert refused is not None
+    with pytest.raises(RuntimeError):
+        await refused
+    assert port.arrive("b/0") is None
+    await asyncio.sleep(0)
+    assert port.refusals.ended == ["a/99", f"a/{PLACES + 2}"]
+    assert port.arrivals.count == 3
+
+
+async def test_the_wait_that_is_expected_grows_with_the_calls_before(port: Port):
+    for number in range(PLACES + 20):
+        port.arrive(f"a/{number}")
+    for number in range(8):
+        await asyncio.sleep(0.002)
+        await port.finish(f"a/{number}")
+    port.refusals.waits.clear()
+    port.arrive("a/next")
+    port.arrive("a/later")
+    port.arrive("b/0")  # it is second, between the calls of the other caller
+    first, second, other = port.refusals.waits
+    assert 0 < other < first < second
+
+
+class StuckEngine:
+    """An engine that is expected to take so many seconds."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.asked = 0
+
+    def expected_seconds(self, caller: str) -> float:
+        self.asked += 1
+        return self.seconds
+
+
+def shedder(*seconds: float) -> LoadShedder:
+    gate = AdmissionGate()
+    gate.open()
+    engines: Any = [StuckEngine(each) for each in seconds]
+    return LoadShedder(gate, lambda: engines)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "left", "wait", "error"),
+    [
+        ([0.0], 1.0, 0.0, None),
+        ([0.0], 0.0, 0.0, NotBegun),
+        ([1.0], MARGIN + 0.01, 0.0, None),
+        ([1.0], MARGIN - 0.01, 0.0, WontFinish),
+        ([1.0], None, 9.0, None),
+        ([0.0], 1.0, READING_SHARE + 0.01, QueueFull),
+        ([math.inf], None, 0.0, QueueFull),
+        ([math.inf, 0.5], 1.0, 0.0, None),  # the call may be for the second model
+        ([], 1.0, 0.0, None),
+    ],
+)
+def test_a_call_is_refused_if_no_engine_can_do_it_in_time(
+    seconds: list[float], left: float | None, wait: float, error: type[RequestError] | None
+):
+    check = shedder(*seconds)
+    if error is None:
+        check.check("a", left, wait)
+        return
+    with pytest.raises(error) as caught:
+        check.check("a", left, wait)
+    assert type(caught.value) is error
