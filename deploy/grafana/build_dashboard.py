@@ -97,6 +97,13 @@ ROWS: dict[str, list[Json]] = {
         ),
     ],
     "Queue and refusals": [
+        graph("Calls that wait to be read", (f"lingon_waiting_calls{{{HERE}}}", "{{instance}}")),
+        graph(
+            "Time until a call is read",
+            *quantiles("lingon_call_wait_seconds", HERE),
+            unit="s",
+            about="Of calls that are not refused; above a tenth of the time until its deadline, a call is refused.",
+        ),
         graph(
             "Queued sentences and limit",
             (f"lingon_queue_depth{{{MODEL}}}", f"queued {PER_MODEL}"),
