@@ -1,11 +1,8 @@
-"""The parity report as a table."""
+"""The parity report of an export as lines."""
 
 from __future__ import annotations
 
-import sys
-
-from rich.console import Console
-from rich.table import Table
+import typer
 
 from lingon.bundle import Bundle
 from lingon.cli.output import print_message
@@ -13,18 +10,13 @@ from lingon.quality import poor_quality
 
 
 def print_report(bundle: Bundle) -> None:
-    """Print the results of the gate of every precision."""
-    table = Table(
-        "precision", "runs on", "gate", "check", "found", title=f"{bundle.label}: parity", title_justify="left"
-    )
+    """Print the results of the gate of every precision: a line for each check, which a terminal of any width shows."""
+    typer.echo(f"{bundle.label}: parity")
     for name, precision in bundle.manifest.precisions.items():
-        provider = precision.provider.removesuffix("ExecutionProvider")
+        typer.echo(f"{name} on {precision.provider.removesuffix('ExecutionProvider')}: gate {precision.gate}")
         for check, found in precision.report.items():
-            table.add_row(name, provider, precision.gate, check, _figures(found))
-    # A file or a pipe has no width that the table must fit.
-    console = Console(width=None if sys.stdout.isatty() else 160)
-    console.print(table)
-    console.print(f"written: {bundle.folder}", soft_wrap=True)
+            typer.echo(f"  {check}: {_figures(found)}")
+    typer.echo(f"written: {bundle.folder}")
     if poor := poor_quality(bundle.manifest.measured_bleu()):
         print_message(f"warning: {poor}")
 

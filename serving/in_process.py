@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import threading
 import time
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
@@ -19,6 +20,7 @@ from lingon.serving.translation.translator import Translator
 from lingon.translation.v1 import translation_pb2 as pb
 
 Result = TypeVar("Result")
+Progress = Callable[[int, int], object]
 LIMITS = EngineLimits(max_queue_texts=1_000_000, max_queue_tokens=100_000_000)
 """The queue is practically unbounded, because there is only one caller."""
 
@@ -75,9 +77,14 @@ class LocalTranslator:
         """The service's Score; see `translate`."""
         return self._wait(self._find(request).score(request, _deadline(timeout)))
 
-    def translate_lines(self, lines: list[str], options: pb.DecodingOptions) -> list[str]:
-        """The best translation of each line, as one line; empty for an empty line."""
-        return self._wait(_translate_lines(self._translator, lines, options))
+    def translate_lines(
+        self, lines: list[str], options: pb.DecodingOptions, on_progress: Progress = lambda done, of: None
+    ) -> list[str]:
+        """The best translation of each line, as one line; empty for an empty line.
+
+        on_progress: called after each line, on another thread, with the number of lines done and of all
+        """
+        return self._wait(_translate_lines(self._translator, lines, options, on_progress))
 
     def _find(self, request: pb.TranslateRequest | pb.ScoreRequest) -> Translator:
         """The translator; raises UnknownModel if the request is for another model or other languages."""
@@ -104,19 +111,31 @@ def translate_lines(
     length_penalty: float,
     device: str = "auto",
     precision: str | None = None,
+    on_progress: Progress = lambda done, of: None,
 ) -> list[str]:
-    """The best translation of each line by the serving engine; a line that is too long is translated in parts."""
+    """The best translation of each line by the serving engine; a line that is too long is translated in parts.
+
+    on_progress: see `LocalTranslator.translate_lines`
+    """
     options = pb.DecodingOptions(
         beam_size=beam_size, num_hypotheses=1, length_penalty=length_penalty, long_text=pb.LONG_TEXT_POLICY_SPLIT
     )
     with LocalTranslator(bundle, device=device, precision=precision) as translator:
-        return translator.translate_lines(lines, options)
+        return translator.translate_lines(lines, options, on_progress)
 
 
-async def _translate_lines(translator: Translator, lines: list[str], options: pb.DecodingOptions) -> list[str]:
+async def _translate_lines(
+    translator: Translator, lines: list[str], options: pb.DecodingOptions, on_progress: Progress
+) -> list[str]:
     translations = [""] * len(lines)
-    waiting = iter(enumerate(lines))
-    workers = (_work(translator, waiting, options, translations) for _ in range(min(IN_FLIGHT, len(lines))))
+    waiting, done = iter(enumerate(lines)), itertools.count(1)
+
+    async def work() -> None:
+        for index, line in waiting:
+            translations[index] = await _translate_line(translator, index + 1, line, options)
+            on_progress(next(done), len(lines))
+
+    workers = (work() for _ in range(min(IN_FLIGHT, len(lines))))
     await asyncio.gather(*workers)  # the first error is raised; close() cancels the others
     return translations
 
@@ -129,14 +148,11 @@ async def _cancel_others() -> None:
     await asyncio.gather(*others, return_exceptions=True)
 
 
-async def _work(
-    translator: Translator, waiting: Iterator[tuple[int, str]], options: pb.DecodingOptions, translations: list[str]
-) -> None:
-    for index, line in waiting:
-        if not line.strip():
-            continue
-        response = await translator.translate(pb.TranslateRequest(texts=[line], options=options))
-        (result,) = response.results
-        if result.status.code:
-            raise LingonError(f"line {index + 1}: {result.status.message}")
-        translations[index] = " ".join(result.hypotheses[0].text.split())
+async def _translate_line(translator: Translator, number: int, line: str, options: pb.DecodingOptions) -> str:
+    if not line.strip():
+        return ""
+    response = await translator.translate(pb.TranslateRequest(texts=[line], options=options))
+    (result,) = response.results
+    if result.status.code:
+        raise LingonError(f"line {number}: {result.status.message}")
+    return " ".join(result.hypotheses[0].text.split())

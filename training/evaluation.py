@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
@@ -27,10 +27,13 @@ def translate_lines(
     device: str = "auto",
     precision: str | None = None,
     batch_size: int = 64,
+    on_progress: Callable[[int, int], object] = lambda done, of: None,
 ) -> list[str]:
     """Translate lines with a checkpoint and the reference search; a blank line stays blank.
 
     A line that is longer than the bundle of the checkpoint would read is translated in the same parts as there.
+
+    on_progress: called now and then with the number of parts that are done and the number of all
     """
     if precision not in (None, "fp32"):
         raise SettingsError(f"--precision of a checkpoint must be fp32, got {precision!r}")
@@ -39,7 +42,7 @@ def translate_lines(
     settings = SearchSettings(beam_size=beam_size, length_penalty=length_penalty)
     model = loaded.model.to(choose_device(device))
     every_part = [part for line in parts for part in line]
-    translated = iter(translate_texts(model, loaded.tokenizer, every_part, settings, batch_size))
+    translated = iter(translate_texts(model, loaded.tokenizer, every_part, settings, batch_size, on_progress))
     return [" ".join(" ".join(next(translated) for _ in line).split()) for line in parts]
 
 
@@ -61,10 +64,15 @@ def _parts(checkpoint: Checkpoint, text: str, number: int) -> list[str]:
 
 
 def translate_texts(
-    model: Transformer, tokenizer: Tokenizer, texts: Sequence[str], settings: SearchSettings, batch_size: int = 64
+    model: Transformer,
+    tokenizer: Tokenizer,
+    texts: Sequence[str],
+    settings: SearchSettings,
+    batch_size: int = 64,
+    on_progress: Callable[[int, int], object] = lambda done, of: None,
 ) -> list[str]:
-    """Return the best translation of each normalised text, by the reference search."""
-    found = translate(model, [tokenizer.encode_source(text) for text in texts], settings, batch_size)
+    """Return the best translation of each normalised text, by the reference search; on_progress: see `translate`."""
+    found = translate(model, [tokenizer.encode_source(text) for text in texts], settings, batch_size, on_progress)
     return [tokenizer.decode(hypotheses[0].tokens) for hypotheses in found]
 
 

@@ -15,7 +15,7 @@ Both follow these rules:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -123,11 +123,16 @@ def normalised_score(total: float, length: int, settings: SearchSettings) -> flo
 
 @torch.inference_mode()
 def translate(
-    model: Transformer, sources: Sequence[Sequence[int]], settings: SearchSettings, batch_size: int = 64
+    model: Transformer,
+    sources: Sequence[Sequence[int]],
+    settings: SearchSettings,
+    batch_size: int = 64,
+    on_progress: Callable[[int, int], object] = lambda done, of: None,
 ) -> list[list[Hypothesis]]:
     """Return the best num_hypotheses translations of each source, the best first.
 
     sources: token ids, each ending with EOS
+    on_progress: called after each batch with the number of sources that are done and the number of all
     """
     found: list[list[Hypothesis]] = [[] for _ in sources]
     order = sorted(range(len(sources)), key=lambda index: len(sources[index]))
@@ -135,6 +140,7 @@ def translate(
         chosen = order[first : first + batch_size]
         for index, hypotheses in zip(chosen, _translate(model, [sources[i] for i in chosen], settings), strict=True):
             found[index] = hypotheses
+        on_progress(first + len(chosen), len(order))
     return found
 
 

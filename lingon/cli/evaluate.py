@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,6 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from lingon.cli.output import check_output, print_message, writing
+from lingon.cli.progress import progress_bar
 from lingon.errors import CorpusError, LingonError, SettingsError
 from lingon.extras import find_entry_points, name_missing_extra
 from lingon.lines import read_parallel
@@ -62,6 +66,8 @@ def evaluate(
 ) -> None:
     """Translate a test set and print BLEU and chrF: a checkpoint by the reference search, a bundle by the engine.
 
+    A terminal shows how many sentences are done and how much time is left.
+
     A line that is longer than the bundle reads is translated in parts, of a checkpoint too.
     """
     if output is not None:
@@ -69,7 +75,8 @@ def evaluate(
     sources, references = _read(source, target, limit)
     settings = {"beam_size": beam_size, "length_penalty": length_penalty, "device": device, "precision": precision}
     start = time.perf_counter()
-    hypotheses = _translate(model, sources, **settings)
+    with _progress(len(sources)) as on_progress:
+        hypotheses = _translate(model, sources, on_progress=on_progress, **settings)
     seconds = time.perf_counter() - start
     try:  # write the file and print the scores even if one of the two fails
         if output is not None:
@@ -80,6 +87,21 @@ def evaluate(
         typer.echo(json.dumps(figures) if as_json else _table(figures))
         if poor := poor_quality(result.scores.bleu):
             print_message(f"warning: {poor}")
+
+
+@contextmanager
+def _progress(lines: int) -> Iterator[Callable[[int, int], None]]:
+    """A function that shows on a terminal how many of the lines are done; it takes a number done and that of all."""
+    with progress_bar(lines, sys.stderr is not None and sys.stderr.isatty()) as advance:
+        shown = 0
+
+        def on_progress(done: int, of: int) -> None:
+            nonlocal shown
+            now = lines * done // of
+            advance(now - shown, now - shown)
+            shown = now
+
+        yield on_progress
 
 
 def kind_of(model: Path) -> str:
@@ -94,7 +116,7 @@ def _translate(model: Path, lines: list[str], **settings: Any) -> list[str]:
     """The translations of lines by the package that handles this kind of model.
 
     Its entry point is a function translate_lines(model, lines, *, beam_size, length_penalty, device="auto",
-    precision=None).
+    precision=None, on_progress).
     """
     kind = kind_of(model)
     entry = find_entry_points("lingon.translators").get(kind)

@@ -90,8 +90,6 @@ def _print_tables(bundle: Bundle, files: list[dict[str, Any]]) -> None:
     console = Console(soft_wrap=True, highlight=False)
     manifest = bundle.manifest
     _print(console, bundle.label, None, _facts(manifest))
-    rows = [(state.name, state.kind, " x ".join(map(str, state.shape))) for state in manifest.states]
-    _print(console, "decoder states", ("name", "kind", "shape"), rows)
     _print(console, "precisions", ("name", "size", "provider", "gate"), _precisions(manifest, files))
     for name, precision in manifest.precisions.items():
         report = [(check, _figures(figures)) for check, figures in precision.report.items()]
@@ -99,6 +97,8 @@ def _print_tables(bundle: Bundle, files: list[dict[str, Any]]) -> None:
             _print(console, f"parity of {name}", None, report)
     sizes = [(file["name"], _size(file["bytes"]), file["state"]) for file in files]
     _print(console, "files", ("name", "size", "checksum"), sizes)
+    rows = [(state.name, state.kind, " x ".join(map(str, state.shape))) for state in manifest.states]
+    _print(console, "decoder states", ("name", "kind", "shape"), rows)
 
 
 def _facts(manifest: Manifest) -> list[tuple[str, str]]:
@@ -129,7 +129,9 @@ def _facts(manifest: Manifest) -> list[tuple[str, str]]:
 def _precisions(manifest: Manifest, files: list[dict[str, Any]]) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = []
     for name, precision in manifest.precisions.items():
-        size = sum(file["bytes"] for file in files if file["name"].startswith(f"{name}/"))
+        weights = {f"weights/{file}" for file in precision.weights}
+        own = (file for file in files if file["name"].startswith(f"{name}/") or file["name"] in weights)
+        size = sum(file["bytes"] for file in own)
         rows.append((name, _size(size), precision.provider, precision.gate))
     return rows
 
@@ -153,11 +155,13 @@ def _size(count: int) -> str:
 def _print(
     console: Console, title: str, columns: tuple[str, ...] | None, rows: list[tuple[str, str]] | list[Any]
 ) -> None:
-    """Print a table; columns: their names, or None for rows of a name and its value."""
+    """Print a table, with lines on a terminal only; columns: their names, or None for rows of a name and its value."""
+    from rich.box import HEAVY_HEAD
     from rich.markup import escape
     from rich.table import Table
 
-    table = Table(title=title, title_justify="left", title_style="bold", show_header=columns is not None)
+    lines = HEAVY_HEAD if console.is_terminal else None
+    table = Table(title=title, title_justify="left", title_style="bold", show_header=columns is not None, box=lines)
     for column in columns or ("", ""):
         table.add_column(column, overflow="fold")
     for row in rows:

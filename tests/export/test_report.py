@@ -16,7 +16,13 @@ def test_a_model_that_hardly_translates_is_exported_with_a_warning(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], bleu: float, warned: bool
 ) -> None:
     report = {"quality": {"sentences": 9, "bleu": bleu, "fp32_bleu": bleu}}
-    print_report(bundle(tmp_path / "1", precisions={"int8": Precision("CPUExecutionProvider", PASSED, (), report)}))
+    written = bundle(tmp_path, precisions={"int8": Precision("CPUExecutionProvider", PASSED, (), report)})
+    print_report(written)
     printed, told = capsys.readouterr()
-    assert f"written: {tmp_path / '1'}" in printed
+    assert printed.splitlines() == [
+        "en-de/1: parity",
+        "int8 on CPU: gate passed",
+        f"  quality: sentences 9, bleu {bleu:.3g}, fp32 bleu {bleu:.3g}",
+        f"written: {written.folder}",
+    ]
     assert told.startswith(f"lingon: warning: BLEU is {bleu:.2f}, below 5: ") if warned else told == ""

@@ -82,6 +82,14 @@ def test_lines_are_translated_in_order_and_empty_ones_stay_empty(models: Path):
     assert [line == "" for line in found[: len(LINES)]] == [not line.strip() for line in LINES]
 
 
+def test_the_progress_of_a_bundle_ends_with_all_of_its_lines(models: Path):
+    seen: list[tuple[int, int]] = []
+    translate_lines(
+        models / "random", LINES, beam_size=1, length_penalty=1.0, on_progress=lambda *now: seen.append(now)
+    )
+    assert seen == [(done, len(LINES)) for done in range(1, len(LINES) + 1)]
+
+
 def test_the_replies_in_process_equal_those_of_a_server(models: Path):
     request = pb.TranslateRequest(
         texts=LINES,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import subprocess
 import sys
 from importlib.metadata import EntryPoint
@@ -44,6 +45,17 @@ def test_everything_that_a_bundle_declares_is_printed(bundle: Bundle, capsys: py
     told += ["4, at most 8", "0.6", "memory.0.key", "4 x capacity x 64", "CUDAExecutionProvider", "not run on cuda"]
     told += ["sentences 500, excused 0", "layer 2, heads 0, 3", *FILES, "2.05 kB", "7 B"]
     assert [entry for entry in told if entry not in printed] == []
+
+
+def test_what_a_user_asks_comes_first_and_a_pipe_gets_no_lines_of_boxes(
+    bundle: Bundle, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert inspect(bundle.folder) == 0
+    printed = capsys.readouterr().out
+    places = [printed.index(f"\n{title}") for title in ("precisions", "parity of fp32", "files", "decoder states")]
+    assert places == sorted(places)
+    assert not re.search("[\u2500-\u257f]", printed)
+    assert re.search(r"^ fp32 +2\.10 kB ", printed, re.MULTILINE), "the graphs and the weights that they read"
 
 
 def test_json_holds_the_manifest_and_every_file(bundle: Bundle, capsys: pytest.CaptureFixture[str]) -> None:

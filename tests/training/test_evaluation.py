@@ -1,13 +1,16 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
+import sys
 from pathlib import Path
 
 import pytest
 from typer import Typer
 from typer.testing import CliRunner
 
+from lingon.cli import progress
 from lingon.cli.evaluate import evaluate, kind_of
 from lingon.errors import CorpusError, LingonError, SettingsError
 from lingon.scoring import score
@@ -74,6 +77,29 @@ def test_a_model_that_hardly_translates_is_a_warning(
     assert capsys.readouterr().err == told
     evaluate(run, digits / "test.source", digits / "test.target", beam_size=1)
     assert capsys.readouterr().err == ""
+
+
+def test_the_progress_of_a_checkpoint_ends_with_all_of_its_parts(run: Path) -> None:
+    seen: list[tuple[int, int]] = []
+    lines = ["1 2 3", "", "4 5"] * 40
+    translate_lines(
+        run, lines, beam_size=1, length_penalty=1.0, batch_size=30, on_progress=lambda *now: seen.append(now)
+    )
+    assert seen == [(30, 80), (60, 80), (80, 80)]
+
+
+def test_a_terminal_shows_the_progress_of_an_evaluation(
+    run: Path, digits: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setattr(progress, "DELAY", 0.0)
+    evaluate(run, digits / "test.source", digits / "test.target", beam_size=1)
+    assert "50 lines" in terminal.getvalue()
 
 
 def test_a_folder_with_a_manifest_or_versions_is_a_bundle_and_any_other_a_checkpoint(tmp_path: Path) -> None:
