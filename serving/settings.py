@@ -69,7 +69,7 @@ class Settings(BaseModel):
     models: Annotated[tuple[Path, ...], Field(min_length=1)] = Field(
         (Path("models"),),
         description="Models to serve: paths of bundles (models/NAME/VERSION), of models (models/NAME; the highest "
-        "version is served) or of folders of models. The variable separates them by commas.",
+        "version that is whole is served) or of folders of models. The variable separates them by commas.",
     )
     host: str = Field("127.0.0.1", description="Address that the gRPC port listens on; 0.0.0.0 is every IPv4 address.")
     port: Port = Field(50_051, description="TCP port of the gRPC service; 0 takes a free port.")

@@ -202,7 +202,12 @@ def _handler(
             else:
                 self._answer(404, "text/plain", b"not found; try /metrics or /healthz\n")
 
-        do_HEAD = do_OPTIONS = do_GET  # HAProxy checks health with OPTIONS, others with HEAD
+        do_HEAD = do_GET  # some load balancers check health with HEAD
+
+        def do_OPTIONS(self) -> None:
+            if self.path in ("/", "*"):  # what HAProxy asks unless it is given a path
+                self.path = "/healthz"
+            self.do_GET()
 
         def _refuse(self) -> None:
             self._answer(405, "text/plain", b"method not allowed; use GET\n")

@@ -60,10 +60,11 @@ def test_other_methods_are_not_allowed_and_the_answer_names_those_that_are(endpo
     assert (status, headers["Allow"]) == (405, "GET, HEAD, OPTIONS")
 
 
+@pytest.mark.parametrize("path", ["/healthz", "/", "*"])
 @pytest.mark.parametrize(("serving", "status"), [(True, 200), (False, 503)])
-def test_options_on_healthz_tells_the_health_as_haproxy_asks_for_it(serving: bool, status: int) -> None:
+def test_options_tells_the_health_as_haproxy_asks_for_it(serving: bool, status: int, path: str) -> None:
     with HttpEndpoint("127.0.0.1", 0, CollectorRegistry(), lambda: serving) as opened:
-        found, headers, body = ask(opened, "OPTIONS", "/healthz")
+        found, headers, body = ask(opened, "OPTIONS", path)
     assert (found, headers["Allow"], body) == (status, "GET, HEAD, OPTIONS", b"")
 
 
