@@ -25,6 +25,7 @@ METHODS = frozenset(SERVICE + name for name in ("Translate", "TranslateStream", 
 
 FRESH_SECONDS = 0.005  # seconds for which a forecast is used again: a queue hardly changes in them
 MAX_FORECASTS = 1000  # callers whose forecasts are kept
+LATE = "the deadline passed before the call began"
 MAX_ENDINGS = 200  # different errors whose statuses are kept
 MARGIN = 1.2
 """What a forecast is multiplied with: a call that passes here should pass the exact check after it was read too."""
@@ -63,7 +64,7 @@ class LoadShedder:
         """
         self._gate.check()
         if left is not None and left <= 0:
-            raise NotBegun("the deadline passed before the call began")
+            raise NotBegun(LATE)
         if left is not None and wait > READING_SHARE * left:
             raise QueueFull("too many calls wait to be read; try again")
         expected = self._expected_seconds(caller)
@@ -107,15 +108,15 @@ class EarlyRefusal:
             return None
         return caller_of(context)
 
-    def of_load(self, path: str, context: Context, caller: str, wait: float = 0.0) -> Awaitable[None] | None:
-        """Return what ends a call that no engine would take; None if one might.
+    def of_load(self, context: Context, caller: str, wait: float = 0.0) -> RequestError | None:
+        """Return the error of a call that no engine would take; None if one might.
 
         wait: seconds until the call is read
         """
         try:
             self._shedder.check(caller, time_left(context), wait)
         except RequestError as error:
-            return self.ending(path, context, caller, error)
+            return error
         return None
 
     def ending(self, path: str, context: Context, caller: str, error: RequestError) -> Awaitable[None]:
@@ -123,6 +124,11 @@ class EarlyRefusal:
         request_id = request_id_of(context.invocation_metadata() or ())
         self._counts.refused_early(path.removeprefix(SERVICE), error, request_id, caller)
         return abort(context, self._ending_with(error), request_id)
+
+    def forget(self, path: str, context: Context, caller: str) -> None:
+        """Count a call whose deadline has passed: its client has ended it, and gRPC frees it without a status."""
+        request_id = request_id_of(context.invocation_metadata() or ())
+        self._counts.refused_early(path.removeprefix(SERVICE), NotBegun(LATE), request_id, caller)
 
     def _ending_with(self, error: RequestError) -> Ending:
         """Return the ending with an error that has nothing but a kind and a message; the same ones are made often."""

@@ -14,34 +14,19 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from contextvars import ContextVar, copy_context
-from typing import Any, NamedTuple, Protocol
 
-from lingon.errors import QueueFull
+from lingon.errors import QueueFull, RequestError
 from lingon.serving.engine.fair_queue import FairQueue
+from lingon.serving.rpc.arrival.later import Arrival, LaterRefusals, Refusal, Start
 from lingon.serving.rpc.calls import Context
 
 PLACES = 16
 """Calls that are read at once: enough for an iteration of the event loop, and few enough that each is read soon."""
 
+MOST_LATER = 8192  # refusals that are put off at once, of some kilobytes each
 AT_ONCE = 64  # waiting calls that are started or refused before other callbacks of the event loop run
 INTERVAL_WEIGHT = 0.02  # weight of the latest interval in the average
 LONGEST_INTERVAL = 0.1  # seconds; a longer one says nothing of the next
-
-Start = Callable[[], "asyncio.Task[Any]"]
-"""Starts the handler of a call, in a copy of the current context."""
-
-
-class Refusal(Protocol):
-    """Decides on calls before they are read; see `lingon.serving.rpc.arrival.shedding.EarlyRefusal`."""
-
-    def caller(self, path: str, context: Context) -> str | None:
-        """Return who calls; None if the call needs no place."""
-
-    def of_load(self, path: str, context: Context, caller: str, wait: float = 0.0) -> Awaitable[None] | None:
-        """Return what ends a call that no engine would take; None if one might."""
-
-    def ending(self, path: str, context: Context, caller: str, error: QueueFull) -> Awaitable[None]:
-        """Return what ends a call with an error."""
 
 
 class Place:
@@ -67,14 +52,6 @@ def leave_place() -> None:
         place.leave()
 
 
-class _Arrival(NamedTuple):
-    path: str
-    context: Context
-    caller: str
-    start: Start
-    at: float  # on the clock of `time.monotonic`
-
-
 class Arrivals:
     """The calls of a port that wait to be read. Belongs to the event loop."""
 
@@ -83,12 +60,13 @@ class Arrivals:
     ) -> None:
         """most: calls that wait at once; observe_wait: called with the seconds that a call waited until its start."""
         self._refusal, self._most, self._observe_wait = refusal, most, observe_wait
-        self._waiting: dict[str, deque[_Arrival]] = {}  # by caller, the oldest first
+        self._waiting: dict[str, deque[Arrival]] = {}  # by caller, the oldest first
         self._order: FairQueue[str] = FairQueue()
         self.count = self._reading = 0
         self._due = False  # `_admit` will run
         self._interval = self._latest = 0.0  # seconds from one call that leaves to the next; when the latest one left
         self._endings: set[asyncio.Task[None]] = set()
+        self._later = LaterRefusals(refusal, MOST_LATER)
         self._context = copy_context()  # that of the server: a call must not start with the API key of another one
 
     def arrive(self, path: str, context: Context, start: Start) -> Awaitable[None] | None:
@@ -97,16 +75,16 @@ class Arrivals:
         if caller is None:
             start()
             return None
-        ending = self._refusal.of_load(path, context, caller, self._expected_seconds(caller))
-        if ending is not None:
-            return ending
-        arrival = _Arrival(path, context, caller, start, time.monotonic())
+        arrival = Arrival(path, context, caller, start, time.monotonic())
+        error = self._refusal.of_load(context, caller, self._expected_seconds(caller))
+        if error is not None:
+            return self._refuse(arrival, error)
         if self._reading < PLACES and not self.count:
             self._start(arrival)
         elif self.count < self._most or self._make_room(caller):
             self._add(arrival)
         else:
-            return self._refuse(arrival)
+            return self._refuse(arrival, self._full())
         return None
 
     def _expected_seconds(self, caller: str) -> float:
@@ -116,7 +94,7 @@ class Arrivals:
         before = min(self.count, (len(self._waiting.get(caller, ())) + 1) * len(self._waiting))
         return before * self._interval
 
-    def _add(self, arrival: _Arrival) -> None:
+    def _add(self, arrival: Arrival) -> None:
         if not self.count:
             self._latest = arrival.at
         if arrival.caller not in self._waiting:
@@ -125,7 +103,7 @@ class Arrivals:
         self._waiting[arrival.caller].append(arrival)
         self.count += 1
 
-    def _remove(self, caller: str, *, newest: bool = False) -> _Arrival:
+    def _remove(self, caller: str, *, newest: bool = False) -> Arrival:
         waiting = self._waiting[caller]
         arrival = waiting.pop() if newest else waiting.popleft()
         self.count -= 1
@@ -139,19 +117,24 @@ class Arrivals:
         heaviest = max(self._waiting, key=lambda each: len(self._waiting[each]))
         if len(self._waiting[heaviest]) <= len(self._waiting.get(caller, ())) + 1:
             return False
-        self._end_soon(self._refuse(self._remove(heaviest, newest=True)))
+        self._refuse_soon(self._remove(heaviest, newest=True), self._full())
         return True
 
-    def _refuse(self, arrival: _Arrival) -> Awaitable[None]:
-        error = QueueFull(f"{self._most} calls wait to be read, and no more may; try again")
+    def _full(self) -> QueueFull:
+        return QueueFull(f"{self._most} calls wait to be read, and no more may; try again")
+
+    def _refuse(self, arrival: Arrival, error: RequestError) -> Awaitable[None] | None:
+        """Return what ends a call; None if that is put off because the event loop is busy."""
+        if self._later.put_off(arrival, error):
+            return None
         return self._refusal.ending(arrival.path, arrival.context, arrival.caller, error)
 
-    def _start(self, arrival: _Arrival) -> None:
+    def _start(self, arrival: Arrival) -> None:
         self._observe_wait(time.monotonic() - arrival.at)
         self._reading += 1
         self._context.copy().run(self._start_with_place, arrival)
 
-    def _start_with_place(self, arrival: _Arrival) -> None:
+    def _start_with_place(self, arrival: Arrival) -> None:
         place = Place(self._leave)
         _place.set(place)
         arrival.start().add_done_callback(lambda _: place.leave())  # also if the handler never reads
@@ -180,16 +163,18 @@ class Arrivals:
         self._latest = now
         self._order.charge(caller, 1)
         arrival = self._remove(caller)
-        ending = self._refusal.of_load(arrival.path, arrival.context, caller)
-        if ending is None:
+        error = self._refusal.of_load(arrival.context, caller)
+        if error is None:
             self._start(arrival)
         else:
-            self._end_soon(ending)
+            self._refuse_soon(arrival, error)
 
-    def _end_soon(self, ending: Awaitable[None]) -> None:
-        task = asyncio.get_running_loop().create_task(_quietly(ending))
-        self._endings.add(task)
-        task.add_done_callback(self._endings.discard)
+    def _refuse_soon(self, arrival: Arrival, error: RequestError) -> None:
+        ending = self._refuse(arrival, error)
+        if ending is not None:
+            task = asyncio.get_running_loop().create_task(_quietly(ending))
+            self._endings.add(task)
+            task.add_done_callback(self._endings.discard)
 
 
 async def _quietly(ending: Awaitable[None]) -> None:

@@ -12,13 +12,14 @@ import pytest
 
 from lingon.errors import NotBegun, QueueFull, RequestError, WontFinish
 from lingon.serving.models.inflight import AdmissionGate
+from lingon.serving.rpc.arrival.later import LaterRefusals
 from lingon.serving.rpc.arrival.shedding import MARGIN, READING_SHARE, LoadShedder
 from lingon.serving.rpc.arrival.waiting import AT_ONCE, PLACES, Arrivals, leave_place
 
 
 @dataclass
 class Refusals:
-    """Refuses the calls whose path is in `refused`; the path of a call is its caller and a number."""
+    """Refuses the calls whose path is in `refused`; the path, which is the context too, is the caller and a number."""
 
     refused: set[str] = field(default_factory=set)
     ended: list[str] = field(default_factory=list)
@@ -27,13 +28,16 @@ class Refusals:
     def caller(self, path: str, context: Any) -> str | None:
         return None if path == "health" else path.partition("/")[0]
 
-    def of_load(self, path: str, context: Any, caller: str, wait: float = 0.0) -> Awaitable[None] | None:
+    def of_load(self, context: Any, caller: str, wait: float = 0.0) -> RequestError | None:
         self.waits.append(wait)
-        return self._end(path) if path in self.refused else None
+        return QueueFull("full") if context in self.refused else None
 
     def ending(self, path: str, context: Any, caller: str, error: RequestError) -> Awaitable[None]:
         assert isinstance(error, QueueFull)
         return self._end(path)
+
+    def forget(self, path: str, context: Any, caller: str) -> None:
+        raise NotImplementedError
 
     async def _end(self, path: str) -> None:
         self.ended.append(path)
@@ -51,7 +55,7 @@ class Port:
         self.tasks: list[asyncio.Task[None]] = []
 
     def arrive(self, path: str) -> Awaitable[None] | None:
-        return self.arrivals.arrive(path, None, self._start(path))  # type: ignore[arg-type]
+        return self.arrivals.arrive(path, path, self._start(path))  # type: ignore[arg-type]
 
     def _start(self, path: str) -> Callable[[], asyncio.Task[None]]:
         async def handle() -> None:
@@ -75,7 +79,8 @@ class Port:
 
 
 @pytest.fixture
-async def port() -> AsyncIterator[Port]:
+async def port(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Port]:
+    monkeypatch.setattr(LaterRefusals, "put_off", lambda *_: False)  # test_later_refusals.py
     made = Port()
     yield made
     for task in made.tasks:
