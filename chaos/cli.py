@@ -108,6 +108,21 @@ def hostile_table(
 
 
 @app.command()
+def goodput(
+    tree: Tree = None,
+    side: Annotated[str, typer.Option(help="Name of the side in the file and the picture: before or after.")] = "after",
+    seconds: Annotated[float, typer.Option(min=1.0, help="Seconds of each load.")] = 10.0,
+    model: Model = MODEL,
+    results: Results = RESULTS,
+) -> None:
+    """Measure goodput against offered load with h2load; write one side of DATE-goodput.json, and draw both sides."""
+    from chaos.goodput_results import measure_side
+
+    for line in measure_side(tree, side, seconds, model, results):
+        typer.echo(line)
+
+
+@app.command()
 def soak(
     minutes: Annotated[float, typer.Option(min=0.1, help="Minutes of mixed traffic.")] = 30.0,
     control_minutes: Annotated[

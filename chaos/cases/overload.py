@@ -1,7 +1,8 @@
-"""Cases 11 to 13 and 20: overload, and which requests are refused.
+"""Cases 11 to 13, 20 and 56: overload, and which requests are refused.
 
-A step that takes 5 ms longer and a batch of 2 rows keep the capacity at about 25 texts a second. The cases then measure
-how the server treats overload, not how fast this process sends or the server refuses (0.7 ms of a core for each).
+In cases 11 to 20 a step that takes 5 ms longer and a batch of 2 rows keep the capacity at about 25 texts a second: they
+measure how the server treats overload, not how fast this process sends or the server refuses. Case 56 measures the
+server as it ships.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from chaos.cases.engine_failure import measured
 from chaos.checks import Checks
 from chaos.clients import Client, closed_loop, open_loop
 from chaos.context import CaseContext
+from chaos.goodput import METHODS, measure
 from chaos.history import DEADLINE_EXCEEDED, NOT_BEGUN, OK, RESOURCE_EXHAUSTED, Outcome, p99
 from chaos.server import CHECK_PAUSE, Server, write_api_keys
 from lingon.bench.statistics import percentile
@@ -25,6 +27,16 @@ SLOW: dict[str, Any] = {"failpoints": "step=sleep:0.005", "max_rows": 2}
 QUEUE = 16  # texts in the queue: about as many as are translated within the objective
 OBJECTIVE = 1000.0  # milliseconds of the latency objective
 LOADS = (1, 2, 5, 10)  # multiples of the capacity
+
+SHIPPED = {1.5: 85.0, 2.0: 85.0, 5.0: 45.0, 10.0: 5.0}
+"""Multiples of the capacity of the server as it ships, and the goodput that is left at least, in % of the peak.
+
+On one core a refusal takes a fifth to a tenth of a translation, most of it inside gRPC and the network.
+"""
+
+
+def _shipped(method: str, times: float) -> str:
+    return f"{method} at {times:g}x"
 
 
 def refused(outcome: Outcome) -> bool:
@@ -71,6 +83,26 @@ async def goodput(context: CaseContext, checks: Checks) -> None:
         checks.at_most("RSS growth", server.rss() - before, 50.0, "MB")
         checks.clean("codes", checker.only_codes(context.history, {OK, RESOURCE_EXHAUSTED, DEADLINE_EXCEEDED}))
         await context.check_run(checks, server, calls_logged=False)
+
+
+@case(
+    56,
+    "goodput of the server as it ships",
+    "no load from 1.5x to 10x of the capacity ends the goodput; 1.5x and 2x: >= 85 % of the peak, 5x >= 45 %",
+    figures=tuple(
+        f"{method} at {times:g}x: {{{_shipped(method, times)}}} of the peak" for method in METHODS for times in SHIPPED
+    ),
+)
+async def shipped_goodput(context: CaseContext, checks: Checks) -> None:
+    """The settings and the model of `make serve`, calls of a second, and h2load as the client; see chaos/goodput.py."""
+    async with context.server() as server:
+        points = await measure(server, "", context.session.pinning.clients, context.choose(10.0, 4.0), tuple(SHIPPED))
+        peaks = {point.method: point.goodput for point in points if not point.times}
+        for point in points:
+            if point.times:
+                share, bound = 100 * point.goodput / peaks[point.method], SHIPPED[point.times]
+                checks.at_least(_shipped(point.method, point.times), share, bound, "%", timing=True)
+        checks.equal("server is ready", await context.client(server).health(), "SERVING")
 
 
 @case(
