@@ -116,6 +116,11 @@ def test_a_word_is_found_in_the_text_of_the_caller(text: str, word: str, found: 
     assert text[first:last] == found
 
 
+@pytest.mark.parametrize("gap", [" ", "\t\u3000", " \u200b\n\u00ad "])
+def test_the_span_of_a_space_is_all_white_space_that_it_was_read_from(gap: str):
+    assert NormalisedText(f" a{gap}b").original_span((1, 2)) == (2, 2 + len(gap))
+
+
 @pytest.mark.parametrize("span", [(-1, 0), (0, 4), (2, 1)])
 def test_a_span_that_is_not_in_the_text_is_refused(span: tuple[int, int]):
     with pytest.raises(LingonError, match=r"span must be within 0 and 3, the length of the text, got \(-?\d, \d\)"):
