@@ -60,6 +60,7 @@ def test_the_pieces_of_this_file_are_as_the_model_has_them() -> None:
     assert all(b"".join(PIECES.texts[token] for token in tokens).strip() == word for word, tokens in WORDS.items())
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("case", CASES, ids=str)
 @pytest.mark.parametrize(("beam_size", "penalty"), [(1, 0.0), (3, 0.0), (4, 1.0)])
 def test_the_engine_finds_the_translations_of_the_naive_search(
