@@ -84,3 +84,11 @@ def test_make_installs_by_hash_all_but_torch():
         "--quiet --no-build-isolation --editable '.[serve,export,dev]'",
     ]
     assert not any(lock.OF_TORCH.match(f"{name}==") for name in locked(LOCKS["dev"]))
+
+
+def test_make_says_that_it_installs_before_it_is_silent_for_long():
+    """pip runs with --quiet, and takes half a minute or more."""
+    recipes = [recipe.splitlines() for recipe in re.findall(r"^\S.*done:.*\n((?:\t.*\n)+)", MAKEFILE, re.MULTILINE)]
+    first = [lines[0] for lines in recipes if any("pip install --quiet" in line for line in lines)]
+    assert len(first) == 2
+    assert [line for line in first if not re.match(r'\t@echo "installs .* into \.venv: ', line)] == []
