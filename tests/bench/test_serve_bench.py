@@ -230,7 +230,7 @@ def test_an_early_exit_of_a_worker_is_one_line():
 def test_an_error_in_a_worker_is_raised_by_ask():
     with (
         Worker("lingon.bench.serve.engine_baseline", cores=ALL_CORES) as worker,
-        pytest.raises(LingonError, match="gone: no bundle"),
+        pytest.raises(LingonError, match="gone: no such folder"),
     ):
         worker.ask(model="gone", precision=None, threads=1, texts=["Tom"])
 
