@@ -175,9 +175,62 @@ def _prefers_openmetrics(accepted: str) -> bool:
     return qualities["application/openmetrics-text"] > qualities["text/plain"]
 
 
+class _Handler(BaseHTTPRequestHandler):
+    """Answers one request; `_handler` sets what it answers with."""
+
+    timeout = 10  # seconds; a client that sends nothing occupies a thread for so long at most
+    text: MetricsPage
+    openmetrics: MetricsPage
+    ready: Callable[[], bool]
+
+    def do_GET(self) -> None:
+        path = self.path.partition("?")[0]
+        if path == "/metrics":
+            if _prefers_openmetrics(self.headers.get("Accept", "")):
+                self._answer(200, exposition.CONTENT_TYPE_LATEST, self.openmetrics.read())
+            else:
+                self._answer(200, CONTENT_TYPE_PLAIN_0_0_4, self.text.read())
+        elif path == "/healthz":
+            serving = self.ready()
+            self._answer(200 if serving else 503, "text/plain", b"SERVING\n" if serving else b"NOT_SERVING\n")
+        else:
+            self._answer(404, "text/plain", b"not found; try /metrics or /healthz\n")
+
+    do_HEAD = do_GET  # some load balancers check health with HEAD
+
+    def do_OPTIONS(self) -> None:
+        if self.path in ("/", "*"):  # what HAProxy asks unless it is given a path
+            self.path = "/healthz"
+        self.do_GET()
+
+    def _refuse(self) -> None:
+        self._answer(405, "text/plain", b"method not allowed; use GET\n")
+
+    do_POST = do_PUT = do_DELETE = do_PATCH = do_TRACE = do_CONNECT = _refuse
+
+    def _answer(self, status: int, content_type: str, body: bytes) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", content_type)
+        self.send_header("Content-Length", str(len(body) if self.command != "OPTIONS" else 0))
+        if status == 405 or self.command == "OPTIONS":
+            self.send_header("Allow", "GET, HEAD, OPTIONS")
+        self.end_headers()
+        if self.command not in ("HEAD", "OPTIONS"):
+            self.wfile.write(body)
+
+    def version_string(self) -> str:
+        """Return the Server header, without the versions of Python and its library."""
+        return "lingon"
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Log nothing: probes would fill the log."""
+
+
 def _handler(
-    registry: CollectorRegistry, ready: Callable[[], bool], update: Callable[[], None]
+    registry: CollectorRegistry, is_ready: Callable[[], bool], update: Callable[[], None]
 ) -> type[BaseHTTPRequestHandler]:
+    """The handler of one port; see HttpEndpoint."""
+
     def page(generate: Callable[[CollectorRegistry], bytes]) -> MetricsPage:
         def render() -> bytes:
             update()
@@ -185,50 +238,8 @@ def _handler(
 
         return MetricsPage(render)
 
-    text = CONTENT_TYPE_PLAIN_0_0_4, page(generate_latest)
-    openmetrics = exposition.CONTENT_TYPE_LATEST, page(exposition.generate_latest)
-
-    class Handler(BaseHTTPRequestHandler):
-        timeout = 10  # seconds; a client that sends nothing occupies a thread for so long at most
-
-        def do_GET(self) -> None:
-            path = self.path.partition("?")[0]
-            if path == "/metrics":
-                kind, metrics = openmetrics if _prefers_openmetrics(self.headers.get("Accept", "")) else text
-                self._answer(200, kind, metrics.read())
-            elif path == "/healthz":
-                serving = ready()
-                self._answer(200 if serving else 503, "text/plain", b"SERVING\n" if serving else b"NOT_SERVING\n")
-            else:
-                self._answer(404, "text/plain", b"not found; try /metrics or /healthz\n")
-
-        do_HEAD = do_GET  # some load balancers check health with HEAD
-
-        def do_OPTIONS(self) -> None:
-            if self.path in ("/", "*"):  # what HAProxy asks unless it is given a path
-                self.path = "/healthz"
-            self.do_GET()
-
-        def _refuse(self) -> None:
-            self._answer(405, "text/plain", b"method not allowed; use GET\n")
-
-        do_POST = do_PUT = do_DELETE = do_PATCH = do_TRACE = do_CONNECT = _refuse
-
-        def _answer(self, status: int, content_type: str, body: bytes) -> None:
-            self.send_response(status)
-            self.send_header("Content-Type", content_type)
-            self.send_header("Content-Length", str(len(body) if self.command != "OPTIONS" else 0))
-            if status == 405 or self.command == "OPTIONS":
-                self.send_header("Allow", "GET, HEAD, OPTIONS")
-            self.end_headers()
-            if self.command not in ("HEAD", "OPTIONS"):
-                self.wfile.write(body)
-
-        def version_string(self) -> str:
-            """Return the Server header, without the versions of Python and its library."""
-            return "lingon"
-
-        def log_message(self, format: str, *args: object) -> None:
-            """Log nothing: probes would fill the log."""
+    class Handler(_Handler):
+        text, openmetrics = page(generate_latest), page(exposition.generate_latest)
+        ready = staticmethod(is_ready)
 
     return Handler
