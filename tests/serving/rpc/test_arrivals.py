@@ -5,16 +5,20 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextvars import ContextVar
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from lingon.errors import NotBegun, QueueFull, RequestError, WontFinish
+from lingon.errors import NotBegun, QueueFull, RequestError, Unauthenticated, WontFinish
 from lingon.serving.models.inflight import AdmissionGate
 from lingon.serving.rpc.arrival.later import LaterRefusals
-from lingon.serving.rpc.arrival.shedding import MARGIN, READING_SHARE, LoadShedder
+from lingon.serving.rpc.arrival.shedding import MARGIN, METHODS, READING_SHARE, EarlyRefusal, LoadShedder
 from lingon.serving.rpc.arrival.waiting import AT_ONCE, PLACES, Arrivals, leave_place
+
+key: ContextVar[str] = ContextVar("key", default="")
 
 
 @dataclass
@@ -55,9 +59,9 @@ class Port:
         self.tasks: list[asyncio.Task[None]] = []
 
     def arrive(self, path: str) -> Awaitable[None] | None:
-        return self.arrivals.arrive(path, path, self._start(path))  # type: ignore[arg-type]
+        return self.arrivals.arrive(path, path, self.start(path))  # type: ignore[arg-type]
 
-    def _start(self, path: str) -> Callable[[], asyncio.Task[None]]:
+    def start(self, path: str) -> Callable[[], asyncio.Task[None]]:
         async def handle() -> None:
             await self.read[path].wait()
             leave_place()
@@ -105,6 +109,21 @@ async def test_a_call_that_ends_unread_leaves_its_place(port: Port):
     for _ in range(4):
         await asyncio.sleep(0)
     assert port.started[PLACES:] == [f"a/{PLACES}"]
+
+
+async def test_a_call_starts_without_what_the_call_before_it_has_set(port: Port):
+    """The API key of a call is such a context variable."""
+    seen: list[str] = []
+
+    def note() -> asyncio.Task[None]:
+        seen.append(key.get())
+        key.set("of another caller")
+        return port.start("b/0")()
+
+    for _ in range(PLACES + 1):
+        port.arrivals.arrive("a/0", Any, note)  # type: ignore[arg-type]
+    await port.finish("b/0")
+    assert seen == [""] * (PLACES + 1)
 
 
 async def test_waiting_callers_take_turns(port: Port):
@@ -218,3 +237,15 @@ def test_a_call_is_refused_if_no_engine_can_do_it_in_time(
     with pytest.raises(error) as caught:
         check.check("a", left, wait)
     assert type(caught.value) is error
+
+
+def test_a_call_without_a_valid_key_is_left_to_its_handler():
+    def check_key(metadata: Any) -> None:
+        raise Unauthenticated("an API key is needed")
+
+    call: Any = SimpleNamespace(invocation_metadata=lambda: (), peer=lambda: "ipv4:127.0.0.1:5000", auth_context=dict)
+    shed: Any = None
+    path = sorted(METHODS)[0]
+    assert EarlyRefusal(shed, shed, check_key).caller(path, call) is None
+    assert EarlyRefusal(shed, shed, None).caller(path, call) == "address/127.0.0.1"
+    assert EarlyRefusal(shed, shed, None).caller("/grpc.health.v1.Health/Check", call) is None

@@ -85,10 +85,18 @@ async def test_more_are_sent_when_the_event_loop_has_time():
 async def test_calls_whose_deadline_has_passed_are_only_counted():
     loop = Loop(share=1.0)
     loop.put_off("late", left=0.0)
+    for number in range(3 * LEAST):
+        loop.put_off(str(number), left=9.0)
+    await eventually(lambda: loop.refusals.ended)
+    assert (loop.refusals.forgotten, len(loop.refusals.ended)) == (["late"], LEAST)
+
+
+async def test_a_late_call_among_the_latest_is_only_counted():
+    loop = Loop(share=1.0)
     loop.put_off("in time", left=9.0)
-    loop.put_off("late too", left=0.0)
-    await eventually(lambda: len(loop.refusals.forgotten) == 2)
-    assert loop.refusals.ended == ["in time"]
+    loop.put_off("late", left=0.0)
+    await eventually(lambda: loop.refusals.ended)
+    assert (loop.refusals.forgotten, loop.refusals.ended) == (["late"], ["in time"])
 
 
 async def test_beyond_the_most_refusals_are_sent_at_once():
