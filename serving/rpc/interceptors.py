@@ -185,8 +185,11 @@ class CallInterceptor(ErrorInterceptor):
         self._requests[method, code].inc()
         self._durations[method, refused].observe(seconds, exemplar)
 
-    def refused_early(self, method: str, error: RequestError, request_id: str, caller: str) -> None:
-        """Count and log a call that ends with an error before it is read."""
+    def refused_early(self, method: str, error: RequestError, metadata: Metadata, request_id: str, caller: str) -> None:
+        """Count, log and trace a call that ends with an error before it is read."""
+        trace = self.tracer.call(method, request_id, metadata)
+        trace.about(caller=caller)
+        trace.end(error.code)
         self.metrics.rejected.labels(error.reason).inc()
         self.count(method, error.code, 0.0, refused=True, exemplar=None)
         if caller.startswith(KEY):

@@ -35,10 +35,10 @@ READING_SHARE = 0.1
 
 
 class Counts(Protocol):
-    """Counts and logs refusals."""
+    """Counts, logs and traces refusals."""
 
-    def refused_early(self, method: str, error: RequestError, request_id: str, caller: str) -> None:
-        """Count and log a call of TranslationService that ends with an error before it is read."""
+    def refused_early(self, method: str, error: RequestError, metadata: Metadata, request_id: str, caller: str) -> None:
+        """Count, log and trace a call of TranslationService that ends with an error before it is read."""
 
 
 class _Forecast(NamedTuple):
@@ -121,14 +121,18 @@ class EarlyRefusal:
 
     def ending(self, path: str, context: Context, caller: str, error: RequestError) -> Awaitable[None]:
         """Return what ends a call with an error; it raises what gRPC takes for the end of the call."""
-        request_id = request_id_of(context.invocation_metadata() or ())
-        self._counts.refused_early(path.removeprefix(SERVICE), error, request_id, caller)
-        return abort(context, self._ending_with(error), request_id)
+        return abort(context, self._ending_with(error), self._count(path, context, caller, error))
 
     def forget(self, path: str, context: Context, caller: str) -> None:
         """Count a call whose deadline has passed: its client has ended it, and gRPC frees it without a status."""
-        request_id = request_id_of(context.invocation_metadata() or ())
-        self._counts.refused_early(path.removeprefix(SERVICE), NotBegun(LATE), request_id, caller)
+        self._count(path, context, caller, NotBegun(LATE))
+
+    def _count(self, path: str, context: Context, caller: str, error: RequestError) -> str:
+        """Count a refused call; returns its request id."""
+        metadata = context.invocation_metadata() or ()
+        request_id = request_id_of(metadata)
+        self._counts.refused_early(path.removeprefix(SERVICE), error, metadata, request_id, caller)
+        return request_id
 
     def _ending_with(self, error: RequestError) -> Ending:
         """Return the ending with an error that has nothing but a kind and a message; the same ones are made often."""

@@ -38,7 +38,9 @@ async def test_a_burst_of_more_calls_than_places_is_answered_in_full():
 async def test_calls_are_refused_unread_while_the_queue_is_full():
     async with running(EchoRunner(), max_rows=1, max_queue_texts=2) as server:
         server.runner.gate.clear()
-        inside = [server.call("Tom") for _ in range(3)]
+        inside = [server.call("Tom")]
+        await eventually(lambda: server.metric("lingon_running_sentences", model="en-de", version="1") == 1)
+        inside += [server.call("Tom") for _ in range(2)]
         await eventually(lambda: server.metric("lingon_queue_depth", model="en-de", version="1") == 2)
         texts = server.metric("lingon_texts_total", code="RESOURCE_EXHAUSTED")
         with pytest.raises(grpc.aio.AioRpcError) as caught:
