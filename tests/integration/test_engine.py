@@ -27,6 +27,7 @@ def _one_core_for_the_reference() -> None:
     torch.set_num_threads(1)  # on several busy cores, products this small take 100 times as long
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize(
     "settings", [{}, {"norm": "pre"}, {"activation": "gelu", "tie": "none"}, {"positions": "learned", "tie": "decoder"}]
 )
@@ -78,6 +79,7 @@ def random_options(draw: random.Random, runner: Runner, source: Sequence[int]) -
     )
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize(("seed", "workers"), [(0, 1), (1, 1), (2, 2), (3, 3)])
 def test_batches_and_arrival_times_change_no_token_and_no_bit_of_a_score(seed: int, workers: int) -> None:
     runner, sources = random_runner(), random_sources(40, longest=40)

@@ -135,6 +135,7 @@ def test_a_translation_with_nothing_left_to_continue_with_ends_at_once(beam_size
     assert len(recorder.live) == 3
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("penalty", [0.0, 1.0])
 @pytest.mark.parametrize("beam_size", [1, 2, 4, 8])
 def test_every_translation_has_the_forced_words_if_the_length_allows(beam_size: int, penalty: float) -> None:

@@ -48,6 +48,7 @@ def test_a_published_bundle_is_read_back(bundle: Bundle) -> None:
     opened.verify()
 
 
+@pytest.mark.no_cover
 @given(
     st.builds(
         lambda text, number, figures, shape: replace(
