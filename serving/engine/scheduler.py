@@ -18,6 +18,7 @@ from lingon.serving.engine.observer import EngineLoad, Observer
 from lingon.serving.engine.queue import Queue
 
 TYPICAL_WEIGHT = 0.05  # weight of the latest call in the size of a typical one
+MAX_TYPICAL = 1000  # callers whose typical calls are known
 CONTENTION_SECONDS = 2.0  # seconds for which runs stay short after a heavy caller and another one had work together
 
 
@@ -36,6 +37,14 @@ class _Ticket:
     worker: int | None = None
     lane: int | None = None
     started: float = math.inf
+
+
+@dataclass(slots=True)
+class _CallSize:
+    """The size of a call: its work in units, and the tokens of its longest source."""
+
+    cost: float
+    tokens: float
 
 
 class Admission(NamedTuple):
@@ -91,7 +100,7 @@ class Scheduler:
         self._rows = [[0] * workers for _ in (MAIN, LIGHT)]  # running rows of each worker in each lane
         self._steps = [[0] * workers for _ in (MAIN, LIGHT)]  # turns of each worker since its last admission to a lane
         self._estimator = ThroughputEstimator()
-        self._typical_cost = self._typical_tokens = 0.0  # of a call: its work in units, and its longest source
+        self._typical: dict[str, _CallSize] = {}  # by caller: one with large calls says nothing of those of others
         self._changed = changed or threading.Condition()
         self._stopping = self._failed = False
         self.all_taken = False  # `take_all` was called: another thread ends all jobs
@@ -120,7 +129,8 @@ class Scheduler:
         with self._changed:
             self._check_open()
             dropped = self._queue.make_room(jobs)
-            self._record_size(jobs)
+            if jobs:
+                self._record_size(jobs)
             self._check_deadline(jobs, now)
             for job in dropped:
                 self._queue.remove(job.number)
@@ -143,7 +153,8 @@ class Scheduler:
     def expected_seconds(self, caller: str) -> float:
         """Return the seconds until a typical call of a caller would be done; infinite if the queue has no place for it.
 
-        It is 0 while the queue is empty, as for `submit`, and if `submit` would say something else than QueueFull.
+        A caller that is not known is expected to have tiny calls: `submit` knows more. The result is 0 while the queue
+        is empty, as for `submit`, and if `submit` would say something else than QueueFull.
         """
         with self._changed:
             if not len(self._queue) or self._failed or self._stopping:
@@ -152,16 +163,20 @@ class Scheduler:
                 self._queue.check_texts(caller, 1)
             except QueueFull:
                 return math.inf
-            return self._estimator.estimate(
-                self._queue.most_cost_before(caller, self._typical_cost), self._typical_tokens
-            )
+            typical = self._typical.get(caller, _CallSize(0.0, 0.0))
+            return self._estimator.estimate(self._queue.most_cost_before(caller, typical.cost), typical.tokens)
 
     def _record_size(self, jobs: Sequence[Job]) -> None:
-        """Count the size of a call in that of a typical one."""
-        cost, tokens = sum(map(cost_of, jobs)), max((len(job.source_ids) for job in jobs), default=0)
-        weight = TYPICAL_WEIGHT if self._typical_cost else 1.0
-        self._typical_cost += weight * (cost - self._typical_cost)
-        self._typical_tokens += weight * (tokens - self._typical_tokens)
+        """Count the size of a call in that of a typical one of its caller."""
+        cost, tokens = sum(map(cost_of, jobs)), max(len(job.source_ids) for job in jobs)
+        known = self._typical.get(jobs[0].caller)
+        if known is None:
+            if len(self._typical) >= MAX_TYPICAL:
+                self._typical.clear()
+            self._typical[jobs[0].caller] = _CallSize(cost, tokens)
+        else:
+            known.cost += TYPICAL_WEIGHT * (cost - known.cost)
+            known.tokens += TYPICAL_WEIGHT * (tokens - known.tokens)
 
     def _check_open(self) -> None:
         if self._failed:

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from contextvars import ContextVar, copy_context
 
-from lingon.errors import QueueFull, RequestError
+from lingon.errors import Draining, QueueFull, RequestError
 from lingon.serving.engine.fair_queue import FairQueue
 from lingon.serving.rpc.arrival.later import Arrival, LaterRefusals, Refusal, Start
 from lingon.serving.rpc.calls import Context
@@ -125,8 +125,8 @@ class Arrivals:
 
     def _refuse(self, arrival: Arrival, error: RequestError) -> Awaitable[None] | None:
         """Return what ends a call; None if that is put off because the event loop is busy."""
-        if self._later.put_off(arrival, error):
-            return None
+        if not isinstance(error, Draining) and self._later.put_off(arrival, error):
+            return None  # but a server that ends would never get to it
         return self._refusal.ending(arrival.path, arrival.context, arrival.caller, error)
 
     def _start(self, arrival: Arrival) -> None:
