@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mappi
 from contextlib import aclosing, suppress
 from functools import partial
 from inspect import isawaitable
+from itertools import product
 from types import TracebackType
 from typing import Any, TypeAlias
 
@@ -163,14 +164,12 @@ class CallInterceptor(ErrorInterceptor):
             metrics.open_calls.labels(calls.limits.kind).set_function(partial(getattr, calls, "count"))
             metrics.receiving_calls.labels(calls.limits.kind).set_function(partial(getattr, calls, "receiving"))
         self._requests = {
-            (method, code): metrics.requests.labels(method, name)
-            for method in METHODS
-            for code, name in _CODE_NAMES.items()
+            (method, code): metrics.requests.labels(method, _CODE_NAMES[code])
+            for method, code in product(METHODS, _CODE_NAMES)
         }
         self._durations = {
             (method, refused): metrics.duration.labels(method, CALL_OUTCOMES[refused])
-            for method in METHODS
-            for refused in (False, True)
+            for method, refused in product(METHODS, (False, True))
         }
 
     def call(self, method: str, context: Context) -> Call:
@@ -185,16 +184,19 @@ class CallInterceptor(ErrorInterceptor):
         self._requests[method, code].inc()
         self._durations[method, refused].observe(seconds, exemplar)
 
-    def refused_early(self, method: str, error: RequestError, metadata: Metadata, request_id: str, caller: str) -> None:
-        """Count, log and trace a call that ends with an error before it is read."""
-        trace = self.tracer.call(method, request_id, metadata)
+    def refused_early(
+        self, method: str, error: RequestError, metadata: Metadata, request_id: str, caller: str, seconds: float
+    ) -> None:
+        """Count, log and trace a call that ends so many seconds after it arrived, unread."""
+        code, trace = _CODE_NAMES[error.code], self.tracer.call(method, request_id, metadata)
         trace.about(caller=caller)
         trace.end(error.code)
         self.metrics.rejected.labels(error.reason).inc()
-        self.count(method, error.code, 0.0, refused=True, exemplar=None)
+        self.count(method, error.code, seconds, refused=True, exemplar=None)
         if caller.startswith(KEY):
-            self.metrics.keys.ended(caller.removeprefix(KEY), _CODE_NAMES[error.code])
-        self.call_log.record(_CODE_NAMES[error.code], method=method, request_id=request_id, caller=caller)
+            self.metrics.keys.ended(caller.removeprefix(KEY), code)
+        milliseconds = round(seconds * 1000, 1)
+        self.call_log.record(code, method=method, milliseconds=milliseconds, request_id=request_id, caller=caller)
 
 
 class Call:

@@ -22,7 +22,7 @@ TOO_MUCH: dict[str, dict[str, Any]] = {
     "options.forbidden_words must have 64 words at most, got 1000": {"forbidden_words": ["word"] * 1000},
     "options.forbidden_words[0] must have 1 to 64 characters, got 2097152": {"forbidden_words": ["a" * 2 * MEBIBYTE]},
     "options.forced_words must have 8 words at most, got 200000": {"forced_words": ["a"] * 200_000},
-    "options.no_repeat_ngram_size must be 0 to 32, got 4.29497e+09": {"no_repeat_ngram_size": 2**32 - 1},
+    "options.no_repeat_ngram_size must be 0 to 32, got 4294967295": {"no_repeat_ngram_size": 2**32 - 1},
 }
 
 

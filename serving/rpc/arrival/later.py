@@ -33,6 +33,16 @@ Start = Callable[[], "asyncio.Task[Any]"]
 """Starts the handler of a call, in a copy of the current context."""
 
 
+class Arrival(NamedTuple):
+    """A call that has arrived; caller: the key of fair queuing; at: on the clock of `time.monotonic`."""
+
+    path: str
+    context: Context
+    caller: str
+    start: Start
+    at: float
+
+
 class Refusal(Protocol):
     """Decides on calls before they are read; see `lingon.serving.rpc.arrival.shedding.EarlyRefusal`."""
 
@@ -42,21 +52,11 @@ class Refusal(Protocol):
     def of_load(self, context: Context, caller: str, wait: float = 0.0) -> RequestError | None:
         """Return the error of a call that no engine would take; None if one might."""
 
-    def ending(self, path: str, context: Context, caller: str, error: RequestError) -> Awaitable[None]:
+    def ending(self, arrival: Arrival, error: RequestError) -> Awaitable[None]:
         """Return what ends a call with an error, and count it."""
 
-    def forget(self, path: str, context: Context, caller: str) -> None:
+    def forget(self, arrival: Arrival) -> None:
         """Count a call whose deadline has passed."""
-
-
-class Arrival(NamedTuple):
-    """A call that has arrived; caller: the key of fair queuing; at: on the clock of `time.monotonic`."""
-
-    path: str
-    context: Context
-    caller: str
-    start: Start
-    at: float
 
 
 class LaterRefusals:
@@ -87,17 +87,17 @@ class LaterRefusals:
                     break
                 arrival, error = self._calls.pop()
                 if _is_late(arrival.context):
-                    self._refusal.forget(arrival.path, arrival.context, arrival.caller)
+                    self._refusal.forget(arrival)
                     continue
                 with suppress(Exception):  # it always raises
-                    await self._refusal.ending(arrival.path, arrival.context, arrival.caller, error)
+                    await self._refusal.ending(arrival, error)
         self._work = None
 
     def _drop_late(self) -> None:
         """Count and forget calls whose deadline has passed: gRPC cancels them, and no client waits for a status."""
         while self._calls and _is_late(self._calls[0][0].context):
             arrival, _ = self._calls.popleft()
-            self._refusal.forget(arrival.path, arrival.context, arrival.caller)
+            self._refusal.forget(arrival)
 
 
 def _is_late(context: Context) -> bool:

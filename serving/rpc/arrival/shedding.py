@@ -17,6 +17,7 @@ from lingon.errors import NotBegun, QueueFull, RequestError, WontFinish
 from lingon.serving.auth.callers import caller_of
 from lingon.serving.engine.engine import Engine
 from lingon.serving.models.inflight import AdmissionGate
+from lingon.serving.rpc.arrival.later import Arrival
 from lingon.serving.rpc.calls import SERVICE, Context, Ending, Metadata, abort, ending_of, request_id_of, time_left
 from lingon.status import to_status
 
@@ -37,8 +38,10 @@ READING_SHARE = 0.1
 class Counts(Protocol):
     """Counts, logs and traces refusals."""
 
-    def refused_early(self, method: str, error: RequestError, metadata: Metadata, request_id: str, caller: str) -> None:
-        """Count, log and trace a call of TranslationService that ends with an error before it is read."""
+    def refused_early(
+        self, method: str, error: RequestError, metadata: Metadata, request_id: str, caller: str, seconds: float
+    ) -> None:
+        """Count, log and trace a call of TranslationService that ends so many seconds after it arrived, unread."""
 
 
 class _Forecast(NamedTuple):
@@ -119,19 +122,20 @@ class EarlyRefusal:
             return error
         return None
 
-    def ending(self, path: str, context: Context, caller: str, error: RequestError) -> Awaitable[None]:
+    def ending(self, arrival: Arrival, error: RequestError) -> Awaitable[None]:
         """Return what ends a call with an error; it raises what gRPC takes for the end of the call."""
-        return abort(context, self._ending_with(error), self._count(path, context, caller, error))
+        return abort(arrival.context, self._ending_with(error), self._count(arrival, error))
 
-    def forget(self, path: str, context: Context, caller: str) -> None:
+    def forget(self, arrival: Arrival) -> None:
         """Count a call whose deadline has passed: its client has ended it, and gRPC frees it without a status."""
-        self._count(path, context, caller, NotBegun(LATE))
+        self._count(arrival, NotBegun(LATE))
 
-    def _count(self, path: str, context: Context, caller: str, error: RequestError) -> str:
+    def _count(self, arrival: Arrival, error: RequestError) -> str:
         """Count a refused call; returns its request id."""
-        metadata = context.invocation_metadata() or ()
-        request_id = request_id_of(metadata)
-        self._counts.refused_early(path.removeprefix(SERVICE), error, metadata, request_id, caller)
+        metadata = arrival.context.invocation_metadata() or ()
+        request_id, seconds = request_id_of(metadata), time.monotonic() - arrival.at
+        method = arrival.path.removeprefix(SERVICE)
+        self._counts.refused_early(method, error, metadata, request_id, arrival.caller, seconds)
         return request_id
 
     def _ending_with(self, error: RequestError) -> Ending:

@@ -127,7 +127,7 @@ class Arrivals:
         """Return what ends a call; None if that is put off because the event loop is busy."""
         if not isinstance(error, Draining) and self._later.put_off(arrival, error):
             return None  # but a server that ends would never get to it
-        return self._refusal.ending(arrival.path, arrival.context, arrival.caller, error)
+        return self._refusal.ending(arrival, error)
 
     def _start(self, arrival: Arrival) -> None:
         self._observe_wait(time.monotonic() - arrival.at)

@@ -3,48 +3,16 @@
 from __future__ import annotations
 
 import itertools
-import math
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 
 import pytest
 
 from lingon.errors import Cancelled, Draining, EngineLost, Expired, NotBegun, QueueFull, WontFinish
-from lingon.serving.decoding.job import DecodeJob, Job, Options, ScoreJob
+from lingon.serving.decoding.job import Job, ScoreJob
 from lingon.serving.engine.lanes import LIGHT, MAIN, ROUND
-from lingon.serving.engine.limits import EngineLimits
-from lingon.serving.engine.observer import NullObserver
-from lingon.serving.engine.scheduler import CONTENTION_SECONDS, Admission, Scheduler, StepPlan, Turn
-
-calls = itertools.count()
-
-
-@dataclass
-class Clock:
-    """A clock that only the test advances."""
-
-    now: float = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-def job(beam_size: int = 1, deadline: float | None = None) -> DecodeJob:
-    return DecodeJob(
-        source_ids=(5, 2), options=Options(beam_size=beam_size), on_done=print, deadline=deadline, call=next(calls)
-    )
-
-
-def make_scheduler(workers: int = 2, clock: Clock | None = None, **limits: int) -> Scheduler:
-    return Scheduler(EngineLimits(spread=1, **limits), workers, NullObserver(), clock or time.monotonic)
-
-
-def next_step(scheduler: Scheduler, worker: int) -> tuple[list[Job], list[tuple[Job, type]]]:
-    """Return the jobs that a worker admits and the jobs that it removes, with the types of their errors."""
-    plan = scheduler.next(worker)
-    assert plan is not None
-    return [job for job, *_ in plan.admitted], [(job, type(error)) for job, error in plan.removed]
+from lingon.serving.engine.scheduler import CONTENTION_SECONDS, Admission, StepPlan, Turn
+from tests.support.scheduler_steps import Clock, calls, job, make_scheduler, next_step, of_caller
 
 
 def test_an_idle_worker_admits_nothing_while_others_use_all_rows() -> None:
@@ -178,56 +146,6 @@ def test_a_job_dropped_from_a_full_queue_ends_with_queue_full() -> None:
     assert next_step(scheduler, 0)[0] == [flood[0]]
 
 
-def test_a_job_that_would_miss_its_deadline_is_refused_while_others_are_queued() -> None:
-    clock = Clock()
-    scheduler = make_scheduler(1, clock, max_rows=1)
-    serve_a_hundred_a_second(scheduler, clock, waiting=100)
-    with pytest.raises(WontFinish, match=r"the deadline is in 0.30 s, and the work would take about 1.0\d s"):
-        scheduler.submit([job(deadline=clock.now + 0.3)])
-    scheduler.submit([job(deadline=clock.now + 1.1)])
-
-
-def serve_a_hundred_a_second(scheduler: Scheduler, clock: Clock, waiting: int) -> None:
-    """Let so many jobs wait while 100 others are done in a second, so that the scheduler knows its throughput."""
-    for _ in range(waiting):
-        scheduler.submit([job()])
-    for _ in range(100):
-        ((one,), _) = next_step(scheduler, 0)
-        clock.now += 0.01
-        scheduler.submit([job()])
-        scheduler.close(one)
-
-
-def test_the_forecast_for_a_caller_is_that_of_a_call_like_those_before() -> None:
-    clock = Clock()
-    scheduler = make_scheduler(1, clock, max_rows=1)
-    assert scheduler.expected_seconds("") == 0.0
-    serve_a_hundred_a_second(scheduler, clock, waiting=100)
-    assert scheduler.expected_seconds("") == pytest.approx(1.0, abs=0.1)
-
-
-def test_the_forecast_for_a_caller_knows_nothing_of_the_large_calls_of_another() -> None:
-    clock = Clock()
-    scheduler = make_scheduler(1, clock, max_rows=1)
-    scheduler.submit([of_caller("small")])
-    ((small,), _) = next_step(scheduler, 0)
-    scheduler.close(small)
-    serve_a_hundred_a_second(scheduler, clock, waiting=10)
-    scheduler.submit([of_caller("large", 500)])
-    assert scheduler.expected_seconds("large") > 1.0
-    assert scheduler.expected_seconds("small") < 0.1
-    assert scheduler.expected_seconds("unknown") < 0.1
-
-
-def test_the_forecast_for_a_caller_that_fills_the_queue_is_infinite() -> None:
-    scheduler = make_scheduler(1, max_rows=1, max_queue_texts=2)
-    scheduler.submit([of_caller("flood"), of_caller("flood")])
-    assert scheduler.expected_seconds("flood") == math.inf
-    assert scheduler.expected_seconds("other") == 0.0  # it gets the place of the other one
-    scheduler.stop(0)
-    assert scheduler.expected_seconds("flood") == 0.0  # `submit` says why not
-
-
 def test_a_job_whose_deadline_has_passed_is_refused_as_not_begun() -> None:
     clock = Clock()
     scheduler = make_scheduler(clock=clock)
@@ -244,28 +162,6 @@ def test_a_follow_up_job_is_accepted_even_after_its_deadline() -> None:
     scheduler.submit([rest])
     # Not NotBegun, which refunds the quota: the translation was decoded.
     assert next_step(scheduler, 0) == ([], [(rest, Expired)])
-
-
-def test_cancelled_jobs_do_not_affect_the_estimate() -> None:
-    clock = Clock()
-    scheduler = make_scheduler(1, clock, max_rows=1)
-    scheduler.submit([job()])
-    ((slow,), _) = next_step(scheduler, 0)
-    clock.now += 0.2
-    scheduler.close(slow)
-    for _ in range(100):
-        scheduler.submit([job()])
-        ((cancelled,), _) = next_step(scheduler, 0)
-        scheduler.cancel([cancelled])
-        assert next_step(scheduler, 0) == ([], [(cancelled, Cancelled)])
-        scheduler.close(cancelled)
-    scheduler.submit([job()])
-    with pytest.raises(WontFinish):
-        scheduler.submit([job(deadline=clock.now + 0.1)])
-
-
-def of_caller(caller: str, length: int = 2) -> DecodeJob:
-    return DecodeJob(source_ids=(5,) * length, options=Options(), on_done=print, caller=caller, call=next(calls))
 
 
 def heavy_jobs(count: int) -> list[Job]:

@@ -14,7 +14,7 @@ import pytest
 
 from lingon.errors import NotBegun, QueueFull, RequestError, Unauthenticated, WontFinish
 from lingon.serving.models.inflight import AdmissionGate
-from lingon.serving.rpc.arrival.later import LaterRefusals
+from lingon.serving.rpc.arrival.later import Arrival, LaterRefusals
 from lingon.serving.rpc.arrival.shedding import MARGIN, METHODS, READING_SHARE, EarlyRefusal, LoadShedder
 from lingon.serving.rpc.arrival.waiting import AT_ONCE, PLACES, Arrivals, leave_place
 
@@ -36,11 +36,11 @@ class Refusals:
         self.waits.append(wait)
         return QueueFull("full") if context in self.refused else None
 
-    def ending(self, path: str, context: Any, caller: str, error: RequestError) -> Awaitable[None]:
+    def ending(self, arrival: Arrival, error: RequestError) -> Awaitable[None]:
         assert isinstance(error, QueueFull)
-        return self._end(path)
+        return self._end(arrival.path)
 
-    def forget(self, path: str, context: Any, caller: str) -> None:
+    def forget(self, arrival: Arrival) -> None:
         raise NotImplementedError
 
     async def _end(self, path: str) -> None:

@@ -36,15 +36,15 @@ class Refusals:
     def of_load(self, context: Any, caller: str, wait: float = 0.0) -> RequestError | None:
         raise NotImplementedError
 
-    def ending(self, path: str, context: Any, caller: str, error: RequestError) -> Awaitable[None]:
+    def ending(self, arrival: Arrival, error: RequestError) -> Awaitable[None]:
         async def end() -> None:
             raise RuntimeError("as gRPC does")
 
-        self.ended.append(path)
+        self.ended.append(arrival.path)
         return end()
 
-    def forget(self, path: str, context: Any, caller: str) -> None:
-        self.forgotten.append(path)
+    def forget(self, arrival: Arrival) -> None:
+        self.forgotten.append(arrival.path)
 
 
 class Loop:
