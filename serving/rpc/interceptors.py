@@ -16,7 +16,6 @@ from types import TracebackType
 from typing import Any, TypeAlias
 
 import grpc
-from google.protobuf.message import DecodeError
 from google.rpc import code_pb2, status_pb2
 
 from lingon.errors import (
@@ -24,7 +23,6 @@ from lingon.errors import (
     EngineFault,
     EngineLost,
     Expired,
-    InvalidRequest,
     ModelUnloaded,
     NotBegun,
     RequestError,
@@ -36,7 +34,7 @@ from lingon.serving.observability.logs import CallLog, fault
 from lingon.serving.observability.metrics import CALL_OUTCOMES, METHODS, Metrics
 from lingon.serving.observability.tracing import NullTracer, Tracer, enter
 from lingon.serving.rpc.calls import REQUEST_ID, SERVICE, Context, Metadata, abort, ending_of, is_late, request_id_of
-from lingon.serving.rpc.open_calls import CallLimits, OpenCall, OpenCalls, limit_of
+from lingon.serving.rpc.open_calls import CallLimits, OpenCall, OpenCalls, limit_of, parsed, parsed_requests
 from lingon.status import to_status
 
 _BEGUN = (Expired, Cancelled, EngineLost, EngineFault, ModelUnloaded)  # errors of calls whose work had begun
@@ -307,7 +305,7 @@ def _wrap(handler: Handler, begin: Callable[[Context], Call], open_calls: OpenCa
     behaviour: Any = handler.unary_unary or handler.unary_stream or handler.stream_unary or handler.stream_stream
 
     async def request_of(opened: OpenCall) -> Any:
-        return _each(opened, parse) if handler.request_streaming else parsed(await opened.receive(), parse)
+        return parsed_requests(opened, parse) if handler.request_streaming else parsed(await opened.receive(), parse)
 
     async def unary(_: Any, context: Context) -> Any:
         with (call := begin(context)), _CANCELLATION, open_calls.open(context, call.caller, call.end_early) as opened:
@@ -387,16 +385,3 @@ def _status_of(error: Exception, fields: dict[str, str]) -> status_pb2.Status:
     fault(logger, "a call failed", error, **fields)
     message = f"internal error; the server's log has its cause under request id {fields['request_id']}"
     return status_pb2.Status(code=code_pb2.INTERNAL, message=message)
-
-
-async def _each(opened: OpenCall, parse: Callable[[bytes], Any]) -> AsyncIterator[Any]:
-    async for raw in opened.receive_all():
-        yield parsed(raw, parse)
-
-
-def parsed(raw: bytes, parse: Callable[[bytes], Any]) -> Any:
-    """Return the message of a call; raises InvalidRequest if the bytes are none."""
-    try:
-        return parse(raw)
-    except DecodeError:
-        raise InvalidRequest("request", "the request cannot be parsed; strings must be valid UTF-8") from None

@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Any
 
 import grpc
+from google.protobuf.message import DecodeError
 
 from lingon.errors import Expired, InvalidRequest, RequestError, TooManyCalls
 from lingon.serving.rpc.arrival.waiting import leave_place
@@ -223,3 +224,17 @@ def limit_of(error: asyncio.CancelledError) -> RequestError | None:
     """Return the error of a call that `OpenCall.end` cancelled; None if its caller cancelled it."""
     found = error.args[0] if error.args else None
     return found if isinstance(found, RequestError) else None
+
+
+async def parsed_requests(opened: OpenCall, parse: Callable[[bytes], Any]) -> AsyncIterator[Any]:
+    """Yield the messages of a call; raises InvalidRequest if the bytes of one are none."""
+    async for raw in opened.receive_all():
+        yield parsed(raw, parse)
+
+
+def parsed(raw: bytes, parse: Callable[[bytes], Any]) -> Any:
+    """Return the message of a call; raises InvalidRequest if the bytes are none."""
+    try:
+        return parse(raw)
+    except DecodeError:
+        raise InvalidRequest("request", "the request cannot be parsed; strings must be valid UTF-8") from None
