@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import secrets
 import time
@@ -69,7 +70,13 @@ def ending_of(status: status_pb2.Status) -> Ending:
 
 async def abort(context: Context, ending: Ending, request_id: str) -> None:
     """End a call; raises what gRPC takes for its end."""
-    await context.abort(ending.code, ending.message, (*ending.trailers, (REQUEST_ID, request_id)))
+    try:
+        await context.abort(ending.code, ending.message, (*ending.trailers, (REQUEST_ID, request_id)))
+    except grpc.aio.AbortError as error:
+        # gRPC keeps the error with its call, and the frames of the error keep the call and its request: a cycle, which
+        # would hold their memory until the garbage collector runs. The frames have ended when the loop runs next.
+        asyncio.get_running_loop().call_soon(error.with_traceback, None)
+        raise
 
 
 def deadline_of(context: Context) -> float | None:

@@ -68,14 +68,17 @@ class _Server(cygrpc.AioServer):  # type: ignore[misc]
 
     async def _handle_all(self, method: bytes, resolver: Any) -> None:
         """Handle calls of a method until the server stops, which raises here."""
-        loop, name = asyncio.get_running_loop(), method.decode()
+        name = method.decode()
         while True:
-            call = await self._request_registered_call(method)
-            context = cygrpc._ServicerContext(call, None, None, loop)
-            ending = self.arrive(name, context, partial(self._handle, call, name, resolver))
+            ending = self._arrived(await self._request_registered_call(method), name, resolver)
             if ending is not None:  # here and not in a task, which would take longer than the refusal
                 with suppress(Exception):
                     await ending
+            del ending  # it keeps its call, and what gRPC holds for it, while the next one is awaited
+
+    def _arrived(self, call: Any, name: str, resolver: Any) -> Awaitable[None] | None:
+        context = cygrpc._ServicerContext(call, None, None, asyncio.get_running_loop())
+        return self.arrive(name, context, partial(self._handle, call, name, resolver))
 
     def _handle(self, call: Any, name: str, resolver: Any) -> asyncio.Task[Any]:
         loop = asyncio.get_running_loop()

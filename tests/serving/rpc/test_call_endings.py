@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import grpc
 import pytest
+from grpc._cython import cygrpc  # type: ignore[attr-defined]
 
 from lingon.serving.observability.metrics import CALL_OUTCOMES, METHODS, Metrics
 from lingon.serving.rpc.interceptors import CallInterceptor
+from tests.support.echo_engine import running
 from tests.support.eventually import eventually
 
 METHOD = "/lingon.translation.v1.TranslationService/Translate"
@@ -148,3 +151,30 @@ def test_a_call_whose_coroutine_is_closed_is_counted_as_cancelled():
     assert counted(interceptor, metrics) == {"in flight": 1}
     coroutine.close()
     assert counted(interceptor, metrics) == {"in flight": 0, "CANCELLED": 1}
+
+
+@pytest.mark.parametrize("unread", [False, True])
+async def test_a_refused_call_is_freed_without_a_garbage_collection(unread: bool):
+    """gRPC keeps the error that ends a call with the call, and the error keeps frames with the request."""
+    async with running(max_texts=2) as server:
+        if unread:
+            server.server._gate.close()
+
+        async def refused() -> None:
+            with pytest.raises(grpc.aio.AioRpcError):
+                await server.translate("Tom", "Tom", "Tom")
+
+        await refused()
+        gc.collect()
+        gc.disable()
+        try:
+            before = calls_in_memory()
+            for _ in range(20):
+                await refused()
+            assert calls_in_memory() - before < 5
+        finally:
+            gc.enable()
+
+
+def calls_in_memory() -> int:
+    return sum(isinstance(each, cygrpc.RPCState) for each in gc.get_objects())
