@@ -119,7 +119,7 @@ class EarlyRefusal:
         try:
             self._shedder.check(caller, time_left(context), wait)
         except RequestError as error:
-            return error
+            return error.with_traceback(None)  # its frames would keep the call in a cycle
         return None
 
     def ending(self, arrival: Arrival, error: RequestError) -> Awaitable[None]:
