@@ -150,8 +150,8 @@ def counters_equal_log_until(calls: Sequence[Call], scrape: Scrape) -> list[str]
 def text_counters_agree(outcomes: Sequence[Outcome], calls: Sequence[Call], scrape: Scrape) -> list[str]:
     """The text counters equal the clients' results, by code.
 
-    The texts of a request that is rejected on arrival are not counted by code. Texts whose client did not wait for the
-    answer may or may not be counted, and so may those of a call that ended early: the server may not have read it yet.
+    Texts whose client did not wait for the answer may or may not be counted, and so may those of a call that ended
+    early or was refused: the server may not have read it.
     """
     by_id = {call.request_id: call.code for call in calls}
     sure, early, open_ = Counter[str](), Counter[str](), 0
@@ -161,7 +161,7 @@ def text_counters_agree(outcomes: Sequence[Outcome], calls: Sequence[Call], scra
             sure.update(result.code for result in outcome.results)
         elif code == OK or (outcome.method == "TranslateStream" and code != UNAVAILABLE):
             open_ += len(outcome.texts)
-        elif code in (CANCELLED, DEADLINE_EXCEEDED):
+        elif code in (CANCELLED, DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED):
             early[code] += len(outcome.texts)
         elif code != UNAVAILABLE:
             sure[code] += len(outcome.texts)

@@ -201,7 +201,7 @@ def test_texts_whose_client_did_not_wait_may_be_counted_but_no_others():
     ]
 
 
-@pytest.mark.parametrize("code", ["CANCELLED", "DEADLINE_EXCEEDED"])
+@pytest.mark.parametrize("code", ["CANCELLED", "DEADLINE_EXCEEDED", "RESOURCE_EXHAUSTED"])
 def test_the_texts_of_a_call_that_ended_before_it_was_read_may_be_missing_but_not_too_many(code):
     outcomes, calls = [outcome("a-1"), failed("a-2", code)], [call("a-1"), call("a-2", code)]
     assert checker.text_counters_agree(outcomes, calls, scrape(OK=1)) == []
