@@ -110,7 +110,15 @@ class Queue:
         return self._rows
 
     def make_room(self, jobs: Sequence[Job]) -> list[Job]:
-        """Return the jobs to drop so that these jobs of one call fit; raises QueueFull if they do not fit."""
+        """Return the jobs to drop so that these jobs of one call fit; raises QueueFull if they do not fit.
+
+        Follow-up jobs take half of the queue at most, and try again later: they cannot be dropped for another caller.
+        """
+        half_full = (
+            2 * len(self._jobs) > self._limits.max_queue_texts or 2 * self._tokens > self._limits.max_queue_tokens
+        )
+        if half_full and jobs and all(isinstance(job, ScoreJob) and job.follow_up for job in jobs):
+            raise self._too_many(len(jobs))
         texts, tokens = len(self._jobs) + len(jobs), self._tokens + sum(map(tokens_of, jobs))
         dropped: list[Job] = []
         for call in self._droppable(jobs) if jobs and not self._fits(texts, tokens) else ():

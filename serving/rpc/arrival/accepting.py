@@ -26,11 +26,14 @@ import grpc
 from grpc._cython import cygrpc  # type: ignore[attr-defined]
 
 from lingon.serving.rpc.arrival.wake_ups import wake_ups_read_at_once
-from lingon.serving.rpc.calls import Context
+from lingon.serving.rpc.calls import SERVICE, Context
 from lingon.serving.system.threads import new_threads_never_preempt
 
 AHEAD = 64
-"""Calls of each method that can arrive in one iteration of the event loop without waiting inside gRPC."""
+"""Calls of each method of TranslationService that can arrive in one iteration of the event loop without waiting inside
+gRPC. Those of other services, such as health, are few, are not refused unread, and need no key: one at a time bounds
+what they can have gRPC hold at once.
+"""
 
 Refuse = Callable[[Context], Awaitable[None]]
 """Ends a call with an error, which raises."""
@@ -64,7 +67,8 @@ class _Server(cygrpc.AioServer):  # type: ignore[misc]
         if method is None:
             return asyncio.get_running_loop().create_task(self._refuse_all())
         resolver = cygrpc._MethodResolver([], self._handlers)
-        return asyncio.gather(*(self._handle_all(method, resolver) for _ in range(AHEAD)))
+        ahead = AHEAD if method.decode().startswith(SERVICE) else 1
+        return asyncio.gather(*(self._handle_all(method, resolver) for _ in range(ahead)))
 
     async def _handle_all(self, method: bytes, resolver: Any) -> None:
         """Handle calls of a method until the server stops, which raises here."""

@@ -104,6 +104,21 @@ def test_a_call_that_has_started_is_not_dropped() -> None:
         queue.make_room([job_of("other", 2)])
 
 
+def test_follow_up_jobs_leave_half_of_the_queue_to_others() -> None:
+    """They are not refused but submitted again, and once queued they are not dropped."""
+    queue = Queue(EngineLimits(max_queue_texts=8))
+    follow_up = [
+        ScoreJob(source_ids=(5, 2), target_ids=(7,), on_done=print, caller="aligned", call=1, follow_up=True)
+        for _ in range(6)
+    ]
+    for each in follow_up[:5]:
+        assert queue.make_room([each]) == []
+        queue.add([each])
+    with pytest.raises(QueueFull):
+        queue.make_room(follow_up[5:])
+    assert queue.make_room([job_of("other", 2)] * 3) == []
+
+
 def test_cost_before_follows_the_fair_order() -> None:
     queue = Queue(EngineLimits())
     for call in range(10):
