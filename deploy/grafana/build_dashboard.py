@@ -102,7 +102,7 @@ ROWS: dict[str, list[Json]] = {
             "Time until a call is read",
             *quantiles("lingon_call_wait_seconds", HERE),
             unit="s",
-            about="Of calls that are not refused; above a tenth of the time until its deadline, a call is refused.",
+            about="Of calls that are not refused; above a quarter of the time until its deadline, a call is refused.",
         ),
         graph(
             "Queued sentences and limit",

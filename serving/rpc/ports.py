@@ -33,7 +33,8 @@ from lingon.serving.rpc.reflection import V1, V1ALPHA
 from lingon.serving.settings import HELD_BYTES, LOOPBACK, SLOW_BYTES, Settings
 
 PENDING = 10_000
-"""Calls that gRPC holds until the event loop takes them; above this number it drops calls of any caller.
+"""Calls that gRPC holds until the event loop takes them; above this number it drops calls of any caller. As many may
+wait to be read afterwards.
 
 gRPC's default of 1,000 is 0.2 s of work, which a flood of calls that are started and reset fills at once. A limit on
 the calls of one connection (`grpc.max_concurrent_streams`) stops such a flood too, but then two thirds of 1,000 calls
@@ -198,7 +199,7 @@ def grpc_server(
         return make_server(interceptors, options, refuse_unknown)
     assert isinstance(errors, CallInterceptor)
     refusal = EarlyRefusal(shedder, errors, check if key_checks else None)
-    arrivals = Arrivals(refusal, settings.max_calls, errors.metrics.call_wait.observe)
+    arrivals = Arrivals(refusal, PENDING, errors.metrics.call_wait.observe)
     errors.metrics.waiting_calls.set_function(lambda: arrivals.count)
     return make_server(interceptors, options, refuse_unknown, arrivals.arrive)
 

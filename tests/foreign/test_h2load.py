@@ -58,12 +58,12 @@ def test_every_request_is_answered_in_full(server: ForeignServer, body: Path, co
 
 
 def test_more_streams_than_may_wait_and_queue_are_all_answered(server: ForeignServer, body: Path):
-    """2,048 calls wait to be read, and 1,024 texts in the queue; those beyond are refused."""
+    """1,024 texts are queued; calls that find the queue full are refused, and others wait to be read meanwhile."""
     expected, before, count = answer_of(server), answered(server), scaled(4000, 20_000)
     load = h2load(server.address, METHOD, body, requests=count, connections=10, streams=400)
     codes = answered(server) - before
     assert (load.requests, load.succeeded, load.failed, load.ok) == (count, count, 0, count)
-    assert codes.keys() == {"OK", "RESOURCE_EXHAUSTED"}
+    assert codes.keys() <= {"OK", "RESOURCE_EXHAUSTED"}
     assert codes.total() == count
     assert load.data == codes["OK"] * len(expected)
     assert server.violations([]) == []

@@ -31,7 +31,7 @@ MAX_ENDINGS = 200  # different errors whose statuses are kept
 MARGIN = 1.2
 """What a forecast is multiplied with: a call that passes here should pass the exact check after it was read too."""
 
-READING_SHARE = 0.1
+READING_SHARE = 0.25
 """The part of the time until its deadline that a call may wait to be read; the rest is for its work."""
 
 
