@@ -20,6 +20,7 @@ _GRPC_CODES: dict[int, grpc.StatusCode] = {code.value[0]: code for code in grpc.
 SERVICE = f"/{pb.DESCRIPTOR.services_by_name['TranslationService'].full_name}/"  # start of the paths of its methods
 REQUEST_ID = "x-request-id"
 RETRY_AFTER = "retry-after-ms"
+LATE = "the deadline passed before the call began"
 TRANSIT_SECONDS = 0.2  # seconds that a call may take from its caller to the server
 _SANE_ID = re.compile(r"[A-Za-z0-9_.:/+=-]{1,128}")
 _STATUS_DETAILS = "grpc-status-details-bin"
@@ -85,5 +86,5 @@ def deadline_of(context: Context) -> float | None:
     if remaining is None:
         return None
     if remaining <= 0:
-        raise NotBegun("the deadline passed before the call began")
+        raise NotBegun(LATE)
     return time.monotonic() + remaining

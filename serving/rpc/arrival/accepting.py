@@ -3,7 +3,7 @@
 grpc.aio waits for one call of each method at a time, and takes the next one two iterations of the event loop later. If
 calls arrive faster, they wait inside gRPC, in the order of their arrival: without a bound on their time, without
 fairness between callers, and out of reach of admission control, which refuses what cannot be done in time. This server
-waits for AHEAD calls of each method, so that a call waits no longer than for one iteration of the event loop.
+waits for AHEAD calls of each method of TranslationService, so that a call waits for one iteration of the event loop.
 
 grpc.aio decodes the path of a call to an unknown method in the loop that accepts calls, and a path that is not UTF-8
 ends that loop (grpcio 1.85.1): the port closes, calls are cancelled, and the process lives on without it. Any client

@@ -18,7 +18,17 @@ from lingon.serving.auth.callers import caller_of
 from lingon.serving.engine.engine import Engine
 from lingon.serving.models.inflight import AdmissionGate
 from lingon.serving.rpc.arrival.later import Arrival
-from lingon.serving.rpc.calls import SERVICE, Context, Ending, Metadata, abort, ending_of, request_id_of, time_left
+from lingon.serving.rpc.calls import (
+    LATE,
+    SERVICE,
+    Context,
+    Ending,
+    Metadata,
+    abort,
+    ending_of,
+    request_id_of,
+    time_left,
+)
 from lingon.status import to_status
 
 METHODS = frozenset(SERVICE + name for name in ("Translate", "TranslateStream", "Score"))
@@ -26,7 +36,6 @@ METHODS = frozenset(SERVICE + name for name in ("Translate", "TranslateStream", 
 
 FRESH_SECONDS = 0.005  # seconds for which a forecast is used again: a queue hardly changes in them
 MAX_FORECASTS = 1000  # callers whose forecasts are kept
-LATE = "the deadline passed before the call began"
 MAX_ENDINGS = 200  # different errors whose statuses are kept
 MARGIN = 1.2
 """What a forecast is multiplied with: a call that passes here should pass the exact check after it was read too."""
