@@ -82,6 +82,9 @@ class NullRunner:
         sizes = zip(source_lengths.tolist(), (target_lengths + 1).tolist(), strict=True)
         return [Scored(np.zeros(target), np.zeros((target, source))) for source, target in sizes]
 
+    def free_memory(self) -> None:
+        """There is none."""
+
 
 async def echo(request: pb.TranslateRequest, context: Any) -> pb.TranslateResponse:
     """Return the texts of a request as their translations."""

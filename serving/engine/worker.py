@@ -6,6 +6,7 @@ It never waits for a batch to fill or to end. Workers share a model and the sche
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -33,6 +34,7 @@ SPARE_BATCHES = 3  # empty batches whose memory a worker keeps in each lane
 SPARE_BYTES = 16 << 20  # bytes; an empty batch that has used more is freed at once
 SHORT_RUN = 0.01  # seconds; the aim for a run of the encoder or the scorer that another caller waits for
 SPEED_WEIGHT = 0.2  # weight of the latest run in the speed of runs
+KEEP_SECONDS = 1.0  # seconds after a run of the scorer for which its memory is kept while there is other work
 BatchKey = tuple[int, int, bool]
 """Beam size, memory width, and whether the batch uses shortlists."""
 
@@ -81,6 +83,7 @@ class Worker:
         self._number, self._runner, self._scheduler = number, runner, scheduler
         self._max_batch_tokens, self._observer = limits.max_batch_tokens, observer
         self._lanes = {MAIN: Lane(), LIGHT: Lane()}
+        self._scored = -math.inf  # time of the end of the latest run of the scorer whose memory may be kept
         self._speed: dict[str, float] = {}  # tokens per second of runs of the encoder and of the scorer
         self.since: float | None = None  # start of the current run of a graph, in seconds of time.monotonic
 
@@ -115,6 +118,7 @@ class Worker:
                 lane.batches[key] = lane.batches.pop(key)
                 break
         self._free_large_batches()
+        self._free_scorer_memory()
 
     def _remove(self, removed: Sequence[tuple[Job, RequestError]]) -> None:
         numbers = {job.number for job, _ in removed}
@@ -203,6 +207,19 @@ class Worker:
             ]:
                 self._free(lane, key)
 
+    def _free_scorer_memory(self) -> None:
+        """Free the memory that the scorer keeps for its next run, if none is expected."""
+        if self._scored > -math.inf and (self._has_no_work() or time.monotonic() > self._scored + KEEP_SECONDS):
+            self._scored = -math.inf
+            self._runner.free_memory()
+
+    def _has_no_work(self) -> bool:
+        """Whether this worker has no jobs and the queue has none for it."""
+        busy = (
+            lane.to_encode or lane.to_score or any(map(len, lane.batches.values())) for lane in self._lanes.values()
+        )
+        return not any(busy) and not self._scheduler.load().queued
+
     def _free(self, lane: Lane, key: BatchKey) -> None:
         del lane.batches[key]
         self._observer.states_changed(-lane.state_bytes.pop(key))
@@ -215,6 +232,7 @@ class Worker:
         scores = self._runner.score(source_ids, source_lengths, target_ids, target_lengths)
         tokens = len(pairs) * max(source_ids.shape[1], target_ids.shape[1] + 1)
         self._observer.scored(len(pairs), self._measure("scorer", tokens, start))
+        self._scored = time.monotonic()
         for job, scored in zip(pairs, scores, strict=True):
             if _is_finite(scored):
                 self._close(job, len(job.target_ids) + 1, "OK", partial(job.on_done, scored))

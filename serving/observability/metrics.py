@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import collections
 import platform
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from importlib.metadata import version
 from types import TracebackType
@@ -62,12 +63,12 @@ class TextOutcomes:
     def __init__(self, count: int, counters: Mapping[int, Counter], is_late: Callable[[], bool]) -> None:
         """counters: by code; is_late: whether the deadline, and not the caller, ended a cancelled request."""
         self._open, self._counters, self._is_late = count, counters, is_late
-        self._codes: dict[int, int] = {}
+        self._codes: collections.Counter[int] = collections.Counter()
 
-    def ended(self, code: int) -> None:
-        """Record one more finished text."""
-        self._open -= 1
-        self._codes[code] = self._codes.get(code, 0) + 1
+    def ended(self, codes: Sequence[int]) -> None:
+        """Record the codes of more finished texts."""
+        self._open -= len(codes)
+        self._codes.update(codes)
 
     def __enter__(self) -> TextOutcomes:
         return self
@@ -76,8 +77,7 @@ class TextOutcomes:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._open:
-            code = self._code_of(error)
-            self._codes[code] = self._codes.get(code, 0) + self._open
+            self._codes[self._code_of(error)] += self._open
         # One increment per code, not per text: a message of 4 MB can hold two million texts.
         for code, number in self._codes.items():
             self._counters[code].inc(number)
@@ -329,10 +329,11 @@ class ModelMetrics:
         """Count an engine that died or hung; cause: one of RESTART_CAUSES."""
         self._restarts[cause].inc()
 
-    def answered(self, result: pb.TextResult) -> None:
-        """Count the result of a text."""
-        codes = [warning.code for warning in result.warnings]
-        self.translated.inc(result.status.code == code_pb2.OK)
+    def answered(self, results: Iterable[pb.TextResult]) -> None:
+        """Count the results of texts."""
+        results = [result for result in results if result.status.code == code_pb2.OK]
+        codes = [warning.code for result in results for warning in result.warnings]
+        self.translated.inc(len(results))
         self.truncated.inc(codes.count(pb.WARNING_CODE_LENGTH))
         self.split.inc(codes.count(pb.WARNING_CODE_SPLIT))
 

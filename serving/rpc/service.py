@@ -33,9 +33,8 @@ class TranslationService(pb_grpc.TranslationServiceServicer):
         """See the proto file."""
         with self._admitted(request, "texts", len(request.texts), context) as (served, texts):
             response = await served.translator.translate(request, deadline_of(context), caller_of(context))
-            for result in response.results:
-                served.metrics.answered(result)
-                texts.ended(result.status.code)
+            served.metrics.answered(response.results)
+            texts.ended([result.status.code for result in response.results])
             return response
 
     async def TranslateStream(
@@ -52,16 +51,15 @@ class TranslationService(pb_grpc.TranslationServiceServicer):
                     if isinstance(event, str):
                         yield pb.TranslateStreamResponse(delta=pb.TextDelta(text_index=index, text=event))
                         continue
-                    served.metrics.answered(event)
-                    texts.ended(event.status.code)
+                    served.metrics.answered([event])
+                    texts.ended([event.status.code])
                     yield pb.TranslateStreamResponse(done=pb.TextDone(text_index=index, result=event))
 
     async def Score(self, request: pb.ScoreRequest, context: Context) -> pb.ScoreResponse:
         """See the proto file."""
         with self._admitted(request, "pairs", len(request.pairs), context) as (served, texts):
             response = await served.translator.score(request, deadline_of(context), caller_of(context))
-            for result in response.results:
-                texts.ended(result.status.code)
+            texts.ended([result.status.code for result in response.results])
             return response
 
     async def ListModels(self, request: pb.ListModelsRequest, context: Context) -> pb.ListModelsResponse:

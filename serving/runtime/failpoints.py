@@ -152,6 +152,10 @@ class FaultyRunner:
         self._failpoints.trigger("score")
         return self._runner.score(source_ids, source_lengths, target_ids, target_lengths)
 
+    def free_memory(self) -> None:
+        """Free the memory that runs keep."""
+        self._runner.free_memory()
+
 
 class FaultyBuffers:
     """Buffers with failpoints; see lingon.serving.runtime.runner.Buffers."""

@@ -25,6 +25,7 @@ from lingon.serving.system.threads import run_at_low_priority
 from lingon.text import BOS, EOS, PAD
 
 MAX_LOGITS = 32 << 20  # bytes; of one run of the scorer, unless a single pair has more
+KEPT_LOGITS = 4 << 20  # bytes; the memory of a run of the scorer with more is freed when no run follows
 RUN_LOGITS = 3  # times the bytes of its logits, which a run of the scorer takes; no other graph takes more
 
 
@@ -63,7 +64,7 @@ def load_runner(
         rows = session(names.OUTPUT_ROWS, 1)
         shortlist_graphs = ShortlistGraphs(_shortlist(bundle), rows, session_pair(names.DECODER_SHORTLIST))
     size = sum(map(len, (*graphs.values(), *weights.values())))
-    return OnnxRunner(bundle.manifest, encoder, decoder, scorer, shortlist_graphs, size, _shrinking(provider))
+    return OnnxRunner(bundle.manifest, encoder, decoder, scorer, shortlist_graphs, size, _freeing(provider))
 
 
 @dataclass(slots=True)
@@ -76,7 +77,8 @@ class OnnxRunner:
     scorer: ort.InferenceSession
     shortlist_graphs: ShortlistGraphs | None = None
     graph_bytes: int = 0  # bytes of the files of graphs and weights
-    scorer_options: ort.RunOptions | None = None
+    freeing: ort.RunOptions | None = None
+    keeps_memory: bool = False  # of a large run of the scorer
 
     @property
     def limits(self) -> Limits:
@@ -120,6 +122,16 @@ class OnnxRunner:
             scores += self._score(source_ids[part], source_lengths[part], target_ids[part], target_lengths[part])
         return scores
 
+    def free_memory(self) -> None:
+        """Free the memory of large runs of the scorer, by another run, since ONNX Runtime knows no other way.
+
+        Not after every run: the system takes as long to fill new pages with zeros as the scorer takes to compute.
+        """
+        if self.keeps_memory:
+            self.keeps_memory = False
+            ids, lengths = np.array([[EOS, EOS]]), np.array([2])
+            self._run_scorer(ids, lengths, ids, lengths, self.freeing)
+
     def _logits_bytes(self, tokens: int) -> int:
         """Return the bytes of the logits of one pair."""
         return 4 * tokens * self.manifest.target_vocab
@@ -127,15 +139,9 @@ class OnnxRunner:
     def _score(
         self, source_ids: np.ndarray, source_lengths: np.ndarray, target_ids: np.ndarray, target_lengths: np.ndarray
     ) -> list[Scored]:
-        begin = np.full((len(target_ids), 1), BOS)
-        feed = {
-            names.SOURCE_IDS: source_ids,
-            names.SOURCE_LENGTHS: source_lengths,
-            names.TARGET_IDS: np.concatenate([begin, target_ids], axis=1),
-            names.LABELS: _labels(target_ids, target_lengths),
-        }
-        outputs = [names.TOKEN_LOG_PROBS, names.CROSS_ATTENTION]
-        log_probs, attention = self.scorer.run(outputs, feed, self.scorer_options)
+        log_probs, attention = self._run_scorer(source_ids, source_lengths, target_ids, target_lengths)
+        if len(target_ids) * self._logits_bytes(target_ids.shape[1] + 1) > KEPT_LOGITS:
+            self.keeps_memory = True
         alignment = self.manifest.alignment
         mean = attention[:, alignment.layer, list(alignment.heads)].mean(axis=1)
         sizes = zip(source_lengths.tolist(), (target_lengths + 1).tolist(), strict=True)
@@ -144,9 +150,28 @@ class OnnxRunner:
             for row, (source, target) in enumerate(sizes)
         ]
 
+    def _run_scorer(
+        self,
+        source_ids: np.ndarray,
+        source_lengths: np.ndarray,
+        target_ids: np.ndarray,
+        target_lengths: np.ndarray,
+        options: ort.RunOptions | None = None,
+    ) -> list[np.ndarray]:
+        """Return the log-probabilities of the target tokens and the cross-attention of all layers and heads."""
+        begin = np.full((len(target_ids), 1), BOS)
+        feed = {
+            names.SOURCE_IDS: source_ids,
+            names.SOURCE_LENGTHS: source_lengths,
+            names.TARGET_IDS: np.concatenate([begin, target_ids], axis=1),
+            names.LABELS: _labels(target_ids, target_lengths),
+        }
+        outputs: list[np.ndarray] = self.scorer.run([names.TOKEN_LOG_PROBS, names.CROSS_ATTENTION], feed, options)
+        return outputs
 
-def _shrinking(provider: str) -> ort.RunOptions:
-    """Options of a run after which the arena frees what it does not use: the logits of a scorer are large and rare."""
+
+def _freeing(provider: str) -> ort.RunOptions:
+    """Options of a run after which the arena frees what it does not use."""
     options = ort.RunOptions()
     options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0" if provider == CPU else "gpu:0")
     return options

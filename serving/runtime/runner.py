@@ -118,6 +118,9 @@ class Runner(Protocol):
         source_lengths, target_lengths: (batch)
         """
 
+    def free_memory(self) -> None:
+        """Free the memory that large runs of the scorer keep for the next ones; call it when there are none."""
+
 
 @dataclass(frozen=True, slots=True)
 class Scored:

@@ -11,7 +11,7 @@ from typing import ClassVar, TypeVar
 
 Result = TypeVar("Result")
 
-MAX_SLICE = 0.001  # seconds that one request may work on the event loop before it yields
+MAX_SLICE = 0.00025  # seconds that one request may work on the event loop before it yields
 BEAT_INTERVAL = 0.05  # seconds between two measurements of the lag
 MAX_ADDED = 60.0  # seconds of a block for which missing measurements are added; a suspended machine may sleep for days
 

@@ -209,7 +209,7 @@ class Translator:
             except RequestTooLarge:
                 raise
             except InvalidRequest as error:
-                plans.append(error)
+                plans.append(error.with_traceback(None))  # its frames hold `plans`: no reference cycle
             await time_slice.yield_if_due()
         return plans
 
@@ -311,7 +311,7 @@ class Translator:
             try:
                 plan = plan_pair(pair.source, pair.target, f"pairs[{index}]", self._tokenizer, limits)
             except InvalidRequest as error:
-                plans.append(error)
+                plans.append(error.with_traceback(None))  # its frames hold `plans`: no reference cycle
             else:
                 size.add_sentence(len(plan.source_ids) + len(plan.target_ids))
                 plans.append(plan)

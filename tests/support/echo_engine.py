@@ -139,6 +139,9 @@ class EchoRunner:
             found.append(Scored(np.full(target + 1, -0.25, np.float32), attention))
         return found
 
+    def free_memory(self) -> None:
+        """There is none."""
+
 
 class EchoBuffers:
     """The running batch of an EchoRunner."""

@@ -11,6 +11,7 @@ import pytest
 
 from lingon.errors import EngineFault
 from lingon.serving.decoding.job import DecodeJob, Options, ScoreJob
+from lingon.serving.engine import worker as worker_module
 from lingon.serving.engine.engine import Engine
 from lingon.serving.engine.lanes import MAIN
 from lingon.serving.engine.limits import EngineLimits
@@ -248,3 +249,28 @@ def test_a_job_that_is_cancelled_before_its_first_step_reports_no_first_token() 
     for _ in range(4):
         worker.step(scheduler.next(0) or StepPlan([], []))
     assert observer.first_tokens == 2
+
+
+class FreeingRunner(NotingRunner):
+    """Notes when the memory of the scorer is freed."""
+
+    def free_memory(self) -> None:
+        self.note("free", 0)
+
+
+def test_the_memory_of_the_scorer_is_freed_when_no_pair_waits_any_more():
+    found = turns(FreeingRunner(), [pair(99) for _ in range(20)], max_rows=4)
+    graphs = [graph for runs in found for graph, _ in runs]
+    assert graphs.count("scorer") >= 5
+    assert (graphs.count("free"), graphs[-1]) == (1, "free")
+
+
+@pytest.mark.parametrize(("keep_seconds", "last"), [(0.0, "decoder"), (3600.0, "free")])
+def test_beside_other_work_the_memory_of_the_scorer_is_kept_for_a_while(
+    keep_seconds: float, last: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(worker_module, "KEEP_SECONDS", keep_seconds)
+    found = turns(FreeingRunner(), [pair(9), translation(30)])
+    graphs = [graph for runs in found for graph, _ in runs]
+    assert graphs.count("free") == 1
+    assert graphs[-1] == last

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import unicodedata
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lingon.errors import InvalidRequest, TextTooLong
+from lingon.errors import EmptyText, InvalidRequest, TextTooLong
 from lingon.serving.engine.engine import Engine
 from lingon.serving.engine.limits import EngineLimits
 from lingon.serving.runtime.runner import Scored
@@ -92,3 +93,21 @@ async def test_the_alignment_of_a_translation_at_the_limit_is_scored_within_the_
     assert len(hypothesis.tokens) == LIMITS.max_target_tokens
     assert lengths == [LIMITS.max_target_tokens - 1]
     assert len(hypothesis.alignment) > 0
+
+
+async def test_texts_that_are_refused_leave_no_reference_cycles(tmp_path: Path):
+    bounds = EngineLimits()
+    translator = Translator(bundle(tmp_path), Engine(EchoRunner(), bounds), bounds)
+
+    async def refuse() -> None:
+        await translator.translate(pb.TranslateRequest(texts=["", " ", "a" * 9000]))
+        await translator.score(pb.ScoreRequest(pairs=[pb.ScorePair(source="", target="a")]))
+
+    await refuse()  # fills caches
+    gc.collect()
+    gc.disable()
+    try:
+        await refuse()
+        assert not any(type(each) in (EmptyText, TextTooLong) for each in gc.get_objects())
+    finally:
+        gc.enable()
