@@ -30,8 +30,21 @@ help:
 serve: .venv/serve.done
 	exec $(BIN)/lingon serve models/en-de
 
-test: checks
-	$(BIN)/python -m pytest --cov --cov-report=
+.PHONY: tests-with-servers tests-apart
+# The tests that start no server run beside the others, at low priority.
+APART := tests/bench tests/docs tests/export tests/training tests/test_install.py tests/test_wheel.py
+COVERAGE := --cov --cov-report= --cov-fail-under=0
+
+test: .venv/test.done
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync=line tests-with-servers tests-apart
+	$(BIN)/coverage combine --quiet
+	$(BIN)/coverage report --format=total
+
+tests-with-servers: .venv/test.done
+	COVERAGE_FILE=.coverage.servers $(BIN)/python -m pytest $(COVERAGE) $(addprefix --ignore=,$(APART))
+
+tests-apart: checks
+	COVERAGE_FILE=.coverage.apart nice -n 5 $(BIN)/python -m pytest $(COVERAGE) $(APART)
 
 checks: .venv/test.done
 	$(BIN)/ruff format --check .

@@ -63,7 +63,7 @@ async def long_score(context: CaseContext, checks: Checks) -> None:
 
 async def _one_score(context: CaseContext, checks: Checks, attack: Attack) -> None:
     keys = write_api_keys(context.scratch / "keys.toml", "polite", "hostile")
-    hang_seconds = context.choose(10.0, 4.0)
+    hang_seconds = 4.0
     model = base_model(CACHE).folder
     settings: dict[str, Any] = {"api_keys": context.scratch / "keys.toml", "hang_seconds": hang_seconds}
     async with context.server(model=model, **settings) as server:

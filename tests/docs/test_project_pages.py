@@ -30,7 +30,14 @@ def test_pre_commit_runs_the_checks_of_the_makefile():
 
 
 def test_make_test_runs_the_checks_and_measures_coverage():
-    assert re.search(r"^test: checks\n\t\$\(BIN\)/python -m pytest --cov --cov-report=$", MAKEFILE, re.MULTILINE)
+    assert re.search(r"^tests-apart: checks$", MAKEFILE, re.MULTILINE)
+    (folders,) = re.findall(r"^APART := (.*)$", MAKEFILE, re.MULTILINE)
+    assert all((ROOT / folder).exists() for folder in folders.split())
+    apart, others = recipe("tests-apart")[0], recipe("tests-with-servers")[0]
+    assert apart.endswith("pytest $(COVERAGE) $(APART)")
+    assert others.endswith("pytest $(COVERAGE) $(addprefix --ignore=,$(APART))")
+    assert {"tests-apart", "tests-with-servers"} <= set(recipe("test")[0].split())
+    assert recipe("test")[1:] == [".venv/bin/coverage combine --quiet", ".venv/bin/coverage report --format=total"]
 
 
 def test_make_help_lists_every_target():
