@@ -26,6 +26,7 @@ from lingon.errors import LingonError
 
 DRAIN = 10.0  # seconds of the drain deadline in case 2
 TICK = 0.005  # seconds of tolerance, because logs round to milliseconds
+READING = 250.0  # milliseconds that a request may take to be read and planned under load
 
 
 @case(
@@ -134,6 +135,8 @@ async def drained(context: CaseContext, seed: int) -> tuple[float, int, int, lis
 def accepted_but_refused(unavailable: Sequence[Outcome], calls: Sequence[Call], closed: float) -> list[str]:
     """Requests that the server had accepted before the drain began, but that ended with UNAVAILABLE in the client.
 
+    A request that ended within READING was still being read when the drain began, and is refused as later ones are.
+
     closed: when the drain began, in seconds since 1970
     """
     by_id, found = {call.request_id: call for call in calls}, []
@@ -141,7 +144,7 @@ def accepted_but_refused(unavailable: Sequence[Outcome], calls: Sequence[Call], 
         call = by_id.get(outcome.id)
         if call is not None and call.code == OK:
             found.append(f"the answer of {outcome.id} was lost")
-        elif call is not None and _begun(call) < closed:
+        elif call is not None and _begun(call) < closed and call.milliseconds > READING:
             found.append(f"{outcome.id} had been accepted, but ended with {outcome.code}")
     return found
 

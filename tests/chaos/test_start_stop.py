@@ -16,6 +16,7 @@ CLOSED = 100.0
     [
         ("UNAVAILABLE", 100.3, 200.0, []),
         ("UNAVAILABLE", 100.3, 400.0, ["a-1 had been accepted, but ended with UNAVAILABLE"]),
+        ("UNAVAILABLE", 100.1, 200.0, []),  # it was still being read
         ("OK", 100.3, 200.0, ["the answer of a-1 was lost"]),
         ("CANCELLED", 100.3, 400.0, ["a-1 had been accepted, but ended with UNAVAILABLE"]),
     ],
