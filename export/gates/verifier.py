@@ -57,10 +57,10 @@ class BundleVerifier:
         report = self._tensors(name) | self._scores(name)
         if name == "fp32":
             report |= self._tokens()
-        elif entry.provider != kind.provider:
-            return Precision(kind.provider, NOT_ON_CUDA, entry.weights, {**report, "checked_on": entry.provider})
         else:
             report["quality"] = self._quality(name, shortlist=False)
+        if entry.provider != kind.provider:
+            return Precision(kind.provider, NOT_ON_CUDA, entry.weights, {**report, "checked_on": entry.provider})
         return replace(entry, gate=PASSED, report=report)
 
     def verify_shortlist(self) -> dict[str, Any]:

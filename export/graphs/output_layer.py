@@ -87,6 +87,50 @@ def write_candidates(graph: GraphBuilder, logits: str, pieces: str | None = None
     pieces: the piece of each column; without it, the piece of a column is its index
     """
     count = graph.input(bundle.CANDIDATE_COUNT, np.int64, [1])
+    columns, terms = _candidates(graph, logits, count)
+    rows = ("rows", "candidates")
+    graph.op("Add", *terms, named=graph.declare_output(bundle.CANDIDATE_LOG_PROBS, np.float32, rows))
+    ids = graph.declare_output(bundle.CANDIDATE_IDS, np.int64, rows)
+    if pieces is None:
+        graph.op("Identity", columns, named=ids)
+    else:
+        graph.op("Gather", pieces, columns, named=ids)
+
+
+def write_greedy_step(graph: GraphBuilder, logits: str, token_ids: str, positions: str) -> None:
+    """Output what the next step of greedy search reads, under the names of the inputs that it replaces.
+
+    The runner binds inputs and outputs to the same memory. So every output depends on all nodes that read its input.
+
+    logits: float32 (rows, vocab padded to blocks)
+    """
+    columns, terms = _candidates(graph, logits, graph.int64s(1))
+    index = graph.input(bundle.STEP_INDEX, np.int64, [1])
+    history = graph.input(bundle.HISTORY, np.float32, ["steps", "rows", 2])
+    tokens = graph.op("Reshape", columns, graph.int64s(-1))
+    graph.output(tokens, bundle.changed_name(token_ids), np.int64, ["rows"])
+    after = graph.op("Add", positions, _ones(graph, tokens, np.int64))
+    graph.output(after, bundle.changed_name(positions), np.int64, ["rows"])
+    entry = graph.op("Concat", graph.op("Cast", columns, to=TensorProto.FLOAT), graph.op("Add", *terms), axis=1)
+    where, entries = graph.op("Unsqueeze", index, graph.int64s(1)), graph.op("Unsqueeze", entry, graph.int64s(0))
+    changed = graph.declare_output(bundle.changed_name(bundle.HISTORY), np.float32, ["steps", "rows", 2])
+    graph.op("ScatterND", history, where, entries, named=changed)
+    written = graph.op("Slice", graph.op("Reshape", changed, graph.int64s(-1)), *_first_element(graph))
+    following = graph.op("Add", index, _ones(graph, written, np.float32))
+    graph.output(following, bundle.changed_name(bundle.STEP_INDEX), np.int64, [1])
+
+
+def _ones(graph: GraphBuilder, tokens: str, dtype: type[Any]) -> str:
+    """Return a 1 for each token, which no kernel can compute before the token; dtype: of the tokens."""
+    zero = graph.constant(np.zeros(1, dtype))
+    return graph.op("Cast", graph.op("GreaterOrEqual", tokens, zero), to=TensorProto.INT64)
+
+
+def _candidates(graph: GraphBuilder, logits: str, count: str) -> tuple[str, tuple[str, str]]:
+    """Return the columns of the likeliest candidates of each row, and two terms of their log-probabilities.
+
+    All are (rows, count), but for the second term, which is (rows, 1).
+    """
     best, columns = _top_k(graph, logits, count)
     probabilities = graph.op("Softmax", logits, axis=-1)
     likeliest = graph.op("GatherElements", probabilities, graph.op("Slice", columns, *_first_column(graph)), axis=1)
@@ -94,13 +138,7 @@ def write_candidates(graph: GraphBuilder, logits: str, pieces: str | None = None
     repeated = graph.op("Mul", likeliest, graph.constant(np.ones((1, 16), np.float32)))
     log_likeliest = graph.op("Slice", graph.op("Log", repeated), *_first_column(graph))
     difference = graph.op("Sub", best, graph.op("Slice", best, *_first_column(graph)))
-    rows = ("rows", "candidates")
-    graph.op("Add", difference, log_likeliest, named=graph.declare_output(bundle.CANDIDATE_LOG_PROBS, np.float32, rows))
-    ids = graph.declare_output(bundle.CANDIDATE_IDS, np.int64, rows)
-    if pieces is None:
-        graph.op("Identity", columns, named=ids)
-    else:
-        graph.op("Gather", pieces, columns, named=ids)
+    return columns, (difference, log_likeliest)
 
 
 def _top_k(graph: GraphBuilder, logits: str, count: str) -> tuple[str, str]:
@@ -115,6 +153,11 @@ def _top_k(graph: GraphBuilder, logits: str, count: str) -> tuple[str, str]:
     best, positions = graph.ops("TopK", flat, count, outputs=["best", "best.places"], axis=-1)
     block = graph.op("GatherElements", block_ids, graph.op("Div", positions, size), axis=1)
     return best, graph.op("Add", graph.op("Mul", block, size), graph.op("Mod", positions, size))
+
+
+def _first_element(graph: GraphBuilder) -> tuple[str, str, str]:
+    """Return the arguments of Slice for the first element of a vector."""
+    return graph.int64s(0), graph.int64s(1), graph.int64s(0)
 
 
 def _first_column(graph: GraphBuilder) -> tuple[str, str, str]:

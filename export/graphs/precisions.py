@@ -82,7 +82,7 @@ def build(
             raise SettingsError(f"{precision} needs sentences to measure activation ranges on, got none")
         model, ranges = smooth_and_calibrate(model, calibration)
         emulated = emulate(model, ranges)
-    graphs = TransformerGraphs(model, kind.dtype, weights, ranges)
+    graphs = TransformerGraphs(model, kind.dtype, weights, ranges, device_states=kind.provider != CPU)
     files = graphs.files(shortlist=shortlist and kind.provider == CPU)
     paths = {f"{precision}/{name}": content for name, content in files.items()}
     return BuiltGraphs(paths, tuple(sorted(graphs.reads)), emulated)

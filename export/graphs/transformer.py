@@ -17,8 +17,9 @@ from lingon.bundle import State, StateKind
 from lingon.export.graphs.blocks import Blocks, to_numpy
 from lingon.export.graphs.matmul import FloatMatMul, Int8MatMul
 from lingon.export.graphs.onnx_writer import GraphBuilder, WeightFiles
-from lingon.export.graphs.output_layer import OutputLayer, cast_to_float32, write_candidates
+from lingon.export.graphs.output_layer import OutputLayer, cast_to_float32, write_candidates, write_greedy_step
 from lingon.export.graphs.quantisation import Range
+from lingon.export.graphs.state_graphs import state_graphs
 from lingon.training.models.transformer import DecoderLayer, EncoderLayer, Transformer
 
 INT8_FILE = "int8.bin"
@@ -43,6 +44,8 @@ class TransformerGraphs:
 
     dtype: float32 for the CPU provider, float16 for CUDA. In these types, both providers have a kernel of
         GroupQueryAttention with a length for every row; CUDA has none for float32. Both have all other operators.
+    device_states: whether the graphs are for a provider with memory of its own: the length of the caches is an input,
+        since computing it would make every step wait for the device, and there are graphs that place and copy states
     ranges: the input range of each matrix product; with them, products are in 8-bit integers (CPU provider only)
     reads: the weight files that the graphs built so far point to
     """
@@ -51,6 +54,7 @@ class TransformerGraphs:
     dtype: type[np.floating[Any]]
     weights: WeightFiles
     ranges: Mapping[str, Range] | None = None
+    device_states: bool = False
     reads: set[str] = field(default_factory=set)
 
     def files(self, *, shortlist: bool = False) -> dict[str, bytes]:
@@ -58,6 +62,8 @@ class TransformerGraphs:
         files = {bundle.ENCODER: self.encoder(), bundle.DECODER: self.decoder(), bundle.SCORER: self.scorer()}
         if shortlist:
             files |= {bundle.OUTPUT_ROWS: self.output_rows(), bundle.DECODER_SHORTLIST: self.decoder_shortlist()}
+        if self.device_states:
+            files |= {bundle.GREEDY: self.greedy(), **state_graphs(states(self.model), self.dtype)}
         return files
 
     def encoder(self) -> bytes:
@@ -79,6 +85,13 @@ class TransformerGraphs:
         named = graph.declare_output(bundle.LOGITS, self.dtype, ("rows", self._output_layer.width))
         write_candidates(graph, cast_to_float32(graph, self._output_layer.logits(blocks, rows, named=named)))
         return self._finish(graph)
+
+    def greedy(self) -> bytes:
+        """Return a graph like decoder whose outputs are what the next step of greedy search reads."""
+        blocks, rows, _ = self._decoder_step("greedy")
+        logits = cast_to_float32(blocks.graph, self._output_layer.logits(blocks, rows))
+        write_greedy_step(blocks.graph, logits, bundle.TOKEN_IDS, bundle.POSITIONS)
+        return self._finish(blocks.graph)
 
     def output_rows(self) -> bytes:
         """Return the graph piece_ids -> the rows of the output layer for these pieces, inputs of decoder_shortlist."""
@@ -104,7 +117,7 @@ class TransformerGraphs:
         batch = graph.op("Shape", lengths)
         width = graph.op("Shape", declared["memory.0.key"], start=3, end=4)
         bias = blocks.attention_bias(_visible(graph, lengths, width))
-        past_lengths = _past_lengths(graph, positions)
+        past_lengths = _past_lengths(graph, positions, given=self.device_states)
         rows = blocks.embed(self.model.target_embedding, self._target_table(), "target", ids, positions)
         for number, layer in enumerate(self._decoder_layers()):
             name = f"decoder.{number}"
@@ -283,8 +296,13 @@ def _visible(graph: GraphBuilder, lengths: str, width: str) -> str:
     return graph.op("Less", _range(graph, width), graph.op("Unsqueeze", lengths, graph.int64s(1, 2, 3)))
 
 
-def _past_lengths(graph: GraphBuilder, positions: str) -> tuple[str, str]:
-    """Return two inputs of GroupQueryAttention: the last index of each row, and the longest length after the step."""
+def _past_lengths(graph: GraphBuilder, positions: str, *, given: bool) -> tuple[str, str]:
+    """Return two inputs of GroupQueryAttention: the last index of each row, and the longest length after the step.
+
+    given: whether the second is an input of the graph, which may be larger; GroupQueryAttention reads it on the host
+    """
     last = graph.op("Cast", positions, to=TensorProto.INT32)
+    if given:
+        return last, graph.input(bundle.TOTAL_LENGTH, np.int32, [])
     longest = graph.op("ReduceMax", last, graph.int64s(0), keepdims=0)
     return last, graph.op("Add", longest, graph.constant(np.array(1, np.int32)))

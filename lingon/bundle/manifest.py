@@ -7,6 +7,10 @@
         <precision>/scorer.onnx         a whole translation at once: log-probabilities, attention
         <precision>/output_rows.onnx    with a shortlist: piece_ids -> rows of the output layer for these pieces
         <precision>/decoder_shortlist.onnx  with a shortlist: one step restricted to those pieces
+        <precision>/greedy.onnx         for CUDA: one step of greedy search, which writes what the next one reads
+        <precision>/place.onnx          for CUDA: writes outputs of the encoder into the memory of a running batch
+        <precision>/copy_memory.onnx    for CUDA: copies memory of sentences within a running batch
+        <precision>/copy_rows.onnx      for CUDA: copies caches and recurrent states of rows within a running batch
         weights/*.bin                   the weights; fp32 and fp16 share those that 16 bits represent exactly
         shortlist.npz                   optional: likely target pieces for every source piece
         golden.json                     optional: sentences, their translations and alignments by each CPU precision
@@ -36,10 +40,14 @@ from lingon.bundle.schema import MaxLength, Pattern, Range, SchemaError, parse_d
 from lingon.errors import BundleError, DamagedBundle
 from lingon.text import BOS, EOS, PAD, UNK
 
-FORMAT, OLDEST_FORMAT = 3, 2  # written, and the oldest that is read; format 2 has no golden alignments
+FORMAT, OLDEST_FORMAT = 4, 2  # written, and the oldest that is read
+"""Format 2 has no golden alignments. Before format 4, graphs for CUDA have no total_length and no state graphs."""
+
 MANIFEST, CARD = "manifest.json", "MODEL_CARD.md"
 ENCODER, DECODER, SCORER = "encoder.onnx", "decoder.onnx", "scorer.onnx"
 OUTPUT_ROWS, DECODER_SHORTLIST = "output_rows.onnx", "decoder_shortlist.onnx"
+GREEDY = "greedy.onnx"
+PLACE, COPY_MEMORY, COPY_ROWS = "place.onnx", "copy_memory.onnx", "copy_rows.onnx"
 PASSED = "passed"  # value of Precision.gate after a successful check
 WEIGHTS, SHORTLIST, GOLDEN = "weights", "shortlist.npz", "golden.json"
 
@@ -48,6 +56,11 @@ TARGET_IDS = "target_ids"  # (batch, target_length), begins with BOS
 TOKEN_IDS, POSITIONS = "token_ids", "positions"  # (rows), (rows): number of tokens in the past of each row
 MEMORY_LENGTHS = "memory_lengths"  # (sentences): source tokens of each sentence
 CANDIDATE_COUNT = "candidate_count"  # (1): candidates returned by a step, at most Manifest.candidates
+TOTAL_LENGTH = "total_length"  # (): positions of a cache, int32 in main memory; only graphs for CUDA
+HISTORY = "history"  # (steps, rows, 2) float32: the tokens that greedy search chose, and their log-probabilities
+STEP_INDEX = "step_index"  # (1): the entry of HISTORY that a step writes
+SLOTS, INDICES = "slots", "indices"  # (placed): slots of a running batch, and the outputs of the encoder for them
+SOURCES, TARGETS = "sources", "targets"  # (copied): entries to copy, and those that they replace
 CANDIDATE_IDS, CANDIDATE_LOG_PROBS = "candidate_ids", "candidate_log_probs"  # (rows, candidates), best first
 LOGITS = "logits"  # (rows, vocab or more; columns after vocab are padding); only bound when rows sample
 PIECE_IDS = "piece_ids"  # (union): the pieces that the running batch may generate
@@ -87,6 +100,16 @@ def past_name(state: str) -> str:
 def present_name(state: str) -> str:
     """The name of the decoder's output for a state that it updates."""
     return f"present.{state}"
+
+
+def encoded_name(state: str) -> str:
+    """The name of the input of PLACE for the encoder's output."""
+    return f"encoded.{state}"
+
+
+def changed_name(state: str) -> str:
+    """The name of the output of a state graph for a state."""
+    return f"changed.{state}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,7 @@ class RunningBatch(ABC, Generic[SequenceT]):
 
     def __init__(self, buffers: Buffers, shape: BatchShape) -> None:
         self.beam_size = shape.beam_size
+        self.steps = 0  # steps of the latest call of `step`
         self.copied_bytes = 0  # bytes of the past copied since the worker last reset this
         self._buffers, self._capacity = buffers, shape.capacity
         self._sequences: list[SequenceT | None] = []  # by slot; None is a free slot
@@ -90,7 +91,7 @@ class RunningBatch(ABC, Generic[SequenceT]):
 
     @abstractmethod
     def step(self) -> list[JobResult]:
-        """Decide one more token of every hypothesis; returns the jobs that ended and frees their slots.
+        """Decide one more token of every hypothesis, or several; returns the jobs that ended and frees their slots.
 
         Call `compact` before, so that no slot is free.
         """

@@ -89,7 +89,7 @@ class BeamBatch(RunningBatch[BeamSequence]):
 
     def step(self) -> list[JobResult]:
         """Decide one more token of every hypothesis."""
-        count = len(self._sequences)
+        self.steps, count = 1, len(self._sequences)
         found = self._buffers.step(count, logits=self._with_logits > 0)
         shape = (count, self.beam_size, -1)
         by_rank = (self._slot_index[:count], self._rows[:count])

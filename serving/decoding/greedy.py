@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from lingon.serving.constraints.rules import Progress
@@ -9,7 +10,7 @@ from lingon.serving.decoding.batch import JobResult, RunningBatch, make_hypothes
 from lingon.serving.decoding.job import DecodeJob
 from lingon.serving.decoding.ruled_row import Candidates, RowState, RuledRow, log_prob
 from lingon.serving.decoding.sampling import draw
-from lingon.serving.runtime.runner import BatchShape, Buffers
+from lingon.serving.runtime.runner import BatchShape, Buffers, GreedyBuffers
 from lingon.serving.runtime.runner import Step as Found
 from lingon.text import BOS, EOS
 
@@ -45,8 +46,11 @@ class GreedyBatch(RunningBatch[GreedySequence]):
         self._with_logits = 0  # number of sentences that need logits
 
     def step(self) -> list[JobResult]:
-        """Decide one more token of every sentence."""
-        count = len(self._sequences)
+        """Decide one more token of every sentence, or several if the buffers can and all tokens are the likeliest."""
+        steps = self._steps_at_once()
+        if steps > 1:
+            return self._several_steps(steps)
+        self.steps, count = 1, len(self._sequences)
         found = self._buffers.step(count, logits=self._with_logits > 0)
         tokens, log_probs = found.candidate_ids[:, 0].tolist(), found.candidate_log_probs[:, 0].tolist()
         results: list[JobResult] = []
@@ -66,6 +70,37 @@ class GreedyBatch(RunningBatch[GreedySequence]):
         self._next[:count, 0] = tokens
         self._positions[:count] += 1
         return results
+
+    def _steps_at_once(self) -> int:
+        """Return the number of steps until somebody must look at the tokens."""
+        if not isinstance(self._buffers, GreedyBuffers) or not all(each.takes_best for _, each in self._slots()):
+            return 1
+        left = self._capacity - int(self._positions[: len(self._sequences)].max())
+        return min(self._buffers.most_steps, left)
+
+    def _several_steps(self, steps: int) -> list[JobResult]:
+        """Decide some tokens of every sentence, each the likeliest one."""
+        assert isinstance(self._buffers, GreedyBuffers)
+        self.steps, count = steps, len(self._sequences)
+        tokens, log_probs = self._buffers.greedy_steps(count, steps)
+        results: list[JobResult] = []
+        for slot, (found, chosen) in enumerate(zip(tokens.T.tolist(), log_probs.T.tolist(), strict=True)):
+            results += self._read(slot, found, chosen)
+        self._next[:count, 0] = tokens[-1]
+        self._positions[:count] += steps
+        return results
+
+    def _read(self, slot: int, tokens: Sequence[int], log_probs: Sequence[float]) -> list[JobResult]:
+        """Continue a sentence with tokens, until it ends; returns its result then."""
+        sequence = self._sequence(slot)
+        for token, chosen in zip(tokens, log_probs, strict=True):
+            if chosen != chosen:  # NaN
+                return [self._fail(slot)]
+            sequence.tokens.append(token)
+            sequence.log_probs.append(chosen)
+            if found := self._stream_or_finish(slot, sequence):
+                return found
+        return []
 
     def _start(self, slot: int, job: DecodeJob) -> GreedySequence:
         self._next[slot] = BOS

@@ -246,8 +246,9 @@ class Worker:
         ended = batch.step()
         seconds = time.perf_counter() - start
         lane.score_debt -= seconds
-        self._observer.stepped(live, rows, batch.copied_bytes, seconds)
-        batch.copied_bytes = 0
+        for _ in range(batch.steps):
+            self._observer.stepped(live, rows, batch.copied_bytes, seconds / batch.steps)
+            batch.copied_bytes = 0
         if waiting := lane.no_token_yet.pop(key, None):
             now = time.monotonic()
             for submitted in waiting.values():

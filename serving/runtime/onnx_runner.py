@@ -8,7 +8,8 @@ memories is a multiple of 16.
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import onnxruntime as ort
@@ -16,9 +17,12 @@ import onnxruntime as ort
 from lingon import bundle as names
 from lingon.bundle import Bundle, Limits, Manifest
 from lingon.serving.runtime.device import CPU
+from lingon.serving.runtime.on_device.arrays import Device
+from lingon.serving.runtime.on_device.buffers import DeviceBuffers
+from lingon.serving.runtime.on_device.state_graphs import StateGraphs
 from lingon.serving.runtime.onnx_shortlist import ShortlistBuffers, ShortlistGraphs
 from lingon.serving.runtime.onnx_state import OnnxBuffers
-from lingon.serving.runtime.runner import BatchShape, Encoded, Scored
+from lingon.serving.runtime.runner import BatchShape, Buffers, Encoded, Scored
 from lingon.serving.runtime.sessions import ActiveThreads, SessionPair, create_session
 from lingon.serving.runtime.shortlist import Shortlist
 from lingon.serving.system.threads import run_at_low_priority
@@ -41,8 +45,10 @@ def load_runner(
     provider = bundle.manifest.precisions[precision].provider
     shared_threads = threads if shared_threads is None else shared_threads
     graph_names = [names.ENCODER, names.DECODER, names.SCORER]
-    if f"{precision}/{names.OUTPUT_ROWS}" in bundle.manifest.checksums:
-        graph_names += [names.OUTPUT_ROWS, names.DECODER_SHORTLIST]
+    of_states = names.PLACE, names.COPY_MEMORY, names.COPY_ROWS, names.GREEDY
+    for group in ((names.OUTPUT_ROWS, names.DECODER_SHORTLIST), of_states):
+        if f"{precision}/{group[0]}" in bundle.manifest.checksums:
+            graph_names += group
     graphs, weights = run_at_low_priority(functools.partial(bundle.graphs, precision, *graph_names), low_priority)
     active_threads = ActiveThreads()
 
@@ -63,19 +69,38 @@ def load_runner(
     if names.OUTPUT_ROWS in graphs:
         rows = session(names.OUTPUT_ROWS, 1)
         shortlist_graphs = ShortlistGraphs(_shortlist(bundle), rows, session_pair(names.DECODER_SHORTLIST))
+    state_graphs = None
+    if names.PLACE in graphs:
+        place, copy_memory, copy_rows, greedy = (session(name, threads) for name in of_states)
+        state_graphs = StateGraphs(bundle.manifest, place, copy_memory, copy_rows, greedy)
     size = sum(map(len, (*graphs.values(), *weights.values())))
-    return OnnxRunner(bundle.manifest, encoder, decoder, scorer, shortlist_graphs, size, _freeing(provider))
+    return OnnxRunner(
+        bundle.manifest,
+        encoder,
+        decoder,
+        scorer,
+        shortlist_graphs,
+        state_graphs,
+        Device(provider),
+        size,
+        _freeing(provider),
+    )
 
 
 @dataclass(slots=True)
 class OnnxRunner:
-    """See lingon.serving.runtime.runner.Runner."""
+    """See lingon.serving.runtime.runner.Runner.
+
+    state_graphs: only of graphs for a provider with memory of its own; states are on `device` then
+    """
 
     manifest: Manifest
     encoder: SessionPair[ort.InferenceSession]
     decoder: SessionPair[ort.InferenceSession]
     scorer: ort.InferenceSession
     shortlist_graphs: ShortlistGraphs | None = None
+    state_graphs: StateGraphs | None = None
+    device: Device = field(default_factory=lambda: Device(CPU))
     graph_bytes: int = 0  # bytes of the files of graphs and weights
     freeing: ort.RunOptions | None = None
     keeps_memory: bool = False  # of a large run of the scorer
@@ -100,16 +125,35 @@ class OnnxRunner:
         outputs = [state.name for state in self.manifest.states if state.kind != "cache"]
         feed = {names.SOURCE_IDS: source_ids, names.SOURCE_LENGTHS: source_lengths}
         with self.encoder.acquire() as encoder:
-            encoded = dict(zip(outputs, encoder.run(outputs, feed), strict=True))
-        return {**encoded, names.MEMORY_LENGTHS: source_lengths}
+            if self.state_graphs is not None:
+                results = self._encode_on_device(encoder, outputs, feed)
+            else:
+                results = encoder.run(outputs, feed)
+        return {**dict(zip(outputs, results, strict=True)), names.MEMORY_LENGTHS: source_lengths}
 
-    def open(self, shape: BatchShape, *, shortlist: bool = False) -> OnnxBuffers:
+    def _encode_on_device(
+        self, encoder: ort.InferenceSession, outputs: Sequence[str], feed: Mapping[str, np.ndarray]
+    ) -> list[ort.OrtValue]:
+        """Return the outputs of the encoder on the device."""
+        binding = encoder.io_binding()
+        for name, values in feed.items():
+            binding.bind_cpu_input(name, values)
+        for name in outputs:
+            binding.bind_output(name, self.device.name)
+        encoder.run_with_iobinding(binding)
+        self.device.copied_bytes += sum(values.nbytes for values in feed.values())
+        found: list[ort.OrtValue] = binding.get_outputs()
+        return found
+
+    def open(self, shape: BatchShape, *, shortlist: bool = False) -> Buffers:
         """Allocate the states of a running batch."""
-        in_place = self.decoder.all_cores.get_providers()[0] == CPU
+        if self.state_graphs is not None:
+            assert not shortlist
+            return DeviceBuffers(self.manifest, self.decoder.all_cores, self.state_graphs, shape, self.device)
         if shortlist:
             assert self.shortlist_graphs is not None
-            return ShortlistBuffers(self.manifest, self.shortlist_graphs, shape, in_place=in_place)
-        return OnnxBuffers(self.manifest, self.decoder, shape, in_place=in_place)
+            return ShortlistBuffers(self.manifest, self.shortlist_graphs, shape)
+        return OnnxBuffers(self.manifest, self.decoder, shape)
 
     def score(
         self, source_ids: np.ndarray, source_lengths: np.ndarray, target_ids: np.ndarray, target_lengths: np.ndarray

@@ -11,18 +11,10 @@ import onnxruntime as ort
 from lingon import bundle as names
 from lingon.bundle import Manifest
 from lingon.serving.runtime.runner import BatchShape, Encoded, Step
-from lingon.serving.runtime.sessions import SessionPair
+from lingon.serving.runtime.sessions import TYPES, SessionPair
 
-Bound = tuple[ort.IOBinding | None, Step]
-"""A binding, or None if states are not in place, and the arrays to which a step writes its results."""
-
-_TYPES = {
-    "tensor(float)": np.float32,
-    "tensor(float16)": np.float16,
-    "tensor(int64)": np.int64,
-    "tensor(int8)": np.int8,
-    "tensor(bool)": np.bool_,
-}
+Bound = tuple[ort.IOBinding, Step]
+"""A binding, and the arrays to which a step writes its results."""
 
 
 class Slice(NamedTuple):
@@ -36,26 +28,18 @@ class Slice(NamedTuple):
 class OnnxBuffers:
     """See lingon.serving.runtime.runner.Buffers. All states are NumPy arrays in main memory.
 
-    On the CPU the graph reads and extends the states in place. There is one binding per number of sentences, because
-    the first n slots are the first part of each array. On CUDA every step copies the states to the card and back,
-    which is correct but slow; states that stay on the card are not implemented yet.
+    The graph reads and extends the states in place. There is one binding per number of sentences, because the first n
+    slots are the first part of each array.
     """
 
-    def __init__(
-        self,
-        manifest: Manifest,
-        session: SessionPair[ort.InferenceSession],
-        shape: BatchShape,
-        *,
-        in_place: bool,
-    ) -> None:
-        self._session, self.beam_size, self.in_place = session, shape.beam_size, in_place
+    def __init__(self, manifest: Manifest, session: SessionPair[ort.InferenceSession], shape: BatchShape) -> None:
+        self._session, self.beam_size = session, shape.beam_size
         self._memory = manifest.states_of("memory")
         self._recurrent = manifest.states_of("recurrent")
         self._caches = manifest.states_of("cache")
         graph = session.all_cores
         values = {value.name: value for value in (*graph.get_inputs(), *graph.get_outputs())}
-        self._types = {name: _TYPES[value.type] for name, value in values.items()}
+        self._types = {name: TYPES[value.type] for name, value in values.items()}
         self._logits_shape = (shape.rows, values[names.LOGITS].shape[1]) if names.LOGITS in values else (0, 0)
         self._arrays = self._allocate(shape, manifest.candidates)
         self._bound: dict[tuple[ort.InferenceSession, int, bool], Bound] = {}
@@ -119,10 +103,7 @@ class OnnxBuffers:
         """Run one decoder step for the first `sentences` slots."""
         with self._session.acquire() as session:
             binding, step = self._bound_step(session, sentences, logits)
-            if binding is not None:
-                session.run_with_iobinding(binding)
-            else:
-                self._run_with_copies(session, sentences, logits)
+            session.run_with_iobinding(binding)
         return step
 
     def copy_rows(self, sources: np.ndarray, targets: np.ndarray, lengths: np.ndarray) -> int:
@@ -176,21 +157,12 @@ class OnnxBuffers:
             self._arrays[names.LOGITS] = np.zeros(self._logits_shape, self._types[names.LOGITS])
         outputs = {name: self._arrays[array][:size] for name, array, size in self._outputs(sentences, logits)}
         step = Step(outputs[names.CANDIDATE_IDS], outputs[names.CANDIDATE_LOG_PROBS], outputs.get(names.LOGITS))
-        if not self.in_place:
-            return None, step
         binding = session.io_binding()
         for each in self._inputs(sentences):
             self._bind_one(binding.bind_input, each)
         for each in self._outputs(sentences, logits):
             self._bind_one(binding.bind_output, each)
         return binding, step
-
-    def _run_with_copies(self, session: ort.InferenceSession, sentences: int, logits: bool) -> None:
-        feed = {name: self._arrays[array][:size] for name, array, size in self._inputs(sentences)}
-        outputs = list(self._outputs(sentences, logits))
-        results = session.run([each.name for each in outputs], feed)
-        for each, values in zip(outputs, results, strict=True):
-            self._arrays[each.array][: each.size] = values
 
     def _bind_one(self, bind: Any, each: Slice) -> None:
         """Bind one input or output; bind: the method bind_input or bind_output of a binding."""

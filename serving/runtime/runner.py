@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -15,8 +15,11 @@ from lingon.serving.runtime.shortlist import Shortlist
 
 NARROWEST = 32  # source tokens; a multiple of 4, so that sums do not depend on padding, see onnx_runner.py
 
-Encoded = dict[str, np.ndarray]
-"""The output of the encoder: memory and initial recurrent states by name, (batch, ...) each."""
+Encoded = dict[str, Any]
+"""The output of the encoder: memory and initial recurrent states by name, (batch, ...) each.
+
+They are NumPy arrays, or arrays on the device of the runner, whose buffers alone read them.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +86,22 @@ class Buffers(Protocol):
 
     def move(self, source: int, target: int, length: int) -> int:
         """Move a sentence to another slot with `length` positions of its past; returns the bytes of past copied."""
+
+
+@runtime_checkable
+class GreedyBuffers(Protocol):
+    """Buffers that can run several steps of greedy search without the host."""
+
+    @property
+    def most_steps(self) -> int:
+        """The most steps of one call."""
+
+    def greedy_steps(self, sentences: int, steps: int) -> tuple[np.ndarray, np.ndarray]:
+        """Run steps for the first `sentences` slots, of one row each, which reads the likeliest token of the last step.
+
+        Rows go on after their end token. The caller updates token_ids and positions, as after `step`. Returns tokens
+        and log-probabilities: (steps, sentences) each.
+        """
 
 
 class Runner(Protocol):

@@ -7,18 +7,49 @@ import math
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
+import numpy as np
 import onnxruntime as ort
 
 from lingon.errors import BundleError, DeviceError
 from lingon.serving.runtime.device import CPU, CUDA
 
 STEP_GAP = 0.02  # seconds that a thread stays active after it computed: it is probably between two steps
+TYPES: dict[str, Any] = {
+    "tensor(float)": np.float32,
+    "tensor(float16)": np.float16,
+    "tensor(int64)": np.int64,
+    "tensor(int32)": np.int32,
+    "tensor(int8)": np.int8,
+    "tensor(bool)": np.bool_,
+}
+"""The NumPy type of an input or output, by the name that ONNX Runtime has for it."""
+
 NO_FOLDER = "/dev/null"
 """The folder for weights that are not given in memory. It cannot exist; the default is the server's own folder."""
+
+RECORD_PLACEMENT = "session.record_ep_graph_assignment_info"
+"""The option of a session that remembers where its nodes run."""
+
+ON_HOST = {
+    "Shape",
+    "Size",
+    "Concat",
+    "Slice",
+    "Gather",
+    "Squeeze",
+    "Unsqueeze",
+    "Add",
+    "Sub",
+    "Mul",
+    "Div",
+    "Min",
+    "Cast",
+}
+"""Operators of shape arithmetic: ONNX Runtime runs them on the host if they compute sizes of other values."""
 
 SessionT = TypeVar("SessionT")
 
@@ -60,6 +91,14 @@ class SessionPair(Generic[SessionT]):
             yield self.all_cores if alone else self.shared_cores
 
 
+class Placed(NamedTuple):
+    """A node of a graph, its operator, and the provider that runs it."""
+
+    name: str
+    operator: str
+    provider: str
+
+
 class GraphLoadError(BundleError):
     """A graph that ONNX Runtime cannot load or run.
 
@@ -93,6 +132,8 @@ def create_session(
         options.add_session_config_entry("session.use_env_allocators", "1")
         # Weights stay out of the shared arena, so that unloading a model frees them.
         options.add_session_config_entry("session.use_device_allocator_for_initializers", "1")
+    if provider != CPU:
+        options.add_session_config_entry(RECORD_PLACEMENT, "1")
     # Threads of the encoder must not spin on the cores that the decoder needs.
     options.add_session_config_entry("session.force_spinning_stop", "1")
     options.add_session_config_entry("session.model_external_initializers_file_folder_path", NO_FOLDER)
@@ -107,7 +148,28 @@ def create_session(
     session.disable_fallback()
     if provider not in session.get_providers():
         raise DeviceError(f"{origin}: {provider} is not available; see `lingon doctor`")
+    if provider != CPU and (elsewhere := misplaced(placement(session), provider)):
+        raise DeviceError(f"{origin}: {provider} does not run {', '.join(elsewhere)}; see `lingon doctor`")
     return session
+
+
+def placement(session: ort.InferenceSession) -> list[Placed]:
+    """Return where the nodes of a session run, if it was made with RECORD_PLACEMENT."""
+    return [
+        Placed(node.name, node.op_type, part.ep_name)
+        for part in session.get_provider_graph_assignment_info()
+        for node in part.get_nodes()
+    ]
+
+
+def misplaced(nodes: Iterable[Placed], provider: str) -> list[str]:
+    """Return the nodes that run elsewhere than on their provider, but for shape arithmetic, which belongs on the host.
+
+    Every one of them would copy values from the device and back in each run.
+    """
+    return [
+        f"{node.name} ({node.operator})" for node in nodes if node.provider != provider and node.operator not in ON_HOST
+    ]
 
 
 @functools.cache

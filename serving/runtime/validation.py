@@ -17,6 +17,7 @@ import onnxruntime as ort
 from lingon import bundle as names
 from lingon.bundle import MANIFEST, Bundle, Manifest
 from lingon.errors import BundleError
+from lingon.serving.runtime.on_device.state_graphs import StateGraphs
 from lingon.serving.runtime.onnx_runner import OnnxRunner
 from lingon.serving.runtime.onnx_shortlist import ShortlistGraphs
 from lingon.serving.runtime.runner import BatchShape, Encoded, width_for
@@ -84,6 +85,9 @@ def _expected_graphs(manifest: Manifest, runner: OnnxRunner) -> Iterator[Expecte
     source: dict[str, Dims] = dict.fromkeys((names.SOURCE_IDS, names.SOURCE_LENGTHS))
     pair = {**source, **dict.fromkeys((names.TARGET_IDS, names.LABELS))}
     scores: dict[str, Dims] = dict.fromkeys((names.TOKEN_LOG_PROBS, names.CROSS_ATTENTION))
+    if runner.state_graphs is not None:
+        step[names.TOTAL_LENGTH] = None
+        yield from _expected_state_graphs(manifest, runner.state_graphs)
     yield ExpectedGraph(names.ENCODER, runner.encoder.all_cores, source, encoded)
     yield ExpectedGraph(names.DECODER, runner.decoder.all_cores, step, {**results, names.LOGITS: None})
     yield ExpectedGraph(names.SCORER, runner.scorer, pair, scores)
@@ -93,6 +97,33 @@ def _expected_graphs(manifest: Manifest, runner: OnnxRunner) -> Iterator[Expecte
         yield ExpectedGraph(names.OUTPUT_ROWS, output_rows, {names.PIECE_IDS: None}, {})
         step_of_pieces = {**step, names.PIECE_IDS: None, names.ALLOWED: None, **rows}
         yield ExpectedGraph(names.DECODER_SHORTLIST, decoder.all_cores, step_of_pieces, results)
+
+
+def _expected_state_graphs(manifest: Manifest, graphs: StateGraphs) -> Iterator[ExpectedGraph]:
+    """The graphs that change states on a device as the states of the manifest require them."""
+    dims: dict[str, Dims] = {state.name: list(state.shape) for state in manifest.states}
+    memory = {state.name: dims[state.name] for state in manifest.states_of("memory")}
+    recurrent = {state.name: dims[state.name] for state in manifest.states_of("recurrent")}
+    past = {name: shape for name, shape in dims.items() if name not in memory}
+    copied: dict[str, Dims] = dict.fromkeys((names.SOURCES, names.TARGETS))
+    placed: dict[str, Dims] = {**memory, **recurrent}
+    numbers: dict[str, Dims] = dict.fromkeys((names.SLOTS, names.INDICES)) | (copied if recurrent else {})
+    encoded: dict[str, Dims] = {names.encoded_name(name): None for name in placed}
+    place, copy_memory, copy_rows = graphs.place_session, graphs.copy_memory_session, graphs.copy_rows_session
+    yield ExpectedGraph(names.PLACE, place, {**placed, **encoded, **numbers}, _changed(placed))
+    yield ExpectedGraph(names.COPY_MEMORY, copy_memory, {**memory, **copied}, _changed(memory))
+    step: dict[str, Dims] = dict.fromkeys(
+        (names.TOKEN_IDS, names.POSITIONS, names.MEMORY_LENGTHS, names.TOTAL_LENGTH, names.HISTORY, names.STEP_INDEX)
+    )
+    step |= {**memory, **{names.past_name(name): shape for name, shape in past.items()}}
+    fed = (names.TOKEN_IDS, names.POSITIONS, names.HISTORY, names.STEP_INDEX)
+    results: dict[str, Dims] = {names.present_name(name): shape for name, shape in past.items()}
+    yield ExpectedGraph(names.GREEDY, graphs.greedy, step, results | {names.changed_name(name): None for name in fed})
+    yield ExpectedGraph(names.COPY_ROWS, copy_rows, {**past, **copied}, _changed(past))
+
+
+def _changed(states: dict[str, Dims]) -> dict[str, Dims]:
+    return {names.changed_name(name): shape for name, shape in states.items()}
 
 
 def _check_dims(path: Path, kind: str, expected: dict[str, Dims], found: dict[str, Dims]) -> None:

@@ -144,19 +144,3 @@ def test_a_step_returns_logits_only_if_requested() -> None:
         found.candidate_log_probs, abs=1e-5
     )
     assert (np.diff(found.candidate_log_probs, axis=1) <= 0).all()
-
-
-def test_copied_states_and_states_in_place_give_equal_results() -> None:
-    runner, sources = random_runner(), random_sources(3)
-    encoded = encode(runner, sources)
-    found = []
-    for in_place in (True, False):
-        buffers = runner.open(BatchShape(3, 1, 32, 16))
-        buffers.in_place = in_place
-        for slot in range(3):
-            buffers.place(slot, encoded, slot)
-        for number in range(STEPS):
-            last = step(buffers, [5 + number, 6 + number, 7 + number], [number] * 3, logits=True)
-        assert last.logits is not None
-        found.append((last.candidate_log_probs.copy(), last.candidate_ids.copy(), last.logits.copy()))
-    assert all(np.array_equal(one, other) for one, other in zip(*found, strict=True))

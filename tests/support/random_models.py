@@ -14,7 +14,7 @@ from lingon.bundle import Alignment, Defaults, Limits, Manifest, Precision, writ
 from lingon.export.gates.reference import Reference, draw_grid
 from lingon.export.graphs.onnx_writer import WeightFiles
 from lingon.export.graphs.precisions import build, weight_files
-from lingon.export.graphs.transformer import states
+from lingon.export.graphs.transformer import TransformerGraphs, states
 from lingon.serving.runtime.device import CPU
 from lingon.serving.runtime.onnx_runner import OnnxRunner, load_runner
 from lingon.text import EOS, UNK
@@ -82,6 +82,17 @@ def runner_of(model: Transformer, precision: str = "fp32", threads: int = 1) -> 
     with tempfile.TemporaryDirectory() as folder:
         bundle = write_bundle(Path(folder) / "1", manifest_of(model, precision, built.reads), files)
         return load_runner(bundle, precision, threads)
+
+
+@functools.cache
+def device_runner(seed: int = 0, **settings: Any) -> OnnxRunner:
+    """Return graphs of random_model whose states are on a device, which is main memory here, in fp32."""
+    model, weights = random_model(seed, **settings), WeightFiles()
+    graphs = TransformerGraphs(model, np.float32, weights, device_states=True)
+    files = {f"fp32/{name}": content for name, content in graphs.files().items()} | weight_files(weights)
+    with tempfile.TemporaryDirectory() as folder:
+        manifest = manifest_of(model, reads=tuple(sorted(graphs.reads)))
+        return load_runner(write_bundle(Path(folder) / "1", manifest, files), "fp32", threads=1)
 
 
 def random_pairs(count: int) -> list[tuple[list[int], list[int]]]:

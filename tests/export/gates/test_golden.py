@@ -230,10 +230,14 @@ def test_a_precision_without_a_gate_serves_with_a_warning_if_it_translates_nearl
     precisions = made.manifest.precisions
     here = replace(made.manifest, precisions=precisions | {"fp16": replace(precisions["fp16"], provider=CPU)})
     half = rewritten(Bundle(made.folder, here), tmp_path / "half" / "1", {})
+    assert precisions["fp16"].report["quality"]["bleu"] == pytest.approx(
+        precisions["fp16"].report["quality"]["fp32_bleu"]
+    )
     load(half, "fp32")
-    assert not caplog.records
+    (quality,) = caplog.records
+    assert quality.message.endswith("this model hardly translates; train it for longer or on more text")
     load(half, "fp16")
-    (record,) = caplog.records
+    record = caplog.records[-2]  # before that of the quality
     assert (record.levelname, record.message) == ("WARNING", "this precision has not passed the gate of its export")
     assert vars(record)["fields"] == {"model": "digits/1", "precision": "fp16", "gate": NOT_ON_CUDA}
     golden = golden_of(half)

@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from lingon.bundle import Bundle, Precision
+from lingon.bundle import PLACE, Bundle, Precision
+from lingon.errors import DeviceError
 from lingon.serving.models.registry import ModelRegistry
 from lingon.serving.observability.metrics import Metrics
-from lingon.serving.runtime.device import CPU, CUDA, expects_cuda, has_card, has_fallen_back
+from lingon.serving.runtime import device as device_module
+from lingon.serving.runtime.device import CPU, CUDA, choose_device, expects_cuda, has_card, has_fallen_back
 from lingon.serving.settings import Settings
 from lingon.translation.v1 import translation_pb2 as pb
 from tests.support import echo_engine, shipped_model
@@ -47,6 +49,28 @@ def test_a_card_is_visible_by_its_device_file_or_by_the_driver(
 
 def test_no_card_is_visible_without_the_folders_of_devices_and_driver(tmp_path: Path):
     assert not has_card(tmp_path / "dev", tmp_path / "gpus")
+
+
+@pytest.mark.parametrize(
+    ("bundle_format", "missing"),
+    [(4, None), (3, "tiny/1 has format 3, whose graphs for CUDA are too old; export it again")],
+)
+def test_graphs_for_cuda_without_those_for_states_on_the_card_are_not_served(
+    bundle_format: int, missing: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(device_module, "cuda_missing", lambda: None)
+    tiny = echo_engine.bundle(tmp_path)
+    checksums = {f"fp16/{PLACE}": "0" * 64} if bundle_format == 4 else {}
+    manifest = dataclasses.replace(
+        tiny.manifest, name="tiny", version=1, precisions=BOTH, format=bundle_format, checksums=checksums
+    )
+    both = Bundle(tiny.folder, manifest)
+    if missing is None:
+        assert choose_device(both, "auto") == choose_device(both, "cuda") == (CUDA, "fp16")
+    else:
+        assert choose_device(both, "auto") == (CPU, "fp32")
+        with pytest.raises(DeviceError, match=missing):
+            choose_device(both, "cuda")
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,18 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from lingon.serving.runtime.sessions import STEP_GAP, ActiveThreads, SessionPair
+import onnxruntime as ort
+
+from lingon.serving.runtime.device import CPU, CUDA
+from lingon.serving.runtime.sessions import (
+    RECORD_PLACEMENT,
+    STEP_GAP,
+    ActiveThreads,
+    SessionPair,
+    misplaced,
+    placement,
+)
+from tests.support.shipped_model import bundle
 
 
 class Clock:
@@ -74,3 +85,16 @@ def test_with_another_active_thread_the_session_of_shared_cores_is_used() -> Non
     assert on_another_thread(used) == "shared cores"
     clock.now += 2 * STEP_GAP
     assert used() == "all cores"
+
+
+def test_a_session_tells_where_its_nodes_run() -> None:
+    options = ort.SessionOptions()
+    options.add_session_config_entry(RECORD_PLACEMENT, "1")
+    path = bundle().folder / "fp16" / "copy_rows.onnx"
+    nodes = placement(ort.InferenceSession(path, options, providers=[CPU]))
+    assert {node.operator for node in nodes} == {"Gather", "Unsqueeze", "ScatterND"}
+    assert {node.provider for node in nodes} == {CPU}
+    assert misplaced(nodes, CPU) == []
+    elsewhere = misplaced(nodes, CUDA)
+    assert elsewhere
+    assert all(each.endswith(" (ScatterND)") for each in elsewhere)

@@ -1,0 +1,1 @@
+"""Decoder states that stay on the device; imports `lingon.bundle` and modules of `lingon.serving.runtime`."""

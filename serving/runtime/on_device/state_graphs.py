@@ -1,0 +1,92 @@
+"""The graphs that change decoder states on the device: they place sentences, and copy rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnxruntime as ort
+
+from lingon import bundle as names
+from lingon.bundle import Manifest
+from lingon.serving.runtime.on_device.arrays import Device, DeviceArray
+
+
+@dataclass(frozen=True, slots=True)
+class StateGraphs:
+    """The sessions of the graphs of a bundle that only device states need: PLACE, COPY_MEMORY, COPY_ROWS and GREEDY.
+
+    All change their states in place.
+    """
+
+    manifest: Manifest
+    place_session: ort.InferenceSession
+    copy_memory_session: ort.InferenceSession
+    copy_rows_session: ort.InferenceSession
+    greedy: ort.InferenceSession
+
+    def place(
+        self,
+        states: Mapping[str, DeviceArray],
+        encoded: Mapping[str, ort.OrtValue],
+        slots: Sequence[int],
+        indices: Sequence[int],
+        beam_size: int,
+    ) -> None:
+        """Write the outputs `indices` of an encoder run into slots, with zeros beyond their source length.
+
+        states: all states by name; encoded: the outputs of the encoder by name, on the device of the states
+        """
+        device = next(iter(states.values())).device
+        placed = [state.name for state in self.manifest.states if state.kind != "cache"]
+        numbers = {names.SLOTS: np.array(slots), names.INDICES: np.array(indices)}
+        if self.manifest.states_of("recurrent"):
+            rows = np.array(slots)[:, None] * beam_size + np.arange(beam_size)
+            numbers |= {names.TARGETS: rows.ravel(), names.SOURCES: np.repeat(indices, beam_size)}
+        values = {names.encoded_name(name): encoded[name] for name in placed}
+        _run_in_place(self.place_session, {name: states[name] for name in placed}, numbers, device, values)
+
+    def copy_memory(self, states: Mapping[str, DeviceArray], sources: Sequence[int], targets: Sequence[int]) -> None:
+        """Copy the memory of slots to other slots; no slot may be both a source and a target."""
+        memory = {state.name: states[state.name] for state in self.manifest.states_of("memory")}
+        self._copy(self.copy_memory_session, memory, sources, targets)
+
+    def copy_rows(self, states: Mapping[str, DeviceArray], sources: Sequence[int], targets: Sequence[int]) -> None:
+        """Copy the caches and recurrent states of rows to other rows; no row may be both a source and a target."""
+        rows = {state.name: states[state.name] for state in self.manifest.states if state.kind != "memory"}
+        self._copy(self.copy_rows_session, rows, sources, targets)
+
+    def _copy(
+        self,
+        session: ort.InferenceSession,
+        states: Mapping[str, DeviceArray],
+        sources: Sequence[int],
+        targets: Sequence[int],
+    ) -> None:
+        numbers = {names.SOURCES: np.array(sources), names.TARGETS: np.array(targets)}
+        _run_in_place(session, states, numbers, next(iter(states.values())).device)
+
+
+def _run_in_place(
+    session: ort.InferenceSession,
+    states: Mapping[str, DeviceArray],
+    numbers: Mapping[str, np.ndarray],
+    device: Device,
+    values: Mapping[str, ort.OrtValue] | None = None,
+) -> None:
+    """Run a graph whose output for each state is the state itself.
+
+    numbers: further inputs of int64, which are copied to the device; values: further inputs on the device
+    """
+    binding: Any = session.io_binding()
+    for name, state in states.items():
+        state.bind(binding.bind_input, name)
+        state.bind(binding.bind_output, names.changed_name(name))
+    kept = {name: device.array(each.astype(np.int64)) for name, each in numbers.items()}
+    for name, each in kept.items():
+        each.bind(binding.bind_input, name)
+    for name, value in (values or {}).items():
+        binding.bind_ortvalue_input(name, value)
+    session.run_with_iobinding(binding)
