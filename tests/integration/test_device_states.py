@@ -19,8 +19,8 @@ from lingon.serving.decoding.job import DecodeJob, Options, Sampling
 from lingon.serving.runtime.on_device.buffers import MOST_STEPS, DeviceBuffers
 from lingon.serving.runtime.runner import BatchShape
 from lingon.text import BOS
-from tests.integration.test_onnx_runner import STEPS, decode, encode
 from tests.support.engine_harness import options_for, running_engine
+from tests.support.fixed_tokens import STEPS, decode, encode
 from tests.support.random_models import device_runner, random_runner, random_sources
 
 SHAPE = BatchShape(4, 1, 32, 64)
