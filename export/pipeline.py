@@ -25,6 +25,9 @@ from lingon.training.checkpoint import Checkpoint
 from lingon.training.data.batches import filter_by_length
 from lingon.training.data.corpus import Pair
 
+FAST_HEADS = (64, 128, 256)
+"""Dimensions of a head that the decoder kernel XQA takes, the fastest one of GroupQueryAttention on CUDA."""
+
 
 def export_checkpoint(
     checkpoint: Checkpoint,
@@ -99,6 +102,10 @@ def _build_graphs(
     ]
     built: dict[str, BuiltGraphs] = {}
     for name in settings.build_order:
+        if (head_dim := checkpoint.model.settings.head_dim) not in FAST_HEADS and PRECISION_KINDS[
+            name
+        ].provider == CUDA:
+            log(f"{name}: heads have {head_dim} dimensions; the fast attention of CUDA takes 64, 128 or 256")
         built[name] = build(checkpoint.model, name, weights, calibration, shortlist=settings.shortlist is not None)
         sizes = ", ".join(f"{file} {weights.size(file) / 1e6:.1f} MB" for file in built[name].reads)
         log(f"{name}: built, reads {sizes}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import shutil
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from lingon import bundle as names
 from lingon.bench.workloads.output_statistics import outputs
 from lingon.bench.workloads.random_weights import Shape, random_transformer
 from lingon.bench.workloads.workload import Workload
-from lingon.bundle import Alignment, Defaults, Limits, Manifest, Precision, is_bundle, open_bundle, write_bundle
+from lingon.bundle import Alignment, Bundle, Defaults, Limits, Manifest, Precision, is_bundle, open_bundle, write_bundle
 from lingon.export.graphs.onnx_writer import WeightFiles
 from lingon.export.graphs.precisions import PRECISION_KINDS, build, weight_files
 from lingon.export.graphs.transformer import states
@@ -47,6 +48,15 @@ def base_workload(cache: Path, shape: Shape | None = None, sentences: int = 128)
         exact_length=TARGET_TOKENS,
         facts=opened.manifest.precisions["fp32"].report,
     )
+
+
+def write_half_precision(folder: Path, shape: Shape, provider: str) -> Bundle:
+    """Write and return a bundle with graphs for CUDA; provider: that runs them, which may be the CPU in a rehearsal."""
+    model, weights = random_transformer(shape), WeightFiles()
+    built = build(model, "fp16", weights, [], shortlist=False)
+    precisions = {"fp16": Precision(provider, "not run: the weights are random", built.reads)}
+    manifest = replace(_manifest(model, shape, precisions), shortlist=None)
+    return write_bundle(folder, manifest, built.graphs | weight_files(weights))
 
 
 def random_sources(shape: Shape, count: int, seed: int = 1) -> tuple[tuple[int, ...], ...]:

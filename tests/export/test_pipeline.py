@@ -222,6 +222,10 @@ def test_without_a_gpu_fp16_is_checked_on_the_cpu_and_the_reason_is_logged(
     bundle = export_checkpoint(checkpoint, tmp_path / "digits", Texts(pairs[:2]), settings, lines.append)
     assert bundle.manifest.precisions["fp16"].gate == NOT_ON_CUDA
     assert "fp16: the gate does not run: there is no NVIDIA driver (libcuda.so.1 is not found)" in lines
+    head_dim = checkpoint.model.settings.head_dim
+    slow = f"fp16: heads have {head_dim} dimensions; the fast attention of CUDA takes 64, 128 or 256"
+    assert (slow in lines) == (head_dim not in (64, 128, 256))
+    assert head_dim < 64
 
 
 def _no_driver(name: str) -> None:
