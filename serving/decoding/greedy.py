@@ -44,6 +44,7 @@ class GreedyBatch(RunningBatch[GreedySequence]):
     def __init__(self, buffers: Buffers, shape: BatchShape) -> None:
         super().__init__(buffers, shape)
         self._with_logits = 0  # number of sentences that need logits
+        self._feeding = buffers if isinstance(buffers, GreedyBuffers) else None
 
     def step(self) -> list[JobResult]:
         """Decide one more token of every sentence, or several if the buffers can and all tokens are the likeliest."""
@@ -73,16 +74,16 @@ class GreedyBatch(RunningBatch[GreedySequence]):
 
     def _steps_at_once(self) -> int:
         """Return the number of steps until somebody must look at the tokens."""
-        if not isinstance(self._buffers, GreedyBuffers) or not all(each.takes_best for _, each in self._slots()):
+        if self._feeding is None or not all(each.takes_best for _, each in self._slots()):
             return 1
         left = self._capacity - int(self._positions[: len(self._sequences)].max())
-        return min(self._buffers.most_steps, left)
+        return min(self._feeding.most_steps, left)
 
     def _several_steps(self, steps: int) -> list[JobResult]:
         """Decide some tokens of every sentence, each the likeliest one."""
-        assert isinstance(self._buffers, GreedyBuffers)
+        assert self._feeding is not None
         self.steps, count = steps, len(self._sequences)
-        tokens, log_probs = self._buffers.greedy_steps(count, steps)
+        tokens, log_probs = self._feeding.greedy_steps(count, steps)
         results: list[JobResult] = []
         for slot, (found, chosen) in enumerate(zip(tokens.T.tolist(), log_probs.T.tolist(), strict=True)):
             results += self._read(slot, found, chosen)
