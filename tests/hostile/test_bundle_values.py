@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 import pytest
 
-from lingon.bundle import MANIFEST, SHORTLIST
+from lingon.bundle import FORMAT, MANIFEST, SHORTLIST
 from lingon.serving.runtime.shortlist import MAX_BYTES, Shortlist
 from tests.support import tampered_bundles
 from tests.support.echo_engine import tokenizer_model
@@ -100,7 +100,7 @@ VALUES = [
     ("checksums.curve.svg", "00"),
     ("checksums.curve.svg", None),
     ("format", 1),
-    ("format", 4),
+    ("format", FORMAT + 1),
     ("format", True),
     ("format", "2"),
     ("format", 10**1000),
