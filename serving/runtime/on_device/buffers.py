@@ -75,9 +75,10 @@ class DeviceBuffers:
         self._states: dict[str, DeviceArray] = {}
         self._memory = [state.name for state in manifest.states_of("memory")]
         for state in manifest.states:
-            count, name = (shape.sentences, state.name) if state.kind == "memory" else (shape.rows, state.name)
-            kind = self._types[name if state.kind == "memory" else names.past_name(name)]
-            self._states[name] = device.allocate((count, *state.sized(**sizes)), kind)
+            is_memory = state.kind == "memory"
+            count = shape.sentences if is_memory else shape.rows
+            kind = self._types[state.name if is_memory else names.past_name(state.name)]
+            self._states[state.name] = device.allocate((count, *state.sized(**sizes)), kind)
         self.token_ids, self.positions = np.zeros(shape.rows, np.int64), np.zeros(shape.rows, np.int64)
         self._memory_lengths = np.ones(shape.sentences, np.int64)
         host = Device(CPU)
@@ -95,7 +96,7 @@ class DeviceBuffers:
         self._bound: dict[tuple[int, bool], _Bound] = {}
         self._greedy_bound: dict[int, _GreedyBound] = {}
         self._placements: list[_Placement] = []
-        self._moves: dict[int, int] = {}  # the slot that a sentence leaves, by the slot that it goes to
+        self._moves: dict[int, int] = {}  # by the slot that a sentence goes to: the slot that it leaves
         self._lengths_changed = False
 
     @property
