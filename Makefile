@@ -31,7 +31,7 @@ serve: .venv/serve.done
 	exec $(BIN)/lingon serve models/en-de
 
 .PHONY: tests-with-servers tests-apart
-# The tests that start no server run beside the others, at low priority.
+# The tests of these folders run beside the others, at low priority: hardly any of them starts a server.
 APART := tests/bench tests/docs tests/export tests/training tests/test_install.py tests/test_wheel.py
 COVERAGE := --cov --cov-report= --cov-fail-under=0
 

@@ -28,6 +28,10 @@ from lingon.serving.runtime.shortlist import Shortlist
 from lingon.serving.system.threads import run_at_low_priority
 from lingon.text import BOS, EOS, PAD
 
+REQUIRED_GRAPHS = names.ENCODER, names.DECODER, names.SCORER
+SHORTLIST_GRAPHS = names.OUTPUT_ROWS, names.DECODER_SHORTLIST
+STATE_GRAPHS = names.PLACE, names.COPY_MEMORY, names.COPY_ROWS, names.GREEDY  # with states on a device
+
 MAX_LOGITS = 32 << 20  # bytes; of one run of the scorer, unless a single pair has more
 KEPT_LOGITS = 4 << 20  # bytes; the memory of a run of the scorer with more is freed when no run follows
 RUN_LOGITS = 3  # times the bytes of its logits, which a run of the scorer takes; no other graph takes more
@@ -44,12 +48,8 @@ def load_runner(
     """
     provider = bundle.manifest.precisions[precision].provider
     shared_threads = threads if shared_threads is None else shared_threads
-    graph_names = [names.ENCODER, names.DECODER, names.SCORER]
-    of_states = names.PLACE, names.COPY_MEMORY, names.COPY_ROWS, names.GREEDY
-    for group in ((names.OUTPUT_ROWS, names.DECODER_SHORTLIST), of_states):
-        if f"{precision}/{group[0]}" in bundle.manifest.checksums:
-            graph_names += group
-    graphs, weights = run_at_low_priority(functools.partial(bundle.graphs, precision, *graph_names), low_priority)
+    read = functools.partial(bundle.graphs, precision, *_graph_names(bundle, precision))
+    graphs, weights = run_at_low_priority(read, low_priority)
     active_threads = ActiveThreads()
 
     def session(name: str, count: int) -> ort.InferenceSession:
@@ -71,7 +71,7 @@ def load_runner(
         shortlist_graphs = ShortlistGraphs(_shortlist(bundle), rows, session_pair(names.DECODER_SHORTLIST))
     state_graphs = None
     if names.PLACE in graphs:
-        place, copy_memory, copy_rows, greedy = (session(name, threads) for name in of_states)
+        place, copy_memory, copy_rows, greedy = (session(name, threads) for name in STATE_GRAPHS)
         state_graphs = StateGraphs(bundle.manifest, place, copy_memory, copy_rows, greedy)
     size = sum(map(len, (*graphs.values(), *weights.values())))
     return OnnxRunner(
@@ -212,6 +212,15 @@ class OnnxRunner:
         }
         outputs: list[np.ndarray] = self.scorer.run([names.TOKEN_LOG_PROBS, names.CROSS_ATTENTION], feed, options)
         return outputs
+
+
+def _graph_names(bundle: Bundle, precision: str) -> list[str]:
+    """Return the graphs of a precision; a bundle has all optional graphs of a group or none."""
+    found = list(REQUIRED_GRAPHS)
+    for group in (SHORTLIST_GRAPHS, STATE_GRAPHS):
+        if f"{precision}/{group[0]}" in bundle.manifest.checksums:
+            found += group
+    return found
 
 
 def _freeing(provider: str) -> ort.RunOptions:

@@ -80,14 +80,18 @@ def _expected_graphs(manifest: Manifest, runner: OnnxRunner) -> Iterator[Expecte
         (names.TOKEN_IDS, names.POSITIONS, names.MEMORY_LENGTHS, names.CANDIDATE_COUNT)
     )
     step |= {**memory, **{names.past_name(name): shape for name, shape in changing}}
-    results = {names.present_name(name): shape for name, shape in changing}
-    results |= dict.fromkeys((names.CANDIDATE_IDS, names.CANDIDATE_LOG_PROBS))
+    present = {names.present_name(name): shape for name, shape in changing}
+    results = present | dict.fromkeys((names.CANDIDATE_IDS, names.CANDIDATE_LOG_PROBS))
     source: dict[str, Dims] = dict.fromkeys((names.SOURCE_IDS, names.SOURCE_LENGTHS))
     pair = {**source, **dict.fromkeys((names.TARGET_IDS, names.LABELS))}
     scores: dict[str, Dims] = dict.fromkeys((names.TOKEN_LOG_PROBS, names.CROSS_ATTENTION))
     if runner.state_graphs is not None:
         step[names.TOTAL_LENGTH] = None
         yield from _expected_state_graphs(manifest, runner.state_graphs)
+        written: dict[str, Dims] = dict.fromkeys((names.HISTORY, names.STEP_INDEX))
+        feeding = {name: dims for name, dims in step.items() if name != names.CANDIDATE_COUNT} | written
+        fed = _changed({**written, names.TOKEN_IDS: None, names.POSITIONS: None})
+        yield ExpectedGraph(names.GREEDY, runner.state_graphs.greedy, feeding, {**present, **fed})
     yield ExpectedGraph(names.ENCODER, runner.encoder.all_cores, source, encoded)
     yield ExpectedGraph(names.DECODER, runner.decoder.all_cores, step, {**results, names.LOGITS: None})
     yield ExpectedGraph(names.SCORER, runner.scorer, pair, scores)
@@ -112,13 +116,6 @@ def _expected_state_graphs(manifest: Manifest, graphs: StateGraphs) -> Iterator[
     place, copy_memory, copy_rows = graphs.place_session, graphs.copy_memory_session, graphs.copy_rows_session
     yield ExpectedGraph(names.PLACE, place, {**placed, **encoded, **numbers}, _changed(placed))
     yield ExpectedGraph(names.COPY_MEMORY, copy_memory, {**memory, **copied}, _changed(memory))
-    step: dict[str, Dims] = dict.fromkeys(
-        (names.TOKEN_IDS, names.POSITIONS, names.MEMORY_LENGTHS, names.TOTAL_LENGTH, names.HISTORY, names.STEP_INDEX)
-    )
-    step |= {**memory, **{names.past_name(name): shape for name, shape in past.items()}}
-    fed = (names.TOKEN_IDS, names.POSITIONS, names.HISTORY, names.STEP_INDEX)
-    results: dict[str, Dims] = {names.present_name(name): shape for name, shape in past.items()}
-    yield ExpectedGraph(names.GREEDY, graphs.greedy, step, results | {names.changed_name(name): None for name in fed})
     yield ExpectedGraph(names.COPY_ROWS, copy_rows, {**past, **copied}, _changed(past))
 
 

@@ -17,7 +17,7 @@ from lingon import bundle as names
 from lingon.bundle import Manifest
 from lingon.serving.runtime.device import CPU
 from lingon.serving.runtime.on_device.arrays import Device, DeviceArray
-from lingon.serving.runtime.on_device.state_graphs import StateGraphs
+from lingon.serving.runtime.on_device.state_graphs import StateGraphs, rows_of
 from lingon.serving.runtime.runner import BatchShape, Encoded, Step
 from lingon.serving.runtime.sessions import TYPES
 
@@ -116,7 +116,7 @@ class DeviceBuffers:
         """Run one decoder step for the first `sentences` slots."""
         self._flush()
         rows = sentences * self.beam_size
-        bound = self._bound_step(min(_bucket(sentences), self._shape.sentences), logits)
+        bound = self._bound_step(self._bucket(sentences), logits)
         self._write_tokens(rows)
         self._decoder.run_with_iobinding(bound.binding)
         found = None if bound.logits is None else bound.logits.read()[:rows]
@@ -129,7 +129,7 @@ class DeviceBuffers:
         """
         assert self.beam_size == 1
         self._flush()
-        bucket = min(_bucket(sentences), self._shape.sentences)
+        bucket = self._bucket(sentences)
         if bucket not in self._greedy_bound:
             self._greedy_bound[bucket] = self._bind_greedy(bucket)
         bound = self._greedy_bound[bucket]
@@ -139,6 +139,10 @@ class DeviceBuffers:
             self._graphs.greedy.run_with_iobinding(bound.binding)
         found = bound.history.read()[:steps, :sentences]
         return found[:, :, 0].astype(np.int64), found[:, :, 1]
+
+    def _bucket(self, sentences: int) -> int:
+        """Return the number of sentences that a step computes: the next power of two, or all."""
+        return min(1 << (sentences - 1).bit_length(), self._shape.sentences)
 
     def _write_tokens(self, rows: int) -> None:
         """Bring the tokens and positions of the first rows to the device; idle rows read their first position."""
@@ -150,7 +154,7 @@ class DeviceBuffers:
     def copy_rows(self, sources: np.ndarray, targets: np.ndarray, lengths: np.ndarray) -> int:
         """Copy the past of rows; no row may be both a source and a target."""
         self._flush()
-        self._graphs.copy_rows(self._states, sources.tolist(), targets.tolist())
+        self._graphs.copy_rows(self._states, sources, targets)
         return len(sources) * self._row_bytes
 
     def move(self, source: int, target: int, length: int) -> int:
@@ -204,8 +208,7 @@ class DeviceBuffers:
         self._moves.clear()
         if self._memory:
             self._graphs.copy_memory(self._states, sources, targets)
-        beams = range(self.beam_size)
-        rows = [[slot * self.beam_size + beam for slot in slots for beam in beams] for slots in (sources, targets)]
+        rows = (rows_of(slots, self.beam_size) for slots in (sources, targets))
         self._graphs.copy_rows(self._states, *rows)
 
     def _bound_step(self, sentences: int, logits: bool) -> _Bound:
@@ -255,8 +258,3 @@ class DeviceBuffers:
         array = self._device.allocate((rows, columns), self._types[name])
         array.bind(binding.bind_output, name)
         return array
-
-
-def _bucket(sentences: int) -> int:
-    """Return the number of sentences that a step computes: the next power of two."""
-    return 1 << (sentences - 1).bit_length()

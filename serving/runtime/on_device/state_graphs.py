@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import onnxruntime as ort
 
 from lingon import bundle as names
 from lingon.bundle import Manifest
-from lingon.serving.runtime.on_device.arrays import Device, DeviceArray
+from lingon.serving.runtime.on_device.arrays import DeviceArray
+
+Places = Sequence[int] | np.ndarray
+"""Indices of slots or of rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,48 +41,46 @@ class StateGraphs:
 
         states: all states by name; encoded: the outputs of the encoder by name, on the device of the states
         """
-        device = next(iter(states.values())).device
         placed = [state.name for state in self.manifest.states if state.kind != "cache"]
         numbers = {names.SLOTS: np.array(slots), names.INDICES: np.array(indices)}
         if self.manifest.states_of("recurrent"):
-            rows = np.array(slots)[:, None] * beam_size + np.arange(beam_size)
-            numbers |= {names.TARGETS: rows.ravel(), names.SOURCES: np.repeat(indices, beam_size)}
+            numbers |= {names.TARGETS: rows_of(slots, beam_size), names.SOURCES: np.repeat(indices, beam_size)}
         values = {names.encoded_name(name): encoded[name] for name in placed}
-        _run_in_place(self.place_session, {name: states[name] for name in placed}, numbers, device, values)
+        _run_in_place(self.place_session, {name: states[name] for name in placed}, numbers, values)
 
-    def copy_memory(self, states: Mapping[str, DeviceArray], sources: Sequence[int], targets: Sequence[int]) -> None:
+    def copy_memory(self, states: Mapping[str, DeviceArray], sources: Places, targets: Places) -> None:
         """Copy the memory of slots to other slots; no slot may be both a source and a target."""
         memory = {state.name: states[state.name] for state in self.manifest.states_of("memory")}
         self._copy(self.copy_memory_session, memory, sources, targets)
 
-    def copy_rows(self, states: Mapping[str, DeviceArray], sources: Sequence[int], targets: Sequence[int]) -> None:
+    def copy_rows(self, states: Mapping[str, DeviceArray], sources: Places, targets: Places) -> None:
         """Copy the caches and recurrent states of rows to other rows; no row may be both a source and a target."""
         rows = {state.name: states[state.name] for state in self.manifest.states if state.kind != "memory"}
         self._copy(self.copy_rows_session, rows, sources, targets)
 
     def _copy(
-        self,
-        session: ort.InferenceSession,
-        states: Mapping[str, DeviceArray],
-        sources: Sequence[int],
-        targets: Sequence[int],
+        self, session: ort.InferenceSession, states: Mapping[str, DeviceArray], sources: Places, targets: Places
     ) -> None:
-        numbers = {names.SOURCES: np.array(sources), names.TARGETS: np.array(targets)}
-        _run_in_place(session, states, numbers, next(iter(states.values())).device)
+        _run_in_place(session, states, {names.SOURCES: np.array(sources), names.TARGETS: np.array(targets)})
+
+
+def rows_of(slots: Sequence[int], beam_size: int) -> np.ndarray:
+    """Return the rows of some slots: (slots * beam_size)."""
+    rows: np.ndarray = (np.array(slots)[:, None] * beam_size + np.arange(beam_size)).ravel()
+    return rows
 
 
 def _run_in_place(
     session: ort.InferenceSession,
     states: Mapping[str, DeviceArray],
     numbers: Mapping[str, np.ndarray],
-    device: Device,
     values: Mapping[str, ort.OrtValue] | None = None,
 ) -> None:
     """Run a graph whose output for each state is the state itself.
 
     numbers: further inputs of int64, which are copied to the device; values: further inputs on the device
     """
-    binding: Any = session.io_binding()
+    device, binding = next(iter(states.values())).device, session.io_binding()
     for name, state in states.items():
         state.bind(binding.bind_input, name)
         state.bind(binding.bind_output, names.changed_name(name))
