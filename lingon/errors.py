@@ -27,6 +27,7 @@ LingonError                     a message of one line; exit code 1
     |-- Draining                UNAVAILABLE         starting or shutting down; safe to retry
     |   `-- ModelUnloaded       UNAVAILABLE         the model was unloaded or replaced; safe to retry
     |-- EngineLost              UNAVAILABLE         the engine failed and is restarted; safe to retry
+    |-- OutOfMemory             RESOURCE_EXHAUSTED  there was no memory to compute it; safe to retry
     |-- Unauthenticated         UNAUTHENTICATED     the API key is missing or unknown
     |   `-- AuthenticationUnavailable UNAUTHENTICATED  the server's file of keys or authorities is unusable
     |-- Forbidden               PERMISSION_DENIED   the API key does not permit this call
@@ -271,6 +272,13 @@ class EngineLost(RequestError):
 
     code = code_pb2.UNAVAILABLE
     reason = "ENGINE_RESTARTING"
+
+
+class OutOfMemory(RequestError):
+    """There was no memory to compute this text beside the others; the same call is safe to retry."""
+
+    code = code_pb2.RESOURCE_EXHAUSTED
+    reason = "OUT_OF_MEMORY"
 
 
 class Unauthenticated(RequestError):

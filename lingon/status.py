@@ -13,6 +13,7 @@ from lingon.errors import (
     Draining,
     EngineLost,
     InvalidRequest,
+    OutOfMemory,
     QueueFull,
     QuotaExceeded,
     RequestError,
@@ -29,6 +30,7 @@ RETRY_MILLISECONDS: dict[type[RequestError], int] = {
     TooManyCalls: 500,
     Draining: 1000,
     EngineLost: 500,
+    OutOfMemory: 1000,
 }
 """Milliseconds until a retry makes sense: a queue moves within a few sentences, another replica answers at once."""
 

@@ -1,4 +1,4 @@
-"""Cases 7 to 9: the engine dies, hangs, or takes all of a core."""
+"""Cases 7 to 9 and 35: the engine dies, hangs, takes all of a core, or lacks memory."""
 
 from __future__ import annotations
 
@@ -161,6 +161,39 @@ async def event_loop_stall(context: CaseContext, checks: Checks) -> None:
         checks.at_least("health probes", len(health), context.choose(200, 50))
         checks.clean("only OK and refusals", checker.only_codes(context.history, {OK, "RESOURCE_EXHAUSTED"}))
         await context.check_run(checks, server, calls_logged=False)
+
+
+@case(
+    35,
+    "out of memory",
+    "only the affected requests fail, with RESOURCE_EXHAUSTED; fewer rows afterwards; the next requests OK; no restart",
+    figures=(
+        "{requests without memory} requests failed",
+        "row limit {row limit afterwards}",
+        "{OK afterwards} OK afterwards",
+    ),
+)
+async def out_of_memory(context: CaseContext, checks: Checks) -> None:
+    """There is no memory for step 11 of the decoder with 64 requests in flight, which are more than one batch holds."""
+    full = context.switch("full")
+    async with context.server(failpoints=f"step=memory@11?{full}", max_rows=32, calls=True) as server:
+        client = context.client(server)
+        await closed_loop(client.translate, context.texts[:50], 8, requests=50)
+        provider = (await server.scrape()).sum("lingon_model_info", provider="CPUExecutionProvider")
+        full.on()
+        flight = await asyncio.gather(*(client.translate(text) for text in context.session.long_texts(64, 60)))
+        full.off()
+        later = await closed_loop(client.translate, context.texts[:50], 8, requests=50)
+        lost, scrape = [outcome for outcome in flight if outcome.code != OK], await server.scrape()
+        checks.at_least("requests without memory", len(lost), 1)
+        checks.at_most("of all in flight", len(lost), 40)
+        checks.clean("codes of these requests", checker.only_codes(lost, {"RESOURCE_EXHAUSTED"}))
+        checks.equal("row limit afterwards", scrape.sum("lingon_row_limit"), 16)
+        checks.equal("OK afterwards", sum(outcome.code == OK for outcome in later), 50)
+        checks.equal("restarts", scrape.sum("lingon_engine_restarts_total"), 0)
+        still = scrape.sum("lingon_model_info", provider="CPUExecutionProvider")
+        checks.equal("model on the same provider", still, provider)
+        await _judge_survivors(context, checks, server)
 
 
 async def measured(context: CaseContext, send: object, texts: list[str], clients: int) -> float:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from chaos import checker
 from chaos.case import backed, case
-from chaos.checks import Checks, Skip
+from chaos.checks import Checks
 from chaos.clients import open_loop
 from chaos.context import CaseContext
 from chaos.history import OK, Outcome
@@ -123,9 +123,3 @@ async def _differing(context: CaseContext) -> list[str]:
     found = [text for text in texts if len({golden[beam_size, text] for beam_size in BEAMS.values()}) > 1]
     assert len(found) >= 20, f"of {len(texts)} texts the versions translate only {len(found)} differently"
     return found
-
-
-@case(35, "GPU out of memory", "only the affected requests fail; never a silent fallback to the CPU")
-async def gpu_out_of_memory(context: CaseContext, checks: Checks) -> None:
-    """This case needs a GPU."""
-    raise Skip("no GPU was available")

@@ -49,6 +49,11 @@ class RunningBatch(ABC, Generic[SequenceT]):
         return len(self._sequences) - len(self._free)
 
     @property
+    def jobs(self) -> list[DecodeJob]:
+        """The jobs of all sequences."""
+        return [sequence.job for sequence in self._sequences if sequence is not None]
+
+    @property
     def used_bytes(self) -> int:
         """Bytes of the states of the slots that have ever been used; the system backs no others with memory."""
         return self._buffers.nbytes * self._used_slots // self._slots_of_buffers

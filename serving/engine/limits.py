@@ -1,8 +1,9 @@
-"""The limits of an engine. Light to import: the settings of a server take their defaults from here."""
+"""The limits of an engine, and of a worker by its memory. Light to import: settings take their defaults from here."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, field
 
 from lingon.errors import SettingsError
 
@@ -21,3 +22,38 @@ class EngineLimits:
         for name in ("max_queue_texts", "max_queue_tokens", "max_rows", "spread", "max_batch_tokens"):
             if getattr(self, name) < 1:
                 raise SettingsError(f"{name} must be at least 1, got {getattr(self, name)}")
+
+
+RECOVERY_SECONDS = 60.0  # seconds after a lack of memory for which a worker decodes less together, at least
+
+
+@dataclass(slots=True)
+class MemoryLimits:
+    """How much a worker decodes together: as much as the engine allows, or less after a lack of memory.
+
+    Times are in seconds of one clock.
+    """
+
+    engine: EngineLimits
+    rows: int = field(init=False)
+    batch_tokens: int = field(init=False)
+    lacked: float = field(init=False)  # time of the latest lack of memory; infinitely long ago without one
+
+    def __post_init__(self) -> None:
+        self.restore()
+
+    def halve_rows(self, now: float) -> None:
+        """Halve the rows, because there was no memory for a step or for the states of a batch."""
+        self.rows, self.lacked = max(self.rows // 2, 1), now
+
+    def halve_tokens(self, now: float) -> None:
+        """Halve the tokens of a run of the encoder, because there was no memory for one."""
+        self.batch_tokens, self.lacked = max(self.batch_tokens // 2, 1), now
+
+    def may_rise(self, now: float) -> bool:
+        """Whether limits were halved, the last one a while ago."""
+        return -math.inf < self.lacked < now - RECOVERY_SECONDS
+
+    def restore(self) -> None:
+        """Return to the limits of the engine."""
+        self.rows, self.batch_tokens, self.lacked = self.engine.max_rows, self.engine.max_batch_tokens, -math.inf

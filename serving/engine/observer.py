@@ -42,6 +42,9 @@ class Observer(Protocol):
     def states_changed(self, more_bytes: int) -> None:
         """Memory for decoder states was allocated, or freed if the number is negative."""
 
+    def rows_limited(self, rows: int) -> None:
+        """At most so many rows run together from now on."""
+
     def ended(self, outcome: str, target_tokens: int) -> None:
         """A job ended: "OK" or the reason of its error."""
 
@@ -62,5 +65,7 @@ class NullObserver:
     def first_token(self, seconds: float) -> None: ...
 
     def states_changed(self, more_bytes: int) -> None: ...
+
+    def rows_limited(self, rows: int) -> None: ...
 
     def ended(self, outcome: str, target_tokens: int) -> None: ...

@@ -90,7 +90,7 @@ class Scheduler:
     ) -> None:
         """clock: returns seconds; the deadlines of jobs are on it. changed: on which workers without work sleep."""
         self._spread, self._clock, self._workers = limits.spread, clock, workers
-        self.most_rows = limits.max_rows  # over all workers; one worker may use all of them
+        self._worker_rows = [limits.max_rows] * workers  # the most rows of each worker
         self._observer = observer
         self._queue = Queue(limits)
         self._tickets: dict[int, _Ticket] = {}
@@ -111,6 +111,18 @@ class Scheduler:
         with self._changed:
             queued = len(self._queue)
             return EngineLoad(queued, self._queue.tokens, self._queue.cost, len(self._tickets) - queued)
+
+    @property
+    def most_rows(self) -> int:
+        """The most rows over all workers; one worker may use all of them."""
+        return min(self._worker_rows)
+
+    def limit_rows(self, worker: int, rows: int) -> None:
+        """Hand out no more rows than a worker has memory for."""
+        with self._changed:
+            self._worker_rows[worker] = rows
+            self._observer.rows_limited(self.most_rows)
+            self._changed.notify_all()
 
     @property
     def failed(self) -> bool:

@@ -10,19 +10,20 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from lingon.errors import EngineFault, EngineLost, RequestError
+from lingon.errors import EngineFault, EngineLost, OutOfMemory, RequestError
 from lingon.serving.decoding.batch import RunningBatch
 from lingon.serving.decoding.beam import BeamBatch
 from lingon.serving.decoding.greedy import GreedyBatch
 from lingon.serving.decoding.job import DecodeJob, Hypothesis, Job, ScoreJob
 from lingon.serving.engine.lanes import LIGHT, MAIN
-from lingon.serving.engine.limits import EngineLimits
+from lingon.serving.engine.limits import EngineLimits, MemoryLimits
 from lingon.serving.engine.observer import Observer
 from lingon.serving.engine.scheduler import Admission, Scheduler, StepPlan, Turn
 from lingon.serving.runtime.runner import BatchShape, Runner, Scored, width_for
@@ -30,6 +31,7 @@ from lingon.text import PAD
 
 logger = logging.getLogger(__name__)
 LOST = "the engine failed and is being restarted; try again"
+FULL = "there was no memory for this text beside the others; try again"
 SPARE_BATCHES = 3  # empty batches whose memory a worker keeps in each lane
 SPARE_BYTES = 16 << 20  # bytes; an empty batch that has used more is freed at once
 SHORT_RUN = 0.01  # seconds; the aim for a run of the encoder or the scorer that another caller waits for
@@ -81,7 +83,7 @@ class Worker:
         self, number: int, runner: Runner, scheduler: Scheduler, limits: EngineLimits, observer: Observer
     ) -> None:
         self._number, self._runner, self._scheduler = number, runner, scheduler
-        self._max_batch_tokens, self._observer = limits.max_batch_tokens, observer
+        self._limits, self._observer = MemoryLimits(limits), observer
         self._lanes = {MAIN: Lane(), LIGHT: Lane()}
         self._scored = -math.inf  # time of the end of the latest run of the scorer whose memory may be kept
         self._speed: dict[str, float] = {}  # tokens per second of runs of the encoder and of the scorer
@@ -114,11 +116,12 @@ class Worker:
         for key, batch in lane.batches.items():
             if len(batch):
                 self.since = time.monotonic()
-                self._step(lane, key, batch)
                 lane.batches[key] = lane.batches.pop(key)
+                self._step(lane, key, batch)
                 break
         self._free_large_batches()
         self._free_scorer_memory()
+        self._raise_rows()
 
     def _remove(self, removed: Sequence[tuple[Job, RequestError]]) -> None:
         numbers = {job.number for job, _ in removed}
@@ -132,7 +135,7 @@ class Worker:
         for number, lane in self._lanes.items():
             for kind, waiting in ((DecodeJob, lane.to_encode), (ScoreJob, lane.to_score)):
                 jobs = [each for each in admitted if each.lane == number and isinstance(each.job, kind)]
-                batches = encoder_batches([_width(each.job) for each in jobs], self._max_batch_tokens)
+                batches = encoder_batches([_width(each.job) for each in jobs], self._limits.batch_tokens)
                 waiting.extend([jobs[index] for index in batch] for batch in batches)
 
     def _begin(self, lane: Lane, *, short: bool) -> None:
@@ -141,7 +144,7 @@ class Worker:
             self._encode(lane, self._take(lane.to_encode, "encoder", short=short))
         elif lane.to_score and (lane.score_debt <= 0 or not any(map(len, lane.batches.values()))):
             start = time.monotonic()
-            self._score([each.job for each in self._take(lane.to_score, "scorer", short=short)])
+            self._score(lane, self._take(lane.to_score, "scorer", short=short))
             lane.score_debt = time.monotonic() - start  # runs that no translation waited for leave no debt
 
     def _take(self, waiting: deque[list[Admission]], graph: str, *, short: bool) -> list[Admission]:
@@ -165,13 +168,22 @@ class Worker:
         jobs = [each.job for each in admitted]
         start = self.since = _start(jobs)
         ids, lengths = _padded([job.source_ids for job in jobs])
-        encoded, now = self._runner.encode(ids, lengths), time.monotonic()
+        try:
+            encoded, now = self._runner.encode(ids, lengths), time.monotonic()
+        except MemoryError:
+            self._halve(lane.to_encode, admitted)
+            return
         for index, (job, submitted, _) in enumerate(admitted):
             assert isinstance(job, DecodeJob)
             if job.phase_times is not None:
                 job.phase_times.encoded = now
             key = job.options.beam_size, width_for(len(job.source_ids)), job.options.shortlist
-            self._batch(lane, key).admit(job, encoded, index, self._piece_ids(job))
+            try:
+                batch = self._batch(lane, key)
+            except MemoryError:
+                self._lower_rows(jobs[index:])
+                break
+            batch.admit(job, encoded, index, self._piece_ids(job))
             lane.no_token_yet.setdefault(key, {})[job.number] = submitted
         self._observer.encoded(len(jobs), int(lengths.sum()), ids.size, self._measure("encoder", ids.size, start))
 
@@ -185,7 +197,7 @@ class Worker:
     def _batch(self, lane: Lane, key: BatchKey) -> RunningBatch[Any]:
         if key not in lane.batches:
             beam_size, width, shortlist = key
-            slots = max(self._scheduler.most_rows // beam_size, 1)
+            slots = max(self._limits.rows // beam_size, 1)
             shape = BatchShape(slots, beam_size, width, self._runner.limits.max_output(width))
             self._free_batches(lane)
             buffers = self._runner.open(shape, shortlist=shortlist)
@@ -224,12 +236,16 @@ class Worker:
         del lane.batches[key]
         self._observer.states_changed(-lane.state_bytes.pop(key))
 
-    def _score(self, jobs: Sequence[Job]) -> None:
-        start = self.since = _start(jobs)
-        pairs = [job for job in jobs if isinstance(job, ScoreJob)]
+    def _score(self, lane: Lane, admitted: Sequence[Admission]) -> None:
+        pairs = [each.job for each in admitted if isinstance(each.job, ScoreJob)]
+        start = self.since = _start(pairs)
         source_ids, source_lengths = _padded([job.source_ids for job in pairs])
         target_ids, target_lengths = _padded([job.target_ids for job in pairs])
-        scores = self._runner.score(source_ids, source_lengths, target_ids, target_lengths)
+        try:
+            scores = self._runner.score(source_ids, source_lengths, target_ids, target_lengths)
+        except MemoryError:
+            self._halve(lane.to_score, admitted)
+            return
         tokens = len(pairs) * max(source_ids.shape[1], target_ids.shape[1] + 1)
         self._observer.scored(len(pairs), self._measure("scorer", tokens, start))
         self._scored = time.monotonic()
@@ -241,9 +257,15 @@ class Worker:
 
     def _step(self, lane: Lane, key: BatchKey, batch: RunningBatch[Any]) -> None:
         start = time.perf_counter()
-        batch.compact()
-        live, rows = len(batch) * batch.beam_size, batch.rows
-        ended = batch.step()
+        try:
+            batch.compact()
+            live, rows = len(batch) * batch.beam_size, batch.rows
+            ended = batch.step()
+        except MemoryError:
+            lane.no_token_yet.pop(key, None)
+            self._free(lane, key)
+            self._lower_rows(batch.jobs)
+            return
         seconds = time.perf_counter() - start
         lane.score_debt -= seconds
         for _ in range(batch.steps):
@@ -255,6 +277,47 @@ class Worker:
                 self._observer.first_token(now - submitted)
         for job, outcome in ended:
             self._end(job, outcome)
+
+    def _halve(self, waiting: deque[list[Admission]], admitted: Sequence[Admission]) -> None:
+        """Put a batch for which there was no memory back in two halves."""
+        if len(admitted) == 1:
+            self._lower_rows([admitted[0].job])
+            return
+        self._free_idle_memory()
+        self._limits.halve_tokens(time.monotonic())
+        middle = len(admitted) // 2
+        waiting.extendleft([list(admitted[middle:]), list(admitted[:middle])])
+
+    def _lower_rows(self, jobs: Sequence[Job]) -> None:
+        """End jobs for which there was no memory, and take half as many rows from now on.
+
+        Jobs that wait for the encoder end too: the smaller batches may have no slots for them.
+        """
+        waiting = [each.job for lane in self._lanes.values() for batch in lane.to_encode for each in batch]
+        for lane in self._lanes.values():
+            lane.to_encode.clear()
+        self._free_idle_memory()
+        self._limits.halve_rows(time.monotonic())
+        self._scheduler.limit_rows(self._number, self._limits.rows)
+        lost = [*jobs, *waiting]
+        logger.warning("no memory for %d texts, which fail; at most %d rows from now on", len(lost), self._limits.rows)
+        for job in lost:
+            self._end(job, OutOfMemory(FULL))
+
+    def _free_idle_memory(self) -> None:
+        """Free all memory that no job needs."""
+        for lane in self._lanes.values():
+            for key in [key for key, batch in lane.batches.items() if not len(batch)]:
+                self._free(lane, key)
+        with suppress(MemoryError):  # freeing runs a graph
+            self._runner.free_memory()
+
+    def _raise_rows(self) -> None:
+        """Return to the limits of the engine, a while after a lack of memory and without batches of fewer slots."""
+        if self._limits.may_rise(time.monotonic()) and self._has_no_work():
+            self._free_idle_memory()
+            self._limits.restore()
+            self._scheduler.limit_rows(self._number, self._limits.rows)
 
     def _end(self, job: Job, outcome: tuple[Hypothesis, ...] | RequestError) -> None:
         if isinstance(outcome, RequestError):

@@ -254,6 +254,10 @@ class ModelMetrics:
     )
     queue_limit = gauge("queue_limit", "Sentences and pairs that the queue can hold.")
     queue_tokens_limit = gauge("queue_tokens_limit", "Tokens that the queue can hold.")
+    row_limit = gauge(
+        "row_limit",
+        "Sentences times beam size that are decoded together at most: max_rows, or less after a lack of memory.",
+    )
     running = gauge("running_sentences", "Sentences and pairs that are being computed.")
     state_bytes = gauge("state_bytes", "Memory allocated for decoder states, in bytes.")
     graph_bytes = gauge("graph_bytes", "Size of the loaded graphs and weights, in bytes.")
@@ -314,6 +318,7 @@ class ModelMetrics:
         """Read the progress of the load at every scrape. Limits are set first: a share of a limit of 0 has no value."""
         self.queue_limit.set(limits.max_queue_texts)
         self.queue_tokens_limit.set(limits.max_queue_tokens)
+        self.row_limit.set(limits.max_rows)
         self.load_duration.set_function(progress.total)
         for phase in PHASES:
             self._load_phases[phase].set_function(partial(progress.is_in, phase))
@@ -375,6 +380,10 @@ class ModelMetrics:
     def states_changed(self, more_bytes: int) -> None:
         """See lingon.serving.engine.observer.Observer."""
         self.state_bytes.inc(more_bytes)
+
+    def rows_limited(self, rows: int) -> None:
+        """See lingon.serving.engine.observer.Observer."""
+        self.row_limit.set(rows)
 
     def ended(self, outcome: str, target_tokens: int) -> None:
         """See lingon.serving.engine.observer.Observer."""

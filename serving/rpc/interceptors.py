@@ -25,6 +25,7 @@ from lingon.errors import (
     Expired,
     ModelUnloaded,
     NotBegun,
+    OutOfMemory,
     RequestError,
 )
 from lingon.serving.auth.callers import KEY, address_of, caller_of, presented_key
@@ -37,7 +38,14 @@ from lingon.serving.rpc.calls import REQUEST_ID, SERVICE, Context, Metadata, abo
 from lingon.serving.rpc.open_calls import CallLimits, OpenCall, OpenCalls, limit_of, parsed, parsed_requests
 from lingon.status import to_status
 
-_BEGUN = (Expired, Cancelled, EngineLost, EngineFault, ModelUnloaded)  # errors of calls whose work had begun
+_BEGUN = (
+    Expired,
+    Cancelled,
+    EngineLost,
+    EngineFault,
+    ModelUnloaded,
+    OutOfMemory,
+)  # errors of calls whose work had begun
 _REFUSED = (code_pb2.UNAUTHENTICATED, code_pb2.PERMISSION_DENIED)
 _CODE_NAMES: dict[int, str] = {number: name for name, number in code_pb2.Code.items()}
 

@@ -4,6 +4,7 @@
     step=raise@11            the 11th decoder step raises
     step=hang?/tmp/stop      steps hang while the file /tmp/stop exists
     step=nan@3; slot=poison  the first row of step 3 is NaN; a slot is filled with NaN before it is used again
+    open=memory?/tmp/full    there is no memory for new states while the file /tmp/full exists
 
 Failpoints wrap the Runner, between the engine and the graphs: a server without failpoints runs no code of this file.
 A server that is not started for testing rejects them.
@@ -27,10 +28,11 @@ from lingon.serving.runtime.shortlist import Shortlist
 
 ACTIONS = {
     "load": ("raise", "sleep", "hang"),
-    "encode": ("raise", "sleep", "hang", "leak"),
-    "step": ("raise", "sleep", "hang", "nan"),
+    "encode": ("raise", "sleep", "hang", "leak", "memory"),
+    "open": ("memory",),
+    "step": ("raise", "sleep", "hang", "nan", "memory"),
     "slot": ("poison",),
-    "score": ("raise", "sleep", "hang"),
+    "score": ("raise", "sleep", "hang", "memory"),
 }
 """By place, the actions that are possible there."""
 
@@ -94,6 +96,8 @@ class Failpoints:
         for point in due:
             if point.action == "raise":
                 raise InjectedFault(f"injected at {place}")
+            if point.action == "memory":
+                raise MemoryError(f"injected at {place}")
             if point.action == "sleep":
                 time.sleep(point.amount)
             if point.action == "leak":
@@ -143,6 +147,7 @@ class FaultyRunner:
 
     def open(self, shape: BatchShape, *, shortlist: bool = False) -> Buffers:
         """Allocate the states of a running batch."""
+        self._failpoints.trigger("open")
         return FaultyBuffers(self._runner.open(shape, shortlist=shortlist), self._failpoints)
 
     def score(

@@ -23,7 +23,7 @@ from lingon.serving.runtime.on_device.state_graphs import StateGraphs
 from lingon.serving.runtime.onnx_shortlist import ShortlistBuffers, ShortlistGraphs
 from lingon.serving.runtime.onnx_state import OnnxBuffers
 from lingon.serving.runtime.runner import BatchShape, Buffers, Encoded, Scored
-from lingon.serving.runtime.sessions import ActiveThreads, SessionPair, create_session
+from lingon.serving.runtime.sessions import ActiveThreads, SessionPair, create_session, raises_memory_error
 from lingon.serving.runtime.shortlist import Shortlist
 from lingon.serving.system.threads import run_at_low_priority
 from lingon.text import BOS, EOS, PAD
@@ -120,6 +120,7 @@ class OnnxRunner:
         """About the most memory that one run takes: one of the scorer."""
         return RUN_LOGITS * max(MAX_LOGITS, self._logits_bytes(self.limits.max_target_tokens))
 
+    @raises_memory_error
     def encode(self, source_ids: np.ndarray, source_lengths: np.ndarray) -> Encoded:
         """Run the encoder."""
         outputs = [state.name for state in self.manifest.states if state.kind != "cache"]
@@ -145,6 +146,7 @@ class OnnxRunner:
         found: list[ort.OrtValue] = binding.get_outputs()
         return found
 
+    @raises_memory_error
     def open(self, shape: BatchShape, *, shortlist: bool = False) -> Buffers:
         """Allocate the states of a running batch."""
         if self.state_graphs is not None:
@@ -155,6 +157,7 @@ class OnnxRunner:
             return ShortlistBuffers(self.manifest, self.shortlist_graphs, shape)
         return OnnxBuffers(self.manifest, self.decoder, shape)
 
+    @raises_memory_error
     def score(
         self, source_ids: np.ndarray, source_lengths: np.ndarray, target_ids: np.ndarray, target_lengths: np.ndarray
     ) -> list[Scored]:
@@ -166,6 +169,7 @@ class OnnxRunner:
             scores += self._score(source_ids[part], source_lengths[part], target_ids[part], target_lengths[part])
         return scores
 
+    @raises_memory_error
     def free_memory(self) -> None:
         """Free the memory of large runs of the scorer, by another run, since ONNX Runtime knows no other way.
 

@@ -12,7 +12,7 @@ from lingon import bundle as names
 from lingon.bundle import Manifest
 from lingon.serving.runtime.onnx_state import Bound, OnnxBuffers, Slice
 from lingon.serving.runtime.runner import BatchShape, Encoded, Step
-from lingon.serving.runtime.sessions import SessionPair
+from lingon.serving.runtime.sessions import SessionPair, raises_memory_error
 from lingon.serving.runtime.shortlist import Shortlist, unite
 
 
@@ -52,6 +52,7 @@ class ShortlistBuffers(OnnxBuffers):
         self._pieces[slot] = piece_ids
         self._outdated = True
 
+    @raises_memory_error
     def step(self, sentences: int, *, logits: bool) -> Step:
         """Run one decoder step for the first `sentences` slots; the graph returns no logits."""
         assert not logits

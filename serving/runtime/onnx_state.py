@@ -11,7 +11,7 @@ import onnxruntime as ort
 from lingon import bundle as names
 from lingon.bundle import Manifest
 from lingon.serving.runtime.runner import BatchShape, Encoded, Step
-from lingon.serving.runtime.sessions import TYPES, SessionPair
+from lingon.serving.runtime.sessions import TYPES, SessionPair, raises_memory_error
 
 Bound = tuple[ort.IOBinding, Step]
 """A binding, and the arrays to which a step writes its results."""
@@ -99,6 +99,7 @@ class OnnxBuffers:
         """The number of tokens that each row has read: (rows of all slots)."""
         return self._arrays[names.POSITIONS]
 
+    @raises_memory_error
     def step(self, sentences: int, *, logits: bool) -> Step:
         """Run one decoder step for the first `sentences` slots."""
         with self._session.acquire() as session:

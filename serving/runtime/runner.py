@@ -105,7 +105,10 @@ class GreedyBuffers(Protocol):
 
 
 class Runner(Protocol):
-    """A loaded model."""
+    """A loaded model.
+
+    MemoryError is raised if there is no memory for a run or an allocation; the model stays usable.
+    """
 
     @property
     def limits(self) -> Limits:

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
 import onnxruntime as ort
@@ -51,7 +51,12 @@ ON_HOST = {
 }
 """Operators of shape arithmetic: ONNX Runtime runs them on the host if they compute sizes of other values."""
 
+LACK_OF_MEMORY = "allocate memory", "out of memory", "ALLOC_FAILED", "bad_alloc"
+"""Parts of the messages of ONNX Runtime, CUDA and cuBLAS for a lack of memory."""
+
 SessionT = TypeVar("SessionT")
+ParametersT = ParamSpec("ParametersT")
+ResultT = TypeVar("ResultT")
 
 
 class ActiveThreads:
@@ -151,6 +156,24 @@ def create_session(
     if provider != CPU and (elsewhere := misplaced(placement(session), provider)):
         raise DeviceError(f"{origin}: {provider} does not run {', '.join(elsewhere)}; see `lingon doctor`")
     return session
+
+
+def raises_memory_error(function: Callable[ParametersT, ResultT]) -> Callable[ParametersT, ResultT]:
+    """Make a function that runs graphs raise MemoryError if there was no memory for it.
+
+    ONNX Runtime has no type for this error: its arena and CUDA only say so in the message.
+    """
+
+    @functools.wraps(function)
+    def run(*args: ParametersT.args, **kwargs: ParametersT.kwargs) -> ResultT:
+        try:
+            return function(*args, **kwargs)
+        except Exception as error:
+            if any(text in str(error) for text in LACK_OF_MEMORY):
+                raise MemoryError(str(error).splitlines()[0]) from None
+            raise
+
+    return run
 
 
 def placement(session: ort.InferenceSession) -> list[Placed]:

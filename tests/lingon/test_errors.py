@@ -31,6 +31,7 @@ TABLE = {
     "QuotaExceeded": "RESOURCE_EXHAUSTED",
     "WontFinish": "DEADLINE_EXCEEDED",
     "EngineLost": "UNAVAILABLE",
+    "OutOfMemory": "RESOURCE_EXHAUSTED",
     "ModelUnloaded": "UNAVAILABLE",
     "Unauthenticated": "UNAUTHENTICATED",
     "AuthenticationUnavailable": "UNAUTHENTICATED",

@@ -19,7 +19,7 @@ from lingon.serving.runtime.device import CPU
 from lingon.serving.runtime.on_device.arrays import Device, DeviceArray
 from lingon.serving.runtime.on_device.state_graphs import StateGraphs, rows_of
 from lingon.serving.runtime.runner import BatchShape, Encoded, Step
-from lingon.serving.runtime.sessions import TYPES
+from lingon.serving.runtime.sessions import TYPES, raises_memory_error
 
 MOST_STEPS = 8
 """Steps of greedy search between two looks of the host. In these, nobody joins, and sentences that end are computed on,
@@ -112,6 +112,7 @@ class DeviceBuffers:
         self._placements.append(_Placement(slot, encoded, index))
         self._set_length(slot, encoded[names.MEMORY_LENGTHS][index])
 
+    @raises_memory_error
     def step(self, sentences: int, *, logits: bool) -> Step:
         """Run one decoder step for the first `sentences` slots."""
         self._flush()
@@ -122,6 +123,7 @@ class DeviceBuffers:
         found = None if bound.logits is None else bound.logits.read()[:rows]
         return Step(bound.ids.read()[:rows], bound.log_probs.read()[:rows], found)
 
+    @raises_memory_error
     def greedy_steps(self, sentences: int, steps: int) -> tuple[np.ndarray, np.ndarray]:
         """Run steps of greedy search for the first `sentences` slots.
 
@@ -151,12 +153,14 @@ class DeviceBuffers:
             active[rows:] = 0
             self._inputs[name].write(active)
 
+    @raises_memory_error
     def copy_rows(self, sources: np.ndarray, targets: np.ndarray, lengths: np.ndarray) -> int:
         """Copy the past of rows; no row may be both a source and a target."""
         self._flush()
         self._graphs.copy_rows(self._states, sources, targets)
         return len(sources) * self._row_bytes
 
+    @raises_memory_error
     def move(self, source: int, target: int, length: int) -> int:
         """Move a sentence to another slot."""
         if target in self._moves.values() or source in self._moves:
