@@ -93,6 +93,11 @@ class Settings(BaseModel):
         None,
         description="Use the vocabulary shortlist by default; a request may override this. Unset: as the bundle says.",
     )
+    cuda_graphs: bool = Field(
+        False,
+        description="On CUDA, record decoder steps once and replay them, which takes less of the host's time. Not yet "
+        "measured on a card.",
+    )
     max_queue_texts: Positive = Field(
         LIMITS.max_queue_texts,
         description="Sentences that the queue of a model holds; when it is full, calls are refused.",

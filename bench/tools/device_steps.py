@@ -8,6 +8,7 @@ are all replaced in every step: each sentence continues one hypothesis with all 
 
 from __future__ import annotations
 
+import itertools
 import statistics
 import tempfile
 import time
@@ -99,16 +100,17 @@ def main(
     if device == "cuda" and (missing := cuda_missing()):
         raise typer.BadParameter(f"device cuda: {missing}")
     rows: list[dict[str, Any]] = []
-    table = Table("model", "sentences", "beam", "encoder, ms", "step, ms", "tokens/s", "bytes copied a step")
-    for name, shape in (QUICK if quick else SHAPES).items():
+    table = Table("model", "CUDA graphs", "sentences", "beam", "encoder, ms", "step, ms", "tokens/s", "bytes copied")
+    shapes, counts = (QUICK, SENTENCES[:2]) if quick else (SHAPES, SENTENCES)
+    for name, recorded in itertools.product(shapes, (False, True) if device == "cuda" else (False,)):
         with tempfile.TemporaryDirectory() as folder:
-            bundle = write_half_precision(Path(folder) / "1", shape, CUDA if device == "cuda" else CPU)
-            runner = load_runner(bundle, "fp16", threads=1)
-        for sentences in SENTENCES[:2] if quick else SENTENCES:
-            for beam_size in (1, BEAM):
-                found = measure(runner, random_sources(shape, sentences), beam_size)
-                rows.append({"model": name, "sentences": sentences, "beam_size": beam_size, **found})
-                table.add_row(name, str(sentences), str(beam_size), *(f"{value:,.3g}" for value in found.values()))
+            bundle = write_half_precision(Path(folder) / "1", shapes[name], CUDA if device == "cuda" else CPU)
+            runner = load_runner(bundle, "fp16", threads=1, cuda_graphs=recorded)
+        for sentences, beam_size in itertools.product(counts, (1, BEAM)):
+            found = measure(runner, random_sources(shapes[name], sentences), beam_size)
+            cell = {"model": name, "cuda_graphs": recorded, "sentences": sentences, "beam_size": beam_size}
+            rows.append({**cell, **found})
+            table.add_row(*map(str, cell.values()), *(f"{value:,.3g}" for value in found.values()))
     Console().print(table)
     typer.echo(f"written: {save('device-steps', rows, results_folder(results, quick=quick), device=device)}")
 

@@ -37,6 +37,7 @@ class LoadOptions:
     engines: batches that run in parallel; None is several on a CPU and one on a GPU
     threads: cores of each engine while all of them compute; None is an equal share of the usable cores
     shortlist: whether requests use the vocabulary shortlist by default; None is as the bundle says
+    cuda_graphs: whether decoder steps on CUDA are recorded and replayed
     failpoints: faults to inject, for tests
     golden: whether to check the golden sentences first, see lingon.serving.models.golden
     low_priority: whether to load at low priority, because other models are being served
@@ -48,6 +49,7 @@ class LoadOptions:
     engines: int | None = None
     threads: int | None = None
     shortlist: bool | None = None
+    cuda_graphs: bool = False
     limits: EngineLimits = field(default_factory=EngineLimits)
     observer: Observer | None = None
     failpoints: Failpoints | None = None
@@ -93,7 +95,12 @@ def load_translator(bundle: Bundle, options: LoadOptions) -> Translator:
     _warn_if_too_many(bundle, engines, options.threads)
     options.on_phase("sessions")
     runner = load_runner(
-        bundle, choice.precision, threads=threads, shared_threads=shared_threads, low_priority=options.low_priority
+        bundle,
+        choice.precision,
+        threads=threads,
+        shared_threads=shared_threads,
+        low_priority=options.low_priority,
+        cuda_graphs=options.cuda_graphs,
     )
     options.on_phase("checks")
     check_bundle(bundle, choice.precision, runner)

@@ -1,4 +1,4 @@
-"""How much memory a server may need, by a formula whose parts are in the log, and whether it may have that much."""
+"""How much memory a server and its models on a card may need, by formulas whose parts are in the log."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from lingon.serving.engine.engine import Engine
 from lingon.serving.observability.logs import event
 from lingon.serving.observability.metrics import Metrics
+from lingon.serving.runtime.device import CUDA, card_bytes
 from lingon.serving.settings import HELD_BYTES, SLOW_BYTES
 from lingon.serving.system.memory import granted_bytes, resident_bytes
+from lingon.serving.translation.translator import Translator
 
 MIB = 1 << 20
+WEIGHT_COPIES = 3  # of a model on a card: decoder steps, greedy steps and the scorer each hold those of the decoder
 PARSED = 30  # bytes in memory for each byte of the largest request: two bytes may make an empty message of 60
 logger = logging.getLogger(__name__)
 
@@ -25,12 +27,14 @@ class MemoryNeed:
     states: decoder states of all rows of all models, with the longest sources, and batches that are kept for reuse
     runs: the largest run of every worker
     requests: the largest request, parsed, and what open calls may hold of requests that arrive or are whole
+    card: what models on a graphics card may need there; not in the total
     """
 
     resident: int
     states: int
     runs: int
     requests: int
+    card: int = 0
 
     @property
     def total(self) -> int:
@@ -38,12 +42,18 @@ class MemoryNeed:
         return self.resident + self.states + self.runs + self.requests
 
 
-def memory_need(engines: Iterable[Engine], max_message_bytes: int) -> MemoryNeed:
-    """Return what a server with these engines may need; call it when they are warm."""
-    found = list(engines)
-    states, runs = sum(each.state_bytes for each in found), sum(each.run_bytes for each in found)
+def memory_need(translators: Iterable[Translator], max_message_bytes: int) -> MemoryNeed:
+    """Return what a server with these models may need; call it when they are warm."""
+    found = list(translators)
+    here = [each.engine for each in found if each.provider != CUDA]
+    states, runs = sum(each.state_bytes for each in here), sum(each.run_bytes for each in here)
     requests = PARSED * max_message_bytes + SLOW_BYTES + HELD_BYTES
-    return MemoryNeed(resident_bytes(), states, runs, requests)
+    card = sum(
+        WEIGHT_COPIES * each.graph_bytes + each.engine.state_bytes + each.engine.run_bytes
+        for each in found
+        if each.provider == CUDA
+    )
+    return MemoryNeed(resident_bytes(), states, runs, requests, card)
 
 
 def report_memory(need: MemoryNeed, metrics: Metrics) -> None:
@@ -63,3 +73,15 @@ def report_memory(need: MemoryNeed, metrics: Metrics) -> None:
         event(logger, logging.WARNING, message, **fields)
     else:
         event(logger, logging.INFO, message, **fields)
+    if need.card:
+        _report_card(need.card, card_bytes())
+
+
+def _report_card(need: int, size: int | None) -> None:
+    """Log what the models on a card may need there; warn if the card is smaller."""
+    message = f"may need {need // MIB} MiB of the graphics card"
+    if size is not None and need > size:
+        message += f", more than its {size // MIB} MiB; lower max_rows or serve fewer models"
+        event(logger, logging.WARNING, message)
+    else:
+        event(logger, logging.INFO, message)

@@ -135,6 +135,7 @@ class ModelRegistry:
             engines=settings.engines,
             threads=settings.threads,
             shortlist=settings.shortlist,
+            cuda_graphs=settings.cuda_graphs,
             limits=limits,
             observer=metrics,
             failpoints=self._faults,
@@ -167,8 +168,8 @@ class ModelRegistry:
                 self._count_left_out(entry.name, 0)
         self.catalog = Catalog([*kept, *entries])
         self.draining += instead_of
-        engines = [entry.model.translator.engine for entry in self.catalog.entries]
-        report_memory(memory_need(engines, self._settings.max_message_bytes), self._metrics)
+        translators = [entry.model.translator for entry in self.catalog.entries]
+        report_memory(memory_need(translators, self._settings.max_message_bytes), self._metrics)
 
     async def retire(self, entry: Entry[ServedModel]) -> None:
         """Wait until the requests of an unpublished model end, then free what it holds."""

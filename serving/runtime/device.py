@@ -92,6 +92,18 @@ def cuda_missing() -> str | None:
     return None
 
 
+def card_bytes() -> int | None:
+    """The memory of the first card, in bytes; None if there is none."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return None
+    card, size = ctypes.c_int(0), ctypes.c_size_t(0)
+    if driver.cuInit(0) or driver.cuDeviceGet(ctypes.byref(card), 0):
+        return None
+    return size.value if driver.cuDeviceTotalMem_v2(ctypes.byref(size), card) == 0 else None
+
+
 def has_card(devices: Path = Path("/dev"), driver_cards: Path = DRIVER_CARDS) -> bool:
     """Whether an NVIDIA card is visible to this process, even if CUDA cannot use it.
 

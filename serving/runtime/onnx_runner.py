@@ -8,6 +8,8 @@ memories is a multiple of 16.
 from __future__ import annotations
 
 import functools
+import threading
+import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -16,9 +18,11 @@ import onnxruntime as ort
 
 from lingon import bundle as names
 from lingon.bundle import Bundle, Limits, Manifest
-from lingon.serving.runtime.device import CPU
+from lingon.serving.runtime.device import CPU, CUDA
 from lingon.serving.runtime.on_device.arrays import Device
+from lingon.serving.runtime.on_device.bindings import StateBindings
 from lingon.serving.runtime.on_device.buffers import DeviceBuffers
+from lingon.serving.runtime.on_device.cuda_graphs import GraphRecorder
 from lingon.serving.runtime.on_device.state_graphs import StateGraphs
 from lingon.serving.runtime.onnx_shortlist import ShortlistBuffers, ShortlistGraphs
 from lingon.serving.runtime.onnx_state import OnnxBuffers
@@ -31,6 +35,7 @@ from lingon.text import BOS, EOS, PAD
 REQUIRED_GRAPHS = names.ENCODER, names.DECODER, names.SCORER
 SHORTLIST_GRAPHS = names.OUTPUT_ROWS, names.DECODER_SHORTLIST
 STATE_GRAPHS = names.PLACE, names.COPY_MEMORY, names.COPY_ROWS, names.GREEDY  # with states on a device
+RECORDED_GRAPHS = names.DECODER, names.GREEDY, names.COPY_ROWS
 
 MAX_LOGITS = 32 << 20  # bytes; of one run of the scorer, unless a single pair has more
 KEPT_LOGITS = 4 << 20  # bytes; the memory of a run of the scorer with more is freed when no run follows
@@ -38,13 +43,20 @@ RUN_LOGITS = 3  # times the bytes of its logits, which a run of the scorer takes
 
 
 def load_runner(
-    bundle: Bundle, precision: str, threads: int, shared_threads: int | None = None, *, low_priority: bool = False
+    bundle: Bundle,
+    precision: str,
+    threads: int,
+    shared_threads: int | None = None,
+    *,
+    low_priority: bool = False,
+    cuda_graphs: bool = False,
 ) -> OnnxRunner:
     """Load the graphs of one precision on their provider and check all checksums.
 
     threads: cores that one run may use
     shared_threads: cores that each run may use while several threads compute; default: threads
     low_priority: load at low priority, because other models are being served
+    cuda_graphs: whether decoder steps on CUDA are recorded, see lingon.serving.runtime.on_device.cuda_graphs
     """
     provider = bundle.manifest.precisions[precision].provider
     shared_threads = threads if shared_threads is None else shared_threads
@@ -54,7 +66,8 @@ def load_runner(
 
     def session(name: str, count: int) -> ort.InferenceSession:
         origin = bundle.folder / precision / name
-        create = functools.partial(create_session, graphs[name], weights, provider, count, origin)
+        recorded = cuda_graphs and name in RECORDED_GRAPHS
+        create = functools.partial(create_session, graphs[name], weights, provider, count, origin, recorded=recorded)
         # A session of several threads starts a thread pool, which would keep the low priority.
         return run_at_low_priority(create, low_priority and count == 1)
 
@@ -84,6 +97,7 @@ def load_runner(
         Device(provider),
         size,
         _freeing(provider),
+        recorder=GraphRecorder(enabled=cuda_graphs and provider == CUDA),
     )
 
 
@@ -104,6 +118,8 @@ class OnnxRunner:
     graph_bytes: int = 0  # bytes of the files of graphs and weights
     freeing: ort.RunOptions | None = None
     keeps_memory: bool = False  # of a large run of the scorer
+    recorder: GraphRecorder = field(default_factory=GraphRecorder)
+    unused: list[StateBindings] = field(default_factory=list)  # whose buffers are gone, if graphs are recorded
 
     @property
     def limits(self) -> Limits:
@@ -151,11 +167,32 @@ class OnnxRunner:
         """Allocate the states of a running batch."""
         if self.state_graphs is not None:
             assert not shortlist
-            return DeviceBuffers(self.manifest, self.decoder.all_cores, self.state_graphs, shape, self.device)
+            return self._open_on_device(self.state_graphs, shape)
         if shortlist:
             assert self.shortlist_graphs is not None
             return ShortlistBuffers(self.manifest, self.shortlist_graphs, shape)
         return OnnxBuffers(self.manifest, self.decoder, shape)
+
+    def _open_on_device(self, graphs: StateGraphs, shape: BatchShape) -> DeviceBuffers:
+        """Allocate states on the device, or take those of buffers that no batch uses, for which graphs are recorded."""
+        own = [each for each in self.unused if each.thread is threading.current_thread()]
+        bindings = next((each for each in own if each.shape == shape), None)
+        # Recordings of a thread that has ended are of no use.
+        self.unused[:] = [each for each in self.unused if each is not bindings and each.thread.is_alive()]
+        buffers = DeviceBuffers(bindings or self._allocate(graphs, shape), graphs)
+        if self.recorder.enabled:
+            weakref.finalize(buffers, self.unused.append, buffers.bindings)
+        return buffers
+
+    def _allocate(self, graphs: StateGraphs, shape: BatchShape) -> StateBindings:
+        make = functools.partial(StateBindings, self.manifest, self.decoder.all_cores, graphs, shape, self.device)
+        try:
+            return raises_memory_error(make)(self.recorder)
+        except MemoryError:
+            if not self.unused:
+                raise
+            self.unused.clear()
+            return make(self.recorder)
 
     @raises_memory_error
     def score(

@@ -116,13 +116,20 @@ class GraphLoadError(BundleError):
 
 
 def create_session(
-    graph: bytes, weights: dict[str, bytes], provider: str, threads: int, origin: os.PathLike[str]
+    graph: bytes,
+    weights: dict[str, bytes],
+    provider: str,
+    threads: int,
+    origin: os.PathLike[str],
+    *,
+    recorded: bool = False,
 ) -> ort.InferenceSession:
     """A session of a graph.
 
     weights: contents of the files of external weights, by the file names that the graph uses
     threads: threads of one run
     origin: path of the graph, for error messages
+    recorded: whether its runs on CUDA may be recorded as CUDA graphs
 
     Raises GraphLoadError if ONNX Runtime rejects the graph, DeviceError if the provider is not available.
     """
@@ -146,7 +153,10 @@ def create_session(
     options.add_external_initializers_from_files_in_memory(*files)
     try:
         session = ort.InferenceSession(
-            graph, options, providers=[provider], disabled_optimizers=["SkipLayerNormFusion"]
+            graph,
+            options,
+            providers=[(provider, _provider_options(provider, recorded=recorded))],
+            disabled_optimizers=["SkipLayerNormFusion"],
         )
     except Exception as error:
         raise GraphLoadError(f"{origin}: onnxruntime does not load it", str(error).splitlines()[0]) from None
@@ -156,6 +166,13 @@ def create_session(
     if provider != CPU and (elsewhere := misplaced(placement(session), provider)):
         raise DeviceError(f"{origin}: {provider} does not run {', '.join(elsewhere)}; see `lingon doctor`")
     return session
+
+
+def _provider_options(provider: str, *, recorded: bool) -> dict[str, str]:
+    if provider != CUDA:
+        return {}
+    # By default the arena doubles with every growth, and takes memory that other models or processes need.
+    return {"arena_extend_strategy": "kSameAsRequested", "enable_cuda_graph": str(int(recorded))}
 
 
 def raises_memory_error(function: Callable[ParametersT, ResultT]) -> Callable[ParametersT, ResultT]:

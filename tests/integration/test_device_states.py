@@ -16,7 +16,9 @@ from lingon.export.gates.decode import engine_search
 from lingon.serving.decoding.batch import JobResult
 from lingon.serving.decoding.greedy import GreedyBatch
 from lingon.serving.decoding.job import DecodeJob, Options, Sampling
-from lingon.serving.runtime.on_device.buffers import MOST_STEPS, DeviceBuffers
+from lingon.serving.runtime.on_device.bindings import MOST_STEPS, StateBindings
+from lingon.serving.runtime.on_device.buffers import DeviceBuffers
+from lingon.serving.runtime.on_device.cuda_graphs import GraphRecorder
 from lingon.serving.runtime.runner import BatchShape
 from lingon.text import BOS
 from tests.support.engine_harness import options_for, running_engine
@@ -84,7 +86,7 @@ def test_a_step_copies_only_tokens_and_candidates() -> None:
         buffers.step(8, logits=False)
         before = runner.device.copied_bytes
         buffers.step(8, logits=False)
-        up, down = 8 * (8 + 8), 8 * (8 + 4)  # ids and positions; an id and a log-probability
+        up, down = 8 * (8 + 8) + 8, 8 * (8 + 4)  # ids, positions, an index; an id and a log-probability
         assert runner.device.copied_bytes - before == up + down
 
 
@@ -131,7 +133,9 @@ def test_an_engine_looks_once_at_several_greedy_steps() -> None:
 
     runner = device_runner()
     assert runner.state_graphs is not None
-    buffers = Counting(runner.manifest, runner.decoder.all_cores, runner.state_graphs, SHAPE, runner.device)
+    decoder, device = runner.decoder.all_cores, runner.device
+    bindings = StateBindings(runner.manifest, decoder, runner.state_graphs, SHAPE, device, GraphRecorder())
+    buffers = Counting(bindings, runner.state_graphs)
     batch, sources = GreedyBatch(buffers, SHAPE), random_sources(4)
     encoded = encode(runner, sources)
     for index, source in enumerate(sources):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import onnxruntime as ort
@@ -51,17 +52,7 @@ class StateGraphs:
     def copy_memory(self, states: Mapping[str, DeviceArray], sources: Places, targets: Places) -> None:
         """Copy the memory of slots to other slots; no slot may be both a source and a target."""
         memory = {state.name: states[state.name] for state in self.manifest.states_of("memory")}
-        self._copy(self.copy_memory_session, memory, sources, targets)
-
-    def copy_rows(self, states: Mapping[str, DeviceArray], sources: Places, targets: Places) -> None:
-        """Copy the caches and recurrent states of rows to other rows; no row may be both a source and a target."""
-        rows = {state.name: states[state.name] for state in self.manifest.states if state.kind != "memory"}
-        self._copy(self.copy_rows_session, rows, sources, targets)
-
-    def _copy(
-        self, session: ort.InferenceSession, states: Mapping[str, DeviceArray], sources: Places, targets: Places
-    ) -> None:
-        _run_in_place(session, states, {names.SOURCES: np.array(sources), names.TARGETS: np.array(targets)})
+        _run_in_place(self.copy_memory_session, memory, {names.SOURCES: sources, names.TARGETS: targets})
 
 
 def rows_of(slots: Sequence[int], beam_size: int) -> np.ndarray:
@@ -73,20 +64,29 @@ def rows_of(slots: Sequence[int], beam_size: int) -> np.ndarray:
 def _run_in_place(
     session: ort.InferenceSession,
     states: Mapping[str, DeviceArray],
-    numbers: Mapping[str, np.ndarray],
+    numbers: Mapping[str, Places],
     values: Mapping[str, ort.OrtValue] | None = None,
 ) -> None:
     """Run a graph whose output for each state is the state itself.
 
     numbers: further inputs of int64, which are copied to the device; values: further inputs on the device
     """
-    device, binding = next(iter(states.values())).device, session.io_binding()
-    for name, state in states.items():
-        state.bind(binding.bind_input, name)
-        state.bind(binding.bind_output, names.changed_name(name))
-    kept = {name: device.array(each.astype(np.int64)) for name, each in numbers.items()}
-    for name, each in kept.items():
-        each.bind(binding.bind_input, name)
+    device = next(iter(states.values())).device
+    kept = {name: device.array(np.array(each, np.int64)) for name, each in numbers.items()}
+    binding = bind_in_place(session, states, kept)
     for name, value in (values or {}).items():
         binding.bind_ortvalue_input(name, value)
     session.run_with_iobinding(binding)
+
+
+def bind_in_place(
+    session: ort.InferenceSession, states: Mapping[str, DeviceArray], inputs: Mapping[str, DeviceArray]
+) -> Any:
+    """Return a binding of a graph whose output for each state is the state itself; inputs: further ones."""
+    binding: Any = session.io_binding()
+    for name, state in states.items():
+        state.bind(binding.bind_input, name)
+        state.bind(binding.bind_output, names.changed_name(name))
+    for name, each in inputs.items():
+        each.bind(binding.bind_input, name)
+    return binding

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from lingon.serving.engine.engine import Engine
+from lingon.serving.engine.limits import EngineLimits
 from lingon.serving.models import memory_need as module
 from lingon.serving.models.memory_need import MIB, MemoryNeed, memory_need, report_memory
 from lingon.serving.observability.metrics import Metrics
+from lingon.serving.runtime.device import CPU, CUDA
 from lingon.serving.system.memory import granted_bytes, resident_bytes
+from lingon.serving.translation.translator import Translator
 from tests.support.echo_engine import EchoRunner, running
+from tests.support.random_models import random_runner
+from tests.support.shipped_model import bundle as shipped_bundle
 
 NEED = MemoryNeed(resident=800 * MIB, states=900 * MIB, runs=200 * MIB, requests=120 * MIB)
 
@@ -65,6 +72,35 @@ def test_what_is_resident_and_the_largest_request_are_parts_of_the_need():
     assert found.requests == (120 + 128 + 64) * MIB
     assert found.resident == pytest.approx(resident_bytes(), rel=0.2)
     assert found.total == found.resident + found.requests
+
+
+def translator_on(provider: str) -> Translator:
+    engine = Engine(random_runner(), EngineLimits(max_rows=8))
+    return Translator(shipped_bundle(), engine, EngineLimits(), provider=provider, graph_bytes=5 * MIB)
+
+
+def test_a_model_on_a_card_needs_its_memory_and_not_that_of_the_process():
+    here, there = (memory_need([translator_on(provider)], max_message_bytes=0) for provider in (CPU, CUDA))
+    assert (here.card, there.states, there.runs) == (0, 0, 0)
+    assert there.card == 3 * 5 * MIB + here.states + here.runs
+
+
+@pytest.mark.parametrize(
+    ("size", "level", "rest"),
+    [
+        (None, logging.INFO, ""),
+        (40 * MIB, logging.INFO, ""),
+        (39 * MIB, logging.WARNING, ", more than its 39 MiB; lower max_rows or serve fewer models"),
+    ],
+)
+def test_a_card_that_is_too_small_is_a_warning(
+    size: int | None, level: int, rest: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+):
+    caplog.set_level(logging.INFO)
+    monkeypatch.setattr(module, "card_bytes", lambda: size)
+    report_memory(replace(NEED, card=40 * MIB), Metrics())
+    found = caplog.records[-1]
+    assert (found.levelno, found.message) == (level, f"may need 40 MiB of the graphics card{rest}")
 
 
 async def test_a_server_states_its_need_when_its_models_are_loaded(caplog: pytest.LogCaptureFixture):
