@@ -43,6 +43,7 @@ def merge(path: Path, side: str, row: Row, source: dict[str, Any]) -> None:
     content = _content(path)
     content.setdefault(side, {})[str(row.number)] = {**source, **asdict(row)}
     ordered = {name: content[name] for name in (BEFORE, AFTER) if name in content}
+    path.parent.mkdir(parents=True, exist_ok=True)
     write_json(path, {name: dict(sorted(cases.items(), key=_number)) for name, cases in ordered.items()})
 
 

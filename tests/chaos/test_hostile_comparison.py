@@ -33,7 +33,7 @@ def declared(number: int) -> Case:
 
 
 def test_a_side_of_a_case_is_replaced_and_the_other_side_stays(tmp_path):
-    path = tmp_path / "hostile.json"
+    path = tmp_path / "new" / "hostile.json"
     comparison.merge(path, "after", row(46, 0.5), SOURCE)
     comparison.merge(path, "before", row(46, 9.0), SOURCE)
     comparison.merge(path, "before", row(45, 9.0), SOURCE)
