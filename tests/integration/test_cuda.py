@@ -17,6 +17,7 @@ from lingon.export.graphs.onnx_writer import WeightFiles
 from lingon.export.graphs.precisions import build, weight_files
 from lingon.serving.runtime.device import CUDA
 from lingon.serving.runtime.onnx_runner import OnnxRunner, load_runner
+from lingon.serving.runtime.runner import BatchShape
 from tests.support.random_models import manifest_of, random_grid, random_model, random_runner, random_sources
 
 pytestmark = pytest.mark.gpu
@@ -24,6 +25,11 @@ pytestmark = pytest.mark.gpu
 
 @pytest.fixture(scope="module")
 def runner() -> OnnxRunner:
+    return half_precision_runner()
+
+
+def half_precision_runner(*, cuda_graphs: bool = False) -> OnnxRunner:
+    """The graphs of random_model in half precision, on the card."""
     import onnxruntime
 
     onnxruntime.preload_dlls()
@@ -32,7 +38,9 @@ def runner() -> OnnxRunner:
     manifest = replace(manifest_of(random_model()), precisions={"fp16": Precision(CUDA, "random", built.reads)})
     files = {**built.graphs, **weight_files(weights)}
     with tempfile.TemporaryDirectory() as folder:
-        return load_runner(write_bundle(Path(folder) / "1", manifest, files), "fp16", threads=1)
+        return load_runner(
+            write_bundle(Path(folder) / "1", manifest, files), "fp16", threads=1, cuda_graphs=cuda_graphs
+        )
 
 
 def test_the_graphs_run_on_the_gpu(runner: OnnxRunner) -> None:
@@ -54,3 +62,16 @@ def test_most_translations_on_the_gpu_equal_those_on_the_cpu(runner: OnnxRunner,
     there = engine_search(random_runner(), sources, beam_size, 0.0)
     alike = sum(mine[0].tokens == theirs[0].tokens for mine, theirs in zip(here, there, strict=True))
     assert alike >= 80
+
+
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_recorded_steps_give_the_translations_of_others(runner: OnnxRunner, beam_size: int) -> None:
+    recording, sources = half_precision_runner(cuda_graphs=True), random_sources(100)
+    assert engine_search(recording, sources, beam_size, 0.0) == engine_search(runner, sources, beam_size, 0.0)
+    assert recording.recorder.recorded > 2
+
+
+def test_a_lack_of_memory_on_the_card_is_a_memory_error_and_leaves_the_model_usable(runner: OnnxRunner) -> None:
+    with pytest.raises(MemoryError):
+        runner.open(BatchShape(50_000_000, 4, 128, 128))
+    assert engine_search(runner, random_sources(3), 1, 0.0)
