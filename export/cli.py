@@ -16,7 +16,10 @@ Files = tuple[Path, Path] | None
 CheckpointArgument = Annotated[Path, typer.Argument(help="Checkpoint, or folder of a run for its best checkpoint.")]
 FolderArgument = Annotated[Path, typer.Argument(help="models/NAME; the next version is written below this folder.")]
 PrecisionOption = Annotated[
-    str, typer.Option(help="Comma-separated precisions: fp32 (CPU; always exported), fp16 (CUDA), int8 (CPU).")
+    str,
+    typer.Option(
+        help="Comma-separated precisions: fp32 (CPU; always exported), fp32-cuda and fp16 (CUDA), int8 (CPU)."
+    ),
 ]
 TrainDataOption = Annotated[
     Files,
@@ -40,6 +43,14 @@ GateSentencesOption = Annotated[
 ParitySentencesOption = Annotated[
     int, typer.Option(min=1, help="Number of gate sentences whose tokens must equal those of the checkpoint.")
 ]
+GateOnOption = Annotated[
+    str,
+    typer.Option(
+        metavar="auto|cpu|cuda",
+        help="Where the gates of the precisions for CUDA run. auto: on CUDA if it is usable, else on the CPU, and the "
+        "manifest says so. cuda: on CUDA, or the export fails before it begins.",
+    ),
+]
 BeamSizeOption = Annotated[int, typer.Option(min=1, help="Default beam size of the bundle; the gates use it too.")]
 LengthPenaltyOption = Annotated[
     float, typer.Option(min=0.0, help="Default length penalty of the bundle; the gates use it too.")
@@ -61,13 +72,14 @@ AttachOption = Annotated[
 def export(
     checkpoint: CheckpointArgument,
     folder: FolderArgument,
-    precision: PrecisionOption = "fp32,fp16,int8",
+    precision: PrecisionOption = "fp32,fp32-cuda,fp16,int8",
     train_data: TrainDataOption = None,
     shortlist: ShortlistOption = True,
     shortlist_by_default: ShortlistByDefaultOption = False,
     gate_data: GateDataOption = None,
     gate_sentences: GateSentencesOption = 2500,
     parity_sentences: ParitySentencesOption = 500,
+    gate_on: GateOnOption = "auto",
     beam_size: BeamSizeOption = 4,
     length_penalty: LengthPenaltyOption = 1.0,
     alignment_layer: AlignmentLayerOption = None,
@@ -78,14 +90,12 @@ def export(
     from lingon.lines import check_files
 
     check_files(path for files in (train_data, gate_data) for path in files or ())
-    from lingon.export.pipeline import export_checkpoint
+    from lingon.export.pipeline import check_gate_device, export_checkpoint
     from lingon.export.report import print_report
     from lingon.export.settings import ExportSettings, Texts
     from lingon.export.shortlist.build import ShortlistSettings
     from lingon.training.checkpoint import load_checkpoint
 
-    loaded = load_checkpoint(checkpoint)
-    held_out = _held_out_pairs(loaded, gate_data)
     settings = ExportSettings(
         precisions=tuple(name.strip() for name in precision.split(",")),
         shortlist=ShortlistSettings() if shortlist else None,
@@ -95,9 +105,13 @@ def export(
         alignment_layer=alignment_layer,
         parity_sentences=parity_sentences,
         gate_sentences=gate_sentences,
+        gate_on=gate_on,
         card=_text(card) if card else "",
         attachments=tuple(attach or ()),
     )
+    check_gate_device(settings)
+    loaded = load_checkpoint(checkpoint)
+    held_out = _held_out_pairs(loaded, gate_data)
     training = _training_pairs(loaded, train_data) if settings.reads_training_text else ()
     texts = Texts(held_out[: max(gate_sentences, parity_sentences)], training)
     bundle = export_checkpoint(loaded, folder, texts, settings, log=lambda line: typer.echo(line, err=True))

@@ -9,6 +9,7 @@ from pathlib import Path
 from lingon import bundle as names
 from lingon.bundle import Bundle, Manifest, Precision, with_checksums
 from lingon.bundle.publish import publish_bundle, write_files
+from lingon.errors import DeviceError
 from lingon.export.gates.golden import golden_sentences
 from lingon.export.gates.verifier import BundleVerifier
 from lingon.export.graphs.onnx_writer import WeightFiles
@@ -40,8 +41,10 @@ def export_checkpoint(
 
     The bundle is built and verified in a hidden folder next to its final one, so that its files are written once.
     Raises ParityError if a graph differs from the checkpoint or lossy arithmetic costs too much quality, and
-    CheckpointError if a weight is beyond the range of a precision.
+    CheckpointError if a weight is beyond the range of a precision. Raises DeviceError if the gates must run on CUDA and
+    cannot.
     """
+    check_gate_device(settings)
     check_weights(checkpoint, settings.build_order)
     checkpoint.model.to("cpu").eval()
     manifest = build_manifest(checkpoint, folder, settings)
@@ -63,7 +66,7 @@ def export_checkpoint(
     files |= weights
     with publish_bundle(target) as part:
         write_files(part, files, target)
-        trial = Bundle(part, with_checksums(part, _unverified_manifest(manifest, reads, log), files))
+        trial = Bundle(part, with_checksums(part, _unverified_manifest(manifest, reads, settings, log), files))
         emulated = {name: each.emulated for name, each in built.items() if each.emulated is not None}
         verifier = BundleVerifier(checkpoint, trial, _runners(trial), texts.held_out, settings, log, emulated)
         manifest = replace(manifest, precisions={name: verifier.verify_precision(name) for name in reads})
@@ -74,6 +77,12 @@ def export_checkpoint(
         manifest = with_checksums(target, manifest, files | more)
         write_files(part, {**more, names.MANIFEST: manifest.to_bytes()}, target)
     return Bundle(target, manifest)
+
+
+def check_gate_device(settings: ExportSettings) -> None:
+    """Raise DeviceError if the gates must run on CUDA and cannot."""
+    if settings.gate_on == "cuda" and (missing := cuda_missing()):
+        raise DeviceError(f"--gate-on cuda: {missing}")
 
 
 def _runners(trial: Bundle) -> dict[str, OnnxRunner]:
@@ -102,9 +111,8 @@ def _build_graphs(
     ]
     built: dict[str, BuiltGraphs] = {}
     for name in settings.build_order:
-        if (head_dim := checkpoint.model.settings.head_dim) not in FAST_HEADS and PRECISION_KINDS[
-            name
-        ].provider == CUDA:
+        kind, head_dim = PRECISION_KINDS[name], checkpoint.model.settings.head_dim
+        if kind.provider == CUDA and not kind.scattered and head_dim not in FAST_HEADS:
             log(f"{name}: heads have {head_dim} dimensions; the fast attention of CUDA takes 64, 128 or 256")
         built[name] = build(checkpoint.model, name, weights, calibration, shortlist=settings.shortlist is not None)
         sizes = ", ".join(f"{file} {weights.size(file) / 1e6:.1f} MB" for file in built[name].reads)
@@ -117,12 +125,15 @@ def _evenly_spaced(pairs: Sequence[Pair], count: int) -> Sequence[Pair]:
     return pairs[:: max(len(pairs) // count, 1)][:count]
 
 
-def _unverified_manifest(manifest: Manifest, reads: dict[str, tuple[str, ...]], log: Callable[[str], None]) -> Manifest:
-    """Return the manifest for the gates, with every precision on a provider that this machine has."""
+def _unverified_manifest(
+    manifest: Manifest, reads: dict[str, tuple[str, ...]], settings: ExportSettings, log: Callable[[str], None]
+) -> Manifest:
+    """Return the manifest for the gates, with every precision on the provider that its gate runs on."""
+    missing = "--gate-on is cpu" if settings.gate_on == "cpu" else cuda_missing()
     precisions = {}
     for name, files in reads.items():
         provider = PRECISION_KINDS[name].provider
-        if provider == CUDA and (missing := cuda_missing()):
+        if provider == CUDA and missing:
             log(f"{name}: the gate does not run: {missing}")
             provider = CPU
         precisions[name] = Precision(provider, "being run", files)

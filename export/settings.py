@@ -12,6 +12,7 @@ from lingon.bundle.schema import unmet_rule
 from lingon.errors import SettingsError
 from lingon.export.graphs.precisions import PRECISION_KINDS
 from lingon.export.shortlist.build import ShortlistSettings
+from lingon.serving.runtime.device import CUDA
 from lingon.training.data.corpus import Pair
 from lingon.training.search import LENGTH_EXTRA, LENGTH_FACTOR
 
@@ -32,6 +33,9 @@ class ExportSettings:
     parity_sentences: int = 500  # first held-out sentences, for the token gate
     gate_sentences: int = 2500  # first held-out sentences, for the quality gate
     calibration_sentences: int = 500  # sentences of the training text, for int8 ranges
+    gate_on: str = (
+        "auto"  # auto, cpu or cuda: the provider of each precision if it is here, the CPU, or CUDA without fail
+    )
     card: str = ""  # the model card's own text
     attachments: tuple[Path, ...] = ()  # files to publish with the card, such as its pictures
 
@@ -41,6 +45,7 @@ class ExportSettings:
             raise SettingsError(
                 f"--precision must be some of {', '.join(PRECISION_KINDS)}, got {','.join(self.precisions)}"
             )
+        _check_gate_on(self.gate_on, self.precisions)
         check_rule(LengthPenalty, self.length_penalty, "--length-penalty")
         if not 1 <= self.beam_size <= self.max_beam_size:
             raise SettingsError(f"--beam-size must be 1 to {self.max_beam_size}, got {self.beam_size}")
@@ -55,7 +60,7 @@ class ExportSettings:
     @property
     def gate_sentence_counts(self) -> dict[str, int]:
         """The number of sentences for each comparison of the gates."""
-        lossy = self.shortlist is not None or self.build_order != ["fp32"]
+        lossy = self.shortlist is not None or not all(PRECISION_KINDS[name].exact for name in self.build_order)
         return {"tokens": self.parity_sentences} | ({"scores": self.gate_sentences} if lossy else {})
 
     @property
@@ -74,6 +79,17 @@ class Texts:
 
     held_out: Sequence[Pair]
     training: Sequence[Pair] = ()
+
+
+def _check_gate_on(gate_on: str, precisions: Sequence[str]) -> None:
+    if gate_on not in ("auto", "cpu", "cuda"):
+        raise SettingsError(f"--gate-on must be auto, cpu or cuda, got {gate_on}")
+    for_cuda = [name for name, kind in PRECISION_KINDS.items() if kind.provider == CUDA]
+    if gate_on == "cuda" and not set(precisions) & set(for_cuda):
+        raise SettingsError(
+            f"--gate-on cuda needs a precision for CUDA ({' or '.join(for_cuda)}), got --precision "
+            f"{','.join(precisions)}"
+        )
 
 
 def check_rule(kind: Any, value: object, what: str) -> None:

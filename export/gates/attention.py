@@ -12,7 +12,8 @@ import numpy as np
 
 from lingon import bundle as names
 from lingon.errors import ParityError
-from lingon.export.gates.reference import Expected, Reference, Tolerance, finite
+from lingon.export.differences import Tolerance, finite
+from lingon.export.gates.reference import Expected, Reference
 from lingon.serving.runtime.onnx_runner import OnnxRunner
 from lingon.text import BOS, EOS
 from lingon.training.data.batches import pad
@@ -21,6 +22,7 @@ OUTPUTS = {"encoder": names.ENCODER_ATTENTION, "decoder": names.DECODER_ATTENTIO
 ALIGNMENT = "alignment"  # the mean over the heads of the manifest, as a server computes it
 TOLERANCE = {  # largest: of a weight; mean: of the part of its weight that a query gives to other keys, in any head
     "fp32": Tolerance(largest=1e-4),
+    "fp32-cuda": Tolerance(largest=1e-4),
     "fp16": Tolerance(largest=2e-2),
     "int8": Tolerance(mean=0.1),
 }

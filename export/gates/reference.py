@@ -1,4 +1,4 @@
-"""What the checkpoint computes on a grid of shapes, and how far graphs may differ from it."""
+"""What the checkpoint computes on a grid of shapes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from lingon.bundle import Limits
-from lingon.errors import ParityError
+from lingon.export.differences import finite
 from lingon.text import BOS, EOS, UNK
 from lingon.training.models.attention import CrossAttention, SelfAttention, attention_weights
 from lingon.training.models.transformer import Transformer
@@ -95,57 +95,6 @@ def expected_log_probs(model: Transformer, source: Sequence[int], target: Sequen
     """Return the checkpoint's log-probabilities (target_length + 1, vocab) of a target (without BOS and EOS)."""
     logits = model(torch.tensor([source]), torch.tensor([len(source)]), torch.tensor([[BOS, *target]]))
     return finite(model.log_probs(logits)[0].numpy(), "the checkpoint's log-probabilities")
-
-
-def finite(values: np.ndarray, what: str) -> np.ndarray:
-    """Return the values; raise ParityError if one is NaN or infinite, because comparisons with NaN never fail."""
-    nonfinite = values[~np.isfinite(values)]
-    if nonfinite.size:
-        raise ParityError(f"{what} are not all finite: one is {nonfinite.flat[0]}")
-    return values
-
-
-def log_softmax(logits: np.ndarray) -> np.ndarray:
-    """Return log-probabilities of logits (n), in float64."""
-    wide = logits.astype(np.float64)
-    shifted = wide - wide.max()
-    log_probs: np.ndarray = shifted - np.log(np.exp(shifted).sum())
-    return log_probs
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Tolerance:
-    """How far values may differ: each of them, and on average; None is no bound."""
-
-    largest: float | None = None
-    mean: float | None = None
-
-
-@dataclass(slots=True)
-class Differences:
-    """The absolute differences of values, collected over cases."""
-
-    largest: float = 0.0
-    total: float = 0.0
-    count: int = 0
-
-    @property
-    def mean(self) -> float:
-        """The mean difference."""
-        return self.total / max(self.count, 1)
-
-    def add(self, differences: np.ndarray) -> None:
-        """Add absolute differences."""
-        self.largest = max(self.largest, float(differences.max(initial=0)))
-        self.total += float(differences.sum(dtype=np.float64))
-        self.count += differences.size
-
-    def check(self, what: str, tolerance: Tolerance) -> None:
-        """Raise ParityError, whose message begins with `what`, if values differ too much."""
-        if tolerance.largest is not None and self.largest > tolerance.largest:
-            raise ParityError(f"{what} differ by {self.largest:.2e}, more than {tolerance.largest:.0e}")
-        if tolerance.mean is not None and self.mean > tolerance.mean:
-            raise ParityError(f"{what} differ by {self.mean:.2e} on average, more than {tolerance.mean:.0e}")
 
 
 def _pairs(case: Case) -> Iterator[tuple[list[int], list[int]]]:

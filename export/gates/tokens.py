@@ -10,6 +10,7 @@ import numpy as np
 from lingon.bundle import Limits
 from lingon.errors import ParityError
 from lingon.export.gates.decode import engine_search
+from lingon.export.gates.quality import NEAR_TIE, max_near_ties
 from lingon.export.gates.reference import expected_log_probs
 from lingon.serving.decoding.job import Hypothesis
 from lingon.serving.runtime.runner import BatchShape, Runner, width_for
@@ -17,9 +18,6 @@ from lingon.text import BOS, EOS, Tokenizer
 from lingon.training.models.transformer import Transformer
 from lingon.training.search import Hypothesis as Reference
 from lingon.training.search import SearchSettings, translate
-
-NEAR_TIE = 1e-4  # difference of two scores that both implementations may rank differently
-MAX_NEAR_TIES = 0.005  # share of the sentences
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +36,7 @@ class TokenReport:
         identical = f"{self.identical} of {self.sentences} sentences identical"
         if not self.excused:
             return identical
-        return f"{identical}, {len(self.excused)} near ties (at most {_max_near_ties(self.sentences)})"
+        return f"{identical}, {len(self.excused)} near ties (at most {max_near_ties(self.sentences)})"
 
 
 def check_tokens(
@@ -66,17 +64,12 @@ def check_tokens(
                 f"{tokenizer.decode(theirs[0].tokens)!r} in the reference"
             )
         excused.append(text)
-    if len(excused) > _max_near_ties(len(texts)):
+    if len(excused) > max_near_ties(len(texts)):
         raise ParityError(
             f"beam size {beam_size}: {len(excused)} of {len(texts)} sentences are near ties, at most "
-            f"{_max_near_ties(len(texts))} may be; the first is {excused[0]!r}"
+            f"{max_near_ties(len(texts))} may be; the first is {excused[0]!r}"
         )
     return TokenReport(beam_size, len(texts), len(texts) - len(excused), tuple(excused))
-
-
-def _max_near_ties(sentences: int) -> int:
-    """Return how many sentences may be near ties: one at least, because one of few sentences may be one by chance."""
-    return max(int(MAX_NEAR_TIES * sentences), 1)
 
 
 def reference_settings(limits: Limits, beam_size: int, length_penalty: float) -> SearchSettings:

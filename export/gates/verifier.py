@@ -1,7 +1,7 @@
 """All gates of an export, on the graphs as a server loads them.
 
 Every precision passes the gates of tensors, attention and scores. fp32 must also find the tokens of the reference
-search, and lossy parts must keep the quality of fp32.
+search, exact precisions for other providers those of fp32, and lossy parts must keep the quality of fp32.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 from lingon.bundle import PASSED, Bundle, Precision
 from lingon.export.gates.attention import check_attention
 from lingon.export.gates.decode import engine_search
-from lingon.export.gates.quality import check_quality
+from lingon.export.gates.quality import ExactSearch, check_agreement, check_quality
 from lingon.export.gates.reference import Reference, draw_grid
 from lingon.export.gates.scores import SENTENCES, check_scores, check_shortlist_steps
 from lingon.export.gates.tensors import check_emulation, check_tensors
@@ -57,6 +57,8 @@ class BundleVerifier:
         report = self._tensors(name) | self._scores(name)
         if name == "fp32":
             report |= self._tokens()
+        elif kind.exact:
+            report |= self._agreement(name)
         else:
             report["quality"] = self._quality(name, shortlist=False)
         if entry.provider != kind.provider:
@@ -114,6 +116,19 @@ class BundleVerifier:
             tokens = check_tokens(model, runner, self.checkpoint.tokenizer, texts, beam_size, penalty)
             report[_search_name(beam_size)] = asdict(tokens)
             self.log(f"fp32: beam size {beam_size}: {tokens}")
+        return report
+
+    def _agreement(self, name: str) -> dict[str, Any]:
+        """Compare the tokens of an exact precision with those of fp32, which are those of the reference search."""
+        sources, report = self._sources(self.settings.parity_sentences), {}
+        for search in self._searches():
+            exact, found = (
+                [best for best, *_ in engine_search(self.runners[each], sources, *search)] for each in ("fp32", name)
+            )
+            expected = ExactSearch(self.runners["fp32"], sources, exact, *search)
+            agreement = check_agreement(name, found, expected, exact=True)
+            report[f"tokens, {_search_name(search[0])}"] = asdict(agreement)
+            self.log(f"{name}: beam size {search[0]}: {agreement}")
         return report
 
     def _quality(self, name: str, *, shortlist: bool) -> dict[str, Any]:

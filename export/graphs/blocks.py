@@ -14,7 +14,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from lingon.export.graphs.matmul import MatMul
-from lingon.export.graphs.onnx_writer import CONTRIB, GraphBuilder
+from lingon.export.graphs.onnx_writer import GraphBuilder
 from lingon.training.config import ModelSettings
 from lingon.training.models.attention import CrossAttention, SelfAttention
 from lingon.training.models.layers import Embedding, FeedForward, PostNorm
@@ -138,36 +138,6 @@ class Blocks:
             query, self.split_heads_transposed(key, batch), self.split_heads(value, batch), bias
         )
         return self.linear(module.output, f"{name}.output", mixed), weights
-
-    def self_attention_step(
-        self,
-        module: SelfAttention,
-        name: str,
-        rows: str,
-        past: tuple[str, str],
-        lengths: tuple[str, str],
-        present: tuple[str, str],
-    ) -> str:
-        """Return the self-attention of one new position of each row over its past and itself.
-
-        rows: (rows, dim)
-        past: keys and values (rows, heads, capacity, head_dim)
-        lengths: the length of each row's past (rows) as int32, and the longest of them plus one, a scalar
-        present: names of the outputs for keys and values with the new position, in the same buffers
-        """
-        graph, settings = self.graph, self.settings
-        packed = graph.op("Unsqueeze", self.linear(module.qkv, f"{name}.qkv", rows), graph.int64s(1))
-        mixed = graph.ops(
-            "GroupQueryAttention",
-            *(packed, "", "", *past, *lengths),
-            outputs=[f"{name}.mixed", *present],
-            domain=CONTRIB,
-            num_heads=settings.heads,
-            kv_num_heads=settings.heads,
-            scale=settings.head_dim**-0.5,
-        )[0]
-        flat = graph.op("Reshape", mixed, graph.int64s(-1, settings.dim))
-        return self.linear(module.output, f"{name}.output", flat)
 
     def cross_attention(
         self, module: CrossAttention, name: str, rows: str, memory: tuple[str, str], batch: str, bias: str

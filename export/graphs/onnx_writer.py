@@ -135,6 +135,11 @@ class GraphBuilder:
         """Return a constant vector of int64."""
         return self.constant(np.array(values, np.int64))
 
+    def count_up(self, count: str) -> str:
+        """Return 0 to count - 1 (count); count is an int64 vector of one element."""
+        zero, one = self.constant(np.array(0, np.int64)), self.constant(np.array(1, np.int64))
+        return self.op("Range", zero, self.op("Squeeze", count, self.int64s(0)), one)
+
     def op(self, kind: str, *inputs: str, named: str | None = None, domain: str = "", **attributes: Any) -> str:
         """Add a node with one output and return the name of the output, which is `named` or a new name."""
         return self.ops(kind, *inputs, outputs=[named or f"{kind}.{len(self._nodes)}"], domain=domain, **attributes)[0]

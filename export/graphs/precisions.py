@@ -14,7 +14,7 @@ from lingon.errors import CheckpointError, SettingsError
 from lingon.export.graphs.onnx_writer import WeightFiles
 from lingon.export.graphs.quantisation import Sentence, emulate, smooth_and_calibrate
 from lingon.export.graphs.transformer import TransformerGraphs
-from lingon.serving.runtime.device import CPU, CUDA
+from lingon.serving.runtime.device import CPU, CUDA, FP32_ON_CUDA
 from lingon.training.checkpoint import Checkpoint
 from lingon.training.models.transformer import Transformer
 
@@ -31,11 +31,27 @@ class PrecisionKind:
     provider: str
     quantised: bool = False
 
+    @property
+    def on_device(self) -> bool:
+        """Whether the provider has memory of its own."""
+        return self.provider != CPU
+
+    @property
+    def scattered(self) -> bool:
+        """Whether decoder steps use ScatteredAttention: CUDA has no GroupQueryAttention in float32."""
+        return self.provider == CUDA and self.dtype == np.float32
+
+    @property
+    def exact(self) -> bool:
+        """Whether translations must be those of fp32 on the CPU, token by token."""
+        return self.dtype == np.float32 and not self.quantised
+
 
 MAX_FP16 = float(np.finfo(np.float16).max)
 
 PRECISION_KINDS = {
     "fp32": PrecisionKind(np.float32, CPU),
+    FP32_ON_CUDA: PrecisionKind(np.float32, CUDA),
     "fp16": PrecisionKind(np.float16, CUDA),
     "int8": PrecisionKind(np.float32, CPU, quantised=True),
 }
@@ -82,8 +98,10 @@ def build(
             raise SettingsError(f"{precision} needs sentences to measure activation ranges on, got none")
         model, ranges = smooth_and_calibrate(model, calibration)
         emulated = emulate(model, ranges)
-    graphs = TransformerGraphs(model, kind.dtype, weights, ranges, device_states=kind.provider != CPU)
-    files = graphs.files(shortlist=shortlist and kind.provider == CPU)
+    graphs = TransformerGraphs(
+        model, kind.dtype, weights, ranges, device_states=kind.on_device, scattered=kind.scattered
+    )
+    files = graphs.files(shortlist=shortlist and not kind.on_device)
     paths = {f"{precision}/{name}": content for name, content in files.items()}
     return BuiltGraphs(paths, tuple(sorted(graphs.reads)), emulated)
 

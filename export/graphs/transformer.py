@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from onnx import TensorProto
 
 from lingon import bundle
 from lingon.bundle import State, StateKind
@@ -20,6 +19,7 @@ from lingon.export.graphs.onnx_writer import GraphBuilder, WeightFiles
 from lingon.export.graphs.output_layer import OutputLayer, cast_to_float32, write_candidates, write_greedy_step
 from lingon.export.graphs.quantisation import Range
 from lingon.export.graphs.state_graphs import state_graphs
+from lingon.export.graphs.step_attention import GroupedAttention, ScatteredAttention, StepAttention
 from lingon.training.models.transformer import DecoderLayer, EncoderLayer, Transformer
 
 INT8_FILE = "int8.bin"
@@ -42,10 +42,11 @@ def states(model: Transformer) -> tuple[State, ...]:
 class TransformerGraphs:
     """Builds the graphs of a model in one precision.
 
-    dtype: float32 for the CPU provider, float16 for CUDA. In these types, both providers have a kernel of
-        GroupQueryAttention with a length for every row; CUDA has none for float32. Both have all other operators.
+    dtype: of the arithmetic, float32 or float16. The CPU provider and CUDA have all operators for both types, but for
+        GroupQueryAttention, which CUDA has for float16 only.
     device_states: whether the graphs are for a provider with memory of its own: the length of the caches is an input,
         since computing it would make every step wait for the device, and there are graphs that place and copy states
+    scattered: whether decoder steps use ScatteredAttention, as float32 on CUDA must, and not GroupQueryAttention
     ranges: the input range of each matrix product; with them, products are in 8-bit integers (CPU provider only)
     reads: the weight files that the graphs built so far point to
     """
@@ -55,6 +56,7 @@ class TransformerGraphs:
     weights: WeightFiles
     ranges: Mapping[str, Range] | None = None
     device_states: bool = False
+    scattered: bool = False
     reads: set[str] = field(default_factory=set)
 
     def files(self, *, shortlist: bool = False) -> dict[str, bytes]:
@@ -117,19 +119,25 @@ class TransformerGraphs:
         batch = graph.op("Shape", lengths)
         width = graph.op("Shape", declared["memory.0.key"], start=3, end=4)
         bias = blocks.attention_bias(_visible(graph, lengths, width))
-        past_lengths = _past_lengths(graph, positions, given=self.device_states)
+        attention = self._step_attention(blocks, positions, declared)
         rows = blocks.embed(self.model.target_embedding, self._target_table(), "target", ids, positions)
         for number, layer in enumerate(self._decoder_layers()):
             name = f"decoder.{number}"
             read = blocks.before(layer.around_attention, f"{name}.around_attention", rows)
             past, present = self._past(graph, declared, number)
-            attended = blocks.self_attention_step(
-                layer.attention, f"{name}.attention", read, past, past_lengths, present
-            )
+            packed = blocks.linear(layer.attention.qkv, f"{name}.attention.qkv", read)
+            mixed = attention.attend(f"{name}.attention", packed, past, present)
+            attended = blocks.linear(layer.attention.output, f"{name}.attention.output", mixed)
             rows = blocks.after(layer.around_attention, f"{name}.around_attention", rows, attended)
             memory = (declared[f"memory.{number}.key"], declared[f"memory.{number}.value"])
             rows, _ = self._rest_of_layer(blocks, layer, name, rows, memory, batch, bias)
         return blocks, rows, batch
+
+    def _step_attention(self, blocks: Blocks, positions: str, declared: Mapping[str, str]) -> StepAttention:
+        if not self.scattered:
+            return GroupedAttention.write(blocks, positions, given=self.device_states)
+        capacity = blocks.graph.op("Shape", declared["self.0.key"], start=2, end=3)
+        return ScatteredAttention.write(blocks, positions, capacity)
 
     def _past(
         self, graph: GraphBuilder, declared: dict[str, str], layer: int
@@ -149,7 +157,7 @@ class TransformerGraphs:
         labels = graph.input(bundle.LABELS, np.int64, ["batch", "target_length"])
         rows, encoder_weights = self._encode(blocks, source)
         memories = self._memory(blocks, rows, source.batch)
-        positions = _range(graph, graph.op("Shape", target, start=1, end=2))
+        positions = graph.count_up(graph.op("Shape", target, start=1, end=2))
         causal_bias = blocks.attention_bias(
             graph.op("LessOrEqual", positions, graph.op("Unsqueeze", positions, graph.int64s(1)))
         )
@@ -280,29 +288,11 @@ class _Source:
         return cls(
             ids,
             graph.op("Shape", lengths),
-            _range(graph, width),
+            graph.count_up(width),
             blocks.attention_bias(_visible(graph, lengths, width)),
         )
 
 
-def _range(graph: GraphBuilder, width: str) -> str:
-    """Return 0 to width - 1 (width); width is an int64 vector of one element."""
-    zero, one = graph.constant(np.array(0, np.int64)), graph.constant(np.array(1, np.int64))
-    return graph.op("Range", zero, graph.op("Squeeze", width, graph.int64s(0)), one)
-
-
 def _visible(graph: GraphBuilder, lengths: str, width: str) -> str:
     """Return a mask (n, 1, 1, width), True at the positions before each of lengths (n)."""
-    return graph.op("Less", _range(graph, width), graph.op("Unsqueeze", lengths, graph.int64s(1, 2, 3)))
-
-
-def _past_lengths(graph: GraphBuilder, positions: str, *, given: bool) -> tuple[str, str]:
-    """Return two inputs of GroupQueryAttention: the last index of each row, and the longest length after the step.
-
-    given: whether the second is an input of the graph, which may be larger; GroupQueryAttention reads it on the host
-    """
-    last = graph.op("Cast", positions, to=TensorProto.INT32)
-    if given:
-        return last, graph.input(bundle.TOTAL_LENGTH, np.int32, [])
-    longest = graph.op("ReduceMax", last, graph.int64s(0), keepdims=0)
-    return last, graph.op("Add", longest, graph.constant(np.array(1, np.int32)))
+    return graph.op("Less", graph.count_up(width), graph.op("Unsqueeze", lengths, graph.int64s(1, 2, 3)))

@@ -17,7 +17,10 @@ from lingon.errors import DeviceError
 from lingon.extras import install_command
 
 CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
-PREFERRED_PRECISIONS = {CPU: ("int8", "fp32"), CUDA: ("fp16",)}
+FP32_ON_CUDA = "fp32-cuda"
+"""The precision of the float32 graphs for CUDA, which "fp32" means on that device."""
+
+PREFERRED_PRECISIONS = {CPU: ("int8", "fp32"), CUDA: ("fp16", FP32_ON_CUDA)}
 """By provider, the precisions in order of preference."""
 
 DRIVER_CARDS = Path("/proc/driver/nvidia/gpus")
@@ -36,7 +39,8 @@ def choose_device(bundle: Bundle, device: str = "auto", precision: str | None = 
 
     device: auto, cpu or cuda; auto is CUDA if its provider, a card and a precision of the bundle for it are available,
         otherwise the CPU
-    precision: default: the preferred one of the provider among those of the bundle
+    precision: default: the preferred one of the provider among those of the bundle. With device cuda, fp32 means
+        fp32-cuda.
 
     Raises DeviceError with what is missing and what to do.
     """
@@ -45,8 +49,12 @@ def choose_device(bundle: Bundle, device: str = "auto", precision: str | None = 
     missing = _cuda_missing_for(bundle)
     if device == "cuda" and missing:
         raise DeviceError(f"device cuda: {missing}")
-    provider = CUDA if device == "cuda" or (device == "auto" and not missing and precision in (None, "fp16")) else CPU
-    available = [name for name, entry in bundle.manifest.precisions.items() if entry.provider == provider]
+    for_cuda = _precisions_for(bundle, CUDA)
+    chosen = precision is None or precision in for_cuda
+    provider = CUDA if device == "cuda" or (device == "auto" and not missing and chosen) else CPU
+    available = _precisions_for(bundle, provider)
+    if provider == CUDA and precision == "fp32" and precision not in available:
+        precision = FP32_ON_CUDA
     if precision is None:
         ranked = [name for name in PREFERRED_PRECISIONS[provider] if name in available] or available
         if not ranked:
@@ -127,7 +135,7 @@ def has_fallen_back(bundle: Bundle, provider: str, device: str, precision: str |
     a choice and no fallback
     expects_cuda: see `expects_cuda`
     """
-    for_cuda = [name for name, entry in bundle.manifest.precisions.items() if entry.provider == CUDA]
+    for_cuda = _precisions_for(bundle, CUDA)
     chosen = device == "auto" and (precision is None or precision in for_cuda)
     return provider == CPU and expects_cuda and chosen and bool(for_cuda)
 
@@ -136,12 +144,17 @@ def _cuda_missing_for(bundle: Bundle) -> str | None:
     """What CUDA lacks for this bundle; None if the bundle can be served on CUDA."""
     if missing := cuda_missing():
         return missing
-    names = [name for name, entry in bundle.manifest.precisions.items() if entry.provider == CUDA]
+    names = _precisions_for(bundle, CUDA)
     if not names:
         return f"{bundle.label} has no precision for CUDA; export one with --precision fp32,fp16"
     if not any(f"{name}/{PLACE}" in bundle.manifest.checksums for name in names):
         return f"{bundle.label} has format {bundle.manifest.format}, whose graphs for CUDA are too old; export it again"
     return None
+
+
+def _precisions_for(bundle: Bundle, provider: str) -> list[str]:
+    """The precisions of a bundle for a provider."""
+    return [name for name, entry in bundle.manifest.precisions.items() if entry.provider == provider]
 
 
 def _precisions(bundle: Bundle) -> str:

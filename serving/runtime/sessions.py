@@ -171,8 +171,13 @@ def create_session(
 def _provider_options(provider: str, *, recorded: bool) -> dict[str, str]:
     if provider != CUDA:
         return {}
-    # By default the arena doubles with every growth, and takes memory that other models or processes need.
-    return {"arena_extend_strategy": "kSameAsRequested", "enable_cuda_graph": str(int(recorded))}
+    return {
+        # By default the arena doubles with every growth, and takes memory that other models or processes need.
+        "arena_extend_strategy": "kSameAsRequested",
+        # By default the inputs of float32 products are rounded to 10 bits, as in fp16.
+        "use_tf32": "0",
+        "enable_cuda_graph": str(int(recorded)),
+    }
 
 
 def raises_memory_error(function: Callable[ParametersT, ResultT]) -> Callable[ParametersT, ResultT]:

@@ -12,11 +12,12 @@ import torch
 
 import lingon.export.gates.quality
 import lingon.export.gates.verifier
+import lingon.export.pipeline
 from lingon.bundle import CARD, open_bundle
-from lingon.errors import BundleError, CheckpointError, ParityError, SettingsError
-from lingon.export.gates import decode, tensors, tokens
+from lingon.errors import BundleError, CheckpointError, DeviceError, ParityError, SettingsError
+from lingon.export.differences import LOG_PROBS, Tolerance
+from lingon.export.gates import decode, tokens
 from lingon.export.gates.quality import check_quality
-from lingon.export.gates.reference import Tolerance
 from lingon.export.gates.tokens import check_tokens
 from lingon.export.gates.verifier import NOT_ON_CUDA
 from lingon.export.pipeline import export_checkpoint
@@ -46,12 +47,16 @@ def test_an_export_is_a_verified_bundle_with_its_reports(
     assert opened.folder == written.folder == tmp_path / "digits" / "1"
     manifest = opened.manifest
     gates = {name: entry.gate for name, entry in manifest.precisions.items()}
-    assert gates == {"fp32": "passed", "fp16": NOT_ON_CUDA, "int8": "passed"}
+    assert gates == {"fp32": "passed", "fp32-cuda": NOT_ON_CUDA, "fp16": NOT_ON_CUDA, "int8": "passed"}
     report = manifest.precisions["fp32"].report
     assert report["sentences"] == 20
     assert report["greedy"]["identical"] + len(report["greedy"]["excused"]) == 20
     assert report["beam 4"]["identical"] + len(report["beam 4"]["excused"]) == 20
     assert manifest.precisions["int8"].report["quality"]["sentences"] == 30
+    on_cuda = manifest.precisions["fp32-cuda"].report
+    assert "quality" not in on_cuda
+    for search in ("greedy", "beam 4"):
+        assert on_cuda[f"tokens, {search}"]["identical"] + len(on_cuda[f"tokens, {search}"]["near_ties"]) == 20
     assert manifest.shortlist is not None
     assert set(manifest.shortlist) == {"coverage", "fp32", "int8"}
     assert report["tensors"]["step_difference"] < 1e-4
@@ -72,7 +77,7 @@ def test_the_next_export_is_the_next_version_and_nothing_is_written_elsewhere(
 def test_a_failed_gate_leaves_nothing(
     checkpoint: Checkpoint, pairs: list[Pair], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(tensors.TOLERANCE, "fp32", Tolerance(largest=1e-12))
+    monkeypatch.setitem(LOG_PROBS, "fp32", Tolerance(largest=1e-12))
     with pytest.raises(ParityError):
         export_checkpoint(checkpoint, tmp_path / "digits", Texts(pairs[:2]), FP32)
     assert not (tmp_path / "digits").exists()
@@ -151,11 +156,16 @@ def test_weights_beyond_the_range_of_a_precision_are_named(
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"precisions": ("fp32", "fp8")}, "--precision must be some of fp32, fp16, int8, got fp32,fp8"),
+        ({"precisions": ("fp32", "fp8")}, "--precision must be some of fp32, fp32-cuda, fp16, int8, got fp32,fp8"),
         ({"shortlist": None, "shortlist_by_default": True}, "--shortlist-by-default needs --shortlist"),
         ({"beam_size": 9}, "--beam-size must be 1 to 8, got 9"),
         ({"length_penalty": 11.0}, "--length-penalty must be 0 to 10, got 11.0"),
         ({"length_penalty": math.nan}, "--length-penalty must be 0 to 10, got nan"),
+        ({"gate_on": "gpu"}, "--gate-on must be auto, cpu or cuda, got gpu"),
+        (
+            {"precisions": ("fp32", "int8"), "gate_on": "cuda"},
+            r"--gate-on cuda needs a precision for CUDA \(fp32-cuda or fp16\), got --precision fp32,int8",
+        ),
     ],
 )
 def test_settings_out_of_bounds_are_errors_with_the_option(values: dict[str, object], message: str) -> None:
@@ -226,6 +236,33 @@ def test_without_a_gpu_fp16_is_checked_on_the_cpu_and_the_reason_is_logged(
     slow = f"fp16: heads have {head_dim} dimensions; the fast attention of CUDA takes 64, 128 or 256"
     assert (slow in lines) == (head_dim not in (64, 128, 256))
     assert head_dim < 64
+
+
+def test_gates_that_must_run_on_cuda_fail_before_any_work_without_a_card(
+    checkpoint: Checkpoint, pairs: list[Pair], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("onnxruntime.get_available_providers", lambda: [CUDA, CPU])
+    monkeypatch.setattr("ctypes.CDLL", _no_driver)
+    lines: list[str] = []
+    settings = ExportSettings(precisions=("fp32-cuda",), shortlist=None, gate_on="cuda")
+    message = r"^--gate-on cuda: there is no NVIDIA driver \(libcuda\.so\.1 is not found\)$"
+    with pytest.raises(DeviceError, match=message):
+        export_checkpoint(checkpoint, tmp_path / "digits", Texts(pairs[:2]), settings, lines.append)
+    assert not lines
+    assert not (tmp_path / "digits").exists()
+
+
+def test_gates_on_the_cpu_do_not_look_for_a_card(
+    checkpoint: Checkpoint, pairs: list[Pair], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where CUDA is usable; sessions on it could not be made here."""
+    monkeypatch.setattr(lingon.export.pipeline, "cuda_missing", lambda: None)
+    lines: list[str] = []
+    settings = ExportSettings(precisions=("fp32-cuda",), shortlist=None, parity_sentences=2, gate_on="cpu")
+    bundle = export_checkpoint(checkpoint, tmp_path / "digits", Texts(pairs[:2]), settings, lines.append)
+    entry = bundle.manifest.precisions["fp32-cuda"]
+    assert (entry.provider, entry.gate, entry.report["checked_on"]) == (CUDA, NOT_ON_CUDA, CPU)
+    assert "fp32-cuda: the gate does not run: --gate-on is cpu" in lines
 
 
 def _no_driver(name: str) -> None:

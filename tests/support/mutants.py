@@ -12,7 +12,8 @@ from onnx import helper, numpy_helper
 from lingon import bundle as names
 
 Edit = Callable[[onnx.GraphProto], None]
-FLOAT, ALL = ("fp32", "fp16"), ("fp32", "fp16", "int8")
+FLOAT, ALL = ("fp32", "fp32-cuda", "fp16"), ("fp32", "fp32-cuda", "fp16", "int8")
+SCATTERED = ("fp32-cuda",)
 SCORER, DECODER, ENCODER, SHORTLIST = (names.SCORER,), (names.DECODER,), (names.ENCODER,), (names.DECODER_SHORTLIST,)
 
 
@@ -121,8 +122,23 @@ def _writer_kind(graph: onnx.GraphProto, value: str) -> str:
 
 
 def _step_not_scaled(graph: onnx.GraphProto) -> None:
-    node = next(_nodes(graph, "GroupQueryAttention"))
-    next(each for each in node.attribute if each.name == "scale").f = 1.0
+    node = next(node for node in graph.node if node.op_type in ("GroupQueryAttention", "FusedMatMul"))
+    next(each for each in node.attribute if each.name in ("scale", "alpha")).f = 1.0
+
+
+def _new_position_hidden(graph: onnx.GraphProto) -> None:
+    (node,) = _nodes(graph, "LessOrEqual")
+    node.op_type = "Less"
+
+
+def _written_by_another_head(graph: onnx.GraphProto) -> None:
+    node = _writer(graph, names.present_name("self.1.value"))
+    _before(graph, node, 2, "Gather", _constant(graph, np.array([1, 0, 2, 3])), axis=1)
+
+
+def _values_of_keys(graph: onnx.GraphProto) -> None:
+    one, other = (_writer(graph, names.present_name(f"self.0.{kind}")) for kind in ("key", "value"))
+    one.input[2], other.input[2] = other.input[2], one.input[2]
 
 
 def _positions_off_by_one(graph: onnx.GraphProto) -> None:
@@ -239,6 +255,10 @@ MUTANTS = [
     Mutant("padding mask off in a step", DECODER, _padding_mask_off, ("scores",)),
     Mutant("scale missing in the scorer", SCORER, _query_not_scaled, ("attention", "scores")),
     Mutant("scale missing in a step", DECODER, _step_not_scaled, ("scores",)),
+    Mutant("mask of a step turned round", DECODER, _causal_mask_turned, ("scores",), SCATTERED),
+    Mutant("mask of a step off by one", DECODER, _new_position_hidden, ("scores",), SCATTERED),
+    Mutant("values written by another head", DECODER, _written_by_another_head, ("scores",), SCATTERED),
+    Mutant("keys in the cache of values", DECODER, _values_of_keys, ("scores",), SCATTERED),
     Mutant("positions off by one in the scorer", SCORER, _positions_off_by_one, ("attention", "scores")),
     Mutant("positions off by one in a step", DECODER, _positions_off_by_one, ("scores",)),
     Mutant("final norm of a layer in the scorer", SCORER, _final_norm_of_a_layer, ("scores",)),

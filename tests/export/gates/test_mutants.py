@@ -129,7 +129,7 @@ def run_gate(gate: str, runner: OnnxRunner, precision: str) -> None:
 @pytest.mark.parametrize("precision", ALL)
 def test_the_gates_accept_the_exporter(precision: str, tmp_path: Path) -> None:
     runner = runner_of(precision, tmp_path)
-    more = {"fp32": ["shortlist"], "fp16": [], "int8": ["shortlist", "emulation"]}[precision]
+    more = {"fp32": ["shortlist"], "fp32-cuda": [], "fp16": [], "int8": ["shortlist", "emulation"]}[precision]
     for gate in ("tensors", "attention", "scores", *more):
         run_gate(gate, runner, precision)
 

@@ -13,7 +13,9 @@ from onnx import TensorProto, shape_inference
 
 from lingon import bundle as names
 from lingon.export.graphs.onnx_writer import WeightFiles
-from lingon.export.graphs.transformer import TransformerGraphs
+from lingon.export.graphs.precisions import PRECISION_KINDS, build
+from lingon.export.graphs.transformer import TransformerGraphs, states
+from lingon.serving.runtime.device import CUDA, FP32_ON_CUDA
 from tests.support.random_models import random_model
 
 HALF, FLOAT, INT32, INT64, BOOL = (
@@ -33,6 +35,7 @@ KERNELS = {
     **dict.fromkeys(("Cast", "Concat", "Gather", "GatherElements", "Identity", "Reshape", "ScatterND"), EVERY),
     **dict.fromkeys(("Shape", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze"), EVERY),
     "GroupQueryAttention": {HALF},
+    "FusedMatMul": REAL,
     "GatherND": {HALF, FLOAT, INT64, BOOL},
     "ReduceMax": {HALF, FLOAT, INT32, INT64},
     "ConstantOfShape": EVERY,
@@ -61,12 +64,18 @@ ON_HOST = {names.CANDIDATE_COUNT, names.TOTAL_LENGTH}  # inputs of the graphs th
 SETTINGS = [{}, {"norm": "pre", "activation": "gelu"}, {"activation": "silu", "positions": "learned", "tie": "none"}]
 
 
-def graphs(**settings: object) -> dict[str, onnx.GraphProto]:
+PRECISIONS = [name for name, kind in PRECISION_KINDS.items() if kind.provider == CUDA]
+grids = pytest.mark.parametrize(
+    ("precision", "settings"), [(name, settings) for name in PRECISIONS for settings in SETTINGS]
+)
+
+
+def graphs(precision: str = "fp16", **settings: object) -> dict[str, onnx.GraphProto]:
     """The graphs for CUDA of a random model, with the types and shapes that ONNX infers."""
-    built = TransformerGraphs(random_model(**settings), np.float16, WeightFiles(), device_states=True).files()
+    built = build(random_model(**settings), precision, WeightFiles(), [], shortlist=True).graphs
     return {
-        name: shape_inference.infer_shapes(onnx.load_model_from_string(content)).graph
-        for name, content in built.items()
+        path.removeprefix(f"{precision}/"): shape_inference.infer_shapes(onnx.load_model_from_string(content)).graph
+        for path, content in built.items()
     }
 
 
@@ -76,9 +85,9 @@ def types_of(graph: onnx.GraphProto) -> dict[str, int]:
     return found | {each.name: each.data_type for each in graph.initializer}
 
 
-@pytest.mark.parametrize("settings", SETTINGS)
-def test_every_node_has_a_kernel_on_cuda(settings: dict[str, object]) -> None:
-    for name, graph in graphs(**settings).items():
+@grids
+def test_every_node_has_a_kernel_on_cuda(precision: str, settings: dict[str, object]) -> None:
+    for name, graph in graphs(precision, **settings).items():
         types = types_of(graph)
         for node in graph.node:
             assert node.op_type in KERNELS, (name, node.name)
@@ -87,10 +96,12 @@ def test_every_node_has_a_kernel_on_cuda(settings: dict[str, object]) -> None:
                 assert types[value] in KERNELS[node.op_type], (name, node.name, types[value])
 
 
-@pytest.mark.parametrize("settings", SETTINGS)
-def test_what_kernels_read_on_the_host_is_never_computed_on_the_card(settings: dict[str, object]) -> None:
+@grids
+def test_what_kernels_read_on_the_host_is_never_computed_on_the_card(
+    precision: str, settings: dict[str, object]
+) -> None:
     """Otherwise every step waits for the card, and it cannot be captured as a CUDA graph."""
-    for name, graph in graphs(**settings).items():
+    for name, graph in graphs(precision, **settings).items():
         on_host = {each.name for each in graph.initializer} | ON_HOST
         for node in graph.node:
             host_inputs = [node.input[place] for place in HOST_INPUTS.get(node.op_type, ()) if place < len(node.input)]
@@ -100,8 +111,23 @@ def test_what_kernels_read_on_the_host_is_never_computed_on_the_card(settings: d
                 on_host |= set(node.output)
 
 
-def test_the_length_of_the_caches_is_an_input_only_of_graphs_with_states_on_the_device() -> None:
-    found = {name: {each.name for each in graph.input} for name, graph in graphs().items()}
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_each_past_is_read_by_the_one_node_that_writes_its_present(precision: str) -> None:
+    """The runner binds both to the same memory. Shape reads no values."""
+    caches = [each.name for each in states(random_model()) if each.kind == "cache"]
+    for name in (names.DECODER, names.GREEDY):
+        graph = graphs(precision)[name]
+        for state in caches:
+            readers = [node for node in graph.node if node.op_type != "Shape" and names.past_name(state) in node.input]
+            assert [node.op_type for node in readers] == [
+                "ScatterND" if precision == FP32_ON_CUDA else "GroupQueryAttention"
+            ]
+            assert names.present_name(state) in readers[0].output
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_the_length_of_the_caches_is_an_input_only_of_graphs_with_states_on_the_device(precision: str) -> None:
+    found = {name: {each.name for each in graph.input} for name, graph in graphs(precision).items()}
     assert [name for name, inputs in found.items() if names.TOTAL_LENGTH in inputs] == [names.DECODER, names.GREEDY]
     plain = TransformerGraphs(random_model(), np.float32, WeightFiles()).files()
     decoder = onnx.load_model_from_string(plain[names.DECODER]).graph

@@ -74,6 +74,61 @@ def test_graphs_for_cuda_without_those_for_states_on_the_card_are_not_served(
 
 
 @pytest.mark.parametrize(
+    ("for_cuda", "device", "precision", "chosen"),
+    [
+        (["fp16", "fp32-cuda"], "auto", None, (CUDA, "fp16")),
+        (["fp32-cuda", "fp16"], "cuda", None, (CUDA, "fp16")),
+        (["fp32-cuda"], "auto", None, (CUDA, "fp32-cuda")),
+        (["fp32-cuda"], "cuda", "fp32", (CUDA, "fp32-cuda")),
+        (["fp16", "fp32-cuda"], "cuda", "fp32-cuda", (CUDA, "fp32-cuda")),
+        (["fp16", "fp32-cuda"], "auto", "fp32-cuda", (CUDA, "fp32-cuda")),
+        (["fp16", "fp32-cuda"], "auto", "fp32", (CPU, "fp32")),
+        (["fp16", "fp32-cuda"], "cpu", "fp32", (CPU, "fp32")),
+    ],
+)
+def test_fp32_on_cuda_is_taken_where_it_is_named_or_alone(
+    for_cuda: list[str],
+    device: str,
+    precision: str | None,
+    chosen: tuple[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(device_module, "cuda_missing", lambda: None)
+    assert choose_device(bundle_for_cuda(tmp_path, for_cuda), device, precision) == chosen
+
+
+def test_fp32_on_cuda_that_is_missing_is_named_with_what_the_bundle_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(device_module, "cuda_missing", lambda: None)
+    has = r"it has fp32 \(CPUExecutionProvider\), fp16 \(CUDAExecutionProvider\)"
+    with pytest.raises(DeviceError, match=f"tiny/1 has no fp32-cuda for CUDAExecutionProvider; {has}"):
+        choose_device(bundle_for_cuda(tmp_path, ["fp16"]), "cuda", "fp32")
+
+
+def test_without_cuda_its_fp32_is_an_error_and_no_fallback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(device_module, "cuda_missing", lambda: "no card")
+    bundle = bundle_for_cuda(tmp_path, ["fp32-cuda"])
+    assert choose_device(bundle, "auto") == (CPU, "fp32")
+    with pytest.raises(DeviceError, match="device cuda: no card"):
+        choose_device(bundle, "cuda", "fp32")
+    with pytest.raises(DeviceError, match="tiny/1 has no fp32-cuda for CPUExecutionProvider"):
+        choose_device(bundle, "auto", "fp32-cuda")
+
+
+def bundle_for_cuda(folder: Path, for_cuda: list[str]) -> Bundle:
+    """A bundle of fp32 for the CPU and of precisions for CUDA, without files."""
+    tiny = echo_engine.bundle(folder)
+    precisions = {"fp32": BOTH["fp32"], **{name: Precision(CUDA, "fake", ()) for name in for_cuda}}
+    checksums = {f"{name}/{PLACE}": "0" * 64 for name in for_cuda}
+    return Bundle(
+        tiny.folder,
+        dataclasses.replace(tiny.manifest, name="tiny", version=1, precisions=precisions, checksums=checksums),
+    )
+
+
+@pytest.mark.parametrize(
     ("provider", "device", "precision", "expected", "fallback"),
     [
         (CPU, "auto", None, True, True),
