@@ -21,6 +21,9 @@ class Tolerance:
         return ", ".join(f"{words} {bound:g}" for bound, words in bounds if bound is not None)
 
 
+EXACT = ("fp32", "fp32-cuda")
+"""The precisions whose translations must be those of fp32 on the CPU, token by token."""
+
 LOG_PROBS = {
     "fp32": Tolerance(largest=1e-4),
     "fp32-cuda": Tolerance(largest=1e-4),

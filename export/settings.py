@@ -10,6 +10,7 @@ from typing import Any
 from lingon.bundle import LengthPenalty
 from lingon.bundle.schema import unmet_rule
 from lingon.errors import SettingsError
+from lingon.export.differences import EXACT
 from lingon.export.graphs.precisions import PRECISION_KINDS
 from lingon.export.shortlist.build import ShortlistSettings
 from lingon.serving.runtime.device import CUDA
@@ -60,7 +61,7 @@ class ExportSettings:
     @property
     def gate_sentence_counts(self) -> dict[str, int]:
         """The number of sentences for each comparison of the gates."""
-        lossy = self.shortlist is not None or not all(PRECISION_KINDS[name].exact for name in self.build_order)
+        lossy = self.shortlist is not None or not set(self.build_order) <= set(EXACT)
         return {"tokens": self.parity_sentences} | ({"scores": self.gate_sentences} if lossy else {})
 
     @property

@@ -52,6 +52,13 @@ def engine_search(
         return _successful(decode_all(engine, sources, options))
 
 
+def engine_search_alone(
+    runner: Runner, sources: Sequence[tuple[int, ...]], beam_size: int, length_penalty: float
+) -> list[tuple[Hypothesis, ...]]:
+    """Return what engine_search returns, but decode each source before the next one is submitted."""
+    return [engine_search(runner, [source], beam_size, length_penalty)[0] for source in sources]
+
+
 def engine_scores(runner: Runner, pairs: Sequence[Pair]) -> list[Scored]:
     """Return the scores that the engine gives to each pair; raise ParityError if it fails on one."""
     with _started(runner, 64) as engine:

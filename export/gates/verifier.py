@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from lingon.bundle import PASSED, Bundle, Precision
+from lingon.export.differences import EXACT
 from lingon.export.gates.attention import check_attention
 from lingon.export.gates.decode import engine_search
 from lingon.export.gates.quality import ExactSearch, check_agreement, check_quality
@@ -57,7 +58,7 @@ class BundleVerifier:
         report = self._tensors(name) | self._scores(name)
         if name == "fp32":
             report |= self._tokens()
-        elif kind.exact:
+        elif name in EXACT:
             report |= self._agreement(name)
         else:
             report["quality"] = self._quality(name, shortlist=False)

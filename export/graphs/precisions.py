@@ -41,11 +41,6 @@ class PrecisionKind:
         """Whether decoder steps use ScatteredAttention: CUDA has no GroupQueryAttention in float32."""
         return self.provider == CUDA and self.dtype == np.float32
 
-    @property
-    def exact(self) -> bool:
-        """Whether translations must be those of fp32 on the CPU, token by token."""
-        return self.dtype == np.float32 and not self.quantised
-
 
 MAX_FP16 = float(np.finfo(np.float16).max)
 

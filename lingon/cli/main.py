@@ -27,6 +27,7 @@ ORDER = (
     "average",
     "evaluate",
     "export",
+    "verify",
     "inspect",
     "translate",
     "score",

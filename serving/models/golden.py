@@ -32,9 +32,7 @@ def check_golden(bundle: Bundle, runner: Runner, precision: str, workers: int = 
     most MAX_DIFFERENT of theirs may differ from those of EXACT. If no GPU was available at the export, this is the
     first check of such a precision.
     """
-    golden = None
-    if GOLDEN in bundle.manifest.checksums:
-        golden = Golden.from_bytes(bundle.read(GOLDEN), bundle.folder / GOLDEN)
+    golden = golden_of(bundle)
     expected = golden.translations.get(precision, golden.translations.get(EXACT)) if golden else None
     if golden is None or expected is None:
         event(logger, logging.INFO, "no golden sentences", model=bundle.label, precision=precision)
@@ -59,6 +57,13 @@ def check_golden(bundle: Bundle, runner: Runner, precision: str, workers: int = 
         same = [place for place in range(len(found)) if place + 1 not in different]
         pairs_of_links = [(alignment_links(alignments[place]), links(found[place].hypotheses[0])) for place in same]
         _check_alignments(bundle, precision, pairs_of_links)
+
+
+def golden_of(bundle: Bundle) -> Golden | None:
+    """The golden sentences of a bundle; None if it has none."""
+    if GOLDEN not in bundle.manifest.checksums:
+        return None
+    return Golden.from_bytes(bundle.read(GOLDEN), bundle.folder / GOLDEN)
 
 
 def links(hypothesis: pb.Hypothesis) -> list[Link]:

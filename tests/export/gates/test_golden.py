@@ -36,19 +36,10 @@ from lingon.training.data.corpus import Pair
 from lingon.training.models.transformer import Transformer
 from lingon.translation.v1 import translation_pb2 as pb
 from lingon.translation.v1 import translation_pb2_grpc as pb_grpc
+from tests.support.decided_models import decided
 from tests.support.mutants import MUTANTS
 
 FP32 = ExportSettings(precisions=("fp32",), shortlist=None, parity_sentences=2)
-
-
-def decided(model: Transformer, gain: float = 20) -> Transformer:
-    """The model with random weights that give various translations; a large gain gives large margins."""
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.1 * torch.randn_like(parameter))
-        for parameter in model.decoder_norm.parameters():
-            parameter.mul_(gain)
-    return model
 
 
 def exported(checkpoint: Checkpoint, pairs: list[Pair], folder: Path, seed: int, gain: float = 20) -> Bundle:
