@@ -56,7 +56,9 @@ TARGET_IDS = "target_ids"  # (batch, target_length), begins with BOS
 TOKEN_IDS, POSITIONS = "token_ids", "positions"  # (rows), (rows): number of tokens in the past of each row
 MEMORY_LENGTHS = "memory_lengths"  # (sentences): source tokens of each sentence
 CANDIDATE_COUNT = "candidate_count"  # (1): candidates returned by a step, at most Manifest.candidates
-TOTAL_LENGTH = "total_length"  # (): positions of a cache, int32 in main memory; only graphs for CUDA
+TOTAL_LENGTH = (
+    "total_length"  # (): positions of a cache, int32 in main memory; only graphs for CUDA; fp16 alone reads it
+)
 HISTORY = "history"  # (steps, rows, 2) float32: the tokens that greedy search chose, and their log-probabilities
 STEP_INDEX = "step_index"  # (1): the entry of HISTORY that a step writes
 SLOTS, INDICES = "slots", "indices"  # (placed): slots of a running batch, and the outputs of the encoder for them
@@ -170,7 +172,7 @@ class Precision:
     provider: the ONNX Runtime provider that the graphs are built for
     gate: PASSED, or the reason why the checks were not run
     weights: the files below WEIGHTS that the graphs read, by the names that the graphs use
-    report: the results of the checks
+    report: the results of the checks; "verification" has those of `lingon verify`
     """
 
     provider: Name

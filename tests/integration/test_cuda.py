@@ -4,74 +4,116 @@ from __future__ import annotations
 
 import tempfile
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from lingon.bundle import Precision, write_bundle
 from lingon.export.gates.attention import check_attention
 from lingon.export.gates.decode import engine_search
+from lingon.export.gates.quality import ExactSearch, check_agreement
 from lingon.export.gates.scores import check_scores
 from lingon.export.gates.tensors import check_tensors
 from lingon.export.graphs.onnx_writer import WeightFiles
 from lingon.export.graphs.precisions import build, weight_files
-from lingon.serving.runtime.device import CUDA
+from lingon.export.verification.checks import verify_bundle
+from lingon.serving.runtime.device import CUDA, FP32_ON_CUDA, choose_device
 from lingon.serving.runtime.onnx_runner import OnnxRunner, load_runner
 from lingon.serving.runtime.runner import BatchShape
+from lingon.text import BOS
+from tests.support import shipped_model
+from tests.support.fixed_tokens import STEPS, decode, encode
 from tests.support.random_models import manifest_of, random_grid, random_model, random_runner, random_sources
 
 pytestmark = pytest.mark.gpu
 
 
-@pytest.fixture(scope="module")
-def runner() -> OnnxRunner:
-    return half_precision_runner()
+KINDS = pytest.mark.parametrize("precision", ["fp16", FP32_ON_CUDA])
+SEARCHES = ((1, 0.0), (4, 1.0))
 
 
-def half_precision_runner(*, cuda_graphs: bool = False) -> OnnxRunner:
-    """The graphs of random_model in half precision, on the card."""
+@cache
+def on_cuda(precision: str, *, cuda_graphs: bool = False) -> OnnxRunner:
     import onnxruntime
 
     onnxruntime.preload_dlls()
     weights = WeightFiles()
-    built = build(random_model(), "fp16", weights, [], shortlist=False)
-    manifest = replace(manifest_of(random_model()), precisions={"fp16": Precision(CUDA, "random", built.reads)})
+    built = build(random_model(), precision, weights, [], shortlist=False)
+    manifest = replace(manifest_of(random_model()), precisions={precision: Precision(CUDA, "random", built.reads)})
     files = {**built.graphs, **weight_files(weights)}
     with tempfile.TemporaryDirectory() as folder:
-        return load_runner(
-            write_bundle(Path(folder) / "1", manifest, files), "fp16", threads=1, cuda_graphs=cuda_graphs
-        )
+        bundle = write_bundle(Path(folder) / "1", manifest, files)
+        return load_runner(bundle, precision, threads=1, cuda_graphs=cuda_graphs)
 
 
-def test_the_graphs_run_on_the_gpu(runner: OnnxRunner) -> None:
+@KINDS
+def test_the_graphs_run_on_the_gpu(precision: str) -> None:
+    runner = on_cuda(precision)
     for session in (runner.encoder.all_cores, runner.decoder.all_cores, runner.scorer):
         assert session.get_providers()[0] == CUDA
 
 
-def test_half_precision_graphs_compute_nearly_the_values_of_the_model(runner: OnnxRunner) -> None:
-    check_tensors(runner, "fp16", random_grid())
-    check_attention(runner, "fp16", random_grid())
-    for search in ((1, 0.0), (4, 1.0)):
-        check_scores(runner, random_sources(50), *search, "fp16")
+@KINDS
+def test_graphs_compute_nearly_the_values_of_the_model(precision: str) -> None:
+    """In fp32 within 1e-4, which products in TF32 would not reach."""
+    runner = on_cuda(precision)
+    check_tensors(runner, precision, random_grid())
+    check_attention(runner, precision, random_grid())
+    for search in SEARCHES:
+        check_scores(runner, random_sources(50), *search, precision)
 
 
-@pytest.mark.parametrize("beam_size", [1, 4])
-def test_most_translations_on_the_gpu_equal_those_on_the_cpu(runner: OnnxRunner, beam_size: int) -> None:
+@pytest.mark.parametrize("search", SEARCHES)
+def test_most_translations_in_half_precision_equal_those_on_the_cpu(search: tuple[int, float]) -> None:
     sources = random_sources(100)
-    here = engine_search(runner, sources, beam_size, 0.0)
-    there = engine_search(random_runner(), sources, beam_size, 0.0)
+    here, there = (engine_search(runner, sources, *search) for runner in (on_cuda("fp16"), random_runner()))
     alike = sum(mine[0].tokens == theirs[0].tokens for mine, theirs in zip(here, there, strict=True))
     assert alike >= 80
 
 
-@pytest.mark.parametrize("beam_size", [1, 4])
-def test_recorded_steps_give_the_translations_of_others(runner: OnnxRunner, beam_size: int) -> None:
-    recording, sources = half_precision_runner(cuda_graphs=True), random_sources(100)
-    assert engine_search(recording, sources, beam_size, 0.0) == engine_search(runner, sources, beam_size, 0.0)
+@pytest.mark.parametrize("search", SEARCHES)
+def test_translations_in_fp32_equal_those_on_the_cpu(search: tuple[int, float]) -> None:
+    sources, exact = random_sources(100), random_runner()
+    found, there = (
+        [best for best, *_ in engine_search(runner, sources, *search)] for runner in (on_cuda(FP32_ON_CUDA), exact)
+    )
+    check_agreement(FP32_ON_CUDA, found, ExactSearch(exact, sources, there, *search), exact=True)
+
+
+@KINDS
+def test_nan_in_caches_that_are_not_filled_yet_changes_nothing(precision: str) -> None:
+    runner, sources = on_cuda(precision), random_sources(3)
+    encoded = encode(runner, sources)
+    expected = decode(runner, encoded, [0, 1, 2], 64)
+    buffers = runner.open(BatchShape(3, 1, 64, 16))
+    for slot in range(3):
+        buffers.poison(slot)
+        buffers.place(slot, encoded, slot)
+    found = []
+    for number in range(STEPS):
+        buffers.token_ids[:], buffers.positions[:] = BOS if number == 0 else 5 + number, number
+        found.append(buffers.step(3, logits=False).candidate_log_probs.copy())
+    assert np.array_equal(np.stack(found), np.stack(expected))
+
+
+def test_the_shipped_model_passes_its_verification_on_the_gpu() -> None:
+    bundle = shipped_model.bundle()
+    found = verify_bundle(bundle, choose_device(bundle, "cuda"), None, 100)
+    assert found.failed == []
+
+
+@KINDS
+@pytest.mark.parametrize("search", SEARCHES)
+def test_recorded_steps_give_the_translations_of_others(precision: str, search: tuple[int, float]) -> None:
+    recording, sources = on_cuda(precision, cuda_graphs=True), random_sources(100)
+    assert engine_search(recording, sources, *search) == engine_search(on_cuda(precision), sources, *search)
     assert recording.recorder.recorded > 2
 
 
-def test_a_lack_of_memory_on_the_card_is_a_memory_error_and_leaves_the_model_usable(runner: OnnxRunner) -> None:
+def test_a_lack_of_memory_on_the_card_is_a_memory_error_and_leaves_the_model_usable() -> None:
+    runner = on_cuda("fp16")
     with pytest.raises(MemoryError):
         runner.open(BatchShape(50_000_000, 4, 128, 128))
     assert engine_search(runner, random_sources(3), 1, 0.0)
