@@ -9,8 +9,9 @@ import pytest
 
 import lingon.export.gates.quality
 from lingon.bundle import open_bundle
-from lingon.errors import SettingsError
+from lingon.errors import DeviceError, SettingsError
 from lingon.export.cli import export as verb
+from lingon.serving.runtime.device import CPU
 from lingon.training.checkpoint import Checkpoint, save_checkpoint
 
 LONG = "1 " * 30
@@ -45,3 +46,11 @@ def test_gate_data_without_a_short_enough_sentence_is_an_error(saved: Path, tmp_
     message = "no sentence for the gates: of 1 pairs none has at most data.max_tokens = 20 source tokens"
     with pytest.raises(SettingsError, match=f"^{tmp_path}/long: {message}$"):
         verb(saved, tmp_path / "digits", gate_data=given)
+
+
+def test_gates_on_cuda_are_refused_without_it_before_the_checkpoint_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("onnxruntime.get_available_providers", lambda: [CPU])
+    with pytest.raises(DeviceError, match="^--gate-on cuda: this onnxruntime is the CPU build"):
+        verb(tmp_path / "no checkpoint", tmp_path / "digits", gate_on="cuda")
