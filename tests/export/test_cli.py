@@ -52,5 +52,5 @@ def test_gates_on_cuda_are_refused_without_it_before_the_checkpoint_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("onnxruntime.get_available_providers", lambda: [CPU])
-    with pytest.raises(DeviceError, match="^--gate-on cuda: this onnxruntime is the CPU build"):
+    with pytest.raises(DeviceError, match=r"^--gate-on cuda: this onnxruntime is the CPU build"):
         verb(tmp_path / "no checkpoint", tmp_path / "digits", gate_on="cuda")
