@@ -5,10 +5,12 @@ from __future__ import annotations
 import typer
 
 from lingon.bench.decode.cli import decode
+from lingon.bench.gpu.cli import gpu
 from lingon.bench.serve.cli import serve
 from lingon.bench.train.cli import train
 
 bench = typer.Typer(help="Measure decoding, serving and training, and compare with other software.")
 bench.command("decode")(decode)
+bench.command("gpu")(gpu)
 bench.command("serve")(serve)
 bench.command("train")(train)

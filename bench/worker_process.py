@@ -111,6 +111,21 @@ class Worker(ChildProcess):
         return answer
 
 
+def json_of(module: str, *arguments: str, label: str, environment: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """Run a Python module in a process of its own, and return the JSON object that it prints.
+
+    label: names what the process measures, in the LingonError that its failure raises
+    """
+    variables = {**os.environ, **(environment or {})}
+    command = [sys.executable, "-m", module, *arguments]
+    answer = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
+    if answer.returncode:
+        lines = answer.stderr.strip().splitlines() or [f"exit code {answer.returncode}"]
+        raise LingonError(f"{label} could not be measured: {lines[-1]}")
+    found: dict[str, Any] = json.loads(answer.stdout)
+    return found
+
+
 @contextmanager
 def send_errors() -> Iterator[None]:
     """In a worker: answer with a LingonError of the block and exit, so that `Worker.ask` raises it."""

@@ -8,8 +8,6 @@ of an array much larger than any cache (a NumPy dot product of the array with it
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -23,7 +21,7 @@ import onnxruntime as ort
 from onnx import TensorProto, helper
 
 from lingon.bench.decode.roofline import Peaks
-from lingon.errors import LingonError
+from lingon.bench.worker_process import json_of
 from lingon.serving.system.cpu import usable_cores
 
 SHAPES = ((512, 512, 2048), (1024, 1024, 1024), (1024, 2048, 2048))  # rows, inner, columns
@@ -36,13 +34,8 @@ def measure_peaks(rounds: int) -> dict[str, Any]:
 
     rounds: rounds of each measurement; the fastest counts
     """
-    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}  # The threads of read_rate do the reading.
-    command = [sys.executable, "-m", __name__, str(rounds)]
-    answer = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    if answer.returncode:
-        raise LingonError(f"the machine's peaks could not be measured: {answer.stderr.strip().splitlines()[-1]}")
-    peaks: dict[str, Any] = json.loads(answer.stdout)
-    return peaks
+    one_thread = {"OPENBLAS_NUM_THREADS": "1"}  # The threads of read_rate do the reading.
+    return json_of(__name__, str(rounds), label="the machine's peaks", environment=one_thread)
 
 
 def best_peaks(peaks: dict[str, Any]) -> Peaks:

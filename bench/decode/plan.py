@@ -25,13 +25,25 @@ CTRANSLATE2 = "ctranslate2"
 STAGGERED = "lingon staggered"
 """The name in the results of Lingon with sentences that arrive one by one."""
 
+TRANSFORMERS = "transformers"
+TRANSFORMERS_STATIC = "transformers-static"
+TORCH_GRAPH = "torch-graph"
+
 MODULES = {
     LINGON: "lingon.bench.engines.lingon",
     CTRANSLATE2: "lingon.bench.engines.ctranslate2",
-    "transformers": "lingon.bench.engines.transformers",
+    TRANSFORMERS: "lingon.bench.engines.transformers",
     "optimum": "lingon.bench.engines.optimum",
+    TRANSFORMERS_STATIC: "lingon.bench.engines.transformers",
+    TORCH_GRAPH: "lingon.bench.engines.torch_graph.engine",
 }
 """The module of every engine; lingon.bench.engines.base describes its functions."""
+
+ENGINES = (LINGON, CTRANSLATE2, TRANSFORMERS, "optimum")
+"""The engines of `lingon bench decode`; lingon.bench.gpu.plan names those of `lingon bench gpu`."""
+
+READ_BUNDLES = (LINGON, TORCH_GRAPH)
+"""Engines that read the bundle itself, so that no files are written for them."""
 
 PRECISIONS: tuple[Literal["fp32", "int8"], ...] = ("fp32", "int8")
 WITH_SHORTLIST = (LINGON, CTRANSLATE2)
@@ -119,8 +131,8 @@ class EngineSetting:
 
 def engine_settings(engines: Sequence[str], cores: int) -> list[EngineSetting]:
     """All settings in which these engines are measured on a machine with so many cores; no names mean all engines."""
-    if unknown := [engine for engine in engines if engine not in MODULES]:
-        raise SettingsError(f"--engine must be of {', '.join(MODULES)}, got {unknown[0]}")
+    if unknown := [engine for engine in engines if engine not in ENGINES]:
+        raise SettingsError(f"--engine must be of {', '.join(ENGINES)}, got {unknown[0]}")
     shapes = dict.fromkeys([(1, cores), (cores, 1)])
     of_ctranslate2 = [
         Setting(precision=precision, workers=workers, threads=threads)
@@ -135,8 +147,8 @@ def engine_settings(engines: Sequence[str], cores: int) -> list[EngineSetting]:
     others = [Setting(workers=1, threads=cores)]
     return [
         EngineSetting(name, setting)
-        for name in MODULES
-        if name in (engines or MODULES)
+        for name in ENGINES
+        if name in (engines or ENGINES)
         for setting in by_engine.get(name, others)
     ]
 
@@ -146,7 +158,7 @@ def available(settings: Iterable[EngineSetting], bundle: Bundle) -> tuple[list[E
     usable: list[EngineSetting] = []
     lines: dict[str, None] = {}
     for each in settings:
-        reason = _unavailable_reason(each, bundle)
+        reason = unavailable_reason(each, bundle)
         if reason is None:
             usable.append(each)
         else:
@@ -154,7 +166,8 @@ def available(settings: Iterable[EngineSetting], bundle: Bundle) -> tuple[list[E
     return usable, list(lines)
 
 
-def _unavailable_reason(engine_setting: EngineSetting, bundle: Bundle) -> str | None:
+def unavailable_reason(engine_setting: EngineSetting, bundle: Bundle) -> str | None:
+    """Why an engine cannot run a bundle here; None if it can, as far as is known before it is loaded."""
     if engine_setting.engine == LINGON and engine_setting.setting.precision not in bundle.manifest.precisions:
         return f"{bundle.folder} has no precision {engine_setting.setting.precision}"
     reason: str | None = module_of(engine_setting.engine).unavailable_reason()
@@ -167,23 +180,28 @@ def module_of(engine: str) -> ModuleType:
 
 
 def folder_of(engine: str, bundle: Bundle, cache: Path) -> Path:
-    """The folder with an engine's model files: the bundle for Lingon, a folder below cache for other engines.
+    """The folder with an engine's model files: the bundle for READ_BUNDLES, a folder below cache for other engines.
 
     The name of that folder contains a digest of the manifest and of the code that converts the bundle, so that
     outdated files are never measured.
     """
-    if engine == LINGON:
+    if engine in READ_BUNDLES:
         return bundle.folder
     digest = hashlib.sha256((bundle.folder / MANIFEST).read_bytes())
     for path in sorted(Path(lingon.bench.engines.__path__[0]).glob("*.py")):
         digest.update(path.read_bytes())
-    return cache / engine / f"{bundle.manifest.name}-{bundle.manifest.version}-{digest.hexdigest()[:12]}"
+    return (
+        cache
+        / MODULES[engine].rpartition(".")[2]
+        / f"{bundle.manifest.name}-{bundle.manifest.version}-{digest.hexdigest()[:12]}"
+    )
 
 
 def bytes_of(engine_setting: EngineSetting, folder: Path, bundle: Bundle) -> int:
     """The size on disk of the model files that a setting reads; of a bundle, only those of its precision."""
     files = [path for path in folder.rglob("*") if path.is_file()]
-    if engine_setting.engine == LINGON:
+    if engine_setting.engine in READ_BUNDLES:
+        # fp32 weights that fp16 holds exactly are those of fp16.
         precision = engine_setting.setting.precision
         weights = bundle.manifest.precisions[precision].weights
         unread = {name for name in bundle.manifest.precisions if name != precision}

@@ -49,7 +49,7 @@ class EngineProcesses:
     def __enter__(self) -> EngineProcesses:
         with ExitStack() as stack:
             for each in self.settings:
-                self.engines[each] = self._loaded(each, stack)
+                self.engines[each] = load_engine(each, self.bundle, self.cache, self.show, stack)
             self._stack = stack.pop_all()
         return self
 
@@ -68,21 +68,30 @@ class EngineProcesses:
         found: dict[EngineMode, Measure] = {}
         for each, engine in self.engines.items():
             if each.supports(cell):
-                found[each.engine, each] = partial(_measure, engine, cell, count, False)
+                found[each.engine, each] = measure_of(engine, cell, count)
                 if each.engine == LINGON and cell.exact_length and cell.batch > 1:
-                    found[STAGGERED, each] = partial(_measure, engine, cell, count, True)
+                    found[STAGGERED, each] = measure_of(engine, cell, count, staggered=True)
         return found
 
-    def _loaded(self, engine_setting: EngineSetting, stack: ExitStack) -> LoadedEngine:
-        folder = folder_of(engine_setting.engine, self.bundle, self.cache)
-        if not folder.is_dir():
-            self.show(f"writing the model files of {engine_setting.engine}")
-            with publish_folder(folder) as part, _worker(engine_setting) as process:
-                process.ask(do="prepare", bundle=str(self.bundle.folder), folder=str(part))
-        self.show(f"loading {engine_setting.label}")
-        process = stack.enter_context(_worker(engine_setting))
-        load_s = process.ask(do="load", folder=str(folder), setting=asdict(engine_setting.setting))["load_s"]
-        return LoadedEngine(process, load_s, bytes_of(engine_setting, folder, self.bundle) / 2**20)
+
+def load_engine(
+    engine_setting: EngineSetting, bundle: Bundle, cache: Path, show: Callable[[str], None], stack: ExitStack
+) -> LoadedEngine:
+    """Start the process of an engine, which the stack ends; its model files are written first, if they are missing."""
+    folder = folder_of(engine_setting.engine, bundle, cache)
+    if not folder.is_dir():
+        show(f"writing the model files of {engine_setting.engine}")
+        with publish_folder(folder) as part, _worker(engine_setting) as process:
+            process.ask(do="prepare", bundle=str(bundle.folder), folder=str(part))
+    show(f"loading {engine_setting.label}")
+    process = stack.enter_context(_worker(engine_setting))
+    load_s = process.ask(do="load", folder=str(folder), setting=asdict(engine_setting.setting))["load_s"]
+    return LoadedEngine(process, load_s, bytes_of(engine_setting, folder, bundle) / 2**20)
+
+
+def measure_of(engine: LoadedEngine, cell: Cell, count: int, *, staggered: bool = False) -> Measure:
+    """The function that measures an engine in a cell, on the first `count` sources."""
+    return partial(_measure, engine, cell, count, staggered)
 
 
 def _worker(engine_setting: EngineSetting) -> Worker:

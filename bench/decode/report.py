@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ WIDTH = 104
 SEARCHES = ((False, 1, "greedy"), (False, 4, "beam 4"), (True, 1, "shortlist"))
 """Kinds of search: with a shortlist or not, beam size, name."""
 
-COLOURS = {
+_COLOURS = {
     (LINGON, "int8"): "#b3541e",
     (LINGON, "fp32"): "#e5a877",
     (CTRANSLATE2, "int8"): "#1f4e79",
@@ -28,6 +29,23 @@ COLOURS = {
     ("transformers", "fp32"): "#777777",
     ("optimum", "fp32"): "#b5b5b5",
 }
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Chart:
+    """A chart of speed relative to one engine.
+
+    ratio: the column of the rows that has the ratio
+    reference: the engine, for the label of the axis
+    colours: by engine and precision, in the order of the bars
+    """
+
+    ratio: str
+    reference: str
+    colours: Mapping[tuple[str, str], str]
+
+
+CHART = Chart(ratio="ratio_to_ctranslate2", reference=f"{CTRANSLATE2} at its best", colours=_COLOURS)
 
 
 def tables(rows: Sequence[Row], full_runs: int) -> list[Group]:
@@ -162,8 +180,8 @@ def _search(beam_size: int) -> str:
     return "greedy" if beam_size == 1 else f"beam {beam_size}"
 
 
-def draw(rows: Sequence[Row], output: Path) -> None:
-    """Write a chart of the speed relative to CTranslate2; the suffix of output selects SVG, PNG or PDF."""
+def draw(rows: Sequence[Row], output: Path, chart: Chart = CHART) -> None:
+    """Write a chart; the suffix of output selects SVG, PNG or PDF."""
     import matplotlib
 
     matplotlib.use("Agg")  # This backend draws to files and needs no display.
@@ -174,7 +192,7 @@ def draw(rows: Sequence[Row], output: Path) -> None:
     figure, panels = pyplot.subplots(len(workloads), figsize=size, layout="constrained", squeeze=False)
     for panel, workload in zip(panels[:, 0], workloads, strict=True):
         own = [row for row in rows if row["work"] == workload]
-        _draw_workload(panel, workload, best_settings(without_staggered(own)))
+        _draw_workload(panel, workload, best_settings(without_staggered(own)), chart)
     known = [panel.get_legend_handles_labels() for panel in panels[:, 0]]
     legend = {label: handle for handles, labels in known for handle, label in zip(handles, labels, strict=True)}
     figure.legend(legend.values(), legend.keys(), loc="outside lower center", ncols=4, frameon=False)
@@ -182,31 +200,31 @@ def draw(rows: Sequence[Row], output: Path) -> None:
     pyplot.close(figure)
 
 
-def _draw_workload(panel: Any, workload: str, rows: Sequence[Row]) -> None:
+def _draw_workload(panel: Any, workload: str, rows: Sequence[Row], chart: Chart) -> None:
     """Grouped bars, one group a cell; a line above each bar of Lingon shows the floor of its precision."""
     groups = sorted(by_cell(rows).items())
-    series = [key for key in COLOURS if any(_engine(row) == key for row in rows)]
+    series = [key for key in chart.colours if any(_engine(row) == key for row in rows)]
     width = 0.8 / max(len(series), 1)
     for number, key in enumerate(series):
         for place, (_, own) in enumerate(groups):
             for row in (row for row in own if _engine(row) == key):
                 centre = place - 0.4 + width * (number + 0.5)
-                _draw_bar(panel, centre, width, row, " ".join(key))
-    panel.axhline(1, color="#1f4e79", linewidth=0.8, linestyle=":", zorder=0)
+                _draw_bar(panel, centre, width, row, chart)
+    panel.axhline(1, color="black", linewidth=0.8, linestyle=":", zorder=0)
     panel.set_xticks(range(len(groups)), [_tick(cell) for cell, _ in groups], fontsize=8)
     panel.set_xlim(-0.6, len(groups) - 0.4)
     # Floors far above every bar, such as those of single sentences, are left out: they would flatten the bars.
-    panel.set_ylim(0, 1.8 * max(row["ratio_to_ctranslate2"] or 0 for row in rows))
+    panel.set_ylim(0, 1.8 * max(row[chart.ratio] or 0 for row in rows))
     panel.set_title(workload, loc="left", fontsize=10)
-    panel.set_ylabel(f"speed relative to\n{CTRANSLATE2} at its best", fontsize=9)
+    panel.set_ylabel(f"speed relative to\n{chart.reference}", fontsize=9)
     panel.spines[["top", "right"]].set_visible(False)
 
 
-def _draw_bar(panel: Any, place: float, width: float, row: Row, label: str) -> None:
-    ratio = row["ratio_to_ctranslate2"]
+def _draw_bar(panel: Any, place: float, width: float, row: Row, chart: Chart) -> None:
+    ratio = row[chart.ratio]
     if ratio is None:
         return
-    panel.bar(place, ratio, 0.92 * width, color=COLOURS[_engine(row)], label=label)
+    panel.bar(place, ratio, 0.92 * width, color=chart.colours[_engine(row)], label=" ".join(_engine(row)))
     if row["engine"] == LINGON:
         panel.annotate(f"{ratio:.1f}", (place, ratio), (0, 2), textcoords="offset points", ha="center", fontsize=7)
         floor = ratio / row["fraction_of_floor"]

@@ -75,7 +75,7 @@ def count_decoding(
     sources: Sequence[Sequence[int]], outputs: Sequence[Sequence[int]], cell: Cell, pieces: int
 ) -> DecodingCounts:
     """Count the translation of sources into outputs; the end token takes a step too, if it can be chosen."""
-    ends = 0 if cell.exact_length else 1
+    ends = 0 if cell.is_forced else 1
     lengths = [len(output) + ends for output in outputs]
     pairs = list(zip(sources, lengths, strict=True))
     return DecodingCounts(

@@ -72,11 +72,13 @@ def compare(
     theirs: Sequence[Sequence[int]],
     cell: Cell,
     size: int | None = None,
+    tie: float = TIE,
 ) -> Agreement:
     """Compare hypotheses (token ids without begin and end token); different ones are scored by our scorer in fp32.
 
     runner: of the bundle's fp32 graphs, from lingon.serving.runtime.onnx_runner.load_runner
     size: sentences of a batch of the other engine, by default cell.batch; less if several workers share a batch
+    tie: differences of log-probability up to this are rounding errors
     """
     limits = {
         index: batch.longest
@@ -93,7 +95,8 @@ def compare(
         scored = zip(_scored(runner, chosen, mine), _scored(runner, chosen, other), strict=True)
         for index, log_probs in zip(some, scored, strict=True):
             both = (limit(len(sources[index]), cell, runner.limits), limits[index])
-            found.append(_Pair((ours[index], theirs[index]), log_probs, both, cell.beam_size).difference(index))
+            pair = _Pair((ours[index], theirs[index]), log_probs, both, cell.beam_size, tie)
+            found.append(pair.difference(index))
     return Agreement(len(sources), tuple(found))
 
 
@@ -109,6 +112,7 @@ class _Pair:
     log_probs: tuple[np.ndarray, np.ndarray]
     limits: tuple[int, int]
     beam_size: int
+    tie: float
 
     def difference(self, index: int) -> Difference:
         """The difference and its cause."""
@@ -116,7 +120,7 @@ class _Pair:
         gap = float(mine[position] - other[position]) if position < min(len(mine), len(other)) else 0.0
         # A hypothesis at its limit has no end token; the slice drops the score of one.
         ours, theirs = (float(row[:limit].sum()) for row, limit in zip(self.log_probs, self.limits, strict=True))
-        cause = "bound" if self._is_bounded(position) else _likelier(gap if self.beam_size == 1 else ours - theirs)
+        cause = "bound" if self._is_bounded(position) else self._likelier(gap if self.beam_size == 1 else ours - theirs)
         return Difference(index=index, cause=cause, log_probs=(ours, theirs), gap=gap)
 
     def _is_bounded(self, position: int) -> bool:
@@ -129,12 +133,11 @@ class _Pair:
         ended = [[*hypothesis, EOS] for hypothesis in self.hypotheses]
         return next(position for position, (mine, other) in enumerate(zip(*ended, strict=False)) if mine != other)
 
-
-def _likelier(gap: float) -> Cause:
-    """The cause for a difference of log-probabilities, ours less theirs."""
-    if abs(gap) <= TIE:
-        return "tie"
-    return "ours is likelier" if gap > 0 else "theirs is likelier"
+    def _likelier(self, gap: float) -> Cause:
+        """The cause for a difference of log-probabilities, ours less theirs."""
+        if abs(gap) <= self.tie:
+            return "tie"
+        return "ours is likelier" if gap > 0 else "theirs is likelier"
 
 
 def _scored(runner: OnnxRunner, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[np.ndarray]:
@@ -160,8 +163,9 @@ def _padded(rows: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:
 class OutputComparison:
     """Compares outputs for one bundle with reference outputs; the scorer is loaded when it is first needed."""
 
-    def __init__(self, bundle: Bundle) -> None:
-        self._bundle = bundle
+    def __init__(self, bundle: Bundle, *, threads: int = 1, tie: float = TIE) -> None:
+        """threads: of the scorer; tie: see `compare`."""
+        self._bundle, self._threads, self._tie = bundle, threads, tie
 
     def columns(
         self, cell: Cell, sources: Sequence[Sequence[int]], reference: Tokens | None, outputs: Tokens, *, explain: bool
@@ -182,9 +186,9 @@ class OutputComparison:
     ) -> dict[str, int]:
         if reference == outputs:
             return {}
-        compared = compare(self._runner, sources, reference, outputs, cell)
+        compared = compare(self._runner, sources, reference, outputs, cell, tie=self._tie)
         return dict(Counter(difference.cause for difference in compared.differences))
 
     @cached_property
     def _runner(self) -> OnnxRunner:
-        return load_runner(self._bundle, "fp32", threads=1)
+        return load_runner(self._bundle, "fp32", threads=self._threads)

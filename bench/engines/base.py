@@ -33,6 +33,7 @@ class Cell:
     beam_size: int = 1
     shortlist: bool = False  # choose from the workload's shortlist instead of the whole vocabulary
     exact_length: int | None = None  # target tokens of every sentence; the end token is never chosen
+    target_ratio: float | None = None  # target tokens for each source token of a sentence, likewise
     max_length: int = 256  # target tokens at most, with the end token, if there is no exact length
 
     def __post_init__(self) -> None:
@@ -42,6 +43,11 @@ class Cell:
             raise SettingsError(f"beam_size must be at least 1, got {self.beam_size}")
 
     @property
+    def is_forced(self) -> bool:
+        """Whether the length of every output is given, so that the end token is never chosen."""
+        return self.exact_length is not None or self.target_ratio is not None
+
+    @property
     def longest(self) -> int:
         """The maximum number of target tokens of a sentence."""
         return self.exact_length or self.max_length
@@ -49,11 +55,13 @@ class Cell:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Setting:
-    """The arithmetic of an engine and its use of the cores."""
+    """The arithmetic of an engine, its device and its use of the cores."""
 
-    precision: Literal["fp32", "int8"] = "fp32"
+    precision: Literal["fp32", "int8", "fp16"] = "fp32"
     workers: int = 1  # batches decoded at the same time; the sentences of a cell are split between them
     threads: int = 2  # of one worker
+    device: Literal["cpu", "cuda"] = "cpu"  # of Lingon, the provider that the bundle names decides
+    static_cache: bool = False  # of transformers: keys and values of fixed size, on CUDA in a compiled model
 
 
 class BenchEngine(Protocol):

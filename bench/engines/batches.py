@@ -9,6 +9,7 @@ are cut off afterwards: in greedy search the result is that of decoding with the
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -36,6 +37,8 @@ def batches(sources: Sequence[Sequence[int]], cell: Cell, limits: Limits, size: 
 
 def limit(source_tokens: int, cell: Cell, limits: Limits) -> int:
     """The maximum number of target tokens for a source of source_tokens, both with end token."""
+    if cell.target_ratio is not None:
+        return min(math.ceil(cell.target_ratio * source_tokens), limits.max_target_tokens)
     return cell.exact_length or min(cell.max_length, limits.max_output(source_tokens))
 
 

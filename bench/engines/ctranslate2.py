@@ -29,11 +29,12 @@ from lingon.bench.engines.conversion import (
     model_of,
 )
 from lingon.bundle import Bundle
+from lingon.errors import SettingsError
 
 SPECIAL = ("<blank>", "<s>", "</s>", "<unk>")  # CTranslate2's names of the ids 0 to 3
 SHORTLIST = "vmap.txt"  # the file name that CTranslate2 looks for
 SOURCES = ("shared_vocabulary.json", "source_vocabulary.json")
-COMPUTE_TYPES = {"fp32": "float32", "int8": "int8"}
+COMPUTE_TYPES = {"fp32": "float32", "int8": "int8", "fp16": "float16"}
 
 
 def unavailable_reason() -> str | None:
@@ -90,7 +91,7 @@ class CTranslate2:
             beam_size=cell.beam_size,
             length_penalty=0.0,
             max_decoding_length=longest,
-            min_decoding_length=cell.exact_length or 0,
+            min_decoding_length=longest if cell.is_forced else 0,
             use_vmap=cell.shortlist,
         )
 
@@ -99,9 +100,11 @@ def translator(folder: Path, setting: Setting) -> Any:
     """CTranslate2's Translator for a folder of `prepare`: `workers` batches at a time, on `threads` cores each."""
     import ctranslate2
 
+    if setting.device == "cuda" and not ctranslate2.get_cuda_device_count():
+        raise SettingsError("ctranslate2 sees no CUDA device")
     return ctranslate2.Translator(
         str(folder),
-        device="cpu",
+        device=setting.device,
         compute_type=COMPUTE_TYPES[setting.precision],
         inter_threads=setting.workers,
         intra_threads=setting.threads,

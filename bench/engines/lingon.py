@@ -16,6 +16,9 @@ from lingon.serving.engine.engine import Engine
 from lingon.serving.engine.limits import EngineLimits
 from lingon.serving.runtime.onnx_runner import OnnxRunner, load_runner
 
+DEVICE_BATCH_TOKENS = 16_384
+"""Tokens of one encoder run on CUDA: the default of the server is for the caches of a CPU."""
+
 Outcome = tuple[Hypothesis, ...] | RequestError
 
 
@@ -36,14 +39,18 @@ def load(folder: Path, setting: Setting) -> Lingon:
         threads=setting.workers * setting.threads,
         shared_threads=setting.threads,
     )
-    return Lingon(runner, setting.workers)
+    tokens = DEVICE_BATCH_TOKENS if setting.device == "cuda" else EngineLimits().max_batch_tokens
+    return Lingon(runner, setting.workers, tokens)
 
 
 class Lingon:
-    """See lingon.bench.engines.base.BenchEngine. The batch of a cell is the number of sentences that run together."""
+    """See lingon.bench.engines.base.BenchEngine. The batch of a cell is the number of sentences that run together.
 
-    def __init__(self, runner: OnnxRunner, workers: int) -> None:
-        self._runner, self._workers = runner, workers
+    batch_tokens: tokens of one encoder run at most
+    """
+
+    def __init__(self, runner: OnnxRunner, workers: int, batch_tokens: int) -> None:
+        self._runner, self._workers, self._batch_tokens = runner, workers, batch_tokens
         self._engine: Engine | None = None
         self._rows = 0
 
@@ -74,7 +81,12 @@ class Lingon:
         if self._engine is None or self._rows != rows:
             if self._engine is not None:
                 self._engine.stop(timeout=5)
-            limits = EngineLimits(max_queue_texts=1_000_000, max_queue_tokens=100_000_000, max_rows=rows)
+            limits = EngineLimits(
+                max_queue_texts=1_000_000,
+                max_queue_tokens=100_000_000,
+                max_rows=rows,
+                max_batch_tokens=self._batch_tokens,
+            )
             self._engine, self._rows = Engine(self._runner, limits, workers=self._workers), rows
             self._engine.start()
         return self._engine

@@ -50,12 +50,19 @@ def prepare(bundle: Bundle, folder: Path) -> None:
 
 
 def load(folder: Path, setting: Setting) -> GenerateEngine:
-    """The model of a folder that `prepare` wrote, in float32."""
-    check_setting(setting)
+    """The model of a folder that `prepare` wrote, on the device and in the precision of the setting."""
+    if setting.device == "cpu":
+        check_setting(setting)
     import torch
 
+    if setting.device == "cuda" and not torch.cuda.is_available():
+        raise SettingsError("transformers: torch sees no CUDA device")
     torch.set_num_threads(setting.threads)
-    return GenerateEngine(load_network(folder), read_limits(folder))
+    network = load_network(folder)
+    if setting.static_cache and not network._can_compile_fullgraph:
+        raise SettingsError(f"this transformers has no static cache for {type(network).__name__}")
+    placed = network.to(setting.device, torch.float16 if setting.precision == "fp16" else torch.float32)
+    return GenerateEngine(placed, read_limits(folder), static_cache=setting.static_cache)
 
 
 def check_setting(setting: Setting) -> None:
@@ -78,16 +85,22 @@ def load_network(folder: Path) -> Any:
 
 
 class GenerateEngine:
-    """See lingon.bench.engines.base.BenchEngine: a model with `generate`, batch by batch, similar lengths together."""
+    """See lingon.bench.engines.base.BenchEngine: a model with `generate`, batch by batch, similar lengths together.
 
-    def __init__(self, model: Any, limits: Limits) -> None:
-        self._model, self._limits = model, limits
+    static_cache: keys and values of a fixed size, with which `generate` compiles the model on CUDA
+    """
+
+    def __init__(self, model: Any, limits: Limits, *, static_cache: bool = False) -> None:
+        self._model, self._limits, self._static_cache = model, limits, static_cache
 
     def translate(self, sources: Sequence[Sequence[int]], cell: Cell) -> Tokens:
         """Translate one batch after the other."""
         found: Tokens = [[] for _ in sources]
         for batch in batches(sources, cell, self._limits, cell.batch):
-            rows = self._generate([sources[index] for index in batch.indices], _generation(cell, batch.longest))
+            settings = _generation(cell, batch.longest)
+            if self._static_cache:
+                settings.cache_implementation = "static"
+            rows = self._generate([sources[index] for index in batch.indices], settings)
             for index, tokens in zip(batch.indices, rows, strict=True):
                 found[index] = tokens[: limit(len(sources[index]), cell, self._limits)]
         return found
@@ -96,12 +109,13 @@ class GenerateEngine:
         import torch
 
         longest = max(map(len, sources))
-        ids = torch.tensor([[*source, *[PAD] * (longest - len(source))] for source in sources])
+        rows = [[*source, *[PAD] * (longest - len(source))] for source in sources]
+        ids = torch.tensor(rows, device=self._model.device)
         with torch.inference_mode():
-            rows = self._model.generate(
+            found = self._model.generate(
                 input_ids=ids, attention_mask=(ids != PAD).long(), generation_config=settings
             ).tolist()
-        return [row[1 : row.index(EOS) if EOS in row else None] for row in rows]
+        return [row[1 : row.index(EOS) if EOS in row else None] for row in found]
 
 
 def _generation(cell: Cell, longest: int) -> Any:
@@ -113,7 +127,7 @@ def _generation(cell: Cell, longest: int) -> Any:
         **beams,
         do_sample=False,
         max_new_tokens=longest,
-        min_new_tokens=cell.exact_length,
+        min_new_tokens=longest if cell.is_forced else None,
         decoder_start_token_id=BOS,
         bos_token_id=BOS,
         eos_token_id=EOS,

@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 from lingon.bench.results_file import results_folder, save
-from lingon.bench.workloads.random_weights import Shape
+from lingon.bench.workloads.random_weights import SHAPES, TINY_SHAPES
 from lingon.bench.workloads.synthetic import SOURCE_TOKENS, TARGET_TOKENS, random_sources, write_half_precision
 from lingon.serving.runtime.device import CPU, CUDA, cuda_missing
 from lingon.serving.runtime.on_device.buffers import DeviceBuffers
@@ -30,8 +30,6 @@ from lingon.serving.runtime.onnx_runner import OnnxRunner, load_runner
 from lingon.serving.runtime.runner import BatchShape, width_for
 from lingon.text import BOS
 
-SHAPES = {"base": Shape(), "big": Shape(dim=1024, heads=16, ffn=4096)}
-QUICK = {"tiny": Shape(layers=2, dim=128, heads=2, ffn=256, vocab=1000)}
 SENTENCES, BEAM = (1, 8, 64, 256), 4
 ROUNDS = 5  # translations of a batch; the first one is not counted, because it allocates and binds
 
@@ -101,7 +99,7 @@ def main(
         raise typer.BadParameter(f"device cuda: {missing}")
     rows: list[dict[str, Any]] = []
     table = Table("model", "CUDA graphs", "sentences", "beam", "encoder, ms", "step, ms", "tokens/s", "bytes copied")
-    shapes, counts = (QUICK, SENTENCES[:2]) if quick else (SHAPES, SENTENCES)
+    shapes, counts = (TINY_SHAPES, SENTENCES[:2]) if quick else (SHAPES, SENTENCES)
     for name, recorded in itertools.product(shapes, (False, True) if device == "cuda" else (False,)):
         with tempfile.TemporaryDirectory() as folder:
             bundle = write_half_precision(Path(folder) / "1", shapes[name], CUDA if device == "cuda" else CPU)

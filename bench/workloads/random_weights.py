@@ -53,6 +53,13 @@ class Shape:
         )
 
 
+SHAPES = {"base": Shape(), "big": Shape(dim=1024, heads=16, ffn=4096)}
+"""The Transformers base and big of Vaswani et al. (2017), by name."""
+
+TINY_SHAPES = {"tiny": Shape(layers=2, dim=128, heads=2, ffn=256, vocab=1000)}
+"""What a quick run measures in their place; the heads have the size of theirs."""
+
+
 @torch.no_grad()
 def random_transformer(shape: Shape) -> Transformer:
     """The model of a shape. Special pieces, among them the end token, are never likely."""

@@ -1,10 +1,10 @@
-"""Workload "base": a Transformer base with random weights, sources of 25 tokens, exactly 30 target tokens."""
+"""Transformers with random weights; sources of 25 tokens with exactly 30 target tokens, and of mixed lengths."""
 
 from __future__ import annotations
 
 import hashlib
 import shutil
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,9 +22,14 @@ from lingon.export.graphs.precisions import PRECISION_KINDS, build, weight_files
 from lingon.export.graphs.transformer import states
 from lingon.serving.runtime.shortlist import Shortlist
 from lingon.text import BOS, EOS, PAD, UNK
+from lingon.training.averaging import round_to_half
 from lingon.training.models.transformer import Transformer
 
 SOURCE_TOKENS, TARGET_TOKENS = 25, 30
+TARGET_RATIO = 1.2
+"""Target tokens for each source token in the workloads with mixed lengths, the same as 30 for 25."""
+MEDIAN, SPREAD, LENGTHS = 22, 0.55, (4, 100)
+"""Of the lengths of mixed sources, in tokens with the end token: see `mixed_sources`."""
 CANDIDATES = 1024
 """Target pieces on the shortlist. They are random, because there is no text to learn a shortlist from."""
 PRECISIONS = ("fp32", "int8")
@@ -35,12 +40,7 @@ MEASURED = 32
 def base_workload(cache: Path, shape: Shape | None = None, sentences: int = 128) -> Workload:
     """The workload. Its bundle is written below cache once for each shape and each state of the code that writes it."""
     shape = shape or Shape()
-    family = cache / f"base-{_digest([repr(shape).encode()])}"
-    folder = family / _digest(path.read_bytes() for path in _source_files()) / "base" / "1"
-    if not is_bundle(folder):
-        shutil.rmtree(family, ignore_errors=True)  # Bundles that older code has written are useless.
-        _write(folder, shape)
-    opened = open_bundle(folder)
+    opened = _cached(cache, f"base-{_digest([repr(shape).encode()])}", lambda folder: _write(folder, shape))
     return Workload(
         name="base",
         bundle=opened.folder,
@@ -50,13 +50,63 @@ def base_workload(cache: Path, shape: Shape | None = None, sentences: int = 128)
     )
 
 
-def write_half_precision(folder: Path, shape: Shape, provider: str) -> Bundle:
-    """Write and return a bundle with graphs for CUDA; provider: that runs them, which may be the CPU in a rehearsal."""
+def forced_workloads(cache: Path, name: str, shape: Shape, provider: str, sentences: int) -> list[Workload]:
+    """Two workloads of a model: NAME with TARGET_TOKENS for every output, "NAME mix" with mixed lengths.
+
+    provider: that runs the graphs for CUDA
+    sentences: of the first workload; the second has twice as many
+    """
+    key = _digest([repr(shape).encode(), provider.encode()])
+    bundle = _cached(cache, f"{name}-{key}", lambda folder: write_half_precision(folder, shape, provider, "fp32"))
+    mixed = mixed_sources(shape, 2 * sentences)
+    mean = sum(map(len, mixed)) / len(mixed)
+    return [
+        Workload(
+            name=name,
+            bundle=bundle.folder,
+            sources=random_sources(shape, sentences),
+            exact_length=TARGET_TOKENS,
+            facts={"source tokens": SOURCE_TOKENS, "target tokens": TARGET_TOKENS},
+        ),
+        Workload(
+            name=f"{name} mix",
+            bundle=bundle.folder,
+            sources=mixed,
+            target_ratio=TARGET_RATIO,
+            facts={"source tokens, mean": round(mean, 1), "source tokens, most": max(map(len, mixed))},
+        ),
+    ]
+
+
+def write_half_precision(folder: Path, shape: Shape, provider: str, *more: str) -> Bundle:
+    """Write and return a bundle with graphs for CUDA, of weights that fp16 holds exactly.
+
+    provider: that runs them, which may be the CPU in a rehearsal
+    more: further precisions of the bundle, for the CPU
+    """
     model, weights = random_transformer(shape), WeightFiles()
-    built = build(model, "fp16", weights, [], shortlist=False)
-    precisions = {"fp16": Precision(provider, "not run: the weights are random", built.reads)}
+    graphs: dict[str, bytes] = {}
+    precisions: dict[str, Precision] = {}
+    round_to_half(model)  # so that every engine computes with the same weights
+    for precision in ("fp16", *more):
+        built = build(model, precision, weights, [], shortlist=False)
+        graphs |= built.graphs
+        runs_on = provider if precision == "fp16" else PRECISION_KINDS[precision].provider
+        precisions[precision] = Precision(runs_on, "not run: the weights are random", built.reads)
     manifest = replace(_manifest(model, shape, precisions), shortlist=None)
-    return write_bundle(folder, manifest, built.graphs | weight_files(weights))
+    return write_bundle(folder, manifest, graphs | weight_files(weights))
+
+
+def mixed_sources(shape: Shape, count: int, seed: int = 4) -> tuple[tuple[int, ...], ...]:
+    """Sources whose lengths are drawn from a log-normal distribution: random pieces and EOS.
+
+    The median is MEDIAN tokens and the standard deviation of the logarithm SPREAD, about that of sentences of news in
+    subwords; lengths are cut to LENGTHS. A batch of such sentences has few long ones, for which the others wait.
+    """
+    random = np.random.default_rng((shape.seed, seed))
+    lengths = np.clip(np.round(random.lognormal(np.log(MEDIAN), SPREAD, count)), *LENGTHS).astype(int)
+    pieces = (random.integers(UNK + 1, shape.vocab, length - 1).tolist() for length in lengths)
+    return tuple((*row, EOS) for row in pieces)
 
 
 def random_sources(shape: Shape, count: int, seed: int = 1) -> tuple[tuple[int, ...], ...]:
@@ -64,6 +114,15 @@ def random_sources(shape: Shape, count: int, seed: int = 1) -> tuple[tuple[int, 
     random = np.random.default_rng((shape.seed, seed))
     pieces = random.integers(UNK + 1, shape.vocab, (count, SOURCE_TOKENS - 1))
     return tuple((*row, EOS) for row in pieces.tolist())
+
+
+def _cached(cache: Path, family: str, write: Callable[[Path], object]) -> Bundle:
+    """The bundle below cache/family; `write` writes it unless the code that is there now has written it before."""
+    folder = cache / family / _digest(path.read_bytes() for path in _source_files()) / "base" / "1"
+    if not is_bundle(folder):
+        shutil.rmtree(cache / family, ignore_errors=True)  # Bundles that older code has written are useless.
+        write(folder)
+    return open_bundle(folder)
 
 
 def _write(folder: Path, shape: Shape) -> None:

@@ -15,6 +15,7 @@ class Workload:
     sources: token ids, each ending with EOS
     references: normalised target texts to score against, one for each source; empty if the weights are random
     exact_length: the number of target tokens of every output, if the workload prescribes it
+    target_ratio: the number of target tokens for each source token of a sentence, if the workload prescribes it
     left_out: number of sentences that were longer than the model reads
     facts: properties of the workload by name, printed with the table
     """
@@ -24,5 +25,6 @@ class Workload:
     sources: tuple[tuple[int, ...], ...]
     references: tuple[str, ...] = ()
     exact_length: int | None = None
+    target_ratio: float | None = None
     left_out: int = 0
     facts: dict[str, float] = field(default_factory=dict)
