@@ -1,4 +1,4 @@
-"""The baseline of the training benchmark: a straightforward loop in float32 on torch.nn.Transformer.
+"""The baseline of the training benchmark: a straightforward loop on torch.nn.Transformer, on the CPU in float32.
 
 Pairs are sorted by length and put into batches of a fixed number, padded to the longest; Adam, gradient clipping and
 label smoothing are those of our loop. Nothing is slow on purpose, and nothing is optimised with the help of a profile.
@@ -18,6 +18,7 @@ from torch.nn.utils.rnn import pad_sequence
 from lingon.text import BOS, EOS, PAD
 from lingon.training.config import ModelSettings, TrainingSettings
 from lingon.training.data.batches import EncodedPairs
+from lingon.training.device import choose_device
 from lingon.training.models.layers import sinusoids
 
 
@@ -58,7 +59,9 @@ class BaselineTransformer(nn.Module):
         hidden = self.transformer(
             self._embed(source_ids),
             self._embed(target_ids),
-            tgt_mask=nn.Transformer.generate_square_subsequent_mask(target_ids.size(1), dtype=torch.bool),
+            tgt_mask=nn.Transformer.generate_square_subsequent_mask(
+                target_ids.size(1), dtype=torch.bool, device=target_ids.device
+            ),
             src_key_padding_mask=source_padding,
             tgt_key_padding_mask=target_ids == PAD,
             memory_key_padding_mask=source_padding,
@@ -93,7 +96,8 @@ class BaselineLoop:
 
     def __init__(self, model: ModelSettings, settings: TrainingSettings, pairs: EncodedPairs, vocab: int) -> None:
         torch.manual_seed(settings.seed)
-        self.model = BaselineTransformer(model, vocab)
+        self._device = choose_device(settings.device)
+        self.model = BaselineTransformer(model, vocab).to(self._device)
         self._settings = settings
         self._batches = batches(pairs, batch_size(pairs, settings.batch_tokens), settings.seed)
         self._loss = nn.CrossEntropyLoss(ignore_index=PAD, label_smoothing=settings.label_smoothing)
@@ -105,21 +109,26 @@ class BaselineLoop:
 
     def run(self, updates: int) -> tuple[int, float]:
         """Train on this number of batches; returns their target tokens, without padding, and the mean loss."""
-        tokens, loss_sum = 0, 0.0
+        tokens, loss_sum = 0, torch.zeros((), device=self._device)
         for _ in range(updates):
             source_ids, target_ids = next(self._batches)
             labels = target_ids[:, 1:]
-            logits = self.model(source_ids, target_ids[:, :-1])
-            loss = self._loss(logits.flatten(0, 1), labels.flatten())
+            count = int((labels != PAD).sum())
+            loss = self._loss_of(*(ids.to(self._device) for ids in (source_ids, target_ids[:, :-1], labels)))
             self._optimizer.zero_grad()
-            loss.backward()
+            loss.backward()  # type: ignore[no-untyped-call]
             nn.utils.clip_grad_norm_(self.model.parameters(), self._settings.clip_norm)
             self._optimizer.step()
             self._schedule.step()
-            count = int((labels != PAD).sum())
             tokens += count
-            loss_sum += loss.item() * count
-        return tokens, loss_sum / tokens
+            loss_sum += loss.detach() * count
+        return tokens, loss_sum.item() / tokens
+
+    def _loss_of(self, source_ids: Tensor, target_ids: Tensor, labels: Tensor) -> Tensor:
+        bf16 = self._settings.precision == "bf16"
+        with torch.autocast(self._device.type, torch.bfloat16, enabled=bf16):
+            logits = self.model(source_ids, target_ids)
+        return self._loss(logits.flatten(0, 1).float(), labels.flatten())  # type: ignore[no-any-return]
 
     def _rate(self, step: int) -> float:
         """The learning rate as a share of its maximum: linear warm-up, then inverse square root."""

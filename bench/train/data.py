@@ -6,7 +6,11 @@ from pathlib import Path
 
 from lingon.bench.workloads.sample_sentences import sample_file
 from lingon.bundle import is_bundle, open_bundle
-from lingon.training.config import Config, Corpus, load_config
+from lingon.errors import SettingsError
+from lingon.training.config import PRESETS, Config, Corpus, ModelSettings, load_config
+
+CUDA_PRESET, CUDA_BATCH_TOKENS = "base", 32_768
+"""What is measured on CUDA by default, in place of the model and the batches of a configuration for a small machine."""
 
 REPEAT = 40  # times: with it an epoch of the 500 sample pairs has as many batches as a round has updates
 
@@ -32,3 +36,22 @@ def settings(path: Path, tokenizer: Path, data: Path | None) -> Config:
     text = config.data.model_copy(update={"train": (train,), "valid": valid})
     words = config.tokenizer.model_copy(update={"path": folder.resolve()})
     return config.model_copy(update={"data": text, "tokenizer": words})
+
+
+def on_device(config: Config, device: str, preset: str | None, batch_tokens: int | None) -> Config:
+    """The settings with a device, cpu or cuda, and another model or other batches, if they are given or CUDA's.
+
+    preset: of the model; batch_tokens: padded tokens of an update on each side
+    """
+    if device == "cuda":
+        preset, batch_tokens = preset or CUDA_PRESET, batch_tokens or CUDA_BATCH_TOKENS
+    if preset is not None and preset not in PRESETS:
+        raise SettingsError(f"--preset must be of {', '.join(PRESETS)}, got {preset}")
+    training: dict[str, object] = {"device": device}
+    if batch_tokens is not None:
+        training["batch_tokens"] = batch_tokens
+    model = config.model
+    if preset is not None:
+        kept = model.model_dump(include={"norm", "activation", "positions", "max_positions", "dropout", "tie"})
+        model = ModelSettings.model_validate({**kept, "preset": preset})
+    return config.model_copy(update={"model": model, "training": config.training.model_copy(update=training)})

@@ -11,6 +11,7 @@ from typing import Any
 
 from rich.table import Table
 
+from lingon.bench.device_peaks import DevicePeaks
 from lingon.bench.worker_process import Worker
 from lingon.errors import SettingsError
 from lingon.training.config import Config
@@ -46,10 +47,15 @@ class Rounds:
 
 
 def loop_settings(config: Config, bf16: bool) -> list[LoopSetting]:
-    """Our loop in bf16 if the configuration and the processor support it, our loop in fp32, and the baseline.
+    """The loops that are measured: ours and the baseline, on CUDA both in bf16.
 
-    The fp32 loop separates the gain of the loop from that of bf16. bf16: whether the processor multiplies in bf16
+    On the CPU our loop in bf16, if the configuration and the processor support it, our loop in fp32, and the baseline
+    in fp32. The fp32 loop separates the gain of the loop from that of bf16.
+
+    config: with the device, cpu or cuda; bf16: whether the processor multiplies in bf16
     """
+    if config.training.device == "cuda":
+        return [LoopSetting("lingon bf16", "lingon", "bf16"), LoopSetting(BASELINE, "baseline", "bf16")]
     found = [LoopSetting("lingon fp32", "lingon", "fp32"), LoopSetting(BASELINE, "baseline", "fp32")]
     if config.training.precision == "bf16" and bf16:
         found.insert(0, LoopSetting("lingon bf16", "lingon", "bf16"))
@@ -67,10 +73,12 @@ def measure(
     rounds: Rounds,
     threads: int,
     folder: Path,
+    peaks: DevicePeaks,
     write: Callable[[str], None],
 ) -> list[dict[str, Any]]:
     """Measure the loops in turns; return a row for each. An additional first round is not counted.
 
+    config: with the device, cpu or cuda; peaks: of that device
     folder: for the files of the runs; write: receives a line about each measurement
     """
     variables = {"OMP_NUM_THREADS": str(threads)}
@@ -79,10 +87,10 @@ def measure(
         workers = {
             each.name: stack.enter_context(Worker("lingon.bench.train.worker", environment=variables)) for each in loops
         }
-        weights = {
+        models = {
             each.name: workers[each.name].ask(
                 loop=each.loop, config=prepared(config, each, rounds), folder=str(folder / each.name)
-            )["weights"]
+            )
             for each in loops
         }
         for number in range(rounds.rounds + 1):
@@ -92,7 +100,15 @@ def measure(
                     f"round {number}: {name} {figures['tokens_per_s']:,.0f} target tokens/s, loss {figures['loss']:.3f}"
                 )
                 found[name].append(figures)
-    return [_row(each, weights[each.name], threads, found) for each in loops]
+    device, operations = config.training.device, models[BASELINE]["flops_per_token"]
+    rows = [{**_row(each, models[each.name]["weights"], threads, found), "device": device} for each in loops]
+    return [with_share_of_peak(row, operations, peaks) for row in rows]
+
+
+def with_share_of_peak(row: dict[str, Any], operations: float, peaks: DevicePeaks) -> dict[str, Any]:
+    """Add the share of the device's peak rate that a loop reaches. operations: of the model, for a target token."""
+    share = row["tokens_per_s"] * operations / peaks.gemm[row["precision"]]
+    return {**row, "flops_per_token": round(operations), "fraction_of_peak": round(share, 4)}
 
 
 def prepared(config: Config, loop: LoopSetting, rounds: Rounds) -> dict[str, Any]:
@@ -100,7 +116,6 @@ def prepared(config: Config, loop: LoopSetting, rounds: Rounds) -> dict[str, Any
     never = (rounds.rounds + 2) * rounds.updates
     training = {
         "precision": loop.precision,
-        "device": "cpu",
         "log_every": rounds.updates,
         "valid_every": never,
         "max_steps": max(config.training.max_steps, never),
@@ -134,12 +149,15 @@ def paired_ratio(ours: Sequence[float], theirs: Sequence[float]) -> float:
 
 def table(rows: Sequence[Mapping[str, Any]]) -> Table:
     """The table of results for the terminal."""
-    shown = Table("loop", "target tokens/s", f"relative to plain (target {TARGET_RATIO})", "weights", "loss")
+    shown = Table(
+        "loop", "target tokens/s", f"relative to plain (target {TARGET_RATIO})", "share of peak", "weights", "loss"
+    )
     for row in rows:
         shown.add_row(
             row["loop"],
             f"{row['tokens_per_s']:,.0f}",
             f"{row['ratio_to_plain']:.2f}x",
+            f"{row['fraction_of_peak']:.1%} of {row['device']} {row['precision']}",
             f"{row['weights']:,}",
             f"{row['first_loss']:.2f} to {row['last_loss']:.2f}",
         )

@@ -1,7 +1,8 @@
 """A training loop in its own process: `python -m lingon.bench.train.worker` reads and writes JSON lines.
 
-The first line selects the loop, its configuration and its folder; the answer is the number of weights. Each later line
-runs the updates of one round; the answer is the speed and the loss.
+The first line selects the loop, its configuration and its folder; the answer is the number of weights, and from the
+baseline the operations of a target token. Each later line runs the updates of one round; the answer is the speed and
+the loss.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from lingon.bench.train.baseline import BaselineLoop
+from lingon.bench.train.flops import flops_per_target_token
 from lingon.bench.worker_process import send_errors
 from lingon.text import Tokenizer
 from lingon.training.config import Config, parse_config
@@ -74,7 +76,8 @@ def run_baseline(config: Config, folder: Path, send: Callable[[Figures], None], 
     text = drop_long(read_training_text(config.data), tokenizer, config.data.max_tokens)
     pairs = encode_pairs(text.epoch(), tokenizer)
     loop = BaselineLoop(config.model, config.training, pairs, tokenizer.target_vocab)
-    send({"weights": sum(parameter.numel() for parameter in loop.model.parameters())})
+    operations = flops_per_target_token(config.model, tokenizer.target_vocab, pairs.lengths())
+    send({"weights": sum(parameter.numel() for parameter in loop.model.parameters()), "flops_per_token": operations})
     while next_round():
         start = time.perf_counter()
         tokens, loss = loop.run(config.training.log_every)

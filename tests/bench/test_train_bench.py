@@ -6,11 +6,14 @@ import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
+from lingon.bench.device_peaks import DevicePeaks
 from lingon.bench.train.baseline import BaselineLoop, BaselineTransformer, batch_size, batches
-from lingon.bench.train.data import settings
+from lingon.bench.train.data import on_device, settings
+from lingon.bench.train.flops import flops_per_target_token
 from lingon.bench.train.run import Rounds, loop_settings, measure, multiplies_bf16, paired_ratio, prepared, table
 from lingon.bench.train.worker import run_lingon
 from lingon.errors import SettingsError
@@ -159,12 +162,60 @@ def test_only_text_and_tokenizer_of_the_configuration_are_replaced(config: Confi
 def rows(config: Config, tmp_path: Path) -> Iterator[list[dict[str, object]]]:
     lines: list[str] = []
     rounds = Rounds(rounds=2, updates=2)
-    yield measure(config, loop_settings(config, bf16=False), rounds, threads=1, folder=tmp_path, write=lines.append)
+    loops, peaks = loop_settings(config, bf16=False), DevicePeaks({"fp32": 1e12}, 1e9, 0.0)
+    yield measure(config, loops, rounds, threads=1, folder=tmp_path, peaks=peaks, write=lines.append)
     assert len(lines) == 6
 
 
 def test_both_loops_are_measured_in_separate_processes(rows: list[dict[str, object]]):
     assert [(row["loop"], row["threads"]) for row in rows] == [("lingon fp32", 1), ("plain", 1)]
     assert rows[1]["ratio_to_plain"] == 1
+    assert all(row["device"] == "cpu" for row in rows)
     assert all(isinstance(row["runs_tokens_per_s"], list) and len(row["runs_tokens_per_s"]) == 2 for row in rows)
     assert table(rows).row_count == 2
+
+
+def test_the_share_of_peak_is_the_rate_of_operations_by_that_of_the_device(rows: list[dict[str, object]]):
+    """The peak of the fixture is 1e12 operations a second."""
+    for row in rows:
+        assert isinstance(row["tokens_per_s"], float)
+        assert isinstance(row["flops_per_token"], int)
+        assert row["fraction_of_peak"] == pytest.approx(row["tokens_per_s"] * row["flops_per_token"] / 1e12, abs=1e-4)
+
+
+def test_the_operations_of_a_target_token_are_those_of_the_products_of_a_pair():
+    """One layer each, dim 4, feed-forward 8, vocabulary 10; a source of 3 tokens, a target of 2."""
+    settings = ModelSettings(dim=4, heads=1, ffn=8, encoder_layers=1, decoder_layers=1)
+    encoder = 3 * (3 * 16 + 16 + 2 * 32) + 2 * 3 * 3 * 4
+    decoder = 2 * (3 * 16 + 16 + 16 + 16 + 2 * 32) + 3 * 2 * 16 + 2 * 4 * (1 + 2) + 2 * 2 * 3 * 4
+    expected = 3 * 2 * (encoder + decoder + 2 * 4 * 10) / 2
+    assert flops_per_target_token(settings, 10, np.array([[3, 2]])) == expected
+
+
+def test_on_cuda_both_loops_compute_the_base_model_in_bf16(config: Config):
+    found = on_device(config, "cuda", None, None)
+    assert [(each.name, each.precision) for each in loop_settings(found, bf16=False)] == [
+        ("lingon bf16", "bf16"),
+        ("plain", "bf16"),
+    ]
+    assert (found.model.preset, found.model.dim, found.training.batch_tokens) == ("base", 512, 32_768)
+    assert found.model.norm == config.model.norm
+
+
+def test_on_the_cpu_only_the_device_of_the_configuration_changes(config: Config):
+    auto = config.model_copy(update={"training": config.training.model_copy(update={"device": "auto"})})
+    assert on_device(auto, "cpu", None, None) == config
+
+
+def test_an_unknown_preset_is_rejected(config: Config):
+    with pytest.raises(SettingsError, match="--preset must be of tiny, small, base, big, deep-encoder, got huge"):
+        on_device(config, "cpu", "huge", None)
+
+
+def test_the_baseline_computes_in_the_precision_of_its_settings(encoded: EncodedPairs):
+    losses = []
+    for precision in ("fp32", "bf16"):
+        settings = LEARNING.model_copy(update={"precision": precision, "device": "cpu"})
+        losses.append(BaselineLoop(TINY, settings, encoded, 280).run(2)[1])
+    assert losses[0] != losses[1]
+    assert losses[1] == pytest.approx(losses[0], rel=0.05)
