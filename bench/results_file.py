@@ -35,6 +35,8 @@ def command(arguments: Sequence[str]) -> str:
     arguments: sys.argv of the process
     """
     program = Path(arguments[0])
+    if program.stem == "__main__":  # of a package
+        program = program.parent
     prefix = ["python", "-m", f"lingon.bench.tools.{program.stem}"] if program.parent.name == "tools" else ["lingon"]
     return shlex.join([*prefix, *arguments[1:]])
 
