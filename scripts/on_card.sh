@@ -1,25 +1,54 @@
 #!/usr/bin/env bash
 # What to run on a machine with an NVIDIA card, in steps of at most ten minutes; each can be repeated.
 #
-#     scripts/on_card.sh STEP FOLDER [--device cpu --quick]
+#     scripts/on_card.sh STEP FOLDER [--device cpu --quick] [--config FILE]
 #
-# STEP    tests: `lingon doctor` and the tests that need a card; steps: the time of decoder steps
-# FOLDER  gets the log of the step, STEP.log, and its results; it is made if it is missing
+# STEP    tests:      `lingon doctor` and the tests that need a card
+#         steps:      the time of decoder steps
+#         operators:  the operators that a step may consist of, one by one
+#         gpu:        `lingon bench gpu`: Lingon, transformers, a bare PyTorch loop and CTranslate2
+#         loops:      `lingon bench train`: the speed of training loops
+#         training:   `lingon train` with the settings of FILE, below FOLDER/run
+# FOLDER  gets the log of the step, STEP.log, and its results; FOLDER/cache the models that are made for it
 # --device cpu --quick   rehearses a step without a card, on a tiny model
+# --config FILE          the settings of `training`; a rehearsal without it trains a tiny model
 #
-# PYTHON names the Python (default: .venv/bin/python, else python3). It needs what `lingon[gpu]` and `lingon[dev]` need.
+# A step that is not done after nine minutes is ended, with exit code 75; call it again, and it goes on from there:
+# `gpu` and `operators` with the next row, `training` from its last checkpoint. LIMIT sets another number of seconds.
+#
+# PYTHON names the Python (default: .venv/bin/python, else python3). It needs what `lingon[gpu]` and `lingon[dev]` need,
+# but not Lingon itself; a peer that is missing gets a row with the reason.
 set -euo pipefail
+
+CUT_OFF=75 TIMED_OUT=124
 
 usage() { sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}" >&2; exit 2; }
 
 (($# >= 2)) || usage
 step=$1 folder=$2
 shift 2
-device=cuda
-for option; do
-  case $option in --device | --quick | cpu | cuda) ;; *) usage ;; esac
-  [[ $option == cpu ]] && device=cpu
+[[ $step =~ ^(tests|steps|operators|gpu|loops|training)$ ]] || usage
+device=cuda quick=false config=
+while (($#)); do
+  case $1 in
+    --device)
+      [[ ${2-} == cpu || ${2-} == cuda ]] || usage
+      device=$2
+      shift
+      ;;
+    --config)
+      [[ -f ${2-} ]] || usage
+      config=$(realpath "$2")
+      shift
+      ;;
+    --quick) quick=true ;;
+    *) usage ;;
+  esac
+  shift
 done
+[[ $step != training || -n $config || $quick == true ]] || usage
+options=(--device "$device")
+if $quick; then options+=(--quick); fi
 
 mkdir -p "$folder"
 folder=$(cd "$folder" && pwd)
@@ -28,17 +57,75 @@ python=${PYTHON:-.venv/bin/python}
 [[ -x $python ]] || python=$(command -v "$python" || command -v python3)
 export PYTHONPATH=$PWD${PYTHONPATH:+:$PYTHONPATH} PYTHONUNBUFFERED=1
 
+limited() { timeout --kill-after=45 "${LIMIT:-540}" "$@"; }
+
+lingon() { limited "$python" scripts/run_verb.py "$@"; }
+
+tool() { limited "$python" -m "lingon.bench.tools.$1" --results "$folder" "${options[@]}" "${@:2}"; }
+
 run_tests() {
-  "$python" -m lingon doctor
+  lingon doctor
   if [[ $device == cuda ]]; then
-    "$python" -m pytest -m gpu --timeout 500
+    limited "$python" -m pytest -m gpu --timeout 500
   else
-    "$python" -m pytest tests/integration/test_device_states.py --timeout 500
+    limited "$python" -m pytest tests/integration/test_device_states.py --timeout 500
   fi
 }
 
-case $step in
-  tests) run_tests 2>&1 | tee "$folder/$step.log" ;;
-  steps) "$python" -m lingon.bench.tools.device_steps --results "$folder" "$@" 2>&1 | tee "$folder/$step.log" ;;
-  *) usage ;;
-esac
+run_loops() {
+  local fewer=()
+  if $quick; then fewer=(--preset tiny --batch-tokens 500 --rounds 1 --updates 2); fi
+  lingon bench train --device "$device" --results "$folder" "${fewer[@]}"
+}
+
+run_training() {
+  if [[ -z $config ]]; then
+    config=$folder/quick.toml
+    write_quick_config >"$config"
+  fi
+  lingon train "$config" --output "$folder/run" --set "training.device=$device"
+}
+
+write_quick_config() {
+  cat <<END
+[data]
+max_tokens = 60
+[[data.train]]
+source = "$PWD/tests/data/tatoeba.en"
+target = "$PWD/tests/data/tatoeba.de"
+[data.valid]
+source = "$PWD/tests/data/tatoeba.en"
+target = "$PWD/tests/data/tatoeba.de"
+[tokenizer]
+vocab_size = 500
+[model]
+preset = "tiny"
+[training]
+batch_tokens = 1000
+max_steps = ${QUICK_STEPS:-40}
+warmup_steps = 10
+log_every = 10
+valid_every = 20
+valid_sentences = 8
+END
+}
+
+run_step() {
+  echo "== $step, $(date -u +%FT%TZ)"
+  case $step in
+    tests) run_tests ;;
+    steps) tool device_steps ;;
+    operators) tool operators --resume ;;
+    gpu) lingon bench gpu --results "$folder" --cache "$folder/cache" --resume "${options[@]}" ;;
+    loops) run_loops ;;
+    training) run_training ;;
+  esac
+}
+
+status=0
+(set -e; run_step) 2>&1 | tee -a "$folder/$step.log" || status=${PIPESTATUS[0]}
+if ((status == TIMED_OUT)); then
+  echo "$step was ended after ${LIMIT:-540} s; call it again to go on" | tee -a "$folder/$step.log"
+  exit "$CUT_OFF"
+fi
+exit "$status"

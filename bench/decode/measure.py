@@ -12,10 +12,10 @@ from lingon.bench.decode.model_flops import mean_shortlist_size, multiply_adds_o
 from lingon.bench.decode.plan import LINGON, CellFilter, EngineSetting, available, cells_of, sources_of, title
 from lingon.bench.decode.processes import EngineMode, EngineProcesses, Measure
 from lingon.bench.decode.results import Row, TimedRuns, row_of, with_ratios
-from lingon.bench.decode.resume import ResumeFile
 from lingon.bench.decode.roofline import MultiplyAdds, Peaks, count_decoding, floor_ms
 from lingon.bench.engines.agreement import OutputComparison
 from lingon.bench.engines.base import Cell, Tokens
+from lingon.bench.resume import ResumeFile
 from lingon.bench.workloads.workload import Workload
 from lingon.bundle import Bundle, open_bundle
 from lingon.errors import SettingsError

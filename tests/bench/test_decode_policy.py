@@ -11,10 +11,10 @@ from lingon.bench.decode.measure import Rounds, measure_in_turns
 from lingon.bench.decode.plan import CellFilter, EngineSetting, cells_of, engine_settings, sources_of
 from lingon.bench.decode.report import agreement_lines, staggered_lines, tables
 from lingon.bench.decode.results import TimedRuns, best_settings, fastest, row_of, speedup, with_ratios
-from lingon.bench.decode.resume import ResumeFile
 from lingon.bench.decode.roofline import DecodingCounts, MultiplyAdds, Peaks, count_decoding, floor_ms
 from lingon.bench.engines.base import Cell, Setting
 from lingon.bench.results_file import command, results_folder
+from lingon.bench.resume import ResumeFile
 from lingon.bench.workloads.workload import Workload
 from lingon.errors import SettingsError
 

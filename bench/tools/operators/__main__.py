@@ -10,7 +10,8 @@ reason, for example that the device has no kernel.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,7 +19,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from lingon.bench.results_file import results_folder, save
+from lingon.bench.results_file import commit, machine, results_folder, save
+from lingon.bench.resume import ResumeFile
 from lingon.bench.tools.operators import attention, others
 from lingon.bench.tools.operators.case import Case, measure, measure_captured
 from lingon.serving.runtime.device import CPU, CUDA, cuda_missing
@@ -35,6 +37,23 @@ def cases(*, quick: bool) -> Iterator[Case]:
     rows = (1, 8) if quick else (1, 8, 64, 256)
     yield from attention.cases(rows, (16,) if quick else (64, 256), (16,) if quick else (32, 128))
     yield from others.cases(rows, 640 if quick else 32_000)
+
+
+def measured(cases_again: Callable[[], Iterator[Case]], provider: str, resume_file: ResumeFile) -> list[dict[str, Any]]:
+    """The rows of all cases, from the resume file or measured now."""
+    rows = [_once(f"plain {case.key}", partial(measure, case, provider), resume_file) for case in cases_again()]
+    if provider == CUDA:
+        for case, row in zip(cases_again(), rows, strict=True):
+            row |= _once(f"captured {case.key}", partial(measure_captured, case), resume_file)
+    return rows
+
+
+def _once(key: str, work: Callable[[], dict[str, Any]], resume_file: ResumeFile) -> dict[str, Any]:
+    found: dict[str, Any] | None = resume_file.get(key)
+    if found is None:
+        found = work()
+        resume_file.add(key, found)
+    return found
 
 
 def table_of(rows: Sequence[dict[str, Any]]) -> Table:
@@ -69,6 +88,7 @@ def main(
     device: Annotated[str, typer.Option(help="cuda, or cpu to rehearse.")] = "cuda",
     quick: Annotated[bool, typer.Option("--quick", help="Few and small arrays.")] = False,
     results: Annotated[Path | None, typer.Option(help="Folder for the results.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue a run that was killed.")] = False,
 ) -> None:
     """Measure all operators, print a table and write DATE-operators.json."""
     if device not in ("cuda", "cpu"):
@@ -77,14 +97,16 @@ def main(
         raise typer.BadParameter(f"device cuda: {missing}")
     provider, console = CUDA if device == "cuda" else CPU, Console()
     console.width = max(console.width, WIDTH)
-    rows = [measure(case, provider) for case in cases(quick=quick)]
-    if provider == CUDA:
-        for case, row in zip(cases(quick=quick), rows, strict=True):
-            measure_captured(case, row)
+    folder = results_folder(results, quick=quick)
+    head = {"commit": commit(), "machine": machine(), "device": device, "quick": quick}
+    resume_file = ResumeFile(folder / "operators.part.jsonl", head, resume=resume)
+    rows = measured(partial(cases, quick=quick), provider, resume_file)
     console.print(table_of(rows))
     for line in reasons_of(rows):
         console.print(line, highlight=False, soft_wrap=True)
-    typer.echo(f"written: {save('operators', rows, results_folder(results, quick=quick), device=device)}")
+    path = save("operators", rows, folder, device=device)
+    resume_file.delete()
+    typer.echo(f"written: {path}")
 
 
 if __name__ == "__main__":

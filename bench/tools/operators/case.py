@@ -60,6 +60,11 @@ class Case:
     repeated: int = 1
     opset: int = OPSET
 
+    @property
+    def key(self) -> str:
+        """What tells the case from all others."""
+        return f"{self.question}, {self.variant}, {self.kind}, {self.sizes}"
+
     def model(self, count: int) -> bytes:
         """The graph with a number of repetitions."""
         infos = [
@@ -134,15 +139,15 @@ def measure(case: Case, provider: str) -> dict[str, Any]:
     return row
 
 
-def measure_captured(case: Case, row: dict[str, Any]) -> None:
-    """Add to the row of a case microseconds of a repetition in a CUDA graph, or the reason.
+def measure_captured(case: Case) -> dict[str, Any]:
+    """Return the columns of a case in a CUDA graph: microseconds of a repetition, or the reason.
 
     A capture that fails may spoil the device for this process. So all of them come last.
     """
     try:
-        row["captured_us"] = 1e6 * Bound(case, CUDA, case.repeated, captured=True).seconds() / case.repeated
+        return {"captured_us": 1e6 * Bound(case, CUDA, case.repeated, captured=True).seconds() / case.repeated}
     except Exception as error:  # ONNX Runtime's errors have no common base class
-        row["captured_reason"] = _reason(error)
+        return {"captured_reason": _reason(error)}
 
 
 def _reason(error: Exception) -> str:
