@@ -1,0 +1,215 @@
+"""`lingon bench gpu` rehearsed on the CPU with a tiny model: the floor, missing engines, a killed run, the results."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lingon.bench.decode.plan import TORCH_GRAPH, EngineSetting
+from lingon.bench.decode.roofline import DecodingCounts, MultiplyAdds
+from lingon.bench.device_peaks import DevicePeaks, peaks_of
+from lingon.bench.engines.agreement import compare
+from lingon.bench.engines.base import Cell, Setting
+from lingon.bench.engines.batches import limit
+from lingon.bench.gpu.floor import floor_of
+from lingon.bench.gpu.measure import missing_row
+from lingon.bench.gpu.plan import GpuOptions, cells_of, engine_settings, sources_of
+from lingon.bench.gpu.processes import FallibleEngines
+from lingon.bench.gpu.report import lines_of, measured, table_of, write_chart
+from lingon.bench.workloads.random_weights import Shape
+from lingon.bench.workloads.synthetic import forced_workloads
+from lingon.bench.workloads.workload import Workload
+from lingon.bundle import open_bundle
+from lingon.errors import SettingsError
+from lingon.serving.runtime.device import CPU
+from tests.support.eventually import eventually_blocking
+from tests.support.random_models import random_runner, random_sources
+from tests.support.repository import ROOT
+
+TINY = Shape(layers=1, dim=32, heads=2, ffn=64, vocab=200)
+COLUMNS = {
+    *("work", "engine", "precision", "settings", "batch", "beam_size", "device", "sentences", "steps", "runs_ms"),
+    *("median_ms", "tokens_per_s", "ms_per_step", "ratio_to_transformers", "floor_ms", "fraction_of_floor"),
+    *("floor_parts_ms", "agreement", "causes", "load_s", "disk_mb", "peak_mb", "reason"),
+}
+
+
+@pytest.fixture(scope="module")
+def workloads(tmp_path_factory: pytest.TempPathFactory) -> list[Workload]:
+    return forced_workloads(tmp_path_factory.mktemp("cache"), "tiny", TINY, CPU, sentences=8)
+
+
+def gpu_command(folder: Path, *arguments: str) -> list[str]:
+    """The command on two cells, with two engines that need nothing else."""
+    command = [sys.executable, ROOT / "scripts" / "run_verb.py", "bench", "gpu", "--device", "cpu", "--quick"]
+    command += ["--results", folder, "--cache", folder / "cache", "--work", "fixed", "--batch", "8"]
+    return [*map(str, command), "--engine", "lingon", "--engine", "torch-graph", *arguments]
+
+
+def recorded(path: Path) -> dict[str, Any]:
+    """The complete records of a resume file."""
+    lines = path.read_text(encoding="utf-8").split("\n")[1:-1] if path.is_file() else []
+    return {record["key"]: record["record"] for record in map(json.loads, lines)}
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[dict[str, Any]]]:
+    """The folder of a run that was killed after its first cell, and the rows of that cell."""
+    folder = tmp_path_factory.mktemp("gpu")
+    part = folder / "cache" / "gpu.part.jsonl"
+    with subprocess.Popen(gpu_command(folder), cwd=ROOT, stdout=subprocess.DEVNULL) as process:
+        eventually_blocking(lambda: len(recorded(part)) >= 2, seconds=200)  # the peaks and a cell
+        process.kill()
+    return folder, list(recorded(part).values())[1]
+
+
+@pytest.fixture(scope="module")
+def resumed(killed: tuple[Path, list[dict[str, Any]]]) -> tuple[subprocess.CompletedProcess[str], dict[str, Any]]:
+    folder, _ = killed
+    done = subprocess.run(gpu_command(folder, "--resume"), cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    (path,) = folder.glob("*-gpu.json")
+    return done, json.loads(path.read_text(encoding="utf-8"))
+
+
+def test_a_killed_run_keeps_its_cells_and_measures_the_others(killed, resumed):
+    folder, first_rows = killed
+    _, found = resumed
+    assert found["rows"][: len(first_rows)] == first_rows
+    assert [(row["beam_size"], row["engine"]) for row in found["rows"]] == [
+        (1, "lingon"),
+        (1, "torch-graph"),
+        (4, "lingon"),
+        (4, "torch-graph"),
+    ]
+    assert not (folder / "cache" / "gpu.part.jsonl").exists()
+
+
+def test_a_row_has_all_columns_and_figures_that_fit_together(resumed):
+    for row in resumed[1]["rows"]:
+        assert set(row) >= COLUMNS
+        assert row["ms_per_step"] == pytest.approx(row["median_ms"] / 30, abs=1e-4)
+        assert row["tokens_per_s"] == pytest.approx(1000 * 8 * 30 / row["median_ms"], rel=1e-3)
+        parts = row["floor_parts_ms"]
+        assert row["floor_ms"] == pytest.approx(parts["encoder"] + max(parts["read"], parts["compute"]), abs=1e-3)
+        assert row["ratio_to_transformers"] is None
+
+
+def test_the_bare_loop_has_the_tokens_of_lingon_up_to_half_precision(resumed):
+    for row in resumed[1]["rows"]:
+        assert row["agreement"] >= 0.75
+        assert set(row["causes"]) <= {"tie"}
+
+
+def test_the_terminal_shows_a_table_and_why_there_is_no_chart(resumed):
+    done, _ = resumed
+    assert "torch-graph fp32" in done.stdout
+    assert "no chart: transformers was not measured" in done.stdout
+
+
+def test_the_floor_is_that_of_a_calculation_by_hand():
+    """Two sentences of 5 source and 3 target tokens with beam 2, in fp16."""
+    model = MultiplyAdds(encoder=1000, decoder=2000, dim=10, vocab=100, past_position=40, source_position=40)
+    counts = DecodingCounts(
+        source_tokens=10, encoder_runs=1, rows=12, steps=3, past_positions=24, source_positions=60, pieces=100
+    )
+    peaks = DevicePeaks(gemm={"fp16": 1e6}, read=1e6, launch=1e-4)
+    found = floor_of(model, 2, counts, beam_size=2, peaks=peaks, precision="fp16")
+    assert found.encoder == pytest.approx(1000 * 2 * 1000 * 10 / 1e6)
+    moved = 3 * (2000 + 10 * 100) + 24 * 40 + 60 * 40 // 2 + 12 * 40
+    assert found.read == pytest.approx(1000 * 2 * moved / 1e6)
+    assert found.compute == pytest.approx(1000 * 2 * (12 * 3000 + 24 * 40 + 60 * 40) / 1e6)
+    assert found.launch == pytest.approx(1000 * (8 * 2 + 1) * 3 * 1e-4)
+    assert found.total == pytest.approx(found.encoder + found.compute)
+
+
+def test_no_precision_has_a_lower_peak_than_fp32():
+    found = peaks_of({"gemm_gops": {"fp32": 10, "fp16": 2, "bf16": 30}, "read_gbps": 5, "launch_us": 2})
+    assert found == DevicePeaks({"fp32": 1e10, "fp16": 1e10, "bf16": 3e10}, 5e9, 2e-6)
+
+
+def test_an_engine_that_cannot_run_gives_rows_with_the_reason(workloads: list[Workload], tmp_path: Path):
+    """The loop has no 8-bit arithmetic, as a peer may lack its library."""
+    missing, usable = (
+        EngineSetting(TORCH_GRAPH, Setting(precision=precision, threads=1)) for precision in ("int8", "fp32")
+    )
+    bundle, cell = open_bundle(workloads[0].bundle), cells_of(workloads[0], GpuOptions(batches=(1,)))[0]
+    with FallibleEngines(bundle, [missing, usable], tmp_path, show=lambda line: None) as engines:
+        measures, reasons = engines.measures(cell, sources_of(workloads[0], cell))
+    assert list(measures) == [usable]
+    row = missing_row(missing, cell, reasons[missing])
+    assert row["reason"].endswith("torch-graph is measured in fp32 and fp16, got int8")
+    assert table_of("tiny", [row]).row_count == 1
+    assert lines_of([row]) == [f"torch-graph is missing in 1 cells: {row['reason']}"]
+    assert measured([row]) == []
+
+
+def test_an_engine_that_fails_in_one_cell_decodes_the_next(workloads: list[Workload], tmp_path: Path):
+    usable = EngineSetting(TORCH_GRAPH, Setting(threads=1))
+    cell, other = cells_of(workloads[0], GpuOptions(batches=(1,)))
+    unforced = Cell(workload="tiny", batch=1)
+    with FallibleEngines(open_bundle(workloads[0].bundle), [usable], tmp_path, show=lambda line: None) as engines:
+        failed, reasons = engines.measures(unforced, sources_of(workloads[0], cell))
+        assert (failed, "lengths are given" in reasons[usable]) == ({}, True)
+        measures, reasons = engines.measures(other, sources_of(workloads[0], other))
+        assert (list(measures), reasons) == ([usable], {})
+
+
+def test_every_engine_has_the_same_weights(workloads: list[Workload]):
+    """The weights of fp32 and of fp16 are one file."""
+    precisions = open_bundle(workloads[0].bundle).manifest.precisions
+    assert set(precisions) == {"fp16", "fp32"}
+    assert "fp16.bin" in precisions["fp32"].weights
+    assert set(precisions["fp16"].weights) <= set(precisions["fp32"].weights)
+
+
+def test_mixed_sources_have_targets_in_proportion(workloads: list[Workload]):
+    mix, limits = workloads[1], open_bundle(workloads[1].bundle).manifest.limits
+    cell = cells_of(mix, GpuOptions())[0]
+    assert len({len(source) for source in mix.sources}) > 5
+    assert limit(25, cell, limits) == 30
+    assert all(limit(len(source), cell, limits) >= len(source) for source in mix.sources)
+    assert len(sources_of(mix, cell)) == 8
+
+
+def test_on_cuda_all_engines_compute_in_half_precision():
+    settings = engine_settings(GpuOptions(), cores=4)
+    assert {(each.setting.precision, each.setting.device) for each in settings} == {("fp16", "cuda")}
+    assert [each.engine for each in settings if each.setting.static_cache] == ["transformers-static"]
+    rehearsed = engine_settings(GpuOptions(device="cpu"), cores=4)
+    assert [each.engine for each in rehearsed if each.setting.precision == "fp16"] == ["lingon"]
+
+
+@pytest.mark.parametrize(
+    ("option", "values", "message"),
+    [
+        ("models", ("huge",), "--model must be of base, big, got huge"),
+        ("workloads", ("news",), "--work must be of fixed, mix, got news"),
+        ("batches", (3,), "--batch must be of 1, 8, 64, 256, got 3"),
+        ("device", "tpu", "--device must be of cuda, cpu, got tpu"),
+    ],
+)
+def test_unknown_options_are_refused_in_one_line(option: str, values: Any, message: str):
+    with pytest.raises(SettingsError, match=message):
+        GpuOptions(**{option: values})
+
+
+def test_differences_up_to_the_tie_are_rounding_errors():
+    sources = random_sources(4)
+    cell = Cell(workload="base", batch=4, exact_length=3)
+    ours, theirs = [[5, 6, 7]] * 4, [[5, 8, 7]] * 4
+    wide, narrow = (compare(random_runner(), sources, ours, theirs, cell, tie=tie).differences for tie in (1e9, 0.0))
+    assert {difference.cause for difference in wide} == {"tie"}
+    assert "tie" not in {difference.cause for difference in narrow}
+
+
+def test_the_chart_shows_the_engines_that_were_measured(resumed, tmp_path: Path):
+    rows = [{**row, "ratio_to_transformers": 2.0} for row in resumed[1]["rows"]]
+    path = tmp_path / "gpu.svg"
+    assert write_chart(rows, path) == f"written: {path}"
+    assert "torch-graph fp32" in path.read_text(encoding="utf-8")
