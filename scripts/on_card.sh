@@ -7,6 +7,7 @@
 #         steps:      the time of decoder steps
 #         operators:  the operators that a step may consist of, one by one
 #         gpu:        `lingon bench gpu`: Lingon, transformers, a bare PyTorch loop and CTranslate2
+#         service:    `lingon bench serve`: latency with 1 to 256 clients, of the shipped model
 #         loops:      `lingon bench train`: the speed of training loops
 #         training:   `lingon train` with the settings of FILE, below FOLDER/run
 # FOLDER  gets the log of the step, STEP.log, and its results; FOLDER/cache the models that are made for it
@@ -27,7 +28,7 @@ usage() { sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}" >&2; e
 (($# >= 2)) || usage
 step=$1 folder=$2
 shift 2
-[[ $step =~ ^(tests|steps|operators|gpu|loops|training)$ ]] || usage
+[[ $step =~ ^(tests|steps|operators|gpu|service|loops|training)$ ]] || usage
 device=cuda quick=false config=
 while (($#)); do
   case $1 in
@@ -72,6 +73,12 @@ run_tests() {
   fi
 }
 
+run_service() {
+  local load=(--clients 1 --clients 8)
+  if $quick; then load+=(--beam-size 1 --quick); else load+=(--clients 32 --clients 64 --clients 128 --clients 256); fi
+  lingon bench serve --no-peer --device "$device" --results "$folder" "${load[@]}"
+}
+
 run_loops() {
   local fewer=()
   if $quick; then fewer=(--preset tiny --batch-tokens 500 --rounds 1 --updates 2); fi
@@ -87,6 +94,8 @@ run_training() {
 }
 
 write_quick_config() {
+  local language
+  for language in en de; do head -n 8 "tests/data/tatoeba.$language" >"$folder/valid.$language"; done
   cat <<END
 [data]
 max_tokens = 60
@@ -94,8 +103,8 @@ max_tokens = 60
 source = "$PWD/tests/data/tatoeba.en"
 target = "$PWD/tests/data/tatoeba.de"
 [data.valid]
-source = "$PWD/tests/data/tatoeba.en"
-target = "$PWD/tests/data/tatoeba.de"
+source = "valid.en"
+target = "valid.de"
 [tokenizer]
 vocab_size = 500
 [model]
@@ -103,7 +112,7 @@ preset = "tiny"
 [training]
 batch_tokens = 1000
 max_steps = ${QUICK_STEPS:-40}
-warmup_steps = 10
+warmup_steps = 1
 log_every = 10
 valid_every = 20
 valid_sentences = 8
@@ -117,6 +126,7 @@ run_step() {
     steps) tool device_steps ;;
     operators) tool operators --resume ;;
     gpu) lingon bench gpu --results "$folder" --cache "$folder/cache" --resume "${options[@]}" ;;
+    service) run_service ;;
     loops) run_loops ;;
     training) run_training ;;
   esac

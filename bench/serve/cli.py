@@ -32,6 +32,7 @@ def serve(
         int | None,
         typer.Option(min=1, help="Threads of each engine of Lingon's server (default: the server's choice)."),
     ] = None,
+    device: Annotated[str, typer.Option(help="Device of Lingon's server: auto, cpu or cuda.")] = "cpu",
     engine: Annotated[
         EngineKind, typer.Option(help="null: measure what a request costs without decoding, beside a bare gRPC echo.")
     ] = EngineKind.ONNX,
@@ -48,6 +49,10 @@ def serve(
     ] = None,
     beam_size: Annotated[
         list[int] | None, typer.Option(min=1, help="Beam size; may be repeated (default: 1 and 4).")
+    ] = None,
+    clients: Annotated[
+        list[int] | None,
+        typer.Option(min=1, help="Measure only the latency with so many clients that wait; may be repeated."),
     ] = None,
     seconds: Annotated[float, typer.Option(min=0.1, help="Measured seconds of a load point.")] = 10.0,
     warm_up: Annotated[float, typer.Option(min=0, help="Seconds of the same load before the measured ones.")] = 2.0,
@@ -84,7 +89,7 @@ def serve(
     from lingon.bench.results_file import results_folder
     from lingon.bench.serve.latency import Objective
     from lingon.bench.serve.plan import CpuPlan, Plan, ctranslate2_systems, lingon_system, sentences
-    from lingon.bench.serve.run import measure
+    from lingon.bench.serve.run import measure, measure_clients
     from lingon.bundle import open_bundle
 
     console, bundle = Console(), open_bundle(model)
@@ -95,7 +100,7 @@ def serve(
             bundle, sentences(bundle, data, seed), cpus, min(seconds, 4.0), 1 if quick else rounds, results
         )
         return
-    lingon_options = {"precision": precision, "engines": engines, "threads": threads}
+    lingon_options = {"device": device, "precision": precision, "engines": engines, "threads": threads}
     ctranslate2_options = dict(
         precision=peer_precision,
         workers=peer_workers,
@@ -115,6 +120,7 @@ def serve(
             precision=precision,
             threads=threads,
             beam_sizes=tuple(beam_size or (1, 4)),
+            clients=tuple(clients or ()),
             seconds=min(seconds, 2.0) if quick else seconds,
             warm_up=min(warm_up, 0.5) if quick else warm_up,
             step=max(step, 1.5) if quick else step,
@@ -123,7 +129,9 @@ def serve(
             rounds=1 if quick else rounds,
             objective=Objective(milliseconds=objective_ms),
         )
-        rows = measure(plan, lambda line: console.print(line, style="dim", highlight=False))
+        rows = (measure_clients if plan.clients else measure)(
+            plan, lambda line: console.print(line, style="dim", highlight=False)
+        )
     peer = ctranslate2_options if len(systems) > 1 else None
     _report(rows, plan, results, ours=lingon_options, peer=peer)
 
@@ -133,9 +141,13 @@ def _report(rows: list[dict[str, Any]], plan: Plan, results: Path, **options: An
     from rich.console import Console
 
     from lingon.bench.results_file import save
-    from lingon.bench.serve.report import draw, tables
+    from lingon.bench.serve.report import clients_table, draw, tables
 
     console = Console()
+    if plan.clients:
+        console.print(clients_table(rows))
+        print(f"written: {save('serve-clients', rows, results, **options, pinned=not plan.cpus.shared)}")
+        return
     for table in tables(rows, plan.objective):
         console.print(table)
     written = save("serve", rows, results, **options, pinned=not plan.cpus.shared)

@@ -68,6 +68,7 @@ class Plan:
     precision: str | None = None  # of the engine baseline, the same as of our server
     threads: int | None = None  # of the engine baseline, the same as of our server
     beam_sizes: tuple[int, ...] = (1, 4)
+    clients: tuple[int, ...] = ()  # numbers of clients; with them, only the latency with so many is measured
     seconds: float = 10.0  # measured seconds of a load point
     warm_up: float = 2.0  # seconds of the same load before the measured ones
     step: float = 1.12  # factor between two loads near saturation

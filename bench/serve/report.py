@@ -30,6 +30,25 @@ def tables(rows: Sequence[Row], objective: Objective) -> list[Table]:
     ]
 
 
+def clients_table(rows: Sequence[Row]) -> Table:
+    """The table of latencies with a number of clients."""
+    table = _table(
+        "search",
+        "clients",
+        "system",
+        "p50 ms",
+        "p99 ms",
+        "sentences/s",
+        "errors",
+        title="clients that wait for answers",
+    )
+    for row in _of(rows, "clients"):
+        times = ("never" if row[name] is None else f"{row[name]:.1f}" for name in ("p50_ms", "p99_ms"))
+        figures = (f"{row['achieved_per_s']:.0f}", str(sum(row["errors"].values())))
+        table.add_row(_search(row["beam_size"]), str(row["clients"]), row["system"], *times, *figures)
+    return table
+
+
 def draw(rows: Sequence[Row], objective: Objective, path: Path) -> None:
     """Draw latency against offered load, a panel for each beam size; the suffix of path selects SVG, PNG or PDF."""
     import matplotlib

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import statistics
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any
 
 from lingon.bench.serve.latency import OK, Answer, LoadPoint, best, saturated, summarise
@@ -30,16 +30,33 @@ def measure(plan: Plan, write: WriteLine) -> list[Row]:
         write("server and load generator share a core: the work of the generator slows the server down")
     write("measuring starts, on all cores")
     rows = [row for system in plan.systems if system.command for row in starts(plan, system)]
+    with _measurement(plan, write) as measurement:
+        for beam_size in plan.beam_sizes:
+            rows += measurement.single_client(beam_size)
+            rows += measurement.loads(beam_size)
+            rows += measurement.memory(beam_size)
+    return rows
+
+
+def measure_clients(plan: Plan, write: WriteLine) -> list[Row]:
+    """Measure only the latency with so many clients, of which each waits for its answer; return the rows."""
+    with _measurement(plan, write) as measurement:
+        return [
+            row
+            for beam_size in plan.beam_sizes
+            for clients in plan.clients
+            for row in measurement.clients(beam_size, clients)
+        ]
+
+
+@contextmanager
+def _measurement(plan: Plan, write: WriteLine) -> Iterator[Measurement]:
+    """The measurement, with its servers and its load generator."""
     with ExitStack() as stack:
         servers = {system.name: stack.enter_context(_server_of(plan, system)) for system in plan.systems}
         generator = stack.enter_context(Worker("lingon.bench.serve.generator", cores=plan.cpus.client))
         generator.ask(texts=plan.texts)
-        measurement = Measurement(plan, servers, generator, write)
-        for beam_size in plan.beam_sizes:
-            rows += measurement.single_client(beam_size)
-            rows += measurement.loads(beam_size)
-            rows += [memory_row(plan, name, server, beam_size) for name, server in servers.items() if server.pid]
-    return rows
+        yield Measurement(plan, servers, generator, write)
 
 
 def starts(plan: Plan, system: System) -> list[Row]:
@@ -76,6 +93,26 @@ class Measurement:
         rows = [_client_row(name, beam_size, found, engine if name == LINGON else []) for name, found in times.items()]
         self._write(", ".join(f"{row['system']} single client {row['median_ms']:.2f} ms" for row in rows))
         return rows
+
+    def clients(self, beam_size: int, clients: int) -> list[Row]:
+        """Latency and sentences a second with a number of clients, of which each waits for its answer."""
+        plan, rows = self._plan, []
+        for name in self._servers:
+            if plan.warm_up:
+                self._closed(name, beam_size, clients=clients, requests=PROBE["requests"], seconds=plan.warm_up)
+            found = self._closed(name, beam_size, clients=clients, requests=PROBE["requests"], seconds=plan.seconds)
+            row = {"kind": "clients", "system": name, "beam_size": beam_size, "clients": clients}
+            # No request is sent later than this, and the last answers are counted, so that the rate is a bit too high.
+            point = summarise(found, len(found) / plan.seconds, plan.seconds, plan.objective)
+            rows.append({**row, **point.row()})
+            times = f"p50 {point.p50:.1f}, p99 {point.p99:.1f} ms"
+            self._write(f"beam {beam_size}: {name}, {clients} clients: {times}, {point.achieved:.0f}/s")
+        return rows
+
+    def memory(self, beam_size: int) -> list[Row]:
+        """The memory of the servers that this run has started."""
+        servers = ((name, server) for name, server in self._servers.items() if server.pid)
+        return [memory_row(self._plan, name, server, beam_size) for name, server in servers]
 
     def loads(self, beam_size: int) -> list[Row]:
         """Measure all systems at each load in turns, until each is saturated; the last row is the summary."""

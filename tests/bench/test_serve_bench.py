@@ -27,8 +27,8 @@ from lingon.bench.serve.load import ClosedLoad, OpenLoad, Target, arrivals, from
 from lingon.bench.serve.memory import STATE_BYTES, gauge_sum, loaded_mb, memory_bound
 from lingon.bench.serve.plan import LINGON, CpuPlan, Plan, System, lingon_command, sentences
 from lingon.bench.serve.processes import serving
-from lingon.bench.serve.report import draw, tables
-from lingon.bench.serve.run import measure, summary
+from lingon.bench.serve.report import clients_table, draw, tables
+from lingon.bench.serve.run import measure, measure_clients, summary
 from lingon.bench.statistics import percentile
 from lingon.bench.worker_process import Worker
 from lingon.bundle import Bundle, Precision, write_bundle
@@ -274,6 +274,30 @@ def test_a_run_measures_starts_single_client_loads_and_memory_of_the_real_server
     assert 0 < memory["graphs_mb"] < 1
     assert memory["bound_mb"] >= 150
     assert rows[2]["offered_per_s"] < rows[3]["offered_per_s"]
+
+
+def test_numbers_of_clients_are_measured_one_after_the_other(tiny_bundle: Bundle):
+    plan = Plan(
+        bundle=tiny_bundle,
+        texts=["Tom lives in Boston.", "Where is the station?"],
+        systems=(System(name=LINGON, command=lingon_command(tiny_bundle.folder, {"threads": 1, "device": "cpu"})),),
+        cpus=CpuPlan(server=ALL_CORES, client=ALL_CORES),
+        beam_sizes=(1,),
+        clients=(1, 8),
+        seconds=0.5,
+        warm_up=0.1,
+    )
+    lines: list[str] = []
+    rows = measure_clients(plan, lines.append)
+    assert [(row["kind"], row["clients"], row["errors"]) for row in rows] == [("clients", 1, {}), ("clients", 8, {})]
+    assert all(0 < row["p50_ms"] <= row["p99_ms"] for row in rows)
+    assert rows[1]["requests"] >= 8
+    assert clients_table(rows).row_count == len(lines) == 2
+
+
+def test_the_device_of_the_server_is_the_cpu_unless_another_is_given(tmp_path: Path):
+    device_of = [lingon_command(tmp_path, given) for given in ({}, {"device": "cuda"})]
+    assert [each[each.index("--device") + 1] for each in device_of] == ["cpu", "cuda"]
 
 
 def test_a_server_is_ready_after_its_ready_line_and_its_memory_is_known():
