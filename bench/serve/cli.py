@@ -52,7 +52,10 @@ def serve(
     ] = None,
     clients: Annotated[
         list[int] | None,
-        typer.Option(min=1, help="Measure only the latency with so many clients that wait; may be repeated."),
+        typer.Option(
+            min=1,
+            help="Measure only the latency with so many clients that wait; may be repeated (default: the loads below).",
+        ),
     ] = None,
     seconds: Annotated[float, typer.Option(min=0.1, help="Measured seconds of a load point.")] = 10.0,
     warm_up: Annotated[float, typer.Option(min=0, help="Seconds of the same load before the measured ones.")] = 2.0,
@@ -89,16 +92,14 @@ def serve(
     from lingon.bench.results_file import results_folder
     from lingon.bench.serve.latency import Objective
     from lingon.bench.serve.plan import CpuPlan, Plan, ctranslate2_systems, lingon_system, sentences
-    from lingon.bench.serve.run import measure, measure_clients
+    from lingon.bench.serve.run import measure
     from lingon.bundle import open_bundle
 
     console, bundle = Console(), open_bundle(model)
     results = results_folder(results, quick=quick)
-    cpus = CpuPlan.choose(server_core, client_core)
+    texts, cpus = sentences(bundle, data, seed), CpuPlan.choose(server_core, client_core)
     if engine is EngineKind.NULL:
-        _measure_overhead(
-            bundle, sentences(bundle, data, seed), cpus, min(seconds, 4.0), 1 if quick else rounds, results
-        )
+        _measure_overhead(bundle, texts, cpus, min(seconds, 4.0), 1 if quick else rounds, results)
         return
     lingon_options = {"device": device, "precision": precision, "engines": engines, "threads": threads}
     ctranslate2_options = dict(
@@ -114,7 +115,7 @@ def serve(
             systems += ctranslate2_systems(bundle, Path(folder) / "model", ctranslate2_options, console.print)
         plan = Plan(
             bundle=bundle,
-            texts=sentences(bundle, data, seed),
+            texts=texts,
             systems=tuple(systems),
             cpus=cpus,
             precision=precision,
@@ -129,9 +130,7 @@ def serve(
             rounds=1 if quick else rounds,
             objective=Objective(milliseconds=objective_ms),
         )
-        rows = (measure_clients if plan.clients else measure)(
-            plan, lambda line: console.print(line, style="dim", highlight=False)
-        )
+        rows = measure(plan, lambda line: console.print(line, style="dim", highlight=False))
     peer = ctranslate2_options if len(systems) > 1 else None
     _report(rows, plan, results, ours=lingon_options, peer=peer)
 

@@ -25,7 +25,9 @@ RETRIES = 2  # times that a void load point is measured again
 
 
 def measure(plan: Plan, write: WriteLine) -> list[Row]:
-    """Measure everything; return the rows of the results."""
+    """Measure everything, or only numbers of clients if the plan has any; return the rows of the results."""
+    if plan.clients:
+        return measure_clients(plan, write)
     if plan.cpus.shared:
         write("server and load generator share a core: the work of the generator slows the server down")
     write("measuring starts, on all cores")
@@ -39,7 +41,7 @@ def measure(plan: Plan, write: WriteLine) -> list[Row]:
 
 
 def measure_clients(plan: Plan, write: WriteLine) -> list[Row]:
-    """Measure only the latency with so many clients, of which each waits for its answer; return the rows."""
+    """Measure the latency with so many clients, of which each waits for its answer; return the rows."""
     with _measurement(plan, write) as measurement:
         return [
             row

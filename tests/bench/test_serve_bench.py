@@ -28,7 +28,7 @@ from lingon.bench.serve.memory import STATE_BYTES, gauge_sum, loaded_mb, memory_
 from lingon.bench.serve.plan import LINGON, CpuPlan, Plan, System, lingon_command, sentences
 from lingon.bench.serve.processes import serving
 from lingon.bench.serve.report import clients_table, draw, tables
-from lingon.bench.serve.run import measure, measure_clients, summary
+from lingon.bench.serve.run import measure, summary
 from lingon.bench.statistics import percentile
 from lingon.bench.worker_process import Worker
 from lingon.bundle import Bundle, Precision, write_bundle
@@ -288,7 +288,7 @@ def test_numbers_of_clients_are_measured_one_after_the_other(tiny_bundle: Bundle
         warm_up=0.1,
     )
     lines: list[str] = []
-    rows = measure_clients(plan, lines.append)
+    rows = measure(plan, lines.append)
     assert [(row["kind"], row["clients"], row["errors"]) for row in rows] == [("clients", 1, {}), ("clients", 8, {})]
     assert all(0 < row["p50_ms"] <= row["p99_ms"] for row in rows)
     assert rows[1]["requests"] >= 8

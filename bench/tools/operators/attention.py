@@ -47,21 +47,6 @@ def self_attention(heads: int, head_dim: int, rows: int, capacity: int, kind: st
     seen = np.arange(capacity) <= lengths[:, None]
     state, code = (rows, heads, capacity, head_dim), TYPES[kind]
 
-    def nodes(count: int) -> list[onnx.NodeProto]:
-        others = ["key", "value", "past_key", "past_value", "lengths", "total"]
-        return [
-            helper.make_node(
-                "GroupQueryAttention",
-                [_result(each - 1), *others],
-                [_result(each), f"keys.{each}", f"values.{each}"],
-                domain=CONTRIB,
-                num_heads=heads,
-                kv_num_heads=heads,
-                scale=head_dim**-0.5,
-            )
-            for each in range(count)
-        ]
-
     def outputs(count: int) -> Outputs:
         states = {f"{name}.{each}": (state, code) for each in range(count) for name in ("keys", "values")}
         return {**states, _result(count - 1): ((rows, 1, dim), code)}
@@ -71,7 +56,7 @@ def self_attention(heads: int, head_dim: int, rows: int, capacity: int, kind: st
         variant="GroupQueryAttention",
         sizes=f"rows {rows}, capacity {capacity}, heads {heads} x {head_dim}",
         kind=kind,
-        nodes=nodes,
+        nodes=lambda count: _grouped(count, heads, head_dim, "key", "value"),
         inputs=inputs,
         outputs=outputs,
         shared={"keys": "past_key", "values": "past_value"},
@@ -122,7 +107,12 @@ def cross_attention(
     packed = {**named, "query": rows_of_beams, "lengths": lengths.astype(np.int32)}
     return [
         case("MatMul, Add, Softmax, MatMul", {**products, "bias": bias}, _products, expected),
-        case("GroupQueryAttention, causal 0", grouped, lambda count: _grouped(count, heads, head_dim), expected_rows),
+        case(
+            "GroupQueryAttention, causal 0",
+            grouped,
+            lambda count: _grouped(count, heads, head_dim, "empty", "empty", causal=0),
+            expected_rows,
+        ),
         case("Attention-24 with lengths", named, _attention, expected),
         case("MultiHeadAttention with lengths", packed, lambda count: _multi_head(count, heads), expected_rows),
     ]
@@ -140,17 +130,18 @@ def _products(count: int) -> list[onnx.NodeProto]:
     return nodes
 
 
-def _grouped(count: int, heads: int, head_dim: int) -> list[onnx.NodeProto]:
+def _grouped(count: int, heads: int, head_dim: int, key: str, value: str, **attributes: int) -> list[onnx.NodeProto]:
+    """GroupQueryAttention with as many heads of keys as of queries. key, value: what is added to the past."""
     return [
         helper.make_node(
             "GroupQueryAttention",
-            [_result(each - 1), "empty", "empty", "past_key", "past_value", "lengths", "total"],
+            [_result(each - 1), key, value, "past_key", "past_value", "lengths", "total"],
             [_result(each), f"keys.{each}", f"values.{each}"],
             domain=CONTRIB,
             num_heads=heads,
             kv_num_heads=heads,
             scale=head_dim**-0.5,
-            causal=0,
+            **attributes,  # type: ignore[arg-type]
         )
         for each in range(count)
     ]
