@@ -17,6 +17,7 @@
 # A step that is not done after nine minutes is ended, with exit code 75; call it again, and it goes on from there:
 # `gpu` and `operators` with the next row, `training` from its last checkpoint. LIMIT sets another number of seconds.
 #
+# OPTIONS has more options for the command of the step, such as OPTIONS='--engine lingon --engine torch-graph'.
 # PYTHON names the Python (default: .venv/bin/python, else python3). It needs what `lingon[gpu]` and `lingon[dev]` need,
 # but not Lingon itself; a peer that is missing gets a row with the reason.
 set -euo pipefail
@@ -57,12 +58,17 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 python=${PYTHON:-.venv/bin/python}
 [[ -x $python ]] || python=$(command -v "$python" || command -v python3)
 export PYTHONPATH=$PWD${PYTHONPATH:+:$PYTHONPATH} PYTHONUNBUFFERED=1
+if ! "$python" -c 'import importlib.metadata as found; found.version("lingon")' 2>/dev/null; then
+  "$python" scripts/metadata.py "$folder/cache/metadata" # a checkout that is not installed has no commands
+  PYTHONPATH+=:$folder/cache/metadata
+fi
+read -r -a more <<<"${OPTIONS-}"
 
 limited() { timeout --kill-after=45 "${LIMIT:-540}" "$@"; }
 
-lingon() { limited "$python" scripts/run_verb.py "$@"; }
+lingon() { limited "$python" -m lingon "$@"; }
 
-tool() { limited "$python" -m "lingon.bench.tools.$1" --results "$folder" "${options[@]}" "${@:2}"; }
+tool() { limited "$python" -m "lingon.bench.tools.$1" --results "$folder" "${options[@]}" "${@:2}" "${more[@]}"; }
 
 run_tests() {
   lingon doctor
@@ -76,13 +82,13 @@ run_tests() {
 run_service() {
   local load=(--clients 1 --clients 8)
   if $quick; then load+=(--beam-size 1 --quick); else load+=(--clients 32 --clients 64 --clients 128 --clients 256); fi
-  lingon bench serve --no-peer --device "$device" --results "$folder" "${load[@]}"
+  lingon bench serve --no-peer --device "$device" --results "$folder" "${load[@]}" "${more[@]}"
 }
 
 run_loops() {
   local fewer=()
   if $quick; then fewer=(--preset tiny --batch-tokens 500 --rounds 1 --updates 2); fi
-  lingon bench train --device "$device" --results "$folder" "${fewer[@]}"
+  lingon bench train --device "$device" --results "$folder" "${fewer[@]}" "${more[@]}"
 }
 
 run_training() {
@@ -90,7 +96,7 @@ run_training() {
     config=$folder/quick.toml
     write_quick_config >"$config"
   fi
-  lingon train "$config" --output "$folder/run" --set "training.device=$device"
+  lingon train "$config" --output "$folder/run" --set "training.device=$device" "${more[@]}"
 }
 
 write_quick_config() {
@@ -125,7 +131,7 @@ run_step() {
     tests) run_tests ;;
     steps) tool device_steps ;;
     operators) tool operators --resume ;;
-    gpu) lingon bench gpu --results "$folder" --cache "$folder/cache" --resume "${options[@]}" ;;
+    gpu) lingon bench gpu --results "$folder" --cache "$folder/cache" --resume "${options[@]}" "${more[@]}" ;;
     service) run_service ;;
     loops) run_loops ;;
     training) run_training ;;

@@ -92,9 +92,13 @@ class GenerateEngine:
 
     def __init__(self, model: Any, limits: Limits, *, static_cache: bool = False) -> None:
         self._model, self._limits, self._static_cache = model, limits, static_cache
+        self._cell: Cell | None = None
 
     def translate(self, sources: Sequence[Sequence[int]], cell: Cell) -> Tokens:
         """Translate one batch after the other."""
+        if self._static_cache and cell != self._cell:
+            _forget_compiled()
+            self._cell = cell
         found: Tokens = [[] for _ in sources]
         for batch in batches(sources, cell, self._limits, cell.batch):
             settings = _generation(cell, batch.longest)
@@ -116,6 +120,13 @@ class GenerateEngine:
                 input_ids=ids, attention_mask=(ids != PAD).long(), generation_config=settings
             ).tolist()
         return [row[1 : row.index(EOS) if EOS in row else None] for row in found]
+
+
+def _forget_compiled() -> None:
+    """Forget what torch.compile has compiled: it keeps few shapes, and runs further ones eagerly without a word."""
+    import torch
+
+    torch._dynamo.reset()
 
 
 def _generation(cell: Cell, longest: int) -> Any:

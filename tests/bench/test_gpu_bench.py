@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from lingon.bench.decode.plan import TORCH_GRAPH, EngineSetting
@@ -16,6 +17,7 @@ from lingon.bench.device_peaks import DevicePeaks, peaks_of
 from lingon.bench.engines.agreement import compare
 from lingon.bench.engines.base import Cell, Setting
 from lingon.bench.engines.batches import limit
+from lingon.bench.engines.conversion import model_of
 from lingon.bench.gpu.floor import floor_of
 from lingon.bench.gpu.measure import missing_row
 from lingon.bench.gpu.plan import GpuOptions, cells_of, engine_settings, sources_of
@@ -46,7 +48,7 @@ def workloads(tmp_path_factory: pytest.TempPathFactory) -> list[Workload]:
 
 def gpu_command(folder: Path, *arguments: str) -> list[str]:
     """The command on two cells, with two engines that need nothing else."""
-    command = [sys.executable, ROOT / "scripts" / "run_verb.py", "bench", "gpu", "--device", "cpu", "--quick"]
+    command = [sys.executable, "-m", "lingon", "bench", "gpu", "--device", "cpu", "--quick"]
     command += ["--results", folder, "--cache", folder / "cache", "--work", "fixed", "--batch", "8"]
     return [*map(str, command), "--engine", "lingon", "--engine", "torch-graph", *arguments]
 
@@ -161,11 +163,13 @@ def test_an_engine_that_fails_in_one_cell_decodes_the_next(workloads: list[Workl
 
 
 def test_every_engine_has_the_same_weights(workloads: list[Workload]):
-    """The weights of fp32 and of fp16 are one file."""
-    precisions = open_bundle(workloads[0].bundle).manifest.precisions
-    assert set(precisions) == {"fp16", "fp32"}
-    assert "fp16.bin" in precisions["fp32"].weights
-    assert set(precisions["fp16"].weights) <= set(precisions["fp32"].weights)
+    """Half precision loses nothing of the weights of fp32."""
+    bundle = open_bundle(workloads[0].bundle)
+    assert set(bundle.manifest.precisions) == {"fp16", "fp32"}
+    model = model_of(bundle)
+    for layer in (*model.encoder.layers, *model.decoder.layers):
+        for values in (*layer.qkv, *layer.inner, *layer.outer, *layer.feed_forward_norm):
+            np.testing.assert_array_equal(values, values.astype(np.float16).astype(np.float32))
 
 
 def test_mixed_sources_have_targets_in_proportion(workloads: list[Workload]):

@@ -6,6 +6,8 @@ import json
 import os
 import subprocess
 import sys
+import tomllib
+from importlib.metadata import distributions
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ import pytest
 from tests.support.repository import ROOT
 
 SCRIPT = ROOT / "scripts" / "on_card.sh"
+GROUPS = ("lingon.verbs", "lingon.translators")
 REHEARSAL = ("--device", "cpu", "--quick")
 
 
@@ -92,3 +95,18 @@ def test_the_time_of_the_host_is_measured_for_greedy_and_beam_search(tmp_path: P
     }
     assert found.keys() == {(1, 1), (1, 4), (8, 1), (8, 4)}
     assert all(microseconds > 0 for microseconds in found.values())
+
+
+def test_a_checkout_that_is_not_installed_has_the_commands_of_the_package(tmp_path: Path):
+    subprocess.run([sys.executable, ROOT / "scripts" / "metadata.py", tmp_path], check=True)
+    (found,) = distributions(path=[str(tmp_path)])
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert (found.name, found.version) == ("lingon", declared["version"])
+    groups = {name: {entry.name: entry.value for entry in found.entry_points.select(group=name)} for name in GROUPS}
+    assert groups == {name: declared["entry-points"][name] for name in GROUPS}
+
+
+def test_more_options_reach_the_command(tmp_path: Path):
+    done = on_card("gpu", tmp_path, *REHEARSAL, OPTIONS="--engine marian")
+    assert done.returncode == 2
+    assert "--engine must be of lingon, transformers, transformers-static, torch-graph, ctranslate2" in done.stdout
