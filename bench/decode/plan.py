@@ -26,11 +26,13 @@ STAGGERED = "lingon staggered"
 """The name in the results of Lingon with sentences that arrive one by one."""
 
 TRANSFORMERS = "transformers"
+LINGON_GRAPHS = "lingon-cuda-graphs"
 TRANSFORMERS_STATIC = "transformers-static"
 TORCH_GRAPH = "torch-graph"
 
 MODULES = {
     LINGON: "lingon.bench.engines.lingon",
+    LINGON_GRAPHS: "lingon.bench.engines.lingon",
     CTRANSLATE2: "lingon.bench.engines.ctranslate2",
     TRANSFORMERS: "lingon.bench.engines.transformers",
     "optimum": "lingon.bench.engines.optimum",
@@ -42,7 +44,7 @@ MODULES = {
 ENGINES = (LINGON, CTRANSLATE2, TRANSFORMERS, "optimum")
 """The engines of `lingon bench decode`; lingon.bench.gpu.plan names those of `lingon bench gpu`."""
 
-READ_BUNDLES = (LINGON, TORCH_GRAPH)
+READ_BUNDLES = (LINGON, LINGON_GRAPHS, TORCH_GRAPH)
 """Engines that read the bundle itself, so that no files are written for them."""
 
 PRECISIONS: tuple[Literal["fp32", "int8"], ...] = ("fp32", "int8")
@@ -168,7 +170,10 @@ def available(settings: Iterable[EngineSetting], bundle: Bundle) -> tuple[list[E
 
 def unavailable_reason(engine_setting: EngineSetting, bundle: Bundle) -> str | None:
     """Why an engine cannot run a bundle here; None if it can, as far as is known before it is loaded."""
-    if engine_setting.engine == LINGON and engine_setting.setting.precision not in bundle.manifest.precisions:
+    if (
+        engine_setting.engine in (LINGON, LINGON_GRAPHS)
+        and engine_setting.setting.precision not in bundle.manifest.precisions
+    ):
         return f"{bundle.folder} has no precision {engine_setting.setting.precision}"
     reason: str | None = module_of(engine_setting.engine).unavailable_reason()
     return reason

@@ -61,6 +61,7 @@ class Setting:
     workers: int = 1  # batches decoded at the same time; the sentences of a cell are split between them
     threads: int = 2  # of one worker
     device: Literal["cpu", "cuda"] = "cpu"  # of Lingon, the provider that the bundle names decides
+    cuda_graphs: bool = False  # of Lingon on CUDA: decoder steps are recorded and replayed
     static_cache: bool = False  # of transformers: keys and values of fixed size, on CUDA in a compiled model
 
 

@@ -38,6 +38,7 @@ def load(folder: Path, setting: Setting) -> Lingon:
         setting.precision,
         threads=setting.workers * setting.threads,
         shared_threads=setting.threads,
+        cuda_graphs=setting.cuda_graphs,
     )
     tokens = DEVICE_BATCH_TOKENS if setting.device == "cuda" else EngineLimits().max_batch_tokens
     return Lingon(runner, setting.workers, tokens)

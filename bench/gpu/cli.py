@@ -22,8 +22,8 @@ def gpu(
     engine: Annotated[
         list[str] | None,
         typer.Option(
-            help="lingon, transformers, transformers-static, torch-graph or ctranslate2; may be repeated. "
-            "(default: all)"
+            help="lingon, lingon-cuda-graphs, transformers, transformers-static, torch-graph or ctranslate2; may be "
+            "repeated. (default: all)"
         ),
     ] = None,
     batch: Annotated[

@@ -10,6 +10,7 @@ from typing import Any
 from lingon.bench.decode.plan import (
     CTRANSLATE2,
     LINGON,
+    LINGON_GRAPHS,
     TORCH_GRAPH,
     TRANSFORMERS,
     TRANSFORMERS_STATIC,
@@ -19,7 +20,7 @@ from lingon.bench.engines.base import Cell, Setting
 from lingon.bench.workloads.workload import Workload
 from lingon.errors import SettingsError
 
-ENGINES = (LINGON, TRANSFORMERS, TRANSFORMERS_STATIC, TORCH_GRAPH, CTRANSLATE2)
+ENGINES = (LINGON, LINGON_GRAPHS, TRANSFORMERS, TRANSFORMERS_STATIC, TORCH_GRAPH, CTRANSLATE2)
 DEVICES = ("cuda", "cpu")
 BATCHES = (1, 8, 64, 256)
 BEAM_SIZES = (1, 4)
@@ -71,12 +72,13 @@ def engine_settings(options: GpuOptions, cores: int) -> list[EngineSetting]:
     """
     found = []
     for engine in options.engines or ENGINES:
-        half = options.device == "cuda" or engine == LINGON
+        half = options.device == "cuda" or engine in (LINGON, LINGON_GRAPHS)
         setting = Setting(
             precision="fp16" if half else "fp32",
             workers=1,
             threads=cores,
             device="cuda" if options.device == "cuda" else "cpu",
+            cuda_graphs=engine == LINGON_GRAPHS,
             static_cache=engine == TRANSFORMERS_STATIC,
         )
         found.append(EngineSetting(engine, setting))

@@ -9,7 +9,14 @@ from pathlib import Path
 
 from rich.table import Table
 
-from lingon.bench.decode.plan import CTRANSLATE2, LINGON, TORCH_GRAPH, TRANSFORMERS, TRANSFORMERS_STATIC
+from lingon.bench.decode.plan import (
+    CTRANSLATE2,
+    LINGON,
+    LINGON_GRAPHS,
+    TORCH_GRAPH,
+    TRANSFORMERS,
+    TRANSFORMERS_STATIC,
+)
 from lingon.bench.decode.report import Chart, draw
 from lingon.bench.decode.results import Row
 
@@ -18,6 +25,7 @@ WIDTH = 120
 
 COLOURS = {
     LINGON: "#b3541e",
+    LINGON_GRAPHS: "#d98a5b",
     TORCH_GRAPH: "#4a7c59",
     CTRANSLATE2: "#1f4e79",
     TRANSFORMERS_STATIC: "#999999",

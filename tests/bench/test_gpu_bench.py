@@ -185,8 +185,9 @@ def test_on_cuda_all_engines_compute_in_half_precision():
     settings = engine_settings(GpuOptions(), cores=4)
     assert {(each.setting.precision, each.setting.device) for each in settings} == {("fp16", "cuda")}
     assert [each.engine for each in settings if each.setting.static_cache] == ["transformers-static"]
+    assert [each.engine for each in settings if each.setting.cuda_graphs] == ["lingon-cuda-graphs"]
     rehearsed = engine_settings(GpuOptions(device="cpu"), cores=4)
-    assert [each.engine for each in rehearsed if each.setting.precision == "fp16"] == ["lingon"]
+    assert [each.engine for each in rehearsed if each.setting.precision == "fp16"] == ["lingon", "lingon-cuda-graphs"]
 
 
 @pytest.mark.parametrize(

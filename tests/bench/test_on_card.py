@@ -109,4 +109,7 @@ def test_a_checkout_that_is_not_installed_has_the_commands_of_the_package(tmp_pa
 def test_more_options_reach_the_command(tmp_path: Path):
     done = on_card("gpu", tmp_path, *REHEARSAL, OPTIONS="--engine marian")
     assert done.returncode == 2
-    assert "--engine must be of lingon, transformers, transformers-static, torch-graph, ctranslate2" in done.stdout
+    assert (
+        "--engine must be of lingon, lingon-cuda-graphs, transformers, transformers-static, torch-graph, ctranslate2"
+        in done.stdout
+    )
