@@ -90,6 +90,7 @@ def export(
     from lingon.lines import check_files
 
     check_files(path for files in (train_data, gate_data) for path in files or ())
+    from lingon.export.graphs.precisions import transformer_of
     from lingon.export.pipeline import check_gate_device, export_checkpoint
     from lingon.export.report import print_report
     from lingon.export.settings import ExportSettings, Texts
@@ -111,6 +112,7 @@ def export(
     )
     check_gate_device(settings)
     loaded = load_checkpoint(checkpoint)
+    transformer_of(loaded)  # fails before the text is read, which may take minutes
     held_out = _held_out_pairs(loaded, gate_data)
     training = _training_pairs(loaded, train_data) if settings.reads_training_text else ()
     texts = Texts(held_out[: max(gate_sentences, parity_sentences)], training)

@@ -10,6 +10,7 @@ from pathlib import Path
 from lingon import bundle as names
 from lingon.bundle import Alignment, Defaults, FileName, Limits, Manifest, Name, versions
 from lingon.errors import SettingsError
+from lingon.export.graphs.precisions import transformer_of
 from lingon.export.graphs.transformer import states
 from lingon.export.settings import ExportSettings, check_rule
 from lingon.text import BOS, EOS, PAD, UNK
@@ -23,7 +24,7 @@ def build_manifest(checkpoint: Checkpoint, folder: Path, settings: ExportSetting
 
     Raises SettingsError if folder cannot have a version, or a setting does not fit the model.
     """
-    model, tokenizer, data = checkpoint.model, checkpoint.tokenizer, checkpoint.config.data
+    model, tokenizer, data = transformer_of(checkpoint), checkpoint.tokenizer, checkpoint.config.data
     positions, layers = model.settings.max_positions, model.settings.decoder_layers
     layer = max(layers - 2, 0) if settings.alignment_layer is None else settings.alignment_layer
     if not 0 <= layer < layers:

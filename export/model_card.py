@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from lingon.bundle import Manifest
+from lingon.export.graphs.precisions import transformer_of
 from lingon.training.checkpoint import Checkpoint
 
 
 def model_card(checkpoint: Checkpoint, manifest: Manifest, text: str = "") -> str:
     """Return the card; text: its own part, such as attribution and scores on test sets."""
     config, progress = checkpoint.config, checkpoint.progress
-    model, training = config.model, config.training
+    model, training = transformer_of(checkpoint).settings, config.training
     weights = sum(parameter.numel() for parameter in checkpoint.model.parameters())
     corpora = sorted({path.name for corpus in config.data.train for path in corpus.files()})
     valid = ", ".join(path.name for path in config.data.valid.files())

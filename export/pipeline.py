@@ -13,7 +13,14 @@ from lingon.errors import DeviceError
 from lingon.export.gates.golden import golden_sentences
 from lingon.export.gates.verifier import BundleVerifier
 from lingon.export.graphs.onnx_writer import WeightFiles
-from lingon.export.graphs.precisions import PRECISION_KINDS, BuiltGraphs, build, check_weights, weight_files
+from lingon.export.graphs.precisions import (
+    PRECISION_KINDS,
+    BuiltGraphs,
+    build,
+    check_weights,
+    transformer_of,
+    weight_files,
+)
 from lingon.export.manifest import build_manifest, read_attachments
 from lingon.export.model_card import model_card
 from lingon.export.settings import ExportSettings, Texts
@@ -46,7 +53,7 @@ def export_checkpoint(
     """
     check_gate_device(settings)
     check_weights(checkpoint, settings.build_order)
-    checkpoint.model.to("cpu").eval()
+    transformer_of(checkpoint).to("cpu").eval()
     manifest = build_manifest(checkpoint, folder, settings)
     files = dict(checkpoint.tokenizer.files()) | read_attachments(settings.attachments)
     target = folder / str(manifest.version)
@@ -103,7 +110,7 @@ def _build_graphs(
     checkpoint: Checkpoint, training: Sequence[Pair], settings: ExportSettings, log: Callable[[str], None]
 ) -> tuple[dict[str, BuiltGraphs], dict[str, bytes]]:
     """Return the graphs of each precision, and the weight files."""
-    tokenizer, weights = checkpoint.tokenizer, WeightFiles()
+    model, tokenizer, weights = transformer_of(checkpoint), checkpoint.tokenizer, WeightFiles()
     chosen = _evenly_spaced(training, settings.calibration_sentences)
     calibration = [
         (tokenizer.encode_source(pair.source), tokenizer.encode_target(pair.target))
@@ -111,10 +118,10 @@ def _build_graphs(
     ]
     built: dict[str, BuiltGraphs] = {}
     for name in settings.build_order:
-        kind, head_dim = PRECISION_KINDS[name], checkpoint.model.settings.head_dim
+        kind, head_dim = PRECISION_KINDS[name], model.settings.head_dim
         if kind.provider == CUDA and not kind.scattered and head_dim not in FAST_HEADS:
             log(f"{name}: heads have {head_dim} dimensions; the fast attention of CUDA takes 64, 128 or 256")
-        built[name] = build(checkpoint.model, name, weights, calibration, shortlist=settings.shortlist is not None)
+        built[name] = build(model, name, weights, calibration, shortlist=settings.shortlist is not None)
         sizes = ", ".join(f"{file} {weights.size(file) / 1e6:.1f} MB" for file in built[name].reads)
         log(f"{name}: built, reads {sizes}")
     return built, weight_files(weights)

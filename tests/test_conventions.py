@@ -19,9 +19,9 @@ from lingon.training.config import (
     Config,
     Corpus,
     DataSettings,
-    ModelSettings,
     TokenizerSettings,
     TrainingSettings,
+    TransformerSettings,
     load_config,
 )
 from tests.support.repository import PACKAGES, ROOT
@@ -33,7 +33,7 @@ BLOCKS = {
     "data": DataSettings,
     "data.train": Corpus,
     "tokenizer": TokenizerSettings,
-    "model": ModelSettings,
+    "model": TransformerSettings,
     "training": TrainingSettings,
 }
 IMPORTS_A_TEST = re.compile(r"^\s*(?:from|import) tests(?:\.(?!support)\w+| import (?!support)\w+)", re.MULTILINE)

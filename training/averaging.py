@@ -9,7 +9,7 @@ import torch
 from lingon.errors import CheckpointError
 from lingon.training.checkpoint import Checkpoint, load_checkpoint
 from lingon.training.config import model_differences
-from lingon.training.models.transformer import Transformer
+from lingon.training.models.interface import AnyModel
 
 
 @torch.no_grad()
@@ -33,7 +33,7 @@ def average_checkpoints(folders: list[Path]) -> Checkpoint:
 
 
 @torch.no_grad()
-def round_to_half(model: Transformer) -> None:
+def round_to_half(model: AnyModel) -> None:
     """Round every weight to the nearest fp16 value, so that 2 bytes store it without loss."""
     for name, weight in model.named_parameters():
         rounded = weight.half()

@@ -19,7 +19,8 @@ from lingon.errors import BundleError, CheckpointError, SettingsError
 from lingon.files import publish_folder, remove_partial_files, write_json
 from lingon.text import Tokenizer
 from lingon.training.config import Config, load_config, model_differences
-from lingon.training.models.transformer import Transformer
+from lingon.training.models.build import build_model
+from lingon.training.models.interface import AnyModel
 
 CONFIG, MODEL, OPTIMIZER, STATE, BEST = (
     "config.json",
@@ -57,7 +58,7 @@ class Checkpoint:
 
     config: Config
     tokenizer: Tokenizer
-    model: Transformer
+    model: AnyModel
     progress: Progress
     folder: Path
 
@@ -66,7 +67,7 @@ def save_checkpoint(
     folder: Path,
     config: Config,
     tokenizer: Tokenizer,
-    model: Transformer,
+    model: AnyModel,
     progress: Progress,
     optimizer: torch.optim.Optimizer | None = None,
 ) -> None:
@@ -88,12 +89,12 @@ def load_checkpoint(path: Path) -> Checkpoint:
     """Load the checkpoint at path; for the folder of a run, its best one, or its last if none was validated."""
     folder = resolve_checkpoint(path)
     config, tokenizer = _read_settings(folder)
-    model = Transformer(config.model, tokenizer.source_vocab, tokenizer.target_vocab)
+    model = build_model(config.model, tokenizer.source_vocab, tokenizer.target_vocab)
     model.load_state_dict(_matching_weights(model, folder), strict=False)  # not strict: tied weights are saved once
     return Checkpoint(config, tokenizer, model.eval(), _read_progress(folder), folder)
 
 
-def load_weights(model: Transformer, folder: Path) -> None:
+def load_weights(model: AnyModel, folder: Path) -> None:
     """Load the weights of a checkpoint into a model of the same settings."""
     config, _ = _read_settings(folder)
     if other := model_differences(config.model, model.settings):

@@ -13,8 +13,8 @@ from lingon.text import Tokenizer, normalise
 from lingon.training.checkpoint import Checkpoint, load_checkpoint
 from lingon.training.data.batches import EncodedPairs, plan_batches
 from lingon.training.device import choose_device
+from lingon.training.models.interface import AnyModel
 from lingon.training.models.loss import smoothed_loss
-from lingon.training.models.transformer import Transformer
 from lingon.training.search import SearchSettings, translate
 
 
@@ -64,7 +64,7 @@ def _parts(checkpoint: Checkpoint, text: str, number: int) -> list[str]:
 
 
 def translate_texts(
-    model: Transformer,
+    model: AnyModel,
     tokenizer: Tokenizer,
     texts: Sequence[str],
     settings: SearchSettings,
@@ -77,7 +77,7 @@ def translate_texts(
 
 
 @torch.inference_mode()
-def held_out_loss(model: Transformer, pairs: EncodedPairs, batch_tokens: int) -> float:
+def held_out_loss(model: AnyModel, pairs: EncodedPairs, batch_tokens: int) -> float:
     """Return the mean negative log-likelihood per target token, without label smoothing; its exp is the perplexity."""
     total, tokens = torch.zeros((), dtype=torch.float64), 0
     for rows in plan_batches(pairs.lengths(), batch_tokens, seed=(0,)):

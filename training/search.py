@@ -24,8 +24,7 @@ from torch import Tensor
 from lingon.errors import SettingsError
 from lingon.text import BOS, EOS
 from lingon.training.data.batches import pad
-from lingon.training.models.attention import KeyValue
-from lingon.training.models.transformer import Memory, Transformer
+from lingon.training.models.interface import AnyModel, select_rows
 
 LENGTH_FACTOR, LENGTH_EXTRA = 2.0, 16  # most target tokens: LENGTH_FACTOR * source tokens + LENGTH_EXTRA
 
@@ -123,7 +122,7 @@ def normalised_score(total: float, length: int, settings: SearchSettings) -> flo
 
 @torch.inference_mode()
 def translate(
-    model: Transformer,
+    model: AnyModel,
     sources: Sequence[Sequence[int]],
     settings: SearchSettings,
     batch_size: int = 64,
@@ -144,17 +143,15 @@ def translate(
     return found
 
 
-def _translate(
-    model: Transformer, sources: Sequence[Sequence[int]], settings: SearchSettings
-) -> list[list[Hypothesis]]:
+def _translate(model: AnyModel, sources: Sequence[Sequence[int]], settings: SearchSettings) -> list[list[Hypothesis]]:
     device = model.output.weight.device
     lengths = torch.tensor([len(source) for source in sources])
     memory = model.encode(pad(sources).to(device), lengths.to(device))
     beams = [_Beam(settings.max_length(len(source), model.settings.max_positions)) for source in sources]
-    past, rows = model.empty_past(len(sources)), torch.arange(len(sources))
+    past, rows = model.start(memory), torch.arange(len(sources))
     tokens = torch.full((len(sources),), BOS)
     while len(rows):
-        past, memory = _select_rows(past, memory, rows.to(device))
+        past, memory = select_rows((past, memory), rows.to(device))
         logits, past = model.decode_step(tokens.to(device), past, memory)
         rows, tokens = _advance(beams, model.log_probs(logits).cpu(), settings)
     return [beam.best(settings.num_hypotheses) for beam in beams]
@@ -172,12 +169,3 @@ def _advance(beams: list[_Beam], log_probs: Tensor, settings: SearchSettings) ->
             tokens += [live[-1] for live, _ in beam.live]
         first += width
     return torch.tensor(rows, dtype=torch.long), torch.tensor(tokens, dtype=torch.long)
-
-
-def _select_rows(past: list[KeyValue], memory: Memory, rows: Tensor) -> tuple[list[KeyValue], Memory]:
-    """Return the past and the memory of these rows."""
-
-    def pick(layers: list[KeyValue]) -> list[KeyValue]:
-        return [KeyValue(layer.key[rows], layer.value[rows]) for layer in layers]
-
-    return pick(past), Memory(pick(memory.layers), memory.visible[rows])

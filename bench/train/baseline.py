@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from lingon.text import BOS, EOS, PAD
-from lingon.training.config import ModelSettings, TrainingSettings
+from lingon.training.config import TrainingSettings, TransformerSettings
 from lingon.training.data.batches import EncodedPairs
 from lingon.training.device import choose_device
 from lingon.training.models.layers import sinusoids
@@ -27,7 +27,7 @@ class BaselineTransformer(nn.Module):
 
     positions: Tensor  # (max_positions, dim)
 
-    def __init__(self, settings: ModelSettings, vocab: int) -> None:
+    def __init__(self, settings: TransformerSettings, vocab: int) -> None:
         super().__init__()
         self.scale = math.sqrt(settings.dim)
         self.pieces = nn.Embedding(vocab, settings.dim, padding_idx=PAD)
@@ -94,7 +94,7 @@ def batches(pairs: EncodedPairs, count: int, seed: int) -> Iterator[tuple[Tensor
 class BaselineLoop:
     """One training run."""
 
-    def __init__(self, model: ModelSettings, settings: TrainingSettings, pairs: EncodedPairs, vocab: int) -> None:
+    def __init__(self, model: TransformerSettings, settings: TrainingSettings, pairs: EncodedPairs, vocab: int) -> None:
         torch.manual_seed(settings.seed)
         self._device = choose_device(settings.device)
         self.model = BaselineTransformer(model, vocab).to(self._device)

@@ -19,8 +19,9 @@ from typing import Any
 from lingon.bench.train.baseline import BaselineLoop
 from lingon.bench.train.flops import flops_per_target_token
 from lingon.bench.worker_process import send_errors
+from lingon.errors import SettingsError
 from lingon.text import Tokenizer
-from lingon.training.config import Config, parse_config
+from lingon.training.config import Config, TransformerSettings, parse_config
 from lingon.training.data.batches import drop_long, encode_pairs
 from lingon.training.data.corpus import read_training_text
 from lingon.training.run.interrupt import Interrupt
@@ -72,6 +73,8 @@ def run_lingon(config: Config, folder: Path, send: Callable[[Figures], None], ne
 def run_baseline(config: Config, folder: Path, send: Callable[[Figures], None], next_round: Callable[[], bool]) -> None:
     """Run the loop of lingon.bench.train.baseline on the same pairs."""
     assert config.tokenizer.path is not None
+    if not isinstance(config.model, TransformerSettings):
+        raise SettingsError(f"the baseline has model.kind = 'transformer' only, got '{config.model.kind}'")
     tokenizer = Tokenizer.read(config.tokenizer.path)
     text = drop_long(read_training_text(config.data), tokenizer, config.data.max_tokens)
     pairs = encode_pairs(text.epoch(), tokenizer)

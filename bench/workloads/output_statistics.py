@@ -38,7 +38,7 @@ def outputs(model: Transformer, sources: Sequence[Sequence[int]], beam_size: int
     """Search for exactly `steps` tokens; the model must never prefer the end token. sources: token ids."""
     count, vocab = len(sources), model.output.weight.size(0)
     memory = _repeated(model.encode(pad(sources), torch.tensor([len(source) for source in sources])), beam_size)
-    past, next_ids = model.empty_past(count * beam_size), torch.full((count * beam_size,), BOS)
+    past, next_ids = model.start(memory), torch.full((count * beam_size,), BOS)
     totals = torch.full((count, beam_size), -torch.inf)
     totals[:, 0] = 0  # All beams have the same past at first, so only one may be extended.
     tokens = torch.empty((count, beam_size, 0), dtype=torch.long)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from lingon.text import EOS, FORBIDDEN, UNK
-from lingon.training.config import ModelSettings
+from lingon.training.config import TransformerSettings
 from lingon.training.models.attention import CrossAttention, SelfAttention
 from lingon.training.models.layers import FeedForward
 from lingon.training.models.transformer import Transformer
@@ -40,9 +40,9 @@ class Shape:
     spread: float = 4.0  # standard deviation of the logits
     seed: int = 0
 
-    def settings(self) -> ModelSettings:
+    def settings(self) -> TransformerSettings:
         """The shape as settings of lingon.training."""
-        return ModelSettings(
+        return TransformerSettings(
             dim=self.dim,
             heads=self.heads,
             ffn=self.ffn,

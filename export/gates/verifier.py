@@ -19,7 +19,7 @@ from lingon.export.gates.reference import Reference, draw_grid
 from lingon.export.gates.scores import SENTENCES, check_scores, check_shortlist_steps
 from lingon.export.gates.tensors import check_emulation, check_tensors
 from lingon.export.gates.tokens import check_tokens
-from lingon.export.graphs.precisions import PRECISION_KINDS
+from lingon.export.graphs.precisions import PRECISION_KINDS, transformer_of
 from lingon.export.settings import ExportSettings
 from lingon.serving.runtime.device import CPU
 from lingon.serving.runtime.onnx_runner import OnnxRunner
@@ -79,7 +79,7 @@ class BundleVerifier:
     def _tensors(self, name: str) -> dict[str, Any]:
         """Compare steps, scores and attention with the checkpoint over the grid of shapes, which is computed once."""
         if not self._grid:
-            self._grid = draw_grid(self.checkpoint.model, self.trial.manifest.limits)
+            self._grid = draw_grid(transformer_of(self.checkpoint), self.trial.manifest.limits)
         tensors = check_tensors(self.runners[name], name, self._grid)
         attention = check_attention(self.runners[name], name, self._grid)
         provider = self.trial.manifest.precisions[name].provider
@@ -113,7 +113,7 @@ class BundleVerifier:
         texts = [pair.source for pair in self.pairs[: self.settings.parity_sentences]]
         report: dict[str, Any] = {"sentences": len(texts)}
         for beam_size, penalty in self._searches():
-            model, runner = self.checkpoint.model, self.runners["fp32"]
+            model, runner = transformer_of(self.checkpoint), self.runners["fp32"]
             tokens = check_tokens(model, runner, self.checkpoint.tokenizer, texts, beam_size, penalty)
             report[_search_name(beam_size)] = asdict(tokens)
             self.log(f"fp32: beam size {beam_size}: {tokens}")

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from lingon.export.graphs.matmul import MatMul
 from lingon.export.graphs.onnx_writer import GraphBuilder
-from lingon.training.config import ModelSettings
+from lingon.training.config import TransformerSettings
 from lingon.training.models.attention import CrossAttention, SelfAttention
 from lingon.training.models.layers import Embedding, FeedForward, PostNorm
 
@@ -39,7 +39,7 @@ class Blocks:
     """Writes layers into a graph, for the settings of a model."""
 
     graph: GraphBuilder
-    settings: ModelSettings
+    settings: TransformerSettings
     matmul: MatMul
 
     def embed(self, module: Embedding, name: str, side: str, ids: str, positions: str) -> str:

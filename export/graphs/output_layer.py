@@ -15,7 +15,8 @@ from onnx import TensorProto
 from lingon import bundle
 from lingon.export.graphs.blocks import BLOCK, Blocks, pad_to_blocks, to_numpy
 from lingon.export.graphs.onnx_writer import GraphBuilder
-from lingon.training.models.transformer import FORBIDDEN_LOGIT, Transformer
+from lingon.training.models.interface import FORBIDDEN_LOGIT
+from lingon.training.models.transformer import Transformer
 
 NAME = "output"
 

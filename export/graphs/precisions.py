@@ -64,6 +64,14 @@ class BuiltGraphs:
     emulated: Transformer | None = None
 
 
+def transformer_of(checkpoint: Checkpoint) -> Transformer:
+    """Return the model of a checkpoint; raise CheckpointError if it is of a kind that has no graphs yet."""
+    if not isinstance(checkpoint.model, Transformer):
+        kind = checkpoint.model.settings.kind
+        raise CheckpointError(f"{checkpoint.folder}: an export needs model.kind = 'transformer', got '{kind}'")
+    return checkpoint.model
+
+
 def check_weights(checkpoint: Checkpoint, precisions: Sequence[str]) -> None:
     """Raise CheckpointError if a weight is not finite, or beyond the range of a precision."""
     half = "fp16" in precisions

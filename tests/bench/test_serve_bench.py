@@ -38,7 +38,7 @@ from lingon.export.graphs.precisions import build, weight_files
 from lingon.export.graphs.transformer import states
 from lingon.serving.observability.metrics import Metrics
 from lingon.text import EOS
-from lingon.training.config import ModelSettings
+from lingon.training.config import TransformerSettings
 from lingon.training.models.transformer import Transformer
 from lingon.translation.v1 import translation_pb2 as pb
 from lingon.translation.v1 import translation_pb2_grpc as pb_grpc
@@ -240,7 +240,10 @@ def tiny_bundle(tmp_path: Path) -> Bundle:
     """A bundle with random weights and a real tokenizer; its graphs run."""
     size = echo_engine.tokenizer().source_vocab
     torch.manual_seed(0)
-    model, weights = Transformer(ModelSettings.model_validate({"preset": "tiny"}), size, size).eval(), WeightFiles()
+    model, weights = (
+        Transformer(TransformerSettings.model_validate({"preset": "tiny"}), size, size).eval(),
+        WeightFiles(),
+    )
     built = build(model, "fp32", weights, [], shortlist=False)
     declared = echo_engine.manifest(
         states=states(model), precisions={"fp32": Precision("CPUExecutionProvider", "random", built.reads)}

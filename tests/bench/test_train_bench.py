@@ -19,7 +19,7 @@ from lingon.bench.train.worker import run_lingon
 from lingon.errors import SettingsError
 from lingon.text import BOS, EOS, PAD, Tokenizer
 from lingon.training.checkpoint import saved_steps
-from lingon.training.config import Config, ModelSettings, TokenizerSettings, TrainingSettings, load_config
+from lingon.training.config import Config, TokenizerSettings, TrainingSettings, TransformerSettings, load_config
 from lingon.training.data.batches import EncodedPairs, encode_pairs
 from lingon.training.data.corpus import Pair
 from lingon.training.data.tokenizer import train_tokenizer
@@ -27,7 +27,7 @@ from lingon.training.models.transformer import Transformer
 from tests.support.repository import ROOT
 from tests.support.tiny_training import tiny_config_text, write_digit_corpus
 
-TINY = ModelSettings.model_validate({"preset": "tiny", "max_positions": 32, "norm": "pre"})
+TINY = TransformerSettings.model_validate({"preset": "tiny", "max_positions": 32, "norm": "pre"})
 LEARNING = TrainingSettings(batch_tokens=600, learning_rate=4e-3, warmup_steps=20, max_steps=1000)
 
 
@@ -66,7 +66,7 @@ def config(tmp_path: Path, tokenizer: Tokenizer) -> Config:
 
 
 def test_the_baseline_model_has_about_as_many_weights_as_ours():
-    base = ModelSettings.model_validate({"preset": "base", "encoder_layers": 1, "decoder_layers": 1})
+    base = TransformerSettings.model_validate({"preset": "base", "encoder_layers": 1, "decoder_layers": 1})
     ours, baseline = (
         sum(parameter.numel() for parameter in model.parameters())
         for model in (Transformer(base, 500, 500), BaselineTransformer(base, 500))

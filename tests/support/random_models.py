@@ -18,7 +18,7 @@ from lingon.export.graphs.transformer import TransformerGraphs, states
 from lingon.serving.runtime.device import CPU
 from lingon.serving.runtime.onnx_runner import OnnxRunner, load_runner
 from lingon.text import EOS, UNK
-from lingon.training.config import ModelSettings
+from lingon.training.config import TransformerSettings
 from lingon.training.models.transformer import Transformer
 
 VOCAB = 40
@@ -28,7 +28,7 @@ VOCAB = 40
 def random_model(seed: int = 0, **settings: Any) -> Transformer:
     """Return a tiny model whose weights are large enough for varied outputs that end."""
     torch.manual_seed(seed)
-    model = Transformer(ModelSettings.model_validate({"preset": "tiny", **settings}), VOCAB, VOCAB).eval()
+    model = Transformer(TransformerSettings.model_validate({"preset": "tiny", **settings}), VOCAB, VOCAB).eval()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter += 0.1 * torch.randn_like(parameter)

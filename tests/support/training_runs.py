@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from lingon.training.checkpoint import Progress
-from lingon.training.config import Config, ModelSettings, load_config
+from lingon.training.config import Config, TransformerSettings, load_config
 from lingon.training.models.transformer import Transformer
 from lingon.training.run.interrupt import Interrupt
 from lingon.training.run.report import Report
@@ -23,8 +23,8 @@ from tests.support.tiny_training import tiny_config_text
 VOCAB = 20
 
 
-def tiny_settings(**settings: Any) -> ModelSettings:
-    return ModelSettings.model_validate({"preset": "tiny", "max_positions": 24, **settings})
+def tiny_settings(**settings: Any) -> TransformerSettings:
+    return TransformerSettings.model_validate({"preset": "tiny", "max_positions": 24, **settings})
 
 
 def tiny_model(seed: int = 0, vocab: int = VOCAB, **settings: Any) -> Transformer:

@@ -1,1 +1,1 @@
-"""The models and their loss; it imports of `training` only the settings."""
+"""The models, their interface and their loss; it imports of `training` only the settings."""

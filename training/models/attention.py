@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from lingon.training.config import ModelSettings
+from lingon.training.config import TransformerSettings
 
 
 class KeyValue(NamedTuple):
@@ -60,7 +60,7 @@ def attention_weights(query: Tensor, key: Tensor, visible: Tensor | None = None,
 class SelfAttention(nn.Module):
     """Multi-head attention of a sequence over itself, section 3.2.2; one product gives queries, keys and values."""
 
-    def __init__(self, settings: ModelSettings) -> None:
+    def __init__(self, settings: TransformerSettings) -> None:
         super().__init__()
         self.heads = settings.heads
         self.qkv = nn.Linear(settings.dim, 3 * settings.dim)
@@ -99,7 +99,7 @@ class SelfAttention(nn.Module):
 class CrossAttention(nn.Module):
     """Multi-head attention of the decoder over the output of the encoder, section 3.2.3."""
 
-    def __init__(self, settings: ModelSettings) -> None:
+    def __init__(self, settings: TransformerSettings) -> None:
         super().__init__()
         self.heads = settings.heads
         self.query = nn.Linear(settings.dim, settings.dim)
@@ -125,3 +125,7 @@ class CrossAttention(nn.Module):
         visible: (batch, 1, 1, source_length)
         """
         return self.output(attend(self.project(hidden), memory, visible))  # type: ignore[no-any-return]
+
+    def weights(self, hidden: Tensor, memory: KeyValue, visible: Tensor) -> Tensor:
+        """Return the weights by which `forward` mixes the values (batch, heads, target_length, source_length)."""
+        return attention_weights(self.project(hidden), memory.key, visible)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from lingon.training.config import DROPOUT_STEPS, ModelSettings
+from lingon.training.config import DROPOUT_STEPS, TransformerSettings
 
 
 def sinusoids(positions: int, dim: int) -> Tensor:
@@ -27,7 +27,7 @@ class FeedForward(nn.Module):
     GELU or SiLU can replace the ReLU max(0, x).
     """
 
-    def __init__(self, settings: ModelSettings) -> None:
+    def __init__(self, settings: TransformerSettings) -> None:
         super().__init__()
         self.inner = nn.Linear(settings.dim, settings.ffn)
         self.outer = nn.Linear(settings.ffn, settings.dim)
@@ -66,7 +66,7 @@ class Dropout(nn.Module):
 class PostNorm(nn.Module):
     """The residual connection of Vaswani et al. (2017), sections 3.1 and 5.4: LayerNorm(x + Dropout(sublayer(x)))."""
 
-    def __init__(self, settings: ModelSettings) -> None:
+    def __init__(self, settings: TransformerSettings) -> None:
         super().__init__()
         self.norm = nn.LayerNorm(settings.dim)
         self.dropout = Dropout(settings.dropout)
@@ -92,7 +92,7 @@ class PreNorm(PostNorm):
         return hidden + self.dropout(sublayer)  # type: ignore[no-any-return]
 
 
-def residual_connection(settings: ModelSettings) -> PostNorm:
+def residual_connection(settings: TransformerSettings) -> PostNorm:
     """Return the residual connection around one sublayer."""
     return PreNorm(settings) if settings.norm == "pre" else PostNorm(settings)
 
@@ -102,7 +102,7 @@ class Embedding(nn.Module):
 
     positions: Tensor  # (max_positions, dim)
 
-    def __init__(self, settings: ModelSettings, vocab: int) -> None:
+    def __init__(self, settings: TransformerSettings, vocab: int) -> None:
         super().__init__()
         self.scale = math.sqrt(settings.dim)
         self.pieces = nn.Embedding(vocab, settings.dim)

@@ -1,7 +1,6 @@
 """The Transformer of "Attention Is All You Need" (Vaswani et al., 2017), for training and for the reference search.
 
-Every dimension has one name throughout the repository:
-    batch, source_length, target_length, dim (d_model), heads, head_dim (d_k), ffn (d_ff), vocab
+Dimensions besides those of `interface`: dim is d_model, head_dim is d_k, ffn is d_ff.
 """
 
 from __future__ import annotations
@@ -12,12 +11,10 @@ from typing import NamedTuple, cast
 import torch
 from torch import Tensor, nn
 
-from lingon.text import FORBIDDEN
-from lingon.training.config import ModelSettings
+from lingon.training.config import TransformerSettings
 from lingon.training.models.attention import CrossAttention, KeyValue, SelfAttention, visible_positions
+from lingon.training.models.interface import AttentionModel
 from lingon.training.models.layers import Embedding, FeedForward, residual_connection
-
-FORBIDDEN_LOGIT = -3e4  # gives probability 0 in every precision, and is finite in fp16 (at most 65504)
 
 
 class Memory(NamedTuple):
@@ -34,7 +31,7 @@ class Memory(NamedTuple):
 class EncoderLayer(nn.Module):
     """Self-attention, then feed-forward, each in a residual connection; section 3.1."""
 
-    def __init__(self, settings: ModelSettings) -> None:
+    def __init__(self, settings: TransformerSettings) -> None:
         super().__init__()
         self.attention, self.around_attention = SelfAttention(settings), residual_connection(settings)
         self.feed_forward, self.around_feed_forward = FeedForward(settings), residual_connection(settings)
@@ -49,7 +46,7 @@ class EncoderLayer(nn.Module):
 class DecoderLayer(nn.Module):
     """Causal self-attention, cross-attention, feed-forward, each in a residual connection; section 3.1."""
 
-    def __init__(self, settings: ModelSettings) -> None:
+    def __init__(self, settings: TransformerSettings) -> None:
         super().__init__()
         self.attention, self.around_attention = SelfAttention(settings), residual_connection(settings)
         self.cross, self.around_cross = CrossAttention(settings), residual_connection(settings)
@@ -57,13 +54,22 @@ class DecoderLayer(nn.Module):
 
     def forward(self, hidden: Tensor, memory: KeyValue, visible: Tensor) -> Tensor:
         """Return (batch, target_length, dim), from hidden of the same shape; memory and visible as in `Memory`."""
-        attended = self.attention(self.around_attention.before(hidden), causal=True)
-        return self._rest(self.around_attention.after(hidden, attended), memory, visible)
+        return self._rest(self._attend_to_itself(hidden), memory, visible)
+
+    def with_weights(self, hidden: Tensor, memory: KeyValue, visible: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the result of `forward`, and its cross-attention (batch, heads, target_length, source_length)."""
+        hidden = self._attend_to_itself(hidden)
+        weights = self.cross.weights(self.around_cross.before(hidden), memory, visible)
+        return self._rest(hidden, memory, visible), weights
 
     def step(self, hidden: Tensor, past: KeyValue, memory: KeyValue, visible: Tensor) -> tuple[Tensor, KeyValue]:
         """Decode one new position, hidden (batch, 1, dim); return it, and the past with this position added."""
         attended, present = self.attention.step(self.around_attention.before(hidden), past)
         return self._rest(self.around_attention.after(hidden, attended), memory, visible), present
+
+    def _attend_to_itself(self, hidden: Tensor) -> Tensor:
+        attended = self.attention(self.around_attention.before(hidden), causal=True)
+        return self.around_attention.after(hidden, attended)
 
     def _rest(self, hidden: Tensor, memory: KeyValue, visible: Tensor) -> Tensor:
         crossed = self.cross(self.around_cross.before(hidden), memory, visible)
@@ -71,14 +77,13 @@ class DecoderLayer(nn.Module):
         return self.around_feed_forward.after(hidden, self.feed_forward(self.around_feed_forward.before(hidden)))
 
 
-class Transformer(nn.Module):
-    """Encoder and decoder. Training uses `forward`; search uses `encode`, `empty_past` and `decode_step`."""
+class Transformer(AttentionModel[Memory, list[KeyValue]]):
+    """Encoder and decoder of figure 1. The past is the keys and values of every decoder layer."""
 
-    forbidden: Tensor  # (vocab): added to the logits by log_probs
+    settings: TransformerSettings
 
-    def __init__(self, settings: ModelSettings, source_vocab: int, target_vocab: int) -> None:
-        super().__init__()
-        self.settings = settings
+    def __init__(self, settings: TransformerSettings, source_vocab: int, target_vocab: int) -> None:
+        super().__init__(settings, target_vocab)
         self.source_embedding = Embedding(settings, source_vocab)
         self.target_embedding = Embedding(settings, target_vocab)
         encoder = nn.ModuleList(EncoderLayer(settings) for _ in range(settings.encoder_layers))
@@ -89,22 +94,9 @@ class Transformer(nn.Module):
         self.encoder_norm, self.decoder_norm = last_norm(settings.dim), last_norm(settings.dim)
         self.output = nn.Linear(settings.dim, target_vocab, bias=False)
         self._initialise()
-        self._tie()
-        forbidden = torch.zeros(target_vocab)
-        forbidden[list(FORBIDDEN)] = FORBIDDEN_LOGIT
-        self.register_buffer("forbidden", forbidden, persistent=False)
-
-    def forward(self, source_ids: Tensor, source_lengths: Tensor, target_ids: Tensor) -> Tensor:
-        """Return teacher-forced logits (batch, target_length, vocab) of the token after each of target_ids.
-
-        source_ids: (batch, source_length), each row ends with EOS
-        source_lengths: (batch)
-        target_ids: (batch, target_length), each row begins with BOS
-        """
-        return self.decode(target_ids, self.encode(source_ids, source_lengths))
+        self._tie(self.source_embedding.pieces, self.target_embedding.pieces)  # section 3.4
 
     def encode(self, source_ids: Tensor, source_lengths: Tensor) -> Memory:
-        """Return the memory of source_ids (batch, source_length) with source_lengths (batch)."""
         visible = visible_positions(source_lengths, source_ids.size(1))
         hidden = self.source_embedding(source_ids)
         for layer in self.encoder:
@@ -113,14 +105,21 @@ class Transformer(nn.Module):
         return Memory([layer.cross.project_key_value(encoder_output) for layer in self.decoder], visible)
 
     def decode(self, target_ids: Tensor, memory: Memory) -> Tensor:
-        """Return logits (batch, target_length, vocab); target_ids (batch, target_length) begins with BOS."""
         hidden = self.target_embedding(target_ids)
         for layer, layer_memory in zip(self.decoder, memory.layers, strict=True):
             hidden = layer(hidden, layer_memory, memory.visible)
         return self.output(self.decoder_norm(hidden))  # type: ignore[no-any-return]
 
-    def empty_past(self, rows: int) -> list[KeyValue]:
+    def decode_with_attention(self, target_ids: Tensor, memory: Memory) -> tuple[Tensor, Tensor]:
+        hidden, weights = self.target_embedding(target_ids), []
+        for layer, layer_memory in zip(self.decoder, memory.layers, strict=True):
+            hidden, layer_weights = layer.with_weights(hidden, layer_memory, memory.visible)
+            weights.append(layer_weights)
+        return self.output(self.decoder_norm(hidden)), torch.stack(weights, dim=1)
+
+    def start(self, memory: Memory) -> list[KeyValue]:
         """Return the empty past (rows, heads, 0, head_dim) of every decoder layer."""
+        rows = memory.visible.size(0)
         empty = self.output.weight.new_empty(rows, self.settings.heads, 0, self.settings.head_dim)
         return [KeyValue(empty, empty) for _ in self.decoder]
 
@@ -137,10 +136,6 @@ class Transformer(nn.Module):
             present.append(layer_present)
         return self.output(self.decoder_norm(hidden))[:, 0], present
 
-    def log_probs(self, logits: Tensor) -> Tensor:
-        """Return log-probabilities (..., vocab) for search; pieces that are never generated have probability 0."""
-        return (logits.float() + self.forbidden).log_softmax(dim=-1)
-
     def _initialise(self) -> None:
         for module in self.modules():
             if isinstance(module, nn.Linear):
@@ -149,10 +144,3 @@ class Transformer(nn.Module):
                     nn.init.zeros_(module.bias)
         for embedding in (self.source_embedding, self.target_embedding):
             nn.init.normal_(embedding.pieces.weight, std=self.settings.dim**-0.5)
-
-    def _tie(self) -> None:
-        """Share embedding and output matrices as settings.tie says (section 3.4; Press and Wolf, 2017)."""
-        if self.settings.tie in ("all", "decoder"):
-            self.output.weight = self.target_embedding.pieces.weight
-        if self.settings.tie == "all":
-            self.source_embedding.pieces.weight = self.target_embedding.pieces.weight

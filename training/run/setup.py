@@ -17,7 +17,7 @@ from lingon.training.config import Config, TrainingSettings, model_differences, 
 from lingon.training.data.batches import drop_long, filter_by_length
 from lingon.training.data.corpus import Pair, TrainingText, read_pairs, read_training_text
 from lingon.training.data.tokenizer import train_tokenizer
-from lingon.training.models.transformer import Transformer
+from lingon.training.models.build import build_model
 from lingon.training.run.cpu import fast_kernels
 from lingon.training.run.distributed import Processes, join_processes
 from lingon.training.run.interrupt import Interrupt
@@ -90,7 +90,7 @@ def build_trainer(
     report.message(f"training text: {text.counts}")
     valid = _scorable(valid, config, tokenizer, report)
     torch.manual_seed(config.training.seed)
-    model = Transformer(config.model, tokenizer.source_vocab, tokenizer.target_vocab).to(processes.device)
+    model = build_model(config.model, tokenizer.source_vocab, tokenizer.target_vocab).to(processes.device)
     weights = sum(parameter.numel() for parameter in model.parameters())
     report.message(f"model: {weights:,} weights on {processes.device}, {processes.world_size} process(es)")
     optimizer = _optimizer(model, config.training)

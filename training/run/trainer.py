@@ -27,8 +27,8 @@ from lingon.training.config import Config, TrainingSettings
 from lingon.training.data.batches import Batch, EncodedPairs, EpochEncoder, derive_seed, encode_pairs, plan_batches
 from lingon.training.data.corpus import Pair, sides
 from lingon.training.evaluation import held_out_loss, translate_texts
+from lingon.training.models.interface import AnyModel
 from lingon.training.models.loss import smoothed_loss
-from lingon.training.models.transformer import Transformer
 from lingon.training.run.distributed import Processes
 from lingon.training.run.interrupt import Interrupt
 from lingon.training.run.meter import Meter
@@ -58,7 +58,7 @@ class Trainer:
     tokenizer: Tokenizer
     pairs: list[Pair]
     valid: list[Pair]
-    model: Transformer
+    model: AnyModel
     optimizer: torch.optim.Optimizer
     interrupt: Interrupt
     progress: Progress = field(default_factory=Progress)

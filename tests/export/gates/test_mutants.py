@@ -30,7 +30,7 @@ from lingon.serving.runtime.onnx_runner import OnnxRunner, load_runner
 from lingon.serving.runtime.shortlist import Shortlist
 from lingon.text import EOS, UNK
 from lingon.training.checkpoint import Checkpoint
-from lingon.training.config import ModelSettings
+from lingon.training.config import TransformerSettings
 from lingon.training.data.corpus import Pair
 from lingon.training.models.transformer import Transformer
 from tests.support.mutants import ALL, MUTANTS, Mutant
@@ -51,7 +51,9 @@ def model() -> Transformer:
     torch.manual_seed(2)
     sizes = {"dim": DIM, "heads": 4, "ffn": 96, "encoder_layers": 2, "decoder_layers": 3}
     made = Transformer(
-        ModelSettings.model_validate({"preset": "tiny", "norm": "pre", "max_positions": 40, **sizes}), VOCAB, VOCAB
+        TransformerSettings.model_validate({"preset": "tiny", "norm": "pre", "max_positions": 40, **sizes}),
+        VOCAB,
+        VOCAB,
     ).eval()
     with torch.no_grad():
         for parameter in made.parameters():

@@ -9,7 +9,7 @@ from torch.nn import functional
 from torch.testing import assert_close
 
 from lingon.text import BOS, FORBIDDEN, PAD
-from lingon.training.config import PRESETS, ModelSettings
+from lingon.training.config import PRESETS, TransformerSettings
 from lingon.training.data.batches import pad
 from lingon.training.models.attention import KeyValue, attend, attention_weights, visible_positions
 from lingon.training.models.layers import Dropout, Embedding, FeedForward, sinusoids
@@ -27,7 +27,7 @@ def ids(*shape: int) -> Tensor:
 def test_decoding_step_by_step_gives_the_logits_of_decoding_at_once(settings: dict[str, str]) -> None:
     model, lengths, target = tiny_model(**settings), torch.tensor([6, 3, 1]), ids(3, 9)
     memory = model.encode(ids(3, 6), lengths)
-    expected, past = model.decode(target, memory), model.empty_past(3)
+    expected, past = model.decode(target, memory), model.start(memory)
     for step in range(target.size(1)):
         logits, past = model.decode_step(target[:, step], past, memory)
         assert_close(logits, expected[:, step], rtol=1e-5, atol=1e-5)
@@ -183,12 +183,12 @@ def test_tied_embeddings_are_one_tensor(tie: str, matrices: int) -> None:
 
 @pytest.mark.parametrize("preset", PRESETS)
 def test_a_head_is_64_wide_in_every_preset_but_tiny(preset: str) -> None:
-    assert ModelSettings.model_validate({"preset": preset}).head_dim == (16 if preset == "tiny" else 64)
+    assert TransformerSettings.model_validate({"preset": preset}).head_dim == (16 if preset == "tiny" else 64)
 
 
 @pytest.mark.parametrize(("preset", "millions"), [("small", 6), ("base", 44), ("big", 176), ("deep-encoder", 42)])
 def test_a_preset_has_the_weights_of_the_paper_besides_its_embeddings(preset: str, millions: int) -> None:
-    settings = ModelSettings.model_validate({"preset": preset})
+    settings = TransformerSettings.model_validate({"preset": preset})
     with torch.device("meta"):
         weights = sum(weight.numel() for weight in Transformer(settings, 1000, 1000).parameters())
     dim, ffn = settings.dim, settings.ffn
@@ -237,7 +237,7 @@ def test_forbidden_pieces_have_probability_zero() -> None:
 def test_a_step_reads_its_position_from_the_past() -> None:
     model, memory = tiny_model(), tiny_model().encode(ids(1, 4), torch.tensor([4]))
     begin = torch.tensor([BOS])
-    first, past = model.decode_step(begin, model.empty_past(1), memory)
+    first, past = model.decode_step(begin, model.start(memory), memory)
     second, _ = model.decode_step(begin, past, memory)
     assert not torch.allclose(first, second)
 

@@ -1,0 +1,40 @@
+"""The settings of a training run, which check every key; it imports only `bundle` and the root modules."""
+
+from lingon.training.config.blocks import Corpus, DataSettings, Settings, TokenizerSettings, TrainingSettings
+from lingon.training.config.differences import model_differences, setting_differences
+from lingon.training.config.model import (
+    DROPOUT_STEPS,
+    MODEL_KINDS,
+    PRESETS,
+    LuongSettings,
+    ModelSettings,
+    RecurrentSettings,
+    RnnencSettings,
+    RnnsearchSettings,
+    TransformerSettings,
+    paper_learning_rate,
+)
+from lingon.training.config.run import Config, load_config, parse_config
+
+__all__ = [
+    "DROPOUT_STEPS",
+    "MODEL_KINDS",
+    "PRESETS",
+    "Config",
+    "Corpus",
+    "DataSettings",
+    "LuongSettings",
+    "ModelSettings",
+    "RecurrentSettings",
+    "RnnencSettings",
+    "RnnsearchSettings",
+    "Settings",
+    "TokenizerSettings",
+    "TrainingSettings",
+    "TransformerSettings",
+    "load_config",
+    "model_differences",
+    "paper_learning_rate",
+    "parse_config",
+    "setting_differences",
+]

@@ -1,0 +1,121 @@
+"""The blocks of settings besides the model: corpora, tokenizer, training loop."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from lingon.bundle import BeamSize, Language, Size
+from lingon.bundle.schema import unmet_rule
+
+
+class Settings(BaseModel):
+    """A frozen block of settings that rejects unknown keys."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+def bundle_rule(kind: Any) -> AfterValidator:
+    """Apply the rule of a field of a bundle, so that no training makes a model that cannot be exported."""
+
+    def check(value: Any) -> Any:
+        if rule := unmet_rule(kind, value):
+            raise PydanticCustomError("bundle", "must be {rule}", {"rule": rule})
+        return value
+
+    return AfterValidator(check)
+
+
+class Corpus(Settings):
+    """Line-parallel text: two files, plain or .gz, or one TSV with the source in column 1, the target in 2."""
+
+    source: Path | None = None
+    target: Path | None = None
+    tsv: Path | None = None
+    repeat: Annotated[int, Field(ge=1)] = 1  # how often an epoch has each pair that passes the filters
+
+    @model_validator(mode="after")
+    def _one_form(self) -> Self:
+        if (self.tsv is None) == (self.source is None) or (self.source is None) != (self.target is None):
+            raise ValueError("name either source and target, or tsv")
+        return self
+
+    def files(self) -> list[Path]:
+        """Return the files of the corpus."""
+        return [path for path in (self.source, self.target, self.tsv) if path is not None]
+
+
+class DataSettings(Settings):
+    """The corpora, and the filters of their pairs."""
+
+    source_language: Annotated[str, bundle_rule(Language)] = "en"
+    target_language: Annotated[str, bundle_rule(Language)] = "de"
+    train: Annotated[tuple[Corpus, ...], Field(min_length=1)]
+    valid: Corpus
+    max_tokens: Annotated[int, Field(ge=2)] = (
+        128  # tokens on each side, the end token counted; a longer pair is dropped
+    )
+    max_ratio: Annotated[float, Field(ge=1)] = (
+        3.0  # longer side to shorter side, in characters; 25 more are always allowed
+    )
+    drop_duplicates: bool = True
+
+    @model_validator(mode="after")
+    def _valid_once(self) -> Self:
+        if self.valid.repeat != 1:
+            raise ValueError(f"valid.repeat must be 1, because validation scores a pair once, got {self.valid.repeat}")
+        return self
+
+
+class TokenizerSettings(Settings):
+    """The sentencepiece tokenizer."""
+
+    kind: Literal["unigram", "bpe"] = "unigram"
+    vocab_size: Annotated[int, Field(ge=16), bundle_rule(Size)] = 8000  # pieces, special ones counted
+    joint: bool = True  # one vocabulary for both languages, or one for each
+    byte_fallback: bool = True
+    character_coverage: Annotated[float, Field(ge=0.98, le=1)] = 0.9999  # the bounds of sentencepiece
+    path: Path | None = None  # folder of a trained tokenizer; without it the run trains one
+    sampling_alpha: Annotated[float, Field(ge=0, le=1)] = (
+        0.0  # exponent of subword regularisation (unigram only); 0 is off
+    )
+
+    @model_validator(mode="after")
+    def _can_sample(self) -> Self:
+        if self.sampling_alpha and self.kind != "unigram":
+            raise ValueError(f"sampling_alpha = {self.sampling_alpha} needs kind = 'unigram', got {self.kind!r}")
+        return self
+
+
+class TrainingSettings(Settings):
+    """The training loop: batch size, learning rate, length of the run, precision, validation, checkpoints."""
+
+    batch_tokens: Annotated[int, Field(ge=1)] = 4096  # padded tokens of a forward pass, on each side
+    accumulate: Annotated[int, Field(ge=1)] = 1  # forward passes of an update, over all processes
+    max_steps: Annotated[int, Field(ge=1)] = 20_000  # updates
+    # The presets base and big have other defaults of the next two settings: those of PAPER_WARMUP_STEPS.
+    learning_rate: Annotated[float, Field(gt=0)] = 1e-3  # the peak, at the end of the warm-up
+    warmup_steps: Annotated[int, Field(ge=1)] = 1000  # updates
+    cooldown_steps: Annotated[int, Field(ge=0)] = 0  # last updates, over which the rate falls linearly to 0
+    label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.1
+    clip_norm: Annotated[float, Field(gt=0)] = 1.0  # bound of the norm of the gradient
+    weight_decay: Annotated[float, Field(ge=0)] = 0.0  # decoupled, as in AdamW
+    precision: Literal["fp32", "bf16", "fp16"] = "fp32"  # of matrix products; weights and sums are fp32
+    compile: bool = False  # with torch.compile
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 1
+    log_every: Annotated[int, Field(ge=1)] = 50  # updates between two log lines
+    valid_every: Annotated[int, Field(ge=1)] = 1000  # updates between two checkpoints with validation
+    valid_sentences: Annotated[int, Field(ge=1)] = 500  # sentences to translate for BLEU and chrF
+    valid_beam_size: Annotated[int, bundle_rule(BeamSize)] = 1
+    patience: Annotated[int, Field(ge=0)] = 0  # validations without a better BLEU before the run stops; 0 never stops
+    keep_checkpoints: Annotated[int, Field(ge=1)] = 5  # the last ones; the best one is always kept
+
+    @model_validator(mode="after")
+    def _schedule_fits(self) -> Self:
+        if self.cooldown_steps >= self.max_steps:
+            raise ValueError(f"cooldown_steps must be below max_steps ({self.max_steps}), got {self.cooldown_steps}")
+        return self

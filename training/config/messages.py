@@ -1,0 +1,71 @@
+"""The one line that explains a wrong setting."""
+
+from __future__ import annotations
+
+import difflib
+
+from pydantic_core import ErrorDetails
+
+from lingon.training.config.blocks import Corpus, DataSettings, Settings, TokenizerSettings, TrainingSettings
+from lingon.training.config.model import MODEL_KINDS, ModelSettings
+
+BLOCKS: dict[str, type[Settings]] = {
+    "data": DataSettings,
+    "tokenizer": TokenizerSettings,
+    "training": TrainingSettings,
+}
+
+
+def explain(error: ErrorDetails) -> str:
+    """Return one line with the key, its rule and the value."""
+    path, kind = _split_kind(error["loc"])
+    key = ".".join(map(str, path))
+    message = error["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
+    match error["type"]:
+        case "extra_forbidden":
+            return f"unknown key {key}{_suggestion(path, kind)}"
+        case "missing":
+            return f"{key} is missing"
+        case "too_short":
+            return f"{key} needs at least one entry, got {error['input']!r}"
+        case "value_error":
+            return f"{key}: {message}" if key else message
+        case "model_type" | "model_attributes_type" | "union_tag_not_found":
+            return f"{key or 'the whole'} must be a block of settings, got {error['input']!r}"
+        case "union_tag_invalid":
+            *others, last = map(repr, MODEL_KINDS)
+            return f"{key}.kind must be {', '.join(others)} or {last}, got {error['input'].get('kind')!r}"
+    return f"{key} {message[0].lower()}{message[1:]}, got {error['input']!r}"
+
+
+def _split_kind(location: tuple[int | str, ...]) -> tuple[tuple[int | str, ...], str]:
+    """Return the path of a key as a config has it, and the kind of its model; pydantic puts the kind into the path."""
+    if len(location) > 1 and location[0] == "model":
+        return ("model", *location[2:]), str(location[1])
+    return location, ""
+
+
+def _suggestion(path: tuple[int | str, ...], kind: str) -> str:
+    """Return a hint with the known key that is most similar to the last part of path, or with all known keys.
+
+    kind: of the model, if path is a key of the model
+    """
+    if kind:
+        known, known_to = _own_keys_first(kind), f" to kind '{kind}'"
+    else:
+        known, known_to = _known_keys(path), ""
+    close = difflib.get_close_matches(str(path[-1]), known, n=1)
+    return f"; did you mean {close[0]}?" if close else f"; known{known_to} are {', '.join(known)}"
+
+
+def _known_keys(path: tuple[int | str, ...]) -> list[str]:
+    if len(path) == 1:
+        return ["data", "tokenizer", "model", "training"]
+    return list((BLOCKS[str(path[0])] if len(path) == 2 else Corpus).model_fields)
+
+
+def _own_keys_first(kind: str) -> list[str]:
+    """Return the keys of a kind of model: kind, those that it declares, those that every kind has."""
+    settings = MODEL_KINDS[kind]
+    shared = [name for name in ModelSettings.model_fields if name != "kind"]
+    return [name for name in settings.model_fields if name not in shared] + shared

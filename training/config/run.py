@@ -1,0 +1,144 @@
+"""All settings of a run, read from a TOML file or from a saved config.json."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, Self
+
+from pydantic import Field, ValidationError, field_validator, model_validator
+
+from lingon.errors import SettingsError
+from lingon.training.config.blocks import Corpus, DataSettings, Settings, TokenizerSettings, TrainingSettings
+from lingon.training.config.messages import explain
+from lingon.training.config.model import (
+    PAPER_WARMUP_STEPS,
+    PRESETS,
+    LuongSettings,
+    RnnencSettings,
+    RnnsearchSettings,
+    TransformerSettings,
+    paper_learning_rate,
+)
+
+AnyModelSettings = Annotated[
+    TransformerSettings | RnnencSettings | RnnsearchSettings | LuongSettings, Field(discriminator="kind")
+]
+
+
+class Config(Settings):
+    """All settings of a training run."""
+
+    data: DataSettings
+    tokenizer: TokenizerSettings = TokenizerSettings()
+    model: AnyModelSettings = Field(default_factory=lambda: TransformerSettings.model_validate({}))
+    training: TrainingSettings = TrainingSettings()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_schedule(cls, given: Any) -> Any:
+        """Give the presets of the paper its warm-up and its learning rate, unless the config sets them."""
+        if not isinstance(given, dict):
+            return given
+        model, training = given.get("model", {}), given.get("training", {})
+        preset = model.get("preset") if isinstance(model, dict) else None
+        if not isinstance(preset, str) or preset not in PAPER_WARMUP_STEPS or not isinstance(training, dict):
+            return given
+        training = {"warmup_steps": PAPER_WARMUP_STEPS[preset], **training}
+        dim, warmup_steps = {**PRESETS[preset], **model}["dim"], training["warmup_steps"]
+        if all(isinstance(value, int) and value > 0 for value in (dim, warmup_steps)):  # else it is refused below
+            training = {"learning_rate": paper_learning_rate(dim, warmup_steps), **training}
+        return {**given, "training": training}
+
+    @field_validator("model", mode="before")
+    @classmethod
+    def _fill_kind(cls, given: Any) -> Any:
+        """Make a block without a kind that of a Transformer, as all were before there were kinds."""
+        return {"kind": "transformer", **given} if isinstance(given, dict) else given
+
+    @property
+    def max_source_tokens(self) -> int:
+        """The longest source that the model translates whole, in tokens with the end token; also that of its bundle."""
+        return min(self.data.max_tokens, self.model.max_positions)
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if self.model.tie == "all" and not self.tokenizer.joint:
+            raise ValueError(
+                "model.tie = 'all' needs tokenizer.joint = true, because two vocabularies cannot share one matrix"
+            )
+        if self.data.max_tokens >= self.model.max_positions:
+            raise ValueError(
+                f"data.max_tokens must be below model.max_positions ({self.model.max_positions}), "
+                f"got {self.data.max_tokens}"
+            )
+        return self
+
+
+def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
+    """Read the settings of a TOML file, or of a saved config.json.
+
+    overrides: block.key=value, each replaces one key of the file
+
+    Relative paths in the settings are relative to the folder of the file. Raises SettingsError.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+        values = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
+    except OSError as error:
+        raise SettingsError(f"{path}: {error.strerror}") from None
+    except ValueError as error:
+        raise SettingsError(f"{path}: {error}") from None
+    for override in overrides:
+        _override(values, override)
+    return _with_absolute_paths(parse_config(values, str(path)), path.parent.resolve())
+
+
+def parse_config(values: Any, origin: str) -> Config:
+    """Check values and return the settings; the SettingsError names origin, key, bound and value."""
+    try:
+        return Config.model_validate(values)
+    except ValidationError as error:
+        # A misspelt key also makes the right key missing. The message about the misspelling helps more.
+        first = min(error.errors(), key=lambda details: details["type"] != "extra_forbidden")
+        raise SettingsError(f"{origin}: {explain(first)}") from None
+
+
+def _override(values: dict[str, Any], override: str) -> None:
+    """Apply block.key=value to values; a number is the index of a list, as in data.train.0.repeat=2."""
+    key, equals, text = override.partition("=")
+    *blocks, last = key.strip().split(".")
+    if not equals or not blocks or not all((*blocks, last)):
+        raise SettingsError(f"--set must be block.key=value, got {override!r}")
+    block: Any = values
+    for name in blocks:
+        if isinstance(block, list) and name.isdecimal() and int(name) < len(block):
+            block = block[int(name)]
+        elif isinstance(block, dict):
+            block = block.setdefault(name, {})
+        else:
+            block = None
+    if not isinstance(block, dict):
+        raise SettingsError(f"--set {override}: {'.'.join(blocks)} is not a block of settings")
+    block[last] = _value(text.strip())
+
+
+def _value(text: str) -> Any:
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text  # not TOML: an unquoted string
+
+
+def _with_absolute_paths(config: Config, folder: Path) -> Config:
+    def moved(corpus: Corpus) -> Corpus:
+        paths = {name: folder / path for name in ("source", "target", "tsv") if (path := getattr(corpus, name))}
+        return corpus.model_copy(update=paths)
+
+    corpora = {"train": tuple(map(moved, config.data.train)), "valid": moved(config.data.valid)}
+    tokenizer = config.tokenizer
+    if tokenizer.path is not None:
+        tokenizer = tokenizer.model_copy(update={"path": folder / tokenizer.path})
+    return config.model_copy(update={"data": config.data.model_copy(update=corpora), "tokenizer": tokenizer})
