@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,10 +10,12 @@ import pytest
 
 import lingon.export.gates.quality
 from lingon.bundle import open_bundle
-from lingon.errors import DeviceError, SettingsError
+from lingon.errors import CheckpointError, DeviceError, SettingsError
 from lingon.export.cli import export as verb
 from lingon.serving.runtime.device import CPU
 from lingon.training.checkpoint import Checkpoint, save_checkpoint
+from lingon.training.config import RnnencSettings
+from lingon.training.models.build import build_model
 
 LONG = "1 " * 30
 
@@ -38,6 +41,19 @@ def test_ranges_and_shortlist_come_from_the_training_text(
     manifest = open_bundle(tmp_path / "digits").manifest
     assert manifest.precisions["fp32"].report["sentences"] == 7
     assert manifest.precisions["int8"].report["quality"]["sentences"] == 2
+
+
+def test_a_kind_of_model_without_graphs_is_refused_before_any_text_is_read(
+    checkpoint: Checkpoint, tmp_path: Path
+) -> None:
+    settings = RnnencSettings(dim=8, embedding_dim=8, max_positions=32)
+    tokenizer, config = checkpoint.tokenizer, checkpoint.config.model_copy(update={"model": settings})
+    model = build_model(settings, tokenizer.source_vocab, tokenizer.target_vocab)
+    save_checkpoint(tmp_path / "rnn", config, tokenizer, model, checkpoint.progress)
+    shutil.rmtree(tmp_path / "text")
+    message = f"{tmp_path}/rnn: an export needs model.kind = 'transformer', got 'rnnenc'"
+    with pytest.raises(CheckpointError, match=f"^{message}$"):
+        verb(tmp_path / "rnn", tmp_path / "digits")
 
 
 def test_gate_data_without_a_short_enough_sentence_is_an_error(saved: Path, tmp_path: Path) -> None:

@@ -54,7 +54,8 @@ def _suggestion(path: tuple[int | str, ...], kind: str) -> str:
         known, known_to = _own_keys_first(kind), f" to kind '{kind}'"
     else:
         known, known_to = _known_keys(path), ""
-    close = difflib.get_close_matches(str(path[-1]), known, n=1)
+    of_another_kind = kind and any(path[-1] in settings.model_fields for settings in MODEL_KINDS.values())
+    close = [] if of_another_kind else difflib.get_close_matches(str(path[-1]), known, n=1)
     return f"; did you mean {close[0]}?" if close else f"; known{known_to} are {', '.join(known)}"
 
 
