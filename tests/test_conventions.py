@@ -96,7 +96,7 @@ def test_no_file_is_loaded_in_a_way_that_could_run_its_code():
     assert [line for path in sources(*PACKAGES, "scripts") for line in loaders_of_code(path)] == []
 
 
-@pytest.mark.parametrize("config", sorted((ROOT / "configs").glob("*.toml")), ids=lambda path: path.name)
+@pytest.mark.parametrize("config", sorted((ROOT / "configs").rglob("*.toml")), ids=lambda path: path.name)
 def test_a_shipped_config_is_valid(config):
     assert load_config(config)
 

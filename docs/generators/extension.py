@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from docs.generators import bundle, chaos, cli, diagram, errors, metrics, options, proto, runbook, settings
+from docs.generators import bundle, chaos, cli, diagram, errors, metrics, models, options, proto, runbook, settings
 
 PARTS: dict[str, Callable[[], str]] = {
     "architecture": diagram.diagram,
@@ -22,6 +22,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "exit-codes": errors.exit_codes,
     "hostile": chaos.hostile,
     "metrics": metrics.metrics,
+    "model-settings": models.model_settings,
     "proto-admin": lambda: proto.reference("lingon/admin/v1/admin.proto"),
     "proto-translation": lambda: proto.reference("lingon/translation/v1/translation.proto"),
     "runbook": runbook.runbook,

@@ -14,13 +14,16 @@ from lingon.text import Tokenizer
 from lingon.training.averaging import average_checkpoints
 from lingon.training.checkpoint import Progress, load_checkpoint, load_weights, save_checkpoint
 from lingon.training.config import MODEL_KINDS, Config, TransformerSettings, load_config
+from lingon.training.data.batches import encode_pairs
 from lingon.training.models.build import build_model
-from lingon.training.models.interface import AnyModel
+from lingon.training.models.interface import AnyModel, AttentionModel
+from lingon.training.models.loss import diagonal_penalty
 from lingon.training.search import SearchSettings, translate
+from tests.support.repository import ROOT
 from tests.support.training_runs import counted, same, train, weights_of, write_config
 
 KINDS: dict[str, dict[str, Any]] = {
-    "transformer": {"preset": "tiny"},
+    "transformer": {"preset": "tiny", "norm": "pre"},
     "rnnenc": {"dim": 16, "embedding_dim": 16},
     "rnnsearch": {"dim": 16, "embedding_dim": 16, "encoder_dim": 8, "attention_dim": 8},
     "luong": {"dim": 16, "embedding_dim": 16, "alignment": "local-predictive", "window": 3},
@@ -143,8 +146,56 @@ def test_a_run_stopped_and_resumed_has_the_weights_of_one_never_stopped(corpus: 
     assert counted(resumed.progress) == counted(whole.progress)
 
 
+@pytest.mark.parametrize("kind", ["transformer", "rnnsearch", "luong"])
+def test_a_run_with_the_diagonal_penalty_attends_nearer_to_the_diagonal(corpus: Path, kind: str) -> None:
+    """The task, which reverses a line, rewards the other diagonal."""
+    found = {}
+    for penalty in (0.0, 10.0):
+        model = {"kind": kind, "max_positions": 32, **KINDS[kind], **({"window": 20} if kind == "luong" else {})}
+        schedule = {**SHORT_RUN, "max_steps": 60, "accumulate": 1, "valid_every": 60, "learning_rate": 1e-2}
+        config = write_config(corpus, model=model, training={**schedule, "diagonal_penalty": penalty})
+        trainer = train(config, corpus / f"run {penalty}")
+        assert isinstance(trainer.model, AttentionModel)
+        batch = encode_pairs(trainer.valid, trainer.tokenizer).batch(range(20))
+        weights = trainer.model.eval().attention(*batch[:3]).detach()
+        found[penalty] = float(diagonal_penalty(weights, batch.source_lengths, batch.labels)) / batch.tokens
+    assert found[10.0] < 0.8 * found[0.0]
+
+
+def test_the_diagonal_penalty_is_refused_for_a_model_without_attention(tmp_path: Path) -> None:
+    message = "training.diagonal_penalty must be 0 for model.kind = 'rnnenc', which has no attention, got 0.5"
+    with pytest.raises(SettingsError, match=message):
+        write_config(tmp_path, model={"kind": "rnnenc"}, training={"diagonal_penalty": 0.5})
+
+
 def test_a_run_of_another_kind_is_not_resumed(corpus: Path) -> None:
     train(config_of(corpus, "rnnenc"), corpus / "run", cut=3)
     message = r"was trained with another model \(model.kind: rnnenc -> rnnsearch\); choose another --output"
     with pytest.raises(CheckpointError, match=message):
         train(config_of(corpus, "rnnsearch"), corpus / "run")
+
+
+ATTENTION_CONFIGS = sorted((ROOT / "configs" / "attention").glob("*.toml"))
+
+
+@pytest.mark.parametrize("path", ATTENTION_CONFIGS, ids=lambda path: path.name)
+def test_a_config_of_the_comparison_says_its_own_weights(path: Path) -> None:
+    assert f" {weights_in(path):,} weights" in path.read_text(encoding="utf-8")
+
+
+def test_the_configs_of_the_comparison_have_every_kind_and_about_as_many_weights() -> None:
+    assert {load_config(path).model.kind for path in ATTENTION_CONFIGS} == set(MODEL_KINDS)
+    weights = [weights_in(path) for path in ATTENTION_CONFIGS]
+    assert max(weights) < 1.06 * min(weights)
+
+
+def test_the_configs_of_the_comparison_differ_in_the_model_alone() -> None:
+    first, *others = (load_config(path).model_dump(exclude={"model"}) for path in ATTENTION_CONFIGS)
+    assert all(other == first for other in others)
+
+
+def weights_in(path: Path) -> int:
+    config = load_config(path)
+    with torch.device("meta"):
+        model = build_model(config.model, config.tokenizer.vocab_size, config.tokenizer.vocab_size)
+    return sum(weight.numel() for weight in model.parameters())

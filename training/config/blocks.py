@@ -101,6 +101,7 @@ class TrainingSettings(Settings):
     warmup_steps: Annotated[int, Field(ge=1)] = 1000  # updates
     cooldown_steps: Annotated[int, Field(ge=0)] = 0  # last updates, over which the rate falls linearly to 0
     label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.1
+    diagonal_penalty: Annotated[float, Field(ge=0)] = 0.0  # weight of the attention far from the diagonal in the loss
     clip_norm: Annotated[float, Field(gt=0)] = 1.0  # bound of the norm of the gradient
     weight_decay: Annotated[float, Field(ge=0)] = 0.0  # decoupled, as in AdamW
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"  # of matrix products; weights and sums are fp32

@@ -69,6 +69,11 @@ class Config(Settings):
             raise ValueError(
                 "model.tie = 'all' needs tokenizer.joint = true, because two vocabularies cannot share one matrix"
             )
+        if self.training.diagonal_penalty and isinstance(self.model, RnnencSettings):
+            raise ValueError(
+                f"training.diagonal_penalty must be 0 for model.kind = 'rnnenc', which has no attention, "
+                f"got {self.training.diagonal_penalty}"
+            )
         if self.data.max_tokens >= self.model.max_positions:
             raise ValueError(
                 f"data.max_tokens must be below model.max_positions ({self.model.max_positions}), "

@@ -113,4 +113,16 @@ class AttentionModel(TranslationModel[Memory, Past]):
         return self.decode_with_attention(target_ids, self.encode(source_ids, source_lengths))[1]
 
 
+class WithAttention(nn.Module):
+    """A module whose `forward` returns logits and attention weights, for a loss that has both."""
+
+    def __init__(self, model: AttentionModel[Any, Any]) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, source_ids: Tensor, source_lengths: Tensor, target_ids: Tensor) -> tuple[Tensor, Tensor]:
+        """Return what `decode_with_attention` returns; the arguments are those of `TranslationModel.forward`."""
+        return self.model.decode_with_attention(target_ids, self.model.encode(source_ids, source_lengths))
+
+
 AnyModel: TypeAlias = TranslationModel[Any, Any]

@@ -27,8 +27,8 @@ from lingon.training.config import Config, TrainingSettings
 from lingon.training.data.batches import Batch, EncodedPairs, EpochEncoder, derive_seed, encode_pairs, plan_batches
 from lingon.training.data.corpus import Pair, sides
 from lingon.training.evaluation import held_out_loss, translate_texts
-from lingon.training.models.interface import AnyModel
-from lingon.training.models.loss import smoothed_loss
+from lingon.training.models.interface import AnyModel, AttentionModel, WithAttention
+from lingon.training.models.loss import diagonal_penalty, smoothed_loss
 from lingon.training.run.distributed import Processes
 from lingon.training.run.interrupt import Interrupt
 from lingon.training.run.meter import Meter
@@ -84,6 +84,9 @@ class Trainer:
 
     def _training_module(self) -> nn.Module:
         model: nn.Module = self.model
+        if self.config.training.diagonal_penalty:
+            assert isinstance(self.model, AttentionModel), "the settings are refused for other models"
+            model = WithAttention(self.model)
         if self.config.training.compile:
             model = torch.compile(model, dynamic=True)  # type: ignore[assignment]
         if self.processes.world_size > 1:
@@ -132,11 +135,20 @@ class Trainer:
                 if isinstance(forward, DistributedDataParallel) and index != mine[-1]:
                     stack.enter_context(forward.no_sync())
                 with _autocast(settings.precision, processes.device):
-                    loss = smoothed_loss(forward(*batch[:3]), batch.labels, settings.label_smoothing)
+                    loss = self._loss(forward, batch)
                 # DDP takes the mean over processes. With the factor world_size it is the mean over the group's tokens.
                 scaler.scale(loss * (processes.world_size / group.tokens)).backward()  # type: ignore[no-untyped-call]
             total += loss.detach()
         return total, self._step_optimizer(scaler)
+
+    def _loss(self, forward: nn.Module, batch: Batch) -> Tensor:
+        """Return the sum over the target tokens of a batch."""
+        settings = self.config.training
+        if not settings.diagonal_penalty:
+            return smoothed_loss(forward(*batch[:3]), batch.labels, settings.label_smoothing)
+        logits, weights = forward(*batch[:3])
+        loss = smoothed_loss(logits, batch.labels, settings.label_smoothing)
+        return loss + settings.diagonal_penalty * diagonal_penalty(weights, batch.source_lengths, batch.labels)
 
     def _step_optimizer(self, scaler: torch.amp.GradScaler) -> Tensor:
         settings = self.config.training
