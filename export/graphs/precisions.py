@@ -65,10 +65,17 @@ class BuiltGraphs:
 
 
 def transformer_of(checkpoint: Checkpoint) -> Transformer:
-    """Return the model of a checkpoint; raise CheckpointError if it is of a kind that has no graphs yet."""
+    """Return the model of a checkpoint; raise CheckpointError if it is of a kind or a variant without graphs yet."""
+    needs = f"{checkpoint.folder}: an export needs model"
     if not isinstance(checkpoint.model, Transformer):
-        kind = checkpoint.model.settings.kind
-        raise CheckpointError(f"{checkpoint.folder}: an export needs model.kind = 'transformer', got '{kind}'")
+        raise CheckpointError(f"{needs}.kind = 'transformer', got '{checkpoint.model.settings.kind}'")
+    settings = checkpoint.model.settings
+    if settings.positions not in ("sinusoidal", "learned"):
+        raise CheckpointError(f"{needs}.positions = 'sinusoidal' or 'learned', got '{settings.positions}'")
+    if settings.encoder_window:
+        raise CheckpointError(f"{needs}.encoder_window = 0, got {settings.encoder_window}")
+    if settings.score != "scaled-dot":
+        raise CheckpointError(f"{needs}.score = 'scaled-dot', got '{settings.score}'")
     return checkpoint.model
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,10 +15,14 @@ from lingon.errors import CheckpointError, DeviceError, SettingsError
 from lingon.export.cli import export as verb
 from lingon.serving.runtime.device import CPU
 from lingon.training.checkpoint import Checkpoint, save_checkpoint
-from lingon.training.config import RnnencSettings
+from lingon.training.config import ModelSettings, RnnencSettings, TransformerSettings
 from lingon.training.models.build import build_model
 
 LONG = "1 " * 30
+
+
+def variant(**settings: Any) -> ModelSettings:
+    return TransformerSettings.model_validate({"preset": "tiny", **settings})
 
 
 @pytest.fixture
@@ -43,16 +48,23 @@ def test_ranges_and_shortlist_come_from_the_training_text(
     assert manifest.precisions["int8"].report["quality"]["sentences"] == 2
 
 
-def test_a_kind_of_model_without_graphs_is_refused_before_any_text_is_read(
-    checkpoint: Checkpoint, tmp_path: Path
+@pytest.mark.parametrize(
+    ("settings", "needs"),
+    [
+        (RnnencSettings(dim=8, embedding_dim=8), "model.kind = 'transformer', got 'rnnenc'"),
+        (variant(positions="rotary"), "model.positions = 'sinusoidal' or 'learned', got 'rotary'"),
+        (variant(encoder_window=3), "model.encoder_window = 0, got 3"),
+        (variant(score="additive"), "model.score = 'scaled-dot', got 'additive'"),
+    ],
+)
+def test_a_model_without_graphs_is_refused_before_any_text_is_read(
+    checkpoint: Checkpoint, tmp_path: Path, settings: ModelSettings, needs: str
 ) -> None:
-    settings = RnnencSettings(dim=8, embedding_dim=8, max_positions=32)
     tokenizer, config = checkpoint.tokenizer, checkpoint.config.model_copy(update={"model": settings})
     model = build_model(settings, tokenizer.source_vocab, tokenizer.target_vocab)
     save_checkpoint(tmp_path / "rnn", config, tokenizer, model, checkpoint.progress)
     shutil.rmtree(tmp_path / "text")
-    message = f"{tmp_path}/rnn: an export needs model.kind = 'transformer', got 'rnnenc'"
-    with pytest.raises(CheckpointError, match=f"^{message}$"):
+    with pytest.raises(CheckpointError, match=f"^{tmp_path}/rnn: an export needs {needs}$"):
         verb(tmp_path / "rnn", tmp_path / "digits")
 
 

@@ -29,6 +29,10 @@ SIZES: dict[str, dict[str, Any]] = {
 }
 SYSTEMS: dict[str, dict[str, Any]] = {
     "transformer": {"kind": "transformer"},
+    "transformer rotary": {"kind": "transformer", "positions": "rotary"},
+    "transformer none": {"kind": "transformer", "positions": "none"},
+    "transformer window": {"kind": "transformer", "encoder_window": 4},
+    "transformer additive": {"kind": "transformer", "score": "additive"},
     **{f"rnnenc {cell}": {"kind": "rnnenc", "cell": cell} for cell in ("gru", "lstm")},
     "rnnenc reversed": {"kind": "rnnenc", "reverse_source": True},
     "rnnsearch gru": {"kind": "rnnsearch", "cell": "gru"},

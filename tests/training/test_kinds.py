@@ -63,6 +63,11 @@ def saved(folder: Path, config: Config, tokenizer: Tokenizer) -> AnyModel:
         ("rnnenc", {"layer": 2}, "unknown key model.layer; did you mean layers?"),
         ("rnnsearch", {"window": 4}, "unknown key model.window; known to kind 'rnnsearch' are kind, cell,"),
         ("transformer", {"cell": "gru"}, "unknown key model.cell; known to kind 'transformer' are kind, preset, dim,"),
+        (
+            "transformer",
+            {"positions": "rotary", "dim": 6},
+            "model: positions = 'rotary' needs an even dim / heads, got 3",
+        ),
         ("luong", {"preset": "base"}, "unknown key model.preset; known to kind 'luong' are kind, cell,"),
         (
             "luong",

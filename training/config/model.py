@@ -44,7 +44,9 @@ class TransformerSettings(ModelSettings):
     decoder_layers: Annotated[int, Field(ge=1)]
     norm: Literal["post", "pre"] = "post"
     activation: Literal["relu", "gelu", "silu"] = "relu"
-    positions: Literal["sinusoidal", "learned"] = "sinusoidal"
+    positions: Literal["sinusoidal", "learned", "rotary", "none"] = "sinusoidal"
+    encoder_window: Annotated[int, Field(ge=0)] = 0  # radius of the encoder's self-attention in tokens; 0 is no bound
+    score: Literal["scaled-dot", "additive"] = "scaled-dot"
 
     @property
     def head_dim(self) -> int:
@@ -52,9 +54,9 @@ class TransformerSettings(ModelSettings):
         return self.dim // self.heads
 
     def weightless(self) -> set[str]:
-        """See ModelSettings; sinusoids are computed for any length."""
-        sinusoidal = {"max_positions"} if self.positions == "sinusoidal" else set[str]()
-        return {"preset", *super().weightless(), *sinusoidal}
+        """See ModelSettings; only learned positions are weights, all others are computed for any length."""
+        computed = {"max_positions"} if self.positions != "learned" else set[str]()
+        return {"preset", *super().weightless(), *computed}
 
     @model_validator(mode="before")
     @classmethod
@@ -69,6 +71,8 @@ class TransformerSettings(ModelSettings):
             raise ValueError(f"heads must divide dim ({self.dim}), got {self.heads}")
         if self.dim % 2:
             raise ValueError(f"dim must be even, got {self.dim}")
+        if self.positions == "rotary" and self.head_dim % 2:
+            raise ValueError(f"positions = 'rotary' needs an even dim / heads, got {self.head_dim}")
         return self
 
 

@@ -1,4 +1,7 @@
-"""Multi-head attention of Vaswani et al. (2017), section 3.2: scaled dot products, self- and cross-attention."""
+"""Multi-head attention of Vaswani et al. (2017), section 3.2: scaled dot products, self- and cross-attention.
+
+Options: additive scores, positions by rotation, and a window around each position.
+"""
 
 from __future__ import annotations
 
@@ -27,12 +30,40 @@ def visible_positions(lengths: Tensor, longest: int) -> Tensor:
     return (torch.arange(longest, device=lengths.device) < lengths[:, None])[:, None, None, :]
 
 
+def within_window(visible: Tensor, radius: int) -> Tensor:
+    """Return a mask (batch, 1, length, length), True where position i may see j: |i - j| <= radius, and j is visible.
+
+    visible: (batch, 1, 1, length)
+
+    A padded position sees itself too: without any key its softmax would be NaN, which spreads.
+    """
+    positions = torch.arange(visible.size(-1), device=visible.device)
+    distance = (positions[:, None] - positions).abs()
+    return (visible & (distance <= radius)) | (distance == 0)
+
+
+def rotate(heads: Tensor, first: int = 0) -> Tensor:
+    """Return heads with each pair of dimensions rotated by its position: Su et al. (2021), equations 14, 15 and 34.
+
+    Pair i at position p turns by the angle p / 10000^(2i / head_dim). The product of a rotated query and a rotated key
+    depends on the difference of their positions alone.
+
+    heads: (batch, heads, length, head_dim), at the positions first, first + 1 and so on
+    """
+    pairs = torch.arange(0, heads.size(-1), 2, device=heads.device, dtype=torch.float64)
+    positions = torch.arange(first, first + heads.size(2), device=heads.device, dtype=torch.float64)
+    angle = positions[:, None] * 10000.0 ** (-pairs / heads.size(-1))
+    cosine, sine = angle.cos().to(heads.dtype), angle.sin().to(heads.dtype)
+    left, right = heads[..., 0::2], heads[..., 1::2]
+    return torch.stack([left * cosine - right * sine, left * sine + right * cosine], dim=-1).flatten(-2)
+
+
 def attend(query: Tensor, past: KeyValue, visible: Tensor | None = None, *, causal: bool = False) -> Tensor:
     """Scaled dot-product attention, equation 1: softmax(Q K^T / sqrt(head_dim)) V.
 
     query: (batch, heads, target_length, head_dim)
     past: keys and values (batch, heads, source_length, head_dim)
-    visible: (batch, 1, 1, source_length), True where a key may be seen; None if every key may be seen
+    visible: (batch, 1, 1 or target_length, source_length), True where a key may be seen; None if every key may be seen
     causal: whether position i sees only the keys 0 to i
 
     Returns the concatenated heads (batch, target_length, heads * head_dim).
@@ -49,12 +80,53 @@ def attention_weights(query: Tensor, key: Tensor, visible: Tensor | None = None,
 
     Returns (batch, heads, target_length, source_length).
     """
-    scores = query @ key.transpose(-2, -1) / math.sqrt(query.size(-1))
+    return _softmax(query @ key.transpose(-2, -1) / math.sqrt(query.size(-1)), visible, causal=causal)
+
+
+def _softmax(scores: Tensor, visible: Tensor | None, *, causal: bool) -> Tensor:
+    """Return the weights of scores (batch, heads, target_length, source_length); keys that are not seen have 0."""
     if visible is not None:
         scores = scores.masked_fill(~visible, -math.inf)
     if causal:
         scores = scores.masked_fill(torch.ones_like(scores, dtype=torch.bool).triu(1), -math.inf)
     return scores.softmax(dim=-1)
+
+
+class DotProductHeads(nn.Module):
+    """The heads of equation 1; without weights of its own."""
+
+    def forward(self, query: Tensor, past: KeyValue, visible: Tensor | None = None, *, causal: bool = False) -> Tensor:
+        """Return the concatenated heads; see `attend`."""
+        return attend(query, past, visible, causal=causal)
+
+    def weights(self, query: Tensor, key: Tensor, visible: Tensor | None = None, *, causal: bool = False) -> Tensor:
+        """Return the weights of the values; see `attention_weights`."""
+        return attention_weights(query, key, visible, causal=causal)
+
+
+class AdditiveHeads(DotProductHeads):
+    """Additive scores in the place of scaled dot products: w^T tanh(q + k) with a w for each head.
+
+    Bahdanau et al. (2015), appendix A.1.2; the products of q and k with W1 and W2 are the projections of the heads.
+    """
+
+    def __init__(self, settings: TransformerSettings) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(settings.heads, settings.head_dim))
+        nn.init.xavier_uniform_(self.weight)
+
+    def forward(self, query: Tensor, past: KeyValue, visible: Tensor | None = None, *, causal: bool = False) -> Tensor:
+        mixed = self.weights(query, past.key, visible, causal=causal).to(past.value.dtype) @ past.value
+        return mixed.transpose(1, 2).flatten(2)
+
+    def weights(self, query: Tensor, key: Tensor, visible: Tensor | None = None, *, causal: bool = False) -> Tensor:
+        summed = torch.tanh(query[:, :, :, None] + key[:, :, None])
+        return _softmax((summed @ self.weight[:, None, :, None])[..., 0], visible, causal=causal)
+
+
+def heads_of(settings: TransformerSettings) -> DotProductHeads:
+    """Return the heads of settings.score."""
+    return AdditiveHeads(settings) if settings.score == "additive" else DotProductHeads()
 
 
 class SelfAttention(nn.Module):
@@ -63,15 +135,19 @@ class SelfAttention(nn.Module):
     def __init__(self, settings: TransformerSettings) -> None:
         super().__init__()
         self.heads = settings.heads
+        self.rotary = settings.positions == "rotary"
+        self.mix = heads_of(settings)
         self.qkv = nn.Linear(settings.dim, 3 * settings.dim)
         self.output = nn.Linear(settings.dim, settings.dim)
 
-    def project(self, hidden: Tensor) -> tuple[Tensor, KeyValue]:
+    def project(self, hidden: Tensor, first: int = 0) -> tuple[Tensor, KeyValue]:
         """Return the queries, and the keys with the values: (batch, heads, length, head_dim) each.
 
-        hidden: (batch, length, dim)
+        hidden: (batch, length, dim), at the positions first, first + 1 and so on
         """
         query, key, value = self.qkv(hidden).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        if self.rotary:
+            query, key = rotate(query, first), rotate(key, first)
         return query, KeyValue(key, value)
 
     def forward(self, hidden: Tensor, visible: Tensor | None = None, *, causal: bool = False) -> Tensor:
@@ -81,7 +157,7 @@ class SelfAttention(nn.Module):
         visible, causal: as in `attend`
         """
         query, present = self.project(hidden)
-        return self.output(attend(query, present, visible, causal=causal))  # type: ignore[no-any-return]
+        return self.output(self.mix(query, present, visible, causal=causal))  # type: ignore[no-any-return]
 
     def step(self, hidden: Tensor, past: KeyValue) -> tuple[Tensor, KeyValue]:
         """Attend from one new position over the past and itself.
@@ -91,9 +167,9 @@ class SelfAttention(nn.Module):
 
         Returns (batch, 1, dim), and the keys and values of length + 1 positions.
         """
-        query, new = self.project(hidden)
+        query, new = self.project(hidden, past.key.size(2))
         present = KeyValue(torch.cat([past.key, new.key], 2), torch.cat([past.value, new.value], 2))
-        return self.output(attend(query, present)), present
+        return self.output(self.mix(query, present)), present
 
 
 class CrossAttention(nn.Module):
@@ -102,6 +178,7 @@ class CrossAttention(nn.Module):
     def __init__(self, settings: TransformerSettings) -> None:
         super().__init__()
         self.heads = settings.heads
+        self.mix = heads_of(settings)
         self.query = nn.Linear(settings.dim, settings.dim)
         self.key_value = nn.Linear(settings.dim, 2 * settings.dim)
         self.output = nn.Linear(settings.dim, settings.dim)
@@ -124,8 +201,8 @@ class CrossAttention(nn.Module):
         memory: from `project_key_value`
         visible: (batch, 1, 1, source_length)
         """
-        return self.output(attend(self.project(hidden), memory, visible))  # type: ignore[no-any-return]
+        return self.output(self.mix(self.project(hidden), memory, visible))  # type: ignore[no-any-return]
 
     def weights(self, hidden: Tensor, memory: KeyValue, visible: Tensor) -> Tensor:
         """Return the weights by which `forward` mixes the values (batch, heads, target_length, source_length)."""
-        return attention_weights(self.project(hidden), memory.key, visible)
+        return self.mix.weights(self.project(hidden), memory.key, visible)

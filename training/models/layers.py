@@ -98,7 +98,10 @@ def residual_connection(settings: TransformerSettings) -> PostNorm:
 
 
 class Embedding(nn.Module):
-    """Dropout(sqrt(dim) * piece + position), Vaswani et al. (2017), sections 3.4, 3.5 and 5.4."""
+    """Dropout(sqrt(dim) * piece + position), Vaswani et al. (2017), sections 3.4, 3.5 and 5.4.
+
+    Positions none and rotary add nothing here.
+    """
 
     positions: Tensor  # (max_positions, dim)
 
@@ -111,6 +114,7 @@ class Embedding(nn.Module):
         if settings.positions == "learned":
             self.positions = nn.Parameter(torch.empty_like(table).normal_(std=settings.dim**-0.5))
         else:
+            table = table if settings.positions == "sinusoidal" else torch.zeros_like(table)
             self.register_buffer("positions", table, persistent=False)
 
     def forward(self, ids: Tensor, first: int = 0) -> Tensor:

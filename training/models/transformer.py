@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from lingon.training.config import TransformerSettings
-from lingon.training.models.attention import CrossAttention, KeyValue, SelfAttention, visible_positions
+from lingon.training.models.attention import CrossAttention, KeyValue, SelfAttention, visible_positions, within_window
 from lingon.training.models.interface import AttentionModel
 from lingon.training.models.layers import Embedding, FeedForward, residual_connection
 
@@ -37,7 +37,7 @@ class EncoderLayer(nn.Module):
         self.feed_forward, self.around_feed_forward = FeedForward(settings), residual_connection(settings)
 
     def forward(self, hidden: Tensor, visible: Tensor) -> Tensor:
-        """Return (batch, source_length, dim), from hidden of the same shape; visible (batch, 1, 1, source_length)."""
+        """Return (batch, source_length, dim), from hidden of the same shape; visible as in `attend`."""
         attended = self.attention(self.around_attention.before(hidden), visible)
         hidden = self.around_attention.after(hidden, attended)
         return self.around_feed_forward.after(hidden, self.feed_forward(self.around_feed_forward.before(hidden)))
@@ -98,9 +98,10 @@ class Transformer(AttentionModel[Memory, list[KeyValue]]):
 
     def encode(self, source_ids: Tensor, source_lengths: Tensor) -> Memory:
         visible = visible_positions(source_lengths, source_ids.size(1))
+        seen = within_window(visible, self.settings.encoder_window) if self.settings.encoder_window else visible
         hidden = self.source_embedding(source_ids)
         for layer in self.encoder:
-            hidden = layer(hidden, visible)
+            hidden = layer(hidden, seen)
         encoder_output = self.encoder_norm(hidden)
         return Memory([layer.cross.project_key_value(encoder_output) for layer in self.decoder], visible)
 

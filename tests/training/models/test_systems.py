@@ -118,7 +118,7 @@ def test_a_translation_is_the_same_alone_and_beside_others(name: str, beam_size:
 def test_attention_has_one_weight_for_each_layer_head_target_and_source_token(name: str) -> None:
     model = attentive(name)
     weights = model.attention(ids(3, 7), LENGTHS, ids(3, 5))
-    layers, heads = (2, 2) if name == "transformer" else (1, 1)
+    layers, heads = (2, 2) if name.startswith("transformer") else (1, 1)
     assert weights.shape == (3, layers, heads, 5, 7)
     assert (weights >= 0).all()
 
@@ -182,6 +182,10 @@ def test_tied_embeddings_are_one_tensor(kind: str, tie: str, matrices: int) -> N
 
 LEARNERS: dict[str, tuple[int, dict[str, Any]]] = {
     "transformer": (250, {"kind": "transformer", "norm": "pre"}),
+    "transformer options": (
+        200,
+        {"kind": "transformer", "norm": "pre", "positions": "rotary", "score": "additive", "encoder_window": 3},
+    ),
     "rnnenc": (350, {"kind": "rnnenc", "cell": "lstm", "layers": 1, "dim": 64, "embedding_dim": 64}),
     "rnnsearch": (200, {"kind": "rnnsearch", "dim": 32, "embedding_dim": 32, "encoder_dim": 16}),
     "luong global": (250, {"kind": "luong", "layers": 1, "dim": 32, "embedding_dim": 32}),

@@ -1,0 +1,115 @@
+"""The options of the Transformer: rotary positions, none, a window in the encoder, additive scores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import ModuleType
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch.testing import assert_close
+
+from lingon.training.models import attention
+from lingon.training.models.attention import within_window
+from tests.support.source_mutants import SourceMutant
+from tests.support.systems import ids, random_system, system_settings
+from tests.support.training_runs import tiny_model
+
+ORDERED = torch.tensor([0, 1, 2, 3, 4, 5])
+SHUFFLED = torch.tensor([3, 0, 5, 1, 4, 2])
+
+
+def check_rotation(module: ModuleType) -> None:
+    """As complex numbers: pair i at position p is multiplied by exp(i p / 10000^(2i / head_dim))."""
+    heads = torch.randn(2, 3, 5, 8, generator=torch.Generator().manual_seed(1))
+    found = module.rotate(heads, 7).numpy()
+    pairs = heads.double().numpy()[..., 0::2] + 1j * heads.double().numpy()[..., 1::2]
+    for position in range(5):
+        for pair in range(4):
+            expected = pairs[:, :, position, pair] * np.exp(1j * (7 + position) / 10000 ** (2 * pair / 8))
+            near = {"rtol": 1e-4, "atol": 1e-5}
+            np.testing.assert_allclose(found[:, :, position, 2 * pair], expected.real, **near)
+            np.testing.assert_allclose(found[:, :, position, 2 * pair + 1], expected.imag, **near)
+
+
+def check_additive(module: ModuleType) -> None:
+    torch.manual_seed(2)
+    heads = module.AdditiveHeads(system_settings("transformer", dim=8, heads=2, score="additive"))
+    query, key, value = torch.randn(2, 2, 3, 4), torch.randn(2, 2, 5, 4), torch.randn(2, 2, 5, 4)
+    visible = torch.arange(5) < torch.tensor([5, 3])[:, None, None, None]
+    found = heads(query, attention.KeyValue(key, value), visible).detach().numpy()
+    w, q, k, v = (each.detach().double().numpy() for each in (heads.weight, query, key, value))
+    for row, length in enumerate((5, 3)):
+        for head in range(2):
+            for t in range(3):
+                shares = np.exp([w[head] @ np.tanh(q[row, head, t] + k[row, head, j]) for j in range(length)])
+                expected = sum(share * v[row, head, j] for j, share in enumerate(shares / shares.sum()))
+                mixed = found[row, t, 4 * head : 4 * head + 4]
+                np.testing.assert_allclose(mixed, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_a_rotation_is_its_formula() -> None:
+    check_rotation(attention)
+
+
+def test_additive_heads_are_their_formula() -> None:
+    check_additive(attention)
+
+
+@pytest.mark.parametrize(
+    ("check", "after", "right", "wrong"),
+    [
+        (check_rotation, "def rotate", "left * cosine - right * sine", "left * cosine + right * sine"),
+        (check_rotation, "def rotate", "(-pairs /", "(pairs /"),
+        (check_rotation, "def rotate", "torch.arange(first, first + heads", "torch.arange(0, heads"),
+        (check_additive, "class AdditiveHeads", "torch.tanh(", "("),
+        (check_additive, "class AdditiveHeads", "+ key[:, :, None]", "- key[:, :, None]"),
+        (check_additive, "class AdditiveHeads", "self.weight[:, None, :, None]", "-self.weight[:, None, :, None]"),
+        (check_additive, "def _softmax", "if visible is not None", "if False"),
+    ],
+)
+def test_a_mistake_in_a_formula_is_caught(
+    check: Callable[[ModuleType], None], after: str, right: str, wrong: str
+) -> None:
+    with pytest.raises(AssertionError):
+        check(SourceMutant("attention", after, right, wrong).load())
+
+
+@pytest.mark.parametrize("shift", [1, 9])
+def test_the_product_of_rotated_heads_depends_on_the_difference_of_positions_alone(shift: int) -> None:
+    query, key = torch.randn(2, 1, 2, 6, 16, generator=torch.Generator().manual_seed(3))
+    products = attention.rotate(query) @ attention.rotate(key).transpose(2, 3)
+    moved = attention.rotate(query, shift) @ attention.rotate(key, shift).transpose(2, 3)
+    assert_close(moved, products, rtol=1e-4, atol=1e-5)
+    apart = attention.rotate(query, shift) @ attention.rotate(key).transpose(2, 3)
+    assert not torch.allclose(apart, products, atol=1e-2)
+
+
+@pytest.mark.parametrize(("name", "ignored"), [("transformer none", True), ("transformer rotary", False)])
+def test_without_positions_the_order_of_the_source_is_not_seen(name: str, ignored: bool) -> None:
+    model, source, target, lengths = random_system(name), ids(1, 6), ids(1, 4), torch.tensor([6])
+    ordered = model(source[:, ORDERED], lengths, target)
+    shuffled = model(source[:, SHUFFLED], lengths, target)
+    assert torch.allclose(shuffled, ordered, rtol=1e-4, atol=1e-4) is ignored
+
+
+def test_an_encoder_position_sees_its_window_and_nothing_else() -> None:
+    model = tiny_model(encoder_window=2, encoder_layers=1)
+    source, lengths = ids(1, 9), torch.tensor([9])
+    before = model.encode(source, lengths).layers[0].key
+    for changed in range(9):
+        other = source.clone()
+        other[0, changed] = 4 + (source[0, changed] - 3) % 15
+        differs = (model.encode(other, lengths).layers[0].key != before).any(-1).any(1)[0]
+        assert differs.tolist() == [abs(position - changed) <= 2 for position in range(9)]
+
+
+def test_a_padded_position_beyond_every_window_sees_itself() -> None:
+    """A softmax over no key would be NaN, and NaN times a weight of 0 is NaN."""
+    seen: Tensor = within_window(torch.arange(8)[None, None, None] < 2, 1)
+    assert seen[0, 0].any(-1).all()
+    assert seen[0, 0, 7].tolist() == [False] * 7 + [True]
+    model = random_system("transformer window")
+    assert model(ids(1, 20), torch.tensor([2]), ids(1, 3)).isfinite().all()
