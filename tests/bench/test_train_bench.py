@@ -15,11 +15,18 @@ from lingon.bench.train.baseline import BaselineLoop, BaselineTransformer, batch
 from lingon.bench.train.data import on_device, settings
 from lingon.bench.train.flops import flops_per_target_token
 from lingon.bench.train.run import Rounds, loop_settings, measure, multiplies_bf16, paired_ratio, prepared, table
-from lingon.bench.train.worker import run_lingon
+from lingon.bench.train.worker import run_baseline, run_lingon
 from lingon.errors import SettingsError
 from lingon.text import BOS, EOS, PAD, Tokenizer
 from lingon.training.checkpoint import saved_steps
-from lingon.training.config import Config, TokenizerSettings, TrainingSettings, TransformerSettings, load_config
+from lingon.training.config import (
+    Config,
+    RnnencSettings,
+    TokenizerSettings,
+    TrainingSettings,
+    TransformerSettings,
+    load_config,
+)
 from lingon.training.data.batches import EncodedPairs, encode_pairs
 from lingon.training.data.corpus import Pair
 from lingon.training.data.tokenizer import train_tokenizer
@@ -127,6 +134,12 @@ def test_a_round_has_the_updates_of_the_real_loop_and_the_run_waits_between_roun
     assert [set(each) for each in sent] == [{"weights"}, *[{"tokens_per_s", "loss"}] * 3]
     assert sent[3]["loss"] < sent[1]["loss"]
     assert saved_steps(tmp_path / "run") == []  # Only training was measured.
+
+
+def test_the_baseline_refuses_other_kinds_of_models(config: Config, tmp_path: Path):
+    recurrent = config.model_copy(update={"model": RnnencSettings()})
+    with pytest.raises(SettingsError, match=r"the baseline has model\.kind = 'transformer' only, got 'rnnenc'"):
+        run_baseline(recurrent, tmp_path, lambda figures: None, lambda: False)
 
 
 def test_bf16_is_measured_if_the_configuration_and_the_processor_have_it(config: Config):

@@ -87,6 +87,21 @@ def test_the_product_of_rotated_heads_depends_on_the_difference_of_positions_alo
     assert not torch.allclose(apart, products, atol=1e-2)
 
 
+@pytest.mark.parametrize(("positions", "differ"), [("rotary", True), ("none", False)])
+def test_rotary_attention_rotates_queries_and_keys_by_their_positions(positions: str, differ: bool) -> None:
+    torch.manual_seed(5)
+    layer = attention.SelfAttention(system_settings("transformer", positions=positions))
+    hidden = torch.randn(2, 6, 32)
+    products = []
+    for first in (0, 9):
+        query, present = layer.project(hidden, first)
+        products.append(query @ present.key.transpose(2, 3))
+    assert_close(products[1], products[0], rtol=1e-4, atol=1e-4)
+    moved, _ = layer.project(hidden, 9)
+    _, here = layer.project(hidden, 0)
+    assert torch.allclose(moved @ here.key.transpose(2, 3), products[0], atol=1e-2) is not differ
+
+
 @pytest.mark.parametrize(("name", "ignored"), [("transformer none", True), ("transformer rotary", False)])
 def test_without_positions_the_order_of_the_source_is_not_seen(name: str, ignored: bool) -> None:
     model, source, target, lengths = random_system(name), ids(1, 6), ids(1, 4), torch.tensor([6])
