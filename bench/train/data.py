@@ -7,7 +7,7 @@ from pathlib import Path
 from lingon.bench.workloads.sample_sentences import sample_file
 from lingon.bundle import is_bundle, open_bundle
 from lingon.errors import SettingsError
-from lingon.training.config import PRESETS, Config, Corpus, ModelSettings, load_config
+from lingon.training.config import PRESETS, Config, Corpus, TransformerSettings, load_config
 
 CUDA_PRESET, CUDA_BATCH_TOKENS = "base", 32_768
 """What is measured on CUDA by default, in place of the model and the batches of a configuration for a small machine."""
@@ -53,5 +53,5 @@ def on_device(config: Config, device: str, preset: str | None, batch_tokens: int
     model = config.model
     if preset is not None:
         kept = model.model_dump(include={"norm", "activation", "positions", "max_positions", "dropout", "tie"})
-        model = ModelSettings.model_validate({**kept, "preset": preset})
+        model = TransformerSettings.model_validate({**kept, "preset": preset})
     return config.model_copy(update={"model": model, "training": config.training.model_copy(update=training)})

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from lingon.training.config import ModelSettings
+from lingon.training.config import TransformerSettings
 
 PASSES = 3
 """Forward, and twice as much backward: gradients of the inputs and of the weights of each product."""
 
 
-def flops_per_target_token(settings: ModelSettings, vocab: int, lengths: NDArray[np.int64]) -> float:
+def flops_per_target_token(settings: TransformerSettings, vocab: int, lengths: NDArray[np.int64]) -> float:
     """Return the floating point operations of training for each target token, two for each multiply-add.
 
     vocab: target pieces

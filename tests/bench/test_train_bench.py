@@ -198,7 +198,7 @@ def test_the_share_of_peak_is_the_rate_of_operations_by_that_of_the_device(rows:
 
 def test_the_operations_of_a_target_token_are_those_of_the_products_of_a_pair():
     """One layer each, dim 4, feed-forward 8, vocabulary 10; a source of 3 tokens, a target of 2."""
-    settings = ModelSettings(dim=4, heads=1, ffn=8, encoder_layers=1, decoder_layers=1)
+    settings = TransformerSettings(dim=4, heads=1, ffn=8, encoder_layers=1, decoder_layers=1)
     encoder = 3 * (3 * 16 + 16 + 2 * 32) + 2 * 3 * 3 * 4
     decoder = 2 * (3 * 16 + 16 + 16 + 16 + 2 * 32) + 3 * 2 * 16 + 2 * 4 * (1 + 2) + 2 * 2 * 3 * 4
     expected = 3 * 2 * (encoder + decoder + 2 * 4 * 10) / 2
