@@ -118,7 +118,7 @@ def test_digests_are_written_to_every_base_image(tmp_path):
     env = {"PATH": f"{tmp_path / 'bin'}:/usr/bin:/bin"}
     for _ in range(2):  # the second run must change nothing
         subprocess.run(call, env=env, check=True, capture_output=True)
-        for name, count in (("Dockerfile", 1), ("compose.yaml", 2)):
+        for name, count in (("Dockerfile", 1), ("compose.yaml", 3)):
             text = (tmp_path / name).read_text()
             assert text.count(f"@{digest}") == count
             original = (DEPLOY / name).read_text()

@@ -81,7 +81,8 @@ def test_an_image_without_a_digest_stops_a_release(checkout: Checkout, version: 
     ran = checkout.release()
     assert (ran.returncode, checkout.builds()) == (1, [])
     named = re.findall(r"^lingon: error: deploy/(\S+): (\S+?):\S+ has no digest; run: ", ran.stderr, re.MULTILINE)
-    assert named == [("Dockerfile", "python"), ("compose.yaml", "prom/prometheus"), ("compose.yaml", "grafana/grafana")]
+    images = ["nvidia/dcgm-exporter", "prom/prometheus", "grafana/grafana"]
+    assert named == [("Dockerfile", "python"), *(("compose.yaml", image) for image in images)]
 
 
 @pytest.mark.parametrize("digest", ["@sha256:55", f"@{DIGEST}5", f"@md5:{'5' * 64}"])

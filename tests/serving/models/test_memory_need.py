@@ -17,7 +17,6 @@ from lingon.serving.runtime.device import CPU, CUDA
 from lingon.serving.system.memory import granted_bytes, resident_bytes
 from lingon.serving.translation.translator import Translator
 from tests.support.echo_engine import EchoRunner, running
-from tests.support.random_models import random_runner
 from tests.support.shipped_model import bundle as shipped_bundle
 
 NEED = MemoryNeed(resident=800 * MIB, states=900 * MIB, runs=200 * MIB, requests=120 * MIB)
@@ -75,7 +74,7 @@ def test_what_is_resident_and_the_largest_request_are_parts_of_the_need():
 
 
 def translator_on(provider: str) -> Translator:
-    engine = Engine(random_runner(), EngineLimits(max_rows=8))
+    engine = Engine(EchoRunner(), EngineLimits(max_rows=8))
     return Translator(shipped_bundle(), engine, EngineLimits(), provider=provider, graph_bytes=5 * MIB)
 
 

@@ -132,7 +132,7 @@ async def test_the_large_requests_of_open_calls_are_bounded_and_small_requests_a
         server.runner.gate.clear()
         send = server.channel.unary_unary(f"{SERVICE}Translate")
         large = [send(raw) for _ in range(20)]
-        await eventually(lambda: server.metric("lingon_rejected_total", reason="TOO_MANY_CALLS") == 5)
+        await eventually(lambda: server.metric("lingon_rejected_total", reason="TOO_MANY_CALLS") == 5, seconds=60)
         assert open_calls(server) == 15
         small = [server.call("Tom") for _ in range(20)]
         await eventually(lambda: open_calls(server) == 35)

@@ -20,6 +20,7 @@ from lingon.serving.translation.engine_client import LoopCallbacks
 from lingon.serving.translation.translator import MAX_CACHED_BYTES, Translator
 from lingon.translation.v1 import translation_pb2 as pb
 from tests.support.echo_engine import bundle, tokenizer
+from tests.support.eventually import eventually
 
 EMPTY = (Hypothesis((), (-0.1,), -0.1, finished=True),)
 
@@ -57,7 +58,7 @@ async def test_an_error_of_the_last_job_ends_the_request_before_the_first_job_is
         else model.score(pb.ScoreRequest(pairs=pairs))
     )
     request = asyncio.create_task(call)
-    await asyncio.sleep(0)
+    await eventually(lambda: len(engine.jobs) == 2)
     first, second = engine.jobs
     second.on_done(EngineLost("the worker died"))
     with pytest.raises(EngineLost):
@@ -68,7 +69,7 @@ async def test_an_error_of_the_last_job_ends_the_request_before_the_first_job_is
 async def test_a_fault_of_one_text_leaves_the_others_alone(tmp_path: Path):
     model, engine = translator(tmp_path)
     request = asyncio.create_task(model.translate(pb.TranslateRequest(texts=["Tom", "Tom lives"])))
-    await asyncio.sleep(0)
+    await eventually(lambda: len(engine.jobs) == 2)
     engine.jobs[1].on_done(EngineFault("not a number"))
     engine.jobs[0].on_done(EMPTY)
     reply = await asyncio.wait_for(request, 5)
