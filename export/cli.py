@@ -16,9 +16,10 @@ Files = tuple[Path, Path] | None
 CheckpointArgument = Annotated[Path, typer.Argument(help="Checkpoint, or folder of a run for its best checkpoint.")]
 FolderArgument = Annotated[Path, typer.Argument(help="models/NAME; the next version is written below this folder.")]
 PrecisionOption = Annotated[
-    str,
+    str | None,
     typer.Option(
-        help="Comma-separated precisions: fp32 (CPU; always exported), fp32-cuda and fp16 (CUDA), int8 (CPU)."
+        help="Comma-separated precisions: fp32 (CPU; always exported), fp32-cuda and fp16 (CUDA; only a Transformer), "
+        "int8 (CPU). Default: all that the model can have."
     ),
 ]
 TrainDataOption = Annotated[
@@ -72,7 +73,7 @@ AttachOption = Annotated[
 def export(
     checkpoint: CheckpointArgument,
     folder: FolderArgument,
-    precision: PrecisionOption = "fp32,fp32-cuda,fp16,int8",
+    precision: PrecisionOption = None,
     train_data: TrainDataOption = None,
     shortlist: ShortlistOption = True,
     shortlist_by_default: ShortlistByDefaultOption = False,
@@ -90,15 +91,21 @@ def export(
     from lingon.lines import check_files
 
     check_files(path for files in (train_data, gate_data) for path in files or ())
-    from lingon.export.graphs.precisions import transformer_of
+    from lingon.export.graphs.precisions import check_variant, precisions_of
+    from lingon.export.manifest import check_precisions
     from lingon.export.pipeline import check_gate_device, export_checkpoint
     from lingon.export.report import print_report
     from lingon.export.settings import ExportSettings, Texts
     from lingon.export.shortlist.build import ShortlistSettings
     from lingon.training.checkpoint import load_checkpoint
 
+    names = () if precision is None else tuple(name.strip() for name in precision.split(","))
+    check_gate_device(gate_on)
+    loaded = load_checkpoint(checkpoint)
+    check_variant(loaded)
+    names = names or precisions_of(loaded.model)
     settings = ExportSettings(
-        precisions=tuple(name.strip() for name in precision.split(",")),
+        precisions=names,
         shortlist=ShortlistSettings() if shortlist else None,
         shortlist_by_default=shortlist_by_default,
         beam_size=beam_size,
@@ -110,9 +117,7 @@ def export(
         card=_text(card) if card else "",
         attachments=tuple(attach or ()),
     )
-    check_gate_device(settings)
-    loaded = load_checkpoint(checkpoint)
-    transformer_of(loaded)  # fails before the text is read, which may take minutes
+    check_precisions(loaded.model, settings)  # before the text is read, which may take minutes
     held_out = _held_out_pairs(loaded, gate_data)
     training = _training_pairs(loaded, train_data) if settings.reads_training_text else ()
     texts = Texts(held_out[: max(gate_sentences, parity_sentences)], training)

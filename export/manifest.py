@@ -10,11 +10,11 @@ from pathlib import Path
 from lingon import bundle as names
 from lingon.bundle import Alignment, Defaults, FileName, Limits, Manifest, Name, versions
 from lingon.errors import SettingsError
-from lingon.export.graphs.precisions import transformer_of
-from lingon.export.graphs.transformer import states
+from lingon.export.graphs.precisions import cross_attention_sizes, precisions_of, states_of
 from lingon.export.settings import ExportSettings, check_rule
 from lingon.text import BOS, EOS, PAD, UNK
 from lingon.training.checkpoint import Checkpoint
+from lingon.training.models.interface import AnyModel
 
 ATTACHMENT_SUFFIXES = (".svg", ".png", ".md", ".txt")
 
@@ -24,11 +24,9 @@ def build_manifest(checkpoint: Checkpoint, folder: Path, settings: ExportSetting
 
     Raises SettingsError if folder cannot have a version, or a setting does not fit the model.
     """
-    model, tokenizer, data = transformer_of(checkpoint), checkpoint.tokenizer, checkpoint.config.data
-    positions, layers = model.settings.max_positions, model.settings.decoder_layers
-    layer = max(layers - 2, 0) if settings.alignment_layer is None else settings.alignment_layer
-    if not 0 <= layer < layers:
-        raise SettingsError(f"--alignment-layer must be 0 to {layers - 1}, got {layer}")
+    model, tokenizer, data = checkpoint.model, checkpoint.tokenizer, checkpoint.config.data
+    check_precisions(model, settings)
+    alignment = _alignment(model, settings.alignment_layer)
     name = folder.absolute().name
     check_rule(Name, name, f"{folder}: the name of the model")
     _check_writable(folder)
@@ -39,13 +37,13 @@ def build_manifest(checkpoint: Checkpoint, folder: Path, settings: ExportSetting
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         source_language=data.source_language,
         target_language=data.target_language,
-        architecture="transformer",
+        architecture=model.settings.kind,
         source_vocab=tokenizer.source_vocab,
         target_vocab=tokenizer.target_vocab,
         special_ids={"pad": PAD, "bos": BOS, "eos": EOS, "unk": UNK},
         limits=Limits(
             max_source_tokens=checkpoint.config.max_source_tokens,
-            max_target_tokens=positions,
+            max_target_tokens=model.settings.max_positions,
             output_factor=settings.output_factor,
             output_extra=settings.output_extra,
             max_beam_size=settings.max_beam_size,
@@ -56,10 +54,33 @@ def build_manifest(checkpoint: Checkpoint, folder: Path, settings: ExportSetting
             shortlist=settings.shortlist_by_default,
         ),
         candidates=min(2 * settings.max_beam_size, tokenizer.target_vocab),
-        states=states(model),
+        states=states_of(model),
         precisions={},
-        alignment=Alignment(layer, tuple(range(model.settings.heads))),
+        alignment=alignment,
     )
+
+
+def check_precisions(model: AnyModel, settings: ExportSettings) -> None:
+    """Raise SettingsError if a precision is not possible for the kind of model."""
+    possible = precisions_of(model)
+    missing = [name for name in settings.build_order if name not in possible]
+    if missing:
+        raise SettingsError(
+            f"--precision for model.kind = '{model.settings.kind}' must be some of {', '.join(possible)}, "
+            f"got {','.join(settings.precisions)}"
+        )
+
+
+def _alignment(model: AnyModel, layer: int | None) -> Alignment:
+    """Return the heads of a decoder layer, which is the last but one if `layer` is None; none without attention."""
+    layers, heads = cross_attention_sizes(model)
+    if layer is None:
+        return Alignment(max(layers - 2, 0), tuple(range(heads)))
+    if not layers:
+        raise SettingsError(f"--alignment-layer: model.kind = '{model.settings.kind}' has no attention, got {layer}")
+    if not 0 <= layer < layers:
+        raise SettingsError(f"--alignment-layer must be 0 to {layers - 1}, got {layer}")
+    return Alignment(layer, tuple(range(heads)))
 
 
 def read_attachments(paths: Sequence[Path]) -> dict[str, bytes]:

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from lingon.bundle import Manifest
-from lingon.export.graphs.precisions import transformer_of
 from lingon.training.checkpoint import Checkpoint
+from lingon.training.config import (
+    LuongSettings,
+    ModelSettings,
+    RecurrentSettings,
+    RnnencSettings,
+    RnnsearchSettings,
+    TransformerSettings,
+)
 
 
 def model_card(checkpoint: Checkpoint, manifest: Manifest, text: str = "") -> str:
     """Return the card; text: its own part, such as attribution and scores on test sets."""
     config, progress = checkpoint.config, checkpoint.progress
-    model, training = transformer_of(checkpoint).settings, config.training
+    model, training = checkpoint.model.settings, config.training
+    system, sizes = _described(model)
     weights = sum(parameter.numel() for parameter in checkpoint.model.parameters())
     corpora = sorted({path.name for corpus in config.data.train for path in corpus.files()})
     valid = ", ".join(path.name for path in config.data.valid.files())
@@ -19,16 +27,14 @@ def model_card(checkpoint: Checkpoint, manifest: Manifest, text: str = "") -> st
     lines = [
         f"# {manifest.name}, version {manifest.version}",
         "",
-        f"A Transformer that translates {manifest.source_language} to {manifest.target_language}.",
+        f"{system} that translates {manifest.source_language} to {manifest.target_language}.",
         "",
         text.strip(),
         "",
         "## Training",
         "",
         f"- training text: {', '.join(corpora)}; validation text: {valid}",
-        f"- {weights:,} weights: {model.encoder_layers} encoder and {model.decoder_layers} decoder layers, width "
-        f"{model.dim}, {model.heads} heads, feed-forward {model.ffn}, {model.norm}-norm, {model.activation}, dropout "
-        f"{model.dropout}, embeddings tied: {model.tie}",
+        f"- {weights:,} weights: {sizes}, dropout {model.dropout}, embeddings tied: {model.tie}",
         f"- {manifest.target_vocab:,} {kind}",
         f"- {progress.step:,} updates of {training.accumulate} x {training.batch_tokens:,} tokens, "
         f"{progress.target_tokens:,} target tokens in {progress.seconds / 3600:.2f} hours",
@@ -46,3 +52,30 @@ def model_card(checkpoint: Checkpoint, manifest: Manifest, text: str = "") -> st
         *(f"- {name} ({precision.provider}): gate {precision.gate}" for name, precision in manifest.precisions.items()),
     ]
     return "\n".join(lines).replace("\n\n\n\n", "\n\n") + "\n"
+
+
+def _described(model: ModelSettings) -> tuple[str, str]:
+    """Return the name of a system with its article, and its sizes."""
+    match model:
+        case TransformerSettings():
+            return "A Transformer", (
+                f"{model.encoder_layers} encoder and {model.decoder_layers} decoder layers, width {model.dim}, "
+                f"{model.heads} heads, feed-forward {model.ffn}, {model.norm}-norm, {model.activation}"
+            )
+        case RnnencSettings():
+            order = ", source reversed" if model.reverse_source else ""
+            layers = f"{model.layers} encoder and {model.layers} decoder layers"
+            return "An RNNenc (no attention)", f"{layers} of {_cells(model)}{order}"
+        case RnnsearchSettings():
+            encoder = f"two encoder directions of width {model.encoder_dim}"
+            return "An RNNsearch", f"{encoder}, a decoder layer of {_cells(model)}, {model.score} attention"
+        case LuongSettings():
+            layers = f"{model.layers} encoder and {model.layers} decoder layers"
+            feeding = "with" if model.input_feeding else "without"
+            attention = f"{model.alignment} {model.score} attention, {feeding} input feeding"
+            return "A system of Luong et al. (2015)", f"{layers} of {_cells(model)}, {attention}"
+    raise AssertionError(f"settings without a description: {type(model).__name__}")
+
+
+def _cells(model: RecurrentSettings) -> str:
+    return f"{model.cell.upper()} cells of width {model.dim}"

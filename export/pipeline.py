@@ -17,8 +17,8 @@ from lingon.export.graphs.precisions import (
     PRECISION_KINDS,
     BuiltGraphs,
     build,
+    check_variant,
     check_weights,
-    transformer_of,
     weight_files,
 )
 from lingon.export.manifest import build_manifest, read_attachments
@@ -30,6 +30,7 @@ from lingon.serving.runtime.device import CPU, CUDA, cuda_missing
 from lingon.serving.runtime.onnx_runner import OnnxRunner, load_runner
 from lingon.serving.runtime.validation import check_bundle
 from lingon.training.checkpoint import Checkpoint
+from lingon.training.config import TransformerSettings
 from lingon.training.data.batches import filter_by_length
 from lingon.training.data.corpus import Pair
 
@@ -51,9 +52,10 @@ def export_checkpoint(
     CheckpointError if a weight is beyond the range of a precision. Raises DeviceError if the gates must run on CUDA and
     cannot.
     """
-    check_gate_device(settings)
+    check_gate_device(settings.gate_on)
+    check_variant(checkpoint)
     check_weights(checkpoint, settings.build_order)
-    transformer_of(checkpoint).to("cpu").eval()
+    checkpoint.model.to("cpu").eval()
     manifest = build_manifest(checkpoint, folder, settings)
     files = dict(checkpoint.tokenizer.files()) | read_attachments(settings.attachments)
     target = folder / str(manifest.version)
@@ -86,9 +88,9 @@ def export_checkpoint(
     return Bundle(target, manifest)
 
 
-def check_gate_device(settings: ExportSettings) -> None:
+def check_gate_device(gate_on: str) -> None:
     """Raise DeviceError if the gates must run on CUDA and cannot."""
-    if settings.gate_on == "cuda" and (missing := cuda_missing()):
+    if gate_on == "cuda" and (missing := cuda_missing()):
         raise DeviceError(f"--gate-on cuda: {missing}")
 
 
@@ -110,7 +112,7 @@ def _build_graphs(
     checkpoint: Checkpoint, training: Sequence[Pair], settings: ExportSettings, log: Callable[[str], None]
 ) -> tuple[dict[str, BuiltGraphs], dict[str, bytes]]:
     """Return the graphs of each precision, and the weight files."""
-    model, tokenizer, weights = transformer_of(checkpoint), checkpoint.tokenizer, WeightFiles()
+    model, tokenizer, weights = checkpoint.model, checkpoint.tokenizer, WeightFiles()
     chosen = _evenly_spaced(training, settings.calibration_sentences)
     calibration = [
         (tokenizer.encode_source(pair.source), tokenizer.encode_target(pair.target))
@@ -118,13 +120,18 @@ def _build_graphs(
     ]
     built: dict[str, BuiltGraphs] = {}
     for name in settings.build_order:
-        kind, head_dim = PRECISION_KINDS[name], model.settings.head_dim
-        if kind.provider == CUDA and not kind.scattered and head_dim not in FAST_HEADS:
-            log(f"{name}: heads have {head_dim} dimensions; the fast attention of CUDA takes 64, 128 or 256")
+        kind = PRECISION_KINDS[name]
+        if kind.provider == CUDA and not kind.scattered and isinstance(model.settings, TransformerSettings):
+            _log_slow_heads(name, model.settings.head_dim, log)
         built[name] = build(model, name, weights, calibration, shortlist=settings.shortlist is not None)
         sizes = ", ".join(f"{file} {weights.size(file) / 1e6:.1f} MB" for file in built[name].reads)
         log(f"{name}: built, reads {sizes}")
     return built, weight_files(weights)
+
+
+def _log_slow_heads(precision: str, head_dim: int, log: Callable[[str], None]) -> None:
+    if head_dim not in FAST_HEADS:
+        log(f"{precision}: heads have {head_dim} dimensions; the fast attention of CUDA takes 64, 128 or 256")
 
 
 def _evenly_spaced(pairs: Sequence[Pair], count: int) -> Sequence[Pair]:

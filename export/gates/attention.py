@@ -85,17 +85,18 @@ def check_attention(runner: OnnxRunner, precision: str, grid: Sequence[Reference
     """Compare the weights softmax(Q K^T / sqrt(head_dim)) of every layer and head, and the alignments made of them.
 
     Raises ParityError if a head differs too much or gives any weight to padding or to later target tokens.
+
+    grid: of a model with attention
     """
-    first = grid[0].rows[0]
-    differences = {kind: _HeadDifferences(*getattr(first, kind).shape[:2]) for kind in OUTPUTS}
+    differences = {kind: _HeadDifferences(*each.shape[:2]) for kind, each in grid[0].rows[0].attention.items()}
+    kinds = list(differences)
     differences[ALIGNMENT] = _HeadDifferences(1, 1)
     for reference in grid:
-        found = _scored(runner, reference)
+        found = _scored(runner, reference, kinds)
         for row, expected in enumerate(reference.rows):
-            for kind in OUTPUTS:
+            for kind, weights in expected.attention.items():
                 what, causal = f"{precision}: {kind}", kind == "decoder"
-                weights = _visible(found[kind][row], getattr(expected, kind), what, causal=causal)
-                differences[kind].add(weights, getattr(expected, kind))
+                differences[kind].add(_visible(found[kind][row], weights, what, causal=causal), weights)
             differences[ALIGNMENT].add(found[ALIGNMENT][row][None, None], _alignment(runner, expected))
     for kind, each in differences.items():
         each.check(f"{precision}: {kind}", TOLERANCE[precision])
@@ -107,8 +108,11 @@ def check_attention(runner: OnnxRunner, precision: str, grid: Sequence[Reference
     )
 
 
-def _scored(runner: OnnxRunner, reference: Reference) -> dict[str, Sequence[np.ndarray]]:
-    """Return the weights of each row (layers, heads, queries, keys, both padded), and the alignments of each."""
+def _scored(runner: OnnxRunner, reference: Reference, kinds: Sequence[str]) -> dict[str, Sequence[np.ndarray]]:
+    """Return the weights of each row (layers, heads, queries, keys, both padded), and the alignments of each.
+
+    kinds: of the attention of the model
+    """
     case = reference.case
     sources, targets = pad(case.sources).numpy(), pad([target or [EOS] for target in case.targets]).numpy()
     begun = np.concatenate([np.full((len(targets), 1), BOS), targets], axis=1)
@@ -118,7 +122,7 @@ def _scored(runner: OnnxRunner, reference: Reference) -> dict[str, Sequence[np.n
         names.TARGET_IDS: begun,
         names.LABELS: begun,  # any; the attention does not depend on them
     }
-    found = dict(zip(OUTPUTS, runner.scorer.run(list(OUTPUTS.values()), feed), strict=True))
+    found = dict(zip(kinds, runner.scorer.run([OUTPUTS[kind] for kind in kinds], feed), strict=True))
     scored = runner.score(sources, case.source_lengths, targets, case.target_lengths)
     return {**found, ALIGNMENT: [each.attention for each in scored]}
 
@@ -126,7 +130,7 @@ def _scored(runner: OnnxRunner, reference: Reference) -> dict[str, Sequence[np.n
 def _alignment(runner: OnnxRunner, expected: Expected) -> np.ndarray:
     """Return the alignment of a row by the heads of the manifest (1, 1, target_length + 1, source_length)."""
     chosen = runner.manifest.alignment
-    mean: np.ndarray = expected.cross[chosen.layer, list(chosen.heads)].mean(axis=0)
+    mean: np.ndarray = expected.attention["cross"][chosen.layer, list(chosen.heads)].mean(axis=0)
     return mean[None, None]
 
 

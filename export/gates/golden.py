@@ -42,6 +42,8 @@ def golden_sentences(
 ) -> Golden | None:
     """Choose the texts with the largest margins and translate them with the engine; None if no margin is large enough.
 
+    A model without attention has no alignments.
+
     runners: the graphs of the precisions for the CPU; results on GPUs differ between models of GPU
     """
     pool = list(dict.fromkeys(texts))[:CANDIDATE_SENTENCES]
@@ -55,11 +57,11 @@ def golden_sentences(
         log(f"no golden sentences: none of {len(longer)} has a margin of {MIN_MARGIN} in every precision")
         return None
     log(f"{len(chosen)} golden sentences: the smallest margin is {min(map(margins.__getitem__, chosen)):.2g}")
-    sentences = tuple(pool[index] for index in chosen)
+    sentences, aligned = tuple(pool[index] for index in chosen), bool(bundle.manifest.alignment.heads)
     return Golden(
         sentences,
         {name: tuple(one.text for index in chosen if (one := column[index])) for name, column in found.items()},
-        {name: _alignments(bundle, runner, sentences) for name, runner in runners.items()},
+        {name: _alignments(bundle, runner, sentences) for name, runner in runners.items()} if aligned else {},
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,10 @@ from torch import Tensor, nn
 
 from lingon.bundle import Limits
 from lingon.export.differences import finite
+from lingon.export.graphs.blocks import embedding_of
 from lingon.text import BOS, EOS, UNK
-from lingon.training.models.attention import CrossAttention, SelfAttention, attention_weights
-from lingon.training.models.transformer import Transformer
+from lingon.training.models.attention import SelfAttention, attention_weights
+from lingon.training.models.interface import AnyModel, AttentionModel
 
 ROWS, SOURCES, PASTS = (1, 2, 5), (1, 7, 16, 33), (0, 1, 6)
 LONGEST = 512  # tokens; a model that reads or writes more is compared up to this length
@@ -29,10 +31,9 @@ class Case:
     targets: list[list[int]]
 
     @classmethod
-    def draw(cls, random: np.random.Generator, model: Transformer, rows: int, longest: int, past: int) -> Case:
+    def draw(cls, random: np.random.Generator, model: AnyModel, rows: int, longest: int, past: int) -> Case:
         """Draw a case: the first row has `longest` source tokens and `past` target tokens, the others at most these."""
-        source_vocab = model.source_embedding.pieces.num_embeddings
-        target_vocab = model.target_embedding.pieces.num_embeddings
+        source_vocab, target_vocab = (embedding_of(model, side).num_embeddings for side in ("source", "target"))
 
         def ids(length: int, vocab: int) -> list[int]:
             return list(random.integers(UNK + 1, vocab, length).tolist())
@@ -60,13 +61,12 @@ class Expected:
     """What the checkpoint computes for one row of a case, without the other rows.
 
     log_probs: (target_length + 1, vocab)
-    encoder, decoder, cross: attention weights (layers, heads, queries, keys); a target begins with BOS
+    attention: weights (layers, heads, queries, keys) of the attention that the model has: `cross`, and the
+        self-attention of `encoder` and `decoder`; a target begins with BOS
     """
 
     log_probs: np.ndarray
-    encoder: np.ndarray
-    decoder: np.ndarray
-    cross: np.ndarray
+    attention: dict[str, np.ndarray]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class Reference:
     rows: list[Expected]
 
 
-def draw_grid(model: Transformer, limits: Limits) -> list[Reference]:
+def draw_grid(model: AnyModel, limits: Limits) -> list[Reference]:
     """Return cases with every combination of rows, source length and target length, and the longest source and target.
 
     Lengths are ragged, so that most cases have padding.
@@ -91,7 +91,7 @@ def draw_grid(model: Transformer, limits: Limits) -> list[Reference]:
 
 
 @torch.inference_mode()
-def expected_log_probs(model: Transformer, source: Sequence[int], target: Sequence[int]) -> np.ndarray:
+def expected_log_probs(model: AnyModel, source: Sequence[int], target: Sequence[int]) -> np.ndarray:
     """Return the checkpoint's log-probabilities (target_length + 1, vocab) of a target (without BOS and EOS)."""
     logits = model(torch.tensor([source]), torch.tensor([len(source)]), torch.tensor([[BOS, *target]]))
     return finite(model.log_probs(logits)[0].numpy(), "the checkpoint's log-probabilities")
@@ -101,34 +101,38 @@ def _pairs(case: Case) -> Iterator[tuple[list[int], list[int]]]:
     return zip(case.sources, case.targets, strict=True)
 
 
-def _expected(model: Transformer, source: list[int], target: list[int]) -> Expected:
-    with _observed_attention(model) as weights:
+def _expected(model: AnyModel, source: list[int], target: list[int]) -> Expected:
+    with _observed_attention(model) as found:
         log_probs = expected_log_probs(model, source, target)
-    layers = (
-        [layer.attention for layer in model.encoder],
-        [layer.attention for layer in model.decoder],
-        [layer.cross for layer in model.decoder],
-    )
-    return Expected(log_probs, *(np.stack([weights[module] for module in modules]) for modules in layers))
+    sides = ("encoder", "decoder")
+    own = {side: [weights for name, weights in found.items() if name.startswith(f"{side}.")] for side in sides}
+    attention = {side: np.stack(layers) for side, layers in own.items() if layers}
+    if isinstance(model, AttentionModel):
+        attention["cross"] = _cross_attention(model, source, target)
+    return Expected(log_probs, attention)
+
+
+@torch.inference_mode()
+def _cross_attention(model: AttentionModel[Any, Any], source: list[int], target: list[int]) -> np.ndarray:
+    """Return the weights of a row (layers, heads, target_length + 1, source_length)."""
+    weights = model.attention(torch.tensor([source]), torch.tensor([len(source)]), torch.tensor([[BOS, *target]]))
+    return _of_one_row(weights)
 
 
 @contextmanager
-def _observed_attention(model: Transformer) -> Iterator[dict[nn.Module, np.ndarray]]:
-    """Collect the attention weights (heads, queries, keys) of each module while the model computes one row."""
-    found: dict[nn.Module, np.ndarray] = {}
+def _observed_attention(model: AnyModel) -> Iterator[dict[str, np.ndarray]]:
+    """Collect the weights (heads, queries, keys) of each self-attention, by name, while the model computes one row."""
+    found: dict[str, np.ndarray] = {}
 
-    def observe(module: nn.Module, inputs: tuple[Any, ...], options: dict[str, Any]) -> None:
-        if isinstance(module, CrossAttention):
-            hidden, memory, visible = inputs
-            weights = attention_weights(module.project(hidden), memory.key, visible)
-        else:
-            assert isinstance(module, SelfAttention)
-            query, present = module.project(inputs[0])
-            weights = attention_weights(query, present.key, *inputs[1:], **options)
-        found[module] = _of_one_row(weights)
+    def observe(name: str, module: nn.Module, inputs: tuple[Any, ...], options: dict[str, Any]) -> None:
+        assert isinstance(module, SelfAttention)
+        query, present = module.project(inputs[0])
+        found[name] = _of_one_row(attention_weights(query, present.key, *inputs[1:], **options))
 
-    modules = [module for module in model.modules() if isinstance(module, SelfAttention | CrossAttention)]
-    hooks = [module.register_forward_pre_hook(observe, with_kwargs=True) for module in modules]
+    modules = {name: module for name, module in model.named_modules() if isinstance(module, SelfAttention)}
+    hooks = [
+        module.register_forward_pre_hook(partial(observe, name), with_kwargs=True) for name, module in modules.items()
+    ]
     try:
         yield found
     finally:

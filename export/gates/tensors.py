@@ -77,10 +77,10 @@ def _compare_steps(runner: Runner, reference: Reference, differences: Sequence[D
     rows, longest = len(case.sources), int(case.target_lengths.max())
     encoded = runner.encode(pad(case.sources).numpy(), case.source_lengths)
     buffers = runner.open(BatchShape(rows, 1, width_for(int(case.source_lengths.max())), longest + 1))
-    for row in range(rows):
-        buffers.place(row, encoded, row)
     for step in range(longest + 1):
         positions = np.maximum(step - (longest - case.target_lengths), 0)
+        for row in np.flatnonzero(positions == 0).tolist():
+            buffers.place(row, encoded, row)  # again: a step replaces recurrent states
         buffers.positions[:] = positions
         buffers.token_ids[:] = _tokens_at(case, positions)
         found = buffers.step(rows, logits=step % 2 == 0)

@@ -15,7 +15,7 @@ from lingon.export.gates.reference import expected_log_probs
 from lingon.serving.decoding.job import Hypothesis
 from lingon.serving.runtime.runner import BatchShape, Runner, width_for
 from lingon.text import BOS, EOS, Tokenizer
-from lingon.training.models.transformer import Transformer
+from lingon.training.models.interface import AnyModel
 from lingon.training.search import Hypothesis as Reference
 from lingon.training.search import SearchSettings, translate
 
@@ -40,7 +40,7 @@ class TokenReport:
 
 
 def check_tokens(
-    model: Transformer,
+    model: AnyModel,
     runner: Runner,
     tokenizer: Tokenizer,
     texts: Sequence[str],
@@ -83,7 +83,7 @@ def reference_settings(limits: Limits, beam_size: int, length_penalty: float) ->
 
 
 def is_near_tie(
-    model: Transformer,
+    model: AnyModel,
     runner: Runner,
     source: tuple[int, ...],
     pair: tuple[Hypothesis, Reference],
@@ -120,7 +120,7 @@ def _last_logits(runner: Runner, source: tuple[int, ...], target: tuple[int, ...
     return row
 
 
-def _rescored(model: Transformer, source: tuple[int, ...], mine: Hypothesis, length_penalty: float) -> float:
+def _rescored(model: AnyModel, source: tuple[int, ...], mine: Hypothesis, length_penalty: float) -> float:
     """Return the score that the checkpoint gives to the hypothesis of the engine."""
     labels = [*mine.tokens, EOS][: len(mine.log_probs)]
     log_probs = expected_log_probs(model, source, mine.tokens)

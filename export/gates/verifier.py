@@ -19,13 +19,13 @@ from lingon.export.gates.reference import Reference, draw_grid
 from lingon.export.gates.scores import SENTENCES, check_scores, check_shortlist_steps
 from lingon.export.gates.tensors import check_emulation, check_tensors
 from lingon.export.gates.tokens import check_tokens
-from lingon.export.graphs.precisions import PRECISION_KINDS, transformer_of
+from lingon.export.graphs.precisions import PRECISION_KINDS
 from lingon.export.settings import ExportSettings
 from lingon.serving.runtime.device import CPU
 from lingon.serving.runtime.onnx_runner import OnnxRunner
 from lingon.training.checkpoint import Checkpoint
 from lingon.training.data.corpus import Pair
-from lingon.training.models.transformer import Transformer
+from lingon.training.models.interface import AnyModel
 
 NOT_ON_CUDA = "not run on cuda"
 BEAM_SIZE = 4  # of the token gate, if the default of the bundle is greedy search
@@ -48,7 +48,7 @@ class BundleVerifier:
     pairs: Sequence[Pair]
     settings: ExportSettings
     log: Callable[[str], None]
-    emulated: Mapping[str, Transformer] = field(default_factory=dict)
+    emulated: Mapping[str, AnyModel] = field(default_factory=dict)
     _translations: dict[tuple[str, bool], list[str]] = field(default_factory=dict)
     _grid: list[Reference] = field(default_factory=list)
 
@@ -79,12 +79,14 @@ class BundleVerifier:
     def _tensors(self, name: str) -> dict[str, Any]:
         """Compare steps, scores and attention with the checkpoint over the grid of shapes, which is computed once."""
         if not self._grid:
-            self._grid = draw_grid(transformer_of(self.checkpoint), self.trial.manifest.limits)
+            self._grid = draw_grid(self.checkpoint.model, self.trial.manifest.limits)
         tensors = check_tensors(self.runners[name], name, self._grid)
-        attention = check_attention(self.runners[name], name, self._grid)
+        report, heads = {"tensors": asdict(tensors)}, 0
+        if self._grid[0].rows[0].attention:
+            attention = check_attention(self.runners[name], name, self._grid)
+            report["attention"], heads = asdict(attention), attention.heads
         provider = self.trial.manifest.precisions[name].provider
-        self.log(f"{name}: {tensors.shapes} shapes and {attention.heads} attention heads compared on {provider}")
-        report = {"tensors": asdict(tensors), "attention": asdict(attention)}
+        self.log(f"{name}: {tensors.shapes} shapes and {heads} attention heads compared on {provider}")
         if name in self.emulated:
             emulated = draw_grid(self.emulated[name], self.trial.manifest.limits)
             report["emulation"] = {"exact_rows": check_emulation(self.runners[name], name, emulated)}
@@ -113,7 +115,7 @@ class BundleVerifier:
         texts = [pair.source for pair in self.pairs[: self.settings.parity_sentences]]
         report: dict[str, Any] = {"sentences": len(texts)}
         for beam_size, penalty in self._searches():
-            model, runner = transformer_of(self.checkpoint), self.runners["fp32"]
+            model, runner = self.checkpoint.model, self.runners["fp32"]
             tokens = check_tokens(model, runner, self.checkpoint.tokenizer, texts, beam_size, penalty)
             report[_search_name(beam_size)] = asdict(tokens)
             self.log(f"fp32: beam size {beam_size}: {tokens}")

@@ -1,4 +1,4 @@
-"""The layers of a Transformer as ONNX nodes.
+"""The layers of a Transformer as ONNX nodes, and what the graphs of all systems use of a model.
 
 Products with a weight take two-dimensional rows (rows, dim) (lingon.export.graphs.matmul), so that the result of a row
 does not depend on the number of rows. Attention consists of MatMul, Softmax and MatMul: for few queries that measured
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 from torch import Tensor, nn
@@ -17,6 +18,7 @@ from lingon.export.graphs.matmul import MatMul
 from lingon.export.graphs.onnx_writer import GraphBuilder
 from lingon.training.config import TransformerSettings
 from lingon.training.models.attention import CrossAttention, SelfAttention
+from lingon.training.models.interface import AnyModel
 from lingon.training.models.layers import Embedding, FeedForward, PostNorm
 
 MASKED = {"float32": -3e38, "float16": -6e4}  # added to a score: finite, and its exp is exactly 0
@@ -34,13 +36,39 @@ def to_numpy(tensor: Tensor) -> np.ndarray:
     return tensor.detach().float().cpu().numpy()
 
 
+def embedding_of(model: AnyModel, side: str) -> nn.Embedding:
+    """Return the matrix of the pieces of a side, source or target."""
+    found = model.get_submodule(f"{side}_embedding.pieces")
+    assert isinstance(found, nn.Embedding)
+    return found
+
+
+def table_name(model: AnyModel, side: str) -> str:
+    """Return the name of the matrix of the pieces of a side, which both sides may share."""
+    tied = embedding_of(model, "source").weight is embedding_of(model, "target").weight
+    return "pieces" if tied else f"{side}_pieces"
+
+
 @dataclass(frozen=True, slots=True)
-class Blocks:
-    """Writes layers into a graph, for the settings of a model."""
+class Layers:
+    """Writes products with trained weights into a graph."""
 
     graph: GraphBuilder
-    settings: TransformerSettings
     matmul: MatMul
+
+    def linear(self, module: nn.Linear, name: str, rows: str, scale: float = 1.0) -> str:
+        """Return scale * (rows W^T + b), (n, out), for rows (n, in); the scale is folded into weight and bias."""
+        weight = to_numpy(module.weight)
+        trained = cast("Tensor | None", module.bias)
+        bias = np.zeros(len(weight), np.float32) if trained is None else to_numpy(trained)
+        return self.matmul.linear(name, rows, weight * np.float32(scale), bias * np.float32(scale))
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks(Layers):
+    """Writes layers of a Transformer into a graph, for the settings of a model."""
+
+    settings: TransformerSettings
 
     def embed(self, module: Embedding, name: str, side: str, ids: str, positions: str) -> str:
         """Return sqrt(dim) * piece + position, for ids and positions of the same shape.
@@ -54,11 +82,6 @@ class Blocks:
         owner = f"{side}." if self.settings.positions == "learned" else ""
         encodings = graph.gather(f"{owner}position_table", to_numpy(module.positions), positions)
         return graph.op("Add", pieces, encodings)
-
-    def linear(self, module: nn.Linear, name: str, rows: str, scale: float = 1.0) -> str:
-        """Return scale * (rows W^T + b), (n, out), for rows (n, in); the scale is folded into weight and bias."""
-        weight, bias = (to_numpy(values) * np.float32(scale) for values in (module.weight, module.bias))
-        return self.matmul.linear(name, rows, weight, bias)
 
     def norm(self, module: nn.Module, name: str, rows: str) -> str:
         """Return the LayerNorm of rows over the last dimension, or rows if the model has no norm here."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,9 @@ OPSET, IR_VERSION = 21, 10  # ONNX Runtime 1.31 reads opsets up to 26 and IR ver
 CONTRIB = "com.microsoft"
 ALIGNMENT = 64  # bytes; the size of a vector load
 FILE_STEMS = {"float32": "fp32", "float16": "fp16"}
+INT8_FILE = "int8.bin"  # the weight file of graphs with 8-bit products
+LoopBody = Callable[[list[str], list[str]], tuple[Sequence[str], Sequence[str]]]
+"""Takes the names of states and inputs of one step; returns those of the next states and of the outputs, all floats."""
 
 
 class WeightFiles:
@@ -59,7 +62,9 @@ class GraphBuilder:
         self.name, self.dtype = name, np.dtype(dtype)
         self.reads: set[str] = set()
         self._weights, self._file = weights, file
-        self._nodes: list[onnx.NodeProto] = []
+        self._top: list[onnx.NodeProto] = []  # the nodes of the graph itself
+        self._nodes = self._top  # the nodes of the graph, or of the loop body that is being written
+        self._count = 0  # of all nodes; names are unique in the graph and its loop bodies
         self._initializers: dict[str, TensorProto] = {}
         self._wide: set[str] = set()
         self._constants: dict[bytes, str] = {}
@@ -73,7 +78,7 @@ class GraphBuilder:
 
     def output(self, value: str, name: str, dtype: np.dtype[Any] | type[Any], shape: Sequence[int | str]) -> None:
         """Declare an output that is a copy of a value."""
-        self._nodes.append(helper.make_node("Identity", [value], [name], name=f"out.{name}"))
+        self._add(self._nodes, helper.make_node("Identity", [value], [name], name=f"out.{name}"))
         self._outputs.append(_value_info(name, dtype, shape))
 
     def declare_output(self, name: str, dtype: np.dtype[Any] | type[Any], shape: Sequence[int | str]) -> str:
@@ -93,7 +98,9 @@ class GraphBuilder:
         wide = f"{name}.wide"
         if wide not in self._wide:
             self._wide.add(wide)
-            self.op("Cast", stored, named=wide, to=helper.np_dtype_to_tensor_dtype(self.dtype))
+            to = helper.np_dtype_to_tensor_dtype(self.dtype)
+            cast = helper.make_node("Cast", [stored], [wide], name=f"Cast.{self._count}", domain="", to=to)
+            self._add(self._top, cast)  # also for a weight of a loop body, so that no step converts it
         return wide
 
     def gather(self, name: str, values: np.ndarray, ids: str) -> str:
@@ -142,19 +149,67 @@ class GraphBuilder:
 
     def op(self, kind: str, *inputs: str, named: str | None = None, domain: str = "", **attributes: Any) -> str:
         """Add a node with one output and return the name of the output, which is `named` or a new name."""
-        return self.ops(kind, *inputs, outputs=[named or f"{kind}.{len(self._nodes)}"], domain=domain, **attributes)[0]
+        return self.ops(kind, *inputs, outputs=[named or f"{kind}.{self._count}"], domain=domain, **attributes)[0]
 
     def ops(self, kind: str, *inputs: str, outputs: list[str], domain: str = "", **attributes: Any) -> list[str]:
         """Add a node with several outputs and return their names."""
-        name = f"{kind}.{len(self._nodes)}"
-        self._nodes.append(helper.make_node(kind, list(inputs), outputs, name=name, domain=domain, **attributes))
+        name = f"{kind}.{self._count}"
+        made = helper.make_node(kind, list(inputs), outputs, name=name, domain=domain, **attributes)
+        self._add(self._nodes, made)
         return outputs
+
+    def scan(
+        self,
+        states: Sequence[str],
+        inputs: Sequence[tuple[str, np.dtype[Any] | type[Any]]],
+        body: LoopBody,
+        *,
+        reverse: bool = False,
+    ) -> tuple[list[str], list[str]]:
+        """Run `body` once for each entry of the first dimension of the inputs; return last states and stacked outputs.
+
+        states: their first values, in the type of the arithmetic
+        inputs: values and their types; all have the same first dimension
+        body: writes nodes; it may read every value of the graph. It gets the states and one entry of each input, and
+            returns the next states and the outputs.
+        reverse: whether the last entry is the first; the outputs stay in the order of the inputs
+        """
+        number, outer = self._count, self._nodes
+        names = [
+            f"scan.{number}.{kind}.{index}"
+            for kind, of in (("state", states), ("input", inputs))
+            for index in range(len(of))
+        ]
+        types = [self.dtype] * len(states) + [np.dtype(dtype) for _, dtype in inputs]
+        self._nodes = []
+        following, outputs = body(names[: len(states)], names[len(states) :])
+        results = [self.op("Identity", value) for value in (*following, *outputs)]
+        nodes, self._nodes = self._nodes, outer
+        graph = helper.make_graph(
+            nodes,
+            f"scan.{number}",
+            [_of_any_shape(name, dtype) for name, dtype in zip(names, types, strict=True)],
+            [_of_any_shape(name, self.dtype) for name in results],
+        )
+        direction = int(reverse)
+        found = self.ops(
+            "Scan",
+            *(*states, *(name for name, _ in inputs)),
+            outputs=[f"scan.{number}.result.{index}" for index in range(len(results))],
+            body=graph,
+            num_scan_inputs=len(inputs),
+            scan_input_directions=[direction] * len(inputs),
+            scan_output_directions=[direction] * len(outputs),
+        )
+        return found[: len(states)], found[len(states) :]
+
+    def _add(self, nodes: list[onnx.NodeProto], node: onnx.NodeProto) -> None:
+        self._count += 1
+        nodes.append(node)
 
     def finish(self) -> bytes:
         """Return the content of the ONNX file."""
-        graph = helper.make_graph(
-            self._nodes, self.name, self._inputs, self._outputs, list(self._initializers.values())
-        )
+        graph = helper.make_graph(self._top, self.name, self._inputs, self._outputs, list(self._initializers.values()))
         opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid(CONTRIB, 1)]
         model = helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION, producer_name="lingon")
         content: bytes = model.SerializeToString(deterministic=True)
@@ -163,3 +218,7 @@ class GraphBuilder:
 
 def _value_info(name: str, dtype: np.dtype[Any] | type[Any], shape: Sequence[int | str]) -> onnx.ValueInfoProto:
     return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(np.dtype(dtype)), list(shape))
+
+
+def _of_any_shape(name: str, dtype: np.dtype[Any]) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(dtype), None)

@@ -13,10 +13,9 @@ import numpy as np
 from onnx import TensorProto
 
 from lingon import bundle
-from lingon.export.graphs.blocks import BLOCK, Blocks, pad_to_blocks, to_numpy
+from lingon.export.graphs.blocks import BLOCK, Layers, embedding_of, pad_to_blocks, table_name, to_numpy
 from lingon.export.graphs.onnx_writer import GraphBuilder
-from lingon.training.models.interface import FORBIDDEN_LOGIT
-from lingon.training.models.transformer import Transformer
+from lingon.training.models.interface import FORBIDDEN_LOGIT, AnyModel
 
 NAME = "output"
 
@@ -25,15 +24,13 @@ NAME = "output"
 class OutputLayer:
     """Writes the output layer of a model."""
 
-    model: Transformer
-    pieces: str  # name of the target embedding matrix, which the layer may share
+    model: AnyModel
 
-    def logits(self, blocks: Blocks, rows: str, named: str = "") -> str:
+    def logits(self, blocks: Layers, rows: str, named: str = "") -> str:
         """Return logits (n, vocab padded to blocks); pieces that are never generated have probability 0."""
-        rows = self._final_norm(blocks, rows)
         return blocks.matmul.linear(NAME, rows, self._weight, self._bias, shared=self._shared, named=named)
 
-    def gather_pieces(self, blocks: Blocks, pieces: str) -> None:
+    def gather_pieces(self, blocks: Layers, pieces: str) -> None:
         """Output the rows of the layer for pieces, int64 (union), under the names that `logits_of_pieces` reads."""
         graph = blocks.graph
         for number, value in enumerate(
@@ -41,7 +38,7 @@ class OutputLayer:
         ):
             graph.output(value, f"{NAME}.{number}", *self._piece_tensors(blocks)[number])
 
-    def logits_of_pieces(self, blocks: Blocks, rows: str, batch: str) -> tuple[str, str]:
+    def logits_of_pieces(self, blocks: Layers, rows: str, batch: str) -> tuple[str, str]:
         """Return logits (n, union) over the pieces that are inputs of the graph, and the ids of these pieces.
 
         batch: int64 [sentences]; pieces that a sentence must not use have probability 0
@@ -50,7 +47,7 @@ class OutputLayer:
         pieces = graph.input(bundle.PIECE_IDS, np.int64, ["union"])
         allowed = graph.input(bundle.ALLOWED, np.bool_, ["sentences", "union"])
         chosen = [graph.input(f"{NAME}.{number}", *kept) for number, kept in enumerate(self._piece_tensors(blocks))]
-        logits = blocks.matmul.linear_of_pieces(NAME, self._final_norm(blocks, rows), chosen)
+        logits = blocks.matmul.linear_of_pieces(NAME, rows, chosen)
         union = graph.op("Shape", pieces)
         by_sentence = graph.op("Reshape", logits, graph.op("Concat", batch, graph.int64s(-1), union, axis=0))
         mask = graph.op("Unsqueeze", allowed, graph.int64s(1))
@@ -62,11 +59,8 @@ class OutputLayer:
         """The number of columns of the logits."""
         return len(self._bias)
 
-    def _piece_tensors(self, blocks: Blocks) -> list[tuple[np.dtype[Any], list[int | str]]]:
+    def _piece_tensors(self, blocks: Layers) -> list[tuple[np.dtype[Any], list[int | str]]]:
         return blocks.matmul.piece_tensors(self._weight.shape[1])
-
-    def _final_norm(self, blocks: Blocks, rows: str) -> str:
-        return blocks.norm(self.model.decoder_norm, "decoder_norm", rows)
 
     @property
     def _weight(self) -> np.ndarray:
@@ -78,7 +72,8 @@ class OutputLayer:
 
     @property
     def _shared(self) -> str:
-        return self.pieces if self.model.output.weight is self.model.target_embedding.pieces.weight else ""
+        shares = self.model.output.weight is embedding_of(self.model, "target").weight
+        return table_name(self.model, "target") if shares else ""
 
 
 def write_candidates(graph: GraphBuilder, logits: str, pieces: str | None = None) -> None:

@@ -10,12 +10,17 @@ from typing import Any
 import numpy as np
 
 from lingon import bundle
+from lingon.bundle import State
 from lingon.errors import CheckpointError, SettingsError
 from lingon.export.graphs.onnx_writer import WeightFiles
-from lingon.export.graphs.quantisation import Sentence, emulate, smooth_and_calibrate
+from lingon.export.graphs.quantisation import Sentence, calibrate, emulate, smooth_and_calibrate
+from lingon.export.graphs.recurrent.graphs import RecurrentGraphs, RecurrentModel, system_of
 from lingon.export.graphs.transformer import TransformerGraphs
+from lingon.export.graphs.transformer import states as transformer_states
 from lingon.serving.runtime.device import CPU, CUDA, FP32_ON_CUDA
 from lingon.training.checkpoint import Checkpoint
+from lingon.training.config import TransformerSettings
+from lingon.training.models.interface import AnyModel, AttentionModel
 from lingon.training.models.transformer import Transformer
 
 
@@ -61,22 +66,41 @@ class BuiltGraphs:
 
     graphs: dict[str, bytes]
     reads: tuple[str, ...]
-    emulated: Transformer | None = None
+    emulated: AnyModel | None = None
 
 
-def transformer_of(checkpoint: Checkpoint) -> Transformer:
-    """Return the model of a checkpoint; raise CheckpointError if it is of a kind or a variant without graphs yet."""
-    needs = f"{checkpoint.folder}: an export needs model"
-    if not isinstance(checkpoint.model, Transformer):
-        raise CheckpointError(f"{needs}.kind = 'transformer', got '{checkpoint.model.settings.kind}'")
+def check_variant(checkpoint: Checkpoint) -> None:
+    """Raise CheckpointError if a model is a variant of the Transformer that has no graphs yet."""
     settings = checkpoint.model.settings
+    if not isinstance(settings, TransformerSettings):
+        return
+    needs = f"{checkpoint.folder}: an export needs model"
     if settings.positions not in ("sinusoidal", "learned"):
         raise CheckpointError(f"{needs}.positions = 'sinusoidal' or 'learned', got '{settings.positions}'")
     if settings.encoder_window:
         raise CheckpointError(f"{needs}.encoder_window = 0, got {settings.encoder_window}")
     if settings.score != "scaled-dot":
         raise CheckpointError(f"{needs}.score = 'scaled-dot', got '{settings.score}'")
-    return checkpoint.model
+
+
+def states_of(model: AnyModel) -> tuple[State, ...]:
+    """Return the states that the decoder of a model reads at every step."""
+    if isinstance(model, Transformer):
+        return transformer_states(model)
+    assert isinstance(model, RecurrentModel)
+    return system_of(model).states()
+
+
+def cross_attention_sizes(model: AnyModel) -> tuple[int, int]:
+    """Return the layers and the heads of the cross-attention of a model; no layers and heads without attention."""
+    if isinstance(model, Transformer):
+        return model.settings.decoder_layers, model.settings.heads
+    return (1, 1) if isinstance(model, AttentionModel) else (0, 0)
+
+
+def precisions_of(model: AnyModel) -> tuple[str, ...]:
+    """Return the precisions in which a model can be exported."""
+    return tuple(name for name, kind in PRECISION_KINDS.items() if isinstance(model, Transformer) or not kind.on_device)
 
 
 def check_weights(checkpoint: Checkpoint, precisions: Sequence[str]) -> None:
@@ -94,7 +118,7 @@ def check_weights(checkpoint: Checkpoint, precisions: Sequence[str]) -> None:
 
 
 def build(
-    model: Transformer, precision: str, weights: WeightFiles, calibration: Sequence[Sentence], *, shortlist: bool
+    model: AnyModel, precision: str, weights: WeightFiles, calibration: Sequence[Sentence], *, shortlist: bool
 ) -> BuiltGraphs:
     """Build the graphs of one precision and add their weights to `weights`.
 
@@ -102,18 +126,43 @@ def build(
     shortlist: whether to build the graphs for decoding with a shortlist; only the CPU provider has them
     """
     kind = PRECISION_KINDS[precision]
+    if kind.quantised and not calibration:
+        raise SettingsError(f"{precision} needs sentences to measure activation ranges on, got none")
+    assert precision in precisions_of(model), f"{precision} graphs of {type(model).__name__}"
+    graphs: TransformerGraphs | RecurrentGraphs
+    if isinstance(model, Transformer):
+        graphs, emulated = _transformer_graphs(model, kind, weights, calibration)
+    else:
+        graphs, emulated = _recurrent_graphs(model, kind, weights, calibration)
+    files = graphs.files(shortlist=shortlist and not kind.on_device)
+    paths = {f"{precision}/{name}": content for name, content in files.items()}
+    return BuiltGraphs(paths, tuple(sorted(graphs.reads)), emulated)
+
+
+def _transformer_graphs(
+    model: Transformer, kind: PrecisionKind, weights: WeightFiles, calibration: Sequence[Sentence]
+) -> tuple[TransformerGraphs, AnyModel | None]:
+    """Return the builder of the graphs, and for 8-bit graphs the model that they compute."""
     ranges, emulated = None, None
     if kind.quantised:
-        if not calibration:
-            raise SettingsError(f"{precision} needs sentences to measure activation ranges on, got none")
         model, ranges = smooth_and_calibrate(model, calibration)
         emulated = emulate(model, ranges)
     graphs = TransformerGraphs(
         model, kind.dtype, weights, ranges, device_states=kind.on_device, scattered=kind.scattered
     )
-    files = graphs.files(shortlist=shortlist and not kind.on_device)
-    paths = {f"{precision}/{name}": content for name, content in files.items()}
-    return BuiltGraphs(paths, tuple(sorted(graphs.reads)), emulated)
+    return graphs, emulated
+
+
+def _recurrent_graphs(
+    model: AnyModel, kind: PrecisionKind, weights: WeightFiles, calibration: Sequence[Sentence]
+) -> tuple[RecurrentGraphs, AnyModel | None]:
+    """See _transformer_graphs; states between -1 and 1 need no smoothing."""
+    assert isinstance(model, RecurrentModel)
+    system, ranges, emulated = system_of(model), None, None
+    if kind.quantised:
+        ranges = calibrate(system.model, calibration)
+        emulated = emulate(system.model, ranges)
+    return RecurrentGraphs(system, weights, ranges), emulated
 
 
 def weight_files(weights: WeightFiles) -> dict[str, bytes]:

@@ -10,16 +10,18 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from lingon.text import BOS
+from lingon.training.models.interface import AnyModel
 from lingon.training.models.layers import PostNorm, PreNorm
 from lingon.training.models.transformer import DecoderLayer, EncoderLayer, Transformer
 
+ModelT = TypeVar("ModelT", bound=AnyModel)
 MAX_WEIGHT = 63
 MAX_ACTIVATION = 255
 
@@ -83,8 +85,13 @@ def smooth_and_calibrate(model: Transformer, sentences: Iterable[Sentence]) -> t
     """
     calibration = list(sentences)
     smoothed = smooth(model, _measure_ranges(model, calibration))
-    ranges = {name: channels.range for name, channels in _measure_ranges(smoothed, calibration).items()}
+    ranges = calibrate(smoothed, calibration)
     return smoothed, {**ranges, "memory": ranges["decoder.0.cross.key_value"]}
+
+
+def calibrate(model: AnyModel, sentences: Iterable[Sentence]) -> dict[str, Range]:
+    """Return the input range of each product of a model, by the name of its module."""
+    return {name: channels.range for name, channels in _measure_ranges(model, list(sentences)).items()}
 
 
 def smooth(model: Transformer, ranges: dict[str, _ChannelRanges]) -> Transformer:
@@ -112,8 +119,8 @@ def smooth(model: Transformer, ranges: dict[str, _ChannelRanges]) -> Transformer
 
 
 @torch.no_grad()
-def emulate(model: Transformer, ranges: Mapping[str, Range]) -> Transformer:
-    """Return a copy of a smoothed model whose products round as those of 8-bit graphs do.
+def emulate(model: ModelT, ranges: Mapping[str, Range]) -> ModelT:
+    """Return a copy of a calibrated model whose products round as those of 8-bit graphs do.
 
     It computes in floating point what the graphs compute in integers, and is the reference of the gates for them.
     """
@@ -181,7 +188,7 @@ def _smoothing_scale(ranges: _ChannelRanges, readers: list[nn.Linear]) -> Tensor
 
 
 @torch.inference_mode()
-def _measure_ranges(model: Transformer, sentences: list[Sentence]) -> dict[str, _ChannelRanges]:
+def _measure_ranges(model: AnyModel, sentences: list[Sentence]) -> dict[str, _ChannelRanges]:
     """Measure the inputs of every linear layer, one sentence at a time, so that no padding is measured."""
     ranges: dict[str, _ChannelRanges] = {}
     linear = {name: module for name, module in model.named_modules() if isinstance(module, nn.Linear)}

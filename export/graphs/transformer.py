@@ -13,16 +13,14 @@ import numpy as np
 
 from lingon import bundle
 from lingon.bundle import State, StateKind
-from lingon.export.graphs.blocks import Blocks, to_numpy
+from lingon.export.graphs.blocks import Blocks, table_name, to_numpy
 from lingon.export.graphs.matmul import FloatMatMul, Int8MatMul
-from lingon.export.graphs.onnx_writer import GraphBuilder, WeightFiles
+from lingon.export.graphs.onnx_writer import INT8_FILE, GraphBuilder, WeightFiles
 from lingon.export.graphs.output_layer import OutputLayer, cast_to_float32, write_candidates, write_greedy_step
 from lingon.export.graphs.quantisation import Range
 from lingon.export.graphs.state_graphs import state_graphs
 from lingon.export.graphs.step_attention import GroupedAttention, ScatteredAttention, StepAttention
 from lingon.training.models.transformer import DecoderLayer, EncoderLayer, Transformer
-
-INT8_FILE = "int8.bin"
 
 
 def states(model: Transformer) -> tuple[State, ...]:
@@ -109,7 +107,7 @@ class TransformerGraphs:
         return self._finish(blocks.graph)
 
     def _decoder_step(self, name: str) -> tuple[Blocks, str, str]:
-        """Write a decoder step up to the last hidden rows (rows, dim); also return the int64 vector [sentences]."""
+        """Write a decoder step up to the input of the output layer (rows, dim); return also the int64 [sentences]."""
         blocks = self._blocks(name)
         graph = blocks.graph
         ids = graph.input(bundle.TOKEN_IDS, np.int64, ["rows"])
@@ -120,7 +118,7 @@ class TransformerGraphs:
         width = graph.op("Shape", declared["memory.0.key"], start=3, end=4)
         bias = blocks.attention_bias(_visible(graph, lengths, width))
         attention = self._step_attention(blocks, positions, declared)
-        rows = blocks.embed(self.model.target_embedding, self._target_table(), "target", ids, positions)
+        rows = blocks.embed(self.model.target_embedding, table_name(self.model, "target"), "target", ids, positions)
         for number, layer in enumerate(self._decoder_layers()):
             name = f"decoder.{number}"
             read = blocks.before(layer.around_attention, f"{name}.around_attention", rows)
@@ -131,7 +129,7 @@ class TransformerGraphs:
             rows = blocks.after(layer.around_attention, f"{name}.around_attention", rows, attended)
             memory = (declared[f"memory.{number}.key"], declared[f"memory.{number}.value"])
             rows, _ = self._rest_of_layer(blocks, layer, name, rows, memory, batch, bias)
-        return blocks, rows, batch
+        return blocks, blocks.norm(self.model.decoder_norm, "decoder_norm", rows), batch
 
     def _step_attention(self, blocks: Blocks, positions: str, declared: Mapping[str, str]) -> StepAttention:
         if not self.scattered:
@@ -161,7 +159,9 @@ class TransformerGraphs:
         causal_bias = blocks.attention_bias(
             graph.op("LessOrEqual", positions, graph.op("Unsqueeze", positions, graph.int64s(1)))
         )
-        embedded = blocks.embed(self.model.target_embedding, self._target_table(), "target", target, positions)
+        embedded = blocks.embed(
+            self.model.target_embedding, table_name(self.model, "target"), "target", target, positions
+        )
         rows = graph.op("Reshape", embedded, graph.int64s(-1, self.model.settings.dim))
         own_weights, cross_weights = [], []
         for number, (layer, memory) in enumerate(zip(self._decoder_layers(), memories, strict=True)):
@@ -172,6 +172,7 @@ class TransformerGraphs:
             rows, cross = self._rest_of_layer(blocks, layer, name, rows, memory, source.batch, source.bias)
             own_weights.append(own)
             cross_weights.append(cross)
+        rows = blocks.norm(self.model.decoder_norm, "decoder_norm", rows)
         log_probs = graph.op("LogSoftmax", cast_to_float32(graph, self._output_layer.logits(blocks, rows)), axis=-1)
         chosen = graph.op("GatherElements", log_probs, graph.op("Reshape", labels, graph.int64s(-1, 1)), axis=1)
         shaped = graph.op("Reshape", chosen, graph.op("Shape", labels))
@@ -189,7 +190,7 @@ class TransformerGraphs:
     def _blocks(self, name: str) -> Blocks:
         graph = GraphBuilder(name, self.weights, self.dtype, file=INT8_FILE if self.ranges is not None else None)
         matmul = FloatMatMul(graph) if self.ranges is None else Int8MatMul(graph, self.ranges)
-        return Blocks(graph, self.model.settings, matmul)
+        return Blocks(graph, matmul, self.model.settings)
 
     def _finish(self, graph: GraphBuilder) -> bytes:
         self.reads |= graph.reads
@@ -197,16 +198,12 @@ class TransformerGraphs:
 
     @property
     def _output_layer(self) -> OutputLayer:
-        return OutputLayer(self.model, self._target_table())
+        return OutputLayer(self.model)
 
     def _declare_state(self, graph: GraphBuilder, state: State) -> str:
         first = "sentences" if state.kind == "memory" else "rows"
         name = state.name if state.kind == "memory" else bundle.past_name(state.name)
         return graph.input(name, self.dtype, (first, *state.shape))
-
-    def _target_table(self) -> str:
-        tied = self.model.source_embedding.pieces.weight is self.model.target_embedding.pieces.weight
-        return "pieces" if tied else "target_pieces"
 
     def _decoder_layers(self) -> list[DecoderLayer]:
         return list(self.model.decoder)
@@ -214,9 +211,9 @@ class TransformerGraphs:
     def _encode(self, blocks: Blocks, source: _Source) -> tuple[str, list[str]]:
         """Write the encoder; return its output (batch * source_length, dim) and the attention weights of all layers."""
         graph, model = blocks.graph, self.model
-        tied = model.source_embedding.pieces.weight is model.target_embedding.pieces.weight
-        name = "pieces" if tied else "source_pieces"
-        hidden = blocks.embed(model.source_embedding, name, "source", source.ids, source.positions)
+        hidden = blocks.embed(
+            model.source_embedding, table_name(model, "source"), "source", source.ids, source.positions
+        )
         rows = graph.op("Reshape", hidden, graph.int64s(-1, model.settings.dim))
         all_weights = []
         for number, layer in enumerate(model.encoder):

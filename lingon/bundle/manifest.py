@@ -69,9 +69,9 @@ PIECE_IDS = "piece_ids"  # (union): the pieces that the running batch may genera
 ALLOWED = "allowed"  # (sentences, union) bool: pieces that each sentence may generate
 TOKEN_LOG_PROBS = "token_log_probs"  # (batch, target_length): of the token after each of target_ids
 LABELS = "labels"  # (batch, target_length): the token after each of target_ids
-ENCODER_ATTENTION = "encoder_attention"  # (batch, layers, heads, source_length, source_length)
-DECODER_ATTENTION = "decoder_attention"  # (batch, layers, heads, target_length, target_length)
-CROSS_ATTENTION = "cross_attention"  # (batch, layers, heads, target_length, source_length)
+ENCODER_ATTENTION = "encoder_attention"  # (batch, layers, heads, source_length, source_length); of self-attention
+DECODER_ATTENTION = "decoder_attention"  # (batch, layers, heads, target_length, target_length); of self-attention
+CROSS_ATTENTION = "cross_attention"  # (batch, layers, heads, target_length, source_length); if the manifest has heads
 
 StateKind = Literal["memory", "cache", "recurrent"]
 VARYING = {"memory": ([], ["source_length"]), "cache": (["capacity"],), "recurrent": ([],)}
@@ -183,7 +183,7 @@ class Precision:
 
 @dataclass(frozen=True, slots=True)
 class Alignment:
-    """The source of alignments: the mean of the cross-attention over these heads of this layer."""
+    """The source of alignments: the mean of the cross-attention over these heads of this layer; none without heads."""
 
     layer: Index
     heads: Annotated[tuple[Index, ...], MaxLength(1024)]
@@ -198,7 +198,7 @@ class Manifest:
     created: TextLine
     source_language: Language
     target_language: Language
-    architecture: TextLine
+    architecture: TextLine  # transformer, rnnenc, rnnsearch or luong; no reader depends on it
     source_vocab: Size
     target_vocab: Size
     special_ids: dict[str, int]
@@ -215,6 +215,11 @@ class Manifest:
     def states_of(self, kind: StateKind) -> tuple[State, ...]:
         """The states of one kind."""
         return tuple(state for state in self.states if state.kind == kind)
+
+    @property
+    def scorer_outputs(self) -> tuple[str, ...]:
+        """The outputs that every scorer of this bundle has; a model without alignments needs no attention."""
+        return (TOKEN_LOG_PROBS, CROSS_ATTENTION) if self.alignment.heads else (TOKEN_LOG_PROBS,)
 
     def measured_bleu(self) -> float | None:
         """The highest BLEU that the export measured; None if it measured none."""

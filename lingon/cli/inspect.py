@@ -119,11 +119,14 @@ def _facts(manifest: Manifest) -> list[tuple[str, str]]:
         ("hypotheses", str(defaults.num_hypotheses)),
         ("length penalty", f"{defaults.length_penalty:g}"),
         ("candidates", str(manifest.candidates)),
-        (
-            "alignment",
-            f"layer {manifest.alignment.layer}, heads {', '.join(map(str, manifest.alignment.heads))}, from 0",
-        ),
+        ("alignment", _alignment(manifest)),
     ]
+
+
+def _alignment(manifest: Manifest) -> str:
+    if not manifest.alignment.heads:
+        return "none"
+    return f"layer {manifest.alignment.layer}, heads {', '.join(map(str, manifest.alignment.heads))}, from 0"
 
 
 def _precisions(manifest: Manifest, files: list[dict[str, Any]]) -> list[tuple[str, ...]]:

@@ -224,11 +224,13 @@ class OnnxRunner:
     def _score(
         self, source_ids: np.ndarray, source_lengths: np.ndarray, target_ids: np.ndarray, target_lengths: np.ndarray
     ) -> list[Scored]:
-        log_probs, attention = self._run_scorer(source_ids, source_lengths, target_ids, target_lengths)
+        log_probs, *attention = self._run_scorer(source_ids, source_lengths, target_ids, target_lengths)
         if len(target_ids) * self._logits_bytes(target_ids.shape[1] + 1) > KEPT_LOGITS:
             self.keeps_memory = True
         alignment = self.manifest.alignment
-        mean = attention[:, alignment.layer, list(alignment.heads)].mean(axis=1)
+        mean = np.zeros((*log_probs.shape, 0), np.float32)
+        for weights in attention:
+            mean = weights[:, alignment.layer, list(alignment.heads)].mean(axis=1)
         sizes = zip(source_lengths.tolist(), (target_lengths + 1).tolist(), strict=True)
         return [
             Scored(log_probs[row, :target].copy(), mean[row, :target, :source].copy())
@@ -243,7 +245,7 @@ class OnnxRunner:
         target_lengths: np.ndarray,
         options: ort.RunOptions | None = None,
     ) -> list[np.ndarray]:
-        """Return the log-probabilities of the target tokens and the cross-attention of all layers and heads."""
+        """Return the log-probabilities of the target tokens, and all cross-attention if the model has alignments."""
         begin = np.full((len(target_ids), 1), BOS)
         feed = {
             names.SOURCE_IDS: source_ids,
@@ -251,7 +253,7 @@ class OnnxRunner:
             names.TARGET_IDS: np.concatenate([begin, target_ids], axis=1),
             names.LABELS: _labels(target_ids, target_lengths),
         }
-        outputs: list[np.ndarray] = self.scorer.run([names.TOKEN_LOG_PROBS, names.CROSS_ATTENTION], feed, options)
+        outputs: list[np.ndarray] = self.scorer.run(list(self.manifest.scorer_outputs), feed, options)
         return outputs
 
 

@@ -111,13 +111,15 @@ class OnnxBuffers:
         """Copy rows of every cache, each up to its length, and of every recurrent state."""
         copied = 0
         pasts = [(self._arrays[state.name], state.shape.index("capacity")) for state in self._caches]
+        replaced = [self._arrays[state.name] for state in self._recurrent]
         for source, target, length in zip(sources.tolist(), targets.tolist(), lengths.tolist(), strict=True):
             for array, axis in pasts:
                 past = (*[slice(None)] * axis, slice(length))
                 array[target][past] = array[source][past]  # Views: a fancy index would allocate and copy twice.
                 copied += array[source][past].nbytes
-        for state in self._recurrent:
-            self._arrays[state.name][targets] = self._arrays[state.name][sources]
+            for array in replaced:
+                array[target] = array[source]
+                copied += array[source].nbytes
         return copied
 
     def move(self, source: int, target: int, length: int) -> int:

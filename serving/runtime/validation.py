@@ -84,7 +84,7 @@ def _expected_graphs(manifest: Manifest, runner: OnnxRunner) -> Iterator[Expecte
     results = present | dict.fromkeys((names.CANDIDATE_IDS, names.CANDIDATE_LOG_PROBS))
     source: dict[str, Dims] = dict.fromkeys((names.SOURCE_IDS, names.SOURCE_LENGTHS))
     pair = {**source, **dict.fromkeys((names.TARGET_IDS, names.LABELS))}
-    scores: dict[str, Dims] = dict.fromkeys((names.TOKEN_LOG_PROBS, names.CROSS_ATTENTION))
+    scores: dict[str, Dims] = dict.fromkeys(manifest.scorer_outputs)
     if runner.state_graphs is not None:
         step[names.TOTAL_LENGTH] = None
         yield from _expected_state_graphs(manifest, runner.state_graphs)
@@ -135,16 +135,18 @@ def _check_dims(path: Path, kind: str, expected: dict[str, Dims], found: dict[st
 
 
 def _check_output_sizes(bundle: Bundle, precision: str, runner: OnnxRunner) -> None:
-    """Check the target vocabulary by the size of the logits, and the alignment by that of the cross-attention."""
+    """Check the target vocabulary by the size of the logits, and an alignment by that of the cross-attention."""
     manifest, folder = bundle.manifest, bundle.folder / precision
     (logits,) = _sizes(folder / names.DECODER, runner.decoder.all_cores, names.LOGITS, 1)
     if logits < manifest.target_vocab:
         raise BundleError(
             f"{folder / names.DECODER}: has {logits} logits, {MANIFEST} says target_vocab {manifest.target_vocab}"
         )
-    layers, heads = _sizes(folder / names.SCORER, runner.scorer, names.CROSS_ATTENTION, 2)
     alignment = manifest.alignment
-    if alignment.heads and not (alignment.layer < layers and max(alignment.heads) < heads):
+    if not alignment.heads:
+        return
+    layers, heads = _sizes(folder / names.SCORER, runner.scorer, names.CROSS_ATTENTION, 2)
+    if not (alignment.layer < layers and max(alignment.heads) < heads):
         raise BundleError(
             f"{folder / names.SCORER}: has {layers} layers of {heads} heads, {MANIFEST} says alignment by heads "
             f"{list(alignment.heads)[:8]} of layer {alignment.layer}"

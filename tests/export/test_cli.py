@@ -15,7 +15,7 @@ from lingon.errors import CheckpointError, DeviceError, SettingsError
 from lingon.export.cli import export as verb
 from lingon.serving.runtime.device import CPU
 from lingon.training.checkpoint import Checkpoint, save_checkpoint
-from lingon.training.config import ModelSettings, RnnencSettings, TransformerSettings
+from lingon.training.config import ModelSettings, TransformerSettings
 from lingon.training.models.build import build_model
 
 LONG = "1 " * 30
@@ -51,7 +51,6 @@ def test_ranges_and_shortlist_come_from_the_training_text(
 @pytest.mark.parametrize(
     ("settings", "needs"),
     [
-        (RnnencSettings(dim=8, embedding_dim=8), "model.kind = 'transformer', got 'rnnenc'"),
         (variant(positions="rotary"), "model.positions = 'sinusoidal' or 'learned', got 'rotary'"),
         (variant(encoder_window=3), "model.encoder_window = 0, got 3"),
         (variant(score="additive"), "model.score = 'scaled-dot', got 'additive'"),

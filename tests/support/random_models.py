@@ -10,15 +10,17 @@ from typing import Any
 import numpy as np
 import torch
 
-from lingon.bundle import Alignment, Defaults, Limits, Manifest, Precision, write_bundle
+from lingon.bundle import SHORTLIST, Alignment, Defaults, Limits, Manifest, Precision, write_bundle
 from lingon.export.gates.reference import Reference, draw_grid
 from lingon.export.graphs.onnx_writer import WeightFiles
-from lingon.export.graphs.precisions import build, weight_files
-from lingon.export.graphs.transformer import TransformerGraphs, states
+from lingon.export.graphs.precisions import build, cross_attention_sizes, states_of, weight_files
+from lingon.export.graphs.transformer import TransformerGraphs
 from lingon.serving.runtime.device import CPU
 from lingon.serving.runtime.onnx_runner import OnnxRunner, load_runner
+from lingon.serving.runtime.shortlist import Shortlist
 from lingon.text import EOS, UNK
 from lingon.training.config import TransformerSettings
+from lingon.training.models.interface import AnyModel
 from lingon.training.models.transformer import Transformer
 
 VOCAB = 40
@@ -36,28 +38,28 @@ def random_model(seed: int = 0, **settings: Any) -> Transformer:
     return model
 
 
-def limits_of(model: Transformer) -> Limits:
+def limits_of(model: AnyModel) -> Limits:
     """Return small limits, which a test reaches quickly."""
     return Limits(model.settings.max_positions // 2, model.settings.max_positions, 1.5, 8, 8)
 
 
-def manifest_of(model: Transformer, precision: str = "fp32", reads: tuple[str, ...] = ()) -> Manifest:
+def manifest_of(model: AnyModel, precision: str = "fp32", reads: tuple[str, ...] = ()) -> Manifest:
     return Manifest(
         name="random",
         version=1,
         created="2026-01-01T00:00:00+00:00",
         source_language="en",
         target_language="de",
-        architecture="transformer",
+        architecture=model.settings.kind,
         source_vocab=VOCAB,
         target_vocab=VOCAB,
         special_ids={"pad": 0, "bos": 1, "eos": 2, "unk": 3},
         limits=limits_of(model),
         defaults=Defaults(),
         candidates=16,
-        states=states(model),
+        states=states_of(model),
         precisions={precision: Precision(CPU, "random", reads)},
-        alignment=Alignment(0, (0, 1)),
+        alignment=Alignment(0, tuple(range(min(cross_attention_sizes(model)[1], 2)))),
     )
 
 
@@ -74,11 +76,15 @@ def random_runner(seed: int = 0, precision: str = "fp32", threads: int = 1, **se
     return runner_of(random_model(seed, **settings), precision, threads)
 
 
-def runner_of(model: Transformer, precision: str = "fp32", threads: int = 1) -> OnnxRunner:
+def runner_of(
+    model: AnyModel, precision: str = "fp32", threads: int = 1, shortlist: Shortlist | None = None
+) -> OnnxRunner:
     """Return the graphs of a model."""
     weights = WeightFiles()
-    built = build(model, precision, weights, random_pairs(8), shortlist=False)
+    built = build(model, precision, weights, random_pairs(8), shortlist=shortlist is not None)
     files = {**built.graphs, **weight_files(weights)}
+    if shortlist is not None:
+        files[SHORTLIST] = shortlist.to_bytes()
     with tempfile.TemporaryDirectory() as folder:
         bundle = write_bundle(Path(folder) / "1", manifest_of(model, precision, built.reads), files)
         return load_runner(bundle, precision, threads)

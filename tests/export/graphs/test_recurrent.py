@@ -1,0 +1,115 @@
+"""The graphs of every recurrent system compute what their model computes, alone and in company, to the last bit."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+
+from lingon import bundle
+from lingon.export.gates.attention import check_attention
+from lingon.export.gates.tensors import check_emulation, check_tensors
+from lingon.export.graphs.onnx_writer import WeightFiles
+from lingon.export.graphs.precisions import build, states_of
+from lingon.serving.runtime.onnx_runner import OnnxRunner
+from tests.support.fixed_tokens import STEPS, decode, encode
+from tests.support.random_models import random_pairs, random_sources
+from tests.support.recurrent_models import (
+    KINDS,
+    RECURRENT,
+    emulated_grid,
+    recurrent_grid,
+    recurrent_model,
+    recurrent_runner,
+)
+
+precisions = pytest.mark.parametrize("precision", ["fp32", "int8"])
+
+
+def test_the_tiny_models_have_every_kind_of_state() -> None:
+    kinds = {state.kind for name in KINDS for state in states_of(recurrent_model(name))}
+    assert kinds == {"memory", "recurrent"}
+
+
+@pytest.mark.parametrize("name", RECURRENT)
+def test_graphs_compute_the_outputs_and_the_attention_of_the_model(name: str) -> None:
+    runner, grid = recurrent_runner(name), recurrent_grid(name)
+    assert 0 < check_tensors(runner, "fp32", grid).step_difference < 2e-5
+    assert list(grid[0].rows[0].attention) == ([] if name.startswith("rnnenc") else ["cross"])
+    if runner.manifest.alignment.heads:
+        attention = check_attention(runner, "fp32", grid)
+        assert (attention.heads, attention.largest < 1e-5) == (1, True)
+
+
+@pytest.mark.parametrize("name", [*KINDS, "rnnsearch lstm", "rnnsearch mlp", "luong concat", "luong content"])
+def test_8_bit_graphs_compute_what_their_emulation_computes(name: str) -> None:
+    runner = recurrent_runner(name, "int8")
+    assert check_emulation(runner, "int8", emulated_grid(name)) > 0.9
+    check_tensors(runner, "int8", recurrent_grid(name))
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_8_bit_graphs_have_no_product_with_a_weight_in_floating_point(name: str) -> None:
+    graphs = build(recurrent_model(name), "int8", WeightFiles(), random_pairs(4), shortlist=True).graphs
+    for content in graphs.values():
+        graph = onnx.load_model_from_string(content).graph
+        bodies = [each.g for node in graph.node for each in node.attribute if each.name == "body"]
+        assert [node.name for part in (graph, *bodies) for node in part.node if node.op_type == "Gemm"] == []
+
+
+def scored(runner: OnnxRunner, sources: list[tuple[int, ...]], padding: int = 0) -> list[np.ndarray]:
+    """Return the scores and the attention of each source with its own reverse, as one array for each pair."""
+    longest = max(map(len, sources)) + padding
+    ids = np.array([[*source, *[0] * (longest - len(source))] for source in sources])
+    targets = np.array([[*source[-2::-1], *[0] * (longest - len(source))] for source in sources])
+    lengths = np.array([len(source) for source in sources])
+    found = runner.score(ids, lengths, targets, lengths - 1)
+    return [np.concatenate([each.log_probs, each.attention.ravel()]) for each in found]
+
+
+@precisions
+@pytest.mark.parametrize("name", [*KINDS, "rnnsearch lstm", "rnnsearch content", "rnnsearch mlp", "luong gru"])
+def test_no_bit_of_a_sentence_depends_on_its_company_or_on_padding(name: str, precision: str) -> None:
+    runner, sources = recurrent_runner(name, precision), random_sources(17, longest=11)
+    alone = [decode(runner, encode(runner, [source]), [0], 32) for source in sources]
+    pairs = [scored(runner, [source])[0] for source in sources]
+    for rows, padding, width in ((1, 3, 64), (2, 0, 32), (5, 7, 32), (8, 1, 128), (17, 0, 32), (17, 5, 64)):
+        encoded = encode(runner, sources[:rows], padding)
+        together = decode(runner, encoded, list(range(rows)), width)
+        for row in range(rows):
+            own = encode(runner, [sources[row]])
+            for state in runner.manifest.states:
+                mine, theirs = own[state.name][0], encoded[state.name][row]
+                real = tuple(
+                    slice(len(sources[row])) if size == "source_length" else slice(None) for size in state.shape
+                )
+                assert np.array_equal(mine[real], theirs[real]), (state.name, rows, row)
+            assert all(np.array_equal(together[step][row], alone[row][step][0]) for step in range(STEPS)), (rows, row)
+        for mine, theirs in zip(scored(runner, sources[:rows], padding), pairs[:rows], strict=True):
+            assert np.array_equal(mine, theirs), rows
+
+
+@precisions
+@pytest.mark.parametrize("name", KINDS)
+def test_no_bit_of_a_sentence_depends_on_the_number_of_threads(name: str, precision: str) -> None:
+    large = {"dim": 64, "embedding_dim": 64, **({"encoder_dim": 32} if name.startswith("rnnsearch") else {})}
+    sources = random_sources(33, longest=11)
+    one, two = (recurrent_runner(name, precision, threads, **large) for threads in (1, 2))
+    alone, together = (decode(runner, encode(runner, sources), list(range(33)), 32) for runner in (one, two))
+    assert all(np.array_equal(mine, theirs) for mine, theirs in zip(alone, together, strict=True))
+
+
+@pytest.mark.parametrize("name", RECURRENT)
+def test_a_step_reads_all_of_a_past_state_before_it_writes_the_present_one(name: str) -> None:
+    """The runner binds both to the same memory."""
+    content = build(recurrent_model(name), "fp32", WeightFiles(), [], shortlist=False).graphs["fp32/decoder.onnx"]
+    nodes = onnx.load_model_from_string(content).graph.node
+    for state in states_of(recurrent_model(name)):
+        if state.kind == "recurrent":
+            needed = {bundle.present_name(state.name)}
+            for node in reversed(nodes):
+                if needed & set(node.output):
+                    needed |= set(node.input)
+            readers = [node for node in nodes if bundle.past_name(state.name) in node.input]
+            assert readers
+            assert all(needed & set(node.output) for node in readers), state.name

@@ -1,0 +1,181 @@
+"""Recurrent systems in the engine: nothing there depends on the kind of a model."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+import torch
+
+from lingon.export.gates.scores import check_scores, check_shortlist_steps
+from lingon.serving.decoding.job import Options, Sampling, ScoreJob
+from lingon.serving.runtime.failpoints import Failpoints, FaultyRunner
+from lingon.serving.runtime.onnx_runner import OnnxRunner
+from lingon.serving.runtime.runner import BatchShape, Runner
+from lingon.serving.runtime.shortlist import Shortlist
+from lingon.text import BOS, EOS, UNK
+from lingon.training.search import SearchSettings, translate
+from tests.support.engine_harness import options_for, running_engine
+from tests.support.fixed_tokens import STEPS, decode, encode, step
+from tests.support.random_models import VOCAB, limits_of, random_sources, runner_of
+from tests.support.recurrent_models import KINDS, recurrent_model, recurrent_runner
+
+kinds = pytest.mark.parametrize("name", KINDS)
+pytestmark = pytest.mark.no_cover
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _one_core_for_the_reference() -> None:
+    torch.set_num_threads(1)  # on several busy cores, products this small take 100 times as long
+
+
+@pytest.mark.parametrize("name", [*KINDS, "rnnsearch lstm", "luong local-monotonic"])
+@pytest.mark.parametrize(("beam_size", "penalty"), [(1, 0.0), (4, 1.0)])
+def test_the_engine_finds_the_translations_of_the_reference_search(name: str, beam_size: int, penalty: float) -> None:
+    runner, model, sources = recurrent_runner(name), recurrent_model(name), random_sources(24, longest=11)
+    search = SearchSettings(
+        beam_size=beam_size,
+        num_hypotheses=beam_size,
+        length_penalty=penalty,
+        length_factor=limits_of(model).output_factor,
+        length_extra=limits_of(model).output_extra,
+    )
+    wanted = {"beam_size": beam_size, "num_hypotheses": beam_size, "length_penalty": penalty}
+    with running_engine(runner, max_rows=7 * beam_size) as harness:
+        found = harness.translate(sources, [options_for(runner, source, **wanted) for source in sources])
+    expected = translate(model, sources, search)
+    assert [[each.tokens for each in row] for row in found] == [[each.tokens for each in row] for row in expected]
+    for mine, theirs in zip(found, expected, strict=True):
+        assert [each.score for each in mine] == pytest.approx([each.score for each in theirs], abs=1e-4)
+    assert len({row[0].tokens for row in found}) > 2, "the random model says different things"
+
+
+def random_options(draw: random.Random, runner: Runner, source: Sequence[int]) -> Options:
+    beam_size, penalty = draw.choice([1, 1, 4]), draw.choice([0.0, 1.0])
+    sampling = Sampling(seed=3, stream=7) if beam_size == 1 and draw.random() < 0.3 else None
+    return options_for(
+        runner, source, beam_size=beam_size, num_hypotheses=beam_size, length_penalty=penalty, sampling=sampling
+    )
+
+
+@kinds
+@pytest.mark.parametrize(("precision", "workers"), [("fp32", 1), ("int8", 2)])
+def test_batches_arrival_times_and_poisoned_slots_change_no_bit(name: str, precision: str, workers: int) -> None:
+    runner, sources = recurrent_runner(name, precision), random_sources(40, longest=11)
+    draw = random.Random(workers)
+    mixed = [random_options(draw, runner, source) for source in sources]
+    with running_engine(runner, max_rows=8) as harness:
+        alone = [harness.translate([source], [options])[0] for source, options in zip(sources, mixed, strict=True)]
+    poisoned = FaultyRunner(runner, Failpoints.parse("slot=poison"))
+    with running_engine(poisoned, workers=workers, max_rows=33) as harness:
+        for index in draw.sample(range(len(sources)), len(sources)):
+            harness.engine.submit([harness.job(sources[index], index, options=mixed[index])])
+            if draw.random() < 0.3:
+                time.sleep(draw.random() * 0.01)
+        together = harness.collect(len(sources))
+    assert [together[index] for index in range(len(sources))] == alone
+
+
+@kinds
+def test_a_row_of_nan_fails_its_own_sentence_alone(name: str) -> None:
+    runner, sources = recurrent_runner(name), random_sources(12, longest=11)
+    options = [options_for(runner, source) for source in sources]
+    with running_engine(runner) as harness:
+        expected = harness.translate(sources, options)
+    with running_engine(FaultyRunner(runner, Failpoints.parse("step=nan@3"))) as harness:
+        found = harness.translate(sources, options)
+        assert sum(mine != theirs for mine, theirs in zip(found, expected, strict=True)) == 1
+        assert harness.translate(sources, options) == expected
+
+
+@kinds
+def test_a_translation_starts_with_its_prefix_and_continues_from_it(name: str) -> None:
+    runner, sources = recurrent_runner(name), random_sources(12, longest=11)
+    with running_engine(runner) as harness:
+        free = harness.translate(sources, [options_for(runner, source) for source in sources])
+        jobs = [
+            harness.job(source, index, options=options_for(runner, source), prefix=best.tokens[:3])
+            for index, (source, (best,)) in enumerate(zip(sources, free, strict=True))
+        ]
+        harness.engine.submit(jobs)
+        forced = harness.collect(len(jobs))
+    for index, (best,) in enumerate(free):
+        (again,) = forced[index]
+        kept = min(3, len(best.tokens))
+        assert again.tokens[: len(best.tokens)] == best.tokens
+        assert again.log_probs[kept : len(best.log_probs)] == best.log_probs[kept:]
+
+
+@kinds
+@pytest.mark.parametrize("precision", ["fp32", "int8"])
+def test_score_gives_a_translation_the_log_probabilities_of_its_search(name: str, precision: str) -> None:
+    runner, sources = recurrent_runner(name, precision), random_sources(24, longest=11)
+    for beam_size, penalty in ((1, 0.0), (4, 1.0)):
+        assert check_scores(runner, sources, beam_size, penalty, precision).tokens > 50
+
+
+@pytest.mark.parametrize(("name", "width"), list(zip(KINDS, (0, 1, 1), strict=True)))
+def test_a_pair_has_attention_only_if_the_model_has(name: str, width: int) -> None:
+    runner, source = recurrent_runner(name), random_sources(1)[0][-5:]
+    with running_engine(runner) as harness:
+        job = ScoreJob(source_ids=source, target_ids=(5, 6), on_done=lambda outcome: harness.done.put((0, outcome)))
+        harness.engine.submit([job])
+        scored = harness.collect(1)[0]
+    assert scored.attention.shape == (3, width * len(source))
+    assert len(scored.log_probs) == 3
+
+
+def shortlisted(name: str, precision: str) -> OnnxRunner:
+    pieces = np.random.default_rng(0).integers(UNK + 1, VOCAB, 3 * VOCAB).astype(np.int32)
+    always = np.array([EOS, *range(UNK + 1, 10)], np.int32)
+    offsets = np.arange(0, 3 * VOCAB + 1, 3, dtype=np.int32)
+    return runner_of(recurrent_model(name), precision, shortlist=Shortlist(always, offsets, pieces))
+
+
+@kinds
+@pytest.mark.parametrize("precision", ["fp32", "int8"])
+def test_a_step_with_the_shortlist_is_a_step_over_its_pieces(name: str, precision: str) -> None:
+    check_shortlist_steps(shortlisted(name, precision), random_sources(16, longest=11), precision)
+
+
+@kinds
+def test_nan_in_free_slots_and_unused_positions_changes_nothing(name: str) -> None:
+    runner, sources = recurrent_runner(name), random_sources(3, longest=11)
+    encoded = encode(runner, sources)
+    expected = decode(runner, encoded, [1], 64)
+    buffers = runner.open(BatchShape(4, 1, 64, 16))
+    for slot in range(4):
+        buffers.poison(slot)
+    buffers.place(0, encoded, 1)
+    for number in range(STEPS):
+        found = step(buffers, [BOS if number == 0 else 5 + number], [number])
+        assert np.array_equal(found.candidate_log_probs, expected[number])
+
+
+@kinds
+def test_a_copied_or_moved_row_continues_as_its_original_and_the_bytes_are_counted(name: str) -> None:
+    runner, sources = recurrent_runner(name), random_sources(2, longest=11)
+    encoded = encode(runner, sources)
+    buffers = runner.open(BatchShape(2, 2, 32, 16))
+    for slot in range(2):
+        buffers.place(slot, encoded, slot)
+    for number in range(3):
+        step(buffers, [5 + number, 9 + number, 7, 8], [number] * 4)
+    of_row = sum(4 * state.shape[0] for state in runner.manifest.states_of("recurrent"))
+    assert buffers.copy_rows(np.array([0]), np.array([1]), np.array([3])) == of_row
+    expected = step(buffers, [8, 8, 6, 7], [3] * 4).candidate_log_probs.copy()
+    assert np.array_equal(expected[0], expected[1])
+    assert not np.array_equal(expected[0], expected[2])
+    following = step(buffers, [5] * 4, [4] * 4).candidate_log_probs[:2].copy()
+    for slot in range(2):
+        buffers.place(slot, encoded, 1 - slot)
+    for number, tokens in enumerate([[7, 8, 5, 9], [7, 8, 6, 10], [7, 8, 7, 11]]):
+        step(buffers, tokens, [number] * 4)
+    buffers.copy_rows(np.array([2]), np.array([3]), np.array([3]))
+    assert buffers.move(1, 0, 3) == 2 * of_row
+    again = step(buffers, [8, 8], [3, 3]).candidate_log_probs
+    assert np.array_equal(again, expected[:2])
+    assert np.array_equal(step(buffers, [5, 5], [4, 4]).candidate_log_probs, following)

@@ -1,0 +1,55 @@
+"""Tiny recurrent models with random weights, and their graphs on ONNX Runtime."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import torch
+
+from lingon.export.gates.reference import Reference, draw_grid
+from lingon.export.graphs.onnx_writer import WeightFiles
+from lingon.export.graphs.precisions import build
+from lingon.serving.runtime.onnx_runner import OnnxRunner
+from lingon.text import EOS
+from lingon.training.models.build import build_model
+from lingon.training.models.interface import AnyModel
+from tests.support.random_models import VOCAB, limits_of, random_pairs, runner_of
+from tests.support.systems import SYSTEMS, system_settings, with_noise
+
+RECURRENT = [name for name in SYSTEMS if name != "transformer"]
+KINDS = ["rnnenc lstm", "rnnsearch gru", "luong local-predictive"]
+"""One system of each kind; together they have both cells and every kind of state."""
+
+
+@functools.cache
+def recurrent_model(name: str, seed: int = 0, **settings: Any) -> AnyModel:
+    """Return a model of SYSTEMS whose weights are large enough for varied outputs that end."""
+    torch.manual_seed(seed)
+    sizes = system_settings(**SYSTEMS[name], **{"max_positions": 24, **settings})
+    model = with_noise(build_model(sizes, VOCAB, VOCAB))
+    with torch.no_grad():
+        model.output.weight[EOS] *= 1.5
+    return model
+
+
+@functools.cache
+def recurrent_grid(name: str, **settings: Any) -> list[Reference]:
+    """Return what recurrent_model computes on the grid of the gates."""
+    model = recurrent_model(name, **settings)
+    return draw_grid(model, limits_of(model))
+
+
+@functools.cache
+def recurrent_runner(name: str, precision: str = "fp32", threads: int = 1, **settings: Any) -> OnnxRunner:
+    """Return the graphs of recurrent_model."""
+    return runner_of(recurrent_model(name, **settings), precision, threads)
+
+
+@functools.cache
+def emulated_grid(name: str) -> list[Reference]:
+    """Return what the model computes that emulates the 8-bit graphs of recurrent_model."""
+    model = recurrent_model(name)
+    emulated = build(model, "int8", WeightFiles(), random_pairs(8), shortlist=False).emulated
+    assert emulated is not None
+    return draw_grid(emulated, limits_of(model))
