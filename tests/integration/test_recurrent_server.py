@@ -1,0 +1,103 @@
+"""A server does with a recurrent system what it does with a Transformer."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from lingon.admin.v1 import admin_pb2, admin_pb2_grpc
+from lingon.bundle import Bundle, write_bundle
+from lingon.export.graphs.onnx_writer import WeightFiles
+from lingon.export.graphs.precisions import build, weight_files
+from lingon.translation.v1 import translation_pb2 as pb
+from tests.support.random_models import VOCAB, manifest_of
+from tests.support.real_server import RealServer, serving
+from tests.support.recurrent_models import KINDS, recurrent_model
+from tests.support.tokenizers import train_sentencepiece
+
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+TEXTS = ["the fox", "jumps", "over", "a dog", "my box"]
+kinds = pytest.mark.parametrize("name", KINDS)
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> bytes:
+    words = " ".join(TEXTS).split()
+    return train_sentencepiece([f"{word}{LETTERS[place:]} {LETTERS}" for place, word in enumerate(words * 4)], VOCAB)
+
+
+def publish(folder: Path, name: str, tokenizer: bytes, version: int = 1) -> Bundle:
+    """Write a bundle of a random system, in fp32, below folder."""
+    model, weights = recurrent_model(name, seed=version), WeightFiles()
+    built = build(model, "fp32", weights, [], shortlist=False)
+    manifest = replace(manifest_of(model, reads=built.reads), version=version)
+    files = {**built.graphs, **weight_files(weights), "tokenizer.model": tokenizer}
+    return write_bundle(folder / "random" / str(version), manifest, files)
+
+
+async def streamed(server: RealServer, text: str) -> str:
+    """Return the text of a translation, put together from the parts of its stream."""
+    request = pb.TranslateStreamRequest(texts=[text], options=pb.DecodingOptions(beam_size=1))
+    found = ""
+    async for reply in server.stub.TranslateStream(request, timeout=60):
+        found += reply.delta.text
+    return found
+
+
+@kinds
+async def test_every_option_of_a_request_works(name: str, tokenizer: bytes, tmp_path: Path) -> None:
+    publish(tmp_path, name, tokenizer)
+    async with serving(models=(tmp_path / "random",)) as server:
+        greedy = list((await server.translate(TEXTS, beam_size=1)).results)
+        assert [(await server.translate([text], beam_size=1)).results[0] for text in TEXTS] == greedy
+        several = (await server.translate(TEXTS, beam_size=4, num_hypotheses=3)).results
+        assert all(
+            len({tuple(token.piece for token in each.tokens) for each in result.hypotheses}) == 3 for result in several
+        )
+        sampling = pb.SamplingOptions(temperature=1.5, seed=7)
+        sampled = [list((await server.translate(TEXTS, beam_size=1, sampling=sampling)).results) for _ in range(2)]
+        assert sampled[0] == sampled[1] != greedy
+        limits: dict[str, Any] = {"min_output_tokens": 8, "no_repeat_ngram_size": 1}
+        (kept,) = (await server.translate(TEXTS[:1], beam_size=1, **limits)).results
+        pieces = [token.piece for token in kept.hypotheses[0].tokens]
+        assert len(set(pieces)) == len(pieces) >= 8
+        assert await streamed(server, TEXTS[0]) == greedy[0].hypotheses[0].text
+        request = pb.TranslateRequest(texts=TEXTS[:1], options=pb.DecodingOptions(beam_size=1), target_prefixes=["box"])
+        assert (await server.stub.Translate(request, timeout=60)).results[0].hypotheses[0].text.startswith("box")
+
+
+@kinds
+async def test_score_and_alignments_are_those_of_the_system(name: str, tokenizer: bytes, tmp_path: Path) -> None:
+    publish(tmp_path, name, tokenizer)
+    async with serving(models=(tmp_path / "random",)) as server:
+        pairs = [pb.ScorePair(source="the fox", target="my box")]
+        (scored,) = (await server.stub.Score(pb.ScoreRequest(pairs=pairs), timeout=60)).results
+        assert scored.log_prob == pytest.approx(sum(token.log_prob for token in scored.tokens), abs=1e-4)
+        aligned = pb.ScoreRequest(pairs=pairs, return_alignment=True)
+        wanted = pb.TranslateRequest(texts=["the fox"], options=pb.DecodingOptions(return_alignment=True))
+        for method, request in ((server.stub.Score, aligned), (server.stub.Translate, wanted)):
+            if name.startswith("rnnenc"):
+                with pytest.raises(grpc.aio.AioRpcError, match="declares no attention heads for alignments") as refused:
+                    await method(request, timeout=60)
+                assert refused.value.code() == grpc.StatusCode.UNIMPLEMENTED
+            else:
+                (result,) = (await method(request, timeout=60)).results
+                assert len(result.alignment if request is aligned else result.hypotheses[0].alignment) > 0
+
+
+async def test_a_model_is_swapped_for_one_of_another_system(tokenizer: bytes, tmp_path: Path) -> None:
+    publish(tmp_path, KINDS[0], tokenizer)
+    async with serving(models=(tmp_path / "random",), admin_port=0) as server:
+        address = f"127.0.0.1:{server.server.admin_port}"
+        for version, name in enumerate(KINDS[1:], start=2):
+            path = publish(tmp_path, name, tokenizer, version).folder
+            async with grpc.aio.insecure_channel(address) as channel:
+                stub: Any = admin_pb2_grpc.ModelServiceStub(channel)
+                await stub.SwapModel(admin_pb2.SwapModelRequest(path=str(path)), timeout=60)
+            reply = await server.translate(TEXTS, beam_size=4)
+            assert reply.version == str(version)
+            assert all(result.status.code == 0 for result in reply.results)
