@@ -1,0 +1,130 @@
+"""Recurrent systems from the checkpoint to the bundle, and the RNNsearch of tests/data, which has learned its task."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+import torch
+
+from lingon.bundle import CARD, Bundle, open_bundle
+from lingon.errors import SettingsError
+from lingon.export.gates import quality
+from lingon.export.manifest import build_manifest
+from lingon.export.pipeline import export_checkpoint
+from lingon.export.settings import ExportSettings, Texts
+from lingon.serving.in_process import LocalTranslator, translate_lines
+from lingon.serving.models.loading import LoadOptions, load_translator
+from lingon.training.checkpoint import Checkpoint, Progress
+from lingon.training.config import load_config
+from lingon.training.data.corpus import Pair
+from lingon.training.data.tokenizer import train_tokenizer
+from lingon.training.models.build import build_model
+from lingon.translation.v1 import translation_pb2 as pb
+from tests.support.repository import ROOT
+from tests.support.systems import SIZES
+from tests.support.tiny_training import tiny_config_text, write_digit_corpus
+
+DIGITS = ROOT / "tests" / "data" / "digits"
+KINDS = [kind for kind in SIZES if kind != "transformer"]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _one_core() -> None:
+    torch.set_num_threads(1)  # on several busy cores, products this small take 100 times as long
+
+
+def lines(count: int = 60) -> list[str]:
+    draw = random.Random(5)
+    return [" ".join(str(draw.randrange(10)) for _ in range(draw.randint(2, 8))) for _ in range(count)]
+
+
+@pytest.fixture(scope="module")
+def digits() -> Bundle:
+    return open_bundle(DIGITS)
+
+
+def test_the_shipped_rnnsearch_is_intact_and_small_and_passed_its_gates(digits: Bundle) -> None:
+    digits.verify()
+    assert sum(path.stat().st_size for path in digits.folder.rglob("*") if path.is_file()) <= 200_000
+    assert digits.manifest.architecture == "rnnsearch"
+    assert [each.gate for each in digits.manifest.precisions.values()] == ["passed", "passed"]
+    assert {state.kind for state in digits.manifest.states} == {"memory", "recurrent"}
+
+
+@pytest.mark.parametrize("precision", ["fp32", "int8"])
+def test_the_shipped_rnnsearch_reverses_digits_and_reproduces_its_golden_sentences(
+    digits: Bundle, precision: str
+) -> None:
+    load_translator(digits, LoadOptions(precision=precision, golden=True, threads=1)).engine.stop(0)
+    found = translate_lines(DIGITS, lines(), beam_size=4, length_penalty=1.0, device="cpu")
+    right = [mine == line[::-1] for mine, line in zip(found, lines(), strict=True)]
+    assert sum(right) >= 58
+
+
+def test_the_shipped_rnnsearch_attends_to_the_digit_that_it_writes(digits: Bundle) -> None:
+    line = "3 1 4 5 9"
+    request = pb.TranslateRequest(texts=[line], options=pb.DecodingOptions(return_alignment=True))
+    with LocalTranslator(DIGITS, threads=1) as local:
+        (result,) = local.translate(request).results
+        (scored,) = local.score(
+            pb.ScoreRequest(pairs=[pb.ScorePair(source=line, target=line[::-1])], return_alignment=True)
+        ).results
+    (best,) = result.hypotheses
+    for links in (best.alignment, scored.alignment):
+        copied = [
+            line[link.source.begin : link.source.end] == line[::-1][link.target.begin : link.target.end]
+            for link in links
+        ]
+        assert sum(copied) >= 4, links
+
+
+def checkpoint_of(kind: str, folder: Path) -> tuple[Checkpoint, list[Pair]]:
+    """A checkpoint of a kind with random weights, and pairs of digits."""
+    write_digit_corpus(folder, pairs=200)
+    settings = {**SIZES[kind], "kind": kind, "max_positions": 16, "dropout": 0.0}
+    (folder / "config.toml").write_text(tiny_config_text(model=settings, data={"max_tokens": 15}))
+    config = load_config(folder / "config.toml")
+    texts = ((folder / f"train.{side}").read_text().splitlines() for side in ("source", "target"))
+    pairs = [Pair(*both) for both in zip(*texts, strict=True)]
+    tokenizer = train_tokenizer(pairs, config.tokenizer)
+    torch.manual_seed(0)
+    model = build_model(config.model, tokenizer.source_vocab, tokenizer.target_vocab).eval()
+    return Checkpoint(config, tokenizer, model, Progress(step=7), folder), pairs
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_export_of_each_kind_is_a_verified_bundle_with_a_shortlist(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for bound in ("MAX_BLEU_LOSS", "MAX_CHRF_LOSS"):
+        monkeypatch.setattr(quality, bound, 100)  # the model is not trained
+    checkpoint, pairs = checkpoint_of(kind, tmp_path)
+    settings = ExportSettings(precisions=("fp32", "int8"), parity_sentences=4, calibration_sentences=20)
+    bundle = export_checkpoint(checkpoint, tmp_path / "digits", Texts(pairs[:4], pairs), settings)
+    manifest = bundle.manifest
+    assert {name: each.gate for name, each in manifest.precisions.items()} == {"fp32": "passed", "int8": "passed"}
+    assert manifest.architecture == kind
+    assert manifest.alignment.heads == (() if kind == "rnnenc" else (0,))
+    assert ("attention" in manifest.precisions["fp32"].report) == (kind != "rnnenc")
+    assert manifest.shortlist is not None
+    assert set(manifest.shortlist) == {"coverage", "fp32", "int8"}
+    names = {"rnnenc": "An RNNenc (no attention)", "rnnsearch": "An RNNsearch", "luong": "A system of Luong"}
+    assert f"\n{names[kind]}" in bundle.read(CARD).decode()
+    load_translator(bundle, LoadOptions(threads=1)).engine.stop(0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "message"),
+    [
+        ("rnnenc", {"alignment_layer": 0}, "--alignment-layer: model.kind = 'rnnenc' has no attention, got 0"),
+        ("luong", {"alignment_layer": 1}, "--alignment-layer must be 0 to 0, got 1"),
+        ("luong", {}, "--precision for model.kind = 'luong' must be some of fp32, int8, got fp32,fp16,int8"),
+    ],
+)
+def test_what_a_kind_has_not_is_refused(kind: str, settings: dict[str, int], message: str, tmp_path: Path) -> None:
+    checkpoint, _ = checkpoint_of(kind, tmp_path)
+    precisions = {"precisions": ("fp32",)} if settings else {}
+    with pytest.raises(SettingsError, match=f"^{message}$"):
+        build_manifest(checkpoint, tmp_path / "digits", ExportSettings(**precisions, **settings))
