@@ -41,7 +41,8 @@ from lingon.errors import BundleError, DamagedBundle
 from lingon.text import BOS, EOS, PAD, UNK
 
 FORMAT, OLDEST_FORMAT = 4, 2  # written, and the oldest that is read
-"""Format 2 has no golden alignments. Before format 4, graphs for CUDA have no total_length and no state graphs."""
+"""Format 2 has no golden alignments. Before format 4, graphs for CUDA have no total_length and no state graphs, and
+every model has attention."""
 
 MANIFEST, CARD = "manifest.json", "MODEL_CARD.md"
 ENCODER, DECODER, SCORER = "encoder.onnx", "decoder.onnx", "scorer.onnx"

@@ -10,9 +10,11 @@ import grpc
 import pytest
 
 from lingon.admin.v1 import admin_pb2, admin_pb2_grpc
-from lingon.bundle import Bundle, write_bundle
+from lingon.bundle import Alignment, Bundle, write_bundle
+from lingon.errors import BundleError
 from lingon.export.graphs.onnx_writer import WeightFiles
 from lingon.export.graphs.precisions import build, weight_files
+from lingon.serving.models.loading import LoadOptions, load_translator
 from lingon.translation.v1 import translation_pb2 as pb
 from tests.support.random_models import VOCAB, manifest_of
 from tests.support.real_server import RealServer, serving
@@ -87,6 +89,15 @@ async def test_score_and_alignments_are_those_of_the_system(name: str, tokenizer
             else:
                 (result,) = (await method(request, timeout=60)).results
                 assert len(result.alignment if request is aligned else result.hypotheses[0].alignment) > 0
+
+
+def test_a_manifest_with_alignments_that_the_scorer_cannot_give_is_refused(tokenizer: bytes, tmp_path: Path) -> None:
+    bundle = publish(tmp_path, KINDS[0], tokenizer)
+    files = {name: bundle.read(name) for name in bundle.manifest.checksums}
+    wrong = write_bundle(tmp_path / "2", replace(bundle.manifest, version=2, alignment=Alignment(0, (0,))), files)
+    load_translator(bundle, LoadOptions(threads=1)).engine.stop(0)
+    with pytest.raises(BundleError, match=r"scorer\.onnx: has no output cross_attention, unlike the states of"):
+        load_translator(wrong, LoadOptions(threads=1))
 
 
 async def test_a_model_is_swapped_for_one_of_another_system(tokenizer: bytes, tmp_path: Path) -> None:

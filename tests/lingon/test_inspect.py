@@ -7,14 +7,15 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
 
-from lingon.bundle import Bundle
+from lingon.bundle import Alignment, Bundle, write_bundle
 from lingon.cli.main import main
-from tests.support.bundles import FILES, write_small_bundle
+from tests.support.bundles import FILES, MANIFEST, write_small_bundle
 
 INSPECT = EntryPoint("inspect", "lingon.cli.inspect:inspect", "lingon.verbs")
 
@@ -45,6 +46,14 @@ def test_everything_that_a_bundle_declares_is_printed(bundle: Bundle, capsys: py
     told += ["4, at most 8", "0.6", "memory.0.key", "4 x capacity x 64", "CUDAExecutionProvider", "not run on cuda"]
     told += ["sentences 500, excused 0", "layer 2, heads 0, 3", *FILES, "2.05 kB", "7 B"]
     assert [entry for entry in told if entry not in printed] == []
+
+
+def test_a_model_without_attention_has_no_alignment(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    manifest = replace(MANIFEST, alignment=Alignment(0, ()), architecture="rnnenc")
+    assert inspect(write_bundle(tmp_path / "1", manifest, FILES).folder) == 0
+    printed = capsys.readouterr().out
+    assert re.search(r"^ architecture +rnnenc *$", printed, re.MULTILINE)
+    assert re.search(r"^ alignment +none *$", printed, re.MULTILINE)
 
 
 def test_what_a_user_asks_comes_first_and_a_pipe_gets_no_lines_of_boxes(

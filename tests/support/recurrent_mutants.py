@@ -46,11 +46,6 @@ def _swap(part: onnx.GraphProto, place: int) -> None:
     node.input[:] = [node.input[1], node.input[0], *node.input[2:]]
 
 
-def _keep_new(part: onnx.GraphProto, place: int) -> None:
-    node = part.node[place]
-    part.node[place].CopyFrom(helper.make_node("Identity", [node.input[1]], [node.output[0]]))
-
-
 def _pass(part: onnx.GraphProto, place: int) -> None:
     """Replace a node by its first input."""
     node = part.node[place]
@@ -81,8 +76,25 @@ def _ahead(graph: onnx.GraphProto) -> None:
     """Read the source from its first token in all directions."""
     for node in graph.node:
         for each in node.attribute:
-            if each.name in ("scan_input_directions", "scan_output_directions"):
-                each.ints[:] = [0] * len(each.ints)
+            if each.name == "direction":
+                each.s = b"forward"
+
+
+def _beyond_the_end(graph: onnx.GraphProto) -> None:
+    """Read padding as tokens, in all directions."""
+    for node in graph.node:
+        if node.op_type in ("GRU", "LSTM"):
+            node.input[4] = ""
+
+
+def _gates_exchanged(graph: onnx.GraphProto) -> None:
+    """Put the last gate of the encoder's recurrent product first."""
+    place, node = next((place, node) for place, node in enumerate(graph.node) if node.op_type in ("GRU", "LSTM"))
+    gates = 4 if node.op_type == "LSTM" else 3
+    parts = [f"mutant.gate.{number}" for number in range(gates)]
+    graph.node.insert(place, helper.make_node("Split", [node.input[2]], parts, axis=1, num_outputs=gates))
+    graph.node.insert(place + 1, helper.make_node("Concat", [parts[-1], *parts[:-1]], ["mutant.gates"], axis=1))
+    graph.node[place + 2].input[2] = "mutant.gates"
 
 
 def _features_exchanged(graph: onnx.GraphProto) -> None:
@@ -118,10 +130,12 @@ MUTANTS: dict[str, list[Mutant]] = {
     "rnnenc gru": [
         _mutant("old and new state exchanged", BOTH, _first("Sub", _swap)),
         _mutant("a gate of tanh", BOTH, _first("Sigmoid", _kind("Tanh"))),
-        _mutant("state beyond the last token", READ, _first("Where", _keep_new)),
+        _mutant("state beyond the last token", READ, _beyond_the_end),
+        _mutant("gates exchanged", READ, _gates_exchanged),
         _mutant("states of another layer", (DECODER,), _exchanged("decoder.0.hidden", "decoder.1.hidden")),
     ],
     "rnnenc lstm": [
+        _mutant("gates exchanged", READ, _gates_exchanged),
         _mutant("cell without tanh", BOTH, _first("Tanh", _pass, last=True)),
         _mutant("cell and hidden state exchanged", (DECODER,), _exchanged("decoder.0.hidden", "decoder.0.cell")),
     ],
@@ -129,6 +143,7 @@ MUTANTS: dict[str, list[Mutant]] = {
     "rnnsearch gru": [
         _mutant("first state without tanh", (ENCODER,), _without_first_tanh),
         _mutant("backward direction reads ahead", READ, _ahead, SEEN),
+        _mutant("padding is read", READ, _beyond_the_end, SEEN),
         _mutant("padding is seen", BOTH, _first("Less", _always_visible), SEEN),
         _mutant("score without tanh", BOTH, _first("Tanh", _pass), SEEN),
         _mutant("smaller of each two", BOTH, _first("ReduceMax", _kind("ReduceMin"))),
