@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
-from lingon.bundle import CARD, Bundle, open_bundle
+from lingon.bundle import CARD, Alignment, Bundle, open_bundle
 from lingon.errors import SettingsError
 from lingon.export.gates import quality
+from lingon.export.gates.golden import golden_sentences
 from lingon.export.manifest import build_manifest
 from lingon.export.pipeline import export_checkpoint
 from lingon.export.settings import ExportSettings, Texts
 from lingon.serving.in_process import LocalTranslator, translate_lines
 from lingon.serving.models.loading import LoadOptions, load_translator
+from lingon.serving.runtime.onnx_runner import load_runner
 from lingon.training.checkpoint import Checkpoint, Progress
 from lingon.training.config import load_config
 from lingon.training.data.corpus import Pair
@@ -78,6 +81,16 @@ def test_the_shipped_rnnsearch_attends_to_the_digit_that_it_writes(digits: Bundl
             for link in links
         ]
         assert sum(copied) >= 4, links
+
+
+def test_golden_sentences_have_alignments_only_if_the_model_has(digits: Bundle) -> None:
+    without = Bundle(digits.folder, replace(digits.manifest, alignment=Alignment(0, ())))
+    found = []
+    for bundle in (digits, without):
+        golden = golden_sentences(bundle, {"fp32": load_runner(bundle, "fp32", threads=1)}, lines(10))
+        assert golden is not None
+        found.append((len(golden.sentences) > 0, golden.translations, set(golden.alignments)))
+    assert found == [(True, found[0][1], {"fp32"}), (True, found[0][1], set())]
 
 
 def checkpoint_of(kind: str, folder: Path) -> tuple[Checkpoint, list[Pair]]:
