@@ -28,7 +28,8 @@ from lingon.serving.runtime.onnx_runner import OnnxRunner, load_runner
 from lingon.serving.runtime.shortlist import Shortlist
 from lingon.text import BOS, EOS, PAD, UNK
 from lingon.training.data.batches import pad
-from lingon.training.models.transformer import FORBIDDEN_LOGIT, Transformer
+from lingon.training.models.interface import FORBIDDEN_LOGIT
+from lingon.training.models.transformer import Transformer
 from tests.support.random_models import VOCAB, limits_of, manifest_of, random_model, random_sources
 
 pytestmark = pytest.mark.peer

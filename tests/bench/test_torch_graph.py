@@ -22,7 +22,8 @@ from lingon.export.graphs.onnx_writer import WeightFiles
 from lingon.export.graphs.precisions import build, weight_files
 from lingon.serving.runtime.device import CPU
 from lingon.text import EOS
-from lingon.training.models.transformer import FORBIDDEN_LOGIT, Transformer
+from lingon.training.models.interface import FORBIDDEN_LOGIT
+from lingon.training.models.transformer import Transformer
 from tests.support.random_models import manifest_of, random_model, random_sources
 
 SHAPES = {
