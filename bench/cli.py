@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import typer
 
+from lingon.bench.attention.cli import attention_cost
 from lingon.bench.decode.cli import decode
 from lingon.bench.gpu.cli import gpu
 from lingon.bench.serve.cli import serve
 from lingon.bench.train.cli import train
 
-bench = typer.Typer(help="Measure decoding, serving and training, and compare with other software.")
+bench = typer.Typer(help="Measure decoding, serving, training and attention, and compare with other software.")
+bench.command("attention-cost")(attention_cost)
 bench.command("decode")(decode)
 bench.command("gpu")(gpu)
 bench.command("serve")(serve)
