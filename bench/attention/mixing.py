@@ -57,13 +57,13 @@ def _neighbourhoods(heads: Tensor, radius: int, added: int) -> Tensor:
 def _within_blocks(length: int, blocks: int, radius: int, device: torch.device) -> Tensor:
     """A mask (blocks, radius, 3 radius), True where a query sees a key.
 
-    A padded query sees itself: without any key its softmax would be NaN, which spreads to the gradients of the keys.
+    A padded query sees the last key at least, which is less than `radius` away: no softmax is without keys.
     """
     first = torch.arange(blocks, device=device)[:, None, None] * radius
     queries = first + torch.arange(radius, device=device)[:, None]
     keys = first - radius + torch.arange(3 * radius, device=device)
     distance = (queries - keys).abs()
-    return ((distance <= radius) & (keys >= 0) & (keys < length)) | (distance == 0)
+    return (distance <= radius) & (keys >= 0) & (keys < length)
 
 
 def mix_linearly(query: Tensor, past: KeyValue) -> Tensor:
