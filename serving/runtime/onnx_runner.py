@@ -34,7 +34,7 @@ from lingon.text import BOS, EOS, PAD
 
 REQUIRED_GRAPHS = names.ENCODER, names.DECODER, names.SCORER
 SHORTLIST_GRAPHS = names.OUTPUT_ROWS, names.DECODER_SHORTLIST
-STATE_GRAPHS = names.PLACE, names.COPY_MEMORY, names.COPY_ROWS, names.GREEDY  # with states on a device
+STATE_GRAPHS = names.PLACE, names.COPY_MEMORY, names.COPY_ROWS, names.GREEDY  # as the fields of StateGraphs
 RECORDED_GRAPHS = names.DECODER, names.GREEDY, names.COPY_ROWS
 
 MAX_LOGITS = 32 << 20  # bytes; of one run of the scorer, unless a single pair has more
@@ -84,8 +84,7 @@ def load_runner(
         shortlist_graphs = ShortlistGraphs(_shortlist(bundle), rows, session_pair(names.DECODER_SHORTLIST))
     state_graphs = None
     if names.PLACE in graphs:
-        place, copy_memory, copy_rows, greedy = (session(name, threads) for name in STATE_GRAPHS)
-        state_graphs = StateGraphs(bundle.manifest, place, copy_memory, copy_rows, greedy)
+        state_graphs = StateGraphs(bundle.manifest, *(session(name, threads) for name in STATE_GRAPHS))
     size = sum(map(len, (*graphs.values(), *weights.values())))
     return OnnxRunner(
         bundle.manifest,

@@ -135,6 +135,25 @@ def create_session(
     """
     if provider == CUDA:
         ort.preload_dlls()  # Loads CUDA and cuDNN from their pip packages.
+    options = _session_options(weights, provider, threads)
+    try:
+        session = ort.InferenceSession(
+            graph,
+            options,
+            providers=[(provider, _provider_options(provider, recorded=recorded))],
+            disabled_optimizers=["SkipLayerNormFusion"],
+        )
+    except Exception as error:
+        raise GraphLoadError(f"{origin}: onnxruntime does not load it", str(error).splitlines()[0]) from None
+    session.disable_fallback()
+    if provider not in session.get_providers():
+        raise DeviceError(f"{origin}: {provider} is not available; see `lingon doctor`")
+    if provider != CPU and (elsewhere := misplaced(placement(session), provider)):
+        raise DeviceError(f"{origin}: {provider} does not run {', '.join(elsewhere)}; see `lingon doctor`")
+    return session
+
+
+def _session_options(weights: dict[str, bytes], provider: str, threads: int) -> ort.SessionOptions:
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
     options.log_severity_level = 3
@@ -151,21 +170,7 @@ def create_session(
     options.add_session_config_entry("session.model_external_initializers_file_folder_path", NO_FOLDER)
     files = list(weights), list(weights.values()), [len(content) for content in weights.values()]
     options.add_external_initializers_from_files_in_memory(*files)
-    try:
-        session = ort.InferenceSession(
-            graph,
-            options,
-            providers=[(provider, _provider_options(provider, recorded=recorded))],
-            disabled_optimizers=["SkipLayerNormFusion"],
-        )
-    except Exception as error:
-        raise GraphLoadError(f"{origin}: onnxruntime does not load it", str(error).splitlines()[0]) from None
-    session.disable_fallback()
-    if provider not in session.get_providers():
-        raise DeviceError(f"{origin}: {provider} is not available; see `lingon doctor`")
-    if provider != CPU and (elsewhere := misplaced(placement(session), provider)):
-        raise DeviceError(f"{origin}: {provider} does not run {', '.join(elsewhere)}; see `lingon doctor`")
-    return session
+    return options
 
 
 def _provider_options(provider: str, *, recorded: bool) -> dict[str, str]:
