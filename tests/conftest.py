@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable, Generator
 from typing import Any
 
@@ -15,6 +16,10 @@ from tests.support.foreign_clients import missing as foreign_missing
 from tests.support.scale import FULL
 
 pytest_plugins = ["tests.support.environments"]
+
+# PyTorch reads this when it is first imported, here and in the processes that tests start. The products of tests are
+# small, and several threads of a product spend more time waiting for each other than computing if the cores are busy.
+os.environ["OMP_NUM_THREADS"] = "1"
 
 # There is no time limit for an example, because a busy machine delays any of them. The examples are the same in every
 # run: new ones are tried only with TEST_SCALE=full, which has time for many.

@@ -13,6 +13,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
+import torch
 from packaging.requirements import Requirement
 
 from lingon.training.config import (
@@ -184,3 +185,8 @@ def test_a_skip_fails_unless_the_mark_of_the_test_allows_it(tmp_path, head, body
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--rootdir", tmp_path, tmp_path]
     answer = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert outcome in answer.stdout.splitlines()[-1]
+
+
+def test_matrix_products_of_the_tests_use_one_thread():
+    """With more, tests of small models take many times as long if the cores are busy."""
+    assert torch.get_num_threads() == 1

@@ -262,7 +262,7 @@ def test_identical_outputs_have_no_differences(runner, best_of):
 @pytest.mark.parametrize(("side", "sign"), [("ours", 1), ("theirs", -1)])
 def test_the_cause_names_the_likelier_of_two_hypotheses(runner, best_of, beam_size, side, sign):
     best = best_of(beam_size)
-    worse = [[UNK + 1, UNK + 2], *best[1:]]
+    worse = [[UNK + 1] * MAX_LENGTH, *best[1:]]
     found = compare(runner, SOURCES, *((best, worse) if side == "ours" else (worse, best)), cell(beam_size))
     (difference,) = found.differences
     assert (difference.index, difference.cause) == (0, f"{side} is likelier")

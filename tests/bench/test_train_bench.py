@@ -38,11 +38,6 @@ TINY = TransformerSettings.model_validate({"preset": "tiny", "max_positions": 32
 LEARNING = TrainingSettings(batch_tokens=600, learning_rate=4e-3, warmup_steps=20, max_steps=1000)
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _one_thread() -> None:
-    torch.set_num_threads(1)
-
-
 @pytest.fixture(scope="module")
 def pairs(tmp_path_factory: pytest.TempPathFactory) -> list[Pair]:
     folder = tmp_path_factory.mktemp("digits")

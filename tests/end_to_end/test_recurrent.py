@@ -33,11 +33,6 @@ DIGITS = ROOT / "tests" / "data" / "digits"
 KINDS = [kind for kind in SIZES if kind != "transformer"]
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _one_core() -> None:
-    torch.set_num_threads(1)  # on several busy cores, products this small take 100 times as long
-
-
 def lines(count: int = 60) -> list[str]:
     draw = random.Random(5)
     return [" ".join(str(draw.randrange(10)) for _ in range(draw.randint(2, 8))) for _ in range(count)]

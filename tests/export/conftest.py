@@ -13,11 +13,6 @@ from lingon.training.models.transformer import Transformer
 from tests.support.tiny_training import tiny_config_text, write_digit_corpus
 
 
-@pytest.fixture(autouse=True, scope="session")
-def _one_core() -> None:
-    torch.set_num_threads(1)
-
-
 @pytest.fixture(scope="session")
 def pairs(tmp_path_factory: pytest.TempPathFactory) -> list[Pair]:
     folder = tmp_path_factory.mktemp("digits")

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from lingon.serving.decoding.job import Options, Sampling, ScoreJob
 from lingon.serving.engine.worker import SPARE_BATCHES
@@ -20,11 +19,6 @@ from lingon.training.search import SearchSettings, translate
 from tests.support.echo_engine import EchoRunner
 from tests.support.engine_harness import Recorder, options_for, running_engine
 from tests.support.random_models import limits_of, random_model, random_runner, random_sources
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _one_core_for_the_reference() -> None:
-    torch.set_num_threads(1)  # on several busy cores, products this small take 100 times as long
 
 
 @pytest.mark.no_cover

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-import torch
 
 from lingon.export.gates.scores import check_scores, check_shortlist_steps
 from lingon.serving.decoding.job import Options, Sampling, ScoreJob
@@ -25,11 +24,6 @@ from tests.support.recurrent_models import KINDS, recurrent_model, recurrent_run
 
 kinds = pytest.mark.parametrize("name", KINDS)
 pytestmark = pytest.mark.no_cover
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _one_core_for_the_reference() -> None:
-    torch.set_num_threads(1)  # on several busy cores, products this small take 100 times as long
 
 
 @pytest.mark.parametrize("name", [*KINDS, "rnnsearch lstm", "luong local-monotonic"])

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from lingon.serving.constraints.forced import ForcedWords
 from lingon.serving.constraints.pieces import Pieces
@@ -36,11 +35,6 @@ CASES = [
     NaiveRules(forbidden=("bc", "e"), min_tokens=12, no_repeat_ngram=3, repetition_penalty=1.3),
 ]
 WORDS = {b"cd a": (22, 13), b"dd": (20,), "é€".encode(): (32, 33, 35, 36, 37)}
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _one_core_for_the_reference() -> None:
-    torch.set_num_threads(1)
 
 
 def rules_of(case: NaiveRules, forced: ForcedWords | None = None) -> Rules:

@@ -3,18 +3,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import torch
 
 from lingon.text import Tokenizer
 from lingon.training.config import TokenizerSettings
 from lingon.training.data.corpus import Pair
 from lingon.training.data.tokenizer import train_tokenizer
 from tests.support.tiny_training import write_digit_corpus
-
-
-@pytest.fixture(autouse=True, scope="session")
-def _one_core() -> None:
-    torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")
