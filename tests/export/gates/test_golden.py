@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 import logging
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
-import torch
 
 import lingon.export.gates.quality
 from lingon.admin.v1 import admin_pb2 as admin_pb
@@ -33,26 +34,34 @@ from lingon.serving.server import Server
 from lingon.serving.settings import Settings
 from lingon.training.checkpoint import Checkpoint
 from lingon.training.data.corpus import Pair
-from lingon.training.models.transformer import Transformer
 from lingon.translation.v1 import translation_pb2 as pb
 from lingon.translation.v1 import translation_pb2_grpc as pb_grpc
+from tests.support.checkpoints import random_checkpoint
 from tests.support.decided_models import decided
 from tests.support.mutants import MUTANTS
 
+Export = Callable[..., Bundle]
 FP32 = ExportSettings(precisions=("fp32",), shortlist=None, parity_sentences=2)
 
 
-def exported(checkpoint: Checkpoint, pairs: list[Pair], folder: Path, seed: int, gain: float = 20) -> Bundle:
-    """Export the next version, with other weights for every seed; gain: see `decided`."""
-    torch.manual_seed(seed)
-    tokenizer = checkpoint.tokenizer
-    model = decided(Transformer(checkpoint.config.model, tokenizer.source_vocab, tokenizer.target_vocab).eval(), gain)
-    return export_checkpoint(replace(checkpoint, model=model), folder, Texts(pairs[:40]), FP32)
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory: pytest.TempPathFactory, pairs: list[Pair]) -> Export:
+    """Exports other weights for every seed, once; gain: see `decided`. Tests must not write to the bundle."""
+
+    @functools.cache
+    def export(seed: int, gain: float = 20) -> Bundle:
+        folder = tmp_path_factory.mktemp("exported")
+        checkpoint = random_checkpoint(folder, pairs, seed)
+        decided(checkpoint.model, gain)
+        return export_checkpoint(checkpoint, folder / "digits", Texts(pairs[:40]), FP32)
+
+    return export
 
 
 @pytest.fixture
-def bundle(checkpoint: Checkpoint, pairs: list[Pair], tmp_path: Path) -> Bundle:
-    return exported(checkpoint, pairs, tmp_path / "models" / "digits", seed=1)
+def bundle(exported: Export, tmp_path: Path) -> Bundle:
+    """A copy of the bundle of seed 1, as version 1 of a model."""
+    return rewritten(exported(seed=1), tmp_path / "models" / "digits" / "1", {})
 
 
 def golden_of(bundle: Bundle) -> Golden:
@@ -99,9 +108,9 @@ def test_an_export_writes_the_translations_of_each_cpu_precision(
 
 
 def test_the_sentences_with_the_largest_margins_are_chosen_once_and_in_order(
-    checkpoint: Checkpoint, pairs: list[Pair], tmp_path: Path
+    exported: Export, pairs: list[Pair]
 ) -> None:
-    bundle = exported(checkpoint, pairs, tmp_path / "models" / "digits", seed=1, gain=3)
+    bundle = exported(seed=1, gain=3)
     texts = [pair.source for pair in pairs[:60]]
     runners = {"fp32": load_runner(bundle, "fp32", threads=1)}
     golden = golden_sentences(bundle, runners, [*texts, *texts, "1 " * 200])
@@ -126,13 +135,12 @@ def test_the_sentences_with_the_largest_margins_are_chosen_once_and_in_order(
 
 @pytest.mark.parametrize("by", ["precision", "margin"])
 def test_a_sentence_without_a_margin_is_no_golden_sentence(
-    bundle: Bundle, checkpoint: Checkpoint, pairs: list[Pair], tmp_path: Path, by: str, monkeypatch: pytest.MonkeyPatch
+    bundle: Bundle, exported: Export, pairs: list[Pair], by: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """If no sentence is left, the bundle has none, and the export logs it."""
     runners = {"fp32": load_runner(bundle, "fp32", threads=1)}
     if by == "precision":
-        other = exported(checkpoint, pairs, tmp_path / "other", seed=3)
-        runners["int8"] = load_runner(other, "fp32", threads=1)
+        runners["int8"] = load_runner(exported(seed=3), "fp32", threads=1)
     else:
         monkeypatch.setattr(golden_gate, "MIN_MARGIN", 1e3)
     lines: list[str] = []
@@ -141,9 +149,9 @@ def test_a_sentence_without_a_margin_is_no_golden_sentence(
 
 
 def test_other_weights_are_rejected_with_the_number_of_the_sentence_and_not_its_text(
-    bundle: Bundle, checkpoint: Checkpoint, pairs: list[Pair], tmp_path: Path
+    bundle: Bundle, exported: Export, tmp_path: Path
 ) -> None:
-    other = exported(checkpoint, pairs, tmp_path / "models" / "digits", seed=2)
+    other = exported(seed=2)
     mixed = rewritten(other, tmp_path / "mixed" / "1", {GOLDEN: bundle.read(GOLDEN)})
     before = threading.active_count()
     with pytest.raises(BundleError) as raised:
@@ -279,10 +287,8 @@ def resident() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
 
 
-async def test_real_models_are_replaced_under_load_without_a_memory_leak(
-    bundle: Bundle, checkpoint: Checkpoint, pairs: list[Pair], tmp_path: Path
-) -> None:
-    other = exported(checkpoint, pairs, tmp_path / "models" / "digits", seed=2)
+async def test_real_models_are_replaced_under_load_without_a_memory_leak(bundle: Bundle, exported: Export) -> None:
+    other = rewritten(exported(seed=2), bundle.folder.parent / "2", {})
     translations = {str(one.manifest.version): golden_of(one) for one in (bundle, other)}
     assert translations["1"].translations != translations["2"].translations
     settings = Settings(models=(bundle.folder.parent,), port=0, metrics_port=0, admin_port=0, engines=2)

@@ -4,32 +4,22 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import torch
 
 from lingon.bundle import Bundle, open_bundle, write_bundle
 from lingon.export.pipeline import export_checkpoint
 from lingon.export.settings import ExportSettings, Texts
 from lingon.serving.runtime.device import CPU
-from lingon.training.checkpoint import Checkpoint, Progress
-from lingon.training.config import load_config
 from lingon.training.data.corpus import Pair
-from lingon.training.data.tokenizer import train_tokenizer
-from lingon.training.models.transformer import Transformer
+from tests.support.checkpoints import random_checkpoint
 from tests.support.decided_models import decided
-from tests.support.tiny_training import tiny_config_text, write_digit_corpus
 
 
 @pytest.fixture(scope="session")
 def exported(tmp_path_factory: pytest.TempPathFactory, pairs: list[Pair]) -> Bundle:
     """A bundle with golden sentences; precisions for CUDA are for the CPU, which takes the place of the card."""
     folder = tmp_path_factory.mktemp("verified")
-    write_digit_corpus(folder / "text", pairs=200)
-    (folder / "text" / "config.toml").write_text(tiny_config_text())
-    config = load_config(folder / "text" / "config.toml")
-    tokenizer = train_tokenizer(pairs, config.tokenizer)
-    torch.manual_seed(1)
-    model = decided(Transformer(config.model, tokenizer.source_vocab, tokenizer.target_vocab).eval(), gain=5)
-    checkpoint = Checkpoint(config, tokenizer, model, Progress(step=7), folder)
+    checkpoint = random_checkpoint(folder, pairs, seed=1)
+    decided(checkpoint.model, gain=5)
     settings = ExportSettings(
         precisions=("fp32-cuda", "fp16"), shortlist=None, beam_size=3, parity_sentences=2, gate_sentences=2
     )

@@ -1,0 +1,25 @@
+"""Checkpoints with random weights, in memory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from lingon.training.checkpoint import Checkpoint, Progress
+from lingon.training.config import load_config
+from lingon.training.data.corpus import Pair
+from lingon.training.data.tokenizer import train_tokenizer
+from lingon.training.models.transformer import Transformer
+from tests.support.tiny_training import tiny_config_text, write_digit_corpus
+
+
+def random_checkpoint(folder: Path, pairs: list[Pair], seed: int = 0) -> Checkpoint:
+    """Return a checkpoint with random weights and a tokenizer of these pairs; its text is written to folder/text."""
+    write_digit_corpus(folder / "text", pairs=200)
+    (folder / "text" / "config.toml").write_text(tiny_config_text())
+    config = load_config(folder / "text" / "config.toml")
+    tokenizer = train_tokenizer(pairs, config.tokenizer)
+    torch.manual_seed(seed)
+    model = Transformer(config.model, tokenizer.source_vocab, tokenizer.target_vocab).eval()
+    return Checkpoint(config, tokenizer, model, Progress(step=7), folder)
