@@ -167,24 +167,33 @@ def test_something(): {}
 """
 
 
-@pytest.mark.parametrize(
-    ("head", "body", "outcome"),
-    [
-        ("", "pass", "1 passed"),
-        ("", "pytest.skip('too hard')", "1 failed"),
-        ("@pytest.mark.skip('too hard')", "pass", "1 error"),
-        ("@pytest.mark.skipif(True, reason='wrong system')", "pass", "1 error"),
-        ("pytest.importorskip('a_library_not_installed')", "pass", "1 error"),
-        ("@pytest.mark.images", "pytest.skip('the engine is too old')", "1 skipped"),
-    ],
-)
-def test_a_skip_fails_unless_the_mark_of_the_test_allows_it(tmp_path, head, body, outcome):
-    shutil.copy(ROOT / "tests" / "conftest.py", tmp_path)
-    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n    images: needs images\n")
-    (tmp_path / "test_skipping.py").write_text(SKIPPING.format(head, body))
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--rootdir", tmp_path, tmp_path]
-    answer = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert outcome in answer.stdout.splitlines()[-1]
+OUTCOMES = [
+    ("", "pass", "PASSED"),
+    ("", "pytest.skip('too hard')", "FAILED"),
+    ("@pytest.mark.skip('too hard')", "pass", "ERROR"),
+    ("@pytest.mark.skipif(True, reason='wrong system')", "pass", "ERROR"),
+    ("pytest.importorskip('a_library_not_installed')", "pass", "ERROR"),
+    ("@pytest.mark.images", "pytest.skip('the engine is too old')", "SKIPPED"),
+]
+
+
+@pytest.fixture(scope="module")
+def summary(tmp_path_factory) -> str:
+    """The summary of a run of pytest with a file for each of the outcomes, which has its number."""
+    folder = tmp_path_factory.mktemp("skipping")
+    shutil.copy(ROOT / "tests" / "conftest.py", folder)
+    (folder / "pytest.ini").write_text("[pytest]\nmarkers =\n    images: needs images\n")
+    for number, (head, body, _) in enumerate(OUTCOMES):
+        (folder / f"test_{number}.py").write_text(SKIPPING.format(head, body))
+    options = ["-p", "no:cacheprovider", "--continue-on-collection-errors", "-rA", "--no-fold-skipped"]
+    command = [sys.executable, "-m", "pytest", *options, "--rootdir", folder, folder]
+    answer = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    return answer.stdout.partition("short test summary info")[2]
+
+
+@pytest.mark.parametrize(("number", "outcome"), list(enumerate(outcome for *_, outcome in OUTCOMES)))
+def test_a_skip_fails_unless_the_mark_of_the_test_allows_it(summary, number, outcome):
+    assert re.findall(rf"^(\w+) .*\btest_{number}\.py", summary, re.MULTILINE) == [outcome]
 
 
 def test_matrix_products_of_the_tests_use_one_thread():
