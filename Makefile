@@ -30,18 +30,23 @@ help:
 serve: .venv/serve.done
 	exec $(BIN)/lingon serve models/en-de
 
-.PHONY: tests-with-servers tests-apart
-# The tests of these folders run beside the others, at low priority: hardly any of them starts a server.
-APART := tests/bench tests/docs tests/export tests/training tests/test_install.py tests/test_wheel.py
+.PHONY: tests-with-servers tests-of-models tests-apart
+# Three processes run side by side, because tests of servers often wait. The other two have a low priority: they delay
+# no server, and hardly any of their tests starts one.
+MODELS := tests/end_to_end tests/export tests/integration tests/invariance tests/training
+APART := tests/bench tests/docs tests/test_install.py tests/test_wheel.py
 COVERAGE := --cov --cov-report= --cov-fail-under=0
 
 test: .venv/test.done
-	@$(MAKE) --no-print-directory --jobs 2 --output-sync=line tests-with-servers tests-apart
+	@$(MAKE) --no-print-directory --jobs 3 --output-sync=line tests-with-servers tests-of-models tests-apart
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report --format=total
 
 tests-with-servers: .venv/test.done
-	COVERAGE_FILE=.coverage.servers $(BIN)/python -m pytest $(COVERAGE) $(addprefix --ignore=,$(APART))
+	COVERAGE_FILE=.coverage.servers $(BIN)/python -m pytest $(COVERAGE) $(addprefix --ignore=,$(MODELS) $(APART))
+
+tests-of-models: .venv/test.done
+	COVERAGE_FILE=.coverage.models nice -n 5 $(BIN)/python -m pytest $(COVERAGE) $(MODELS)
 
 tests-apart: checks
 	COVERAGE_FILE=.coverage.apart nice -n 5 $(BIN)/python -m pytest $(COVERAGE) $(APART)
@@ -92,10 +97,11 @@ clean:
 	@touch $@
 
 # torch and its libraries are in no lock (deploy/lock.py says why): the second command installs their pinned versions.
+# pip compiles no module: Python compiles those that it imports, a quarter of all, and pip takes half a minute for all.
 .venv/test.done: pyproject.toml constraints.txt $(wildcard deploy/locks/*.txt) | .venv/bin/pip
 	@echo "installs the test tools into .venv: some minutes, and some gigabytes for PyTorch"
-	$(BIN)/python -m pip install --quiet --require-hashes -r deploy/locks/build.txt -r deploy/locks/dev.txt
-	$(BIN)/python -m pip install --quiet --no-build-isolation --editable '.[serve,export,dev]'
+	$(BIN)/python -m pip install --quiet --no-compile --require-hashes -r deploy/locks/build.txt -r deploy/locks/dev.txt
+	$(BIN)/python -m pip install --quiet --no-compile --no-build-isolation --editable '.[serve,export,dev]'
 	@touch $@ .venv/serve.done
 
 .venv/bin/pip:

@@ -81,7 +81,7 @@ def test_make_installs_by_hash_all_but_torch():
     assert [re.findall(r"locks/(\w+)\.txt", line) for line in by_hash] == [["build", "serve"], ["build", "dev"]]
     assert rest == [
         "--quiet --no-deps --no-build-isolation --editable .",
-        "--quiet --no-build-isolation --editable '.[serve,export,dev]'",
+        "--quiet --no-compile --no-build-isolation --editable '.[serve,export,dev]'",
     ]
     assert not any(lock.OF_TORCH.match(f"{name}==") for name in locked(LOCKS["dev"]))
 

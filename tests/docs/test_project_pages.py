@@ -29,14 +29,17 @@ def test_pre_commit_runs_the_checks_of_the_makefile():
     assert all(hook["always_run"] and not hook["pass_filenames"] for hook in repository["hooks"])
 
 
-def test_make_test_runs_the_checks_and_measures_coverage():
+def test_make_test_runs_the_checks_and_every_test_once_and_measures_coverage():
     assert re.search(r"^tests-apart: checks$", MAKEFILE, re.MULTILINE)
-    (folders,) = re.findall(r"^APART := (.*)$", MAKEFILE, re.MULTILINE)
-    assert all((ROOT / folder).exists() for folder in folders.split())
-    apart, others = recipe("tests-apart")[0], recipe("tests-with-servers")[0]
-    assert apart.endswith("pytest $(COVERAGE) $(APART)")
-    assert others.endswith("pytest $(COVERAGE) $(addprefix --ignore=,$(APART))")
-    assert {"tests-apart", "tests-with-servers"} <= set(recipe("test")[0].split())
+    models, apart = (re.search(rf"^{name} := (.*)$", MAKEFILE, re.MULTILINE)[1].split() for name in ("MODELS", "APART"))
+    assert all((ROOT / folder).exists() for folder in [*models, *apart])
+    assert not set(models) & set(apart)
+    targets = ["tests-with-servers", "tests-of-models", "tests-apart"]
+    commands = [recipe(name)[0] for name in targets]
+    selected = ["$(addprefix --ignore=,$(MODELS) $(APART))", "$(MODELS)", "$(APART)"]
+    assert [command.partition("pytest $(COVERAGE) ")[2] for command in commands] == selected
+    assert len({re.match(r"COVERAGE_FILE=(\.coverage\.\w+) ", command)[1] for command in commands}) == 3
+    assert recipe("test")[0].split()[-3:] == targets
     assert recipe("test")[1:] == [".venv/bin/coverage combine --quiet", ".venv/bin/coverage report --format=total"]
 
 
