@@ -103,7 +103,8 @@ async def test_a_stopped_server_is_silent_and_the_cost_of_a_request_is_seen(tmp_
             await asyncio.sleep(0.5)
             server.signal(signal.SIGCONT)
             await client.translate("Tom lives in Boston.")
-        assert min(found.health.longest, found.http.longest) >= 0.5
+        # Less than it was stopped for: an answer that was on its way arrives after the stop.
+        assert min(found.health.longest, found.http.longest) >= 0.4
         assert found.health.answers["SERVING"] >= 1
         assert found.http.answers["200"] >= 1
         assert 0 < found.cpu < 60
