@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
-from typing import Any
 
 import matplotlib
 import typer
@@ -14,22 +12,9 @@ matplotlib.use("Agg")  # This backend draws to files and needs no display.
 
 from matplotlib import pyplot
 
-from lingon.errors import SettingsError
+from lingon.bench.run_log import read_log
 
 LOSS_COLOUR, BLEU_COLOUR = "#1f4e79", "#b3541e"
-
-
-def read_log(run: Path, kind: str) -> list[dict[str, Any]]:
-    """The lines of one kind in the log of a run, by step; the last line of a step that was repeated after a kill."""
-    path = run / "log.jsonl"
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise SettingsError(f"{path}: {error.strerror}") from None
-    complete = text[: text.rfind("\n") + 1]  # A kill may have left half a line at the end.
-    lines = [json.loads(line) for line in complete.splitlines()]
-    latest = {line["step"]: line for line in lines if line["kind"] == kind}
-    return [latest[step] for step in sorted(latest)]
 
 
 def draw(run: Path, output: Path) -> None:

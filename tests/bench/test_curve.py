@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from lingon.bench.tools.curve import draw, read_log
+from lingon.bench.run_log import read_log
+from lingon.bench.tools.curve import draw
 from lingon.errors import SettingsError
 
 
