@@ -91,7 +91,7 @@ def load_checkpoint(path: Path) -> Checkpoint:
     config, tokenizer = _read_settings(folder)
     model = build_model(config.model, tokenizer.source_vocab, tokenizer.target_vocab)
     model.load_state_dict(_matching_weights(model, folder), strict=False)  # not strict: tied weights are saved once
-    return Checkpoint(config, tokenizer, model.eval(), _read_progress(folder), folder)
+    return Checkpoint(config, tokenizer, model.eval(), load_progress(folder), folder)
 
 
 def load_weights(model: AnyModel, folder: Path) -> None:
@@ -230,7 +230,8 @@ def _shortened(names: list[str]) -> str:
     return ", ".join(names[:3]) + more or "none"
 
 
-def _read_progress(folder: Path) -> Progress:
+def load_progress(folder: Path) -> Progress:
+    """Return the progress that a checkpoint has saved."""
     try:
         return parse_dataclass(Progress, {"text": "", **_read_json(folder / STATE)})
     except SchemaError as error:
