@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 
 from lingon.bench.moses_bleu import MosesTokens, tokenised_bleu
+from lingon.bench.tools.tokenised_bleu import main
 from lingon.errors import CorpusError
 
 PAPER = MosesTokens(language="de", lower_case=True, normalise=True)
@@ -59,3 +63,20 @@ def test_the_signature_names_every_step() -> None:
 def test_hypotheses_that_do_not_fit_the_references_are_refused(references: list[str]) -> None:
     with pytest.raises(CorpusError, match=f"got 1 hypotheses and {len(references)} references"):
         tokenised_bleu(["ein Hund"], references, PAPER)
+
+
+def test_the_command_scores_each_file_and_writes_the_scores(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    texts = {
+        "reference": "ein Schwarz-Weiß-Bild an der Wand",
+        "same": "ein Schwarz-Weiß-Bild an der Wand",
+        "other": "x",
+    }
+    for name, text in texts.items():
+        (tmp_path / name).write_text(f"{text}\n", encoding="utf-8")
+    files = [tmp_path / "same", tmp_path / "other"]
+    main(tmp_path / "reference", files, language="de", split_hyphens=True, results=tmp_path / "results", name="trial")
+    (path,) = (tmp_path / "results").glob("*-trial.json")
+    rows = json.loads(path.read_text())["rows"]
+    assert [(row["translations"], row["bleu_tokenised"]) for row in rows] == [("same", 100.0), ("other", 0.0)]
+    assert {row["reference_tokens"] for row in rows} == {9}
+    assert "|moses:tok.atat|lang:de|" in capsys.readouterr().out
