@@ -13,12 +13,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from lingon.client.attention import AttentionSelection
     from lingon.client.client import AsyncClient, Client
     from lingon.client.messages import Sampling, ScoreOptions, TranslateOptions
     from lingon.client.normalised_text import NormalisedText
     from lingon.client.results import (
+        AttentionMatrix,
         Link,
         ModelInfo,
+        Piece,
         ScoreResult,
         StreamEvent,
         StreamStart,
@@ -35,11 +38,14 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AsyncClient",
+    "AttentionMatrix",
+    "AttentionSelection",
     "Client",
     "LingonError",
     "Link",
     "ModelInfo",
     "NormalisedText",
+    "Piece",
     "Retry",
     "Sampling",
     "ScoreOptions",
@@ -59,6 +65,7 @@ __all__ = [
 
 _MODULES = {
     "lingon.client.client": ("AsyncClient", "Client"),
+    "lingon.client.attention": ("AttentionSelection",),
     "lingon.client.tls": ("Tls",),
     "lingon.errors": ("LingonError", "ServerError"),
     "lingon.client.retry": ("Retry",),

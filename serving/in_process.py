@@ -21,7 +21,7 @@ from lingon.translation.v1 import translation_pb2 as pb
 
 Result = TypeVar("Result")
 Progress = Callable[[int, int], object]
-LIMITS = EngineLimits(max_queue_texts=1_000_000, max_queue_tokens=100_000_000)
+LIMITS = EngineLimits(max_queue_texts=1_000_000, max_queue_tokens=100_000_000, max_attention_weights=100_000_000)
 """The queue is practically unbounded, because there is only one caller."""
 
 IN_FLIGHT = 256  # lines in translation at once; several full batches, so that a free row is filled at once

@@ -50,7 +50,7 @@ MAX_TEXTS = 10_000  # texts; upper bound of max_texts
 SLOW_BYTES = 128 << 20  # bytes; of the requests of all calls that arrive slowly
 HELD_BYTES = 64 << 20  # bytes; of the large requests of all open calls
 GRPC_MAX = 2**31 - 1  # bytes or milliseconds; gRPC counts both in 32 bits
-LIMITS = EngineLimits()  # the source of four defaults
+LIMITS = EngineLimits()  # the source of five defaults
 
 Port = Annotated[int, Field(ge=0, le=65_535)]
 Positive = Annotated[int, Field(ge=1)]
@@ -106,6 +106,11 @@ class Settings(BaseModel):
         LIMITS.max_queue_tokens,
         description="Tokens that the queue of a model holds, of sources and of targets to score; when it is full, "
         "calls are refused.",
+    )
+    max_attention_weights: Positive = Field(
+        LIMITS.max_attention_weights,
+        description="Weights of all attention matrices that one Score request returns, 4 bytes each. The default is "
+        "half of what a gRPC client receives by default.",
     )
     max_rows: Positive = Field(
         LIMITS.max_rows,
@@ -241,6 +246,7 @@ class Settings(BaseModel):
         return EngineLimits(
             max_queue_texts=self.max_queue_texts,
             max_queue_tokens=self.max_queue_tokens,
+            max_attention_weights=self.max_attention_weights,
             max_rows=self.max_rows,
             max_batch_tokens=self.max_batch_tokens,
         )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,15 @@ import numpy as np
 from lingon.bundle import Bundle, Limits, open_bundle
 from lingon.serving.engine.engine import Engine
 from lingon.serving.models.loading import LoadOptions
-from lingon.serving.runtime.runner import BatchShape, Encoded, Scored, Step
+from lingon.serving.runtime.runner import (
+    AttentionChoice,
+    AttentionKind,
+    AttentionSize,
+    BatchShape,
+    Encoded,
+    Scored,
+    Step,
+)
 from lingon.serving.runtime.shortlist import Shortlist
 from lingon.serving.server import serve
 from lingon.serving.settings import Settings
@@ -75,8 +84,18 @@ class NullRunner:
         """Return buffers without states."""
         return NullBuffers(shape)
 
+    @property
+    def attention(self) -> dict[AttentionKind, AttentionSize]:
+        """There is none."""
+        return {}
+
     def score(
-        self, source_ids: np.ndarray, source_lengths: np.ndarray, target_ids: np.ndarray, target_lengths: np.ndarray
+        self,
+        source_ids: np.ndarray,
+        source_lengths: np.ndarray,
+        target_ids: np.ndarray,
+        target_lengths: np.ndarray,
+        choices: Sequence[AttentionChoice] = (),
     ) -> list[Scored]:
         """Return zeros."""
         sizes = zip(source_lengths.tolist(), (target_lengths + 1).tolist(), strict=True)

@@ -14,11 +14,12 @@ from lingon import bundle as names
 from lingon.errors import ParityError
 from lingon.export.differences import Tolerance, finite
 from lingon.export.gates.reference import Expected, Reference
+from lingon.serving.runtime.attention import ATTENTION
 from lingon.serving.runtime.onnx_runner import OnnxRunner
+from lingon.serving.runtime.runner import AttentionKind
 from lingon.text import BOS, EOS
 from lingon.training.data.batches import pad
 
-OUTPUTS = {"encoder": names.ENCODER_ATTENTION, "decoder": names.DECODER_ATTENTION, "cross": names.CROSS_ATTENTION}
 ALIGNMENT = "alignment"  # the mean over the heads of the manifest, as a server computes it
 TOLERANCE = {  # largest: of a weight; mean: of the part of its weight that a query gives to other keys, in any head
     "fp32": Tolerance(largest=1e-4),
@@ -89,7 +90,7 @@ def check_attention(runner: OnnxRunner, precision: str, grid: Sequence[Reference
     grid: of a model with attention
     """
     differences = {kind: _HeadDifferences(*each.shape[:2]) for kind, each in grid[0].rows[0].attention.items()}
-    kinds = list(differences)
+    kinds: list[AttentionKind] = [kind for kind in ATTENTION if kind in differences]
     differences[ALIGNMENT] = _HeadDifferences(1, 1)
     for reference in grid:
         found = _scored(runner, reference, kinds)
@@ -108,7 +109,9 @@ def check_attention(runner: OnnxRunner, precision: str, grid: Sequence[Reference
     )
 
 
-def _scored(runner: OnnxRunner, reference: Reference, kinds: Sequence[str]) -> dict[str, Sequence[np.ndarray]]:
+def _scored(
+    runner: OnnxRunner, reference: Reference, kinds: Sequence[AttentionKind]
+) -> dict[str, Sequence[np.ndarray]]:
     """Return the weights of each row (layers, heads, queries, keys, both padded), and the alignments of each.
 
     kinds: of the attention of the model
@@ -122,7 +125,7 @@ def _scored(runner: OnnxRunner, reference: Reference, kinds: Sequence[str]) -> d
         names.TARGET_IDS: begun,
         names.LABELS: begun,  # any; the attention does not depend on them
     }
-    found = dict(zip(kinds, runner.scorer.run([OUTPUTS[kind] for kind in kinds], feed), strict=True))
+    found = dict(zip(kinds, runner.scorer.run([ATTENTION[kind] for kind in kinds], feed), strict=True))
     scored = runner.score(sources, case.source_lengths, targets, case.target_lengths)
     return {**found, ALIGNMENT: [each.attention for each in scored]}
 

@@ -69,7 +69,8 @@ def score_json(number: int, pair: tuple[str, str], result: ScoreResult) -> str:
     values: dict[str, Any] = {"line": number, "source": pair[0], "target": pair[1]}
     if result.error is not None:
         return _json({**values, "error": _error(result.error)})
-    return _json({**values, **{name: value for name, value in asdict(result).items() if name != "error"}})
+    left_out = {"error", "attention", "source_pieces", "target_pieces"}  # `lingon attend` prints attention
+    return _json({**values, **{name: value for name, value in asdict(result).items() if name not in left_out}})
 
 
 def word_alignment(source: str, target: str, links: Iterable[Link]) -> str:

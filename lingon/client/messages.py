@@ -9,6 +9,7 @@ from typing import Any, Literal, TypedDict, TypeVar
 
 from google.rpc import code_pb2, status_pb2
 
+from lingon.client.attention import AttentionSelection, read_matrices, read_pieces
 from lingon.client.results import (
     Link,
     ModelInfo,
@@ -90,6 +91,7 @@ class ScoreOptions(TypedDict, total=False):
     source: str | None
     target: str | None
     return_alignment: bool | None
+    attention: AttentionSelection | None  # None: no attention matrices
     timeout: float | None
 
 
@@ -197,6 +199,7 @@ def _sampling_options(sampling: Sampling, start: int) -> pb.SamplingOptions:
 
 def score_request(pairs: Sequence[tuple[str, str]], options: ScoreOptions) -> pb.ScoreRequest:
     """A request for the scores of (source, target) pairs."""
+    selection = options.get("attention")
     return write_request(
         pb.ScoreRequest,
         pairs=[write_request(pb.ScorePair, source=source, target=target) for source, target in pairs],
@@ -204,6 +207,7 @@ def score_request(pairs: Sequence[tuple[str, str]], options: ScoreOptions) -> pb
         source_language_code=options.get("source") or "",
         target_language_code=options.get("target") or "",
         return_alignment=options.get("return_alignment") or False,
+        attention=None if selection is None else write_request(pb.AttentionSelection, **selection.fields()),
     )
 
 
@@ -334,6 +338,9 @@ def _score_result(message: pb.ScoreResult, model: str, version: str) -> ScoreRes
         version=version,
         normalised_source=message.normalised_source,
         normalised_target=message.normalised_target,
+        attention=read_matrices(message.attention),
+        source_pieces=read_pieces(message.source_pieces),
+        target_pieces=read_pieces(message.target_pieces),
     )
 
 

@@ -7,10 +7,12 @@ the text after the server normalised it, and `lingon.NormalisedText` turns them 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from lingon.errors import ServerError
 
 Span = tuple[int, int]
+AttentionKind = Literal["encoder", "decoder", "cross"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,12 +98,39 @@ class TextResult:
 
 
 @dataclass(frozen=True, slots=True)
+class Piece:
+    """A token as the vocabulary writes it, and its span in the normalised text; that of the end token is empty."""
+
+    piece: str
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionMatrix:
+    """The attention of a head, or the mean of several heads if head is None.
+
+    kind: what rows and columns are; the tokens of a text include its end token, which is the last
+        encoder: row and column i are token i of the source
+        decoder: row i predicts token i of the target; column 0 is the begin token, column j is token j-1 of the target
+        cross: row i predicts token i of the target; column j is token j of the source
+    weights: the rows; each sums to one, or with the local attention of Luong et al. (2015) to less
+    """
+
+    kind: AttentionKind
+    layer: int
+    head: int | None
+    weights: tuple[tuple[float, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ScoreResult:
     """The log-probability that the model gives to a translation.
 
     log_prob: sum over the target tokens, end token included
     tokens: target tokens, the end token last
-    normalised_source, normalised_target: if return_alignment was set, the texts to which the spans refer
+    normalised_source, normalised_target: if return_alignment or attention was set, the texts to which spans refer
+    attention: if it was set, the matrices in the order of kind, layer, head
+    source_pieces, target_pieces: if attention was set, the tokens of both texts, the end token last
     """
 
     log_prob: float = 0.0
@@ -112,6 +141,9 @@ class ScoreResult:
     version: str = ""
     normalised_source: str = ""
     normalised_target: str = ""
+    attention: tuple[AttentionMatrix, ...] = ()
+    source_pieces: tuple[Piece, ...] = ()
+    target_pieces: tuple[Piece, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from lingon.errors import RequestError
 from lingon.serving.constraints.rules import Rules
-from lingon.serving.runtime.runner import Scored
+from lingon.serving.runtime.runner import AttentionChoice, Scored
 
 _numbers = itertools.count()
 
@@ -118,12 +118,14 @@ class ScoreJob:
     target_ids: token ids of the translation, without begin and end token
     follow_up: whether it scores a translation that the engine has just made; such a job is neither dropped from a full
         queue nor rejected because of its deadline
+    attention: the attention matrices to return
     """
 
     source_ids: tuple[int, ...]
     target_ids: tuple[int, ...]
     on_done: Callable[[Scored | RequestError], None]
     follow_up: bool = False
+    attention: AttentionChoice = ()
     deadline: float | None = None
     caller: str = ""
     call: int = 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from lingon.serving.engine.limits import EngineLimits
 from lingon.serving.engine.observer import NullObserver, Observer
 from lingon.serving.engine.scheduler import Scheduler
 from lingon.serving.engine.worker import LOST, SPARE_BATCHES, SPARE_BYTES, Worker
-from lingon.serving.runtime.runner import BatchShape, Runner, width_for
+from lingon.serving.runtime.runner import AttentionKind, AttentionSize, BatchShape, Runner, width_for
 from lingon.text import EOS
 
 JOIN_SECONDS = 0.5  # seconds for the workers to end their last steps
@@ -64,6 +64,11 @@ class Engine:
                 buffers.token_ids[:] = EOS
                 buffers.step(1, logits=not shortlist)
         self._runner.score(ids, lengths, ids, lengths)
+
+    @property
+    def attention(self) -> Mapping[AttentionKind, AttentionSize]:
+        """The attention that the model has."""
+        return self._runner.attention
 
     @property
     def state_bytes(self) -> int:

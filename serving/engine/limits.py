@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from lingon.errors import SettingsError
 
@@ -16,12 +16,13 @@ class EngineLimits:
     max_queue_tokens: int = 65_536  # of sources, and of targets to score
     max_rows: int = 64  # sentences times beam size, over all workers
     spread: int = 16  # sentences; from this number on, every worker gets a share, see `lanes.fair_share`
+    max_attention_weights: int = 2**19  # of all matrices that a request returns: 2 MiB, see the proto file
     max_batch_tokens: int = 1024  # tokens of one encoder run, padding included; larger runs leave the CPU's caches
 
     def __post_init__(self) -> None:
-        for name in ("max_queue_texts", "max_queue_tokens", "max_rows", "spread", "max_batch_tokens"):
-            if getattr(self, name) < 1:
-                raise SettingsError(f"{name} must be at least 1, got {getattr(self, name)}")
+        for each in fields(self):
+            if getattr(self, each.name) < 1:
+                raise SettingsError(f"{each.name} must be at least 1, got {getattr(self, each.name)}")
 
 
 RECOVERY_SECONDS = 60.0  # seconds after a lack of memory for which a worker decodes less together, at least

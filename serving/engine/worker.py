@@ -241,8 +241,9 @@ class Worker:
         start = self.since = _start(pairs)
         source_ids, source_lengths = _padded([job.source_ids for job in pairs])
         target_ids, target_lengths = _padded([job.target_ids for job in pairs])
+        choices = [job.attention for job in pairs]
         try:
-            scores = self._runner.score(source_ids, source_lengths, target_ids, target_lengths)
+            scores = self._runner.score(source_ids, source_lengths, target_ids, target_lengths, choices)
         except MemoryError:
             self._halve(lane.to_score, admitted)
             return
@@ -356,8 +357,9 @@ def encoder_batches(lengths: Sequence[int], max_tokens: int) -> list[list[int]]:
 
 
 def _is_finite(scored: Scored) -> bool:
-    """Whether no score and no weight is NaN or infinite: one sum is enough to see it."""
-    return bool(np.isfinite(scored.log_probs.sum()) and np.isfinite(scored.attention.sum()))
+    """Whether no score and no weight is NaN or infinite: one sum of each array is enough to see it."""
+    arrays = scored.log_probs, scored.attention, *(matrix.weights for matrix in scored.matrices)
+    return all(np.isfinite(each.sum()) for each in arrays)
 
 
 def _width(job: Job) -> int:

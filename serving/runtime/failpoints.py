@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -23,7 +23,17 @@ import numpy as np
 
 from lingon.bundle import Limits
 from lingon.errors import LingonError, SettingsError
-from lingon.serving.runtime.runner import BatchShape, Buffers, Encoded, Runner, Scored, Step
+from lingon.serving.runtime.runner import (
+    AttentionChoice,
+    AttentionKind,
+    AttentionSize,
+    BatchShape,
+    Buffers,
+    Encoded,
+    Runner,
+    Scored,
+    Step,
+)
 from lingon.serving.runtime.shortlist import Shortlist
 
 ACTIONS = {
@@ -150,12 +160,22 @@ class FaultyRunner:
         self._failpoints.trigger("open")
         return FaultyBuffers(self._runner.open(shape, shortlist=shortlist), self._failpoints)
 
+    @property
+    def attention(self) -> Mapping[AttentionKind, AttentionSize]:
+        """The attention that the model has."""
+        return self._runner.attention
+
     def score(
-        self, source_ids: np.ndarray, source_lengths: np.ndarray, target_ids: np.ndarray, target_lengths: np.ndarray
+        self,
+        source_ids: np.ndarray,
+        source_lengths: np.ndarray,
+        target_ids: np.ndarray,
+        target_lengths: np.ndarray,
+        choices: Sequence[AttentionChoice] = (),
     ) -> list[Scored]:
         """Run the scorer."""
         self._failpoints.trigger("score")
-        return self._runner.score(source_ids, source_lengths, target_ids, target_lengths)
+        return self._runner.score(source_ids, source_lengths, target_ids, target_lengths, choices)
 
     def free_memory(self) -> None:
         """Free the memory that runs keep."""

@@ -8,9 +8,10 @@ memories is a multiple of 16.
 from __future__ import annotations
 
 import functools
+import math
 import threading
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -18,6 +19,7 @@ import onnxruntime as ort
 
 from lingon import bundle as names
 from lingon.bundle import Bundle, Limits, Manifest
+from lingon.serving.runtime.attention import ATTENTION, attention_sizes, choose_matrices
 from lingon.serving.runtime.device import CPU, CUDA
 from lingon.serving.runtime.on_device.arrays import Device
 from lingon.serving.runtime.on_device.bindings import StateBindings
@@ -26,7 +28,16 @@ from lingon.serving.runtime.on_device.cuda_graphs import GraphRecorder
 from lingon.serving.runtime.on_device.state_graphs import StateGraphs
 from lingon.serving.runtime.onnx_shortlist import ShortlistBuffers, ShortlistGraphs
 from lingon.serving.runtime.onnx_state import OnnxBuffers
-from lingon.serving.runtime.runner import BatchShape, Buffers, Encoded, Scored
+from lingon.serving.runtime.runner import (
+    AttentionChoice,
+    AttentionKind,
+    AttentionSize,
+    BatchShape,
+    Buffers,
+    Encoded,
+    Scored,
+    matrix_shape,
+)
 from lingon.serving.runtime.sessions import ActiveThreads, SessionPair, create_session, raises_memory_error
 from lingon.serving.runtime.shortlist import Shortlist
 from lingon.serving.system.threads import run_at_low_priority
@@ -37,7 +48,7 @@ SHORTLIST_GRAPHS = names.OUTPUT_ROWS, names.DECODER_SHORTLIST
 STATE_GRAPHS = names.PLACE, names.COPY_MEMORY, names.COPY_ROWS, names.GREEDY  # as the fields of StateGraphs
 RECORDED_GRAPHS = names.DECODER, names.GREEDY, names.COPY_ROWS
 
-MAX_LOGITS = 32 << 20  # bytes; of one run of the scorer, unless a single pair has more
+MAX_LOGITS = 32 << 20  # bytes; of one run of the scorer, with the attention that it returns, unless one pair has more
 KEPT_LOGITS = 4 << 20  # bytes; the memory of a run of the scorer with more is freed when no run follows
 RUN_LOGITS = 3  # times the bytes of its logits, which a run of the scorer takes; no other graph takes more
 
@@ -133,7 +144,13 @@ class OnnxRunner:
     @property
     def run_bytes(self) -> int:
         """About the most memory that one run takes: one of the scorer."""
-        return RUN_LOGITS * max(MAX_LOGITS, self._logits_bytes(self.limits.max_target_tokens))
+        source, target = self.limits.max_source_tokens, self.limits.max_target_tokens
+        return RUN_LOGITS * max(MAX_LOGITS, self._pair_bytes(source, target, self.attention))
+
+    @property
+    def attention(self) -> Mapping[AttentionKind, AttentionSize]:
+        """The attention that the scorer outputs."""
+        return attention_sizes(self.scorer)
 
     @raises_memory_error
     def encode(self, source_ids: np.ndarray, source_lengths: np.ndarray) -> Encoded:
@@ -195,14 +212,23 @@ class OnnxRunner:
 
     @raises_memory_error
     def score(
-        self, source_ids: np.ndarray, source_lengths: np.ndarray, target_ids: np.ndarray, target_lengths: np.ndarray
+        self,
+        source_ids: np.ndarray,
+        source_lengths: np.ndarray,
+        target_ids: np.ndarray,
+        target_lengths: np.ndarray,
+        choices: Sequence[AttentionChoice] = (),
     ) -> list[Scored]:
-        """Run the scorer, several times if the logits of all pairs would be larger than MAX_LOGITS."""
-        rows = max(MAX_LOGITS // self._logits_bytes(target_ids.shape[1] + 1), 1)
+        """Run the scorer, several times if the outputs of all pairs would be larger than MAX_LOGITS."""
+        kinds = {each.kind for choice in choices for each in choice}
+        pair = self._pair_bytes(source_ids.shape[1], target_ids.shape[1] + 1, kinds)
+        rows = max(MAX_LOGITS // pair, 1)
         scores: list[Scored] = []
         for first in range(0, len(source_ids), rows):
             part = slice(first, first + rows)
-            scores += self._score(source_ids[part], source_lengths[part], target_ids[part], target_lengths[part])
+            batch = source_ids[part], source_lengths[part], target_ids[part], target_lengths[part]
+            scores += self._score(*batch, choices[part] or [()] * len(batch[0]))
+            self.keeps_memory = self.keeps_memory or len(batch[0]) * pair > KEPT_LOGITS
         return scores
 
     @raises_memory_error
@@ -214,26 +240,39 @@ class OnnxRunner:
         if self.keeps_memory:
             self.keeps_memory = False
             ids, lengths = np.array([[EOS, EOS]]), np.array([2])
-            self._run_scorer(ids, lengths, ids, lengths, self.freeing)
+            self._run_scorer(ids, lengths, ids, lengths, options=self.freeing)
 
-    def _logits_bytes(self, tokens: int) -> int:
-        """Return the bytes of the logits of one pair."""
-        return 4 * tokens * self.manifest.target_vocab
+    def _pair_bytes(self, source: int, target: int, kinds: Iterable[AttentionKind]) -> int:
+        """Return the bytes of the logits of one pair of so many tokens, and of its attention of these kinds."""
+        values = target * self.manifest.target_vocab
+        for kind in kinds:
+            size = self.attention[kind]
+            values += size.layers * size.heads * math.prod(matrix_shape(kind, source, target))
+        return 4 * values
 
     def _score(
-        self, source_ids: np.ndarray, source_lengths: np.ndarray, target_ids: np.ndarray, target_lengths: np.ndarray
+        self,
+        source_ids: np.ndarray,
+        source_lengths: np.ndarray,
+        target_ids: np.ndarray,
+        target_lengths: np.ndarray,
+        choices: Sequence[AttentionChoice],
     ) -> list[Scored]:
-        log_probs, *attention = self._run_scorer(source_ids, source_lengths, target_ids, target_lengths)
-        if len(target_ids) * self._logits_bytes(target_ids.shape[1] + 1) > KEPT_LOGITS:
-            self.keeps_memory = True
-        alignment = self.manifest.alignment
+        kinds = sorted({each.kind for choice in choices for each in choice})
+        found = self._run_scorer(source_ids, source_lengths, target_ids, target_lengths, kinds)
+        log_probs, alignment = found[names.TOKEN_LOG_PROBS], self.manifest.alignment
         mean = np.zeros((*log_probs.shape, 0), np.float32)
-        for weights in attention:
-            mean = weights[:, alignment.layer, list(alignment.heads)].mean(axis=1)
-        sizes = zip(source_lengths.tolist(), (target_lengths + 1).tolist(), strict=True)
+        if alignment.heads:
+            mean = found[names.CROSS_ATTENTION][:, alignment.layer, list(alignment.heads)].mean(axis=1)
+        weights = {kind: found[ATTENTION[kind]] for kind in kinds}
+        sizes = zip(source_lengths.tolist(), (target_lengths + 1).tolist(), choices, strict=True)
         return [
-            Scored(log_probs[row, :target].copy(), mean[row, :target, :source].copy())
-            for row, (source, target) in enumerate(sizes)
+            Scored(
+                log_probs[row, :target].copy(),
+                mean[row, :target, :source].copy(),
+                choose_matrices(choice, {kind: each[row] for kind, each in weights.items()}, source, target),
+            )
+            for row, (source, target, choice) in enumerate(sizes)
         ]
 
     def _run_scorer(
@@ -242,9 +281,10 @@ class OnnxRunner:
         source_lengths: np.ndarray,
         target_ids: np.ndarray,
         target_lengths: np.ndarray,
+        kinds: Sequence[AttentionKind] = (),
         options: ort.RunOptions | None = None,
-    ) -> list[np.ndarray]:
-        """Return the log-probabilities of the target tokens, and all cross-attention if the model has alignments."""
+    ) -> dict[str, np.ndarray]:
+        """Return outputs by name: log-probabilities of the target, attention for alignments and of these kinds."""
         begin = np.full((len(target_ids), 1), BOS)
         feed = {
             names.SOURCE_IDS: source_ids,
@@ -252,8 +292,8 @@ class OnnxRunner:
             names.TARGET_IDS: np.concatenate([begin, target_ids], axis=1),
             names.LABELS: _labels(target_ids, target_lengths),
         }
-        outputs: list[np.ndarray] = self.scorer.run(list(self.manifest.scorer_outputs), feed, options)
-        return outputs
+        outputs = sorted({*self.manifest.scorer_outputs, *(ATTENTION[kind] for kind in kinds)})
+        return dict(zip(outputs, self.scorer.run(outputs, feed, options), strict=True))
 
 
 def _graph_names(bundle: Bundle, precision: str) -> list[str]:

@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -131,17 +132,71 @@ class Runner(Protocol):
         shortlist: whether each sentence chooses among its own target pieces, instead of the whole vocabulary
         """
 
+    @property
+    def attention(self) -> Mapping[AttentionKind, AttentionSize]:
+        """The attention that the model has, in the order of AttentionKind; empty for a model without attention."""
+
     def score(
-        self, source_ids: np.ndarray, source_lengths: np.ndarray, target_ids: np.ndarray, target_lengths: np.ndarray
+        self,
+        source_ids: np.ndarray,
+        source_lengths: np.ndarray,
+        target_ids: np.ndarray,
+        target_lengths: np.ndarray,
+        choices: Sequence[AttentionChoice] = (),
     ) -> list[Scored]:
         """Run the scorer.
 
         source_ids: (batch, source_length) with EOS, target_ids: (batch, target_length) without BOS and EOS; padded
         source_lengths, target_lengths: (batch)
+        choices: (batch), the attention matrices to return with each pair; none for a batch that needs no matrices
         """
 
     def free_memory(self) -> None:
         """Free the memory that large runs of the scorer keep for the next ones; call it when there are none."""
+
+
+AttentionKind = Literal["encoder", "decoder", "cross"]
+"""Self-attention of the encoder, self-attention of the decoder, attention of the decoder to the encoder."""
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionSize:
+    """How many attention matrices of a kind a model has."""
+
+    layers: int
+    heads: int  # of each layer
+
+
+@dataclass(frozen=True, slots=True)
+class HeadChoice:
+    """Matrices of one kind: of each of these layers each of these heads, or their mean. Both ascend."""
+
+    kind: AttentionKind
+    layers: tuple[int, ...]
+    heads: tuple[int, ...]
+    mean: bool
+
+    @property
+    def matrices(self) -> int:
+        """The number of matrices."""
+        return len(self.layers) * (1 if self.mean else len(self.heads))
+
+
+AttentionChoice = tuple[HeadChoice, ...]
+"""The attention matrices to return with a pair, in the order of their kinds; an empty tuple is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionMatrix:
+    """The attention of a head, or the mean of several heads if head is None.
+
+    weights: (rows, columns), see `matrix_shape`
+    """
+
+    kind: AttentionKind
+    layer: int
+    head: int | None
+    weights: np.ndarray
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,10 +206,23 @@ class Scored:
     log_probs: (target_length + 1), of each target token and of the end token
     attention: (target_length + 1, source_length), the weight of each source token for each target token; the last row
         and the last column are those of the end tokens
+    matrices: those that were asked for
     """
 
     log_probs: np.ndarray
     attention: np.ndarray
+    matrices: tuple[AttentionMatrix, ...] = ()
+
+
+def matrix_shape(kind: AttentionKind, source: int, target: int) -> tuple[int, int]:
+    """Return the numbers of rows and columns of a matrix.
+
+    encoder: both are the source tokens. decoder: a row for each prediction, a column for BOS and each token but EOS.
+    cross: a row for each prediction, a column for each source token.
+
+    source: tokens with EOS; target: tokens with EOS, or as many with BOS
+    """
+    return (source if kind == "encoder" else target, target if kind == "decoder" else source)
 
 
 def width_for(source_length: int) -> int:

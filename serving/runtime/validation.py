@@ -17,10 +17,11 @@ import onnxruntime as ort
 from lingon import bundle as names
 from lingon.bundle import MANIFEST, Bundle, Manifest
 from lingon.errors import BundleError
+from lingon.serving.runtime.attention import ATTENTION
 from lingon.serving.runtime.on_device.state_graphs import StateGraphs
 from lingon.serving.runtime.onnx_runner import OnnxRunner
 from lingon.serving.runtime.onnx_shortlist import ShortlistGraphs
-from lingon.serving.runtime.runner import BatchShape, Encoded, width_for
+from lingon.serving.runtime.runner import BatchShape, Encoded, HeadChoice, matrix_shape, width_for
 from lingon.serving.runtime.sessions import GraphLoadError
 from lingon.text import Tokenizer
 
@@ -142,6 +143,10 @@ def _check_output_sizes(bundle: Bundle, precision: str, runner: OnnxRunner) -> N
         raise BundleError(
             f"{folder / names.DECODER}: has {logits} logits, {MANIFEST} says target_vocab {manifest.target_vocab}"
         )
+    outputs = {each.name for each in runner.scorer.get_outputs()}
+    for output in ATTENTION.values():
+        if output in outputs:
+            _sizes(folder / names.SCORER, runner.scorer, output, 2)
     alignment = manifest.alignment
     if not alignment.heads:
         return
@@ -197,7 +202,25 @@ def _run_once(bundle: Bundle, precision: str, runner: OnnxRunner) -> None:
             _run_last_step(runner, encoded, bundle.manifest, runner.shortlist.select(ids[0]))
     with _as_graph_load_error(f"{folder / names.SCORER}: cannot score a translation"):
         translation = np.full((1, target - 1), bundle.manifest.target_vocab - 1)
-        runner.score(ids, lengths, translation, np.array([target - 1]))
+        _score_with_attention(runner, ids, translation)
+
+
+def _score_with_attention(runner: OnnxRunner, source_ids: np.ndarray, target_ids: np.ndarray) -> None:
+    """Score a pair without padding with all its attention; raises ValueError for a matrix of another shape.
+
+    source_ids: (1, source_length), target_ids: (1, target_length - 1)
+    """
+    choice = tuple(
+        HeadChoice(kind, tuple(range(size.layers)), tuple(range(size.heads)), mean=True)
+        for kind, size in runner.attention.items()
+    )
+    source, target = source_ids.shape[1], target_ids.shape[1] + 1
+    lengths = np.array([source]), np.array([target - 1])
+    (scored,) = runner.score(source_ids, lengths[0], target_ids, lengths[1], [choice])
+    for matrix in scored.matrices:
+        found, expected = matrix.weights.shape, matrix_shape(matrix.kind, source, target)
+        if found != expected:
+            raise ValueError(f"{matrix.kind} attention of this pair is {found}, it must be {expected}")
 
 
 def _run_last_step(runner: OnnxRunner, encoded: Encoded, manifest: Manifest, piece_ids: np.ndarray | None) -> None:

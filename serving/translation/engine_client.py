@@ -15,7 +15,7 @@ from lingon.errors import Cancelled, EngineFault, ModelUnloaded, QueueFull, Requ
 from lingon.serving.decoding.job import DecodeJob, Hypothesis, Job, Options, ScoreJob
 from lingon.serving.engine.engine import Engine
 from lingon.serving.observability.logs import fault
-from lingon.serving.runtime.runner import Scored
+from lingon.serving.runtime.runner import AttentionChoice, Scored
 
 Answer = TypeVar("Answer")
 RETRY_SECONDS = 0.02  # seconds between two attempts to submit a follow-up job while the queue is full
@@ -122,15 +122,21 @@ class EngineClient:
         return PendingJob(job, outcome)
 
     def score(
-        self, source_ids: tuple[int, ...], target_ids: tuple[int, ...], *, follow_up: bool = False
+        self,
+        source_ids: tuple[int, ...],
+        target_ids: tuple[int, ...],
+        *,
+        follow_up: bool = False,
+        attention: AttentionChoice = (),
     ) -> PendingJob[Scored]:
-        """Return a translation to score; follow_up: see ScoreJob."""
+        """Return a translation to score; follow_up, attention: see ScoreJob."""
         outcome: asyncio.Future[Any] = self._loop.create_future()
         job = ScoreJob(
             source_ids=source_ids,
             target_ids=target_ids,
             on_done=partial(self._callbacks.post, partial(self._settle, outcome)),
             follow_up=follow_up,
+            attention=attention,
             **self._call,
         )
         return PendingJob(job, outcome)

@@ -10,6 +10,7 @@ import numpy as np
 from lingon.errors import RequestError
 from lingon.serving.decoding.job import Hypothesis
 from lingon.serving.runtime.runner import Scored
+from lingon.serving.translation.attention import matrix_message, piece_messages
 from lingon.serving.translation.detokenizer import join
 from lingon.serving.translation.input_processor import PairPlan, TextPlan
 from lingon.serving.translation.options import ResolvedOptions
@@ -72,19 +73,28 @@ def text_result(
     )
 
 
-def pair_result(plan: PairPlan, found: Scored, tokenizer: Tokenizer, *, aligned: bool) -> pb.ScoreResult:
-    """Return the result of a pair."""
+def pair_result(
+    plan: PairPlan, found: Scored, tokenizer: Tokenizer, *, aligned: bool
+) -> Generator[None, None, pb.ScoreResult]:
+    """Return the result of a pair, with the attention that was found; yields between matrices, which may be large."""
     log_probs = found.log_probs.tolist()
     pieces = tokenizer.target_pieces([*plan.target_ids, EOS])
     result = pb.ScoreResult(
         log_prob=sum(log_probs),
         tokens=[pb.Token(piece=piece, log_prob=value) for piece, value in zip(pieces, log_probs, strict=True)],
     )
-    if aligned:
-        proto = tokenizer.target.encode(plan.target, return_type="proto")
-        targets = spans([piece.surface for piece in proto.pieces])
-        result.alignment.extend(_links(found.attention, source_spans(tokenizer, plan.source), targets))
+    if aligned or found.matrices:
+        sources, targets = source_spans(tokenizer, plan.source), target_spans(tokenizer, plan.target)
         result.normalised_source, result.normalised_target = plan.source, plan.target
+        if aligned:
+            result.alignment.extend(_links(found.attention, sources, targets))
+        if found.matrices:
+            named = tokenizer.source_pieces(plan.source_ids)
+            result.source_pieces.extend(piece_messages(named, sources, len(plan.source)))
+            result.target_pieces.extend(piece_messages(pieces, targets, len(plan.target)))
+    for matrix in found.matrices:
+        result.attention.append(matrix_message(matrix))
+        yield
     return result
 
 
@@ -108,6 +118,11 @@ def spans(surfaces: Sequence[str]) -> list[Span]:
 def source_spans(tokenizer: Tokenizer, text: str) -> list[Span]:
     """Return the spans of the tokens of a normalised source text, without the end token."""
     return spans([piece.surface for piece in tokenizer.source.encode(text, return_type="proto").pieces])
+
+
+def target_spans(tokenizer: Tokenizer, text: str) -> list[Span]:
+    """Return the spans of the tokens of a normalised target text, without the end token."""
+    return spans([piece.surface for piece in tokenizer.target.encode(text, return_type="proto").pieces])
 
 
 def generated_spans(tokenizer: Tokenizer, tokens: Sequence[int]) -> list[Span]:

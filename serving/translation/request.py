@@ -11,7 +11,7 @@ from lingon.bundle import Limits
 from lingon.errors import EngineFault
 from lingon.serving.decoding.job import Hypothesis
 from lingon.serving.observability.tracing import current
-from lingon.serving.runtime.runner import Scored
+from lingon.serving.runtime.runner import AttentionChoice, Scored
 from lingon.serving.system.event_loop import TimeSlice
 from lingon.serving.translation.detokenizer import IncrementalDetokenizer
 from lingon.serving.translation.engine_client import EngineClient, PendingJob
@@ -60,11 +60,12 @@ class PairTask:
         time_slice: TimeSlice,
         *,
         aligned: bool,
+        attention: AttentionChoice,
     ) -> None:
-        """time_slice: of the request."""
+        """time_slice: of the request; attention: the matrices that the result has."""
         self.index = index
         self._plan, self._tokenizer, self._time_slice, self._aligned = plan, tokenizer, time_slice, aligned
-        self._job = client.score(plan.source_ids, plan.target_ids)
+        self._job = client.score(plan.source_ids, plan.target_ids, attention=attention)
 
     @property
     def pending(self) -> Sequence[PendingJob[Scored]]:
@@ -77,8 +78,7 @@ class PairTask:
             found = await self._job.answer()
         except EngineFault as error:
             return pair_error(error)
-        await self._time_slice.yield_if_due()
-        return pair_result(self._plan, found, self._tokenizer, aligned=self._aligned)
+        return await self._time_slice.run(pair_result(self._plan, found, self._tokenizer, aligned=self._aligned))
 
 
 class TextTask:

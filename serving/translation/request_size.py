@@ -18,6 +18,7 @@ class RequestSize:
             "sentences": limits.max_queue_texts,
             "tokens": limits.max_queue_tokens,
         }
+        self._most_weights, self._weights = limits.max_attention_weights, 0
         self._found = dict.fromkeys(self._most, 0)
 
     @property
@@ -33,6 +34,16 @@ class RequestSize:
         """Count a sentence to translate or a pair to score, of so many known tokens; raises RequestTooLarge."""
         self._add("sentences", self._jobs)
         self._add("tokens", self._jobs * tokens)
+
+    def add_attention(self, weights: int) -> None:
+        """Count the attention weights that the result of a pair will have; raises RequestTooLarge."""
+        self._weights += weights
+        if self._weights > self._most_weights:
+            raise RequestTooLarge(
+                "attention",
+                f"attention comes to {self._weights} weights or more; a request may have {self._most_weights} at most; "
+                f"select fewer kinds, layers or heads, set mean_of_heads, or send fewer {self._field}",
+            )
 
     def _add(self, unit: str, count: int) -> None:
         self._found[unit] += count

@@ -17,7 +17,9 @@ from lingon.serving.constraints.words import Vocabulary
 from lingon.serving.engine.engine import Engine
 from lingon.serving.engine.limits import EngineLimits
 from lingon.serving.observability.tracing import current
+from lingon.serving.runtime.runner import AttentionChoice
 from lingon.serving.system.event_loop import TimeSlice
+from lingon.serving.translation.attention import choose_attention, count_weights
 from lingon.serving.translation.engine_client import EngineClient
 from lingon.serving.translation.input_processor import (
     PairPlan,
@@ -160,14 +162,18 @@ class Translator:
         self, request: pb.ScoreRequest, deadline: float | None = None, caller: str = ""
     ) -> pb.ScoreResponse:
         """Return the model's probability of given translations."""
-        if request.return_alignment:
+        aligned = request.return_alignment
+        if aligned:
             check_alignment(self.manifest, "return_alignment")
+        attention: AttentionChoice = ()
+        if request.HasField("attention"):
+            attention = choose_attention(request.attention, self.manifest, self.engine.attention)
         self.engine.check_texts(caller, len(request.pairs))
         time_slice = TimeSlice(caller)
-        plans = await self._plan_pairs(request, time_slice)
+        plans = await self._plan_pairs(request, attention, time_slice)
         client = EngineClient(self.engine, deadline, caller)
         tasks = [
-            PairTask(index, plan, client, self._tokenizer, time_slice, aligned=request.return_alignment)
+            PairTask(index, plan, client, self._tokenizer, time_slice, aligned=aligned, attention=attention)
             for index, plan in enumerate(plans)
             if isinstance(plan, PairPlan)
         ]
@@ -303,7 +309,9 @@ class Translator:
             raise word_too_long(field, limits) from None
         return " ".join(filter(None, done))
 
-    async def _plan_pairs(self, request: pb.ScoreRequest, time_slice: TimeSlice) -> list[PairPlan | RequestError]:
+    async def _plan_pairs(
+        self, request: pb.ScoreRequest, attention: AttentionChoice, time_slice: TimeSlice
+    ) -> list[PairPlan | RequestError]:
         texts_read.set(True)
         limits, size = self.manifest.limits, RequestSize("pairs", self._limits)
         plans: list[PairPlan | RequestError] = []
@@ -314,6 +322,7 @@ class Translator:
                 plans.append(error.with_traceback(None))  # its frames hold `plans`: no reference cycle
             else:
                 size.add_sentence(len(plan.source_ids) + len(plan.target_ids))
+                size.add_attention(count_weights(attention, len(plan.source_ids), len(plan.target_ids) + 1))
                 plans.append(plan)
             await time_slice.yield_if_due()
         return plans

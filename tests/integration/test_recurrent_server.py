@@ -10,35 +10,15 @@ import grpc
 import pytest
 
 from lingon.admin.v1 import admin_pb2, admin_pb2_grpc
-from lingon.bundle import Alignment, Bundle, write_bundle
+from lingon.bundle import Alignment, write_bundle
 from lingon.errors import BundleError
-from lingon.export.graphs.onnx_writer import WeightFiles
-from lingon.export.graphs.precisions import build, weight_files
 from lingon.serving.models.loading import LoadOptions, load_translator
 from lingon.translation.v1 import translation_pb2 as pb
-from tests.support.random_models import VOCAB, manifest_of
+from tests.support.published_systems import TEXTS, publish
 from tests.support.real_server import RealServer, serving
-from tests.support.recurrent_models import KINDS, recurrent_model
-from tests.support.tokenizers import train_sentencepiece
+from tests.support.recurrent_models import KINDS
 
-LETTERS = "abcdefghijklmnopqrstuvwxyz"
-TEXTS = ["the fox", "jumps", "over", "a dog", "my box"]
 kinds = pytest.mark.parametrize("name", KINDS)
-
-
-@pytest.fixture(scope="module")
-def tokenizer() -> bytes:
-    words = " ".join(TEXTS).split()
-    return train_sentencepiece([f"{word}{LETTERS[place:]} {LETTERS}" for place, word in enumerate(words * 4)], VOCAB)
-
-
-def publish(folder: Path, name: str, tokenizer: bytes, version: int = 1) -> Bundle:
-    """Write a bundle of a random system, in fp32, below folder."""
-    model, weights = recurrent_model(name, seed=version), WeightFiles()
-    built = build(model, "fp32", weights, [], shortlist=False)
-    manifest = replace(manifest_of(model, reads=built.reads), version=version)
-    files = {**built.graphs, **weight_files(weights), "tokenizer.model": tokenizer}
-    return write_bundle(folder / "random" / str(version), manifest, files)
 
 
 async def streamed(server: RealServer, text: str) -> str:
@@ -51,8 +31,8 @@ async def streamed(server: RealServer, text: str) -> str:
 
 
 @kinds
-async def test_every_option_of_a_request_works(name: str, tokenizer: bytes, tmp_path: Path) -> None:
-    publish(tmp_path, name, tokenizer)
+async def test_every_option_of_a_request_works(name: str, tmp_path: Path) -> None:
+    publish(tmp_path, name)
     async with serving(models=(tmp_path / "random",)) as server:
         greedy = list((await server.translate(TEXTS, beam_size=1)).results)
         assert [(await server.translate([text], beam_size=1)).results[0] for text in TEXTS] == greedy
@@ -73,8 +53,8 @@ async def test_every_option_of_a_request_works(name: str, tokenizer: bytes, tmp_
 
 
 @kinds
-async def test_score_and_alignments_are_those_of_the_system(name: str, tokenizer: bytes, tmp_path: Path) -> None:
-    publish(tmp_path, name, tokenizer)
+async def test_score_and_alignments_are_those_of_the_system(name: str, tmp_path: Path) -> None:
+    publish(tmp_path, name)
     async with serving(models=(tmp_path / "random",)) as server:
         pairs = [pb.ScorePair(source="the fox", target="my box")]
         (scored,) = (await server.stub.Score(pb.ScoreRequest(pairs=pairs), timeout=60)).results
@@ -91,8 +71,8 @@ async def test_score_and_alignments_are_those_of_the_system(name: str, tokenizer
                 assert len(result.alignment if request is aligned else result.hypotheses[0].alignment) > 0
 
 
-def test_a_manifest_with_alignments_that_the_scorer_cannot_give_is_refused(tokenizer: bytes, tmp_path: Path) -> None:
-    bundle = publish(tmp_path, KINDS[0], tokenizer)
+def test_a_manifest_with_alignments_that_the_scorer_cannot_give_is_refused(tmp_path: Path) -> None:
+    bundle = publish(tmp_path, KINDS[0])
     files = {name: bundle.read(name) for name in bundle.manifest.checksums}
     wrong = write_bundle(tmp_path / "2", replace(bundle.manifest, version=2, alignment=Alignment(0, (0,))), files)
     load_translator(bundle, LoadOptions(threads=1)).engine.stop(0)
@@ -100,12 +80,12 @@ def test_a_manifest_with_alignments_that_the_scorer_cannot_give_is_refused(token
         load_translator(wrong, LoadOptions(threads=1))
 
 
-async def test_a_model_is_swapped_for_one_of_another_system(tokenizer: bytes, tmp_path: Path) -> None:
-    publish(tmp_path, KINDS[0], tokenizer)
+async def test_a_model_is_swapped_for_one_of_another_system(tmp_path: Path) -> None:
+    publish(tmp_path, KINDS[0])
     async with serving(models=(tmp_path / "random",), admin_port=0) as server:
         address = f"127.0.0.1:{server.server.admin_port}"
         for version, name in enumerate(KINDS[1:], start=2):
-            path = publish(tmp_path, name, tokenizer, version).folder
+            path = publish(tmp_path, name, version).folder
             async with grpc.aio.insecure_channel(address) as channel:
                 stub: Any = admin_pb2_grpc.ModelServiceStub(channel)
                 await stub.SwapModel(admin_pb2.SwapModelRequest(path=str(path)), timeout=60)

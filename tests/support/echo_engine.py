@@ -7,7 +7,7 @@ import functools
 import tempfile
 import threading
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,15 @@ from lingon.serving.constraints.words import Vocabulary
 from lingon.serving.engine.engine import Engine
 from lingon.serving.engine.scheduler import Scheduler
 from lingon.serving.models.loading import LoadOptions
-from lingon.serving.runtime.runner import BatchShape, Encoded, Scored, Step
+from lingon.serving.runtime.runner import (
+    AttentionChoice,
+    AttentionKind,
+    AttentionSize,
+    BatchShape,
+    Encoded,
+    Scored,
+    Step,
+)
 from lingon.serving.runtime.shortlist import Shortlist
 from lingon.serving.server import Server
 from lingon.serving.settings import Settings
@@ -127,8 +135,18 @@ class EchoRunner:
     def open(self, shape: BatchShape, *, shortlist: bool = False) -> EchoBuffers:
         return EchoBuffers(self, shape)
 
+    @property
+    def attention(self) -> dict[AttentionKind, AttentionSize]:
+        """There is no attention to choose from; the attention of `score` is for alignments."""
+        return {}
+
     def score(
-        self, source_ids: np.ndarray, source_lengths: np.ndarray, target_ids: np.ndarray, target_lengths: np.ndarray
+        self,
+        source_ids: np.ndarray,
+        source_lengths: np.ndarray,
+        target_ids: np.ndarray,
+        target_lengths: np.ndarray,
+        choices: Sequence[AttentionChoice] = (),
     ) -> list[Scored]:
         """Every token has log-probability -0.25 and attends to the source token at its own position."""
         found = []

@@ -116,6 +116,47 @@ WARNING_CODE_FORCED_WORDS: WarningCode.ValueType  # 3
 """A translation does not have all forced_words; see missing_words."""
 Global___WarningCode: _TypeAlias = WarningCode  # noqa: Y015
 
+class _AttentionKind:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _AttentionKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_AttentionKind.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    ATTENTION_KIND_UNSPECIFIED: _AttentionKind.ValueType  # 0
+    """Not used."""
+    ATTENTION_KIND_ENCODER: _AttentionKind.ValueType  # 1
+    """Self-attention of the encoder. Row and column i are token i of the source."""
+    ATTENTION_KIND_DECODER: _AttentionKind.ValueType  # 2
+    """Self-attention of the decoder. Row i is the step that predicts token i of the target. Column 0 is the begin token,
+    and column j is token j-1 of the target, which step j reads. A step reads no later token: weights above the
+    diagonal are 0.
+    """
+    ATTENTION_KIND_CROSS: _AttentionKind.ValueType  # 3
+    """Attention of the decoder to the encoder. Row i is the step that predicts token i of the target. Column j is token j
+    of the source.
+    """
+
+class AttentionKind(_AttentionKind, metaclass=_AttentionKindEnumTypeWrapper):
+    """Which tokens attend to which. Padding is never part of a matrix. Each row sums to one; only local attention (Luong et
+    al. 2015, section 3.2), whose weights a Gaussian scales, has smaller sums. The tokens of a source are its pieces with
+    the end token last, and so are those of a target.
+    """
+
+ATTENTION_KIND_UNSPECIFIED: AttentionKind.ValueType  # 0
+"""Not used."""
+ATTENTION_KIND_ENCODER: AttentionKind.ValueType  # 1
+"""Self-attention of the encoder. Row and column i are token i of the source."""
+ATTENTION_KIND_DECODER: AttentionKind.ValueType  # 2
+"""Self-attention of the decoder. Row i is the step that predicts token i of the target. Column 0 is the begin token,
+and column j is token j-1 of the target, which step j reads. A step reads no later token: weights above the
+diagonal are 0.
+"""
+ATTENTION_KIND_CROSS: AttentionKind.ValueType  # 3
+"""Attention of the decoder to the encoder. Row i is the step that predicts token i of the target. Column j is token j
+of the source.
+"""
+Global___AttentionKind: _TypeAlias = AttentionKind  # noqa: Y015
+
 @_typing.final
 class TranslateRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
@@ -830,6 +871,7 @@ class ScoreRequest(_message.Message):
     SOURCE_LANGUAGE_CODE_FIELD_NUMBER: _builtins.int
     TARGET_LANGUAGE_CODE_FIELD_NUMBER: _builtins.int
     RETURN_ALIGNMENT_FIELD_NUMBER: _builtins.int
+    ATTENTION_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     """As in TranslateRequest."""
     source_language_code: _builtins.str
@@ -845,6 +887,13 @@ class ScoreRequest(_message.Message):
         reason REQUEST_TOO_LARGE; send it in several.
         """
 
+    @_builtins.property
+    def attention(self) -> Global___AttentionSelection:
+        """If set, return attention matrices, which cost memory and bytes of the reply. All results of a request have at most
+        `max_attention_weights` weights, a setting of the server, 524,288 by default: 2 MiB, half of what a gRPC client
+        receives by default. A request that exceeds it is refused with the reason REQUEST_TOO_LARGE before the model runs.
+        """
+
     def __init__(
         self,
         *,
@@ -853,14 +902,61 @@ class ScoreRequest(_message.Message):
         source_language_code: _builtins.str = ...,
         target_language_code: _builtins.str = ...,
         return_alignment: _builtins.bool = ...,
+        attention: Global___AttentionSelection | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["attention", b"attention"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["model", b"model", "pairs", b"pairs", "return_alignment", b"return_alignment", "source_language_code", b"source_language_code", "target_language_code", b"target_language_code"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attention", b"attention", "model", b"model", "pairs", b"pairs", "return_alignment", b"return_alignment", "source_language_code", b"source_language_code", "target_language_code", b"target_language_code"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ScoreRequest: _TypeAlias = ScoreRequest  # noqa: Y015
+
+@_typing.final
+class AttentionSelection(_message.Message):
+    """Which attention matrices are returned. A repeated value counts once; matrices are in the order of kind, layer, head."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KINDS_FIELD_NUMBER: _builtins.int
+    LAYERS_FIELD_NUMBER: _builtins.int
+    HEADS_FIELD_NUMBER: _builtins.int
+    MEAN_OF_HEADS_FIELD_NUMBER: _builtins.int
+    ALIGNMENT_FIELD_NUMBER: _builtins.int
+    mean_of_heads: _builtins.bool
+    """Return the mean of the selected heads of each layer, instead of each head."""
+    alignment: _builtins.bool
+    """Return the one matrix of cross-attention from which the model makes alignments: the mean of the heads of a layer
+    that its bundle names, or of all heads of the last layer if it names none. No other field may be set then.
+    """
+    @_builtins.property
+    def kinds(self) -> _containers.RepeatedScalarFieldContainer[Global___AttentionKind.ValueType]:
+        """None is all kinds that the model has. A kind that it does not have is UNIMPLEMENTED."""
+
+    @_builtins.property
+    def layers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """From 0. None is all layers; a layer that a selected kind does not have is INVALID_ARGUMENT."""
+
+    @_builtins.property
+    def heads(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """From 0. None is all heads; a head that a selected kind does not have is INVALID_ARGUMENT."""
+
+    def __init__(
+        self,
+        *,
+        kinds: _abc.Iterable[Global___AttentionKind.ValueType] | None = ...,
+        layers: _abc.Iterable[_builtins.int] | None = ...,
+        heads: _abc.Iterable[_builtins.int] | None = ...,
+        mean_of_heads: _builtins.bool = ...,
+        alignment: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["alignment", b"alignment", "heads", b"heads", "kinds", b"kinds", "layers", b"layers", "mean_of_heads", b"mean_of_heads"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AttentionSelection: _TypeAlias = AttentionSelection  # noqa: Y015
 
 @_typing.final
 class ScorePair(_message.Message):
@@ -930,12 +1026,15 @@ class ScoreResult(_message.Message):
     ALIGNMENT_FIELD_NUMBER: _builtins.int
     NORMALISED_SOURCE_FIELD_NUMBER: _builtins.int
     NORMALISED_TARGET_FIELD_NUMBER: _builtins.int
+    ATTENTION_FIELD_NUMBER: _builtins.int
+    SOURCE_PIECES_FIELD_NUMBER: _builtins.int
+    TARGET_PIECES_FIELD_NUMBER: _builtins.int
     log_prob: _builtins.float
     """Sum of the log-probabilities of all tokens, the end token included."""
     normalised_source: _builtins.str
-    """With return_alignment: the source of the pair after normalisation, to which the source spans refer."""
+    """With return_alignment or attention: the source of the pair after normalisation, to which the source spans refer."""
     normalised_target: _builtins.str
-    """With return_alignment: the target of the pair after normalisation, to which the target spans refer."""
+    """With return_alignment or attention: the target of the pair after normalisation, to which the target spans refer."""
     @_builtins.property
     def status(self) -> _status_pb2.Status:
         """OK (code 0), or the error of this pair."""
@@ -948,6 +1047,18 @@ class ScoreResult(_message.Message):
     def alignment(self) -> _containers.RepeatedCompositeFieldContainer[Global___AlignmentLink]:
         """With return_alignment: one link for each target token that has a source token."""
 
+    @_builtins.property
+    def attention(self) -> _containers.RepeatedCompositeFieldContainer[Global___AttentionMatrix]:
+        """With attention: the selected matrices, in the order of kind, layer, head."""
+
+    @_builtins.property
+    def source_pieces(self) -> _containers.RepeatedCompositeFieldContainer[Global___Piece]:
+        """With attention: the tokens of the source, the end token last."""
+
+    @_builtins.property
+    def target_pieces(self) -> _containers.RepeatedCompositeFieldContainer[Global___Piece]:
+        """With attention: the tokens of the target, the end token last."""
+
     def __init__(
         self,
         *,
@@ -957,14 +1068,91 @@ class ScoreResult(_message.Message):
         alignment: _abc.Iterable[Global___AlignmentLink] | None = ...,
         normalised_source: _builtins.str = ...,
         normalised_target: _builtins.str = ...,
+        attention: _abc.Iterable[Global___AttentionMatrix] | None = ...,
+        source_pieces: _abc.Iterable[Global___Piece] | None = ...,
+        target_pieces: _abc.Iterable[Global___Piece] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["status", b"status"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["alignment", b"alignment", "log_prob", b"log_prob", "normalised_source", b"normalised_source", "normalised_target", b"normalised_target", "status", b"status", "tokens", b"tokens"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["alignment", b"alignment", "attention", b"attention", "log_prob", b"log_prob", "normalised_source", b"normalised_source", "normalised_target", b"normalised_target", "source_pieces", b"source_pieces", "status", b"status", "target_pieces", b"target_pieces", "tokens", b"tokens"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ScoreResult: _TypeAlias = ScoreResult  # noqa: Y015
+
+@_typing.final
+class AttentionMatrix(_message.Message):
+    """The attention of a head, or the mean of several heads."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KIND_FIELD_NUMBER: _builtins.int
+    LAYER_FIELD_NUMBER: _builtins.int
+    HEAD_FIELD_NUMBER: _builtins.int
+    ROWS_FIELD_NUMBER: _builtins.int
+    COLUMNS_FIELD_NUMBER: _builtins.int
+    WEIGHTS_FIELD_NUMBER: _builtins.int
+    kind: Global___AttentionKind.ValueType
+    """What rows and columns are."""
+    layer: _builtins.int
+    """From 0."""
+    head: _builtins.int
+    """From 0; not set for a mean of heads."""
+    rows: _builtins.int
+    """Number of rows."""
+    columns: _builtins.int
+    """Number of columns."""
+    @_builtins.property
+    def weights(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """rows * columns values of 0 to 1, row after row."""
+
+    def __init__(
+        self,
+        *,
+        kind: Global___AttentionKind.ValueType = ...,
+        layer: _builtins.int = ...,
+        head: _builtins.int | None = ...,
+        rows: _builtins.int = ...,
+        columns: _builtins.int = ...,
+        weights: _abc.Iterable[_builtins.float] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_head", b"_head", "head", b"head"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_head", b"_head", "columns", b"columns", "head", b"head", "kind", b"kind", "layer", b"layer", "rows", b"rows", "weights", b"weights"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__head: _TypeAlias = _typing.Literal["head"]  # noqa: Y015
+    _WhichOneofArgType__head: _TypeAlias = _typing.Literal["_head", b"_head"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__head) -> _WhichOneofReturnType__head | None: ...
+
+Global___AttentionMatrix: _TypeAlias = AttentionMatrix  # noqa: Y015
+
+@_typing.final
+class Piece(_message.Message):
+    """A token of a text."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PIECE_FIELD_NUMBER: _builtins.int
+    SPAN_FIELD_NUMBER: _builtins.int
+    piece: _builtins.str
+    """As in the vocabulary. U+2581 is the space before a word."""
+    @_builtins.property
+    def span(self) -> Global___Span:
+        """The characters in the normalised text; empty, at its end, for the end token. An unknown character has a span too."""
+
+    def __init__(
+        self,
+        *,
+        piece: _builtins.str = ...,
+        span: Global___Span | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["span", b"span"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["piece", b"piece", "span", b"span"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Piece: _TypeAlias = Piece  # noqa: Y015
 
 @_typing.final
 class ListModelsRequest(_message.Message):
