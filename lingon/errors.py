@@ -171,7 +171,9 @@ class TextTooLong(InvalidRequest):
 
 
 class RequestTooLarge(InvalidRequest):
-    """The texts of a request have more sentences, tokens or characters together than the server queues."""
+    """The texts of a request have more sentences, tokens or characters together than the server queues, or the
+    attention matrices of its result have more weights than a request may have.
+    """
 
     reason = "REQUEST_TOO_LARGE"
 

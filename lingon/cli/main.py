@@ -31,6 +31,7 @@ ORDER = (
     "inspect",
     "translate",
     "score",
+    "attend",
     "serve",
     "doctor",
     "healthcheck",

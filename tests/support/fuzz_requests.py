@@ -27,6 +27,10 @@ SEEDS = [
     pb.TranslateRequest(texts=["Tom"], target_prefixes=["Tom"], options=pb.DecodingOptions(return_alignment=True)),
     pb.TranslateRequest(texts=["Tom. " * 40], options=pb.DecodingOptions(long_text=pb.LONG_TEXT_POLICY_SPLIT)),
     pb.ScoreRequest(pairs=[pb.ScorePair(source="Tom", target="Tom")], return_alignment=True),
+    pb.ScoreRequest(
+        pairs=[pb.ScorePair(source="Tom", target="Tom")],
+        attention=pb.AttentionSelection(kinds=[pb.ATTENTION_KIND_CROSS], layers=[1], heads=[0, 3]),
+    ),
 ]
 
 

@@ -53,10 +53,19 @@ def translations() -> st.SearchStrategy[bytes]:
 
 def scores() -> st.SearchStrategy[bytes]:
     pairs = st.lists(st.builds(pb.ScorePair, source=TEXTS, target=TEXTS), max_size=4)
+    attention = st.builds(
+        pb.AttentionSelection,
+        kinds=st.lists(st.integers(0, 4), max_size=3),
+        layers=st.lists(NUMBERS, max_size=3),
+        heads=st.lists(NUMBERS, max_size=3),
+        mean_of_heads=st.booleans(),
+        alignment=st.booleans(),
+    )
     return st.builds(
-        lambda pairs, aligned: pb.ScoreRequest(pairs=pairs, return_alignment=aligned).SerializeToString(),
-        pairs,
-        st.booleans(),
+        lambda **values: pb.ScoreRequest(**values).SerializeToString(),
+        pairs=pairs,
+        return_alignment=st.booleans(),
+        attention=st.one_of(st.none(), attention),
     )
 
 

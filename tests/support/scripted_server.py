@@ -157,7 +157,43 @@ def scored(pair: pb.ScorePair, request: pb.ScoreRequest) -> pb.ScoreResult:
     if request.return_alignment:
         result.alignment.extend(word_links(pair.source))
         result.normalised_source, result.normalised_target = pair.source, pair.target
+    if request.HasField("attention"):
+        result.normalised_source, result.normalised_target = pair.source, pair.target
+        result.source_pieces.extend(pieces_of(pair.source))
+        result.target_pieces.extend(pieces_of(pair.target))
+        result.attention.extend(matrices(request.attention, len(result.source_pieces), len(result.target_pieces)))
     return result
+
+
+def pieces_of(text: str) -> list[pb.Piece]:
+    """Every word in pieces of three characters, then the end token."""
+    found, begin = [], 0
+    for word in text.split(" "):
+        for start in range(0, len(word), 3):
+            cut, place = word[start : start + 3], begin + start
+            name = cut if start else f"▁{cut}"
+            found.append(pb.Piece(piece=name, span=pb.Span(begin=place, end=place + len(cut))))
+        begin += len(word) + 1
+    return [*found, pb.Piece(piece="</s>", span=pb.Span(begin=len(text), end=len(text)))]
+
+
+def matrices(selection: pb.AttentionSelection, source: int, target: int) -> list[pb.AttentionMatrix]:
+    """Two layers of two heads of each kind: row i attends to column i, the more the later the head, and to the last."""
+    found = []
+    for kind in selection.kinds or [pb.ATTENTION_KIND_CROSS]:
+        rows = source if kind == pb.ATTENTION_KIND_ENCODER else target
+        columns = target if kind == pb.ATTENTION_KIND_DECODER else source
+        for layer in [1] if selection.alignment else selection.layers or (0, 1):
+            for head in [None] if selection.alignment or selection.mean_of_heads else selection.heads or (0, 1):
+                weights = [0.0] * (rows * columns)
+                for row in range(rows):
+                    own = 0.6 + 0.2 * layer + 0.1 * (head or 0)
+                    weights[row * columns + min(row, columns - 1)] += own
+                    weights[row * columns + columns - 1] += 1 - own
+                found.append(
+                    pb.AttentionMatrix(kind=kind, layer=layer, head=head, rows=rows, columns=columns, weights=weights)
+                )
+    return found
 
 
 def word_links(text: str) -> list[pb.AlignmentLink]:

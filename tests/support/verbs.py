@@ -13,6 +13,7 @@ ENTRY_POINTS = """
 [lingon.verbs]
 translate = lingon.cli.translate:translate
 score = lingon.cli.translate:score
+attend = lingon.cli.attend.verb:attend
 healthcheck = lingon.cli.translate:healthcheck
 models = lingon.cli.models:models
 

@@ -1,0 +1,87 @@
+"""Asks a translator for a translation, if there is none yet, and for the attention of the pair."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lingon.cli.attend.picture import Picture, make_picture
+from lingon.cli.backend import BackendOptions, open_translator
+from lingon.client.attention import AttentionSelection
+from lingon.client.results import AttentionKind, AttentionMatrix
+from lingon.errors import LingonError, ServerError, SettingsError
+
+FLAGS = {
+    "attention.layers": "--layer",
+    "attention.heads": "--head",
+    "attention.kinds": "--of",
+    "attention.alignment": "--of",
+    "pairs[0].source": "the source",
+    "pairs[0].target": "the target",
+    "texts[0]": "the source",
+    "select fewer kinds, layers or heads, set mean_of_heads, or send fewer pairs": "give --layer, --head or --mean",
+    "shorten it or set options.long_text to LONG_TEXT_POLICY_SPLIT": "shorten it",
+}
+"""Parts of the messages of a server, and what they are on a command line."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Wanted:
+    """Which matrices are shown, and how.
+
+    layer, head: None is the last layer, and the mean of its heads; with grid it is all of them
+    mean: whether the mean of all heads is shown, instead of the heads for alignments, or of each head of a grid
+    """
+
+    kind: AttentionKind = "cross"
+    layer: int | None = None
+    head: int | None = None
+    mean: bool = False
+    grid: bool = False
+    pieces: bool = False
+
+    def __post_init__(self) -> None:
+        if self.mean and self.head is not None:
+            raise SettingsError(f"--mean is over all heads; leave out --head {self.head}")
+
+    @property
+    def is_alignment(self) -> bool:
+        """Whether the matrix from which the model makes alignments is shown: cross-attention, without a choice."""
+        return self.kind == "cross" and self.layer is None and self.head is None and not self.mean and not self.grid
+
+    def selection(self) -> AttentionSelection:
+        """The matrices to ask for: without a grid, those of all layers, if it is not known which one is the last."""
+        if self.is_alignment:
+            return AttentionSelection(alignment=True)
+        return AttentionSelection(
+            kinds=(self.kind,),
+            layers=() if self.layer is None else (self.layer,),
+            heads=() if self.head is None else (self.head,),
+            mean_of_heads=self.mean or (self.head is None and not self.grid),
+        )
+
+    def shown(self, found: tuple[AttentionMatrix, ...]) -> tuple[AttentionMatrix, ...]:
+        """The matrices of a grid, or that of the last layer."""
+        return found if self.grid else found[-1:]
+
+
+def ask(options: BackendOptions, source: str, target: str | None, wanted: Wanted) -> tuple[Picture, str]:
+    """The picture of a pair and its target, which is a translation of the source if target is None."""
+    model = options.server_model
+    try:
+        with open_translator(options) as translator:
+            if target is None:
+                (translated,) = translator.translate([source], model=model, long_text="refuse")
+                target = translated.text
+            (result,) = translator.score([(source, target)], model=model, attention=wanted.selection())
+            if result.error is not None:
+                raise result.error
+    except ServerError as error:
+        raise LingonError(_reworded(str(error))) from error
+    mean_of = "mean of the heads for alignments" if wanted.is_alignment else "mean of the heads"
+    return make_picture(result, wanted.shown(result.attention), pieces=wanted.pieces, mean_of=mean_of), target
+
+
+def _reworded(message: str) -> str:
+    for field, flag in FLAGS.items():
+        message = message.replace(field, flag)
+    return message
