@@ -71,12 +71,14 @@ def test_no_bit_of_a_matrix_depends_on_the_company_of_its_pair(name: str) -> Non
             assert np.array_equal(mine.weights, theirs.weights)
 
 
-def test_a_mean_is_that_of_the_chosen_heads_alone() -> None:
+@pytest.mark.parametrize("heads", [(0,), (1,), (0, 1)])
+def test_a_mean_is_that_of_the_chosen_heads_alone(heads: tuple[int, ...]) -> None:
     runner = random_runner()
     source, target = random_sources(1)[0], random_sources(1, seed=1)[0][:-1]
-    (each,) = score(runner, [source], [target], [(HeadChoice("cross", (1,), (0, 1), mean=False),)])
-    (mean,) = score(runner, [source], [target], [(HeadChoice("cross", (1,), (0, 1), mean=True),)])
+    (each,) = score(runner, [source], [target], [(HeadChoice("cross", (1,), heads, mean=False),)])
+    (mean,) = score(runner, [source], [target], [(HeadChoice("cross", (1,), heads, mean=True),)])
     (matrix,) = mean.matrices
     assert (matrix.layer, matrix.head) == (1, None)
-    assert np.allclose(matrix.weights, (each.matrices[0].weights + each.matrices[1].weights) / 2, atol=1e-7)
-    assert not np.allclose(matrix.weights, each.matrices[0].weights, atol=1e-3)
+    expected = np.mean([one.weights for one in each.matrices], axis=0)
+    assert len(each.matrices) == len(heads)
+    assert np.allclose(matrix.weights, expected, atol=1e-7)
