@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from lingon.training.models.attention import KeyValue, attend, attention_weights
+from lingon.training.models.attention import KeyValue, attend, attend_linearly, attention_weights
 
 
 def mix_by_matrix(query: Tensor, past: KeyValue) -> Tensor:
@@ -67,15 +67,8 @@ def _within_blocks(length: int, blocks: int, radius: int, device: torch.device) 
 
 
 def mix_linearly(query: Tensor, past: KeyValue) -> Tensor:
-    """Linear attention of Katharopoulos et al. (2020), equations 5 to 7 with phi(x) = elu(x) + 1.
-
-    V'_i = phi(Q_i)^T (sum_j phi(K_j) V_j^T) / (phi(Q_i)^T sum_j phi(K_j)). The first sum is a state of head_dim x
-    head_dim, computed once for all queries.
-    """
-    queries, keys = functional.elu(query) + 1, functional.elu(past.key) + 1
-    state = keys.transpose(-2, -1) @ past.value
-    norm = queries @ keys.sum(dim=2)[..., None]
-    return _concatenated(queries @ state / norm)
+    """The linear attention of training, Katharopoulos et al. (2020), with phi(x) = elu(x) + 1."""
+    return attend_linearly(query, past)
 
 
 def _concatenated(mixed: Tensor) -> Tensor:

@@ -33,6 +33,7 @@ SYSTEMS: dict[str, dict[str, Any]] = {
     "transformer none": {"kind": "transformer", "positions": "none"},
     "transformer window": {"kind": "transformer", "encoder_window": 4},
     "transformer additive": {"kind": "transformer", "score": "additive"},
+    "transformer linear": {"kind": "transformer", "encoder_attention": "linear"},
     **{f"rnnenc {cell}": {"kind": "rnnenc", "cell": cell} for cell in ("gru", "lstm")},
     "rnnenc reversed": {"kind": "rnnenc", "reverse_source": True},
     "rnnsearch gru": {"kind": "rnnsearch", "cell": "gru"},

@@ -68,6 +68,21 @@ def saved(folder: Path, config: Config, tokenizer: Tokenizer) -> AnyModel:
             {"positions": "rotary", "dim": 6},
             "model: positions = 'rotary' needs an even dim / heads, got 3",
         ),
+        (
+            "transformer",
+            {"encoder_attention": "linear", "encoder_window": 3},
+            "model: encoder_attention = 'linear' needs encoder_window = 0, got 3",
+        ),
+        (
+            "transformer",
+            {"encoder_attention": "linear", "score": "additive"},
+            "model: encoder_attention = 'linear' needs score = 'scaled-dot', got 'additive'",
+        ),
+        (
+            "transformer",
+            {"encoder_attention": "linear", "positions": "rotary"},
+            "model: encoder_attention = 'linear' needs positions = 'sinusoidal', 'learned' or 'none', got 'rotary'",
+        ),
         ("luong", {"preset": "base"}, "unknown key model.preset; known to kind 'luong' are kind, cell,"),
         (
             "luong",

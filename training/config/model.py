@@ -46,6 +46,9 @@ class TransformerSettings(ModelSettings):
     activation: Literal["relu", "gelu", "silu"] = "relu"
     positions: Literal["sinusoidal", "learned", "rotary", "none"] = "sinusoidal"
     encoder_window: Annotated[int, Field(ge=0)] = 0  # radius of the encoder's self-attention in tokens; 0 is no bound
+    encoder_attention: Literal["softmax", "linear"] = (
+        "softmax"  # linear: the cost grows with the length, not its square
+    )
     score: Literal["scaled-dot", "additive"] = "scaled-dot"
 
     @property
@@ -73,6 +76,23 @@ class TransformerSettings(ModelSettings):
             raise ValueError(f"dim must be even, got {self.dim}")
         if self.positions == "rotary" and self.head_dim % 2:
             raise ValueError(f"positions = 'rotary' needs an even dim / heads, got {self.head_dim}")
+        return self
+
+    @model_validator(mode="after")
+    def _linear_attention(self) -> Self:
+        """Linear attention has no scores to hide beyond a window or to add up.
+
+        The product of rotated heads depends on the difference of their positions, that of their feature maps does not.
+        """
+        if self.encoder_attention == "softmax":
+            return self
+        needs = "encoder_attention = 'linear' needs"
+        if self.encoder_window:
+            raise ValueError(f"{needs} encoder_window = 0, got {self.encoder_window}")
+        if self.score != "scaled-dot":
+            raise ValueError(f"{needs} score = 'scaled-dot', got '{self.score}'")
+        if self.positions == "rotary":
+            raise ValueError(f"{needs} positions = 'sinusoidal', 'learned' or 'none', got 'rotary'")
         return self
 
 

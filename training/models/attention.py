@@ -1,6 +1,6 @@
 """Multi-head attention of Vaswani et al. (2017), section 3.2: scaled dot products, self- and cross-attention.
 
-Options: additive scores, positions by rotation, and a window around each position.
+Options: additive scores, positions by rotation, a window around each position, and attention of linear cost.
 """
 
 from __future__ import annotations
@@ -92,6 +92,49 @@ def _softmax(scores: Tensor, visible: Tensor | None, *, causal: bool) -> Tensor:
     return scores.softmax(dim=-1)
 
 
+def feature_map(heads: Tensor) -> Tensor:
+    """Return phi(x) = elu(x) + 1, Katharopoulos et al. (2020), equation 7; every element is positive or 0."""
+    return functional.elu(heads) + 1
+
+
+def attend_linearly(query: Tensor, past: KeyValue, visible: Tensor | None = None) -> Tensor:
+    """Linear attention of Katharopoulos et al. (2020), equations 4 to 6; no matrix of length x length is made.
+
+    V'_i = phi(Q_i)^T (sum_j phi(K_j) V_j^T) / (phi(Q_i)^T sum_j phi(K_j)). The first sum is a state of head_dim x
+    head_dim, computed once for all queries. It is in float32 in mixed precision too, since float16 ends at 65,504.
+
+    query, past, visible: as in `attend`; visible is the same for all queries: (batch, 1, 1, source_length)
+
+    Returns the concatenated heads (batch, target_length, heads * head_dim).
+    """
+    wide = torch.promote_types(query.dtype, torch.float32)
+    with torch.autocast(query.device.type, enabled=False):
+        queries, keys = feature_map(query.to(wide)), _visible_features(past.key.to(wide), visible)
+        state = keys.transpose(-2, -1) @ past.value.to(wide)
+        mixed = queries @ state / _positive(queries @ keys.sum(dim=2)[..., None])
+    return mixed.transpose(1, 2).flatten(2)
+
+
+def linear_attention_weights(query: Tensor, key: Tensor, visible: Tensor | None = None) -> Tensor:
+    """Return the weights by which `attend_linearly` mixes the values: phi(Q_i)^T phi(K_j) over their sum over j.
+
+    Arguments and result have the shapes of `attention_weights`.
+    """
+    products = feature_map(query) @ _visible_features(key, visible).transpose(-2, -1)
+    return products / _positive(products.sum(dim=-1, keepdim=True))
+
+
+def _visible_features(key: Tensor, visible: Tensor | None) -> Tensor:
+    """Return phi of the keys, and 0 for keys that are not seen."""
+    features = feature_map(key)
+    return features if visible is None else features.masked_fill(~visible.transpose(-2, -1), 0)
+
+
+def _positive(norm: Tensor) -> Tensor:
+    """Return a sum of products of features, which is 0 if all of them are too small for the type, as a divisor."""
+    return norm.clamp_min(torch.finfo(norm.dtype).tiny)
+
+
 class DotProductHeads(nn.Module):
     """The heads of equation 1; without weights of its own."""
 
@@ -124,19 +167,36 @@ class AdditiveHeads(DotProductHeads):
         return _softmax((summed @ self.weight[:, None, :, None])[..., 0], visible, causal=causal)
 
 
+class LinearHeads(DotProductHeads):
+    """Heads of linear attention, for the encoder: a causal mask would need a state for each position."""
+
+    def forward(self, query: Tensor, past: KeyValue, visible: Tensor | None = None, *, causal: bool = False) -> Tensor:
+        assert not causal
+        return attend_linearly(query, past, visible)
+
+    def weights(self, query: Tensor, key: Tensor, visible: Tensor | None = None, *, causal: bool = False) -> Tensor:
+        assert not causal
+        return linear_attention_weights(query, key, visible)
+
+
 def heads_of(settings: TransformerSettings) -> DotProductHeads:
     """Return the heads of settings.score."""
     return AdditiveHeads(settings) if settings.score == "additive" else DotProductHeads()
 
 
+def encoder_heads_of(settings: TransformerSettings) -> DotProductHeads:
+    """Return the heads of the encoder's self-attention."""
+    return LinearHeads() if settings.encoder_attention == "linear" else heads_of(settings)
+
+
 class SelfAttention(nn.Module):
     """Multi-head attention of a sequence over itself, section 3.2.2; one product gives queries, keys and values."""
 
-    def __init__(self, settings: TransformerSettings) -> None:
+    def __init__(self, settings: TransformerSettings, heads: DotProductHeads | None = None) -> None:
         super().__init__()
         self.heads = settings.heads
         self.rotary = settings.positions == "rotary"
-        self.mix = heads_of(settings)
+        self.mix = heads or heads_of(settings)
         self.qkv = nn.Linear(settings.dim, 3 * settings.dim)
         self.output = nn.Linear(settings.dim, settings.dim)
 

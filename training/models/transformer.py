@@ -12,7 +12,14 @@ import torch
 from torch import Tensor, nn
 
 from lingon.training.config import TransformerSettings
-from lingon.training.models.attention import CrossAttention, KeyValue, SelfAttention, visible_positions, within_window
+from lingon.training.models.attention import (
+    CrossAttention,
+    KeyValue,
+    SelfAttention,
+    encoder_heads_of,
+    visible_positions,
+    within_window,
+)
 from lingon.training.models.interface import AttentionModel
 from lingon.training.models.layers import Embedding, FeedForward, residual_connection
 
@@ -33,7 +40,8 @@ class EncoderLayer(nn.Module):
 
     def __init__(self, settings: TransformerSettings) -> None:
         super().__init__()
-        self.attention, self.around_attention = SelfAttention(settings), residual_connection(settings)
+        self.attention = SelfAttention(settings, encoder_heads_of(settings))
+        self.around_attention = residual_connection(settings)
         self.feed_forward, self.around_feed_forward = FeedForward(settings), residual_connection(settings)
 
     def forward(self, hidden: Tensor, visible: Tensor) -> Tensor:

@@ -186,6 +186,7 @@ LEARNERS: dict[str, tuple[int, dict[str, Any]]] = {
         200,
         {"kind": "transformer", "norm": "pre", "positions": "rotary", "score": "additive", "encoder_window": 3},
     ),
+    "transformer linear": (200, {"kind": "transformer", "norm": "pre", "encoder_attention": "linear"}),
     "rnnenc": (350, {"kind": "rnnenc", "cell": "lstm", "layers": 1, "dim": 64, "embedding_dim": 64}),
     "rnnsearch": (200, {"kind": "rnnsearch", "dim": 32, "embedding_dim": 32, "encoder_dim": 16}),
     "luong global": (250, {"kind": "luong", "layers": 1, "dim": 32, "embedding_dim": 32}),

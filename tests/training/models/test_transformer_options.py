@@ -1,4 +1,4 @@
-"""The options of the Transformer: rotary positions, none, a window in the encoder, additive scores."""
+"""The options of the Transformer: positions, a window and linear attention in the encoder, additive scores."""
 
 from __future__ import annotations
 
@@ -50,12 +50,34 @@ def check_additive(module: ModuleType) -> None:
                 np.testing.assert_allclose(mixed, expected, rtol=1e-4, atol=1e-5)
 
 
+def check_linear(module: ModuleType) -> None:
+    """Katharopoulos et al. (2020), equation 4 with phi(x) = elu(x) + 1: the values and the weights, key by key."""
+    torch.manual_seed(6)
+    query, key, value = torch.randn(2, 2, 3, 4), torch.randn(2, 2, 5, 4), torch.randn(2, 2, 5, 4)
+    visible, lengths = torch.arange(5) < torch.tensor([5, 3])[:, None, None, None], (5, 3)
+    mixed = module.attend_linearly(query, attention.KeyValue(key, value), visible).numpy()
+    weights = module.linear_attention_weights(query, key, visible).numpy()
+    q, k, v = (each.double().numpy() for each in (query, key, value))
+    phi_q, phi_k = (np.where(each > 0, each + 1, np.exp(each)) for each in (q, k))
+    for row, head, i in np.ndindex(2, 2, 3):
+        similarity = [phi_q[row, head, i] @ phi_k[row, head, j] for j in range(lengths[row])]
+        expected = np.zeros(5)
+        expected[: lengths[row]] = np.array(similarity) / sum(similarity)
+        near = {"rtol": 1e-4, "atol": 1e-6}
+        np.testing.assert_allclose(weights[row, head, i], expected, **near)
+        np.testing.assert_allclose(mixed[row, i, 4 * head : 4 * head + 4], expected @ v[row, head], **near)
+
+
 def test_a_rotation_is_its_formula() -> None:
     check_rotation(attention)
 
 
 def test_additive_heads_are_their_formula() -> None:
     check_additive(attention)
+
+
+def test_linear_attention_is_its_formula() -> None:
+    check_linear(attention)
 
 
 @pytest.mark.parametrize(
@@ -68,6 +90,13 @@ def test_additive_heads_are_their_formula() -> None:
         (check_additive, "class AdditiveHeads", "+ key[:, :, None]", "- key[:, :, None]"),
         (check_additive, "class AdditiveHeads", "self.weight[:, None, :, None]", "-self.weight[:, None, :, None]"),
         (check_additive, "def _softmax", "if visible is not None", "if False"),
+        (check_linear, "def feature_map", "functional.elu(heads) + 1", "functional.elu(heads) + 2"),
+        (check_linear, "def feature_map", "functional.elu(", "functional.relu("),
+        (check_linear, "def attend_linearly", "feature_map(query.to(wide))", "query.to(wide)"),
+        (check_linear, "def attend_linearly", "queries @ state /", "queries @ state *"),
+        (check_linear, "def attend_linearly", "keys.sum(dim=2)", "keys.mean(dim=2)"),
+        (check_linear, "def linear_attention_weights", "products.sum(dim=-1", "products.sum(dim=-2"),
+        (check_linear, "def _visible_features", "visible is None", "True"),
     ],
 )
 def test_a_mistake_in_a_formula_is_caught(
@@ -119,6 +148,34 @@ def test_an_encoder_position_sees_its_window_and_nothing_else() -> None:
         other[0, changed] = 4 + (source[0, changed] - 3) % 15
         differs = (model.encode(other, lengths).layers[0].key != before).any(-1).any(1)[0]
         assert differs.tolist() == [abs(position - changed) <= 2 for position in range(9)]
+
+
+def test_linear_attention_mixes_by_its_weights_and_is_finite_for_features_of_almost_nothing() -> None:
+    torch.manual_seed(7)
+    heads = attention.LinearHeads()
+    query, key, value = torch.randn(3, 2, 4, 6, 8)
+    for shift in (0, -100):
+        mixed = heads(query + shift, attention.KeyValue(key + shift, value))
+        weights = heads.weights(query + shift, key + shift)
+        assert mixed.isfinite().all()
+        assert_close(mixed, (weights @ value).transpose(1, 2).flatten(2))
+
+
+def test_linear_attention_keeps_no_matrix_of_all_pairs_of_positions() -> None:
+    """No tensor that the gradients need grows with the square of the length."""
+    sizes = []
+    layer = tiny_model(encoder_attention="linear").encoder[0].attention
+    with torch.autograd.graph.saved_tensors_hooks(lambda kept: sizes.append(kept.numel()) or kept, lambda kept: kept):
+        layer(torch.randn(1, 500, 32), torch.ones(1, 1, 1, 500, dtype=torch.bool))
+    assert 0 < max(sizes) <= 3 * 500 * 32
+
+
+def test_only_the_encoder_attends_linearly() -> None:
+    model = tiny_model(encoder_attention="linear")
+    assert {type(layer.attention.mix) for layer in model.encoder} == {attention.LinearHeads}
+    assert {type(each.mix) for layer in model.decoder for each in (layer.attention, layer.cross)} == {
+        attention.DotProductHeads
+    }
 
 
 def test_a_padded_position_beyond_every_window_sees_itself() -> None:
