@@ -17,7 +17,6 @@ from lingon.export.graphs.precisions import (
     PRECISION_KINDS,
     BuiltGraphs,
     build,
-    check_variant,
     check_weights,
     weight_files,
 )
@@ -53,7 +52,6 @@ def export_checkpoint(
     cannot.
     """
     check_gate_device(settings.gate_on)
-    check_variant(checkpoint)
     check_weights(checkpoint, settings.build_order)
     checkpoint.model.to("cpu").eval()
     manifest = build_manifest(checkpoint, folder, settings)

@@ -19,7 +19,7 @@ from lingon.bench.workloads.workload import Workload
 from lingon.bundle import Alignment, Bundle, Defaults, Limits, Manifest, Precision, is_bundle, open_bundle, write_bundle
 from lingon.export.graphs.onnx_writer import WeightFiles
 from lingon.export.graphs.precisions import PRECISION_KINDS, build, weight_files
-from lingon.export.graphs.transformer import states
+from lingon.export.graphs.transformer.graphs import states
 from lingon.serving.runtime.shortlist import Shortlist
 from lingon.text import BOS, EOS, PAD, UNK
 from lingon.training.averaging import round_to_half

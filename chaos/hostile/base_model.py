@@ -78,7 +78,7 @@ def _write(folder: Path) -> None:
     from lingon.bundle import Alignment, Defaults, Limits, Manifest, Precision, write_bundle
     from lingon.export.graphs.onnx_writer import WeightFiles
     from lingon.export.graphs.precisions import PRECISION_KINDS, build, weight_files
-    from lingon.export.graphs.transformer import states
+    from lingon.export.graphs.transformer.graphs import states
     from lingon.text import BOS, EOS, PAD, UNK, Tokenizer
 
     shape = Shape(vocab=VOCAB, positions=MAX_TARGET)

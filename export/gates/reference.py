@@ -14,9 +14,9 @@ from torch import Tensor, nn
 
 from lingon.bundle import Limits
 from lingon.export.differences import finite
-from lingon.export.graphs.blocks import embedding_of
+from lingon.export.graphs.layers import embedding_of
 from lingon.text import BOS, EOS, UNK
-from lingon.training.models.attention import SelfAttention, attention_weights
+from lingon.training.models.attention import SelfAttention
 from lingon.training.models.interface import AnyModel, AttentionModel
 
 ROWS, SOURCES, PASTS = (1, 2, 5), (1, 7, 16, 33), (0, 1, 6)
@@ -127,7 +127,7 @@ def _observed_attention(model: AnyModel) -> Iterator[dict[str, np.ndarray]]:
     def observe(name: str, module: nn.Module, inputs: tuple[Any, ...], options: dict[str, Any]) -> None:
         assert isinstance(module, SelfAttention)
         query, present = module.project(inputs[0])
-        found[name] = _of_one_row(attention_weights(query, present.key, *inputs[1:], **options))
+        found[name] = _of_one_row(module.mix.weights(query, present.key, *inputs[1:], **options))
 
     modules = {name: module for name, module in model.named_modules() if isinstance(module, SelfAttention)}
     hooks = [

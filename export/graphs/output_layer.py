@@ -13,7 +13,7 @@ import numpy as np
 from onnx import TensorProto
 
 from lingon import bundle
-from lingon.export.graphs.blocks import BLOCK, Layers, embedding_of, pad_to_blocks, table_name, to_numpy
+from lingon.export.graphs.layers import BLOCK, Layers, embedding_of, pad_to_blocks, table_name, to_numpy
 from lingon.export.graphs.onnx_writer import GraphBuilder
 from lingon.training.models.interface import FORBIDDEN_LOGIT, AnyModel
 

@@ -15,11 +15,10 @@ from lingon.errors import CheckpointError, SettingsError
 from lingon.export.graphs.onnx_writer import WeightFiles
 from lingon.export.graphs.quantisation import Sentence, calibrate, emulate, smooth_and_calibrate
 from lingon.export.graphs.recurrent.graphs import RecurrentGraphs, RecurrentModel, system_of
-from lingon.export.graphs.transformer import TransformerGraphs
-from lingon.export.graphs.transformer import states as transformer_states
+from lingon.export.graphs.transformer.graphs import TransformerGraphs
+from lingon.export.graphs.transformer.graphs import states as transformer_states
 from lingon.serving.runtime.device import CPU, CUDA, FP32_ON_CUDA
 from lingon.training.checkpoint import Checkpoint
-from lingon.training.config import TransformerSettings
 from lingon.training.models.interface import AnyModel, AttentionModel
 from lingon.training.models.transformer import Transformer
 
@@ -67,20 +66,6 @@ class BuiltGraphs:
     graphs: dict[str, bytes]
     reads: tuple[str, ...]
     emulated: AnyModel | None = None
-
-
-def check_variant(checkpoint: Checkpoint) -> None:
-    """Raise CheckpointError if a model is a variant of the Transformer that has no graphs yet."""
-    settings = checkpoint.model.settings
-    if not isinstance(settings, TransformerSettings):
-        return
-    needs = f"{checkpoint.folder}: an export needs model"
-    if settings.positions not in ("sinusoidal", "learned"):
-        raise CheckpointError(f"{needs}.positions = 'sinusoidal' or 'learned', got '{settings.positions}'")
-    if settings.encoder_window:
-        raise CheckpointError(f"{needs}.encoder_window = 0, got {settings.encoder_window}")
-    if settings.score != "scaled-dot":
-        raise CheckpointError(f"{needs}.score = 'scaled-dot', got '{settings.score}'")
 
 
 def states_of(model: AnyModel) -> tuple[State, ...]:

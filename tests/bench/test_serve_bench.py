@@ -35,7 +35,7 @@ from lingon.bundle import Bundle, Precision, write_bundle
 from lingon.errors import LingonError, QueueFull, SettingsError
 from lingon.export.graphs.onnx_writer import WeightFiles
 from lingon.export.graphs.precisions import build, weight_files
-from lingon.export.graphs.transformer import states
+from lingon.export.graphs.transformer.graphs import states
 from lingon.serving.observability.metrics import Metrics
 from lingon.text import EOS
 from lingon.training.config import TransformerSettings

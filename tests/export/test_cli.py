@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,8 +10,9 @@ import pytest
 
 import lingon.export.gates.quality
 from lingon.bundle import open_bundle
-from lingon.errors import CheckpointError, DeviceError, SettingsError
+from lingon.errors import DeviceError, SettingsError
 from lingon.export.cli import export as verb
+from lingon.export.graphs.precisions import PRECISION_KINDS, precisions_of
 from lingon.serving.runtime.device import CPU
 from lingon.training.checkpoint import Checkpoint, save_checkpoint
 from lingon.training.config import ModelSettings, TransformerSettings
@@ -49,22 +49,25 @@ def test_ranges_and_shortlist_come_from_the_training_text(
 
 
 @pytest.mark.parametrize(
-    ("settings", "needs"),
+    "settings",
     [
-        (variant(positions="rotary"), "model.positions = 'sinusoidal' or 'learned', got 'rotary'"),
-        (variant(encoder_window=3), "model.encoder_window = 0, got 3"),
-        (variant(score="additive"), "model.score = 'scaled-dot', got 'additive'"),
+        {"positions": "rotary", "encoder_window": 3},
+        {"positions": "none", "score": "additive"},
+        {"positions": "learned", "encoder_attention": "linear"},
     ],
+    ids=str,
 )
-def test_a_model_without_graphs_is_refused_before_any_text_is_read(
-    checkpoint: Checkpoint, tmp_path: Path, settings: ModelSettings, needs: str
+def test_a_variant_of_the_transformer_is_exported(
+    checkpoint: Checkpoint, tmp_path: Path, settings: dict[str, Any]
 ) -> None:
-    tokenizer, config = checkpoint.tokenizer, checkpoint.config.model_copy(update={"model": settings})
-    model = build_model(settings, tokenizer.source_vocab, tokenizer.target_vocab)
-    save_checkpoint(tmp_path / "rnn", config, tokenizer, model, checkpoint.progress)
-    shutil.rmtree(tmp_path / "text")
-    with pytest.raises(CheckpointError, match=f"^{tmp_path}/rnn: an export needs {needs}$"):
-        verb(tmp_path / "rnn", tmp_path / "digits")
+    tokenizer, model = checkpoint.tokenizer, variant(**settings)
+    config = checkpoint.config.model_copy(update={"model": model})
+    made = build_model(model, tokenizer.source_vocab, tokenizer.target_vocab)
+    save_checkpoint(tmp_path / "variant", config, tokenizer, made, checkpoint.progress)
+    small = {"parity_sentences": 3, "gate_sentences": 2, "beam_size": 2, "shortlist": False}
+    verb(tmp_path / "variant", tmp_path / "digits", precision="fp32", **small)
+    assert open_bundle(tmp_path / "digits").manifest.precisions["fp32"].report["sentences"] == 3
+    assert precisions_of(made) == tuple(PRECISION_KINDS)
 
 
 def test_gate_data_without_a_short_enough_sentence_is_an_error(saved: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Recurrent systems in the engine: nothing there depends on the kind of a model."""
+"""Recurrent systems and variants of the Transformer in the engine: nothing there depends on the kind of a model."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from lingon.training.search import SearchSettings, translate
 from tests.support.engine_harness import options_for, running_engine
 from tests.support.fixed_tokens import STEPS, decode, encode, step
 from tests.support.random_models import VOCAB, limits_of, random_sources, runner_of
-from tests.support.recurrent_models import KINDS, recurrent_model, recurrent_runner
+from tests.support.recurrent_models import KINDS, VARIANTS, recurrent_model, recurrent_runner
 
-kinds = pytest.mark.parametrize("name", KINDS)
+kinds = pytest.mark.parametrize("name", [*KINDS, *VARIANTS])
 pytestmark = pytest.mark.no_cover
 
 
-@pytest.mark.parametrize("name", [*KINDS, "rnnsearch lstm", "luong local-monotonic"])
+@pytest.mark.parametrize("name", [*KINDS, *VARIANTS, "rnnsearch lstm", "luong local-monotonic"])
 @pytest.mark.parametrize(("beam_size", "penalty"), [(1, 0.0), (4, 1.0)])
 def test_the_engine_finds_the_translations_of_the_reference_search(name: str, beam_size: int, penalty: float) -> None:
     runner, model, sources = recurrent_runner(name), recurrent_model(name), random_sources(24, longest=11)
@@ -149,7 +149,7 @@ def test_nan_in_free_slots_and_unused_positions_changes_nothing(name: str) -> No
         assert np.array_equal(found.candidate_log_probs, expected[number])
 
 
-@kinds
+@pytest.mark.parametrize("name", KINDS)
 def test_a_copied_or_moved_row_continues_as_its_original_and_the_bytes_are_counted(name: str) -> None:
     runner, sources = recurrent_runner(name), random_sources(2, longest=11)
     encoded = encode(runner, sources)

@@ -14,7 +14,7 @@ from lingon.bundle import SHORTLIST, Alignment, Defaults, Limits, Manifest, Prec
 from lingon.export.gates.reference import Reference, draw_grid
 from lingon.export.graphs.onnx_writer import WeightFiles
 from lingon.export.graphs.precisions import build, cross_attention_sizes, states_of, weight_files
-from lingon.export.graphs.transformer import TransformerGraphs
+from lingon.export.graphs.transformer.graphs import TransformerGraphs
 from lingon.serving.runtime.device import CPU
 from lingon.serving.runtime.onnx_runner import OnnxRunner, load_runner
 from lingon.serving.runtime.shortlist import Shortlist

@@ -1,4 +1,4 @@
-"""Tiny recurrent models with random weights, and their graphs on ONNX Runtime."""
+"""Tiny recurrent models and variants of the Transformer with random weights, and their graphs on ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -20,6 +20,9 @@ from tests.support.systems import SYSTEMS, system_settings, with_noise
 TESTED_AS_KINDS = "rnnsearch additive", "luong global"
 RECURRENT = [name for name in SYSTEMS if not name.startswith("transformer") and name not in TESTED_AS_KINDS]
 """Every recurrent system once: the last two are `rnnsearch gru` and `luong general`."""
+
+VARIANTS = [name for name in SYSTEMS if name.startswith("transformer ")]
+"""The variants of the Transformer, and combinations of them."""
 
 KINDS = ["rnnenc lstm", "rnnsearch gru", "luong local-predictive"]
 """One system of each kind; together they have both cells and every kind of state."""

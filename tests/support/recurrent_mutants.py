@@ -1,4 +1,4 @@
-"""Mutants of the graphs of recurrent systems; an edit also reaches the bodies of loops."""
+"""Mutants of the graphs of recurrent systems and of variants of the Transformer; an edit also reaches loop bodies."""
 
 from __future__ import annotations
 
@@ -112,6 +112,28 @@ def _without_first_tanh(graph: onnx.GraphProto) -> None:
     _pass(graph, next(place for place, node in enumerate(graph.node) if node.op_type == "Tanh"))
 
 
+def _halves_rotated(graph: onnx.GraphProto) -> None:
+    """Pair i is dimensions i and i + head_dim / 2, not 2i and 2i + 1."""
+    for node in graph.node:
+        for each in node.attribute:
+            if each.name == "interleaved":
+                each.i = 0
+
+
+def _keys_subtracted(graph: onnx.GraphProto) -> None:
+    """Of additive scores: q - k in the place of q + k."""
+    summed = {node.input[0] for node in graph.node if node.op_type == "Tanh"}
+    for node in graph.node:
+        if summed & set(node.output):
+            node.op_type = "Sub"
+
+
+def _ones_among_values(graph: onnx.GraphProto) -> None:
+    """Exchange the values with the column whose sums are the norms of linear attention."""
+    place = next(place for place, node in enumerate(graph.node) if node.op_type == "Expand")
+    _swap(graph, next(at for at, node in enumerate(graph.node) if graph.node[place].output[0] in node.input))
+
+
 def _exchanged(one: str, other: str) -> Edit:
     def edit(graph: onnx.GraphProto) -> None:
         names = {past_name(one): past_name(other), past_name(other): past_name(one)}
@@ -158,6 +180,29 @@ MUTANTS: dict[str, list[Mutant]] = {
     "luong local-predictive": [
         _mutant("weights grow with the distance", BOTH, _first("Exp", _before("Neg")), SEEN),
         _mutant("centre without tanh", BOTH, _first("Tanh", _pass, nth=4), SEEN),
+    ],
+    "transformer rotary": [
+        _mutant("queries of the encoder not rotated", READ, _first("RotaryEmbedding", _pass), SEEN),
+        _mutant("keys of a step not rotated", (DECODER,), _first("RotaryEmbedding", _pass, nth=1)),
+        _mutant("pairs of other dimensions", BOTH, _halves_rotated, SEEN),
+        _mutant("all steps at position 1", (DECODER,), _first("Unsqueeze", _before("Sign"), nth=1)),
+    ],
+    "transformer window": [
+        _mutant("window narrower by one", READ, _first("LessOrEqual", _kind("Less")), SEEN),
+        _mutant("no window", READ, _first("And", _pass), SEEN),
+        _mutant("padding in the window is seen", READ, _first("Less", _always_visible), SEEN),
+    ],
+    "transformer additive": [
+        _mutant("score without tanh", BOTH, _first("Tanh", _pass), SEEN),
+        _mutant("keys subtracted", BOTH, _keys_subtracted, SEEN),
+        _mutant("new position hidden in a step", (DECODER,), _first("LessOrEqual", _kind("Less"))),
+        _mutant("caches of another layer", (DECODER,), _exchanged("self.0.key", "self.1.key")),
+    ],
+    "transformer linear": [
+        _mutant("sums not divided by the norm", READ, _first("Div", _pass)),
+        _mutant("features without exp", READ, _first("Exp", _pass), SEEN),
+        _mutant("padding is seen", READ, _first("Less", _always_visible), SEEN),
+        _mutant("norms among the values", READ, _ones_among_values),
     ],
     "luong general": [
         _mutant("attentional state without tanh", BOTH, _first("Tanh", _pass, last=True)),

@@ -34,6 +34,8 @@ SYSTEMS: dict[str, dict[str, Any]] = {
     "transformer window": {"kind": "transformer", "encoder_window": 4},
     "transformer additive": {"kind": "transformer", "score": "additive"},
     "transformer linear": {"kind": "transformer", "encoder_attention": "linear"},
+    "transformer rotary window": {"kind": "transformer", "norm": "pre", "positions": "rotary", "encoder_window": 3},
+    "transformer rotary additive": {"kind": "transformer", "positions": "rotary", "score": "additive"},
     **{f"rnnenc {cell}": {"kind": "rnnenc", "cell": cell} for cell in ("gru", "lstm")},
     "rnnenc reversed": {"kind": "rnnenc", "reverse_source": True},
     "rnnsearch gru": {"kind": "rnnsearch", "cell": "gru"},

@@ -13,7 +13,7 @@ from onnx import TensorProto
 from torch import nn
 
 from lingon.bundle import State
-from lingon.export.graphs.blocks import MASKED, Layers
+from lingon.export.graphs.layers import MASKED, Layers
 from lingon.export.graphs.onnx_writer import GraphBuilder
 from lingon.export.graphs.recurrent.products import ProductPerceptron
 from lingon.training.models.recurrent.luong import MonotonicWindow, PredictiveWindow, Window

@@ -15,7 +15,7 @@ import numpy as np
 from onnx import TensorProto, numpy_helper
 from torch import Tensor
 
-from lingon.export.graphs.blocks import Layers, to_numpy
+from lingon.export.graphs.layers import Layers, to_numpy
 from lingon.export.graphs.matmul import FloatMatMul
 from lingon.export.graphs.onnx_writer import GraphBuilder
 from lingon.export.graphs.recurrent.products import ProductCell

@@ -10,7 +10,7 @@ import numpy as np
 
 from lingon import bundle
 from lingon.bundle import State
-from lingon.export.graphs.blocks import Layers
+from lingon.export.graphs.layers import Layers
 from lingon.export.graphs.matmul import FloatMatMul, Int8MatMul
 from lingon.export.graphs.onnx_writer import INT8_FILE, GraphBuilder, WeightFiles
 from lingon.export.graphs.output_layer import OutputLayer, write_candidates

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lingon.bundle import State
-from lingon.export.graphs.blocks import Layers
+from lingon.export.graphs.layers import Layers
 from lingon.export.graphs.recurrent import attention, cells
 from lingon.export.graphs.recurrent.attention import ANNOTATIONS, KEYS, Memory
 from lingon.export.graphs.recurrent.cells import Sources

@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 import numpy as np
 
 from lingon.bundle import State
-from lingon.export.graphs.blocks import Layers, embedding_of, pad_to_blocks, table_name, to_numpy
+from lingon.export.graphs.layers import Layers, embedding_of, pad_to_blocks, table_name, to_numpy
 from lingon.export.graphs.recurrent.cells import Sources, Values
 from lingon.training.models.interface import AnyModel
 from lingon.training.models.recurrent.cells import PieceEmbedding, Recurrence

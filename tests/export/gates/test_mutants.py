@@ -22,7 +22,7 @@ from lingon.export.gates.scores import check_scores, check_shortlist_steps
 from lingon.export.gates.tensors import check_emulation, check_tensors
 from lingon.export.graphs.onnx_writer import WeightFiles
 from lingon.export.graphs.precisions import BuiltGraphs, build, weight_files
-from lingon.export.graphs.transformer import states
+from lingon.export.graphs.transformer.graphs import states
 from lingon.export.pipeline import export_checkpoint
 from lingon.export.settings import ExportSettings, Texts
 from lingon.serving.runtime.device import CPU

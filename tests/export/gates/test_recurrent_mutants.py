@@ -1,4 +1,4 @@
-"""The gates refuse graphs of recurrent systems whose exporter has one mistake."""
+"""The gates refuse graphs of recurrent systems and of variants of the Transformer whose exporter has one mistake."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from onnx import TensorProto, shape_inference
 from lingon import bundle as names
 from lingon.export.graphs.onnx_writer import WeightFiles
 from lingon.export.graphs.precisions import PRECISION_KINDS, build
-from lingon.export.graphs.transformer import TransformerGraphs, states
+from lingon.export.graphs.transformer.graphs import TransformerGraphs, states
 from lingon.serving.runtime.device import CUDA, FP32_ON_CUDA
 from tests.support.random_models import random_model
 
@@ -31,8 +31,13 @@ REAL = {HALF, FLOAT}
 KERNELS = {
     **dict.fromkeys(("Add", "Sub", "Mul", "Div", "Less", "LessOrEqual", "GreaterOrEqual", "Min", "TopK"), NUMBERS),
     **dict.fromkeys(("Gemm", "MatMul", "Softmax", "LogSoftmax", "LayerNormalization", "Log", "Sigmoid"), REAL),
-    **dict.fromkeys(("Relu", "Gelu"), REAL),
-    **dict.fromkeys(("Cast", "Concat", "Gather", "GatherElements", "Identity", "Reshape", "ScatterND"), EVERY),
+    **dict.fromkeys(("Relu", "Gelu", "Tanh", "Exp", "RotaryEmbedding"), REAL),
+    **dict.fromkeys(("Abs", "Max"), NUMBERS),
+    "And": {BOOL},
+    "Or": {BOOL},
+    **dict.fromkeys(
+        ("Cast", "Concat", "Expand", "Gather", "GatherElements", "Identity", "Reshape", "ScatterND"), EVERY
+    ),
     **dict.fromkeys(("Shape", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze"), EVERY),
     "GroupQueryAttention": {HALF},
     "FusedMatMul": REAL,
@@ -46,6 +51,7 @@ KERNELS = {
 """The operators that have a kernel on CUDA, and the types of the first input that is no condition and no shape."""
 
 HOST_INPUTS = {
+    "Expand": (1,),
     "Reshape": (1,),
     "Slice": (1, 2, 3, 4),
     "TopK": (1,),
@@ -61,7 +67,14 @@ HOST_INPUTS = {
 
 SHAPE_ARITHMETIC = {"Concat", "Min", "Mul", "Squeeze", "Sub", "Unsqueeze"}
 ON_HOST = {names.CANDIDATE_COUNT, names.TOTAL_LENGTH}  # inputs of the graphs that the runner keeps there
-SETTINGS = [{}, {"norm": "pre", "activation": "gelu"}, {"activation": "silu", "positions": "learned", "tie": "none"}]
+SETTINGS = [
+    {},
+    {"norm": "pre", "activation": "gelu"},
+    {"activation": "silu", "positions": "learned", "tie": "none"},
+    {"positions": "rotary", "encoder_window": 3},
+    {"positions": "none", "encoder_attention": "linear"},
+    {"positions": "rotary", "score": "additive"},
+]
 
 
 PRECISIONS = [name for name, kind in PRECISION_KINDS.items() if kind.provider == CUDA]
@@ -111,16 +124,17 @@ def test_what_kernels_read_on_the_host_is_never_computed_on_the_card(
                 on_host |= set(node.output)
 
 
+@pytest.mark.parametrize("score", ["scaled-dot", "additive"])
 @pytest.mark.parametrize("precision", PRECISIONS)
-def test_each_past_is_read_by_the_one_node_that_writes_its_present(precision: str) -> None:
+def test_each_past_is_read_by_the_one_node_that_writes_its_present(precision: str, score: str) -> None:
     """The runner binds both to the same memory. Shape reads no values."""
-    caches = [each.name for each in states(random_model()) if each.kind == "cache"]
+    caches = [each.name for each in states(random_model(score=score)) if each.kind == "cache"]
     for name in (names.DECODER, names.GREEDY):
-        graph = graphs(precision)[name]
+        graph = graphs(precision, score=score)[name]
         for state in caches:
             readers = [node for node in graph.node if node.op_type != "Shape" and names.past_name(state) in node.input]
             assert [node.op_type for node in readers] == [
-                "ScatterND" if precision == FP32_ON_CUDA else "GroupQueryAttention"
+                "ScatterND" if precision == FP32_ON_CUDA or score == "additive" else "GroupQueryAttention"
             ]
             assert names.present_name(state) in readers[0].output
 

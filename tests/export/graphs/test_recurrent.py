@@ -1,4 +1,7 @@
-"""The graphs of every recurrent system compute what their model computes, alone and in company, to the last bit."""
+"""The graphs of recurrent systems and of variants of the Transformer compute what their model computes.
+
+Alone and in company, to the last bit.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +13,14 @@ from lingon import bundle
 from lingon.export.gates.attention import check_attention
 from lingon.export.gates.tensors import check_emulation, check_tensors
 from lingon.export.graphs.onnx_writer import WeightFiles
-from lingon.export.graphs.precisions import build, states_of
+from lingon.export.graphs.precisions import PRECISION_KINDS, build, states_of
 from lingon.serving.runtime.onnx_runner import OnnxRunner
 from tests.support.fixed_tokens import STEPS, decode, encode
 from tests.support.random_models import random_pairs, random_sources
 from tests.support.recurrent_models import (
     KINDS,
     RECURRENT,
+    VARIANTS,
     emulated_grid,
     recurrent_grid,
     recurrent_model,
@@ -41,14 +45,28 @@ def test_graphs_compute_the_outputs_and_the_attention_of_the_model(name: str) ->
         assert (attention.heads, attention.largest < 1e-5) == (1, True)
 
 
-@pytest.mark.parametrize("name", [*KINDS, "rnnsearch lstm", "rnnsearch mlp", "luong concat", "luong content"])
+@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize("precision", PRECISION_KINDS)
+def test_graphs_of_a_variant_compute_the_outputs_and_the_attention_of_the_model(name: str, precision: str) -> None:
+    runner, grid = recurrent_runner(name, precision), recurrent_grid(name)
+    steps = check_tensors(runner, precision, grid)
+    attention = check_attention(runner, precision, grid)
+    assert attention.heads == 2 * (2 + 2 + 2), "of encoder, decoder and cross-attention"
+    if precision.startswith("fp32"):
+        assert 0 < steps.step_difference < 2e-5
+        assert attention.largest < 1e-5
+
+
+@pytest.mark.parametrize(
+    "name", [*KINDS, *VARIANTS, "rnnsearch lstm", "rnnsearch mlp", "luong concat", "luong content"]
+)
 def test_8_bit_graphs_compute_what_their_emulation_computes(name: str) -> None:
     runner = recurrent_runner(name, "int8")
     assert check_emulation(runner, "int8", emulated_grid(name)) > 0.9
     check_tensors(runner, "int8", recurrent_grid(name))
 
 
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("name", [*KINDS, *VARIANTS])
 def test_8_bit_graphs_have_no_product_with_a_weight_in_floating_point(name: str) -> None:
     graphs = build(recurrent_model(name), "int8", WeightFiles(), random_pairs(4), shortlist=True).graphs
     for content in graphs.values():
@@ -68,17 +86,20 @@ def scored(runner: OnnxRunner, sources: list[tuple[int, ...]], padding: int = 0)
 
 
 @precisions
-@pytest.mark.parametrize("name", [*KINDS, "rnnsearch lstm", "rnnsearch content", "rnnsearch mlp", "luong gru"])
+@pytest.mark.parametrize(
+    "name", [*KINDS, *VARIANTS, "rnnsearch lstm", "rnnsearch content", "rnnsearch mlp", "luong gru"]
+)
 def test_no_bit_of_a_sentence_depends_on_its_company_or_on_padding(name: str, precision: str) -> None:
     runner, sources = recurrent_runner(name, precision), random_sources(17, longest=11)
     alone = [decode(runner, encode(runner, [source]), [0], 32) for source in sources]
     pairs = [scored(runner, [source])[0] for source in sources]
-    for rows, padding, width in ((1, 3, 64), (2, 0, 32), (5, 7, 32), (8, 1, 128), (17, 0, 32), (17, 5, 64)):
+    shapes = ((1, 3, 64, 16), (2, 0, 32, 6), (5, 7, 32, 24), (8, 1, 128, 16), (17, 0, 32, 16), (17, 5, 64, 61))
+    for rows, padding, width, capacity in shapes:
         encoded = encode(runner, sources[:rows], padding)
-        together = decode(runner, encoded, list(range(rows)), width)
+        together = decode(runner, encoded, list(range(rows)), width, capacity)
         for row in range(rows):
             own = encode(runner, [sources[row]])
-            for state in runner.manifest.states:
+            for state in (each for each in runner.manifest.states if each.kind != "cache"):
                 mine, theirs = own[state.name][0], encoded[state.name][row]
                 real = tuple(
                     slice(len(sources[row])) if size == "source_length" else slice(None) for size in state.shape
@@ -90,9 +111,11 @@ def test_no_bit_of_a_sentence_depends_on_its_company_or_on_padding(name: str, pr
 
 
 @precisions
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("name", [*KINDS, *VARIANTS])
 def test_no_bit_of_a_sentence_depends_on_the_number_of_threads(name: str, precision: str) -> None:
-    large = {"dim": 64, "embedding_dim": 64, **({"encoder_dim": 32} if name.startswith("rnnsearch") else {})}
+    large = {"dim": 64, **({} if name in VARIANTS else {"embedding_dim": 64})}
+    if name.startswith("rnnsearch"):
+        large["encoder_dim"] = 32
     sources = random_sources(33, longest=11)
     one, two = (recurrent_runner(name, precision, threads, **large) for threads in (1, 2))
     alone, together = (decode(runner, encode(runner, sources), list(range(33)), 32) for runner in (one, two))

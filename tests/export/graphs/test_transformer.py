@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 import torch
 
@@ -20,7 +21,7 @@ from lingon.export.gates.reference import draw_grid
 from lingon.export.gates.tensors import check_tensors
 from lingon.export.graphs.onnx_writer import IR_VERSION, OPSET, GraphBuilder, WeightFiles
 from lingon.export.graphs.precisions import build, weight_files
-from lingon.export.graphs.transformer import TransformerGraphs, states
+from lingon.export.graphs.transformer.graphs import TransformerGraphs, states
 from lingon.training.models.transformer import Transformer
 from tests.support.random_models import limits_of, random_grid, random_model, random_pairs, random_runner, runner_of
 
@@ -135,8 +136,9 @@ def test_the_scorer_outputs_every_attention_matrix() -> None:
     assert (cross[1, :, :, :, 2:] == 0).all(), "nobody looks at padding"
 
 
-def test_declared_states_are_the_decoders_inputs_and_outputs() -> None:
-    runner, model = random_runner(), random_model()
+@pytest.mark.parametrize("score", ["scaled-dot", "additive"])
+def test_declared_states_are_the_decoders_inputs_and_outputs(score: str) -> None:
+    runner, model = random_runner(score=score), random_model(score=score)
     inputs = {each.name: each.shape[1:] for each in runner.decoder.all_cores.get_inputs()}
     outputs = {each.name for each in runner.decoder.all_cores.get_outputs()}
     for state in states(model):
@@ -148,6 +150,25 @@ def test_declared_states_are_the_decoders_inputs_and_outputs() -> None:
     assert {each.name for each in runner.encoder.all_cores.get_outputs()} == {
         state.name for state in states(model) if state.kind == "memory"
     }
+
+
+@pytest.mark.parametrize(("attention", "matrices"), [("softmax", True), ("linear", False)])
+def test_an_encoder_of_linear_attention_makes_no_matrix_of_all_pairs_of_tokens(attention: str, matrices: bool) -> None:
+    files = files_of(random_model(encoder_attention=attention), "fp32")
+    model = onnx.load_model_from_string(files["fp32/encoder.onnx"])
+    values = [value for node in model.graph.node for value in node.output]
+    model.graph.output.extend(onnx.ValueInfoProto(name=value) for value in values)
+    for each in model.graph.initializer:
+        if each.data_location == onnx.TensorProto.EXTERNAL:
+            place = {entry.key: entry.value for entry in each.external_data}
+            first, size = int(place["offset"]), int(place["length"])
+            each.raw_data = files[f"{bundle.WEIGHTS}/{place['location']}"][first : first + size]
+            each.ClearField("external_data")
+            each.data_location = onnx.TensorProto.DEFAULT
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    feed = {bundle.SOURCE_IDS: np.full((1, 37), 5), bundle.SOURCE_LENGTHS: np.array([37])}
+    shapes = [value.shape for value in session.run(values, feed)]
+    assert any(shape.count(37) > 1 for shape in shapes) is matrices
 
 
 @pytest.mark.parametrize("precision", ["fp32", "fp16", "int8"])

@@ -13,13 +13,23 @@ import numpy as np
 
 from lingon import bundle
 from lingon.bundle import State, StateKind
-from lingon.export.graphs.blocks import Blocks, table_name, to_numpy
+from lingon.export.graphs.layers import table_name, to_numpy
 from lingon.export.graphs.matmul import FloatMatMul, Int8MatMul
 from lingon.export.graphs.onnx_writer import INT8_FILE, GraphBuilder, WeightFiles
 from lingon.export.graphs.output_layer import OutputLayer, cast_to_float32, write_candidates, write_greedy_step
 from lingon.export.graphs.quantisation import Range
 from lingon.export.graphs.state_graphs import state_graphs
-from lingon.export.graphs.step_attention import GroupedAttention, ScatteredAttention, StepAttention
+from lingon.export.graphs.transformer.attention import Mask, cross_attention, self_attention
+from lingon.export.graphs.transformer.blocks import Blocks
+from lingon.export.graphs.transformer.heads import cache_key_shape, lay_out_keys, memory_key_shape
+from lingon.export.graphs.transformer.rotation import Rotation
+from lingon.export.graphs.transformer.source import Source, visible
+from lingon.export.graphs.transformer.step_attention import (
+    AdditiveAttention,
+    GroupedAttention,
+    ScatteredAttention,
+    StepAttention,
+)
 from lingon.training.models.transformer import DecoderLayer, EncoderLayer, Transformer
 
 
@@ -27,9 +37,9 @@ def states(model: Transformer) -> tuple[State, ...]:
     """Return the states that the decoder reads at every step: for each layer a memory of the source and a cache."""
     settings = model.settings
     shapes: dict[str, tuple[StateKind, tuple[int | str, ...]]] = {
-        "memory.{}.key": ("memory", (settings.heads, settings.head_dim, "source_length")),
+        "memory.{}.key": ("memory", memory_key_shape(settings)),
         "memory.{}.value": ("memory", (settings.heads, "source_length", settings.head_dim)),
-        "self.{}.key": ("cache", (settings.heads, "capacity", settings.head_dim)),
+        "self.{}.key": ("cache", cache_key_shape(settings)),
         "self.{}.value": ("cache", (settings.heads, "capacity", settings.head_dim)),
     }
     layers = range(settings.decoder_layers)
@@ -70,12 +80,12 @@ class TransformerGraphs:
         """Return the graph source_ids, source_lengths -> the memory of every decoder layer."""
         blocks = self._blocks("encoder")
         graph = blocks.graph
-        source = _Source.declare(blocks)
-        rows, _ = self._encode(blocks, source)
+        source = Source.declare(blocks, crossed=False)
+        rows, _ = self._encode(blocks, source, weighted=False)
+        shapes = {state.name: ("batch", *state.shape) for state in states(self.model)}
         for layer, (key, value) in enumerate(self._memory(blocks, rows, source.batch)):
-            heads, head_dim = self.model.settings.heads, self.model.settings.head_dim
-            graph.output(key, f"memory.{layer}.key", self.dtype, ("batch", heads, head_dim, "source_length"))
-            graph.output(value, f"memory.{layer}.value", self.dtype, ("batch", heads, "source_length", head_dim))
+            for value_of, name in ((key, f"memory.{layer}.key"), (value, f"memory.{layer}.value")):
+                graph.output(value_of, name, self.dtype, shapes[name])
         return self._finish(graph)
 
     def decoder(self) -> bytes:
@@ -115,8 +125,9 @@ class TransformerGraphs:
         lengths = graph.input(bundle.MEMORY_LENGTHS, np.int64, ["sentences"])
         declared = {state.name: self._declare_state(graph, state) for state in states(self.model)}
         batch = graph.op("Shape", lengths)
-        width = graph.op("Shape", declared["memory.0.key"], start=3, end=4)
-        bias = blocks.attention_bias(_visible(graph, lengths, width))
+        axis = 1 + memory_key_shape(self.model.settings).index("source_length")
+        width = graph.op("Shape", declared["memory.0.key"], start=axis, end=axis + 1)
+        bias = blocks.attention_bias(visible(graph, lengths, width))
         attention = self._step_attention(blocks, positions, declared)
         rows = blocks.embed(self.model.target_embedding, table_name(self.model, "target"), "target", ids, positions)
         for number, layer in enumerate(self._decoder_layers()):
@@ -124,7 +135,7 @@ class TransformerGraphs:
             read = blocks.before(layer.around_attention, f"{name}.around_attention", rows)
             past, present = self._past(graph, declared, number)
             packed = blocks.linear(layer.attention.qkv, f"{name}.attention.qkv", read)
-            mixed = attention.attend(f"{name}.attention", packed, past, present)
+            mixed = attention.attend(layer.attention, f"{name}.attention", packed, past, present)
             attended = blocks.linear(layer.attention.output, f"{name}.attention.output", mixed)
             rows = blocks.after(layer.around_attention, f"{name}.around_attention", rows, attended)
             memory = (declared[f"memory.{number}.key"], declared[f"memory.{number}.value"])
@@ -132,33 +143,37 @@ class TransformerGraphs:
         return blocks, blocks.norm(self.model.decoder_norm, "decoder_norm", rows), batch
 
     def _step_attention(self, blocks: Blocks, positions: str, declared: Mapping[str, str]) -> StepAttention:
-        if not self.scattered:
-            return GroupedAttention.write(blocks, positions, given=self.device_states)
-        capacity = blocks.graph.op("Shape", declared["self.0.key"], start=2, end=3)
-        return ScatteredAttention.write(blocks, positions, capacity)
+        settings = self.model.settings
+        rotation = Rotation.of_steps(blocks, positions) if settings.positions == "rotary" else None
+        if settings.score == "scaled-dot" and not self.scattered:
+            return GroupedAttention.write(blocks, positions, rotation, given=self.device_states)
+        axis = 1 + cache_key_shape(settings).index("capacity")
+        capacity = blocks.graph.op("Shape", declared["self.0.key"], start=axis, end=axis + 1)
+        if settings.score == "scaled-dot":
+            return ScatteredAttention.write(blocks, positions, capacity, rotation)
+        return AdditiveAttention.write(blocks, positions, capacity, rotation, given=self.device_states)
 
     def _past(
         self, graph: GraphBuilder, declared: dict[str, str], layer: int
     ) -> tuple[tuple[str, str], tuple[str, str]]:
         """Return the names of keys and values of a layer before and after the step."""
-        shape = ("rows", self.model.settings.heads, "capacity", self.model.settings.head_dim)
         key, value = f"self.{layer}.key", f"self.{layer}.value"
-        present = [graph.declare_output(bundle.present_name(name), self.dtype, shape) for name in (key, value)]
+        shapes = {state.name: ("rows", *state.shape) for state in states(self.model)}
+        present = [graph.declare_output(bundle.present_name(name), self.dtype, shapes[name]) for name in (key, value)]
         return (declared[key], declared[value]), (present[0], present[1])
 
     def scorer(self) -> bytes:
         """Return the teacher-forced graph: source, target, labels -> log-probabilities of labels, attention weights."""
         blocks = self._blocks("scorer")
         graph = blocks.graph
-        source = _Source.declare(blocks)
+        source = Source.declare(blocks, crossed=True)
         target = graph.input(bundle.TARGET_IDS, np.int64, ["batch", "target_length"])
         labels = graph.input(bundle.LABELS, np.int64, ["batch", "target_length"])
-        rows, encoder_weights = self._encode(blocks, source)
+        rows, encoder_weights = self._encode(blocks, source, weighted=True)
         memories = self._memory(blocks, rows, source.batch)
         positions = graph.count_up(graph.op("Shape", target, start=1, end=2))
-        causal_bias = blocks.attention_bias(
-            graph.op("LessOrEqual", positions, graph.op("Unsqueeze", positions, graph.int64s(1)))
-        )
+        seen = graph.op("LessOrEqual", positions, graph.op("Unsqueeze", positions, graph.int64s(1)))
+        causal = Mask(seen, blocks.attention_bias(seen))
         embedded = blocks.embed(
             self.model.target_embedding, table_name(self.model, "target"), "target", target, positions
         )
@@ -167,7 +182,9 @@ class TransformerGraphs:
         for number, (layer, memory) in enumerate(zip(self._decoder_layers(), memories, strict=True)):
             name = f"decoder.{number}"
             read = blocks.before(layer.around_attention, f"{name}.around_attention", rows)
-            attended, own = blocks.self_attention(layer.attention, f"{name}.attention", read, source.batch, causal_bias)
+            attended, own = self_attention(
+                blocks, layer.attention, f"{name}.attention", read, source.batch, causal, source.rotation
+            )
             rows = blocks.after(layer.around_attention, f"{name}.around_attention", rows, attended)
             rows, cross = self._rest_of_layer(blocks, layer, name, rows, memory, source.batch, source.bias)
             own_weights.append(own)
@@ -208,8 +225,11 @@ class TransformerGraphs:
     def _decoder_layers(self) -> list[DecoderLayer]:
         return list(self.model.decoder)
 
-    def _encode(self, blocks: Blocks, source: _Source) -> tuple[str, list[str]]:
-        """Write the encoder; return its output (batch * source_length, dim) and the attention weights of all layers."""
+    def _encode(self, blocks: Blocks, source: Source, *, weighted: bool) -> tuple[str, list[str]]:
+        """Write the encoder; return its output (batch * source_length, dim) and the attention weights of all layers.
+
+        weighted: see `self_attention`
+        """
         graph, model = blocks.graph, self.model
         hidden = blocks.embed(
             model.source_embedding, table_name(model, "source"), "source", source.ids, source.positions
@@ -219,8 +239,15 @@ class TransformerGraphs:
         for number, layer in enumerate(model.encoder):
             name = f"encoder.{number}"
             read = blocks.before(layer.around_attention, f"{name}.around_attention", rows)
-            attended, weights = blocks.self_attention(
-                layer.attention, f"{name}.attention", read, source.batch, source.bias
+            attended, weights = self_attention(
+                blocks,
+                layer.attention,
+                f"{name}.attention",
+                read,
+                source.batch,
+                source.mask,
+                source.rotation,
+                weighted=weighted,
             )
             rows = blocks.after(layer.around_attention, f"{name}.around_attention", rows, attended)
             rows = self._feed_forward(blocks, layer, name, rows)
@@ -235,7 +262,7 @@ class TransformerGraphs:
         packed = blocks.matmul.linear("memory", rows, weight, bias)
         parts = blocks.split(packed, 2 * len(layers))
         return [
-            (blocks.split_heads_transposed(key, batch), blocks.split_heads(value, batch))
+            (lay_out_keys(blocks, key, batch), blocks.split_heads(value, batch))
             for key, value in zip(parts[::2], parts[1::2], strict=True)
         ]
 
@@ -251,7 +278,7 @@ class TransformerGraphs:
     ) -> tuple[str, str]:
         """Write cross-attention and feed-forward of a decoder layer; also return the weights of the cross-attention."""
         read = blocks.before(layer.around_cross, f"{name}.around_cross", rows)
-        crossed, weights = blocks.cross_attention(layer.cross, f"{name}.cross", read, memory, batch, bias)
+        crossed, weights = cross_attention(blocks, layer.cross, f"{name}.cross", read, memory, batch, bias)
         rows = blocks.after(layer.around_cross, f"{name}.around_cross", rows, crossed)
         return self._feed_forward(blocks, layer, name, rows), weights
 
@@ -259,37 +286,3 @@ class TransformerGraphs:
         read = blocks.before(layer.around_feed_forward, f"{name}.around_feed_forward", rows)
         fed = blocks.feed_forward(layer.feed_forward, f"{name}.feed_forward", read)
         return blocks.after(layer.around_feed_forward, f"{name}.around_feed_forward", rows, fed)
-
-
-@dataclass(frozen=True, slots=True)
-class _Source:
-    """The inputs of an encoder, and values computed from them.
-
-    ids: (batch, source_length)
-    batch: int64 [batch]
-    positions: 0 to source_length - 1
-    bias: (batch, 1, 1, source_length), from Blocks.attention_bias
-    """
-
-    ids: str
-    batch: str
-    positions: str
-    bias: str
-
-    @classmethod
-    def declare(cls, blocks: Blocks) -> _Source:
-        graph = blocks.graph
-        ids = graph.input(bundle.SOURCE_IDS, np.int64, ["batch", "source_length"])
-        lengths = graph.input(bundle.SOURCE_LENGTHS, np.int64, ["batch"])
-        width = graph.op("Shape", ids, start=1, end=2)
-        return cls(
-            ids,
-            graph.op("Shape", lengths),
-            graph.count_up(width),
-            blocks.attention_bias(_visible(graph, lengths, width)),
-        )
-
-
-def _visible(graph: GraphBuilder, lengths: str, width: str) -> str:
-    """Return a mask (n, 1, 1, width), True at the positions before each of lengths (n)."""
-    return graph.op("Less", graph.count_up(width), graph.op("Unsqueeze", lengths, graph.int64s(1, 2, 3)))

@@ -1,0 +1,1 @@
+"""The graphs of a Transformer; it imports the modules of `graphs` that write graphs, not `precisions`."""
