@@ -91,7 +91,7 @@ def export(
     from lingon.lines import check_files
 
     check_files(path for files in (train_data, gate_data) for path in files or ())
-    from lingon.export.graphs.precisions import precisions_of
+    from lingon.export.graphs.precisions import check_heads, precisions_of
     from lingon.export.manifest import check_precisions
     from lingon.export.pipeline import check_gate_device, export_checkpoint
     from lingon.export.report import print_report
@@ -102,6 +102,7 @@ def export(
     names = () if precision is None else tuple(name.strip() for name in precision.split(","))
     check_gate_device(gate_on)
     loaded = load_checkpoint(checkpoint)
+    check_heads(loaded)
     names = names or precisions_of(loaded.model)
     settings = ExportSettings(
         precisions=names,

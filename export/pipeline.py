@@ -17,6 +17,7 @@ from lingon.export.graphs.precisions import (
     PRECISION_KINDS,
     BuiltGraphs,
     build,
+    check_heads,
     check_weights,
     weight_files,
 )
@@ -29,7 +30,7 @@ from lingon.serving.runtime.device import CPU, CUDA, cuda_missing
 from lingon.serving.runtime.onnx_runner import OnnxRunner, load_runner
 from lingon.serving.runtime.validation import check_bundle
 from lingon.training.checkpoint import Checkpoint
-from lingon.training.config import TransformerSettings
+from lingon.training.config import ModelSettings, TransformerSettings
 from lingon.training.data.batches import filter_by_length
 from lingon.training.data.corpus import Pair
 
@@ -52,6 +53,7 @@ def export_checkpoint(
     cannot.
     """
     check_gate_device(settings.gate_on)
+    check_heads(checkpoint)
     check_weights(checkpoint, settings.build_order)
     checkpoint.model.to("cpu").eval()
     manifest = build_manifest(checkpoint, folder, settings)
@@ -119,17 +121,19 @@ def _build_graphs(
     built: dict[str, BuiltGraphs] = {}
     for name in settings.build_order:
         kind = PRECISION_KINDS[name]
-        if kind.provider == CUDA and not kind.scattered and isinstance(model.settings, TransformerSettings):
-            _log_slow_heads(name, model.settings.head_dim, log)
+        if kind.provider == CUDA and not kind.scattered:
+            _log_slow_heads(name, model.settings, log)
         built[name] = build(model, name, weights, calibration, shortlist=settings.shortlist is not None)
         sizes = ", ".join(f"{file} {weights.size(file) / 1e6:.1f} MB" for file in built[name].reads)
         log(f"{name}: built, reads {sizes}")
     return built, weight_files(weights)
 
 
-def _log_slow_heads(precision: str, head_dim: int, log: Callable[[str], None]) -> None:
-    if head_dim not in FAST_HEADS:
-        log(f"{precision}: heads have {head_dim} dimensions; the fast attention of CUDA takes 64, 128 or 256")
+def _log_slow_heads(precision: str, settings: ModelSettings, log: Callable[[str], None]) -> None:
+    if not isinstance(settings, TransformerSettings) or settings.score != "scaled-dot":
+        return
+    if settings.head_dim not in FAST_HEADS:
+        log(f"{precision}: heads have {settings.head_dim} dimensions; the fast attention of CUDA takes 64, 128 or 256")
 
 
 def _evenly_spaced(pairs: Sequence[Pair], count: int) -> Sequence[Pair]:

@@ -19,6 +19,7 @@ from lingon.export.graphs.transformer.graphs import TransformerGraphs
 from lingon.export.graphs.transformer.graphs import states as transformer_states
 from lingon.serving.runtime.device import CPU, CUDA, FP32_ON_CUDA
 from lingon.training.checkpoint import Checkpoint
+from lingon.training.config import TransformerSettings
 from lingon.training.models.interface import AnyModel, AttentionModel
 from lingon.training.models.transformer import Transformer
 
@@ -46,6 +47,7 @@ class PrecisionKind:
         return self.provider == CUDA and self.dtype == np.float32
 
 
+HEAD_STEP = 8  # dimensions; GroupQueryAttention takes heads of a multiple of these
 MAX_FP16 = float(np.finfo(np.float16).max)
 
 PRECISION_KINDS = {
@@ -66,6 +68,16 @@ class BuiltGraphs:
     graphs: dict[str, bytes]
     reads: tuple[str, ...]
     emulated: AnyModel | None = None
+
+
+def check_heads(checkpoint: Checkpoint) -> None:
+    """Raise CheckpointError if the heads have a width that GroupQueryAttention does not take."""
+    settings = checkpoint.model.settings
+    if isinstance(settings, TransformerSettings) and settings.score == "scaled-dot" and settings.head_dim % HEAD_STEP:
+        raise CheckpointError(
+            f"{checkpoint.folder}: an export needs model.dim / model.heads to be a multiple of {HEAD_STEP}, "
+            f"got {settings.head_dim}"
+        )
 
 
 def states_of(model: AnyModel) -> tuple[State, ...]:

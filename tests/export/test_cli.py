@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 
 import lingon.export.gates.quality
 from lingon.bundle import open_bundle
-from lingon.errors import DeviceError, SettingsError
+from lingon.errors import CheckpointError, DeviceError, SettingsError
 from lingon.export.cli import export as verb
 from lingon.export.graphs.precisions import PRECISION_KINDS, precisions_of
 from lingon.serving.runtime.device import CPU
@@ -68,6 +69,19 @@ def test_a_variant_of_the_transformer_is_exported(
     verb(tmp_path / "variant", tmp_path / "digits", precision="fp32", **small)
     assert open_bundle(tmp_path / "digits").manifest.precisions["fp32"].report["sentences"] == 3
     assert precisions_of(made) == tuple(PRECISION_KINDS)
+
+
+def test_heads_that_no_step_computes_are_refused_before_any_text_is_read(
+    checkpoint: Checkpoint, tmp_path: Path
+) -> None:
+    tokenizer, model = checkpoint.tokenizer, variant(dim=24, heads=4)
+    config = checkpoint.config.model_copy(update={"model": model})
+    made = build_model(model, tokenizer.source_vocab, tokenizer.target_vocab)
+    save_checkpoint(tmp_path / "narrow", config, tokenizer, made, checkpoint.progress)
+    shutil.rmtree(tmp_path / "text")
+    needs = "an export needs model.dim / model.heads to be a multiple of 8, got 6"
+    with pytest.raises(CheckpointError, match=f"^{tmp_path}/narrow: {needs}$"):
+        verb(tmp_path / "narrow", tmp_path / "digits")
 
 
 def test_gate_data_without_a_short_enough_sentence_is_an_error(saved: Path, tmp_path: Path) -> None:

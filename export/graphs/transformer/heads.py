@@ -63,8 +63,8 @@ class AdditiveScores:
     """w^T tanh(q + k) with a w for each head; see lingon.training.models.attention.AdditiveHeads.
 
     All heads are one product with a matrix (dim, heads), which has the w of a head in the rows of that head and 0 in
-    the others. Its columns are fewer than the product computes at a time, so that the zeros cost nothing, and its rows
-    do not depend on each other, as those of a sum over the last dimension may.
+    the others. A product computes several columns at a time, so that the zeros cost little. Its rows do not depend on
+    each other; those of a sum over the last dimension may, by their place in memory.
 
     weights: the name of that matrix
     """

@@ -57,11 +57,12 @@ def visible(graph: GraphBuilder, lengths: str, width: str) -> str:
 
 
 def _within_window(graph: GraphBuilder, seen: str, positions: str, radius: int) -> str:
-    """Return a mask (n, 1, width, width); see lingon.training.models.attention.within_window.
+    """Return a mask (n, 1, width, width), True where position i may see j: |i - j| <= radius, and j is visible.
 
     seen: (n, 1, 1, width)
+
+    A padded position may see nothing. Its bias is finite, and so are its weights, which no other position reads.
     """
     distance = graph.op("Abs", graph.op("Sub", graph.op("Unsqueeze", positions, graph.int64s(1)), positions))
     near = graph.op("LessOrEqual", distance, graph.constant(np.array(radius)))
-    itself = graph.op("Less", distance, graph.constant(np.array(1)))
-    return graph.op("Or", graph.op("And", seen, near), itself)
+    return graph.op("And", seen, near)

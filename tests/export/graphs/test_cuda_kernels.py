@@ -34,7 +34,6 @@ KERNELS = {
     **dict.fromkeys(("Relu", "Gelu", "Tanh", "Exp", "RotaryEmbedding"), REAL),
     **dict.fromkeys(("Abs", "Max"), NUMBERS),
     "And": {BOOL},
-    "Or": {BOOL},
     **dict.fromkeys(
         ("Cast", "Concat", "Expand", "Gather", "GatherElements", "Identity", "Reshape", "ScatterND"), EVERY
     ),
