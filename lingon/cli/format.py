@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from lingon.alignment import format_links, word_links
 from lingon.client.results import Link, ScoreResult, TextResult, Translation
 from lingon.errors import ServerError
 
@@ -60,7 +61,7 @@ def score_line(result: ScoreResult, wanted: Columns) -> str:
     if wanted.tokens:
         columns.append(" ".join(f"{token.piece}:{token.log_prob:.4f}" for token in result.tokens))
     if wanted.alignment:
-        columns.append(word_alignment(result.normalised_source, result.normalised_target, result.alignment))
+        columns.append(_words(result.alignment, result.normalised_source, result.normalised_target))
     return "\t".join(columns)
 
 
@@ -73,27 +74,18 @@ def score_json(number: int, pair: tuple[str, str], result: ScoreResult) -> str:
     return _json({**values, **{name: value for name, value in asdict(result).items() if name not in left_out}})
 
 
-def word_alignment(source: str, target: str, links: Iterable[Link]) -> str:
-    """The alignment in Pharaoh format: `i-j` means that source word i became target word j, from 0, split at spaces.
-
-    source, target: the texts to which the spans of the links refer
-    """
-    pairs = {(_word(source, link.source[1]), _word(target, link.target[1])) for link in links}
-    return " ".join(f"{first}-{second}" for first, second in sorted(pairs))
-
-
-def _word(text: str, end: int) -> int:
-    """The word of a piece that ends at `end`; a piece begins with the space before its word, so its end decides."""
-    return text.count(" ", 0, end)
-
-
 def _extras(result: TextResult, translation: Translation, wanted: Columns) -> list[str]:
     columns = [f"{translation.score:.4f}"] if wanted.scores else []
     if wanted.tokens:
         columns.append(" ".join(token.piece for token in translation.tokens))
     if wanted.alignment:
-        columns.append(word_alignment(result.normalised_text, _one_line(translation.text), translation.alignment))
+        columns.append(_words(translation.alignment, result.normalised_text, _one_line(translation.text)))
     return columns
+
+
+def _words(alignment: Iterable[Link], source: str, target: str) -> str:
+    """The alignment in Pharaoh form; source, target: the texts to which the spans of the links refer."""
+    return format_links(word_links(((link.source, link.target) for link in alignment), source, target))
 
 
 def _one_line(text: str) -> str:

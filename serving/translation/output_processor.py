@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from lingon.alignment import Span, piece_links
 from lingon.errors import RequestError
 from lingon.serving.decoding.job import Hypothesis
 from lingon.serving.runtime.runner import Scored
@@ -17,8 +18,6 @@ from lingon.serving.translation.options import ResolvedOptions
 from lingon.status import to_status
 from lingon.text import EOS, UNK, Tokenizer
 from lingon.translation.v1 import translation_pb2 as pb
-
-Span = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,19 +170,18 @@ def _hypothesis(
 
 
 def _links(attention: np.ndarray, sources: Sequence[Span], targets: Sequence[Span]) -> list[pb.AlignmentLink]:
-    """Return a link for each target token that attends to a source token more than to the end token.
+    """Return the links between tokens; see `lingon.alignment.piece_links`.
 
     attention: (target_length, source_length), the row and the column of the end tokens last
     """
-    attended = attention[: len(targets)].argmax(axis=1)
+    attended = attention[: len(targets)].argmax(axis=1).tolist()
     return [
         pb.AlignmentLink(
-            source=pb.Span(begin=sources[place][0], end=sources[place][1]),
-            target=pb.Span(begin=target[0], end=target[1]),
-            weight=attention[row, place],
+            source=pb.Span(begin=sources[source][0], end=sources[source][1]),
+            target=pb.Span(begin=targets[target][0], end=targets[target][1]),
+            weight=attention[target, source],
         )
-        for row, (target, place) in enumerate(zip(targets, attended.tolist(), strict=True))
-        if place < len(sources)
+        for source, target in piece_links(attended, len(sources))
     ]
 
 
