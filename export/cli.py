@@ -58,7 +58,17 @@ LengthPenaltyOption = Annotated[
 ]
 AlignmentLayerOption = Annotated[
     int | None,
-    typer.Option(help="Decoder layer, from 0, whose cross-attention gives alignments. Default: the last but one."),
+    typer.Option(
+        help="Decoder layer, from 0, whose cross-attention gives alignments. Default: the one that training guided, "
+        "else the last but one."
+    ),
+]
+AlignmentHeadOption = Annotated[
+    list[int] | None,
+    typer.Option(
+        help="Head of that layer, from 0, that gives alignments; the mean of several if repeated. Default: the heads "
+        "that training guided, else all."
+    ),
 ]
 CardOption = Annotated[
     Path | None,
@@ -84,6 +94,7 @@ def export(
     beam_size: BeamSizeOption = 4,
     length_penalty: LengthPenaltyOption = 1.0,
     alignment_layer: AlignmentLayerOption = None,
+    alignment_head: AlignmentHeadOption = None,
     card: CardOption = None,
     attach: AttachOption = None,
 ) -> None:
@@ -111,6 +122,7 @@ def export(
         beam_size=beam_size,
         length_penalty=length_penalty,
         alignment_layer=alignment_layer,
+        alignment_heads=tuple(dict.fromkeys(alignment_head)) if alignment_head else None,
         parity_sentences=parity_sentences,
         gate_sentences=gate_sentences,
         gate_on=gate_on,

@@ -10,10 +10,11 @@ from pathlib import Path
 from lingon import bundle as names
 from lingon.bundle import Alignment, Defaults, FileName, Limits, Manifest, Name, versions
 from lingon.errors import SettingsError
-from lingon.export.graphs.precisions import cross_attention_sizes, precisions_of, states_of
+from lingon.export.graphs.precisions import precisions_of, states_of
 from lingon.export.settings import ExportSettings, check_rule
 from lingon.text import BOS, EOS, PAD, UNK
 from lingon.training.checkpoint import Checkpoint
+from lingon.training.config import Config, ModelSettings, default_layer
 from lingon.training.models.interface import AnyModel
 
 ATTACHMENT_SUFFIXES = (".svg", ".png", ".md", ".txt")
@@ -26,7 +27,7 @@ def build_manifest(checkpoint: Checkpoint, folder: Path, settings: ExportSetting
     """
     model, tokenizer, data = checkpoint.model, checkpoint.tokenizer, checkpoint.config.data
     check_precisions(model, settings)
-    alignment = _alignment(model, settings.alignment_layer)
+    alignment = _alignment(checkpoint.config, settings)
     name = folder.absolute().name
     check_rule(Name, name, f"{folder}: the name of the model")
     _check_writable(folder)
@@ -71,16 +72,36 @@ def check_precisions(model: AnyModel, settings: ExportSettings) -> None:
         )
 
 
-def _alignment(model: AnyModel, layer: int | None) -> Alignment:
-    """Return the heads of a decoder layer, which is the last but one if `layer` is None; none without attention."""
-    layers, heads = cross_attention_sizes(model)
-    if layer is None:
-        return Alignment(max(layers - 2, 0), tuple(range(heads)))
+def _alignment(config: Config, settings: ExportSettings) -> Alignment:
+    """Return the heads that give alignments; none without attention.
+
+    They are those of the settings, else those that training guided, else all of the last decoder layer but one.
+    """
+    _check_alignment(config.model, settings)
+    layers, heads = config.model.attention_sizes
     if not layers:
-        raise SettingsError(f"--alignment-layer: model.kind = '{model.settings.kind}' has no attention, got {layer}")
-    if not 0 <= layer < layers:
-        raise SettingsError(f"--alignment-layer must be 0 to {layers - 1}, got {layer}")
-    return Alignment(layer, tuple(range(heads)))
+        return Alignment(0, ())
+    guided = config.guided if config.training.guided_alignment else None
+    layer = settings.alignment_layer
+    if layer is None:
+        layer = guided[0] if guided else default_layer(config.model)
+    if settings.alignment_heads is not None:
+        return Alignment(layer, settings.alignment_heads)
+    return Alignment(layer, guided[1] if guided and guided[0] == layer else tuple(range(heads)))
+
+
+def _check_alignment(model: ModelSettings, settings: ExportSettings) -> None:
+    """Raise SettingsError if the model has not the layer or the heads of the settings."""
+    layers, heads = model.attention_sizes
+    chosen = [("--alignment-layer", settings.alignment_layer, layers)]
+    chosen += [("--alignment-head", head, heads) for head in settings.alignment_heads or ()]
+    for option, value, bound in chosen:
+        if value is None:
+            continue
+        if not bound:
+            raise SettingsError(f"{option}: model.kind = '{model.kind}' has no attention, got {value}")
+        if not 0 <= value < bound:
+            raise SettingsError(f"{option} must be 0 to {bound - 1}, got {value}")
 
 
 def read_attachments(paths: Sequence[Path]) -> dict[str, bytes]:

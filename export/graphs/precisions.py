@@ -20,7 +20,7 @@ from lingon.export.graphs.transformer.graphs import states as transformer_states
 from lingon.serving.runtime.device import CPU, CUDA, FP32_ON_CUDA
 from lingon.training.checkpoint import Checkpoint
 from lingon.training.config import TransformerSettings
-from lingon.training.models.interface import AnyModel, AttentionModel
+from lingon.training.models.interface import AnyModel
 from lingon.training.models.transformer import Transformer
 
 
@@ -86,13 +86,6 @@ def states_of(model: AnyModel) -> tuple[State, ...]:
         return transformer_states(model)
     assert isinstance(model, RecurrentModel)
     return system_of(model).states()
-
-
-def cross_attention_sizes(model: AnyModel) -> tuple[int, int]:
-    """Return the layers and the heads of the cross-attention of a model; no layers and heads without attention."""
-    if isinstance(model, Transformer):
-        return model.settings.decoder_layers, model.settings.heads
-    return (1, 1) if isinstance(model, AttentionModel) else (0, 0)
 
 
 def precisions_of(model: AnyModel) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ import torch
 from lingon.bundle import SHORTLIST, Alignment, Defaults, Limits, Manifest, Precision, write_bundle
 from lingon.export.gates.reference import Reference, draw_grid
 from lingon.export.graphs.onnx_writer import WeightFiles
-from lingon.export.graphs.precisions import build, cross_attention_sizes, states_of, weight_files
+from lingon.export.graphs.precisions import build, states_of, weight_files
 from lingon.export.graphs.transformer.graphs import TransformerGraphs
 from lingon.serving.runtime.device import CPU
 from lingon.serving.runtime.onnx_runner import OnnxRunner, load_runner
@@ -59,7 +59,7 @@ def manifest_of(model: AnyModel, precision: str = "fp32", reads: tuple[str, ...]
         candidates=16,
         states=states_of(model),
         precisions={precision: Precision(CPU, "random", reads)},
-        alignment=Alignment(0, tuple(range(min(cross_attention_sizes(model)[1], 2)))),
+        alignment=Alignment(0, tuple(range(min(model.settings.attention_sizes[1], 2)))),
     )
 
 

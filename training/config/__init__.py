@@ -12,6 +12,7 @@ from lingon.training.config.model import (
     RnnencSettings,
     RnnsearchSettings,
     TransformerSettings,
+    default_layer,
     paper_learning_rate,
 )
 from lingon.training.config.run import Config, load_config, parse_config
@@ -32,6 +33,7 @@ __all__ = [
     "TokenizerSettings",
     "TrainingSettings",
     "TransformerSettings",
+    "default_layer",
     "load_config",
     "model_differences",
     "paper_learning_rate",

@@ -35,6 +35,7 @@ class Corpus(Settings):
     source: Path | None = None
     target: Path | None = None
     tsv: Path | None = None
+    alignment: Path | None = None  # word alignments of the pairs, line by line, in Pharaoh form
     repeat: Annotated[int, Field(ge=1)] = 1  # how often an epoch has each pair that passes the filters
 
     @model_validator(mode="after")
@@ -44,7 +45,7 @@ class Corpus(Settings):
         return self
 
     def files(self) -> list[Path]:
-        """Return the files of the corpus."""
+        """Return the files of the text."""
         return [path for path in (self.source, self.target, self.tsv) if path is not None]
 
 
@@ -67,6 +68,8 @@ class DataSettings(Settings):
     def _valid_once(self) -> Self:
         if self.valid.repeat != 1:
             raise ValueError(f"valid.repeat must be 1, because validation scores a pair once, got {self.valid.repeat}")
+        if self.valid.alignment is not None:
+            raise ValueError(f"valid.alignment must be left out: only training is guided, got '{self.valid.alignment}'")
         return self
 
 
@@ -102,6 +105,9 @@ class TrainingSettings(Settings):
     cooldown_steps: Annotated[int, Field(ge=0)] = 0  # last updates, over which the rate falls linearly to 0
     label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.1
     diagonal_penalty: Annotated[float, Field(ge=0)] = 0.0  # weight of the attention far from the diagonal in the loss
+    guided_alignment: Annotated[float, Field(ge=0)] = 0.0  # weight of the word alignments of data.train in the loss
+    guided_layer: Annotated[int, Field(ge=0)] | None = None  # decoder layer that they guide; null is the last but one
+    guided_heads: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1)] = (0,)  # of that layer
     clip_norm: Annotated[float, Field(gt=0)] = 1.0  # bound of the norm of the gradient
     weight_decay: Annotated[float, Field(ge=0)] = 0.0  # decoupled, as in AdamW
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"  # of matrix products; weights and sums are fp32
@@ -114,6 +120,18 @@ class TrainingSettings(Settings):
     valid_beam_size: Annotated[int, bundle_rule(BeamSize)] = 1
     patience: Annotated[int, Field(ge=0)] = 0  # validations without a better BLEU before the run stops; 0 never stops
     keep_checkpoints: Annotated[int, Field(ge=1)] = 5  # the last ones; the best one is always kept
+
+    @property
+    def attention_terms(self) -> dict[str, float]:
+        """The settings by which attention is a part of the loss, without those that are 0."""
+        terms = {"diagonal_penalty": self.diagonal_penalty, "guided_alignment": self.guided_alignment}
+        return {name: weight for name, weight in terms.items() if weight}
+
+    @model_validator(mode="after")
+    def _heads_once(self) -> Self:
+        if len(set(self.guided_heads)) < len(self.guided_heads):
+            raise ValueError(f"guided_heads must name a head once, got {list(self.guided_heads)}")
+        return self
 
     @model_validator(mode="after")
     def _schedule_fits(self) -> Self:

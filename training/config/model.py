@@ -20,6 +20,11 @@ class ModelSettings(Settings):
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.1
     tie: Literal["all", "decoder", "none"] = "all"
 
+    @property
+    def attention_sizes(self) -> tuple[int, int]:
+        """The layers and the heads of the attention from target to source; 0 and 0 without attention."""
+        return 1, 1
+
     def weightless(self) -> set[str]:
         """The keys whose change leaves the weights of a trained model right."""
         return {"dropout"}
@@ -55,6 +60,11 @@ class TransformerSettings(ModelSettings):
     def head_dim(self) -> int:
         """The width of a head, d_k."""
         return self.dim // self.heads
+
+    @property
+    def attention_sizes(self) -> tuple[int, int]:
+        """See ModelSettings."""
+        return self.decoder_layers, self.heads
 
     def weightless(self) -> set[str]:
         """See ModelSettings; only learned positions are weights, all others are computed for any length."""
@@ -98,6 +108,11 @@ class TransformerSettings(ModelSettings):
 
 def _preset(dim: int, heads: int, ffn: int, encoder_layers: int, decoder_layers: int) -> dict[str, int]:
     return dict(dim=dim, heads=heads, ffn=ffn, encoder_layers=encoder_layers, decoder_layers=decoder_layers)
+
+
+def default_layer(settings: ModelSettings) -> int:
+    """Return the decoder layer whose attention gives alignments by default: the last but one, else the only one."""
+    return max(settings.attention_sizes[0] - 2, 0)
 
 
 PRESETS = {  # head_dim is 64 in all but tiny, which suits the fast attention kernels of ONNX Runtime
@@ -147,6 +162,11 @@ class RnnencSettings(RecurrentSettings):
     kind: Literal["rnnenc"] = "rnnenc"
     layers: Annotated[int, Field(ge=1)] = 1  # of the encoder, and of the decoder
     reverse_source: bool = False
+
+    @property
+    def attention_sizes(self) -> tuple[int, int]:
+        """See ModelSettings."""
+        return 0, 0
 
 
 ScoreName = Literal["dot", "scaled-dot", "content", "additive", "general", "concat", "mlp"]

@@ -20,9 +20,11 @@ from lingon.training.config.model import (
     RnnencSettings,
     RnnsearchSettings,
     TransformerSettings,
+    default_layer,
     paper_learning_rate,
 )
 
+CORPUS_FILES = ("source", "target", "tsv", "alignment")
 AnyModelSettings = Annotated[
     TransformerSettings | RnnencSettings | RnnsearchSettings | LuongSettings, Field(discriminator="kind")
 ]
@@ -63,17 +65,45 @@ class Config(Settings):
         """The longest source that the model translates whole, in tokens with the end token; also that of its bundle."""
         return min(self.data.max_tokens, self.model.max_positions)
 
+    @property
+    def guided(self) -> tuple[int, tuple[int, ...]]:
+        """The decoder layer and its heads whose attention training.guided_alignment guides.
+
+        Garg et al. (2019), section 4.2, guide one head of the last layer but one: the others stay free to attend to
+        what helps the translation.
+        """
+        layer = self.training.guided_layer
+        return default_layer(self.model) if layer is None else layer, self.training.guided_heads
+
+    def _check_attention(self) -> None:
+        """Raise ValueError if the model does not have the attention that the loss reads."""
+        layers, heads = self.model.attention_sizes
+        for name, weight in self.training.attention_terms.items():
+            if not layers:
+                kind = self.model.kind
+                raise ValueError(
+                    f"training.{name} must be 0 for model.kind = '{kind}', which has no attention, got {weight}"
+                )
+        if not self.training.guided_alignment:
+            return
+        layer, guided = self.guided
+        if layer >= layers:
+            raise ValueError(f"training.guided_layer must be 0 to {layers - 1} for this model, got {layer}")
+        if max(guided) >= heads:
+            raise ValueError(f"training.guided_heads must be 0 to {heads - 1} for this model, got {list(guided)}")
+        if all(corpus.alignment is None for corpus in self.data.train):
+            weight = self.training.guided_alignment
+            raise ValueError(
+                f"training.guided_alignment = {weight} needs data.train.0.alignment, a file of word alignments"
+            )
+
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
         if self.model.tie == "all" and not self.tokenizer.joint:
             raise ValueError(
                 "model.tie = 'all' needs tokenizer.joint = true, because two vocabularies cannot share one matrix"
             )
-        if self.training.diagonal_penalty and isinstance(self.model, RnnencSettings):
-            raise ValueError(
-                f"training.diagonal_penalty must be 0 for model.kind = 'rnnenc', which has no attention, "
-                f"got {self.training.diagonal_penalty}"
-            )
+        self._check_attention()
         if self.data.max_tokens >= self.model.max_positions:
             raise ValueError(
                 f"data.max_tokens must be below model.max_positions ({self.model.max_positions}), "
@@ -139,7 +169,7 @@ def _value(text: str) -> Any:
 
 def _with_absolute_paths(config: Config, folder: Path) -> Config:
     def moved(corpus: Corpus) -> Corpus:
-        paths = {name: folder / path for name in ("source", "target", "tsv") if (path := getattr(corpus, name))}
+        paths = {name: folder / path for name in CORPUS_FILES if (path := getattr(corpus, name))}
         return corpus.model_copy(update=paths)
 
     corpora = {"train": tuple(map(moved, config.data.train)), "valid": moved(config.data.valid)}

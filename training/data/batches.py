@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -15,6 +15,7 @@ from torch import Tensor
 from lingon.errors import CorpusError
 from lingon.text import BOS, EOS, PAD, Tokenizer
 from lingon.training.data.corpus import FilterCounts, Pair, TrainingText, sides
+from lingon.training.data.piece_alignments import PieceAlignments
 from lingon.training.data.segmentation_sampling import SegmentationSampler
 
 
@@ -25,12 +26,14 @@ class Batch(NamedTuple):
     source_lengths: (batch)
     target_ids: (batch, target_length), each target begins with BOS
     labels: (batch, target_length), the token after each of target_ids, the last one EOS; PAD is ignored by the loss
+    alignment: see `PieceAlignments.batch`; None if training is not guided
     """
 
     source_ids: Tensor
     source_lengths: Tensor
     target_ids: Tensor
     labels: Tensor
+    alignment: Tensor | None = None
 
     @property
     def tokens(self) -> int:
@@ -39,17 +42,23 @@ class Batch(NamedTuple):
 
     def to(self, device: torch.device) -> Batch:
         """Return the batch on a device; the copy to a CUDA device is asynchronous."""
-        if device.type == "cuda":
-            return Batch(*(tensor.pin_memory().to(device, non_blocking=True) for tensor in self))
-        return Batch(*(tensor.to(device) for tensor in self))
+
+        def move(tensor: Tensor) -> Tensor:
+            return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
+
+        alignment = None if self.alignment is None else move(self.alignment)
+        return Batch(
+            move(self.source_ids), move(self.source_lengths), move(self.target_ids), move(self.labels), alignment
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class EncodedPairs:
-    """Token ids of parallel sentences, without special tokens."""
+    """Token ids of parallel sentences, without special tokens, and their alignments if training is guided."""
 
     sources: list[list[int]]
     targets: list[list[int]]
+    alignments: PieceAlignments | None = None
 
     def lengths(self) -> NDArray[np.int64]:
         """Return source and target lengths (pairs, 2), the end token counted."""
@@ -65,6 +74,7 @@ class EncodedPairs:
             torch.tensor([len(source) for source in sources]),
             pad([[BOS, *target] for target in targets]),
             pad([[*target, EOS] for target in targets]),
+            None if self.alignments is None else self.alignments.batch(rows, sources, targets),
         )
 
 
@@ -80,16 +90,24 @@ class EpochEncoder:
     """Encodes the same pairs in every epoch, with the same segmentation or, if alpha is not 0, with sampled ones."""
 
     def __init__(
-        self, pairs: Sequence[Pair], tokenizer: Tokenizer, alpha: float = 0.0, max_tokens: int = sys.maxsize
+        self,
+        pairs: Sequence[Pair],
+        tokenizer: Tokenizer,
+        alpha: float = 0.0,
+        max_tokens: int = sys.maxsize,
+        *,
+        linked: bool = False,
     ) -> None:
         """Prepare the pairs.
 
         pairs: pairs of at most max_tokens tokens on each side, the end token counted; no epoch exceeds this limit
         alpha: the exponent of the sampling distribution (see SegmentationSampler); 0 samples nothing
+        linked: make batches with the alignments of the pairs
         """
         self._encoded: EncodedPairs | None = None
+        self._alignments = PieceAlignments([pair.links for pair in pairs], tokenizer) if linked else None
         if alpha == 0:
-            self._encoded = encode_pairs(pairs, tokenizer)
+            self._encoded = replace(encode_pairs(pairs, tokenizer), alignments=self._alignments)
             return
         sources, targets = sides(pairs)
         self._sources = SegmentationSampler(tokenizer.source, sources, alpha, max_tokens - 1)
@@ -99,7 +117,7 @@ class EpochEncoder:
         """Return the token ids of one epoch, a function of its seed."""
         if self._encoded is not None:
             return self._encoded
-        return EncodedPairs(self._sources.sample((*seed, 0)), self._targets.sample((*seed, 1)))
+        return EncodedPairs(self._sources.sample((*seed, 0)), self._targets.sample((*seed, 1)), self._alignments)
 
 
 def encode_pairs(pairs: Sequence[Pair], tokenizer: Tokenizer) -> EncodedPairs:

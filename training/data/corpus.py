@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from lingon.alignment import WordLink, caller_words, check_range, format_links, read_links
 from lingon.errors import CorpusError
 from lingon.lines import read_lines, read_parallel
 from lingon.text import normalise
@@ -15,10 +16,11 @@ from lingon.training.config import Corpus, DataSettings
 
 
 class Pair(NamedTuple):
-    """A source sentence and its translation, both normalised."""
+    """A source sentence and its translation, both normalised; links: between their words, if training reads them."""
 
     source: str
     target: str
+    links: tuple[WordLink, ...] = ()
 
 
 @dataclass(slots=True)
@@ -56,32 +58,46 @@ class TrainingText:
         digest = hashlib.sha256()
         for pair in self.epoch():
             digest.update(f"{pair.source}\n{pair.target}\n".encode())
+            if pair.links:  # so that the digest of a text without links is that of older versions
+                digest.update(f"{format_links(pair.links)}\n".encode())
         return digest.hexdigest()
 
 
 def read_pairs(corpus: Corpus) -> Iterator[Pair]:
-    """Yield the pairs of a corpus in the order of its files, normalised."""
-    if corpus.tsv is not None:
-        lines = _read_tsv(corpus.tsv)
-    else:
-        assert corpus.source is not None
-        assert corpus.target is not None
-        lines = read_parallel(corpus.source, corpus.target)
-    for source, target in lines:
+    """Yield the pairs of a corpus in the order of its files, normalised and without links."""
+    for source, target in _lines(corpus):
         yield Pair(normalise(source), normalise(target))
 
 
-def read_training_text(settings: DataSettings) -> TrainingText:
+def read_linked_pairs(corpus: Corpus) -> Iterator[Pair]:
+    """Yield the pairs of a corpus with the links of its alignment file; without such a file none has links."""
+    if corpus.alignment is None:
+        yield from read_pairs(corpus)
+        return
+    text, links, number = corpus.files()[0], read_links(corpus.alignment), 0
+    for number, (source, target) in enumerate(_lines(corpus), start=1):
+        found = next(links, None)
+        if found is None:
+            raise CorpusError(f"{corpus.alignment}:{number}: ends here, but {text} goes on")
+        where = f"{corpus.alignment}:{number}"
+        yield Pair(normalise(source), normalise(target), _normalised_links(found.possible, source, target, where))
+    if next(links, None) is not None:
+        raise CorpusError(f"{text}:{number + 1}: ends here, but {corpus.alignment} goes on")
+
+
+def read_training_text(settings: DataSettings, *, linked: bool = False) -> TrainingText:
     """Return the pairs of all corpora, after the filters that need no tokenizer.
 
     A pair that two corpora have belongs to the first of them, so name a corpus with repeat > 1 first.
     Raises CorpusError if no pair passes.
+
+    linked: read the alignment files too
     """
-    counts, seen = FilterCounts(), set[Pair]()
+    counts, seen = FilterCounts(), set[tuple[str, str]]()
     corpora: list[list[Pair]] = []
     for corpus in settings.train:
         corpora.append([])
-        for pair in read_pairs(corpus):
+        for pair in read_linked_pairs(corpus) if linked else read_pairs(corpus):
             counts.read += 1
             reason = _drop_reason(pair, settings, seen)
             if reason:
@@ -99,6 +115,25 @@ def sides(pairs: Iterable[Pair]) -> tuple[list[str], list[str]]:
     return [pair.source for pair in pairs], [pair.target for pair in pairs]
 
 
+def _lines(corpus: Corpus) -> Iterator[tuple[str, str]]:
+    if corpus.tsv is not None:
+        return _read_tsv(corpus.tsv)
+    assert corpus.source is not None
+    assert corpus.target is not None
+    return read_parallel(corpus.source, corpus.target)
+
+
+def _normalised_links(links: Iterable[WordLink], source: str, target: str, where: str) -> tuple[WordLink, ...]:
+    """Return links between the words of the normalised texts; where: the file and the number of the line.
+
+    links: between the words of source and target as the files have them. Those of words that normalisation removes
+    are dropped.
+    """
+    check_range(links, len(source.split()), len(target.split()), where)
+    sources, targets = ({word: place for place, word in enumerate(caller_words(text))} for text in (source, target))
+    return tuple(sorted((sources[i], targets[j]) for i, j in links if i in sources and j in targets))
+
+
 def _read_tsv(path: Path) -> Iterator[tuple[str, str]]:
     for number, line in enumerate(read_lines(path), start=1):
         columns = line.split("\t")
@@ -109,15 +144,16 @@ def _read_tsv(path: Path) -> Iterator[tuple[str, str]]:
         yield columns[0], columns[1]
 
 
-def _drop_reason(pair: Pair, settings: DataSettings, seen: set[Pair]) -> str | None:
-    """Return the filter that drops a pair, or None; add the pair to seen."""
+def _drop_reason(pair: Pair, settings: DataSettings, seen: set[tuple[str, str]]) -> str | None:
+    """Return the filter that drops a pair, or None; add its texts to seen."""
     shorter, longer = sorted((len(pair.source), len(pair.target)))
     if not shorter:
         return "empty"
     if longer > settings.max_ratio * shorter + 25:  # the ratio of short sentences varies much
         return "ratio"
     if settings.drop_duplicates:
-        if pair in seen:
+        texts = pair.source, pair.target
+        if texts in seen:
             return "duplicate"
-        seen.add(pair)
+        seen.add(texts)
     return None

@@ -1,6 +1,8 @@
-"""The training loss: cross-entropy with label smoothing, and the penalty of attention far from the diagonal."""
+"""The training loss: cross-entropy with label smoothing, and what it may have of the attention."""
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -44,3 +46,44 @@ def diagonal_penalty(weights: Tensor, source_lengths: Tensor, labels: Tensor) ->
     far = 1 - torch.exp(-(distance**2) / (2 * DIAGONAL_WIDTH**2))
     penalties = (weights.float().mean(dim=(1, 2)) * far).sum(-1)
     return (penalties * real).sum()
+
+
+def guided_loss(weights: Tensor, alignment: Tensor) -> Tensor:
+    """Return the sum over target tokens with links of the cross-entropy between their alignment and the attention.
+
+    Guided alignment of Chen et al. (2016), section 3, with cross-entropy: -sum over t and j of A_tj log alpha_tj. The
+    shares A_tj of a token with links have the sum 1. Tokens without links add nothing. A link that attention cannot
+    give weight, because it is outside a local window, adds a constant.
+
+    weights: (batch, target_length, source_length), of one head, or the mean of several
+    alignment: A, (batch, target_length, source_length)
+    """
+    smallest = torch.finfo(torch.float32).tiny  # keeps the logarithm finite
+    return -(alignment * weights.float().clamp(min=smallest).log()).sum()
+
+
+class AttentionLoss(NamedTuple):
+    """What the loss has of the attention: the weight of each term, and the guided heads of a decoder layer."""
+
+    diagonal: float
+    guided: float
+    layer: int
+    heads: tuple[int, ...]
+
+    def __call__(
+        self, weights: Tensor, source_lengths: Tensor, labels: Tensor, alignment: Tensor | None = None
+    ) -> Tensor:
+        """Return the sum over the target tokens.
+
+        weights: (batch, layers, heads, target_length, source_length)
+        source_lengths: (batch)
+        labels: (batch, target_length)
+        alignment: (batch, target_length, source_length); needed if guided is not 0
+        """
+        loss = weights.new_zeros((), dtype=torch.float32)
+        if self.diagonal:
+            loss = loss + self.diagonal * diagonal_penalty(weights, source_lengths, labels)
+        if self.guided:
+            assert alignment is not None, "batches of a guided run have alignments"
+            loss = loss + self.guided * guided_loss(weights[:, self.layer, list(self.heads)].mean(dim=1), alignment)
+        return loss

@@ -84,10 +84,13 @@ def build_trainer(
         init_from = checkpoints.resolve_checkpoint(init_from)  # fails before the text is read, which may take minutes
     elif init_from is not None:
         report.message(f"--init-from {init_from} is ignored: the run resumes from {last}")
-    text, valid = read_training_text(config.data), list(read_pairs(config.data.valid))
+    guided = bool(config.training.guided_alignment)
+    text, valid = read_training_text(config.data, linked=guided), list(read_pairs(config.data.valid))
     tokenizer = _tokenizer(config, text, last or init_from, folder, processes)
     text = drop_long(text, tokenizer, config.data.max_tokens)
     report.message(f"training text: {text.counts}")
+    if guided:
+        report.message(_guidance(config, text))
     valid = _scorable(valid, config, tokenizer, report)
     torch.manual_seed(config.training.seed)
     model = build_model(config.model, tokenizer.source_vocab, tokenizer.target_vocab).to(processes.device)
@@ -106,6 +109,16 @@ def build_trainer(
         write_text(folder / checkpoints.CONFIG, config.model_dump_json(indent=2) + "\n")
     model.train()
     return trainer
+
+
+def _guidance(config: Config, text: TrainingText) -> str:
+    """Return a message that says what is guided; raise CorpusError if no pair has a link."""
+    linked = sum(bool(pair.links) for pairs in text.corpora for pair in pairs)
+    if not linked:
+        files = ", ".join(str(corpus.alignment) for corpus in config.data.train if corpus.alignment)
+        raise CorpusError(f"{files}: none of {text.counts.kept:,} pairs that pass the filters has a link")
+    layer, heads = config.guided
+    return f"guided alignment: {linked:,} pairs with links; decoder layer {layer}, heads {', '.join(map(str, heads))}"
 
 
 def _tokenizer(config: Config, text: TrainingText, origin: Path | None, run: Path, processes: Processes) -> Tokenizer:

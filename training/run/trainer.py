@@ -28,7 +28,7 @@ from lingon.training.data.batches import Batch, EncodedPairs, EpochEncoder, deri
 from lingon.training.data.corpus import Pair, sides
 from lingon.training.evaluation import held_out_loss, translate_texts
 from lingon.training.models.interface import AnyModel, AttentionModel, WithAttention
-from lingon.training.models.loss import diagonal_penalty, smoothed_loss
+from lingon.training.models.loss import AttentionLoss, smoothed_loss
 from lingon.training.run.distributed import Processes
 from lingon.training.run.interrupt import Interrupt
 from lingon.training.run.meter import Meter
@@ -84,7 +84,7 @@ class Trainer:
 
     def _training_module(self) -> nn.Module:
         model: nn.Module = self.model
-        if self.config.training.diagonal_penalty:
+        if self.config.training.attention_terms:
             assert isinstance(self.model, AttentionModel), "the settings are refused for other models"
             model = WithAttention(self.model)
         if self.config.training.compile:
@@ -105,7 +105,8 @@ class Trainer:
         """Yield the micro-batches of each update, from the current progress on, epoch after epoch."""
         settings, progress = self.config.training, self.progress
         alpha, max_tokens = self.config.tokenizer.sampling_alpha, self.config.data.max_tokens
-        encoder = EpochEncoder(self.pairs, self.tokenizer, alpha, max_tokens)
+        linked = bool(settings.guided_alignment)
+        encoder = EpochEncoder(self.pairs, self.tokenizer, alpha, max_tokens, linked=linked)
         while True:
             seed = (settings.seed, progress.epoch)
             encoded = encoder.encode(seed)
@@ -144,11 +145,12 @@ class Trainer:
     def _loss(self, forward: nn.Module, batch: Batch) -> Tensor:
         """Return the sum over the target tokens of a batch."""
         settings = self.config.training
-        if not settings.diagonal_penalty:
+        if not settings.attention_terms:
             return smoothed_loss(forward(*batch[:3]), batch.labels, settings.label_smoothing)
         logits, weights = forward(*batch[:3])
         loss = smoothed_loss(logits, batch.labels, settings.label_smoothing)
-        return loss + settings.diagonal_penalty * diagonal_penalty(weights, batch.source_lengths, batch.labels)
+        of_attention = AttentionLoss(settings.diagonal_penalty, settings.guided_alignment, *self.config.guided)
+        return loss + of_attention(weights, batch.source_lengths, batch.labels, batch.alignment)
 
     def _step_optimizer(self, scaler: torch.amp.GradScaler) -> Tensor:
         settings = self.config.training

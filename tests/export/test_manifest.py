@@ -1,0 +1,46 @@
+"""The heads that a manifest names as the source of alignments."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lingon.bundle import Alignment
+from lingon.errors import SettingsError
+from lingon.export.manifest import build_manifest
+from lingon.export.settings import ExportSettings
+from lingon.training.checkpoint import Checkpoint
+
+
+def alignment(checkpoint: Checkpoint, folder: Path, training: dict[str, Any], **settings: Any) -> Alignment:
+    """Return the alignment in the manifest of a checkpoint with these settings of its training."""
+    config = checkpoint.config
+    changed = config.model_copy(update={"training": config.training.model_copy(update=training)})
+    return build_manifest(replace(checkpoint, config=changed), folder / "digits", ExportSettings(**settings)).alignment
+
+
+def test_without_guidance_all_heads_of_the_last_layer_but_one_give_alignments(
+    checkpoint: Checkpoint, tmp_path: Path
+) -> None:
+    assert alignment(checkpoint, tmp_path, {"guided_layer": 1, "guided_heads": (1,)}) == Alignment(0, (0, 1))
+
+
+def test_the_guided_heads_give_alignments(checkpoint: Checkpoint, tmp_path: Path) -> None:
+    assert alignment(checkpoint, tmp_path, {"guided_alignment": 0.1}) == Alignment(0, (0,))
+    guided = {"guided_alignment": 0.1, "guided_layer": 1, "guided_heads": (1,)}
+    assert alignment(checkpoint, tmp_path, guided) == Alignment(1, (1,))
+
+
+def test_the_options_of_the_export_come_before_the_guided_heads(checkpoint: Checkpoint, tmp_path: Path) -> None:
+    guided = {"guided_alignment": 0.1, "guided_layer": 1, "guided_heads": (1,)}
+    assert alignment(checkpoint, tmp_path, guided, alignment_layer=0) == Alignment(0, (0, 1))
+    assert alignment(checkpoint, tmp_path, guided, alignment_layer=1) == Alignment(1, (1,))
+    assert alignment(checkpoint, tmp_path, guided, alignment_heads=(0,)) == Alignment(1, (0,))
+
+
+def test_a_head_that_the_model_does_not_have_is_refused(checkpoint: Checkpoint, tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"^--alignment-head must be 0 to 1, got 2$"):
+        alignment(checkpoint, tmp_path, {}, alignment_heads=(0, 2))

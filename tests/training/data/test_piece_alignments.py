@@ -1,0 +1,115 @@
+"""Alignment files of a corpus, and the distribution over source pieces that training makes of their links."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lingon.errors import CorpusError
+from lingon.text import Tokenizer
+from lingon.training.config import Corpus, DataSettings, TokenizerSettings
+from lingon.training.data.batches import EpochEncoder, drop_long
+from lingon.training.data.corpus import Pair, read_linked_pairs, read_training_text
+from lingon.training.data.piece_alignments import PieceAlignments
+from lingon.training.data.tokenizer import train_tokenizer
+
+WORDS = ["haus", "boot", "hausboot", "see"]
+
+
+@pytest.fixture(scope="module")
+def syllables() -> Tokenizer:
+    """A tokenizer whose pieces are parts of words."""
+    texts = [" ".join(WORDS[first:] + WORDS[:first]) for first in range(4)] * 20
+    return train_tokenizer([Pair(text, text) for text in texts], TokenizerSettings(vocab_size=270))
+
+
+def write_corpus(folder: Path, sources: list[str], targets: list[str], links: list[str]) -> Corpus:
+    files = {"source": sources, "target": targets, "alignment": links}
+    for name, lines in files.items():
+        (folder / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return Corpus(**{name: folder / name for name in files})
+
+
+def test_links_stay_with_their_pairs_through_every_filter(tmp_path: Path) -> None:
+    """Dropped are an empty pair, one of unlike lengths, a duplicate with other links, and one that is too long."""
+    sources = ["a b", "", "c d", "a b", "x" * 40, "e " * 30, "f g"]
+    targets = ["b a", "x", "d c", "b a", "x", "e " * 30, "g f"]
+    corpus = write_corpus(tmp_path, sources, targets, ["0-1", "", "1-0", "0-0", "0-0", "29-29", "0-1 1p0"])
+    settings = DataSettings(train=(corpus,), valid=Corpus(tsv=tmp_path / "valid"))
+    text = read_training_text(settings, linked=True)
+    tokenizer = train_tokenizer(text.epoch() * 9, TokenizerSettings(vocab_size=275, character_coverage=1.0))
+    kept = drop_long(text, tokenizer, 20)
+    links = {"a b": ((0, 1),), "c d": ((1, 0),), "f g": ((0, 1), (1, 0))}
+    assert {pair.source: pair.links for pair in kept.epoch()} == links
+    assert kept.counts.dropped == {"empty": 1, "ratio": 1, "duplicate": 1, "length": 1}
+
+
+def test_links_are_read_only_if_they_are_asked_for_and_are_part_of_the_digest(tmp_path: Path) -> None:
+    corpus = write_corpus(tmp_path, ["a b"], ["b a"], ["0-1"])
+    settings = DataSettings(train=(corpus,), valid=Corpus(tsv=tmp_path / "valid"))
+    plain, linked = read_training_text(settings), read_training_text(settings, linked=True)
+    assert [pair.links for text in (plain, linked) for pair in text.epoch()] == [(), ((0, 1),)]
+    assert plain.digest() != linked.digest()
+
+
+def test_links_count_the_words_of_the_file_where_normalisation_removes_a_word(tmp_path: Path) -> None:
+    corpus = write_corpus(tmp_path, ["a \u200b  b"], ["b\u00a0a"], ["0-1 1-0 2-0"])
+    assert list(read_linked_pairs(corpus)) == [Pair("a b", "b a", ((0, 1), (1, 0)))]
+
+
+@pytest.mark.parametrize(
+    ("links", "message"),
+    [
+        (["0-0"], "alignment:2: ends here, but {folder}/source goes on"),
+        (["0-0", "0-0", ""], "source:3: ends here, but {folder}/alignment goes on"),
+        (["0-0", "0-0 1-2"], "alignment:2: link 1-2: the target has 2 words, counted from 0"),
+        (["0-0", "0_0"], "alignment:2: a link must be i-j or ipj with i and j from 0 to 999999999, got '0_0'"),
+    ],
+)
+def test_a_wrong_alignment_file_is_an_error_with_file_line_and_link(
+    tmp_path: Path, links: list[str], message: str
+) -> None:
+    corpus = write_corpus(tmp_path, ["a b", "a b"], ["b a", "b a"], links)
+    with pytest.raises(CorpusError) as error:
+        list(read_linked_pairs(corpus))
+    assert str(error.value) == f"{tmp_path}/{message.format(folder=tmp_path)}"
+
+
+def test_all_pieces_of_linked_words_are_linked_with_equal_shares(syllables: Tokenizer) -> None:
+    source, target = "see hausboot boot", "haus see"
+    links = PieceAlignments([((1, 0), (2, 0))], syllables)
+    pieces = [syllables.source.encode(text, out_type=str) for text in (source, target)]
+    words = [["".join(each[: place + 1]).count("\u2581") - 1 for place in range(len(each))] for each in pieces]
+    found = links.batch([0], [syllables.encode_source(source)], [syllables.encode_target(target)])[0]
+    linked = [place for place, word in enumerate(words[0]) if word in (1, 2)]
+    assert len(linked) > 2  # the compound has several pieces
+    for place, row in enumerate(found.tolist()):
+        to_first_word = place < len(words[1]) and words[1][place] == 0
+        expected = [1 / len(linked) if to_first_word and each in linked else 0.0 for each in range(len(row))]
+        assert row == pytest.approx(expected)
+
+
+def test_links_follow_the_segmentation_that_an_epoch_samples(syllables: Tokenizer) -> None:
+    """Word by word, the text is its own translation."""
+    pairs = [Pair(text, text, tuple((word, word) for word in range(3))) for text in ("see haus boot", "boot see haus")]
+    encoder, shapes = EpochEncoder(pairs, syllables, 0.1, linked=True), set()
+    for epoch in range(8):
+        encoded = encoder.encode((1, epoch))
+        batch = encoded.batch([1, 0])
+        assert batch.alignment is not None
+        shapes.add(batch.alignment.shape)
+        for place, row in enumerate((1, 0)):
+            for t, shares in enumerate(batch.alignment[place, : len(encoded.targets[row])]):
+                heads = [syllables.source.id_to_piece(token)[0] for token in encoded.targets[row][: t + 1]]
+                word = heads.count("\u2581") - 1
+                marks = [syllables.source.id_to_piece(token)[0] for token in encoded.sources[row]]
+                linked = [j for j in range(len(marks)) if marks[: j + 1].count("\u2581") - 1 == word]
+                assert [j for j, share in enumerate(shares.tolist()) if share] == linked
+                assert float(shares.sum()) == pytest.approx(1)
+            assert not batch.alignment[place, len(encoded.targets[row]) :].any()
+    assert len(shapes) > 1
+
+
+def test_batches_of_a_run_without_guidance_have_no_alignment(syllables: Tokenizer) -> None:
+    assert EpochEncoder([Pair("see", "see", ((0, 0),))], syllables).encode((1,)).batch([0]).alignment is None
