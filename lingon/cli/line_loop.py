@@ -32,8 +32,11 @@ class Work(Protocol[Item, Result]):
     def answer(self, translator: Translator, numbers: list[int], items: list[Item]) -> list[Result]:
         """The results of items, whose line numbers are numbers; called on several threads."""
 
-    def render(self, number: int, item: Item, result: Result) -> str:
-        """The output of a result, without its last line feed."""
+    def render(self, number: int, item: Item, result: Result) -> str | None:
+        """The output of a result, without its last line feed; None if it has none."""
+
+    def summary(self) -> str:
+        """The output after the last result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +54,7 @@ class TranslateWork:
         if sampling is not None and numbers[0] > 1:
             options["sampling"] = replace(sampling, seed=((sampling.seed or 0) + numbers[0] - 1) % 2**64)
         blank = [not line.strip() for line in items]
-        return _answer_non_blank(items, blank, lambda lines: translator.translate(lines, **options), TextResult())
+        return answer_non_blank(items, blank, lambda lines: translator.translate(lines, **options), TextResult())
 
     def render(self, number: int, item: str, result: TextResult) -> str:
         """One line, or as many lines as there are translations in an n-best list."""
@@ -60,6 +63,10 @@ class TranslateWork:
         if (self.options.get("num_hypotheses") or 1) > 1:
             return n_best_lines(number, result, self.columns)
         return plain_line(result, self.columns)
+
+    def summary(self) -> str:
+        """Nothing."""
+        return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +80,17 @@ class ScoreWork:
     def answer(self, translator: Translator, numbers: list[int], items: list[tuple[str, str]]) -> list[ScoreResult]:
         """The scores; a pair of two empty texts is not sent."""
         blank = [not any(normalise(text) for text in pair) for pair in items]
-        return _answer_non_blank(items, blank, lambda pairs: translator.score(pairs, **self.options), ScoreResult())
+        return answer_non_blank(items, blank, lambda pairs: translator.score(pairs, **self.options), ScoreResult())
 
     def render(self, number: int, item: tuple[str, str], result: ScoreResult) -> str:
         """One line."""
         if self.as_json:
             return score_json(number, item, result)
         return score_line(result, self.columns) if result.tokens else ""
+
+    def summary(self) -> str:
+        """Nothing."""
+        return ""
 
 
 def run(
@@ -115,9 +126,11 @@ def run(
                 for batch, results in answers:
                     for (number, item), result in zip(batch, results, strict=True):
                         report.add(number, item, result)
-                        file.write(work.render(number, item, result).encode() + b"\n")
+                        if (line := work.render(number, item, result)) is not None:
+                            file.write(line.encode() + b"\n")
                     file.flush()
                     advance(len(batch), sum(size_of(item) for _, item in batch))
+            file.write(work.summary().encode())
     finally:
         report.print_summary()
     return report.complete
@@ -183,7 +196,7 @@ def _closed_on_error(translator: Translator) -> Iterator[None]:
         raise
 
 
-def _answer_non_blank(
+def answer_non_blank(
     items: list[Item], blank: list[bool], answer: Callable[[list[Item]], list[Result]], nothing: Result
 ) -> list[Result]:
     """The results of the items that are not blank, with `nothing` at the places of the others."""
@@ -212,4 +225,5 @@ def _reworded(message: str, translating: bool) -> str:
     message = message.replace("shorten it or set options.long_text to LONG_TEXT_POLICY_SPLIT", remedy)
     message = re.sub(r"\btarget_prefixes\[\d+\]", "--target-prefix", message)
     message = re.sub(r"\boptions\.(?:sampling\.)?(\w+)", lambda found: f"--{found[1].replace('_', '-')}", message)
+    message = re.sub(r"\battention\.(layer|head)s\b", r"--\1", message)
     return re.sub(r"^(texts|pairs)\[\d+\][. ]", "", message)

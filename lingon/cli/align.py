@@ -1,0 +1,171 @@
+"""The verb align. Heavy imports happen when it runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lingon.cli.connection import Credentials, with_connection_options
+from lingon.cli.translate import (
+    BatchOption,
+    DeviceOption,
+    EnginesOption,
+    JsonOption,
+    ModelOption,
+    OutputOption,
+    PrecisionOption,
+    ServerOption,
+    ThreadsOption,
+    TimeoutOption,
+)
+
+if TYPE_CHECKING:
+    from lingon.cli.aligning import Heads, JudgeLinks, PrintLinks
+    from lingon.client.messages import ScoreOptions
+
+SourceOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE", help="Source texts, one a line, plain or .gz.", show_default="SOURCE<tab>TARGET lines"
+    ),
+]
+TargetOption = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Translations of --source, line by line.", show_default="standard input"),
+]
+GoldOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Right links of the pairs, line by line, plain or .gz: i-j is sure, ipj possible. Instead of links, print "
+        "the alignment error rate (AER), precision and recall of all pairs.",
+        show_default="none",
+    ),
+]
+ChooseOption = Annotated[
+    bool,
+    typer.Option(
+        "--choose",
+        help="With --gold, print these figures for every layer and head, for the mean of the heads of each layer, and "
+        "for each of these with --shift; the best first. Default: only for the selected heads.",
+    ),
+]
+LayerOption = Annotated[
+    int | None,
+    typer.Option(min=0, help="Decoder layer, from 0, whose attention makes the links.", show_default="the bundle's"),
+]
+HeadOption = Annotated[
+    list[int] | None,
+    typer.Option(
+        min=0,
+        help="Head of --layer, from 0; the mean of several if repeated.",
+        show_default="all heads of --layer, else the bundle's",
+    ),
+]
+ShiftOption = Annotated[
+    bool,
+    typer.Option(
+        "--shift",
+        help="Link a target token by the attention of the step that reads it. Default: of the step that predicts it.",
+    ),
+]
+ReverseOption = Annotated[
+    bool,
+    typer.Option(
+        "--reverse", help="The model translates from target to source. Default: it translates from source to target."
+    ),
+]
+
+
+@with_connection_options
+def align(
+    source: SourceOption = None,
+    target: TargetOption = None,
+    server: ServerOption = None,
+    model: ModelOption = None,
+    output_file: OutputOption = None,
+    gold: GoldOption = None,
+    choose: ChooseOption = False,
+    layer: LayerOption = None,
+    head: HeadOption = None,
+    shift: ShiftOption = False,
+    reverse: ReverseOption = False,
+    as_json: JsonOption = False,
+    batch_size: BatchOption = 32,
+    timeout: TimeoutOption = None,
+    device: DeviceOption = None,
+    precision: PrecisionOption = None,
+    engines: EnginesOption = None,
+    threads: ThreadsOption = None,
+    *,
+    credentials: Credentials,
+) -> None:
+    """Align the words of given translations: of two files, or of SOURCE<tab>TARGET on standard input.
+
+    Prints a line of links for each pair: i-j means that source word i and target word j translate each other, counted
+    from 0, words separated by white space.
+    """
+    from lingon.cli.aligning import Heads
+    from lingon.cli.backend import BackendOptions
+    from lingon.cli.input import input_pairs
+    from lingon.cli.line_loop import run
+
+    check_choice(gold=gold, choose=choose, layer=layer, head=head, shift=shift)
+    options = BackendOptions(
+        server=server,
+        model=model,
+        device=device,
+        precision=precision,
+        engines=engines,
+        threads=threads,
+        timeout=timeout,
+        credentials=credentials,
+    )
+    heads = None if choose else Heads(layer, tuple(sorted(set(head or ()))), shift)
+    work = _work({"model": options.server_model}, heads, gold, reverse=reverse, as_json=as_json)
+    pairs = input_pairs(source, target, output_file)
+    if not run(options, pairs, work, output_file, batch_size, full_batches=False):
+        raise typer.Exit(1)
+
+
+def check_choice(*, gold: Path | None, choose: bool, layer: int | None, head: list[int] | None, shift: bool) -> None:
+    """Raise SettingsError for options that do not go together."""
+    from lingon.errors import SettingsError
+
+    if choose and gold is None:
+        raise SettingsError("--choose needs --gold FILE, by which it chooses")
+    given = {"--layer": layer is not None, "--head": bool(head), "--shift": shift}
+    if choose and (named := [name for name, is_given in given.items() if is_given]):
+        raise SettingsError(f"--choose tries every layer and head, with and without --shift; leave out {named[0]}")
+    if head and layer is None:
+        raise SettingsError("--head needs --layer, since each layer has heads of its own")
+
+
+def _work(
+    options: ScoreOptions, heads: Heads | None, gold: Path | None, *, reverse: bool, as_json: bool
+) -> PrintLinks | JudgeLinks:
+    """What is done with the pairs; heads: None judges all."""
+    from lingon.alignment import read_links
+    from lingon.cli.aligning import JudgeLinks, PrintLinks
+
+    asking: ScoreOptions = {**options, **_attention_options(heads)}
+    if gold is not None:
+        return JudgeLinks(asking, reverse, gold, list(read_links(gold)), heads, as_json)
+    assert heads is not None, "only what is judged has no heads"
+    return PrintLinks(asking, reverse, heads.shift, as_json)
+
+
+def _attention_options(heads: Heads | None) -> ScoreOptions:
+    """The options of a request for the attention of heads, all cross-attention if None."""
+    from lingon.client.attention import AttentionSelection
+
+    if heads is None:
+        return {"attention": AttentionSelection(kinds=("cross",))}
+    if heads.layer is not None:
+        selection = AttentionSelection(kinds=("cross",), layers=(heads.layer,), heads=heads.heads, mean_of_heads=True)
+        return {"attention": selection}
+    if heads.shift:
+        return {"attention": AttentionSelection(alignment=True)}
+    return {"return_alignment": True}

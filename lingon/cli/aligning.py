@@ -1,0 +1,221 @@
+"""Word alignments of pairs from attention: the work of `lingon align`, which prints links or judges them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from lingon.alignment import (
+    Agreement,
+    GoldLinks,
+    WordLink,
+    agreement,
+    caller_words,
+    check_range,
+    format_links,
+    piece_links,
+    strongest,
+    word_links,
+)
+from lingon.cli.backend import Translator
+from lingon.cli.line_loop import answer_non_blank
+from lingon.client.messages import ScoreOptions
+from lingon.client.results import AttentionMatrix, ScoreResult
+from lingon.errors import CorpusError, ServerError
+from lingon.text import normalise
+
+Pair = tuple[str, str]
+Weights = Sequence[Sequence[float]]
+
+
+class Heads(NamedTuple):
+    """The attention that links are made of: the mean of these heads of a layer.
+
+    layer: None is that of the bundle, with its heads
+    heads: empty is all
+    shift: a target token is linked by the step that reads it, not by the step that predicts it (Chen et al., 2020,
+        section 3.2)
+    """
+
+    layer: int | None = None
+    heads: tuple[int, ...] = ()
+    shift: bool = False
+
+    def columns(self) -> tuple[str, str, str]:
+        """Layer, heads and shift as a table shows them."""
+        layer = "bundle" if self.layer is None else str(self.layer)
+        heads = "bundle" if self.layer is None else ",".join(map(str, self.heads)) or "all"
+        return layer, heads, "yes" if self.shift else "no"
+
+
+@dataclass(frozen=True, slots=True)
+class Aligning:
+    """Aligns pairs.
+
+    options: of the requests; they ask for alignments, or for the attention of which links are made
+    reverse: whether the model translates from target to source
+    """
+
+    options: ScoreOptions
+    reverse: bool
+
+    def answer(self, translator: Translator, numbers: list[int], items: list[Pair]) -> list[ScoreResult]:
+        """The results with alignments or attention; a pair of two empty texts is not sent."""
+        blank = [not any(map(normalise, pair)) for pair in items]
+
+        def score(pairs: list[Pair]) -> list[ScoreResult]:
+            turned = [(target, source) for source, target in pairs] if self.reverse else pairs
+            return _score(translator, turned, self.options)
+
+        return answer_non_blank(items, blank, score, ScoreResult())
+
+    def caller_links(self, pair: Pair, links: set[WordLink]) -> set[WordLink]:
+        """The links of words of the normalised texts, as links of the words of a pair."""
+        sources, targets = map(caller_words, pair)
+        if self.reverse:
+            links = {(source, target) for target, source in links}
+        return {(sources[source], targets[target]) for source, target in links}
+
+
+@dataclass(frozen=True, slots=True)
+class PrintLinks(Aligning):
+    """Prints the links of each pair; shift: see `Heads`."""
+
+    shift: bool
+    as_json: bool
+
+    def render(self, number: int, item: Pair, result: ScoreResult) -> str:
+        """One line in Pharaoh form, or one JSON object."""
+        links = self.caller_links(item, links_of(result, shift=self.shift))
+        if not self.as_json:
+            return format_links(links)
+        values: dict[str, Any] = {"line": number, "source": item[0], "target": item[1]}
+        if result.error is not None:
+            return json.dumps({**values, "error": str(result.error)}, ensure_ascii=False)
+        return json.dumps({**values, "links": sorted(links)}, ensure_ascii=False)
+
+    def summary(self) -> str:
+        """Nothing."""
+        return ""
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeLinks(Aligning):
+    """Compares the links of all pairs with those that people gave, and prints no links.
+
+    path, gold: the file of the right links, and its lines
+    heads: what the links of a result are made of; None judges all cross-attention of a result
+    totals: filled as results come
+    """
+
+    path: Path
+    gold: Sequence[GoldLinks]
+    heads: Heads | None
+    as_json: bool
+    totals: dict[Heads, Agreement] = field(default_factory=dict)
+    lines: list[int] = field(default_factory=list)  # their numbers
+
+    def render(self, number: int, item: Pair, result: ScoreResult) -> None:
+        """Add a pair; one that could not be aligned is left out."""
+        if number > len(self.gold):
+            raise CorpusError(f"{self.path}:{number}: ends here, but the pairs go on")
+        gold = self.gold[number - 1]
+        check_range(gold.possible, len(item[0].split()), len(item[1].split()), f"{self.path}:{number}")
+        for heads, links in self._candidates(result) if result.error is None else ():
+            found = agreement(self.caller_links(item, links), gold)
+            self.totals[heads] = self.totals.get(heads, Agreement()) + found
+        self.lines.append(number)
+
+    def summary(self) -> str:
+        """The error rate, precision and recall of the whole; of all heads, as a table whose first row is the best."""
+        if len(self.lines) < len(self.gold):
+            raise CorpusError(f"{self.path}: has {len(self.gold)} lines, but there are {len(self.lines)} pairs")
+        if not self.totals:
+            raise CorpusError(f"{self.path}: has no line, so that nothing can be judged")
+        rows = sorted(self.totals.items(), key=lambda row: row[1].error_rate)
+        if self.as_json:
+            return "".join(f"{json.dumps(_row_values(*row, len(self.lines)))}\n" for row in rows)
+        shown: list[tuple[str, ...]] = [("layer", "heads", "shift", "AER", "precision", "recall", "links", "sure")]
+        shown += [(*heads.columns(), *_figures(found)) for heads, found in rows]
+        return "".join(f"{'  '.join(f'{cell:>9}' for cell in row)}\n" for row in shown)
+
+    def _candidates(self, result: ScoreResult) -> Iterator[tuple[Heads, set[WordLink]]]:
+        """The links of a result by the attention that they are made of."""
+        if self.heads is not None:
+            yield self.heads, links_of(result, shift=self.heads.shift)
+            return
+        for layer in sorted({matrix.layer for matrix in result.attention}):
+            of_layer = {matrix.head: matrix.weights for matrix in result.attention if matrix.layer == layer}
+            named: dict[tuple[int, ...], Weights] = {(head,): of_layer[head] for head in of_layer if head is not None}
+            if len(named) > 1:
+                named[()] = _mean(list(named.values()))
+            for heads, weights in named.items():
+                for shift in (False, True):
+                    yield Heads(layer, heads, shift), _links_of_weights(weights, result, shift=shift)
+
+
+def links_of(result: ScoreResult, *, shift: bool) -> set[WordLink]:
+    """The links between the words of the normalised texts of a pair.
+
+    result: with the alignment of the bundle, or with one attention matrix, which counts then
+    shift: see `Heads`; needs a matrix
+    """
+    if not result.attention:
+        spans = [(link.source, link.target) for link in result.alignment]
+        return word_links(spans, result.normalised_source, result.normalised_target)
+    (matrix,) = result.attention
+    return matrix_links(matrix, result, shift=shift)
+
+
+def matrix_links(matrix: AttentionMatrix, result: ScoreResult, *, shift: bool) -> set[WordLink]:
+    """The links that a matrix of cross-attention makes; see `links_of`."""
+    return _links_of_weights(matrix.weights, result, shift=shift)
+
+
+def _links_of_weights(weights: Weights, result: ScoreResult, *, shift: bool) -> set[WordLink]:
+    sources, targets = result.source_pieces[:-1], result.target_pieces[:-1]  # without the end tokens
+    rows = weights[shift : shift + len(targets)]
+    linked = piece_links(map(strongest, rows), len(sources))
+    spans = [(sources[source].span, targets[target].span) for source, target in linked]
+    return word_links(spans, result.normalised_source, result.normalised_target)
+
+
+def _mean(matrices: Sequence[Weights]) -> Weights:
+    """The mean of matrices of one shape."""
+    return [[sum(column) / len(matrices) for column in zip(*rows, strict=True)] for rows in zip(*matrices, strict=True)]
+
+
+def _score(translator: Translator, pairs: list[Pair], options: ScoreOptions) -> list[ScoreResult]:
+    """The results of pairs; a request for more attention than a server returns at once is sent in halves."""
+    try:
+        return translator.score(pairs, **options)
+    except ServerError as error:
+        if error.reason != "REQUEST_TOO_LARGE":
+            raise
+        if len(pairs) == 1:
+            return [ScoreResult(error=error)]
+        half = len(pairs) // 2
+        return _score(translator, pairs[:half], options) + _score(translator, pairs[half:], options)
+
+
+def _figures(found: Agreement) -> tuple[str, ...]:
+    rates = (found.error_rate, found.precision, found.recall)
+    return (*(f"{rate:.3f}" for rate in rates), str(found.found), str(found.sure))
+
+
+def _row_values(heads: Heads, found: Agreement, pairs: int) -> dict[str, Any]:
+    """A row of the table as a JSON object; without layer and heads it is the bundle's choice, without heads all."""
+    return {
+        "layer": heads.layer,
+        "heads": list(heads.heads),
+        "shift": heads.shift,
+        "error_rate": found.error_rate,
+        "precision": found.precision,
+        "recall": found.recall,
+        "links": found.found,
+        "sure": found.sure,
+        "pairs": pairs,
+    }
