@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +18,8 @@ from lingon.text import normalise
 
 Span = tuple[int, int]  # code points of a text; the end is exclusive
 WordLink = tuple[int, int]  # source word, target word
+
+SYMMETRISATIONS = ("intersection", "union", "grow-diag-final-and")
 
 _LINK = re.compile(r"([0-9]{1,9})([-p])([0-9]{1,9})")
 
@@ -106,6 +109,48 @@ def check_range(links: Iterable[WordLink], source_words: int, target_words: int,
 def format_links(links: Iterable[WordLink]) -> str:
     """Return links in Pharaoh form, `i-j` separated by spaces, in ascending order."""
     return " ".join(f"{source}-{target}" for source, target in sorted(set(links)))
+
+
+def symmetrise(forward: AbstractSet[WordLink], backward: AbstractSet[WordLink], method: str) -> set[WordLink]:
+    """Return one alignment of a pair made of two; Koehn et al. (2005), section 2.1, describe the methods.
+
+    forward, backward: such as those of models of both directions, both as (source word, target word)
+    method: of SYMMETRISATIONS
+    """
+    both, either = set(forward & backward), set(forward | backward)
+    if method == "intersection":
+        return both
+    if method == "union":
+        return either
+    assert method == "grow-diag-final-and", method
+    found = _grow_diagonally(both, either)
+    for links in (forward, backward):
+        for source, target in sorted(links):
+            if not _has_source(found, source) and not _has_target(found, target):
+                found.add((source, target))
+    return found
+
+
+def _grow_diagonally(found: set[WordLink], either: set[WordLink]) -> set[WordLink]:
+    """Return the links with those of `either` beside them, also diagonally, that link a word without a link."""
+    found, grown = set(found), True
+    while grown:
+        grown = False
+        for source, target in sorted(found):
+            for near in ((source + i, target + j) for i in (-1, 0, 1) for j in (-1, 0, 1)):
+                new = near in either and near not in found
+                if new and not (_has_source(found, near[0]) and _has_target(found, near[1])):
+                    found.add(near)
+                    grown = True
+    return found
+
+
+def _has_source(links: set[WordLink], word: int) -> bool:
+    return any(source == word for source, _ in links)
+
+
+def _has_target(links: set[WordLink], word: int) -> bool:
+    return any(target == word for _, target in links)
 
 
 def word_at(text: str, end: int) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -20,10 +20,6 @@ from lingon.cli.translate import (
     ThreadsOption,
     TimeoutOption,
 )
-
-if TYPE_CHECKING:
-    from lingon.cli.aligning import Heads, JudgeLinks, PrintLinks
-    from lingon.client.messages import ScoreOptions
 
 SourceOption = Annotated[
     Path | None,
@@ -77,6 +73,22 @@ ReverseOption = Annotated[
         "--reverse", help="The model translates from target to source. Default: it translates from source to target."
     ),
 ]
+OtherOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Links of the same pairs made in another way, such as with a model of the other direction and --reverse, "
+        "line by line, plain or .gz. They are combined with those of attention as --symmetrisation says.",
+        show_default="none",
+    ),
+]
+SymmetrisationOption = Annotated[
+    str,
+    typer.Option(
+        metavar="METHOD",
+        help="How links are combined with those of --other: intersection, union or grow-diag-final-and.",
+    ),
+]
 
 
 @with_connection_options
@@ -92,6 +104,8 @@ def align(
     head: HeadOption = None,
     shift: ShiftOption = False,
     reverse: ReverseOption = False,
+    other: OtherOption = None,
+    symmetrisation: SymmetrisationOption = "grow-diag-final-and",
     as_json: JsonOption = False,
     batch_size: BatchOption = 32,
     timeout: TimeoutOption = None,
@@ -107,12 +121,14 @@ def align(
     Prints a line of links for each pair: i-j means that source word i and target word j translate each other, counted
     from 0, words separated by white space.
     """
-    from lingon.cli.aligning import Heads
+    from lingon.cli.aligning import Aligner, Heads, JudgeLinks, LinkFile, PrintLinks, attention_options
     from lingon.cli.backend import BackendOptions
     from lingon.cli.input import input_pairs
-    from lingon.cli.line_loop import run
+    from lingon.cli.line_loop import Work, run
+    from lingon.client.messages import ScoreOptions
+    from lingon.client.results import ScoreResult
 
-    check_choice(gold=gold, choose=choose, layer=layer, head=head, shift=shift)
+    check_choice(gold=gold, choose=choose, layer=layer, head=head, shift=shift, symmetrisation=symmetrisation)
     options = BackendOptions(
         server=server,
         model=model,
@@ -124,16 +140,26 @@ def align(
         credentials=credentials,
     )
     heads = None if choose else Heads(layer, tuple(sorted(set(head or ()))), shift)
-    work = _work({"model": options.server_model}, heads, gold, reverse=reverse, as_json=as_json)
+    asking: ScoreOptions = {"model": options.server_model, **attention_options(heads)}
+    further = LinkFile.read(other) if other is not None else None
+    aligner = Aligner(options=asking, reverse=reverse, other=further, symmetrisation=symmetrisation)
+    work: Work[tuple[str, str], ScoreResult] = PrintLinks(aligner=aligner, shift=shift, as_json=as_json)
+    if gold is not None:
+        work = JudgeLinks(aligner=aligner, gold=LinkFile.read(gold), heads=heads, as_json=as_json)
     pairs = input_pairs(source, target, output_file)
     if not run(options, pairs, work, output_file, batch_size, full_batches=False):
         raise typer.Exit(1)
 
 
-def check_choice(*, gold: Path | None, choose: bool, layer: int | None, head: list[int] | None, shift: bool) -> None:
-    """Raise SettingsError for options that do not go together."""
+def check_choice(
+    *, gold: Path | None, choose: bool, layer: int | None, head: list[int] | None, shift: bool, symmetrisation: str
+) -> None:
+    """Raise SettingsError for an unknown method, and for options that do not go together."""
+    from lingon.alignment import SYMMETRISATIONS
     from lingon.errors import SettingsError
 
+    if symmetrisation not in SYMMETRISATIONS:
+        raise SettingsError(f"--symmetrisation must be {', '.join(SYMMETRISATIONS)}, got {symmetrisation!r}")
     if choose and gold is None:
         raise SettingsError("--choose needs --gold FILE, by which it chooses")
     given = {"--layer": layer is not None, "--head": bool(head), "--shift": shift}
@@ -141,31 +167,3 @@ def check_choice(*, gold: Path | None, choose: bool, layer: int | None, head: li
         raise SettingsError(f"--choose tries every layer and head, with and without --shift; leave out {named[0]}")
     if head and layer is None:
         raise SettingsError("--head needs --layer, since each layer has heads of its own")
-
-
-def _work(
-    options: ScoreOptions, heads: Heads | None, gold: Path | None, *, reverse: bool, as_json: bool
-) -> PrintLinks | JudgeLinks:
-    """What is done with the pairs; heads: None judges all."""
-    from lingon.alignment import read_links
-    from lingon.cli.aligning import JudgeLinks, PrintLinks
-
-    asking: ScoreOptions = {**options, **_attention_options(heads)}
-    if gold is not None:
-        return JudgeLinks(asking, reverse, gold, list(read_links(gold)), heads, as_json)
-    assert heads is not None, "only what is judged has no heads"
-    return PrintLinks(asking, reverse, heads.shift, as_json)
-
-
-def _attention_options(heads: Heads | None) -> ScoreOptions:
-    """The options of a request for the attention of heads, all cross-attention if None."""
-    from lingon.client.attention import AttentionSelection
-
-    if heads is None:
-        return {"attention": AttentionSelection(kinds=("cross",))}
-    if heads.layer is not None:
-        selection = AttentionSelection(kinds=("cross",), layers=(heads.layer,), heads=heads.heads, mean_of_heads=True)
-        return {"attention": selection}
-    if heads.shift:
-        return {"attention": AttentionSelection(alignment=True)}
-    return {"return_alignment": True}

@@ -17,11 +17,14 @@ from lingon.alignment import (
     check_range,
     format_links,
     piece_links,
+    read_links,
     strongest,
+    symmetrise,
     word_links,
 )
 from lingon.cli.backend import Translator
 from lingon.cli.line_loop import answer_non_blank
+from lingon.client.attention import AttentionSelection
 from lingon.client.messages import ScoreOptions
 from lingon.client.results import AttentionMatrix, ScoreResult
 from lingon.errors import CorpusError, ServerError
@@ -52,17 +55,46 @@ class Heads(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Aligning:
-    """Aligns pairs.
+class LinkFile:
+    """The links of all pairs, as a file has them."""
+
+    path: Path
+    lines: Sequence[GoldLinks]
+
+    @classmethod
+    def read(cls, path: Path) -> LinkFile:
+        """The links of a file, plain or .gz."""
+        return cls(path, list(read_links(path)))
+
+    def of(self, number: int, pair: Pair) -> GoldLinks:
+        """The links of a pair, by its line number; raises CorpusError if there are none or they do not fit."""
+        if number > len(self.lines):
+            raise CorpusError(f"{self.path}:{number}: ends here, but the pairs go on")
+        links = self.lines[number - 1]
+        check_range(links.possible, len(pair[0].split()), len(pair[1].split()), f"{self.path}:{number}")
+        return links
+
+    def check_end(self, pairs: int) -> None:
+        """Raise CorpusError if the file has more lines than there are pairs."""
+        if pairs < len(self.lines):
+            raise CorpusError(f"{self.path}: has {len(self.lines)} lines, but there are {pairs} pairs")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Aligner:
+    """Asks for the attention of pairs, and makes links between the words of the caller.
 
     options: of the requests; they ask for alignments, or for the attention of which links are made
     reverse: whether the model translates from target to source
+    other: further links of the pairs, which `symmetrisation` combines with those of attention
     """
 
     options: ScoreOptions
-    reverse: bool
+    reverse: bool = False
+    other: LinkFile | None = None
+    symmetrisation: str = "grow-diag-final-and"
 
-    def answer(self, translator: Translator, numbers: list[int], items: list[Pair]) -> list[ScoreResult]:
+    def answer(self, translator: Translator, items: list[Pair]) -> list[ScoreResult]:
         """The results with alignments or attention; a pair of two empty texts is not sent."""
         blank = [not any(map(normalise, pair)) for pair in items]
 
@@ -72,24 +104,43 @@ class Aligning:
 
         return answer_non_blank(items, blank, score, ScoreResult())
 
-    def caller_links(self, pair: Pair, links: set[WordLink]) -> set[WordLink]:
-        """The links of words of the normalised texts, as links of the words of a pair."""
+    def caller_links(self, number: int, pair: Pair, links: set[WordLink]) -> set[WordLink]:
+        """The links of words of the normalised texts, as links of the words of a pair, combined with the others."""
         sources, targets = map(caller_words, pair)
         if self.reverse:
             links = {(source, target) for target, source in links}
-        return {(sources[source], targets[target]) for source, target in links}
+        found = {(sources[source], targets[target]) for source, target in links}
+        if self.other is None:
+            return found
+        return symmetrise(found, self.other.of(number, pair).possible, self.symmetrisation)
+
+    def check_end(self, pairs: int) -> None:
+        """Raise CorpusError if there are links of more pairs."""
+        if self.other is not None:
+            self.other.check_end(pairs)
 
 
-@dataclass(frozen=True, slots=True)
-class PrintLinks(Aligning):
-    """Prints the links of each pair; shift: see `Heads`."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PrintLinks:
+    """Prints the links of each pair.
 
+    shift: see `Heads`
+    lines: the numbers of the pairs, filled as results come
+    """
+
+    aligner: Aligner
     shift: bool
     as_json: bool
+    lines: list[int] = field(default_factory=list)
+
+    def answer(self, translator: Translator, numbers: list[int], items: list[Pair]) -> list[ScoreResult]:
+        """See `Aligner`."""
+        return self.aligner.answer(translator, items)
 
     def render(self, number: int, item: Pair, result: ScoreResult) -> str:
         """One line in Pharaoh form, or one JSON object."""
-        links = self.caller_links(item, links_of(result, shift=self.shift))
+        self.lines.append(number)
+        links = self.aligner.caller_links(number, item, links_of(result, shift=self.shift))
         if not self.as_json:
             return format_links(links)
         values: dict[str, Any] = {"line": number, "source": item[0], "target": item[1]}
@@ -99,42 +150,44 @@ class PrintLinks(Aligning):
 
     def summary(self) -> str:
         """Nothing."""
+        self.aligner.check_end(len(self.lines))
         return ""
 
 
-@dataclass(frozen=True, slots=True)
-class JudgeLinks(Aligning):
+@dataclass(frozen=True, kw_only=True, slots=True)
+class JudgeLinks:
     """Compares the links of all pairs with those that people gave, and prints no links.
 
-    path, gold: the file of the right links, and its lines
+    gold: the right links
     heads: what the links of a result are made of; None judges all cross-attention of a result
-    totals: filled as results come
+    lines, totals: the numbers of the pairs, and the figures of what was judged; filled as results come
     """
 
-    path: Path
-    gold: Sequence[GoldLinks]
+    aligner: Aligner
+    gold: LinkFile
     heads: Heads | None
     as_json: bool
+    lines: list[int] = field(default_factory=list)
     totals: dict[Heads, Agreement] = field(default_factory=dict)
-    lines: list[int] = field(default_factory=list)  # their numbers
+
+    def answer(self, translator: Translator, numbers: list[int], items: list[Pair]) -> list[ScoreResult]:
+        """See `Aligner`."""
+        return self.aligner.answer(translator, items)
 
     def render(self, number: int, item: Pair, result: ScoreResult) -> None:
         """Add a pair; one that could not be aligned is left out."""
-        if number > len(self.gold):
-            raise CorpusError(f"{self.path}:{number}: ends here, but the pairs go on")
-        gold = self.gold[number - 1]
-        check_range(gold.possible, len(item[0].split()), len(item[1].split()), f"{self.path}:{number}")
-        for heads, links in self._candidates(result) if result.error is None else ():
-            found = agreement(self.caller_links(item, links), gold)
-            self.totals[heads] = self.totals.get(heads, Agreement()) + found
         self.lines.append(number)
+        gold = self.gold.of(number, item)
+        for heads, links in self._candidates(result) if result.error is None else ():
+            found = agreement(self.aligner.caller_links(number, item, links), gold)
+            self.totals[heads] = self.totals.get(heads, Agreement()) + found
 
     def summary(self) -> str:
         """The error rate, precision and recall of the whole; of all heads, as a table whose first row is the best."""
-        if len(self.lines) < len(self.gold):
-            raise CorpusError(f"{self.path}: has {len(self.gold)} lines, but there are {len(self.lines)} pairs")
+        self.aligner.check_end(len(self.lines))
+        self.gold.check_end(len(self.lines))
         if not self.totals:
-            raise CorpusError(f"{self.path}: has no line, so that nothing can be judged")
+            raise CorpusError(f"{self.gold.path}: no pair was aligned, so that nothing can be judged")
         rows = sorted(self.totals.items(), key=lambda row: row[1].error_rate)
         if self.as_json:
             return "".join(f"{json.dumps(_row_values(*row, len(self.lines)))}\n" for row in rows)
@@ -155,6 +208,18 @@ class JudgeLinks(Aligning):
             for heads, weights in named.items():
                 for shift in (False, True):
                     yield Heads(layer, heads, shift), _links_of_weights(weights, result, shift=shift)
+
+
+def attention_options(heads: Heads | None) -> ScoreOptions:
+    """The options of a request for the attention of which links are made; None asks for all cross-attention."""
+    if heads is None:
+        return {"attention": AttentionSelection(kinds=("cross",))}
+    if heads.layer is not None:
+        selection = AttentionSelection(kinds=("cross",), layers=(heads.layer,), heads=heads.heads, mean_of_heads=True)
+        return {"attention": selection}
+    if heads.shift:
+        return {"attention": AttentionSelection(alignment=True)}
+    return {"return_alignment": True}
 
 
 def links_of(result: ScoreResult, *, shift: bool) -> set[WordLink]:

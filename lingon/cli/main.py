@@ -32,6 +32,7 @@ ORDER = (
     "translate",
     "score",
     "attend",
+    "align",
     "serve",
     "doctor",
     "healthcheck",

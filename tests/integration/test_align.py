@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from lingon.alignment import format_links, parse_links
 from lingon.bundle import Bundle
 from lingon.cli.align import align
-from lingon.cli.aligning import Heads, JudgeLinks, PrintLinks
+from lingon.cli.aligning import Aligner, Heads, JudgeLinks, LinkFile, PrintLinks
 from lingon.client.results import ScoreResult
 from lingon.errors import CorpusError, LingonError, ServerError, SettingsError
 from tests.support.published_systems import publish
@@ -140,6 +140,18 @@ async def test_a_server_gives_the_links_of_its_bundle(transformer: Bundle, lingo
     assert found == expected
 
 
+def test_links_are_combined_with_those_of_a_file(lingon_align: Verb, tmp_path: Path) -> None:
+    (tmp_path / "other").write_text("0-3 1-1\n\n", encoding="utf-8")
+    other = ["--other", tmp_path / "other", "--symmetrisation"]
+    assert lingon_align(PAIRS, *model(DIGITS), *other, "intersection") == "0-3\n\n"
+    with_other = LINKS.replace("1-2", "1-1 1-2")
+    assert lingon_align(PAIRS, *model(DIGITS), *other, "union") == with_other
+    (found,) = rows(lingon_align(PAIRS, *model(DIGITS), *other, "union", "--json", gold=with_other)).values()
+    assert found["error_rate"] == 0
+    with pytest.raises(CorpusError, match="other: has 2 lines, but there are 1 pairs"):
+        lingon_align(PAIRS[:1], *model(DIGITS), *other, "union")
+
+
 class Bounded:
     """A translator that refuses more than two pairs at once, and a long pair at all."""
 
@@ -154,7 +166,7 @@ class Bounded:
 
 
 def test_a_request_that_is_too_large_is_sent_in_parts_and_a_pair_that_is_too_large_is_an_error_of_its_line() -> None:
-    work, translator = PrintLinks({}, False, False, False), Bounded()
+    work, translator = PrintLinks(aligner=Aligner(options={}), shift=False, as_json=False), Bounded()
     items = [(str(number), "x") for number in range(5)] + [("long", "x"), ("6", "x")]
     found = work.answer(translator, list(range(1, 8)), items)
     assert [result.log_prob for result in found] == [0, 1, 2, 3, 4, 0, 6]
@@ -163,8 +175,8 @@ def test_a_request_that_is_too_large_is_sent_in_parts_and_a_pair_that_is_too_lar
 
 
 def test_a_pair_that_cannot_be_aligned_is_left_out_of_the_figures() -> None:
-    gold = [parse_links("0-0", "gold:1")]
-    work = JudgeLinks({}, False, Path("gold"), gold * 2, Heads(), True)
+    gold = LinkFile(Path("gold"), [parse_links("0-0", "gold:1")] * 2)
+    work = JudgeLinks(aligner=Aligner(options={}), gold=gold, heads=Heads(), as_json=True)
     error = ServerError("too large", 3)
     for number, result in ((1, ScoreResult()), (2, ScoreResult(error=error))):
         work.render(number, ("a", "b"), result)
@@ -190,6 +202,7 @@ def test_right_links_that_do_not_fit_the_pairs_are_an_error(lingon_align: Verb, 
     ("options", "message"),
     [
         (["--choose"], "--choose needs --gold FILE, by which it chooses"),
+        (["--symmetrisation", "both"], "must be intersection, union, grow-diag-final-and, got 'both'"),
         (["--head", 1], "--head needs --layer, since each layer has heads of its own"),
         (["--choose", "--gold", ROOT, "--shift"], "tries every layer and head, with and without --shift; leave out"),
     ],

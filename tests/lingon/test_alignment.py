@@ -20,6 +20,7 @@ from lingon.alignment import (
     piece_links,
     read_links,
     strongest,
+    symmetrise,
     word_links,
 )
 from lingon.errors import CorpusError
@@ -82,6 +83,18 @@ def test_a_link_out_of_range_is_an_error_with_its_side_and_bound() -> None:
         check_range({(2, 0)}, 2, 3, "file:7")
     with pytest.raises(CorpusError, match=r"^file:7: link 0-3: the target has 3 words, counted from 0$"):
         check_range({(0, 3)}, 2, 3, "file:7")
+
+
+def test_symmetrised_links_are_those_worked_out_by_hand() -> None:
+    """Grown: 1-2 links target word 2 and 2-2 source word 2; 0-1, beside 0-0, links no new word.
+
+    Final: 6-7 and 4-5 link two new words each; 4-0 and 4-7 link a word that has a link by then.
+    """
+    forward, backward = {(0, 0), (0, 1), (1, 1), (1, 2), (4, 0), (6, 7)}, {(0, 0), (1, 1), (2, 2), (4, 5), (4, 7)}
+    assert symmetrise(forward, backward, "intersection") == {(0, 0), (1, 1)}
+    assert symmetrise(forward, backward, "union") == forward | backward
+    grown = {(0, 0), (1, 1), (1, 2), (2, 2)}
+    assert symmetrise(forward, backward, "grow-diag-final-and") == grown | {(6, 7), (4, 5)}
 
 
 def test_words_are_linked_if_any_of_their_pieces_are() -> None:
