@@ -103,6 +103,10 @@ def test_words_are_linked_if_any_of_their_pieces_are() -> None:
     assert word_links(links, "abc d", "xy") == {(0, 0), (1, 0)}
 
 
+def test_a_piece_that_is_the_space_before_a_word_belongs_to_that_word() -> None:
+    assert word_links([((3, 4), (0, 1))], "abc d", "x") == {(1, 0)}
+
+
 def test_a_piece_that_attends_most_to_the_end_token_has_no_link() -> None:
     rows = [[0.2, 0.5, 0.3], [0.3, 0.3, 0.4], [0.6, 0.0, 0.4]]
     assert piece_links(map(strongest, rows), 2) == [(1, 0), (0, 2)]
