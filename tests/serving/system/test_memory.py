@@ -104,7 +104,7 @@ limit_malloc_caches()
 before, kept = resident(), []
 for _ in range(3):
     arrays = [numpy.zeros(2**20) for _ in range(8)]  # never written to
-    kept.append(bytes(200_000))  # allocated after the arrays, so that no heap ends with them
+    kept.append(bytes(4_000_000))  # after the arrays, and too large for a hole before them: no heap ends with them
     del arrays
 arrays = [numpy.zeros(2**20) for _ in range(8)]
 print(resident() - before)
