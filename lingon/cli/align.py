@@ -7,19 +7,8 @@ from typing import Annotated
 
 import typer
 
-from lingon.cli.connection import Credentials, with_connection_options
-from lingon.cli.translate import (
-    BatchOption,
-    DeviceOption,
-    EnginesOption,
-    JsonOption,
-    ModelOption,
-    OutputOption,
-    PrecisionOption,
-    ServerOption,
-    ThreadsOption,
-    TimeoutOption,
-)
+from lingon.cli.backend_options import BackendOptions, with_backend_options
+from lingon.cli.translate import BatchOption, JsonOption, OutputOption
 
 SourceOption = Annotated[
     Path | None,
@@ -91,12 +80,10 @@ SymmetrisationOption = Annotated[
 ]
 
 
-@with_connection_options
+@with_backend_options
 def align(
     source: SourceOption = None,
     target: TargetOption = None,
-    server: ServerOption = None,
-    model: ModelOption = None,
     output_file: OutputOption = None,
     gold: GoldOption = None,
     choose: ChooseOption = False,
@@ -108,13 +95,8 @@ def align(
     symmetrisation: SymmetrisationOption = "grow-diag-final-and",
     as_json: JsonOption = False,
     batch_size: BatchOption = 32,
-    timeout: TimeoutOption = None,
-    device: DeviceOption = None,
-    precision: PrecisionOption = None,
-    engines: EnginesOption = None,
-    threads: ThreadsOption = None,
     *,
-    credentials: Credentials,
+    backend: BackendOptions,
 ) -> None:
     """Align the words of given translations: of two files, or of SOURCE<tab>TARGET on standard input.
 
@@ -122,32 +104,21 @@ def align(
     from 0, words separated by white space.
     """
     from lingon.cli.aligning import Aligner, Heads, JudgeLinks, LinkFile, PrintLinks, attention_options
-    from lingon.cli.backend import BackendOptions
     from lingon.cli.input import input_pairs
     from lingon.cli.line_loop import Work, run
     from lingon.client.messages import ScoreOptions
     from lingon.client.results import ScoreResult
 
     check_choice(gold=gold, choose=choose, layer=layer, head=head, shift=shift, symmetrisation=symmetrisation)
-    options = BackendOptions(
-        server=server,
-        model=model,
-        device=device,
-        precision=precision,
-        engines=engines,
-        threads=threads,
-        timeout=timeout,
-        credentials=credentials,
-    )
     heads = None if choose else Heads(layer, tuple(sorted(set(head or ()))), shift)
-    asking: ScoreOptions = {"model": options.server_model, **attention_options(heads)}
+    asking: ScoreOptions = {"model": backend.server_model, **attention_options(heads)}
     further = LinkFile.read(other) if other is not None else None
     aligner = Aligner(options=asking, reverse=reverse, other=further, symmetrisation=symmetrisation)
     work: Work[tuple[str, str], ScoreResult] = PrintLinks(aligner=aligner, shift=shift, as_json=as_json)
     if gold is not None:
         work = JudgeLinks(aligner=aligner, gold=LinkFile.read(gold), heads=heads, as_json=as_json)
     pairs = input_pairs(source, target, output_file)
-    if not run(options, pairs, work, output_file, batch_size, full_batches=False):
+    if not run(backend, pairs, work, output_file, batch_size, full_batches=False):
         raise typer.Exit(1)
 
 

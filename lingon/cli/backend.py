@@ -6,16 +6,16 @@ import os
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from typing import Any, Protocol, Unpack
 
+from lingon.cli.backend_options import BackendOptions
 from lingon.cli.connection import Credentials
 from lingon.client.client import DEFAULT_SERVER, Client, Texts, drive
 from lingon.client.messages import ScoreOptions, TranslateOptions
 from lingon.client.protocol import DEFAULT_MAX_TEXTS, SCORE, TRANSLATE, ClientProtocol, Send, Sleep
 from lingon.client.results import ScoreResult, TextResult
 from lingon.client.retry import Retry
-from lingon.errors import InvalidRequest, LingonError, RequestError, ServerError, SettingsError
+from lingon.errors import InvalidRequest, LingonError, RequestError, ServerError
 from lingon.extras import find_entry_points, name_missing_extra
 
 SERVER_TIMEOUT = 60.0  # seconds for a request to a server, without --timeout
@@ -33,43 +33,6 @@ class Translator(Protocol):
 
     def close(self) -> None:
         """Cancel the calls in progress and accept no more."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class BackendOptions:
-    """The options that choose where a verb translates.
-
-    server: host:port; None means $LINGON_SERVER or the default server
-    model: with server the name of a model there; without server the path of a bundle to load in this process
-    device, precision, engines, threads: of a bundle in this process
-    timeout: seconds for each request; None means SERVER_TIMEOUT or IN_PROCESS_TIMEOUT
-    credentials: TLS and API key for the server
-    """
-
-    server: str | None = None
-    model: str | None = None
-    device: str | None = None
-    precision: str | None = None
-    engines: int | None = None
-    threads: int | None = None
-    timeout: float | None = None
-    credentials: Credentials | None = None
-
-    @property
-    def in_process(self) -> bool:
-        """Whether a bundle in this process translates."""
-        return self.server is None and self.model is not None
-
-    @property
-    def server_model(self) -> str | None:
-        """The name of the model on the server, if one was given."""
-        return None if self.in_process else self.model
-
-    def __post_init__(self) -> None:
-        local = {name: getattr(self, name) for name in ("device", "precision", "engines", "threads")}
-        given = next((name for name, value in local.items() if value), None)
-        if given and not self.in_process:
-            raise SettingsError(f"--{given} needs --model PATH without --server: a server has its own")
 
 
 def server_address(server: str | None) -> str:

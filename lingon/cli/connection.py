@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import functools
-import inspect
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import typer
 
+from lingon.cli.option_groups import GroupedOption, with_option_group
 from lingon.client.tls import Tls
 from lingon.files import read_setting_text
 
@@ -20,13 +19,13 @@ API_KEY = "LINGON_API_KEY"
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """The values of the connection options."""
+    """The values of the connection options; a field has the name of the parameter of its option."""
 
     tls: bool = False
-    ca: Path | None = None
-    certificate: Path | None = None
-    key: Path | None = None
-    server_name: str | None = None
+    tls_ca: Path | None = None
+    tls_client_certificate: Path | None = None
+    tls_client_key: Path | None = None
+    tls_server_name: str | None = None
     api_key_file: Path | None = None
     insecure: bool = False
 
@@ -36,7 +35,12 @@ class Credentials:
 
     def client_tls(self) -> bool | Tls:
         """The argument `tls` of a client: any of the TLS options turns TLS on."""
-        given = Tls(ca=self.ca, certificate=self.certificate, key=self.key, server_name=self.server_name)
+        given = Tls(
+            ca=self.tls_ca,
+            certificate=self.tls_client_certificate,
+            key=self.tls_client_key,
+            server_name=self.tls_server_name,
+        )
         return given if self.tls or given != Tls() else False
 
     def api_key(self) -> str | None:
@@ -46,17 +50,8 @@ class Credentials:
         return os.environ.get(API_KEY, "").strip() or None
 
 
-class ConnectionOption(NamedTuple):
-    """An option: the field of Credentials that it fills, its type and its default."""
-
-    field: str
-    kind: Any
-    default: Any
-
-
 OPTIONS = {
-    "tls": ConnectionOption(
-        "tls",
+    "tls": GroupedOption(
         Annotated[
             bool,
             typer.Option(
@@ -68,8 +63,7 @@ OPTIONS = {
         ],
         False,
     ),
-    "tls_ca": ConnectionOption(
-        "ca",
+    "tls_ca": GroupedOption(
         Annotated[
             Path | None,
             typer.Option(
@@ -80,8 +74,7 @@ OPTIONS = {
         ],
         None,
     ),
-    "tls_client_certificate": ConnectionOption(
-        "certificate",
+    "tls_client_certificate": GroupedOption(
         Annotated[
             Path | None,
             typer.Option(
@@ -92,8 +85,7 @@ OPTIONS = {
         ],
         None,
     ),
-    "tls_client_key": ConnectionOption(
-        "key",
+    "tls_client_key": GroupedOption(
         Annotated[
             Path | None,
             typer.Option(
@@ -104,8 +96,7 @@ OPTIONS = {
         ],
         None,
     ),
-    "tls_server_name": ConnectionOption(
-        "server_name",
+    "tls_server_name": GroupedOption(
         Annotated[
             str | None,
             typer.Option(
@@ -116,8 +107,7 @@ OPTIONS = {
         ],
         None,
     ),
-    "api_key_file": ConnectionOption(
-        "api_key_file",
+    "api_key_file": GroupedOption(
         Annotated[
             Path | None,
             typer.Option(
@@ -128,8 +118,7 @@ OPTIONS = {
         ],
         None,
     ),
-    "insecure": ConnectionOption(
-        "insecure",
+    "insecure": GroupedOption(
         Annotated[
             bool,
             typer.Option(
@@ -151,19 +140,10 @@ def with_connection_options(verb: Callable[..., None], *, api_key: bool = True) 
     api_key: whether the options include those for the API key
     """
     names = [name for name in OPTIONS if api_key or name not in ("api_key_file", "insecure")]
-    signature = inspect.signature(verb, eval_str=True)
-    kept = [parameter for parameter in signature.parameters.values() if parameter.name != "credentials"]
-    kind = inspect.Parameter.KEYWORD_ONLY
-    added = [
-        inspect.Parameter(name, kind, annotation=OPTIONS[name].kind, default=OPTIONS[name].default) for name in names
-    ]
+    return with_option_group(verb, "credentials", {name: OPTIONS[name] for name in names}, credentials_of)
 
-    @functools.wraps(verb)
-    def run(**given: Any) -> None:
-        os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # gRPC would log the errors that the verb prints
-        verb(credentials=Credentials(**{OPTIONS[name].field: given.pop(name) for name in names}), **given)
 
-    parameters = [*kept, *added]
-    run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}  # typer reads both
-    return run
+def credentials_of(**values: Any) -> Credentials:
+    """The credentials of connection options that were given."""
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # gRPC would log the errors that the verb prints
+    return Credentials(**values)

@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from lingon.cli.backend import BackendOptions, Translator, open_translator
+from lingon.cli.backend import Translator, open_translator
+from lingon.cli.backend_options import BackendOptions
 from lingon.cli.batching import batches, in_order
 from lingon.cli.format import Columns, n_best_lines, plain_line, score_json, score_line, translation_json
 from lingon.cli.input import Input, Item, size_of

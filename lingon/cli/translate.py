@@ -8,63 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lingon.cli.backend_options import BackendOptions, ServerOption, with_backend_options
 from lingon.cli.connection import Credentials, with_connection_options
 
 if TYPE_CHECKING:
     from lingon.client.client import Client
 
-ServerOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="HOST:PORT",
-        help="Address of the server. Without a port it is 50051.",
-        show_default="$LINGON_SERVER, else 127.0.0.1:50051",
-    ),
-]
-ModelOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="PATH|NAME",
-        help="Without --server, the path of a bundle (models/NAME or models/NAME/VERSION), which is loaded in this "
-        "process; $LINGON_SERVER is then ignored. With --server, the NAME or NAME/VERSION of a model there.",
-        show_default="the server's model for these languages",
-    ),
-]
-DeviceOption = Annotated[
-    str | None, typer.Option(help="Device for a bundle in this process: auto, cpu or cuda.", show_default="auto")
-]
-PrecisionOption = Annotated[
-    str | None,
-    typer.Option(
-        help="Precision of a bundle in this process, such as fp32, fp16 or int8.",
-        show_default="the best one for the device",
-    ),
-]
-EnginesOption = Annotated[
-    int | None,
-    typer.Option(
-        min=1,
-        help="Batches that a bundle in this process decodes in parallel.",
-        show_default="1 on a GPU, on a CPU one for each core up to 4",
-    ),
-]
-ThreadsOption = Annotated[
-    int | None,
-    typer.Option(
-        min=1,
-        help="CPU cores for each of the --engines of a bundle in this process.",
-        show_default="the engines share all usable cores",
-    ),
-]
-TimeoutOption = Annotated[
-    float | None,
-    typer.Option(
-        min=0.001,
-        metavar="SECONDS",
-        help="Time limit of each request, retries included.",
-        show_default="60 with a server, none with a bundle",
-    ),
-]
 BatchOption = Annotated[int, typer.Option(min=1, max=1024, help="Largest number of lines in one request.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object for each line. Default: plain text.")]
 OutputOption = Annotated[
@@ -87,13 +36,11 @@ AlignmentOption = Annotated[
 ]
 
 
-@with_connection_options
+@with_backend_options
 def translate(
     texts: Annotated[
         list[str] | None, typer.Argument(help="Texts to translate.", show_default="the lines of standard input")
     ] = None,
-    server: ServerOption = None,
-    model: ModelOption = None,
     input_file: Annotated[
         Path | None,
         typer.Option(
@@ -221,40 +168,24 @@ def translate(
     alignment: AlignmentOption = False,
     as_json: JsonOption = False,
     batch_size: BatchOption = 32,
-    timeout: TimeoutOption = None,
-    device: DeviceOption = None,
-    precision: PrecisionOption = None,
-    engines: EnginesOption = None,
-    threads: ThreadsOption = None,
     *,
-    credentials: Credentials,
+    backend: BackendOptions,
 ) -> None:
     """Translate texts, or standard input line by line; a blank line gives a blank line.
 
     A progress bar with lines done, rate and time left is shown on standard error if that is a terminal, the results go
     to a file (--output FILE or > FILE) and the lines are not typed.
     """
-    from lingon.cli.backend import BackendOptions
     from lingon.cli.format import Columns
     from lingon.cli.input import input_lines
     from lingon.cli.line_loop import TranslateWork, run
     from lingon.client.messages import Sampling
 
-    options = BackendOptions(
-        server=server,
-        model=model,
-        device=device,
-        precision=precision,
-        engines=engines,
-        threads=threads,
-        timeout=timeout,
-        credentials=credentials,
-    )
     samples = any(value is not None for value in (temperature, top_k, top_p, seed))
     sampling = Sampling(temperature=temperature, top_k=top_k, top_p=top_p, seed=seed) if samples else None
     work = TranslateWork(
         {
-            "model": options.server_model,
+            "model": backend.server_model,
             "source": source,
             "target": target,
             "beam_size": beam_size,
@@ -277,11 +208,11 @@ def translate(
         as_json,
     )
     lines = input_lines(texts or (), input_file, output_file)
-    if not run(options, lines, work, output_file, batch_size, full_batches=samples):
+    if not run(backend, lines, work, output_file, batch_size, full_batches=samples):
         raise typer.Exit(1)
 
 
-@with_connection_options
+@with_backend_options
 def score(
     source: Annotated[
         Path | None,
@@ -293,8 +224,6 @@ def score(
         Path | None,
         typer.Option(metavar="FILE", help="Translations of --source, line by line.", show_default="standard input"),
     ] = None,
-    server: ServerOption = None,
-    model: ModelOption = None,
     output_file: OutputOption = None,
     tokens: Annotated[
         bool,
@@ -303,38 +232,22 @@ def score(
     alignment: AlignmentOption = False,
     as_json: JsonOption = False,
     batch_size: BatchOption = 32,
-    timeout: TimeoutOption = None,
-    device: DeviceOption = None,
-    precision: PrecisionOption = None,
-    engines: EnginesOption = None,
-    threads: ThreadsOption = None,
     *,
-    credentials: Credentials,
+    backend: BackendOptions,
 ) -> None:
     """Print the log-probability of given translations: of two files, or of SOURCE<tab>TARGET on standard input.
 
     A progress bar with lines done, rate and time left is shown on standard error if that is a terminal, the results go
     to a file (--output FILE or > FILE) and the lines are not typed.
     """
-    from lingon.cli.backend import BackendOptions
     from lingon.cli.format import Columns
     from lingon.cli.input import input_pairs
     from lingon.cli.line_loop import ScoreWork, run
 
-    options = BackendOptions(
-        server=server,
-        model=model,
-        device=device,
-        precision=precision,
-        engines=engines,
-        threads=threads,
-        timeout=timeout,
-        credentials=credentials,
-    )
     columns = Columns(tokens=tokens, alignment=alignment)
-    work = ScoreWork({"model": options.server_model, "return_alignment": alignment}, columns, as_json)
+    work = ScoreWork({"model": backend.server_model, "return_alignment": alignment}, columns, as_json)
     pairs = input_pairs(source, target, output_file)
-    if not run(options, pairs, work, output_file, batch_size, full_batches=False):
+    if not run(backend, pairs, work, output_file, batch_size, full_batches=False):
         raise typer.Exit(1)
 
 

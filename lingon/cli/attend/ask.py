@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lingon.cli.attend.picture import Picture, make_picture
-from lingon.cli.backend import BackendOptions, open_translator
+from lingon.cli.backend import open_translator
+from lingon.cli.backend_options import BackendOptions
 from lingon.client.attention import AttentionSelection
 from lingon.client.results import AttentionKind, AttentionMatrix
 from lingon.errors import LingonError, ServerError, SettingsError

@@ -7,16 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from lingon.cli.connection import Credentials, with_connection_options
-from lingon.cli.translate import (
-    DeviceOption,
-    EnginesOption,
-    ModelOption,
-    PrecisionOption,
-    ServerOption,
-    ThreadsOption,
-    TimeoutOption,
-)
+from lingon.cli.backend_options import BackendOptions, with_backend_options
 
 if TYPE_CHECKING:
     from lingon.cli.attend.picture import Picture
@@ -24,7 +15,7 @@ if TYPE_CHECKING:
 EXTRA = "plot"  # installs what draws images
 
 
-@with_connection_options
+@with_backend_options
 def attend(
     source: Annotated[str, typer.Argument(help="A text.")],
     target: Annotated[str | None, typer.Argument(help="A translation of it.", show_default="that of the model")] = None,
@@ -73,15 +64,8 @@ def attend(
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the numbers as one JSON object. Default: a picture.")
     ] = False,
-    server: ServerOption = None,
-    model: ModelOption = None,
-    timeout: TimeoutOption = None,
-    device: DeviceOption = None,
-    precision: PrecisionOption = None,
-    engines: EnginesOption = None,
-    threads: ThreadsOption = None,
     *,
-    credentials: Credentials,
+    backend: BackendOptions,
 ) -> None:
     """Show which words a translation attends to. A text without a translation is first translated by the same model.
 
@@ -89,7 +73,6 @@ def attend(
     """
     from lingon.cli.attend.ask import Wanted, ask
     from lingon.cli.attend.picture import as_json as to_json
-    from lingon.cli.backend import BackendOptions
     from lingon.errors import SettingsError
 
     wanted = Wanted(kind=of, layer=layer, head=head, mean=mean, grid=grid, pieces=pieces)
@@ -97,17 +80,7 @@ def attend(
         if as_json:
             raise SettingsError(f"--output {output_file} is an image; leave out --json")
         _check_image(output_file)
-    options = BackendOptions(
-        server=server,
-        model=model,
-        device=device,
-        precision=precision,
-        engines=engines,
-        threads=threads,
-        timeout=timeout,
-        credentials=credentials,
-    )
-    picture, shown_target = ask(options, source, target, wanted)
+    picture, shown_target = ask(backend, source, target, wanted)
     if output_file is not None:
         _write_image(picture, output_file)
     elif as_json:
