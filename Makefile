@@ -33,8 +33,8 @@ serve: .venv/serve.done
 .PHONY: tests-with-servers tests-of-models tests-apart
 # Three processes run side by side, because tests of servers often wait. The other two have a low priority: they delay
 # no server, and hardly any of their tests starts one.
-MODELS := tests/end_to_end tests/export tests/integration tests/invariance tests/training
-APART := tests/bench tests/docs tests/test_install.py tests/test_wheel.py
+MODELS := tests/export tests/invariance tests/training
+APART := tests/bench tests/docs tests/end_to_end tests/integration tests/test_install.py tests/test_wheel.py
 COVERAGE := --cov --cov-report= --cov-fail-under=0
 
 test: .venv/test.done

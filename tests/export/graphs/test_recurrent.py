@@ -27,6 +27,7 @@ from tests.support.recurrent_models import (
     recurrent_runner,
 )
 
+pytestmark = pytest.mark.no_cover  # measuring coverage doubles the time, and other tests run the same lines
 precisions = pytest.mark.parametrize("precision", ["fp32", "int8"])
 
 

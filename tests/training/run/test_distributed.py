@@ -118,6 +118,7 @@ from torch import distributed
 from lingon.training.run.distributed import join_processes
 with join_processes("cpu") as group:
     print(distributed.group.WORLD._get_backend(group.device).options._timeout)
+    distributed.barrier()  # the other process may still be connecting to this one
 """
 
 
