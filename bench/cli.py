@@ -9,9 +9,11 @@ from lingon.bench.decode.cli import decode
 from lingon.bench.gpu.cli import gpu
 from lingon.bench.multi30k.cli import multi30k
 from lingon.bench.serve.cli import serve
+from lingon.bench.systems.cli import attention
 from lingon.bench.train.cli import train
 
 bench = typer.Typer(help="Measure decoding, serving, training and attention, and compare with other software.")
+bench.command("attention")(attention)
 bench.command("attention-cost")(attention_cost)
 bench.command("decode")(decode)
 bench.command("gpu")(gpu)

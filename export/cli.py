@@ -130,14 +130,14 @@ def export(
         attachments=tuple(attach or ()),
     )
     check_precisions(loaded.model, settings)  # before the text is read, which may take minutes
-    held_out = _held_out_pairs(loaded, gate_data)
+    held_out = held_out_pairs(loaded, gate_data)
     training = _training_pairs(loaded, train_data) if settings.reads_training_text else ()
     texts = Texts(held_out[: max(gate_sentences, parity_sentences)], training)
     bundle = export_checkpoint(loaded, folder, texts, settings, log=lambda line: typer.echo(line, err=True))
     print_report(bundle)
 
 
-def _held_out_pairs(checkpoint: Checkpoint, files: Files) -> Sequence[Pair]:
+def held_out_pairs(checkpoint: Checkpoint, files: Files = None) -> Sequence[Pair]:
     """Return the pairs for the gates, without those whose source is longer than the training text had."""
     from lingon.errors import SettingsError
     from lingon.training.config import Corpus

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from lingon.bench.attention.layers import FLOAT, LAYERS, FullyConnected
 from lingon.bench.attention.measure import Row
+from lingon.bench.charts import load_pyplot
 from lingon.training.models.layers import sinusoids
 
 KIB = 1024  # bytes
@@ -97,7 +98,7 @@ def _cell(value: float | None, divisor: float) -> str:
 
 def draw(rows: Sequence[Row], output: Path) -> None:
     """Write the chart of time and memory against the length; the suffix of output selects SVG, PNG or PDF."""
-    pyplot = _pyplot()
+    pyplot = load_pyplot()
     figure, panels = pyplot.subplots(1, 2, figsize=(11, 5.4), layout="constrained")
     for panel, cost in zip(panels, (TIME, MEMORY), strict=True):
         _draw_cost(panel, cost, rows)
@@ -174,7 +175,7 @@ def draw_positions(output: Path, positions: int = 128, dim: int = 128) -> None:
 
     Left: the whole table (positions, dim). Right: three of its sines against the position.
     """
-    pyplot, table = _pyplot(), sinusoids(positions, dim).numpy()
+    pyplot, table = load_pyplot(), sinusoids(positions, dim).numpy()
     figure, (heat, curves) = pyplot.subplots(1, 2, figsize=(11, 4.6), layout="constrained")
     image = heat.imshow(table, cmap="RdBu_r", vmin=-1, vmax=1, aspect="auto", origin="upper", interpolation="nearest")
     heat.set(xlabel="dimension (even: sine, odd: cosine)", ylabel="position", title="sinusoidal positional encoding")
@@ -194,12 +195,3 @@ def _dimensions(dim: int) -> Mapping[int, str]:
     """Three even dimensions, of short, medium and long wavelength, with their colours."""
     places = (dim // 8 // 2 * 2, dim // 4 // 2 * 2, 3 * dim // 8 // 2 * 2)
     return dict(zip(places, ("#b3541e", "#1f4e79", "#3f9b8f"), strict=True))
-
-
-def _pyplot() -> Any:
-    import matplotlib
-
-    matplotlib.use("Agg")  # This backend draws to files and needs no display.
-    from matplotlib import pyplot
-
-    return pyplot

@@ -12,6 +12,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from lingon.bench.charts import load_pyplot
 from lingon.bench.decode.plan import CTRANSLATE2, LINGON, STAGGERED
 from lingon.bench.decode.results import Row, best_settings, by_cell, without_staggered
 
@@ -182,11 +183,7 @@ def _search(beam_size: int) -> str:
 
 def draw(rows: Sequence[Row], output: Path, chart: Chart = CHART) -> None:
     """Write a chart; the suffix of output selects SVG, PNG or PDF."""
-    import matplotlib
-
-    matplotlib.use("Agg")  # This backend draws to files and needs no display.
-    from matplotlib import pyplot
-
+    pyplot = load_pyplot()
     workloads = list(dict.fromkeys(row["work"] for row in rows))
     size = (10, 3.4 * len(workloads) + 0.6)
     figure, panels = pyplot.subplots(len(workloads), figsize=size, layout="constrained", squeeze=False)

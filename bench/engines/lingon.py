@@ -70,6 +70,12 @@ class Lingon:
             engine.submit([job])
         return results.wait(len(sources))
 
+    def close(self) -> None:
+        """End the engine's threads."""
+        if self._engine is not None:
+            self._engine.stop(timeout=5)
+            self._engine = None
+
     def _jobs(self, sources: Sequence[Sequence[int]], cell: Cell, results: _Results) -> Iterator[DecodeJob]:
         for index, source in enumerate(sources):
             longest = limit(len(source), cell, self._runner.limits)
@@ -80,8 +86,7 @@ class Lingon:
         """An engine that decodes the rows of the cell together; kept until a cell needs another number of rows."""
         rows = cell.batch * cell.beam_size
         if self._engine is None or self._rows != rows:
-            if self._engine is not None:
-                self._engine.stop(timeout=5)
+            self.close()
             limits = EngineLimits(
                 max_queue_texts=1_000_000,
                 max_queue_tokens=100_000_000,

@@ -44,10 +44,11 @@ def multi30k(
 
     from lingon.bench.multi30k.measure import Row, measure, signatures
     from lingon.bench.multi30k.plan import PAIRS, PUBLISHED
-    from lingon.bench.multi30k.quick import overrides, write_corpus
+    from lingon.bench.multi30k.quick import PARTS, overrides
     from lingon.bench.multi30k.report import WIDTH, table, training_lines
-    from lingon.bench.multi30k.run import train as train_run
     from lingon.bench.results_file import results_folder, save
+    from lingon.bench.trained_runs import train as train_run
+    from lingon.bench.workloads.sample_corpus import write_sample_corpus
     from lingon.errors import SettingsError
     from lingon.training.config import load_config
 
@@ -61,7 +62,7 @@ def multi30k(
     for each in pairs:
         changed = [f"training.device={device}"]
         if quick:
-            write_corpus(each, folder / "corpus")
+            write_sample_corpus(folder / "corpus", f"multi30k.{each}", PARTS)
             changed += overrides(each, (folder / "corpus").resolve())
         config = load_config(configs / f"{each}.toml", changed)
         if train:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from lingon.bench.moses_bleu import tokenised_bleu
 from lingon.bench.multi30k.plan import PAPER, SETS, SYSTEMS, System, cased_tokens, paper_tokens, test_files
-from lingon.bench.multi30k.run import averaged, last_checkpoints, translated
-from lingon.bench.run_log import read_log
+from lingon.bench.multi30k.run import averaged, translated
+from lingon.bench.trained_runs import last_checkpoints, training_figures
 from lingon.lines import read_parallel
 from lingon.scoring import score
-from lingon.training.checkpoint import load_progress
 from lingon.training.config import Config
 
 Row = dict[str, Any]
@@ -70,18 +68,6 @@ def _row(config: Config, pair: str, test_set: str, system: System, checkpoint: P
             "bleu": plain.bleu_signature,
             "chrf": plain.chrf_signature,
         },
-    }
-
-
-def training_figures(run: Path) -> Row:
-    """What the training of a run took; the speed is the median of its log, because a run may have been suspended."""
-    progress = load_progress(last_checkpoints(run, 1)[0])
-    speeds = [line["tokens_per_second"] for line in read_log(run, "train")]
-    return {
-        "training_steps": progress.step,
-        "training_seconds": round(progress.seconds),
-        "training_target_tokens": progress.target_tokens,
-        "training_tokens_per_second": round(statistics.median(speeds)) if speeds else None,
     }
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from rich import box
 from rich.table import Table
 
+from lingon.bench.charts import load_pyplot
 from lingon.bench.serve.latency import Objective
 from lingon.bench.serve.memory import BASE_MB
 from lingon.bench.serve.plan import CTRANSLATE2, LINGON
@@ -51,11 +52,7 @@ def clients_table(rows: Sequence[Row]) -> Table:
 
 def draw(rows: Sequence[Row], objective: Objective, path: Path) -> None:
     """Draw latency against offered load, a panel for each beam size; the suffix of path selects SVG, PNG or PDF."""
-    import matplotlib
-
-    matplotlib.use("Agg")  # This backend draws to files and needs no display.
-    from matplotlib import pyplot
-
+    pyplot = load_pyplot()
     beam_sizes = sorted({row["beam_size"] for row in rows if row["kind"] == "load"})
     figure, panels = pyplot.subplots(
         1, len(beam_sizes), figsize=(5.5 * len(beam_sizes), 4.5), sharey=True, squeeze=False, layout="constrained"

@@ -15,9 +15,11 @@ import torch
 from lingon.bench.cli import multi30k
 from lingon.bench.multi30k.measure import measure
 from lingon.bench.multi30k.plan import PAIRS, PAPER, PUBLISHED, SETS, SYSTEMS
-from lingon.bench.multi30k.quick import overrides, write_corpus
+from lingon.bench.multi30k.quick import PARTS, overrides
 from lingon.bench.multi30k.report import table
-from lingon.bench.multi30k.run import averaged, last_checkpoints, train, translated
+from lingon.bench.multi30k.run import averaged, translated
+from lingon.bench.trained_runs import last_checkpoints, train
+from lingon.bench.workloads.sample_corpus import write_sample_corpus
 from lingon.errors import CheckpointError, Interrupted, SettingsError
 from lingon.training.checkpoint import load_checkpoint, saved_steps
 from lingon.training.config import Config, load_config
@@ -41,7 +43,7 @@ def measured(work: Path, *, train: bool = True) -> list[dict[str, Any]]:
 
 
 def quick_config(work: Path, *more: str) -> Config:
-    write_corpus("en-de", work / "corpus")
+    write_sample_corpus(work / "corpus", "multi30k.en-de", PARTS)
     return load_config(CONFIGS / "en-de.toml", ["training.device=cpu", *overrides("en-de", work / "corpus"), *more])
 
 
