@@ -55,7 +55,11 @@ def _step(folder: Path) -> int:
 
 
 def training_figures(run: Path) -> dict[str, Any]:
-    """What the training of a run took; the speed is the median of its log, because a run may have been suspended."""
+    """What the training of a run took.
+
+    The speed is the median of its log, because a run may have been suspended. The fastest line of the log is what the
+    machine reaches without other work.
+    """
     progress = checkpoints.load_progress(last_checkpoints(run, 1)[0])
     speeds = [line["tokens_per_second"] for line in read_log(run, "train")]
     return {
@@ -63,4 +67,5 @@ def training_figures(run: Path) -> dict[str, Any]:
         "training_seconds": round(progress.seconds),
         "training_target_tokens": progress.target_tokens,
         "training_tokens_per_second": round(statistics.median(speeds)) if speeds else None,
+        "fastest_tokens_per_second": round(max(speeds)) if speeds else None,
     }

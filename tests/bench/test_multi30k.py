@@ -26,7 +26,7 @@ from lingon.training.config import Config, load_config
 from tests.support.repository import ROOT
 
 CONFIGS = ROOT / "configs" / "multi30k"
-TIMES = {"training_seconds", "training_tokens_per_second"}
+TIMES = {"training_seconds", "training_tokens_per_second", "fastest_tokens_per_second"}
 
 
 @pytest.fixture(autouse=True, scope="module")
