@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from lingon.bench.multi30k.plan import SETS
-from lingon.bench.workloads.sample_corpus import TINY_TRAINING, corpus_overrides
+from lingon.bench.workloads.sample_corpus import corpus_overrides
 
 PARTS = {"train": 200, "valid": 4, **dict.fromkeys(SETS, 4)}  # sentences
 
@@ -18,7 +18,9 @@ def overrides(pair: str, folder: Path) -> list[str]:
         "model.ffn": 16,
         "model.encoder_layers": 1,
         "model.decoder_layers": 1,
+        "training.batch_tokens": 1000,
+        "training.max_steps": 12,
+        "training.valid_every": 4,
+        "training.log_every": 4,
     }
-    return corpus_overrides(folder, f"multi30k.{pair}") + [
-        f"{key}={value}" for key, value in (sizes | TINY_TRAINING).items()
-    ]
+    return [*corpus_overrides(folder, f"multi30k.{pair}"), *(f"{key}={value}" for key, value in sizes.items())]

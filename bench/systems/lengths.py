@@ -19,9 +19,6 @@ from lingon.lines import read_parallel
 from lingon.scoring import score
 
 ORIGIN = "tatoeba"
-LONGEST = (15, 30)
-"""Source words of the longest training text."""
-
 LONGEST_TEST = 60  # source words of the longest test text
 BUCKET = 10  # source words
 MAX_TOKENS = 128  # of a training pair; a text of 60 words has 70 to 110
@@ -40,9 +37,12 @@ def test_files(folder: Path) -> tuple[Path, Path]:
     return corpus_files(folder, f"{TEST}.{PAIR}", "test")
 
 
-def write_corpora(data: Path, folder: Path) -> None:
-    """Write the training, validation and test texts into folder, from the sentences of Tatoeba in data; once."""
-    wanted = [(f"{ORIGIN}-up-to-{words}", words, part) for words in LONGEST for part in (TRAIN, VALID)]
+def write_corpora(data: Path, folder: Path, longest: Sequence[int]) -> None:
+    """Write the training, validation and test texts into folder, from the sentences of Tatoeba in data; once.
+
+    longest: source words of the longest training texts
+    """
+    wanted = [(f"{ORIGIN}-up-to-{words}", words, part) for words in longest for part in (TRAIN, VALID)]
     for name, words, part in [*wanted, (TEST, LONGEST_TEST, "test")]:
         if not all(path.is_file() for path in corpus_files(folder, f"{name}.{PAIR}", part)):
             pairs = list(read_parallel(*corpus_files(data, f"{ORIGIN}.{PAIR}", part)))

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
-from lingon.bench.workloads.sample_corpus import TINY_TRAINING, corpus_files, corpus_overrides
+from lingon.bench.workloads.sample_corpus import corpus_files, corpus_overrides
 from lingon.errors import SettingsError
 
 PAIR = "en-de"
@@ -93,7 +93,7 @@ class Budget:
     timed_sentences: int = 256  # test sentences whose decoding is timed
     rounds: int = 5  # of the timing; each has all systems in turns
     tiny: bool = False  # tiny models
-    more: Mapping[str, float] = field(default_factory=dict)  # other settings of all trainings
+    longest: tuple[int, ...] = (15, 30)  # source words of the longest training texts of BLEU by length
 
     def __post_init__(self) -> None:
         if self.steps < 10:
@@ -110,7 +110,7 @@ class Budget:
             timed_sentences=4,
             rounds=1,
             tiny=True,
-            more=TINY_TRAINING,
+            longest=(15,),
         )
 
     def overrides(self, corpus: Corpus, data: Path, device: str) -> list[str]:
@@ -126,10 +126,9 @@ class Budget:
             "training.max_steps": self.steps,
             "training.warmup_steps": self.steps // 10,
             "training.cooldown_steps": 3 * self.steps // 10,
-            "training.valid_every": -(-self.steps // 3),
+            "training.valid_every": self.steps if self.tiny else -(-self.steps // 3),
             "training.valid_sentences": 200,
-            "training.log_every": 25,
-            **self.more,
+            "training.log_every": min(25, self.steps // 3),
         }
         settings = [f"{key}={value}" for key, value in numbers.items()]
         return [*corpus_overrides(data, corpus.prefix), *settings, f'training.device="{device}"']

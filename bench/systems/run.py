@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from lingon.bench.systems.lengths import LONGEST, corpus_up_to, rows_by_length, test_files, write_corpora
+from lingon.bench.systems.lengths import corpus_up_to, rows_by_length, test_files, write_corpora
 from lingon.bench.systems.models import Model, Row
 from lingon.bench.systems.plan import ALIGNED, CORPORA, OF_LENGTH, SYSTEMS, TRAIN, VALID, Budget, Corpus, System
 from lingon.bench.systems.scores import alignment, quality, translate
@@ -50,10 +50,10 @@ class Comparison:
     def length_rows(self) -> list[Row]:
         """A row for each system of OF_LENGTH, length of the longest training text and bucket of test texts."""
         folder = self.work / "joined"
-        write_corpora(self.data, folder)
+        write_corpora(self.data, folder, self.budget.longest)
         systems = [system for system in SYSTEMS if system.name in OF_LENGTH and system.name in self.systems]
         rows = []
-        for words in LONGEST:
+        for words in self.budget.longest:
             measure = partial(self._by_length, folder)
             for model, found in self._measured(corpus_up_to(words), systems, folder, "lengths", measure):
                 head = {"system": model.system.name, "trained_up_to": words}

@@ -11,14 +11,6 @@ from lingon.bench.workloads.sample_sentences import sample_file
 from lingon.files import make_folders, write_bytes
 from lingon.lines import read_lines
 
-TINY_TRAINING = {
-    "training.batch_tokens": 1000,
-    "training.max_steps": 12,
-    "training.valid_every": 4,
-    "training.log_every": 4,
-}
-"""Settings of a training of about a second."""
-
 
 def corpus_files(folder: Path, prefix: str, part: str) -> tuple[Path, Path]:
     """Source and target file of a part of a corpus.
