@@ -26,7 +26,17 @@ def decode(
     runs: Annotated[int, typer.Option(help="Measured runs of each engine setting in each cell.")] = 7,
     slow: Annotated[float, typer.Option(help="Seconds: a setting whose run takes longer gets at most 3 runs.")] = 10.0,
     sentences: Annotated[int, typer.Option(min=1, help="Sentences of each test set of the workload shipped.")] = 512,
-    model: Annotated[Path, typer.Option(help="Bundle of the workload shipped.")] = Path("models/en-de"),
+    model: Annotated[
+        list[Path] | None,
+        typer.Option(help="Bundle of the workload shipped; may be repeated. (default: models/en-de)"),
+    ] = None,
+    test_set: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Test set of the workload shipped, SET or SET.PART for the files SET.SOURCE-TARGET.PART.LANGUAGE in "
+            "--data; may be repeated. (default: tatoeba and ntrex)"
+        ),
+    ] = None,
     data: Annotated[
         Path | None,
         typer.Option(help="Folder with the test sets of the workload shipped. (default: the repository's tests/data)"),
@@ -53,8 +63,9 @@ def decode(
         runs=runs,
         slow=slow,
         sentences=sentences,
-        model=model,
+        models=tuple(model or [Path("models/en-de")]),
         data=data,
+        test_sets=tuple(test_set or ()),
         quick=quick,
     )
     run(options, results_folder(results, quick=quick), cache.expanduser(), resume=resume)

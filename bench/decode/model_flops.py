@@ -15,6 +15,7 @@ from lingon.bundle import Bundle, State
 from lingon.errors import BundleError
 
 PRODUCTS = {"Gemm", "MatMul", "FusedGemm", "FusedMatMul"}
+RECURRENT = {"GRU", "LSTM"}
 TRANSPARENT = {"Cast", "Identity", "Transpose", "DequantizeLinear"}
 """Operators that do not change the number of multiply-adds with a weight."""
 
@@ -28,8 +29,8 @@ def multiply_adds_of(bundle: Bundle) -> MultiplyAdds:
         raise BundleError(f"{bundle.folder}/fp32/{names.DECODER}: no product with a weight leads to {names.LOGITS}")
     dim = math.prod(output) // max(output)
     return MultiplyAdds(
-        encoder=encoder.total(),
-        decoder=decoder.total() - math.prod(output),
+        encoder=encoder.total([state.name for state in bundle.manifest.states_of("memory")]),
+        decoder=decoder.total([output.name for output in decoder.outputs]) - math.prod(output),
         dim=dim,
         vocab=bundle.manifest.target_vocab,
         past_position=_per_position(bundle.manifest.states_of("cache")),
@@ -58,10 +59,28 @@ class _GraphProducts:
         self._dims = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
         self._producers = {output: node for node in graph.node for output in node.output}
         self._products = [node for node in graph.node if node.op_type in PRODUCTS]
+        self._recurrent = [node for node in graph.node if node.op_type in RECURRENT]
+        self.outputs = list(graph.output)
 
-    def total(self) -> int:
-        """Multiply-adds of one row in all products."""
-        return sum(math.prod(dims) for node in self._products if (dims := self._matrix(node)))
+    def total(self, outputs: Sequence[str]) -> int:
+        """Multiply-adds of one row in all recurrent layers, and in the products that lead to these outputs.
+
+        Other products are those that make the first state of a decoder, once a sentence: they count as free.
+        """
+        needed = self._before(outputs)
+        products = (self._matrix(node) for node in self._products if needed.intersection(node.output))
+        layers = (self._dims[name][1:] for node in self._recurrent for name in node.input[1:3])
+        return sum(math.prod(dims) for dims in (*products, *layers) if dims)
+
+    def _before(self, values: Sequence[str]) -> set[str]:
+        """The values that these are computed from, and these."""
+        found, waiting = set[str](), list(values)
+        while waiting:
+            name = waiting.pop()
+            if name not in found:
+                found.add(name)
+                waiting += self._producers[name].input if name in self._producers else ()
+        return found
 
     def matrix_before(self, value: str) -> tuple[int, ...] | None:
         """The shape of the matrix of the product that is nearest before a value (breadth-first)."""

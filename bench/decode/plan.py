@@ -12,6 +12,7 @@ from typing import Literal
 
 import lingon.bench.engines
 from lingon.bench.engines.base import Cell, Setting
+from lingon.bench.engines.conversion import unconvertible
 from lingon.bench.workloads.workload import Workload
 from lingon.bundle import MANIFEST, WEIGHTS, Bundle
 from lingon.errors import SettingsError
@@ -176,6 +177,8 @@ def unavailable_reason(engine_setting: EngineSetting, bundle: Bundle) -> str | N
     ):
         return f"{bundle.folder} has no precision {engine_setting.setting.precision}"
     reason: str | None = module_of(engine_setting.engine).unavailable_reason()
+    if reason is None and engine_setting.engine not in (LINGON, LINGON_GRAPHS):
+        reason = unconvertible(bundle)
     return reason
 
 

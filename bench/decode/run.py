@@ -37,8 +37,9 @@ class DecodeOptions:
     runs: int = 7
     slow: float = 10.0  # seconds
     sentences: int = 512
-    model: Path = Path("models/en-de")
+    models: tuple[Path, ...] = (Path("models/en-de"),)
     data: Path | None = None
+    test_sets: tuple[str, ...] = ()
     quick: bool = False
 
     def __post_init__(self) -> None:
@@ -89,7 +90,7 @@ def workloads_of(options: DecodeOptions, cache: Path) -> list[Workload]:
     if "base" in (options.workloads or WORKLOADS):
         workloads.append(base_workload(cache, TINY if options.quick else Shape()))
     if "shipped" in (options.workloads or WORKLOADS):
-        workloads += shipped_workloads(options.model, options.data, options.sentences)
+        workloads += shipped_workloads(options.models, options.data, options.sentences, options.test_sets)
     return workloads
 
 

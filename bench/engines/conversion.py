@@ -16,6 +16,13 @@ from lingon.errors import BundleError
 
 PRECISION = "fp32"
 ACTIVATIONS: dict[str, Literal["relu", "gelu", "silu"]] = {"Relu": "relu", "Gelu": "gelu", "Sigmoid": "silu"}
+VARIANTS = {
+    "RotaryEmbedding": "rotary positions",
+    "Abs": "a window",
+    "Tanh": "additive scores",
+    "Exp": "linear attention",
+}
+"""Variants of the Transformer by an operator of the encoder that only they have."""
 
 
 class Affine(NamedTuple):
@@ -98,6 +105,19 @@ class Candidates:
 
     always: list[int]
     by_piece: list[list[int]]
+
+
+def unconvertible(bundle: Bundle) -> str | None:
+    """Why other engines cannot compute a bundle's model; None for a Transformer as in the paper."""
+    if bundle.manifest.architecture != "transformer":
+        return f"{bundle.label} is of kind {bundle.manifest.architecture}; only a Transformer can be converted"
+    graphs, _ = bundle.graphs(PRECISION, names.ENCODER)
+    graph = onnx.load_from_string(graphs[names.ENCODER]).graph
+    operators = {node.op_type for node in graph.node}
+    variant = next((text for operator, text in VARIANTS.items() if operator in operators), None)
+    if variant is None and not any(tensor.name.endswith("position_table") for tensor in graph.initializer):
+        variant = "no positions"
+    return None if variant is None else f"{bundle.label} has {variant}; only the Transformer of the paper is converted"
 
 
 def model_of(bundle: Bundle) -> Model:

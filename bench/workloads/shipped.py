@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from lingon.bench.workloads.sample_sentences import sample_file
@@ -14,23 +15,48 @@ from lingon.text import Tokenizer, normalise
 TEST_SETS = ("tatoeba", "ntrex")
 
 
-def shipped_workloads(bundle: Path, data: Path | None = None, sentences: int = 512) -> list[Workload]:
-    """One workload for each test set: "shipped tatoeba" and "shipped ntrex".
+def shipped_workloads(
+    bundles: Sequence[Path],
+    data: Path | None = None,
+    sentences: int = 512,
+    test_sets: Sequence[str] = (),
+) -> list[Workload]:
+    """One workload for each bundle and test set: "shipped tatoeba", with several bundles "shipped en-de tatoeba".
 
-    data: a folder with SET.SOURCE-TARGET.test.LANGUAGE, plain or .gz; by default the sample sentences of the
+    data: a folder with SET.SOURCE-TARGET.PART.LANGUAGE, plain or .gz; by default the sample sentences of the
         repository, which are from tatoeba
     sentences: how many of each set, taken at regular intervals; those longer than the model reads are left out and
         counted
+    test_sets: SET or SET.PART, by default TEST_SETS; the part is test if none is given
     """
     if sentences < 1:
         raise SettingsError(f"--sentences must be at least 1, got {sentences}")
-    opened = open_bundle(bundle)
-    languages = (opened.manifest.source_language, opened.manifest.target_language)
+    if test_sets and data is None:
+        raise SettingsError(f"--test-set {test_sets[0]} needs --data FOLDER, which has its files")
+    opened = [open_bundle(bundle) for bundle in bundles]
+    named = [bundle.manifest.name for bundle in opened]
+    if twice := [name for name in named if named.count(name) > 1]:
+        raise SettingsError(f"--model must be given bundles of different names, got {twice[0]} twice")
+    return [
+        _workload(
+            " ".join(["shipped", *([bundle.manifest.name] if len(opened) > 1 else []), name]), bundle, files, sentences
+        )
+        for bundle in opened
+        for name, files in _files(bundle, data, test_sets or TEST_SETS).items()
+    ]
+
+
+def _files(bundle: Bundle, data: Path | None, test_sets: Sequence[str]) -> dict[str, list[Path]]:
+    """Source and reference file of each test set."""
+    languages = (bundle.manifest.source_language, bundle.manifest.target_language)
     if data is None:
-        return [_workload("tatoeba", opened, [sample_file(language) for language in languages], sentences)]
-    direction = "-".join(languages)
-    files = {name: [_existing(data, f"{name}.{direction}.test.{each}") for each in languages] for name in TEST_SETS}
-    return [_workload(name, opened, paths, sentences) for name, paths in files.items()]
+        return {"tatoeba": [sample_file(language) for language in languages]}
+    found = {}
+    for name in test_sets:
+        corpus, _, part = name.partition(".")
+        prefix = f"{corpus}.{'-'.join(languages)}.{part or 'test'}"
+        found[name] = [_existing(data, f"{prefix}.{language}") for language in languages]
+    return found
 
 
 def _existing(folder: Path, name: str) -> Path:
@@ -49,7 +75,7 @@ def _workload(name: str, bundle: Bundle, files: list[Path], sentences: int) -> W
     if not taken:
         raise SettingsError(f"{files[0]}: no sentence has at most {longest} tokens, the limit of {bundle.label}")
     return Workload(
-        name=f"shipped {name}",
+        name=name,
         bundle=bundle.folder,
         sources=tuple(source for source, _ in taken),
         references=tuple(target for _, target in taken),

@@ -10,13 +10,17 @@ from pathlib import Path
 import pytest
 
 from lingon.bench.decode.model_flops import multiply_adds_of
+from lingon.bench.decode.plan import EngineSetting, unavailable_reason
+from lingon.bench.engines.base import Setting
 from lingon.bench.worker_process import Worker
-from lingon.bundle import write_bundle
+from lingon.bundle import Bundle, write_bundle
 from lingon.errors import LingonError
 from lingon.export.graphs.onnx_writer import WeightFiles
 from lingon.export.graphs.precisions import build, weight_files
+from lingon.training.models.interface import AnyModel
 from tests.support.random_models import VOCAB, manifest_of, random_model
 from tests.support.repository import ROOT
+from tests.support.systems import random_system
 
 COLUMNS = {
     *("work", "engine", "precision", "shortlist", "batch", "beam_size", "runs_ms", "median_ms", "min_ms"),
@@ -105,11 +109,56 @@ def test_a_crashed_process_is_one_line_with_the_last_line_of_its_errors():
     assert str(caught.value) == "marian fp32 1x2: its process ended: KeyError: 'marian'"
 
 
-def test_the_multiply_adds_of_a_model_are_those_of_its_layers(tmp_path):
-    model, weights = random_model(), WeightFiles()
+def written(model: AnyModel, folder: Path) -> Bundle:
+    """The bundle of a model, without tokenizer."""
+    weights = WeightFiles()
     built = build(model, "fp32", weights, (), shortlist=False)
     files = {**built.graphs, **weight_files(weights)}
-    counted = multiply_adds_of(write_bundle(tmp_path / "1", manifest_of(model, "fp32", built.reads), files))
+    return write_bundle(folder / "1", manifest_of(model, "fp32", built.reads), files)
+
+
+@pytest.mark.parametrize(
+    ("system", "reason"),
+    [
+        ("transformer", None),
+        ("transformer rotary", "has rotary positions"),
+        ("transformer none", "has no positions"),
+        ("transformer window", "has a window"),
+        ("transformer additive", "has additive scores"),
+        ("transformer linear", "has linear attention"),
+        ("rnnsearch gru", "is of kind rnnsearch"),
+        ("luong global", "is of kind luong"),
+    ],
+)
+def test_an_engine_that_cannot_read_a_system_is_left_out_with_the_reason(system, reason, tmp_path):
+    bundle = written(random_system(system), tmp_path)
+    found = unavailable_reason(EngineSetting("torch-graph", Setting()), bundle)
+    assert (found is None) == (reason is None)
+    assert reason is None or reason in found
+    assert unavailable_reason(EngineSetting("lingon", Setting()), bundle) is None
+
+
+@pytest.mark.parametrize(("cell", "gates"), [("gru", 3), ("lstm", 4)])
+def test_the_multiply_adds_of_recurrent_layers_count_both_products_of_each(cell, gates, tmp_path):
+    model = random_system(f"rnnenc {cell}")
+    size = model.settings
+    first = gates * size.dim * (size.embedding_dim + size.dim)
+    layers = first + (size.layers - 1) * gates * size.dim * 2 * size.dim
+    counted = multiply_adds_of(written(model, tmp_path))
+    assert (counted.encoder, counted.decoder, counted.source_position) == (layers, layers, 0)
+
+
+def test_the_products_for_the_first_state_of_a_decoder_are_free_because_they_run_once_a_sentence(tmp_path):
+    model = random_system("rnnsearch gru")
+    size = model.settings
+    reading = 2 * 3 * size.encoder_dim * (size.embedding_dim + size.encoder_dim)
+    keys = 2 * size.encoder_dim * size.attention_dim
+    assert multiply_adds_of(written(model, tmp_path)).encoder == reading + keys
+
+
+def test_the_multiply_adds_of_a_model_are_those_of_its_layers(tmp_path):
+    model = random_model()
+    counted = multiply_adds_of(written(model, tmp_path))
     settings = model.settings
     square, feed_forward = settings.dim**2, 2 * settings.dim * settings.ffn
     keys_values = settings.decoder_layers * 2 * square

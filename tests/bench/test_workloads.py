@@ -169,7 +169,7 @@ def shipped(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_without_data_the_shipped_workload_has_the_sample_sentences(shipped):
-    (workload,) = shipped_workloads(shipped, sentences=100)
+    (workload,) = shipped_workloads([shipped], sentences=100)
     assert workload.name == "shipped tatoeba"
     assert len(workload.sources) == len(workload.references) == 100
     assert all(source[-1] == EOS for source in workload.sources)
@@ -185,7 +185,7 @@ def write_sets(folder: Path, source: list[str], target: list[str]) -> None:
 
 def test_sentences_longer_than_the_model_reads_are_left_out_and_counted(shipped, tmp_path):
     write_sets(tmp_path, ["Hello.", "word " * 300, "Good  night."], ["Hallo.", "Wort", "Gute  Nacht."])
-    workloads = shipped_workloads(shipped, tmp_path)
+    workloads = shipped_workloads([shipped], tmp_path)
     assert [workload.name for workload in workloads] == ["shipped tatoeba", "shipped ntrex"]
     assert [(len(workload.sources), workload.left_out) for workload in workloads] == [(2, 1)] * 2
     assert workloads[0].references == ("Hallo.", "Gute Nacht.")
@@ -194,24 +194,45 @@ def test_sentences_longer_than_the_model_reads_are_left_out_and_counted(shipped,
 def test_a_few_sentences_are_taken_at_regular_intervals(shipped, tmp_path):
     lines = [f"{number}." for number in range(90)]
     write_sets(tmp_path, lines, lines)
-    workload = shipped_workloads(shipped, tmp_path, sentences=3)[0]
+    workload = shipped_workloads([shipped], tmp_path, sentences=3)[0]
     assert workload.references == ("0.", "30.", "60.")
+
+
+def test_several_bundles_have_a_workload_each_of_every_test_set(shipped, tmp_path):
+    write_sets(tmp_path, ["Hello."], ["Hallo."])
+    for suffix in ("en", "de"):
+        (tmp_path / f"tatoeba.en-de.test.{suffix}").rename(tmp_path / f"multi30k.en-de.test2016.{suffix}")
+    opened = open_bundle(shipped)
+    other = replace(opened.manifest, name="other")
+    files = {name: opened.read(name) for name in opened.manifest.checksums}
+    second = write_bundle(tmp_path / "other" / "1", other, files).folder.parent
+    found = shipped_workloads([shipped, second], tmp_path, test_sets=["ntrex", "multi30k.test2016"])
+    names = ["random ntrex", "random multi30k.test2016", "other ntrex", "other multi30k.test2016"]
+    assert [workload.name for workload in found] == [f"shipped {name}" for name in names]
+    assert [workload.bundle.parent for workload in found] == [shipped, shipped, second, second]
+
+
+def test_bundles_of_one_name_and_test_sets_without_data_are_refused(shipped, tmp_path):
+    with pytest.raises(SettingsError, match="--model must be given bundles of different names, got random twice"):
+        shipped_workloads([shipped, shipped])
+    with pytest.raises(SettingsError, match="--test-set ntrex needs --data FOLDER"):
+        shipped_workloads([shipped], test_sets=["ntrex"])
 
 
 def test_the_error_names_a_missing_test_set(shipped, tmp_path):
     with pytest.raises(SettingsError, match=r"has neither tatoeba\.en-de\.test\.en nor tatoeba\.en-de\.test\.en\.gz"):
-        shipped_workloads(shipped, tmp_path)
+        shipped_workloads([shipped], tmp_path)
 
 
 def test_a_set_without_a_short_enough_sentence_is_rejected(shipped, tmp_path):
     write_sets(tmp_path, ["word " * 300], ["Wort"])
     with pytest.raises(SettingsError, match="no sentence has at most 100 tokens"):
-        shipped_workloads(shipped, tmp_path)
+        shipped_workloads([shipped], tmp_path)
 
 
 def test_a_workload_without_sentences_is_rejected(shipped):
     with pytest.raises(SettingsError, match="--sentences must be at least 1, got 0"):
-        shipped_workloads(shipped, sentences=0)
+        shipped_workloads([shipped], sentences=0)
 
 
 def test_without_the_repository_the_error_asks_for_data(tmp_path):
