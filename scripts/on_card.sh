@@ -9,13 +9,15 @@
 #         gpu:        `lingon bench gpu`: Lingon, transformers, a bare PyTorch loop and CTranslate2
 #         service:    `lingon bench serve`: latency with 1 to 256 clients, of the shipped model
 #         loops:      `lingon bench train`: the speed of training loops
+#         systems:    `lingon bench attention`: every attention system, trained and compared
+#         multi30k:   `lingon bench multi30k`: a published result, trained and measured
 #         training:   `lingon train` with the settings of FILE, below FOLDER/run
 # FOLDER  gets the log of the step, STEP.log, and its results; FOLDER/cache the models that are made for it
 # --device cpu --quick   rehearses a step without a card, on a tiny model
 # --config FILE          the settings of `training`; a rehearsal without it trains a tiny model
 #
 # A step that is not done after nine minutes is ended, with exit code 75; call it again, and it goes on from there:
-# `gpu` and `operators` with the next row, `training` from its last checkpoint. LIMIT sets another number of seconds.
+# `gpu` and `operators` with the next row, the trainings from their last checkpoint. LIMIT sets another number of seconds.
 #
 # OPTIONS has more options for the command of the step, such as OPTIONS='--engine lingon --engine torch-graph'.
 # PYTHON names the Python (default: .venv/bin/python, else python3). It needs what `lingon[gpu]` and `lingon[dev]` need,
@@ -29,7 +31,7 @@ usage() { sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}" >&2; e
 (($# >= 2)) || usage
 step=$1 folder=$2
 shift 2
-[[ $step =~ ^(tests|steps|operators|gpu|service|loops|training)$ ]] || usage
+[[ $step =~ ^(tests|steps|operators|gpu|service|loops|systems|multi30k|training)$ ]] || usage
 device=cuda quick=false config=
 while (($#)); do
   case $1 in
@@ -91,6 +93,10 @@ run_loops() {
   lingon bench train --device "$device" --results "$folder" "${fewer[@]}" "${more[@]}"
 }
 
+run_comparison() {
+  lingon bench "$1" --results "$folder" --work "$folder/$1" "${options[@]}" "${more[@]}"
+}
+
 run_training() {
   if [[ -z $config ]]; then
     config=$folder/quick.toml
@@ -134,6 +140,8 @@ run_step() {
     gpu) lingon bench gpu --results "$folder" --cache "$folder/cache" --resume "${options[@]}" "${more[@]}" ;;
     service) run_service ;;
     loops) run_loops ;;
+    systems) run_comparison attention ;;
+    multi30k) run_comparison multi30k ;;
     training) run_training ;;
   esac
 }

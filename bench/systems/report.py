@@ -11,6 +11,7 @@ from rich.table import Table
 from lingon.bench.charts import load_pyplot
 
 Row = dict[str, Any]
+Bucket = tuple[int, int]  # the fewest and the most source words
 WIDTH = 120
 """Characters of the widest table."""
 
@@ -50,40 +51,49 @@ def signatures(rows: Sequence[Row]) -> list[str]:
 
 def length_table(rows: Sequence[Row]) -> Table:
     """A line for each system and length of training texts; a column for each bucket of source words."""
-    buckets = sorted({tuple(row["words"]) for row in rows})
+    buckets = buckets_of(rows)
     shown = Table("system", "trained up to")
     for first, last in buckets:
         shown.add_column(f"{first}-{last}", justify="right")
-    for system, words in dict.fromkeys((row["system"], row["trained_up_to"]) for row in rows):
-        found = _curve(rows, system, words)
-        shown.add_row(system, f"{words} words", *(f"{found[each]:.1f}" if each in found else "-" for each in buckets))
+    for (system, words), curve in curves(rows).items():
+        shown.add_row(system, f"{words} words", *(f"{curve[each]:.1f}" if each in curve else "-" for each in buckets))
     return shown
+
+
+def buckets_of(rows: Sequence[Row]) -> list[Bucket]:
+    """All buckets, the shortest texts first."""
+    return sorted({(row["words"][0], row["words"][1]) for row in rows})
+
+
+def curves(rows: Sequence[Row]) -> dict[tuple[str, int], dict[Bucket, float]]:
+    """BLEU by bucket, for each system and length of training texts."""
+    found: dict[tuple[str, int], dict[Bucket, float]] = {}
+    for row in rows:
+        curve = found.setdefault((row["system"], row["trained_up_to"]), {})
+        curve[row["words"][0], row["words"][1]] = row["bleu"]
+    return found
 
 
 def draw(rows: Sequence[Row], output: Path) -> None:
     """Write the chart of BLEU against the source words of a text; the suffix of output selects SVG, PNG or PDF."""
     pyplot = load_pyplot()
-    figure, panel = pyplot.subplots(figsize=(8, 4.8), layout="constrained")
+    figure, panel = pyplot.subplots(figsize=(8, 5), layout="constrained")
     limits = sorted({row["trained_up_to"] for row in rows})
-    for system, (colour, marker) in _STYLES.items():
-        for words, line in zip(limits, ("--", "-"), strict=False):
-            if found := _curve(rows, system, words):
-                middles = [(first + last) / 2 for first, last in found]
-                label = f"{system}, trained up to {words} words"
-                panel.plot(middles, list(found.values()), line, color=colour, marker=marker, markersize=5, label=label)
+    for (system, words), curve in sorted(curves(rows).items()):
+        colour, marker = _STYLES[system]
+        middles = [(first + last) / 2 for first, last in curve]
+        line = "-" if words == limits[-1] else "--"
+        label = f"{system}, up to {words}"
+        panel.plot(middles, list(curve.values()), line, color=colour, marker=marker, markersize=5, label=label)
     for words in limits:
-        panel.axvline(words, color="#777777", linewidth=0.8, linestyle=":")
-    buckets = sorted({tuple(row["words"]) for row in rows})
-    panel.set_xticks([(first + last) / 2 for first, last in buckets], [f"{first}-{last}" for first, last in buckets])
-    panel.set(xlabel="words of the source", ylabel="BLEU", ylim=(0, None))
+        panel.axvline(words + 0.5, color="#777777", linewidth=0.8, linestyle=":")
+    ticks = {(first + last) / 2: f"{first}-{last}" for first, last in buckets_of(rows)}
+    panel.set_xticks(list(ticks), list(ticks.values()))
+    panel.set(xlabel="words of the source", ylabel="BLEU")
+    panel.set_ylim(0, 1.08 * max(row["bleu"] for row in rows) or 1)
     panel.grid(alpha=0.3)
     panel.spines[["top", "right"]].set_visible(False)
-    figure.legend(loc="outside lower center", ncols=2, frameon=False)
+    title = "system, and words of its longest training text"
+    figure.legend(loc="outside lower center", ncols=len(_STYLES), frameon=False, title=title)
     figure.savefig(output)
     pyplot.close(figure)
-
-
-def _curve(rows: Sequence[Row], system: str, words: int) -> dict[tuple[int, int], float]:
-    """BLEU by bucket of source words."""
-    own = [row for row in rows if (row["system"], row["trained_up_to"]) == (system, words)]
-    return {(row["words"][0], row["words"][1]): row["bleu"] for row in own}

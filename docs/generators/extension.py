@@ -9,9 +9,24 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from docs.generators import bundle, chaos, cli, diagram, errors, metrics, models, options, proto, runbook, settings
+from docs.generators import (
+    attention,
+    bundle,
+    chaos,
+    cli,
+    diagram,
+    errors,
+    metrics,
+    models,
+    options,
+    proto,
+    runbook,
+    settings,
+)
 
 PARTS: dict[str, Callable[[], str]] = {
+    "attention-lengths": attention.lengths,
+    "attention-systems": attention.systems,
     "architecture": diagram.diagram,
     "bundle-declarations": bundle.declarations,
     "bundle-layout": bundle.layout,

@@ -106,6 +106,12 @@ def test_a_checkout_that_is_not_installed_has_the_commands_of_the_package(tmp_pa
     assert groups == {name: declared["entry-points"][name] for name in GROUPS}
 
 
+def test_the_comparison_of_systems_is_a_step_with_options_of_its_own(tmp_path: Path):
+    done = on_card("systems", tmp_path, *REHEARSAL, OPTIONS="--system marian")
+    assert done.returncode == 2
+    assert "--system must be one of rnnenc, rnnsearch" in done.stdout
+
+
 def test_more_options_reach_the_command(tmp_path: Path):
     done = on_card("gpu", tmp_path, *REHEARSAL, OPTIONS="--engine marian")
     assert done.returncode == 2

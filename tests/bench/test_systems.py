@@ -137,7 +137,7 @@ def test_the_chart_has_a_line_for_each_system_and_length_of_training_texts(tmp_p
     ]
     draw(rows, tmp_path / "chart.svg")
     text = (tmp_path / "chart.svg").read_text()
-    assert all(f"{row['system']}, trained up to {row['trained_up_to']} words" in text for row in rows)
+    assert all(f"{row['system']}, up to {row['trained_up_to']}" in text for row in rows)
 
 
 @pytest.mark.parametrize(
