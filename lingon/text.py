@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import unicodedata
 from collections.abc import Sequence
@@ -107,6 +108,11 @@ class Tokenizer:
     def target_vocab(self) -> int:
         """The number of target pieces."""
         return int(self.target.get_piece_size())
+
+    @functools.cached_property
+    def unreadable(self) -> frozenset[int]:
+        """The source ids of an unknown piece, and of the bytes in which rare characters are spelled."""
+        return frozenset(token for token in range(self.source_vocab) if token == UNK or self.source.is_byte(token))
 
     def encode_source(self, text: str) -> list[int]:
         """Ids of a normalised source text, end token included."""

@@ -224,6 +224,16 @@ ROWS: dict[str, list[Json]] = {
             about="Of all translated texts.",
         ),
         graph(
+            "Suspected translations by reason",
+            (
+                f"sum by (reason) ({rate('lingon_degenerate_total', MODEL)})"
+                f" / ignoring(reason) group_left sum({rate('lingon_translated_texts_total', MODEL)})",
+                "{{reason}}",
+            ),
+            unit="percentunit",
+            about="Of all translated texts: what the guard warns of, such as loops and changed numbers.",
+        ),
+        graph(
             "Keys and values copied between rows",
             (f"sum({rate('lingon_past_copied_bytes_total', MODEL)})", "copied"),
             unit="Bps",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,9 +10,11 @@ import numpy as np
 from lingon.alignment import Span, piece_links
 from lingon.errors import RequestError
 from lingon.serving.decoding.job import Hypothesis
+from lingon.serving.guard.judge import Sentence
 from lingon.serving.runtime.runner import Scored
 from lingon.serving.translation.attention import matrix_message, piece_messages
 from lingon.serving.translation.detokenizer import join
+from lingon.serving.translation.guarding import guard_warnings
 from lingon.serving.translation.input_processor import PairPlan, TextPlan
 from lingon.serving.translation.options import ResolvedOptions
 from lingon.status import to_status
@@ -60,9 +62,10 @@ def text_result(
     hypotheses = []
     for parts in whole:
         hypotheses.append((yield from _hypothesis(plan, parts, options, tokenizer)))
+    suspicions = yield from guard_warnings(_judged(plan, whole[0]), tokenizer.unreadable)
     return pb.TextResult(
         hypotheses=hypotheses,
-        warnings=_warnings(plan, whole, hypotheses),
+        warnings=[*_warnings(plan, whole, hypotheses), *suspicions],
         shortlist=options.job.shortlist,
         normalised_text=plan.text if options.return_alignment else "",
         usage=pb.Usage(
@@ -167,6 +170,12 @@ def _hypothesis(
             message.alignment.extend(_links(part.scored.attention, sources, targets))
         yield
     return message
+
+
+def _judged(plan: TextPlan, parts: Sequence[PartHypothesis]) -> Iterator[Sentence]:
+    """Yield what the guard judges of a hypothesis: each part of the text with its translation."""
+    for source, part in zip(plan.parts, parts, strict=True):
+        yield Sentence(source.text, part.text, source.source_ids[:-1], part.hypothesis.tokens)
 
 
 def _links(attention: np.ndarray, sources: Sequence[Span], targets: Sequence[Span]) -> list[pb.AlignmentLink]:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from lingon.translation.v1 import translation_pb2 as pb
-from tests.support.echo_engine import LIMITS, EchoRunner, full_shortlist, running, tokenizer
+from tests.support.echo_engine import LIMITS, EchoRunner, full_shortlist, running, tokenizer, warning_codes
 
 TEXTS = ["Tom", "The old man and the sea", "I would like to know what time it is"]
 WAYS: dict[str, dict[str, Any]] = {
@@ -35,7 +35,7 @@ async def test_an_endless_translation_stops_at_its_limit_with_a_warning(way: str
         cut = server.metric("lingon_truncated_total", model="en-de", version="1")
     assert runner.steps <= max(bound(text, asked) for text in TEXTS) * len(TEXTS)
     for text, result in zip(TEXTS, reply.results, strict=True):
-        assert [warning.code for warning in result.warnings] == [pb.WARNING_CODE_LENGTH]
+        assert warning_codes(result) == [pb.WARNING_CODE_LENGTH]
         best = result.hypotheses[0]
         assert best.finish_reason == pb.FINISH_REASON_LENGTH
         assert len(best.tokens) == bound(text, asked)
@@ -50,7 +50,7 @@ async def test_every_part_of_a_split_text_has_its_own_limit():
         (result,) = (await server.translate(long, options=options)).results
         *_, done = await server.stream(long, options=options)
     codes = [pb.WARNING_CODE_SPLIT, pb.WARNING_CODE_LENGTH]
-    assert [warning.code for warning in result.warnings] == codes
-    assert [warning.code for warning in done.done.result.warnings] == codes
+    assert warning_codes(result) == codes
+    assert warning_codes(done.done.result) == codes
     parts = int(result.warnings[0].message.split()[-2])
     assert parts < len(result.hypotheses[0].tokens) <= parts * LIMITS.max_target_tokens

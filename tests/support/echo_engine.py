@@ -20,6 +20,7 @@ from lingon.bundle import Alignment, Bundle, Defaults, Limits, Manifest, Precisi
 from lingon.serving.constraints.words import Vocabulary
 from lingon.serving.engine.engine import Engine
 from lingon.serving.engine.scheduler import Scheduler
+from lingon.serving.guard.judge import Flag
 from lingon.serving.models.loading import LoadOptions
 from lingon.serving.runtime.runner import (
     AttentionChoice,
@@ -91,6 +92,12 @@ def bundle(folder: Path, **rest: Any) -> Bundle:
     return write_bundle(
         folder / declared.name / str(declared.version), declared, {"tokenizer.model": tokenizer_model()}
     )
+
+
+def warning_codes(result: pb.TextResult) -> list[int]:
+    """The codes of the warnings of a result without those of the guard, which suspects an echo of copying."""
+    suspicions = {flag.code for flag in Flag}
+    return [warning.code for warning in result.warnings if warning.code not in suspicions]
 
 
 def full_shortlist() -> Shortlist:

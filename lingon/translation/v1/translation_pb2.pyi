@@ -102,6 +102,16 @@ class _WarningCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_WarningCo
     """A translation reached the limit of its length; see finish_reason."""
     WARNING_CODE_FORCED_WORDS: _WarningCode.ValueType  # 3
     """A translation does not have all forced_words; see missing_words."""
+    WARNING_CODE_EMPTY: _WarningCode.ValueType  # 4
+    """The best translation has no text. This and the next ones are suspicions: the translation is returned all the same."""
+    WARNING_CODE_REPETITION: _WarningCode.ValueType  # 5
+    """The best translation repeats itself, and its source does not."""
+    WARNING_CODE_COPY: _WarningCode.ValueType  # 6
+    """The best translation is the source again."""
+    WARNING_CODE_NUMBERS: _WarningCode.ValueType  # 7
+    """The best translation has other numbers than its source."""
+    WARNING_CODE_UNREADABLE: _WarningCode.ValueType  # 8
+    """Much of the source is characters that the model does not know, so that it guesses."""
 
 class WarningCode(_WarningCode, metaclass=_WarningCodeEnumTypeWrapper):
     """Kinds of warnings."""
@@ -114,6 +124,16 @@ WARNING_CODE_LENGTH: WarningCode.ValueType  # 2
 """A translation reached the limit of its length; see finish_reason."""
 WARNING_CODE_FORCED_WORDS: WarningCode.ValueType  # 3
 """A translation does not have all forced_words; see missing_words."""
+WARNING_CODE_EMPTY: WarningCode.ValueType  # 4
+"""The best translation has no text. This and the next ones are suspicions: the translation is returned all the same."""
+WARNING_CODE_REPETITION: WarningCode.ValueType  # 5
+"""The best translation repeats itself, and its source does not."""
+WARNING_CODE_COPY: WarningCode.ValueType  # 6
+"""The best translation is the source again."""
+WARNING_CODE_NUMBERS: WarningCode.ValueType  # 7
+"""The best translation has other numbers than its source."""
+WARNING_CODE_UNREADABLE: WarningCode.ValueType  # 8
+"""Much of the source is characters that the model does not know, so that it guesses."""
 Global___WarningCode: _TypeAlias = WarningCode  # noqa: Y015
 
 class _AttentionKind:

@@ -9,7 +9,7 @@ import pytest
 from google.rpc import code_pb2
 
 from lingon.translation.v1 import translation_pb2 as pb
-from tests.support.echo_engine import CORPUS, running, tokenizer
+from tests.support.echo_engine import CORPUS, running, tokenizer, warning_codes
 
 OPTIONS = pb.DecodingOptions
 TEXT = "Tom lives in Boston."
@@ -52,7 +52,7 @@ async def test_a_translation_without_room_for_its_forced_words_says_so():
     (result,) = tight.results
     (hypothesis,) = result.hypotheses
     assert list(hypothesis.missing_words) == [word for word in texts if word not in hypothesis.text] != []
-    assert [each.code for each in result.warnings] == [pb.WARNING_CODE_LENGTH, pb.WARNING_CODE_FORCED_WORDS]
+    assert warning_codes(result) == [pb.WARNING_CODE_LENGTH, pb.WARNING_CODE_FORCED_WORDS]
     assert result.warnings[1].message == "1 of 1 translations do not have all forced_words; see missing_words"
 
 

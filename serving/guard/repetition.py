@@ -1,0 +1,61 @@
+"""Finds translations that repeat themselves: loops of words, of tokens, or of a phrase."""
+
+from __future__ import annotations
+
+import zlib
+from collections import Counter
+from collections.abc import Hashable, Sequence
+from itertools import groupby
+
+NGRAM = 4
+OFTENER = 2  # a translation has its commonest n-gram at least so many times more often than its source has its own
+LONGEST_RUN = 8  # of one token
+COMPRESSED_BYTES = 200  # of UTF-8: shorter texts do not compress well, whatever they say
+COMPRESSION = 2.4  # bytes of a text for each byte of it compressed: what looping text exceeds
+
+
+def repeats(source: str, target: str, source_ids: Sequence[int], target_ids: Sequence[int]) -> bool:
+    """Whether a translation repeats itself more than its source does.
+
+    The commonest 4-gram of words or tokens is compared as by Raunak et al. (2021), section 4.2, the ratio of
+    compression as by Radford et al. (2022), section 4.5.
+    """
+    return (
+        _oscillates(source_ids, target_ids)
+        or _oscillates(source.split(), target.split())
+        or _stutters(source_ids, target_ids)
+        or _is_compressible(source, target)
+    )
+
+
+def _oscillates(source: Sequence[Hashable], target: Sequence[Hashable]) -> bool:
+    found = _commonest(target)
+    return found >= OFTENER and found >= _commonest(source) + OFTENER
+
+
+def _commonest(items: Sequence[Hashable]) -> int:
+    """How often the commonest n-gram occurs; 0 if there are fewer than NGRAM items."""
+    if len(items) < NGRAM or len(set(items)) == len(items):
+        return int(len(items) >= NGRAM)
+    return max(Counter(zip(*(items[begin:] for begin in range(NGRAM)), strict=False)).values())
+
+
+def _stutters(source: Sequence[int], target: Sequence[int]) -> bool:
+    if len(target) - len(set(target)) < LONGEST_RUN - 1:
+        return False
+    found = _longest_run(target)
+    return found >= LONGEST_RUN and found >= 2 * _longest_run(source)
+
+
+def _longest_run(items: Sequence[int]) -> int:
+    return max((sum(1 for _ in run) for _, run in groupby(items)), default=0)
+
+
+def _is_compressible(source: str, target: str) -> bool:
+    return _compression(source) <= COMPRESSION < _compression(target)
+
+
+def _compression(text: str) -> float:
+    """Bytes for each byte compressed; 0 for a text that is too short to say."""
+    content = text.encode(errors="replace")
+    return len(content) / len(zlib.compress(content)) if len(content) >= COMPRESSED_BYTES else 0.0
