@@ -5,11 +5,9 @@ from __future__ import annotations
 import zlib
 from collections import Counter
 from collections.abc import Hashable, Sequence
-from itertools import groupby
 
 NGRAM = 4
 OFTENER = 2  # a translation has its commonest n-gram at least so many times more often than its source has its own
-LONGEST_RUN = 8  # of one token
 COMPRESSED_BYTES = 200  # of UTF-8: shorter texts do not compress well, whatever they say
 COMPRESSION = 2.4  # bytes of a text for each byte of it compressed: what looping text exceeds
 
@@ -23,7 +21,6 @@ def repeats(source: str, target: str, source_ids: Sequence[int], target_ids: Seq
     return (
         _oscillates(source_ids, target_ids)
         or _oscillates(source.split(), target.split())
-        or _stutters(source_ids, target_ids)
         or _is_compressible(source, target)
     )
 
@@ -38,17 +35,6 @@ def _commonest(items: Sequence[Hashable]) -> int:
     if len(items) < NGRAM or len(set(items)) == len(items):
         return int(len(items) >= NGRAM)
     return max(Counter(zip(*(items[begin:] for begin in range(NGRAM)), strict=False)).values())
-
-
-def _stutters(source: Sequence[int], target: Sequence[int]) -> bool:
-    if len(target) - len(set(target)) < LONGEST_RUN - 1:
-        return False
-    found = _longest_run(target)
-    return found >= LONGEST_RUN and found >= 2 * _longest_run(source)
-
-
-def _longest_run(items: Sequence[int]) -> int:
-    return max((sum(1 for _ in run) for _, run in groupby(items)), default=0)
 
 
 def _is_compressible(source: str, target: str) -> bool:
