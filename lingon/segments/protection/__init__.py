@@ -1,0 +1,18 @@
+"""Parts of a text that a translation keeps as they are; it imports of `lingon` only `text`."""
+
+from lingon.segments.protection.find import find_protected
+from lingon.segments.protection.ladder import Align, Answer, Request, Restored, Rung, Translate, ladder
+from lingon.segments.protection.spans import Kind, ProtectedSpan
+
+__all__ = [
+    "Align",
+    "Answer",
+    "Kind",
+    "ProtectedSpan",
+    "Request",
+    "Restored",
+    "Rung",
+    "Translate",
+    "find_protected",
+    "ladder",
+]

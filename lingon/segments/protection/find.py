@@ -1,0 +1,59 @@
+"""Finds what a translation keeps as it is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from lingon.segments.protection.icu import skeletons
+from lingon.segments.protection.patterns import matches
+from lingon.segments.protection.spans import Kind, ProtectedSpan, merge
+
+
+def find_protected(text: str, keep: Sequence[str] = (), *, patterns: bool = True) -> list[ProtectedSpan]:
+    """Return the protected spans of a text in order, without overlap.
+
+    keep: further strings to protect, with case; one that begins or ends with a letter or figure is found as a whole
+        word there
+    patterns: whether anything but `keep` is protected
+    Takes time linear in the text for each string of `keep`.
+    """
+    messages = merge(skeletons(text)) if patterns else []
+    rest = _blank(text, messages)
+    found = [*messages, *_kept(rest, keep)]
+    return merge([*found, *matches(rest)] if patterns else found)
+
+
+def inside(spans: Sequence[ProtectedSpan], begin: int, end: int) -> list[ProtectedSpan]:
+    """Return the spans within a part of the text, counted from its begin."""
+    return [
+        ProtectedSpan(span.begin - begin, span.end - begin, span.kind)
+        for span in spans
+        if begin <= span.begin and span.end <= end
+    ]
+
+
+def _blank(text: str, spans: Sequence[ProtectedSpan]) -> str:
+    """Return the text with spaces in place of the spans, so that what they hold is not found again."""
+    parts, at = [], 0
+    for begin, end, _ in spans:
+        parts += [text[at:begin], " " * (end - begin)]
+        at = end
+    return "".join([*parts, text[at:]])
+
+
+def _kept(text: str, keep: Sequence[str]) -> list[ProtectedSpan]:
+    spans = list[ProtectedSpan]()
+    for string in dict.fromkeys(filter(None, keep)):
+        starts, ends = _is_word(string[0]), _is_word(string[-1])
+        pattern = re.compile(re.escape(string) + (r"(?!\w)" if ends else ""))
+        places = [found.start() for found in pattern.finditer(text)]
+        if starts:
+            places = [place for place in places if not place or not _is_word(text[place - 1])]
+        spans += [ProtectedSpan(place, place + len(string), Kind.KEEP) for place in places]
+    return spans
+
+
+def _is_word(character: str) -> bool:
+    """Whether a character is one of a word, in the sense of regular expressions."""
+    return character == "_" or character.isalnum()

@@ -1,0 +1,60 @@
+"""The skeleton of ICU messages: `{n, plural, one {# file} other {# files}}` without the texts of its arms.
+
+The syntax is that of MessageFormat in the ICU user guide, "Formatting Messages"; quoted braces count as braces.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from lingon.segments.protection.spans import Kind, ProtectedSpan
+
+_HEAD = re.compile(
+    r"\{\s{0,20}+[\w.\-]{1,80}+\s{0,20}+,\s{0,20}+(plural|selectordinal|select)\s{0,20}+,(?:\s{0,20}+offset:\d{1,9}+)?"
+)
+_ARM = re.compile(r"\s*+(?:=\d{1,9}+|[\w\-]{1,80}+)\s*+\{")
+_END = re.compile(r"\s*+\}")
+
+
+def skeletons(text: str) -> Iterator[ProtectedSpan]:
+    """Yield the spans of the skeletons, and each `#` in an arm of a plural; in time linear in the text.
+
+    A message whose braces do not match, or without arms, has no skeleton.
+    """
+    heads = list(_HEAD.finditer(text))
+    closing = _matching_braces(text) if heads else {}
+    counted_to = 0  # each # is yielded once, although messages nest
+    for head in heads:
+        spans = _skeleton(text, head, closing)
+        yield from spans
+        if spans and head[1] != "select":
+            for found in re.compile("#").finditer(text, max(head.end(), counted_to), spans[-1].end):
+                yield ProtectedSpan(*found.span(), Kind.PLACEHOLDER)
+            counted_to = max(counted_to, spans[-1].end)
+
+
+def _skeleton(text: str, head: re.Match[str], closing: dict[int, int]) -> list[ProtectedSpan]:
+    """Return the parts of one message around its arms; none if it is no message."""
+    spans, begin, at = [], head.start(), head.end()
+    while arm := _ARM.match(text, at):
+        opening = arm.end() - 1
+        if opening not in closing:
+            return []
+        spans.append(ProtectedSpan(begin, arm.end(), Kind.SKELETON))
+        begin = closing[opening]
+        at = begin + 1
+    end = _END.match(text, at)
+    return [*spans, ProtectedSpan(begin, end.end(), Kind.SKELETON)] if spans and end else []
+
+
+def _matching_braces(text: str) -> dict[int, int]:
+    """Return the place of the closing brace of each opening one that has one."""
+    opened: list[int] = []
+    closing = {}
+    for brace in re.finditer(r"[{}]", text):
+        if brace[0] == "{":
+            opened.append(brace.start())
+        elif opened:
+            closing[opened.pop()] = brace.start()
+    return closing

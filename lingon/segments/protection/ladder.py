@@ -1,0 +1,147 @@
+"""Translates a sentence so that what is protected in it comes out as it is: by words in its place, or by its parts.
+
+Pure: a generator yields what it needs translated or aligned, and receives the answers. The strings are counted before
+the result is returned, so that it holds each as often as the sentence, whatever the model answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+
+from lingon.segments.protection.requests import (
+    Align,
+    Answer,
+    Link,
+    Request,
+    Restored,
+    Rung,
+    Steps,
+    Translate,
+    joined,
+    links,
+    translations,
+)
+from lingon.segments.protection.sentence import Sentence, has_words
+from lingon.segments.protection.spans import ProtectedSpan
+from lingon.segments.protection.stand_ins import MOST_WORDS, Attempt, attempts, counts_hold
+from lingon.text import normalise
+
+__all__ = ["Align", "Answer", "Request", "Restored", "Rung", "Translate", "ladder"]
+
+_ENDS = ".!?…。！？"
+_BLANK = " \t\n\r\xa0"
+_BEFORE, _AFTER = f"{_BLANK},;:.!?…)]}}–—-", f"{_BLANK},;:([{{–—-"  # of a part: what is copied around it
+
+
+def ladder(text: str, spans: Sequence[ProtectedSpan], words: Sequence[str]) -> Steps:
+    """Translate a sentence; each protected string is in the result as often as in the text.
+
+    spans: what is protected, in order and without overlap
+    words: those that the model translates to themselves, the surest first; may be empty
+    """
+    before, sentence, after = Sentence.of(text, spans).peeled(_BLANK, _BLANK)
+    restored = joined(before, (yield from _climb(sentence, words)), after)
+    if not counts_hold(text, restored.text, [text[begin:end] for begin, end, _ in spans]):
+        return Restored(text, ((0, len(text)),), Rung.SPLIT)
+    return restored
+
+
+def _climb(sentence: Sentence, words: Sequence[str]) -> Steps:
+    """Translate a sentence or a part of one by the first rung that carries it."""
+    if not any(map(has_words, sentence.texts)):
+        return Restored(sentence.text, ((0, len(sentence.text)),))
+    if not sentence.kept:
+        outputs = yield from translations(Translate(normalise(sentence.text)))
+        return Restored((outputs[0].strip() if outputs else "") or sentence.text)
+    place = sentence.divider()
+    if place is None:
+        place = sentence.edge()
+    if place is None and len(sentence.kept) > MOST_WORDS:
+        place = len(sentence.kept) // 2
+    if place is None:
+        restored, place = yield from _by_words(sentence, words)
+        if restored is not None:
+            return restored
+    return (yield from _split(sentence, place, words))
+
+
+def _split(sentence: Sentence, place: int, words: Sequence[str]) -> Steps:
+    """Translate what is before and after a kept string apart."""
+    kept, sides = sentence.kept[place], (sentence.before(place), sentence.after(place))
+    before = yield from _part(sides[0], words)
+    after = yield from _part(sides[1], words)
+    breaks = not kept.divides and all(has_words(side.text) for side in sides)
+    string = Restored(kept.text, ((0, len(kept.text)),), Rung.SPLIT if breaks else Rung.NONE)
+    return joined(before, string, after)
+
+
+def _part(sentence: Sentence, words: Sequence[str]) -> Steps:
+    """Translate a part of a sentence; the blanks and the punctuation around it stay, and it gets no end mark."""
+    before, core, after = sentence.peeled(_BEFORE, _AFTER)
+    restored = yield from _climb(core, words)
+    last = max((end for _, end in restored.kept), default=0)
+    if core.text[-1:] not in _ENDS:
+        text = restored.text[:last] + restored.text[last:].rstrip(_ENDS)
+        restored = Restored(text or core.text, restored.kept, restored.rung)
+    return joined(before, restored, after)
+
+
+def _by_words(sentence: Sentence, words: Sequence[str]) -> Generator[Request, Answer, tuple[Restored | None, int]]:
+    """Return the translation by words in place of the kept strings, or None and the place at which to split."""
+    best: tuple[Attempt, str] | None = None
+    for attempt in attempts(sentence, words):
+        outputs = yield from translations(Translate(attempt.source))
+        for output in outputs:
+            if (restored := _accepted(attempt, output)) is not None:
+                return restored, 0
+        is_itself = attempt.words == tuple(each.text for each in sentence.kept)
+        if outputs and not is_itself and (best is None or len(attempt.wrong(outputs[0])) < len(best[0].wrong(best[1]))):
+            best = attempt, outputs[0]
+    if best is None:
+        return None, len(sentence.kept) // 2
+    restored = yield from _placed(*best)
+    return restored, (best[0].wrong(best[1]) or [0])[0]
+
+
+def _accepted(attempt: Attempt, output: str) -> Restored | None:
+    """Return a translation with its strings, if each word is in it once and no string is in it besides."""
+    if attempt.wrong(output):
+        return None
+    restored = attempt.restored(output)
+    strings = [each.text for each in attempt.sentence.kept]
+    return restored if counts_hold(attempt.sentence.text, restored.text, strings) else None
+
+
+def _placed(attempt: Attempt, output: str) -> Generator[Request, Answer, Restored | None]:
+    """Force the words that are not once in a translation, from the left: by prefixes that end with them."""
+    for _ in range(2 * len(attempt.words)):
+        wrong = attempt.wrong(output)
+        if not wrong:
+            restored = _accepted(attempt, output)
+            return restored and Restored(restored.text, restored.kept, Rung.PLACED)
+        found: Sequence[Link] = ()
+        if any(not attempt.spans(output, place) for place in wrong):
+            found = yield from links(Align(attempt.source, normalise(output)))
+        prefix = min((_prefix(attempt, place, output, found) for place in wrong), key=len)
+        outputs = yield from translations(Translate(attempt.source, prefix))
+        if not outputs:
+            return None
+        output = min(outputs, key=lambda each: len(attempt.wrong(each)))
+    return None
+
+
+def _prefix(attempt: Attempt, place: int, output: str, found: Sequence[Link]) -> str:
+    """Return the begin of a translation up to the word of a place: where it is first, or where it is aligned to."""
+    word = attempt.words[place]
+    if spans := attempt.spans(output, place):
+        return output[: spans[0][1]]
+    begin = attempt.source.index(word)
+    end = begin + len(word)
+    here = [target[0] for source, target in found if source[0] < end and begin < source[1]]
+    if here:
+        at = output.rfind(" ", 0, min(here) + 1) + 1
+    else:
+        before = max(((source[1], target[1]) for source, target in found if source[1] <= begin), default=(0, 0))[1]
+        at = output.find(" ", before) if before else 0
+        at = len(output) if at < 0 else at
+    return f"{output[:at].rstrip()} {word}".lstrip()

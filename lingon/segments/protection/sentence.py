@@ -1,0 +1,129 @@
+"""A sentence as the texts to translate and the strings between them that are kept."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain, zip_longest
+
+from lingon.segments.protection.spans import Kind, ProtectedSpan, merge
+
+_PAIRS = dict(zip("([{\"'“„‚‘«‹", ")]}\"'”“‘’»›", strict=True))
+_BRACKETS = "(["
+_ALONE = re.compile(r"[:=→|]\s*\Z")  # what follows it at the end of a sentence is no part of its grammar
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A string that is kept.
+
+    text: the protected spans and what is between them
+    kinds: of the protected spans
+    """
+
+    text: str
+    kinds: frozenset[Kind]
+
+    @property
+    def is_apart(self) -> bool:
+        """Whether it is no word of a sentence, so that at an end of one the model need not see it."""
+        return self.kinds == {Kind.EMOJI} or self.text[0] in _BRACKETS
+
+    @property
+    def divides(self) -> bool:
+        """Whether the texts on both sides are translated apart."""
+        return Kind.SKELETON in self.kinds
+
+
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    """Texts and what is kept between them, in turns: there is one more text than kept strings."""
+
+    texts: tuple[str, ...]
+    kept: tuple[Kept, ...]
+
+    @classmethod
+    def of(cls, text: str, spans: Sequence[ProtectedSpan]) -> Sentence:
+        """Return a sentence of a text with its protected spans.
+
+        A span grows over the letters and figures that touch it and over brackets and quotation marks around it. Spans
+        with neither letter nor figure between them become one.
+        """
+        groups: list[list[ProtectedSpan]] = []
+        for span in merge(_grown(text, span) for span in spans):
+            if groups and not has_words(text[groups[-1][-1].end : span.begin]):
+                groups[-1].append(span)
+            else:
+                groups.append([span])
+        ends = [0, *chain.from_iterable((group[0].begin, group[-1].end) for group in groups), len(text)]
+        texts = tuple(text[begin:end] for begin, end in zip(ends[::2], ends[1::2], strict=True))
+        kept = tuple(
+            Kept(text[group[0].begin : group[-1].end], frozenset(span.kind for span in group)) for group in groups
+        )
+        return cls(texts, kept)
+
+    @property
+    def text(self) -> str:
+        """The whole sentence."""
+        return self.filled([each.text for each in self.kept])
+
+    def filled(self, strings: Sequence[str]) -> str:
+        """Return the sentence with other strings in place of the kept ones."""
+        return "".join(chain.from_iterable(zip_longest(self.texts, strings, fillvalue="")))
+
+    def before(self, place: int) -> Sentence:
+        """Return what is before a kept string."""
+        return Sentence(self.texts[: place + 1], self.kept[:place])
+
+    def after(self, place: int) -> Sentence:
+        """Return what is after a kept string."""
+        return Sentence(self.texts[place + 1 :], self.kept[place + 1 :])
+
+    def peeled(self, left: str, right: str) -> tuple[str, Sentence, str]:
+        """Return the characters of `left` at the begin, the sentence without both, and those of `right` at the end."""
+        first = self.texts[0].lstrip(left)
+        texts = (first, *self.texts[1:])
+        last = texts[-1].rstrip(right)
+        before = self.texts[0][: len(self.texts[0]) - len(first)]
+        return before, Sentence((*texts[:-1], last), self.kept), texts[-1][len(last) :]
+
+    def edge(self) -> int | None:
+        """Return the place of a kept string at the begin or the end of the sentence that no grammar needs."""
+        if not self.kept:
+            return None
+        if not has_words(self.texts[0]) and self.kept[0].is_apart:
+            return 0
+        last = len(self.kept) - 1
+        if not has_words(self.texts[-1]) and (self.kept[last].is_apart or _ALONE.search(self.texts[-2])):
+            return last
+        return None
+
+    def divider(self) -> int | None:
+        """Return the place of a kept string whose sides are translated apart."""
+        return next((place for place, kept in enumerate(self.kept) if kept.divides), None)
+
+
+def has_words(text: str) -> bool:
+    """Whether a text has a letter or a figure."""
+    return any(map(str.isalnum, text))
+
+
+def _grown(text: str, span: ProtectedSpan) -> ProtectedSpan:
+    """Return a span with the rest of its word, and with the brackets or quotation marks around it."""
+    if span.kind is Kind.SKELETON:
+        return span
+    begin, end = span.begin, span.end
+    if span.kind not in (Kind.EMOJI, Kind.TAG):
+        while begin and _in_word(text[begin - 1]):
+            begin -= 1
+        while end < len(text) and _in_word(text[end]):
+            end += 1
+    while begin and end < len(text) and _PAIRS.get(text[begin - 1], "") == text[end]:
+        begin, end = begin - 1, end + 1
+    return ProtectedSpan(begin, end, span.kind)
+
+
+def _in_word(character: str) -> bool:
+    """Whether words of this character's script have spaces between them; those of Thai and of later blocks have not."""
+    return character < "\u0e00" and character.isalnum()

@@ -1,0 +1,110 @@
+"""Words that stand for kept strings while a model translates, and the strings put back in their places."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from lingon.segments.protection.requests import Restored, Rung, Span
+from lingon.segments.protection.sentence import Sentence
+from lingon.segments.protection.spans import Kind
+from lingon.text import normalise
+
+MOST_WORDS = 4  # in one sentence: with each more, the model more often loses one
+_ITSELF = frozenset({Kind.NUMBER, Kind.KEEP})  # what a model may translate as it is: names, years
+_GENITIVE = re.compile(r"['’]s(?!\w)")
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """A sentence with a word in place of each kept string.
+
+    source: normalised, as the model gets it
+    """
+
+    sentence: Sentence
+    words: tuple[str, ...]
+    source: str
+
+    @classmethod
+    def of(cls, sentence: Sentence, words: Sequence[str]) -> Attempt:
+        """Return the sentence with these words, each a word of its own in the text."""
+        spaced = []
+        for place, word in enumerate(words):
+            before, after = sentence.texts[place][-1:], sentence.texts[place + 1][:1]
+            spaced.append(" " * before.isalnum() + word + " " * after.isalnum())
+        return cls(sentence, tuple(words), normalise(sentence.filled(spaced)))
+
+    def wrong(self, output: str) -> list[int]:
+        """Return the places of the words that are not exactly once in a translation."""
+        return [place for place in range(len(self.words)) if not self._is_once(output, place)]
+
+    def restored(self, output: str) -> Restored:
+        """Return a translation, in which each word is once, with the kept strings in place of the words."""
+        found = sorted((self.spans(output, place)[0], place) for place in range(len(self.words)))
+        text, kept, at = "", list[Span](), 0
+        for (begin, end), place in found:
+            string = self.sentence.kept[place].text
+            before = output[at:begin]
+            if self.sentence.texts[place][-1:].isalnum():
+                before = before.removesuffix(" ")
+            text += before
+            kept.append((len(text), len(text) + len(string)))
+            text += string
+            at = end + (self.sentence.texts[place + 1][:1].isalnum() and output[end : end + 1] == " ")
+        return Restored(text + output[at:], tuple(kept), Rung.STAND_IN)
+
+    def spans(self, output: str, place: int) -> list[Span]:
+        """Return where a word is in a translation."""
+        return [found.span() for found in re.finditer(re.escape(self.words[place]), output)]
+
+    def _is_once(self, output: str, place: int) -> bool:
+        spans = self.spans(output, place)
+        if len(spans) != 1:
+            return False
+        ((begin, end),) = spans
+        if begin and output[begin - 1].isalnum():
+            return False
+        after = re.compile(r"\w*").match(output, end)
+        assert after
+        return not after[0] or (after[0] == "s" and self._takes_genitive(place))
+
+    def _takes_genitive(self, place: int) -> bool:
+        return _GENITIVE.match(self.sentence.texts[place + 1]) is not None
+
+
+def attempts(sentence: Sentence, words: Sequence[str]) -> Iterator[Attempt]:
+    """Yield what to try: the strings themselves if a model may know them, then two choices of words.
+
+    words: those that translate to themselves, the surest first
+    """
+    kept = [each.text for each in sentence.kept]
+    kinds = frozenset[Kind]().union(*(each.kinds for each in sentence.kept))
+    if kinds <= _ITSELF and len(set(kept)) == len(kept):
+        yield Attempt.of(sentence, [normalise(each) for each in kept])
+    usable = usable_words(sentence, words)
+    if kinds == {Kind.NUMBER}:
+        usable = [word for word in usable if word.isdigit()] or usable
+    count = len(kept)
+    if len(usable) >= count:
+        yield Attempt.of(sentence, usable[:count])
+        other = [*usable[count:], *usable[:count]][:count] if count == 1 else [*usable[1:count], usable[0]]
+        if other != usable[:count]:
+            yield Attempt.of(sentence, other)
+
+
+def usable_words(sentence: Sentence, words: Sequence[str]) -> list[str]:
+    """Return the words that are not in the sentence, and of which none is in another."""
+    text, usable = sentence.text.casefold(), list[str]()
+    for word in words:
+        if word.casefold() not in text and not any(word in other or other in word for other in usable):
+            usable.append(word)
+            if len(usable) > MOST_WORDS:
+                break
+    return usable
+
+
+def counts_hold(source: str, target: str, strings: Mapping[str, object] | Sequence[str]) -> bool:
+    """Whether each string is in both texts as often."""
+    return all(source.count(string) == target.count(string) for string in set(strings))

@@ -1,0 +1,97 @@
+"""What is protected in a text, and in what time it is found."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lingon.segments.protection import Kind, find_protected
+
+HOSTILE = "{}<>%$#:_/\\.@,() \n1a=é🍕"
+
+
+def found(text: str, *keep: str) -> list[str]:
+    return [text[span.begin : span.end] for span in find_protected(text, keep)]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("See https://example.org/a_(b)?q=1&r=%20#top.", ["https://example.org/a_(b)?q=1&r=%20#top"]),
+        ("(ftp://example.org, www.example.org)", ["ftp://example.org", "www.example.org"]),
+        ("Write to first.last+tag@mail.example.org.", ["first.last+tag@mail.example.org"]),
+        ("Open /etc/hosts, ~/notes.txt or src/main/app.py.", ["/etc/hosts", "~/notes.txt", "src/main/app.py"]),
+        (r"In C:\Users\me\file.txt it is.", [r"C:\Users\me\file.txt"]),
+        ("{} {0} {x} {{x}} ${x} #{x} {0, date}", ["{}", "{0}", "{x}", "{{x}}", "${x}", "#{x}", "{0, date}"]),
+        ("%s %(x)s %1$s %-5.2f %d%% %USER%", ["%s", "%(x)s", "%1$s", "%-5.2f", "%d", "%%", "%USER%"]),
+        ('Press <x id="1"/> or <b>here</b>.', ['<x id="1"/>', "<b>", "</b>"]),
+        ("__1__ and :name, :smile:", ["__1__", ":name", ":smile:"]),
+        ("Order 47110815 of 2026-11-23", ["47110815", "2026-11-23"]),
+        ("I like 👩‍👩‍👧‍👦 and 🇩🇪, ❤️ 1️⃣", ["👩‍👩‍👧‍👦", "🇩🇪", "❤️", "1️⃣"]),
+    ],
+)
+def test_each_kind_is_found_without_the_punctuation_of_the_sentence(text: str, expected: list[str]):
+    assert found(text) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "It is 100% done, at 50 % of 1,000 or 999.",
+        "He said: this and/or that, 1/2 or 24/7.",
+        "Wait... what? (Yes!) a < b and c > d",
+        "Note: it ends at 10:30; see §3.",
+    ],
+)
+def test_a_plain_text_has_nothing_to_protect(text: str):
+    assert found(text) == []
+
+
+def test_kept_strings_are_whole_words_with_case():
+    assert found("Acme, acme, Acmes and C++ in C++20", "Acme", "C++") == ["Acme", "C++", "C++"]
+
+
+def test_of_a_message_only_the_skeleton_and_the_number_sign_are_protected():
+    text = "{n, plural, =0 {No files} one {# file of {user}} other {{kind, select, a {old #} other {new}} files}}"
+    spans = find_protected(text)
+    rest, at = [], 0
+    for span in spans:
+        rest.append(text[at : span.begin])
+        at = span.end
+    assert [part.strip() for part in rest if part.strip()] == ["No files", "file of", "old", "new", "files"]
+    assert {text[span.begin : span.end] for span in spans if span.kind is Kind.PLACEHOLDER} == {"#", "{user}"}
+
+
+def test_a_message_whose_braces_do_not_match_has_no_skeleton():
+    assert not any(span.kind is Kind.SKELETON for span in find_protected("{n, plural, one {file other {files}"))
+
+
+@given(st.text(alphabet=HOSTILE, max_size=80), st.lists(st.text(alphabet=HOSTILE, max_size=3), max_size=3))
+def test_spans_are_in_order_not_empty_and_apart(text: str, keep: list[str]):
+    at = 0
+    for begin, end, _ in find_protected(text, keep):
+        assert at <= begin < end <= len(text)
+        at = end
+
+
+@pytest.mark.parametrize(
+    "unit",
+    ["a", "1", ".", "{", "}", "<a", "%", ":a", "_", "/", "a/", "@", "a@", "\\\\a", "{a,plural,", "http://", "a ", "http://a)",
+     "{a,plural,one{", "{{", "${", "%(", "__a", "C:\\", "🍕", "1.", "=0{", "a@a.", "{a, "],
+)  # fmt: skip
+def test_a_hostile_text_takes_a_time_that_is_linear_in_its_length(unit: str):
+    """A megabyte of each took at most 1.2 s; these would take minutes with a quadratic expression."""
+    text = (unit * 150_000)[:150_000]
+    began = time.process_time()
+    find_protected(text)
+    assert time.process_time() - began < 2
+
+
+def test_many_hits_of_a_kept_string_take_a_time_that_is_linear_in_their_number():
+    """500,000 took 0.9 s."""
+    began = time.process_time()
+    assert len(find_protected("a " * 100_000, ["a"])) == 100_000
+    assert time.process_time() - began < 2

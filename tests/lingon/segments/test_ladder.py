@@ -1,0 +1,202 @@
+"""What is protected is in the translation as often as in the source, whatever the model does with the stand-ins."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections import Counter
+from typing import cast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lingon.segments.protection import Align, Answer, Kind, Request, Restored, Rung, Translate, find_protected, ladder
+from lingon.segments.protection.requests import Steps
+
+WORDS = ["Tom", "Boston", "London", "Paris", "Japan"]
+STRINGS = ["https://a.example/b?c=%20", "{name}", "{{x}}", "%s", "%(n)s", '<x id="1"/>', "__1__", ":who", "4711",
+           "🍕", "Acme", "{n, plural, one {# file} other {# files}}"]  # fmt: skip
+TEXTS = st.lists(st.sampled_from([*STRINGS, "go", "home,", "now", "(", ")", "."]), min_size=1, max_size=14).map(
+    " ".join
+)
+
+
+class Model:
+    """A model that puts words into upper case, and drops, doubles, moves and glues them by chance.
+
+    faults: the probability of each fault at a word
+    """
+
+    def __init__(self, seed: int, faults: float) -> None:
+        self.random = random.Random(seed)
+        self.faults = faults
+        self.requests: list[Request] = []
+
+    def answer(self, request: Request) -> Answer:
+        self.requests.append(request)
+        if isinstance(request, Align):
+            return self.links(request)
+        return [self.translate(request) for _ in range(self.random.randint(0, 2) if self.faults else 1)]
+
+    def translate(self, request: Translate) -> str:
+        known = request.prefix.split()
+        output = known + [self.word(word) for word in request.text.split()[len(known) :] if not self.fault()]
+        for _ in range(len(output)):
+            if self.fault():
+                output.insert(self.random.randint(len(known), len(output)), self.random.choice([*output, *STRINGS]))
+        return " ".join(output)
+
+    def word(self, word: str) -> str:
+        if self.fault():
+            word += self.random.choice(["s", "e", "4711", "{name}"])
+        return word if word.strip(".,!") in WORDS else word.upper()
+
+    def links(self, request: Align) -> list[tuple[tuple[int, int], tuple[int, int]]]:
+        sources = [found.span() for found in re.finditer(r"\S+", request.source)]
+        targets = [found.span() for found in re.finditer(r"\S+", request.target)]
+        return [(source, self.random.choice(targets)) for source in sources if targets and not self.fault()]
+
+    def fault(self) -> bool:
+        return self.random.random() < self.faults
+
+
+def run(steps: Steps, model: Model) -> Restored:
+    answer: Answer | None = None
+    while True:
+        try:
+            request = next(steps) if answer is None else steps.send(answer)
+        except StopIteration as done:
+            return cast(Restored, done.value)
+        answer = model.answer(request)
+
+
+def translate(text: str, model: Model, words: list[str] = WORDS) -> Restored:
+    return run(ladder(text, find_protected(text, ["Acme"]), words), model)
+
+
+@given(TEXTS, st.integers(), st.sampled_from([0.0, 0.05, 0.3, 0.9, 1.0]), st.integers(0, 5))
+def test_every_protected_string_is_in_the_result_as_often_as_in_the_text(
+    text: str, seed: int, faults: float, words: int
+):
+    result = translate(text, Model(seed, faults), WORDS[:words])
+    for begin, end, _ in find_protected(text, ["Acme"]):
+        assert result.text.count(text[begin:end]) == text.count(text[begin:end])
+
+
+@given(TEXTS, st.integers(), st.sampled_from([0.0, 0.3]))
+def test_the_spans_of_the_result_hold_what_is_protected(text: str, seed: int, faults: float):
+    result = translate(text, Model(seed, faults))
+    inside = Counter[str]()
+    for begin, end in result.kept:
+        inside.update({string: result.text[begin:end].count(string) for string in STRINGS})
+    for begin, end, _ in find_protected(text, ["Acme"]):
+        assert inside[text[begin:end]] >= (text[begin:end] in STRINGS)
+    assert all(before[1] <= after[0] for before, after in zip(result.kept, result.kept[1:], strict=False))
+
+
+@given(TEXTS)
+def test_a_faultless_model_needs_no_split(text: str):
+    spans = [span for span in find_protected(text, ["Acme"]) if span.kind is not Kind.SKELETON]
+    if len(spans) <= 4:
+        assert translate(text, Model(0, 0.0)).rung <= Rung.STAND_IN
+
+
+@given(TEXTS, st.integers())
+def test_the_number_of_requests_is_bounded_by_that_of_the_protected_spans(text: str, seed: int):
+    model = Model(seed, 0.9)
+    translate(text, model)
+    assert len(model.requests) <= 1 + 24 * len(find_protected(text, ["Acme"]))
+
+
+class Scripted(Model):
+    """A model with fixed answers."""
+
+    def __init__(self, *answers: Answer) -> None:
+        super().__init__(0, 0.0)
+        self.answers = list(answers)
+
+    def answer(self, request: Request) -> Answer:
+        self.requests.append(request)
+        return self.answers.pop(0)
+
+
+def test_a_word_of_the_text_is_no_stand_in():
+    model = Scripted(["Tom sah Boston."])
+    assert translate("Tom saw {x}.", model) == Restored("Tom sah {x}.", ((8, 11),), Rung.STAND_IN)
+    assert model.requests == [Translate("Tom saw Boston.")]
+
+
+def test_a_later_hypothesis_is_taken_if_the_best_one_loses_the_stand_in():
+    assert translate("I saw {x}.", Scripted(["Ich sah.", "Ich sah Tom."])).text == "Ich sah {x}."
+
+
+def test_a_second_word_is_tried_before_a_prefix():
+    result = translate("I saw {x}.", Scripted(["Ich sah."], ["Ich sah Boston."]))
+    assert result == Restored("Ich sah {x}.", ((8, 11),), Rung.STAND_IN)
+
+
+def test_a_lost_stand_in_is_forced_where_it_is_aligned():
+    model = Scripted(["Ich sah ihn heute."], ["Ich sah ihn."], [((6, 9), (8, 11))], ["Ich sah Tom heute."])
+    assert translate("I saw {x} today.", model) == Restored("Ich sah {x} heute.", ((8, 11),), Rung.PLACED)
+    assert model.requests[2:] == [
+        Align("I saw Tom today.", "Ich sah ihn heute."),
+        Translate("I saw Tom today.", "Ich sah Tom"),
+    ]
+
+
+def test_a_doubled_stand_in_is_translated_again_from_its_first_place():
+    model = Scripted(["Tom sah Tom heute."], ["Boston Boston."], ["Tom sah es heute."])
+    assert translate("I saw {x} today.", model).text == "{x} sah es heute."
+    assert model.requests[-1] == Translate("I saw Tom today.", "Tom")
+
+
+def test_a_sentence_is_split_where_no_word_comes_out_and_keeps_its_blanks():
+    lost: Answer = ["Ich."]
+    model = Scripted(lost, lost, [], lost, [], lost, ["Ich sah."], ["Heute."])
+    result = translate("I saw \t{x}\xa0today.", model)
+    assert result == Restored("Ich sah \t{x}\xa0Heute.", ((9, 12),), Rung.SPLIT)
+    assert model.requests[-2:] == [Translate("I saw"), Translate("today.")]
+
+
+@pytest.mark.parametrize(
+    ("text", "sent"),
+    [
+        ("Thank you! 🍕🍕", "Thank you!"),
+        ("See: https://a.example", "See:"),
+        ("Not found (%s).", "Not found"),
+        ("[%s] Not found.", "Not found."),
+    ],
+)
+def test_what_is_no_part_of_the_grammar_stays_at_its_end_of_the_sentence(text: str, sent: str):
+    model = Model(0, 0.0)
+    result = translate(text, model)
+    assert [request.text for request in model.requests if isinstance(request, Translate)] == [sent.rstrip(":")]
+    assert (result.text, result.rung) == (text.replace(sent, sent.upper()), Rung.NONE)
+
+
+def test_a_year_or_a_name_is_left_to_the_model_if_it_keeps_it():
+    model = Scripted(["Acme wurde 1990 gegründet."])
+    assert translate("Acme was founded in 1990.", model).text == "Acme wurde 1990 gegründet."
+    assert len(model.requests) == 1
+
+
+def test_a_text_without_words_is_not_sent():
+    model = Model(0, 0.0)
+    assert translate("{a}, {b}: %s!", model).text == "{a}, {b}: %s!"
+    assert model.requests == []
+
+
+def test_the_genitive_of_a_stand_in_belongs_to_the_string():
+    assert translate("It is {x}'s car.", Scripted(["Es ist Toms Auto."])).text == "Es ist {x}s Auto."
+
+
+def test_a_stand_in_in_a_longer_word_does_not_count():
+    assert translate("I saw {x}.", Scripted(["Ich sah Tomaten."], ["Ich sah Boston."])).text == "Ich sah {x}."
+
+
+def test_the_arms_of_a_message_are_translated_apart_and_its_skeleton_stays():
+    text = "{n, plural, one {# file is open} other {# files are open}}"
+    model = Model(0, 0.0)
+    assert translate(text, model).text == "{n, plural, one {# FILE IS OPEN} other {# FILES ARE OPEN}}"
+    assert model.requests == [Translate("file is open"), Translate("files are open")]
