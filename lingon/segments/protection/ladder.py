@@ -42,7 +42,7 @@ def ladder(text: str, spans: Sequence[ProtectedSpan], words: Sequence[str]) -> S
     before, sentence, after = Sentence.of(text, spans).peeled(_BLANK, _BLANK)
     restored = joined(before, (yield from _climb(sentence, words)), after)
     if not counts_hold(text, restored.text, [text[begin:end] for begin, end, _ in spans]):
-        return Restored(text, ((0, len(text)),), Rung.SPLIT)
+        return Restored(text, tuple((begin, end) for begin, end, _ in spans), Rung.SPLIT)
     return restored
 
 
