@@ -1,0 +1,1 @@
+"""How protected strings and sentences in capitals are translated; it imports `bench` helpers and the text layer."""
