@@ -91,12 +91,12 @@ def _by_words(sentence: Sentence, words: Sequence[str]) -> Generator[Request, An
     best: tuple[Attempt, str] | None = None
     for attempt in attempts(sentence, words):
         outputs = yield from translations(Translate(attempt.source))
-        for output in outputs:
-            if (restored := _accepted(attempt, output)) is not None:
-                return restored, 0
+        output = attempt.best(outputs)
+        if (restored := _accepted(attempt, output)) is not None:
+            return restored, 0
         is_itself = attempt.words == tuple(each.text for each in sentence.kept)
-        if outputs and not is_itself and (best is None or len(attempt.wrong(outputs[0])) < len(best[0].wrong(best[1]))):
-            best = attempt, outputs[0]
+        if output and not is_itself and (best is None or len(attempt.wrong(output)) < len(best[0].wrong(best[1]))):
+            best = attempt, output
     if best is None:
         return None, len(sentence.kept) // 2
     restored = yield from _placed(*best)
@@ -113,25 +113,29 @@ def _accepted(attempt: Attempt, output: str) -> Restored | None:
 
 
 def _placed(attempt: Attempt, output: str) -> Generator[Request, Answer, Restored | None]:
-    """Force the words that are not once in a translation, from the left: by prefixes that end with them."""
-    for _ in range(2 * len(attempt.words)):
-        wrong = attempt.wrong(output)
-        if not wrong:
-            restored = _accepted(attempt, output)
-            return restored and Restored(restored.text, restored.kept, Rung.PLACED)
+    """Force the words that are not once in a translation, by prefixes that end with them and grow."""
+    prefix = ""
+    while wrong := attempt.wrong(output):
         found: Sequence[Link] = ()
         if any(not attempt.spans(output, place) for place in wrong):
             found = yield from links(Align(attempt.source, normalise(output)))
-        prefix = min((_prefix(attempt, place, output, found) for place in wrong), key=len)
-        outputs = yield from translations(Translate(attempt.source, prefix))
-        if not outputs:
+        longer = min((_prefix(attempt, place, output, found, len(prefix)) for place in wrong), key=len)
+        if len(longer) <= len(prefix):
             return None
-        output = min(outputs, key=lambda each: len(attempt.wrong(each)))
-    return None
+        prefix = longer
+        outputs = yield from translations(Translate(attempt.source, prefix))
+        output = attempt.best(each for each in outputs if each.startswith(prefix))
+        if not output:
+            return None
+    restored = _accepted(attempt, output)
+    return restored and Restored(restored.text, restored.kept, Rung.PLACED)
 
 
-def _prefix(attempt: Attempt, place: int, output: str, found: Sequence[Link]) -> str:
-    """Return the begin of a translation up to the word of a place: where it is first, or where it is aligned to."""
+def _prefix(attempt: Attempt, place: int, output: str, found: Sequence[Link], least: int) -> str:
+    """Return the begin of a translation up to the word of a place: where it is first, or where it is aligned to.
+
+    least: characters at the begin that stay, because they were forced before
+    """
     word = attempt.words[place]
     if spans := attempt.spans(output, place):
         return output[: spans[0][1]]
@@ -143,5 +147,5 @@ def _prefix(attempt: Attempt, place: int, output: str, found: Sequence[Link]) ->
     else:
         before = max(((source[1], target[1]) for source, target in found if source[1] <= begin), default=(0, 0))[1]
         at = output.find(" ", before) if before else 0
-        at = len(output) if at < 0 else at
+    at = max(len(output) if at < 0 else at, least)
     return f"{output[:at].rstrip()} {word}".lstrip()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from lingon.segments.protection.requests import Restored, Rung, Span
@@ -13,6 +13,7 @@ from lingon.text import normalise
 
 MOST_WORDS = 4  # in one sentence: with each more, the model more often loses one
 _ITSELF = frozenset({Kind.NUMBER, Kind.KEEP})  # what a model may translate as it is: names, years
+_LONGEST_ENDING = 2  # letters that a translation may add to a word: Toms, a Londoner car
 _GENITIVE = re.compile(r"['’]s(?!\w)")
 
 
@@ -36,12 +37,19 @@ class Attempt:
             spaced.append(" " * before.isalnum() + word + " " * after.isalnum())
         return cls(sentence, tuple(words), normalise(sentence.filled(spaced)))
 
+    def best(self, outputs: Iterable[str]) -> str:
+        """Return the translation with the fewest words wrong, then with the fewest letters after them; "" if none."""
+        return min(outputs, key=lambda output: (len(self.wrong(output)), self._excess(output)), default="")
+
     def wrong(self, output: str) -> list[int]:
         """Return the places of the words that are not exactly once in a translation."""
         return [place for place in range(len(self.words)) if not self._is_once(output, place)]
 
     def restored(self, output: str) -> Restored:
-        """Return a translation, in which each word is once, with the kept strings in place of the words."""
+        """Return a translation, in which each word is once, with the kept strings in place of the words.
+
+        An ending that the translation gave to a word goes with it, but for the genitive of one in the sentence.
+        """
         found = sorted((self.spans(output, place)[0], place) for place in range(len(self.words)))
         text, kept, at = "", list[Span](), 0
         for (begin, end), place in found:
@@ -52,7 +60,9 @@ class Attempt:
             text += before
             kept.append((len(text), len(text) + len(string)))
             text += string
-            at = end + (self.sentence.texts[place + 1][:1].isalnum() and output[end : end + 1] == " ")
+            ending = _ending(output, end)
+            at = end if ending == "s" and self._takes_genitive(place) else end + len(ending)
+            at += self.sentence.texts[place + 1][:1].isalnum() and output[at : at + 1] == " "
         return Restored(text + output[at:], tuple(kept), Rung.STAND_IN)
 
     def spans(self, output: str, place: int) -> list[Span]:
@@ -64,14 +74,23 @@ class Attempt:
         if len(spans) != 1:
             return False
         ((begin, end),) = spans
-        if begin and output[begin - 1].isalnum():
-            return False
-        after = re.compile(r"\w*").match(output, end)
-        assert after
-        return not after[0] or (after[0] == "s" and self._takes_genitive(place))
+        ending = _ending(output, end)
+        is_word = not (begin and output[begin - 1].isalnum())
+        return is_word and len(ending) <= _LONGEST_ENDING and (not ending or ending.isalpha())
+
+    def _excess(self, output: str) -> int:
+        """Return the number of letters that follow words directly."""
+        ends = (end for place in range(len(self.words)) for _, end in self.spans(output, place))
+        return sum(len(_ending(output, end)) for end in ends)
 
     def _takes_genitive(self, place: int) -> bool:
         return _GENITIVE.match(self.sentence.texts[place + 1]) is not None
+
+
+def _ending(output: str, end: int) -> str:
+    """Return the letters that follow a word directly."""
+    found = re.compile(r"\w*").match(output, end)
+    return found[0] if found else ""
 
 
 def attempts(sentence: Sentence, words: Sequence[str]) -> Iterator[Attempt]:

@@ -153,7 +153,7 @@ def test_a_doubled_stand_in_is_translated_again_from_its_first_place():
 
 def test_a_sentence_is_split_where_no_word_comes_out_and_keeps_its_blanks():
     lost: Answer = ["Ich."]
-    model = Scripted(lost, lost, [], lost, [], lost, ["Ich sah."], ["Heute."])
+    model = Scripted(lost, lost, [], lost, ["Ich sah."], ["Heute."])
     result = translate("I saw \t{x}\xa0today.", model)
     assert result == Restored("Ich sah \t{x}\xa0Heute.", ((9, 12),), Rung.SPLIT)
     assert model.requests[-2:] == [Translate("I saw"), Translate("today.")]
@@ -189,6 +189,25 @@ def test_a_text_without_words_is_not_sent():
 
 def test_the_genitive_of_a_stand_in_belongs_to_the_string():
     assert translate("It is {x}'s car.", Scripted(["Es ist Toms Auto."])).text == "Es ist {x}s Auto."
+
+
+def test_an_ending_of_a_stand_in_is_dropped():
+    model = Scripted(["Ein Tomer Auto.", "Ein Tome Auto."])
+    assert translate("A {x} car.", model) == Restored("Ein {x} Auto.", ((4, 7),), Rung.STAND_IN)
+
+
+def test_a_figure_after_a_number_makes_it_another():
+    assert translate("It is 4711 new.", Scripted(["Es ist 47110 neu."], ["Es ist Tom neu."])).text == "Es ist 4711 neu."
+
+
+def test_a_forced_word_stays_when_the_next_one_is_forced():
+    both: Answer = [((6, 9), (8, 10)), ((14, 20), (8, 10))]
+    model = Scripted(["Ich sah es."], ["Ich."], both, ["Ich sah Tom."], both, ["Ich sah Tom Boston."])
+    assert translate("I saw {x} and {y}.", model).text == "Ich sah {x} {y}."
+    assert [request.prefix for request in model.requests if isinstance(request, Translate)][-2:] == [
+        "Ich sah Tom",
+        "Ich sah Tom Boston",
+    ]
 
 
 def test_a_stand_in_in_a_longer_word_does_not_count():
