@@ -23,6 +23,8 @@ from lingon.errors import SettingsError
 from lingon.lines import read_parallel
 from lingon.serving.in_process import LocalTranslator
 
+WIDTH = 140  # characters of the tables
+
 
 def table_of(rows: list[dict[str, Any]]) -> Table:
     """Return a table with a column for each key."""
@@ -46,18 +48,18 @@ def main(
     pairs = list(read_parallel(source, target))
     listed = words.split(",")
     named = placeholders.usable_pairs(pairs, listed[0])
-    if not named:
-        raise SettingsError(f"{source}: no sentence of four words has {listed[0]} once on both sides")
+    if len(listed) < 2 or not named:
+        raise SettingsError(f"--words needs two words, of which the first is once in sentences of {source}: {words}")
     with LocalTranslator(model) as translator:
         answers = Answers(translator, beam_size)
         rows = [
             placeholders.measure(answers, named[:: max(len(named) // sentences, 1)][:sentences], listed, position)
             for position in placeholders.POSITIONS
         ]
-        Console().print(table_of(rows))
+        Console(width=WIDTH).print(table_of(rows))
         some = pairs[:: max(len(pairs) // sentences, 1)][:sentences]
         upper = capitals.measure(answers, some, capitals.names_in(open_bundle(model)))
-    Console().print(table_of([upper]))
+    Console(width=WIDTH).print(table_of([upper]))
     if results is not None:
         path = save("protection", [*rows, upper], results, words=listed, beam_size=beam_size)
         typer.echo(f"written: {path}")

@@ -33,15 +33,26 @@ Pair = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A sentence with placeholders, its reference, and the same pair with the name in their places.
+    """A sentence with placeholders and its reference, and the same with a name in their places.
 
     reference: None where there is none, because a string was put where no translator would have it
     """
 
     text: str
     strings: tuple[str, ...]
-    reference: str | None
-    named: Pair
+    reference: str | None = None
+    name: str = ""
+
+    @property
+    def named(self) -> Pair:
+        """The sentence and its reference with the name."""
+        return self.masked(self.text), self.masked(self.reference or "")
+
+    def masked(self, text: str) -> str:
+        """Return a text with the name in place of the strings."""
+        for string in self.strings:
+            text = text.replace(string, self.name)
+        return text
 
 
 def usable_pairs(pairs: Sequence[Pair], name: str) -> list[Pair]:
@@ -54,27 +65,27 @@ def usable_pairs(pairs: Sequence[Pair], name: str) -> list[Pair]:
     ]
 
 
-def in_place_of_the_name(pair: Pair, name: str, strings: Sequence[str], _: random.Random) -> Case:
-    """Return the sentence with the first string in the place of the name."""
-    source, target = (side.replace(name, strings[0]) for side in pair)
-    return Case(source, (strings[0],), target, pair)
+def in_place_of_the_name(pair: Pair, words: Sequence[str], strings: Sequence[str], _: random.Random) -> Case:
+    """Return the sentence with the first string in the place of the first word."""
+    source, target = (side.replace(words[0], strings[0]) for side in pair)
+    return Case(source, (strings[0],), target, words[0])
 
 
-def at_the_end(pair: Pair, name: str, strings: Sequence[str], _: random.Random) -> Case:
-    """Return the sentence with a string before its last full stop."""
+def at_the_end(pair: Pair, words: Sequence[str], strings: Sequence[str], _: random.Random) -> Case:
+    """Return the sentence with a string before its last full stop, compared with the second word there."""
     source, target = (re.sub(r"\W*$", lambda end: f" {strings[0]}{end[0]}", side, count=1) for side in pair)
-    return Case(source, (strings[0],), target, pair)
+    return Case(source, (strings[0],), target, words[1])
 
 
-def between_words(pair: Pair, name: str, strings: Sequence[str], chance: random.Random) -> Case:
+def between_words(pair: Pair, words: Sequence[str], strings: Sequence[str], chance: random.Random) -> Case:
     """Return the sentence with strings between its words."""
-    words = pair[0].split()
+    text = pair[0].split()
     for string in strings:
-        words.insert(chance.randrange(1, len(words)), string)
-    return Case(" ".join(words), tuple(strings), None, pair)
+        text.insert(chance.randrange(1, len(text)), string)
+    return Case(" ".join(text), tuple(strings))
 
 
-Make = Callable[[Pair, str, Sequence[str], random.Random], Case]
+Make = Callable[[Pair, Sequence[str], Sequence[str], random.Random], Case]
 POSITIONS: tuple[tuple[str, Make, int], ...] = (
     ("a name's place", in_place_of_the_name, 1),
     ("the end", at_the_end, 1),
@@ -95,7 +106,7 @@ def measure(
     place, make, count = position
     chance = random.Random(0)
     cases = [
-        make(pair, words[0], [KINDS[(kind + more) % len(KINDS)] for more in range(count)], chance)
+        make(pair, words, [KINDS[(kind + more) % len(KINDS)] for more in range(count)], chance)
         for pair in pairs
         for kind in range(len(KINDS))
     ]
@@ -103,28 +114,21 @@ def measure(
     rungs = Counter(result.rung for result in results)
     shares = {rung.name.lower(): round(100 * rungs[rung] / len(cases), 2) for rung in Rung}
     row = {"place": place, "strings": count, "sentences": len(cases), "lost": sum(map(_lost, cases, results)), **shares}
-    return {**row, **_scores(answers, cases, results, words[0])}
+    return {**row, **_scores(answers, cases, results)}
 
 
 def _lost(case: Case, result: Restored) -> bool:
     return any(result.text.count(string) != case.text.count(string) for string in case.strings)
 
 
-def _scores(answers: Answers, cases: Sequence[Case], results: Sequence[Restored], name: str) -> dict[str, float]:
+def _scores(answers: Answers, cases: Sequence[Case], results: Sequence[Restored]) -> dict[str, float]:
     """Return chrF of the results with the strings replaced by the name, and of the sentences that have the name."""
     if any(case.reference is None for case in cases):
         return {}
-    masked = [_masked(result.text, case, name) for case, result in zip(cases, results, strict=True)]
-    references = [_masked(case.reference or "", case, name) for case in cases]
+    masked = [case.masked(result.text) for case, result in zip(cases, results, strict=True)]
     named = sorted({case.named for case in cases})
     plain = answers.translate([source for source, _ in named])
     return {
-        "chrf": round(score(masked, references).chrf, 2),
+        "chrf": round(score(masked, [case.named[1] for case in cases]).chrf, 2),
         "chrf_of_names": round(score(plain, [target for _, target in named]).chrf, 2),
     }
-
-
-def _masked(text: str, case: Case, name: str) -> str:
-    for string in case.strings:
-        text = text.replace(string, name)
-    return text
