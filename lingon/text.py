@@ -21,10 +21,18 @@ PAD, BOS, EOS, UNK = 0, 1, 2, 3
 FORBIDDEN = (PAD, BOS, UNK)
 """Ids that are never generated: at inference the distribution is over all other ids."""
 
-_INVISIBLE = re.compile(
-    "[\u0000-\u0008\u000e-\u001b\u007f-\u0084\u0086-\u009f\u00ad\u200b\u202a-\u202e\u2060\u2066-\u2069\ufeff]"
+INVISIBLE = "".join(
+    (
+        r"\u0000-\u0008\u000e-\u001b\u007f-\u0084\u0086-\u009f",
+        r"\u00ad\u200b\u202a-\u202e\u2060\u2066-\u2069\ufeff",
+    )
 )
-"""Removed from every text. The control characters that are missing here are white space (`str.isspace`)."""
+"""The characters that are removed from every text, as in a class of a regular expression.
+
+The control characters that are missing here are white space (`str.isspace`).
+"""
+
+_INVISIBLE = re.compile(f"[{INVISIBLE}]")
 
 
 def normalise(text: str) -> str:

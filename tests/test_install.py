@@ -58,7 +58,7 @@ def test_the_base_install_prints_the_help_of_verbs(base, verb):
 def test_the_base_install_holds_the_client_alone(base):
     answer = base.run("python", "-W", "error", "-c", "from lingon import AsyncClient, Client")
     assert (answer.returncode, answer.stderr) == (0, "")
-    heavy = {"torch", "numpy", "onnx", "onnxruntime", "sentencepiece", "sacrebleu", "prometheus_client"}
+    heavy = {"torch", "numpy", "onnx", "onnxruntime", "sentencepiece", "sentencex", "sacrebleu", "prometheus_client"}
     assert base.imports("grpc", "google.rpc", *heavy) == {"grpc", "google.rpc"}
 
 
