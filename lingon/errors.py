@@ -4,6 +4,7 @@ LingonError                     a message of one line; exit code 1
 |-- Interrupted                 a signal stopped the work, nothing is lost; exit code 130 or 143, printed as no error
 |-- SettingsError               a setting is unknown, of the wrong type or out of bounds; exit code 2
 |-- CorpusError                 a corpus file cannot be read as parallel text
+|-- MarkupError                 a text that should be XML is not well-formed
 |-- CheckpointError             a checkpoint is missing, incomplete or does not fit
 |-- BundleError                 a bundle is missing, altered, or in a format that this version does not read
 |   `-- DamagedBundle           a file of a bundle is missing, altered or not listed, as while it is being copied
@@ -78,6 +79,10 @@ class SettingsError(LingonError):
 
 class CorpusError(LingonError):
     """A text file cannot be read; the message names file and line."""
+
+
+class MarkupError(LingonError):
+    """A text that should be XML is not well-formed; the message names line and column, which count from 1."""
 
 
 class CheckpointError(LingonError):

@@ -1,0 +1,9 @@
+"""HTML and XML as blocks of text with inline tags, and back; it imports of `lingon` only `errors` and `segments`."""
+
+from lingon.segments.markup.blocks import STAND_IN, Block
+from lingon.segments.markup.document import Markup, Written
+from lingon.segments.markup.reading import read_html, read_xml
+from lingon.segments.markup.rules import MarkupRules
+from lingon.segments.markup.writing import Translated
+
+__all__ = ["STAND_IN", "Block", "Markup", "MarkupRules", "Translated", "Written", "read_html", "read_xml"]

@@ -1,0 +1,81 @@
+"""Which elements split a text, and which are left as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from lingon.errors import SettingsError
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+BLOCKS = _names("""
+    address article aside audio blockquote body br canvas caption center col colgroup dd details dialog dir div dl
+    dt fieldset figcaption figure footer form frame frameset h1 h2 h3 h4 h5 h6 head header hgroup hr html iframe
+    legend li link main menu meta nav noembed noframes noscript object ol optgroup option p param plaintext pre
+    search section select source summary table tbody td template textarea tfoot th thead title tr track ul
+    video xmp
+""")
+"""Elements of HTML that split a text: those that a browser shows as blocks, and `br`."""
+
+VOID = _names("""
+    area base basefont bgsound br col command embed frame hr img input keygen link meta param source track wbr
+""")
+"""Elements of HTML without content and without an end tag."""
+
+RAW_TEXT = frozenset(["iframe", "noembed", "noframes", "script", "style", "textarea", "xmp"])
+"""Elements of HTML whose content has no tags; it is left as it is."""
+
+UNTOUCHED = frozenset(["code", "pre", "kbd", "samp", "var", "math"]) | RAW_TEXT
+"""Elements of HTML whose content is not translated."""
+
+ENDS_IMPLIED = {
+    "dd": frozenset(("dd", "dt")),
+    "dt": frozenset(("dd", "dt")),
+    "li": frozenset(("li",)),
+    "option": frozenset(("option",)),
+    "td": frozenset(("td", "th")),
+    "th": frozenset(("td", "th")),
+    "tr": frozenset(("td", "th", "tr")),
+}
+"""By the name of a start tag of HTML: the elements that it ends; every block also ends a paragraph."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MarkupRules:
+    """What a caller says about elements, by name; HTML has rules of its own for the others.
+
+    ignore_tags: elements whose content is not translated
+    splitting_tags: elements at which a text is split
+    non_splitting_tags: elements that belong to the sentence around them
+    """
+
+    ignore_tags: frozenset[str] = frozenset()
+    splitting_tags: frozenset[str] = frozenset()
+    non_splitting_tags: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        if both := self.splitting_tags & self.non_splitting_tags:
+            raise SettingsError(f"{min(both)!r} is in splitting_tags and in non_splitting_tags; leave out one")
+
+    @classmethod
+    def of(
+        cls, ignore_tags: Iterable[str] = (), splitting_tags: Iterable[str] = (), non_splitting_tags: Iterable[str] = ()
+    ) -> MarkupRules:
+        """The rules of lists of names."""
+        return cls(
+            ignore_tags=frozenset(ignore_tags),
+            splitting_tags=frozenset(splitting_tags),
+            non_splitting_tags=frozenset(non_splitting_tags),
+        )
+
+    def lowered(self) -> MarkupRules:
+        """The same rules for names of HTML, whose case does not matter."""
+        return MarkupRules.of(
+            map(str.lower, self.ignore_tags),
+            map(str.lower, self.splitting_tags),
+            map(str.lower, self.non_splitting_tags),
+        )

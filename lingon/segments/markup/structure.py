@@ -1,0 +1,170 @@
+"""Which tags belong together, which of them split the text, and what is left as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from lingon.segments.markup.rules import BLOCKS, ENDS_IMPLIED, UNTOUCHED, MarkupRules
+from lingon.segments.markup.tokens.token import CLOSE, EMPTY, KEPT, OPEN, SPLIT, TEXT, Token, says_translate
+
+MAX_DEPTH = 64  # inline elements in one another; a deeper one splits the text, and so does each around it
+
+
+@dataclass(slots=True)
+class Structure:
+    """What the tokens of a text are to each other; every field has an entry for each token.
+
+    partner: of a start or end tag the other one, -1 without
+    splits: 1 for a tag at which the text is split
+    untouched: 1 for a token within an element that is not translated
+    kept: 1 for the start tag of an element that is not translated and belongs to the sentence around it
+    """
+
+    tokens: Sequence[Token]
+    partner: list[int] = field(init=False)
+    splits: bytearray = field(init=False)
+    untouched: bytearray = field(init=False)
+    kept: bytearray = field(init=False)
+
+    def __post_init__(self) -> None:
+        count = len(self.tokens)
+        self.partner = [-1] * count
+        self.splits, self.untouched, self.kept = bytearray(count), bytearray(count), bytearray(count)
+
+
+def structure_of(text: str, tokens: Sequence[Token], rules: MarkupRules, *, html: bool) -> Structure:
+    """Return the structure of a text, in time linear in its tokens."""
+    reader = _Reader(text, tokens, rules, _elements_with_text(text, tokens) if not html else None)
+    for place, (kind, begin, end, name) in enumerate(tokens):
+        if kind == OPEN:
+            reader.open(place, name, begin, end)
+        elif kind == CLOSE:
+            reader.close(place, name)
+        elif kind != TEXT or reader.is_untouched:
+            reader.leaf(place, kind, name)
+    reader.end()
+    return reader.found
+
+
+def _elements_with_text(text: str, tokens: Sequence[Token]) -> bytearray:
+    """Return 1 for each start tag of well-formed XML whose element has text of its own; the last entry is the whole."""
+    found = bytearray(len(tokens) + 1)
+    stack = [len(tokens)]
+    for place, (kind, begin, end, _) in enumerate(tokens):
+        if kind == OPEN:
+            stack.append(place)
+        elif kind == CLOSE:
+            stack.pop()
+        elif kind == KEPT or (kind == TEXT and not text[begin:end].isspace()):
+            found[stack[-1]] = 1
+    return found
+
+
+class _Reader:
+    """The elements that are open at a token.
+
+    with_text: of XML, see `_elements_with_text`: in an element with text of its own, tags belong to a sentence
+    """
+
+    def __init__(self, text: str, tokens: Sequence[Token], rules: MarkupRules, with_text: bytearray | None) -> None:
+        self.found = Structure(tokens)
+        self._text, self._tokens, self._rules, self._with_text = text, tokens, rules, with_text
+        self._stack: list[int] = []  # start tags of the elements that are open
+        self._inline: list[bool] = [False]  # of these, and of the whole: whether they belong to a sentence
+        self._untouched: list[bool] = [False]  # of these, and of the whole: whether the content is not translated
+        self._open: dict[str, int] = {}  # by name: how many elements are open
+        self._split_to = 0  # so many elements of the stack, from its bottom, are known to split the text
+        html = with_text is None
+        self._splitting = rules.splitting_tags | (BLOCKS - rules.non_splitting_tags if html else frozenset())
+        self._ignored = rules.ignore_tags | (UNTOUCHED if html else frozenset())
+
+    @property
+    def is_untouched(self) -> bool:
+        """Whether what comes now is not translated."""
+        return self._untouched[-1]
+
+    def open(self, place: int, name: str, begin: int, end: int) -> None:
+        """Read a start tag."""
+        splits = self._splits(name)
+        if self._with_text is None:
+            self._end_implied(name, splits)
+        outside, untouched = self._untouched[-1], self._untouched[-1]
+        said = says_translate(self._text[begin:end]) if end - begin > len(name) + 2 else None
+        if said is False or name in self._ignored:
+            untouched = True
+        elif said:
+            untouched = False
+        self.found.untouched[place] = outside
+        self.found.kept[place] = untouched and not outside
+        inline = not splits
+        splits = splits or (outside and not untouched) or len(self._stack) - self._split_to >= MAX_DEPTH
+        self._stack.append(place)
+        self._inline.append(inline)
+        self._untouched.append(untouched)
+        self._open[name] = self._open.get(name, 0) + 1
+        if splits:
+            self._split()
+
+    def close(self, place: int, name: str) -> None:
+        """Read an end tag, which may be of no element."""
+        if self._open.get(name):
+            while True:
+                start = self._pop()
+                if self._tokens[start][3] == name:
+                    break
+                self._without_end(start)
+            self.found.partner[start], self.found.partner[place] = place, start
+            self.found.splits[place] = self.found.splits[start]
+        elif name in self._splitting:
+            self._split()
+            self.found.splits[place] = 1
+        self.found.untouched[place] = self._untouched[-1]
+
+    def leaf(self, place: int, kind: int, name: str) -> None:
+        """Read what is neither a start nor an end tag."""
+        self.found.untouched[place] = self._untouched[-1]
+        if kind == SPLIT or (kind == EMPTY and self._splits(name)):
+            self._split()
+            self.found.splits[place] = 1
+
+    def end(self) -> None:
+        """Read the end of the text."""
+        while self._stack:
+            self._without_end(self._pop())
+
+    def _splits(self, name: str) -> bool:
+        """Whether an element splits the text by its name or, in XML, by what is around it."""
+        if self._with_text is None or name in self._splitting:
+            return name in self._splitting
+        parent = self._stack[-1] if self._stack else len(self._tokens)
+        return not (name in self._rules.non_splitting_tags or self._inline[-1] or self._with_text[parent])
+
+    def _end_implied(self, name: str, splits: bool) -> None:
+        """End the elements of HTML that a start tag ends; only those without another element in them."""
+        ended = ENDS_IMPLIED.get(name, frozenset())
+        while self._stack:
+            last = self._tokens[self._stack[-1]][3]
+            if last not in ended and not (splits and last == "p"):
+                return
+            self._without_end(self._pop())
+
+    def _split(self) -> None:
+        """Let all open elements split the text."""
+        for start in self._stack[self._split_to :]:
+            self.found.splits[start] = 1
+        self._split_to = len(self._stack)
+
+    def _pop(self) -> int:
+        start = self._stack.pop()
+        self._inline.pop()
+        self._untouched.pop()
+        self._open[self._tokens[start][3]] -= 1
+        self._split_to = min(self._split_to, len(self._stack))
+        return start
+
+    def _without_end(self, start: int) -> None:
+        """Note that an element, no longer open, has no end tag; what is not translated in it splits the text."""
+        if self.found.kept[start]:
+            self.found.splits[start] = 1
+            self._split()

@@ -1,0 +1,187 @@
+"""Writes the translation of a block with its tags.
+
+A segment that was not changed is written as it was, with its references. So is the white space between segments, and
+each word of a translation that the block has too.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from lingon.segments.markup.blocks import STAND_IN, Block, Tags
+from lingon.segments.markup.tokens.references import encode
+from lingon.segments.markup.text_map import Piece, is_verbatim
+from lingon.segments.placing import Aligned, Inline, Insertion, place
+
+_SPACES = re.compile(r"(\s+)")
+_SPECIAL = re.compile(r"[&<>\xa0]")
+_WORD = re.compile(r"\S+")
+_UNFINISHED = re.compile(r"(?:&[#A-Za-z0-9]*+|<)\Z")  # what the next character could make a reference or a tag
+_LONGEST = 40  # characters of the longest reference
+
+
+@dataclass(frozen=True, slots=True)
+class Translated:
+    """The translation of a block.
+
+    segments: the spans of the block that were translated, in order, and those of their translations
+    kept: the places of STAND_IN in the translation, by those in the block; one that is missing is placed by alignment
+    """
+
+    text: str
+    segments: tuple[Aligned, ...]
+    kept: dict[int, int]
+
+    @classmethod
+    def of(cls, block: Block, text: str, segments: Sequence[Aligned]) -> Translated:
+        """A translation in which STAND_IN stands, in each segment, for what is kept, in the same order."""
+        kept: dict[int, int] = {}
+        for (begin, end), (first, last), _ in segments:
+            inside = block.kept[bisect_left(block.kept, begin) : bisect_left(block.kept, end)]
+            found = (at for at in range(first, last) if text[at] == STAND_IN)
+            kept.update(zip(inside, found, strict=False))
+        return cls(text, tuple(segments), kept)
+
+
+class _Stretch(NamedTuple):
+    """A part of a translation; source: where the block has the same, -1 for new text."""
+
+    begin: int
+    end: int
+    source: int
+
+
+def write_block(text: str, block: Block, translated: Translated, at: int, *, in_html: bool) -> tuple[str, list[Piece]]:
+    """Return a block with its translation, and where the characters of the translation are.
+
+    text: with markup; at: where the block begins in the result
+    """
+    if not block.inlines and not _SPECIAL.search(text, block.begin, block.end) and not _SPECIAL.search(translated.text):
+        return translated.text, [(0, len(translated.text), at, at + len(translated.text))]
+    return _Writer(text, block, translated, in_html=in_html).write(at)
+
+
+class _Writer:
+    def __init__(self, text: str, block: Block, translated: Translated, *, in_html: bool) -> None:
+        self._raw, self._block, self._translated, self._in_html = text, block, translated, in_html
+        self._inlines, self._tags = _with_missing(block, translated)
+        self._spelling = self._own_spelling()
+        self._kept = {target: source for source, target in translated.kept.items()}
+        self._kept_places = sorted(self._kept)
+
+    def write(self, at: int) -> tuple[str, list[Piece]]:
+        """Return the text and its pieces; at: where it begins."""
+        translated = self._translated
+        insertions: list[Insertion] = []
+        if self._inlines:
+            insertions = place(self._block.text, translated.text, translated.segments, self._inlines, translated.kept)
+        parts: list[str] = []
+        pieces: list[Piece] = []
+        for item in _merged(self._stretches(), insertions):
+            if isinstance(item, Insertion):
+                opening, opened, closing, closed = self._tags[item.inline]
+                parts.append(self._raw[closing:closed] if item.closing else self._raw[opening:opened])
+                at += len(parts[-1])
+                continue
+            for begin, end, written in self._written(item):
+                if pieces and parts[-1] and (found := _UNFINISHED.search(parts[-1], max(len(parts[-1]) - _LONGEST, 0))):
+                    finished = encode(found[0], in_html=self._in_html)
+                    at += len(finished) - len(found[0])
+                    parts[-1] = parts[-1][: found.start()] + finished
+                    pieces[-1] = (*pieces[-1][:3], at)
+                pieces.append((begin, end, at, at + len(written)))
+                parts.append(written)
+                at += len(written)
+        return "".join(parts), pieces
+
+    def _stretches(self) -> Iterator[_Stretch]:
+        """Yield the segments and what is between them, in the order of the translation."""
+        block, translated = self._block, self._translated
+        at = source_at = 0
+        for (begin, end), (first, last), _ in translated.segments:
+            yield self._stretch(at, first, source_at, begin)
+            yield self._stretch(first, last, begin, end)
+            at, source_at = last, end
+        yield self._stretch(at, len(translated.text), source_at, len(block.text))
+
+    def _stretch(self, begin: int, end: int, source: int, source_end: int) -> _Stretch:
+        same = self._translated.text[begin:end] == self._block.text[source:source_end]
+        return _Stretch(begin, end, source if same else -1)
+
+    def _written(self, stretch: _Stretch) -> Iterator[tuple[int, int, str]]:
+        """Yield the parts of a stretch, each with its span in the translation, as they are written."""
+        begin, end, source = stretch
+        if source >= 0:
+            yield begin, end, self._block.map.spelled(self._raw, source, source + end - begin)
+            return
+        for place_ in self._kept_places[bisect_left(self._kept_places, begin) : bisect_left(self._kept_places, end)]:
+            if begin < place_:
+                yield begin, place_, self._new(begin, place_)
+            kept = self._kept[place_]
+            yield place_, place_ + 1, self._block.map.spelled(self._raw, kept, kept + 1)
+            begin = place_ + 1
+        if begin < end:
+            yield begin, end, self._new(begin, end)
+
+    def _new(self, begin: int, end: int) -> str:
+        """Return new text as it is written."""
+        text = self._translated.text[begin:end]
+        if not self._spelling:
+            return encode(text, in_html=self._in_html)
+        words = _SPACES.split(text)
+        return "".join(self._spelling.get(word) or encode(word, in_html=self._in_html) for word in words)
+
+    def _own_spelling(self) -> dict[str, str]:
+        """Return how the words of the block are written that `encode` would write otherwise."""
+        block = self._block
+        if all(is_verbatim(piece) for piece in block.map.pieces) and not _SPECIAL.search(block.text):
+            return {}
+        found = {}
+        for word in _WORD.finditer(block.text):
+            written = block.map.spelled(self._raw, *word.span())
+            if STAND_IN not in word[0] and written != encode(word[0], in_html=self._in_html):
+                found[word[0]] = written
+        return found
+
+
+def _merged(stretches: Iterator[_Stretch], insertions: Sequence[Insertion]) -> Iterator[_Stretch | Insertion]:
+    """Yield stretches, cut where tags come, and these before the text at their place."""
+    number = 0
+    for begin, end, source in stretches:
+        at = begin
+        while number < len(insertions) and insertions[number].place < end:
+            insertion = insertions[number]
+            if insertion.place > at:
+                yield _Stretch(at, insertion.place, source + at - begin if source >= 0 else -1)
+                at = insertion.place
+            yield insertion
+            number += 1
+        if at < end:
+            yield _Stretch(at, end, source + at - begin if source >= 0 else -1)
+    yield from insertions[number:]
+
+
+def _with_missing(block: Block, translated: Translated) -> tuple[list[Inline], list[Tags]]:
+    """Return the inlines of a block, and a point for each part that is kept but not in the translation."""
+    inlines, tags = list(block.inlines), list(block.tags)
+    open_: list[int] = []
+    number = 0
+    for kept in block.kept:
+        if kept in translated.kept:
+            continue
+        while number < len(block.inlines) and block.inlines[number].begin <= kept:
+            if block.inlines[number].end > kept:
+                while open_ and block.inlines[open_[-1]].end <= kept:
+                    open_.pop()
+                open_.append(number)
+            number += 1
+        while open_ and block.inlines[open_[-1]].end <= kept:
+            open_.pop()
+        inlines.append(Inline(kept, kept, open_[-1] if open_ else -1))
+        begin, end = block.map.raw_span(kept, kept + 1)
+        tags.append((begin, end, end, end))
+    return inlines, tags

@@ -1,0 +1,261 @@
+"""HTML and XML as blocks and back: what is not translated is kept byte for byte, each tag comes exactly once."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import Counter
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lingon.errors import MarkupError, SettingsError
+from lingon.segments.markup import STAND_IN, Markup, MarkupRules, Translated, read_html, read_xml
+from lingon.segments.markup.tokens.html import html_tokens
+from lingon.segments.markup.tokens.token import TEXT
+from lingon.segments.placing import Aligned
+
+PARTS = [
+    *"<>&;/!?-='\"[] \n\t\xa0\ufffcaö.",
+    *(
+        "<b>",
+        "</b>",
+        "<i class='x'>",
+        "</i>",
+        "<p>",
+        "</p>",
+        "<br/>",
+        "<img src=a>",
+        "<code>",
+        "</code>",
+        "<!--",
+        "-->",
+    ),
+    *("<script>", "</script>", "<title>", "</title>", "&amp;", "&lt;", "&nbsp", "&#228;", "&#x0;", "&c;", "<![CDATA["),
+    *(
+        "]]>",
+        '<i translate="no">',
+        "<b translate=yes>",
+        "<a href='",
+        "Hello",
+        "two words",
+        "</",
+        "<?x?>",
+        "<li>",
+        "H2O",
+    ),
+]
+ANY_TEXT = st.one_of(st.text(), st.lists(st.sampled_from(PARTS), max_size=30).map("".join))
+WELL_FORMED = st.recursive(
+    st.sampled_from(
+        ["one", "Two words. ", " ", "&amp;", "&#228;", "<x/>", "<!-- c -->", "<![CDATA[<b>]]>", "\n", "H2O"]
+    ),
+    lambda inner: st.builds(
+        lambda name, parts: f"<{name} k='>'>{''.join(parts)}</{name}>",
+        st.sampled_from("abp"),
+        st.lists(inner, max_size=4),
+    ),
+    max_leaves=20,
+)
+
+PROLOG = "<?xml version='1.0'?><!DOCTYPE r [<!ENTITY c 'Co>'>]>\n"
+HOSTILE = [
+    "<",
+    "&",
+    "<b>",
+    '<a b="',
+    "<a b='",
+    "<a ",
+    "<!",
+    "</",
+    "<!--",
+    "<![CDATA[",
+    "<p>x",
+    "</b>",
+    "<script>",
+    "&amp",
+    "<b><i>x</b></i>",
+    "&x",
+]
+
+
+def translated(markup: Markup, translate=str.swapcase, *, every: int = 1) -> str:
+    """The text with its blocks translated, each as one segment whose words stay in order."""
+    results = []
+    for number, block in enumerate(markup.blocks):
+        text = translate(block.text) if number % every == 0 else block.text
+        segment = Aligned((0, len(block.text)), (0, len(text)))
+        results.append(Translated.of(block, text, [segment]))
+    return markup.write(results).text
+
+
+def markup_of(text: str) -> Counter[str]:
+    return Counter(text[begin:end] for kind, begin, end, _ in html_tokens(text) if kind != TEXT)
+
+
+@given(ANY_TEXT)
+@settings(max_examples=100)
+def test_html_whose_text_comes_back_unchanged_is_the_same_byte_for_byte(text):
+    markup = read_html(text)
+    assert translated(markup, str) == text
+    assert markup.write([None] * len(markup.blocks)).text == text
+
+
+@given(st.lists(WELL_FORMED, max_size=4).map("".join))
+def test_xml_whose_text_comes_back_unchanged_is_the_same_byte_for_byte(text):
+    assert translated(read_xml(text), str) == text
+
+
+@given(ANY_TEXT)
+@settings(max_examples=100)
+def test_xml_that_is_not_well_formed_is_refused_in_one_line_that_names_the_place(text):
+    try:
+        read = translated(read_xml(text), str)
+    except MarkupError as error:
+        read, message = text, str(error)
+    else:
+        message = "line 1, column 1: "
+    assert read == text
+    assert re.fullmatch(r"line [1-9]\d*, column [1-9]\d*: .*", message)
+
+
+@given(ANY_TEXT.filter(lambda text: STAND_IN not in text))
+@settings(max_examples=100)
+def test_a_translation_of_html_has_every_tag_and_comment_exactly_once(text):
+    assert markup_of(translated(read_html(text))) == markup_of(text)
+
+
+@given(st.lists(WELL_FORMED, max_size=4).map("".join))
+@settings(max_examples=50)
+def test_a_translation_of_xml_is_well_formed_and_has_each_element_in_the_same_ones(text):
+    before, after = (f"<r>{each}</r>" for each in (text, translated(read_xml(text))))
+    assert sorted(paths(ElementTree.fromstring(after))) == sorted(paths(ElementTree.fromstring(before)))
+
+
+def paths(element: ElementTree.Element, above: str = "") -> Iterator[str]:
+    yield above
+    for child in element:
+        yield from paths(child, f"{above}/{child.tag}")
+
+
+@given(
+    st.lists(st.sampled_from(["a & b", "x<y", "&amp;lt;", "a&", "lt;", "\xa0", "1 > 0", "&", "#1;", "b>"])).map("".join)
+)
+def test_a_browser_reads_the_translation_as_it_is(text):
+    markup = read_html("<p>Hello <b>x &lt; y</b> a&b</p>")
+    (block,) = markup.blocks
+    written = translated(markup, lambda _: f"a {text} &", every=1)
+    assert read_html(written).blocks[0].text == f"a {text} &".replace(block.text, block.text)
+
+
+def test_words_and_segments_that_are_not_changed_keep_their_spelling():
+    markup = read_html("<p>Mr&nbsp;Caf&eacute; &#97;sks. R&D is &lt; 5.</p>")
+    (block,) = markup.blocks
+    assert block.text == "Mr\xa0Café asks. R&D is < 5."
+    text = "Herr\xa0Café fragt. R&D is < 5."
+    result = Translated.of(block, text, [Aligned((0, 13), (0, 16)), Aligned((14, 24), (17, 27))])
+    assert markup.write([result]).text == "<p>Herr&nbsp;Caf&eacute; fragt. R&D is &lt; 5.</p>"
+
+
+@pytest.mark.parametrize(
+    ("text", "blocks"),
+    [
+        ("<p>one<p>two</p>three<br>four", ["one", "two", "three", "four"]),
+        ("<p>a <b>b <i>c</i></b> <img src=x> d</p>", ["a b c  d"]),
+        ("<a href=x><h1>head</h1>text</a>", ["head", "text"]),
+        ("a <script>if (1 < 2) '</b>'</script> b", ["a  b"]),
+        ("a <textarea>c <b></textarea> b", ["a ", " b"]),
+        ("a <code>x <b>y</b></code> b <pre>c</pre>", [f"a {STAND_IN} b "]),
+        ("a <span translate='no'>x</span> <i class='k notranslate'>y</i> b", [f"a {STAND_IN} {STAND_IN} b"]),
+        ("<p translate=no>a <b>b</b> <b translate=yes>c</b></p><p>d</p>", ["c", "d"]),
+        ("<ul><li translate=no>a<li>b</ul>", ["b"]),
+        ("a &lt;b&gt; &copy &notit; &unknown; &#x80;", ["a <b> © ¬it; &unknown; €"]),
+        ("1 < 2 & 3 <4", ["1 < 2 & 3 <4"]),
+        ("<title>a <b></title>c", ["a <b>", "c"]),
+        ("<!-- a --><!doctype html><?php b ?><b></b>", []),
+        ("<c-c>a</c-c> b<nobr>c", ["a bc"]),
+        ("a <b title='", ["a "]),
+    ],
+)
+def test_html_is_split_at_blocks_and_keeps_code_and_what_is_not_to_be_translated(text, blocks):
+    assert [block.text for block in read_html(text).blocks] == blocks
+
+
+@pytest.mark.parametrize(
+    ("text", "blocks"),
+    [
+        ("Hello <b>world</b>", ["Hello world"]),
+        (f"{PROLOG}<r><s>Hi &c; <b>x</b></s> <s>y</s></r>", [f"Hi {STAND_IN} x", "y"]),
+        ("<r><s translatable='false'>a</s><s>b &#38; <![CDATA[c]]></s></r>", [f"b & {STAND_IN}"]),
+        ("<r>a <g>b <h><i>c</i></h></g></r>", ["a b c"]),
+    ],
+)
+def test_xml_is_split_at_elements_without_text_beside_them(text, blocks):
+    assert [block.text for block in read_xml(text).blocks] == blocks
+
+
+def test_the_caller_says_which_elements_split_and_which_are_ignored():
+    rules = MarkupRules.of(["Q"], ["b"], ["div", "br"])
+    html = read_html("a<b>c</b><DIV>d<br>e</DIV><q>f</q>", rules)
+    assert [block.text for block in html.blocks] == ["a", "c", f"de{STAND_IN}"]
+    xml = read_xml("<r><q>a</q><s>b</s><s>c</s></r>", MarkupRules.of(["q"], [], ["s"]))
+    assert [block.text for block in xml.blocks] == ["bc"]
+    with pytest.raises(SettingsError, match="'a' is in splitting_tags and in non_splitting_tags"):
+        MarkupRules.of([], ["a"], ["a"])
+
+
+def test_what_is_kept_comes_where_the_translation_has_its_stand_in_or_else_where_it_is_aligned():
+    markup = read_html("<p>Use <code>ls -l</code> <i>now</i></p>")
+    assert translated(markup, lambda _: f"Nun {STAND_IN} nutzen") == "<p>Nun <code>ls -l</code> <i>nutzen</i></p>"
+    assert translated(markup, lambda _: "Nutze nun") == "<p><code>ls -l</code>Nutze <i>nun</i></p>"
+
+
+def test_spans_of_blocks_and_translations_are_found_in_the_texts_with_markup():
+    text = "<p>a &amp; <b>bc</b> d</p>"
+    markup = read_html(text)
+    (block,) = markup.blocks
+    assert text[slice(*block.map.raw_span(4, 8))] == "bc</b> d"
+    written = markup.write([Translated.of(block, "X & YZ W", [Aligned((0, 8), (0, 8))])])
+    assert written.text == "<p>X &amp; <b>YZ</b> W</p>"
+    assert written.text[slice(*written.span(0, 4, 8))] == "YZ</b> W"
+    assert markup.write([None]).span(0, 4, 6) == block.map.raw_span(4, 6)
+
+
+def test_elements_of_any_depth_are_read_and_the_deepest_split():
+    text = "a " + "<b>" * 1000 + "x" + "</b>" * 1000 + " c"
+    assert [block.text for block in read_html(text).blocks] == ["a ", "x", " c"]
+    assert translated(read_html(text)) == text.swapcase().replace("B", "b")
+
+
+def test_tags_are_those_that_the_standard_library_finds():
+    class Names(HTMLParser):
+        def __init__(self) -> None:
+            super().__init__()
+            self.names: list[str] = []
+
+        def handle_starttag(self, tag, attrs):
+            self.names.append(tag)
+
+        def handle_endtag(self, tag):
+            self.names.append(f"/{tag}")
+
+    text = "<!DOCTYPE html><P CLASS=\"a>b\" id='c>d' e=f/g h>x < y<br/>z</P\n><img alt='<b>'><!-- <i> -->"
+    text += "<script>'<b>'</script>"
+    parser = Names()
+    parser.feed(text)
+    ours = [("/" if text[begin + 1] == "/" else "") + name for _, begin, _, name in html_tokens(text) if name]
+    assert ours == [name for name in parser.names if name != "/br"]
+
+
+@pytest.mark.parametrize("part", HOSTILE)
+def test_hostile_html_takes_a_time_that_is_linear_in_its_length(part):
+    """1 MB takes at most 1.5 s of CPU; quadratic time takes minutes for this length too."""
+    text = part * (200_000 // len(part))
+    start = time.process_time()
+    markup = read_html(text)
+    assert markup.write([None] * len(markup.blocks)).text == text
+    assert time.process_time() - start < 5
