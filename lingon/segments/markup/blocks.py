@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from lingon.segments.markup.tokens.references import Reference
 from lingon.segments.markup.structure import Structure
 from lingon.segments.markup.text_map import Piece, TextMap
+from lingon.segments.markup.tokens.references import Reference
 from lingon.segments.markup.tokens.token import CLOSE, KEPT, OPEN, TEXT
 from lingon.segments.placing import Inline
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from lingon.segments.markup.blocks import blocks_of
 from lingon.segments.markup.document import Markup
-from lingon.segments.markup.tokens.html import html_tokens
-from lingon.segments.markup.tokens.references import html_references, xml_references
 from lingon.segments.markup.rules import MarkupRules
 from lingon.segments.markup.structure import structure_of
+from lingon.segments.markup.tokens.html import html_tokens
+from lingon.segments.markup.tokens.references import html_references, xml_references
 from lingon.segments.markup.tokens.xml import xml_tokens
 
 _NO_RULES = MarkupRules()

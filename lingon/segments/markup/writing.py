@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from lingon.segments.markup.blocks import STAND_IN, Block, Tags
-from lingon.segments.markup.tokens.references import encode
 from lingon.segments.markup.text_map import Piece, is_verbatim
+from lingon.segments.markup.tokens.references import encode
 from lingon.segments.placing import Aligned, Inline, Insertion, place
 
 _SPACES = re.compile(r"(\s+)")

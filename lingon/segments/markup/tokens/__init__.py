@@ -1,1 +1,1 @@
-"""What HTML and XML are made of: tags, text and character references; it imports of `lingon` only `errors` and rules."""
+"""Tags, text and character references of HTML and XML; it imports of `lingon` only `errors` and the rules beside it."""
