@@ -24,6 +24,7 @@ Progress = Callable[[int, int], object]
 LIMITS = EngineLimits(max_queue_texts=1_000_000, max_queue_tokens=100_000_000, max_attention_weights=100_000_000)
 """The queue is practically unbounded, because there is only one caller."""
 
+WHOLE = pb.TextOptions(split_sentences=pb.SENTENCE_SPLITTING_OFF)
 IN_FLIGHT = 256  # lines in translation at once; several full batches, so that a free row is filled at once
 
 
@@ -81,6 +82,8 @@ class LocalTranslator:
         self, lines: list[str], options: pb.DecodingOptions, on_progress: Progress = lambda done, of: None
     ) -> list[str]:
         """The best translation of each line, as one line; empty for an empty line.
+
+        A line is translated whole, even if it has several sentences: a line of a test set is one segment.
 
         on_progress: called after each line, on another thread, with the number of lines done and of all
         """
@@ -151,7 +154,7 @@ async def _cancel_others() -> None:
 async def _translate_line(translator: Translator, number: int, line: str, options: pb.DecodingOptions) -> str:
     if not line.strip():
         return ""
-    response = await translator.translate(pb.TranslateRequest(texts=[line], options=options))
+    response = await translator.translate(pb.TranslateRequest(texts=[line], options=options, text=WHOLE))
     (result,) = response.results
     if result.status.code:
         raise LingonError(f"line {number}: {result.status.message}")

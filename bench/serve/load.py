@@ -74,7 +74,8 @@ class Target:
     def request(self, text: str) -> pb.TranslateRequest:
         """A request for one sentence, without a length penalty: it would change the work, not the speed."""
         options = pb.DecodingOptions(beam_size=self.beam_size, num_hypotheses=1, length_penalty=0.0)
-        return pb.TranslateRequest(texts=[text], options=options)
+        whole = pb.TextOptions(split_sentences=pb.SENTENCE_SPLITTING_OFF)  # the same work for every server
+        return pb.TranslateRequest(texts=[text], options=options, text=whole)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -11,8 +11,10 @@ from lingon.alignment import format_links, word_links
 from lingon.client.results import Link, ScoreResult, TextResult, Translation
 from lingon.errors import ServerError
 
-_LINE_BREAKS = {ord(character): " " for character in "\n\r\t"}
-"""A model with byte fallback can generate these characters, which would break lines and columns."""
+_LINE_BREAKS: dict[int, str | None] = {**{ord(character): " " for character in "\n\r\t"}, 0: None}
+"""Characters that would break lines and columns. A translation has those between the sentences of its source, and a
+model with byte fallback can generate them.
+"""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,6 +53,7 @@ def translation_json(number: int, source: str, result: TextResult) -> str:
     for name in ("source_tokens", "target_tokens", "model", "version", "shortlist", "normalised_text"):
         values[name] = getattr(result, name)
     values["warnings"] = [asdict(warning) for warning in result.warnings]
+    values["sentences"] = [asdict(sentence) for sentence in result.sentences]
     values["translations"] = [asdict(translation) for translation in result.translations]
     return _json(values)
 

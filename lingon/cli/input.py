@@ -6,13 +6,15 @@ import os
 import stat
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Generic, TypeVar
 
 from lingon.cli.output import check_output
 from lingon.errors import CorpusError, SettingsError
 from lingon.lines import read_lines, read_parallel, standard_input
+
+MAX_PARAGRAPH = 2**16  # characters; a longer paragraph is cut after a line, since it is one text of a request
 
 Item = TypeVar("Item", str, tuple[str, str])
 
@@ -53,6 +55,28 @@ def input_lines(arguments: Iterable[str], path: Path | None, output: Path | None
     if path is not None:
         return Input(read_lines(path), _file_size(path))
     return Input(standard_input(), _standard_input_size(), _is_typed())
+
+
+def join_paragraphs(given: Input[str]) -> Input[str]:
+    """The paragraphs of wrapped text, with the line feeds inside them; a blank line is an item of its own."""
+    return replace(given, items=_paragraphs(given.items))
+
+
+def _paragraphs(lines: Iterable[str]) -> Iterator[str]:
+    paragraph: list[str] = []
+    size = 0
+    for line in lines:
+        blank = not line.strip()
+        if paragraph and (blank or size + len(line) > MAX_PARAGRAPH):
+            yield "\n".join(paragraph)
+            paragraph, size = [], 0
+        if blank:
+            yield line
+        else:
+            paragraph.append(line)
+            size += len(line) + 1
+    if paragraph:
+        yield "\n".join(paragraph)
 
 
 def input_pairs(source: Path | None, target: Path | None, output: Path | None) -> Input[tuple[str, str]]:

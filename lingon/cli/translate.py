@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -152,6 +152,22 @@ def translate(
             "With --no-split-long such a line is an error, and the exit code is 1.",
         ),
     ] = True,
+    split_sentences: Annotated[
+        bool,
+        typer.Option(
+            "--split-sentences/--no-split-sentences",
+            help="Translate each sentence of a line alone. With --no-split-sentences, or with --force, the model reads "
+            "whole lines.",
+        ),
+    ] = True,
+    wrapped: Annotated[
+        bool,
+        typer.Option(
+            "--wrapped",
+            help="Read wrapped text: the lines up to a blank line are one text, which gives one line. Default: each "
+            "line is a text.",
+        ),
+    ] = False,
     shortlist: Annotated[
         bool | None,
         typer.Option(
@@ -177,7 +193,7 @@ def translate(
     to a file (--output FILE or > FILE) and the lines are not typed.
     """
     from lingon.cli.format import Columns
-    from lingon.cli.input import input_lines
+    from lingon.cli.input import input_lines, join_paragraphs
     from lingon.cli.line_loop import TranslateWork, run
     from lingon.client.messages import Sampling
 
@@ -197,6 +213,8 @@ def translate(
             "return_tokens": tokens,
             "return_alignment": alignment,
             "long_text": "split" if split_long else "refuse",
+            "split_sentences": _splitting(whole=not split_sentences, wrapped=wrapped, forced=bool(force)),
+            "return_sentences": as_json,
             "shortlist": shortlist,
             "min_output_tokens": min_output_tokens,
             "no_repeat_ngram_size": no_repeat_ngram_size,
@@ -208,6 +226,8 @@ def translate(
         as_json,
     )
     lines = input_lines(texts or (), input_file, output_file)
+    if wrapped and not texts:
+        lines = join_paragraphs(lines)
     if not run(backend, lines, work, output_file, batch_size, full_batches=samples):
         raise typer.Exit(1)
 
@@ -269,6 +289,13 @@ def healthcheck(
         state = _state(client, service)
     typer.echo(f"{client.target}{f' {service}' if service else ''}: {state}")
     raise typer.Exit(0 if state == "SERVING" else 1)
+
+
+def _splitting(*, whole: bool, wrapped: bool, forced: bool) -> Literal["nonewlines", "off"] | None:
+    """The option split_sentences; forced: whether there are forced words, for which servers split no text."""
+    if whole:
+        return "off"
+    return "nonewlines" if wrapped and not forced else None
 
 
 def _state(client: Client, service: str) -> str:

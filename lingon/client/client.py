@@ -207,8 +207,9 @@ class Client(SyncClientBase):
     """Translates with a Lingon server; threads may share one.
 
     Every call has a deadline and is repeated while the server is UNAVAILABLE. An error status raises ServerError.
-    A text that is longer than the model reads is split and translated in parts, and its result carries a warning with
-    the code "split"; with long_text="refuse" it is an error instead.
+    A text is split into sentences, which are translated one by one; split_sentences turns this off. A sentence that is
+    longer than the model reads is translated in parts, and the result carries a warning with the code "split"; with
+    long_text="refuse" it is an error instead.
     """
 
     @overload

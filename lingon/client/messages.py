@@ -14,6 +14,7 @@ from lingon.client.results import (
     Link,
     ModelInfo,
     ScoreResult,
+    Sentence,
     StreamEvent,
     StreamStart,
     TextDelta,
@@ -31,6 +32,12 @@ MAX_BYTES = 2**21  # bytes of text in one request: half of the largest message t
 
 DEFAULT_LONG_TEXT = "split"  # the clients' default; the default of the wire is to refuse
 LONG_TEXT = {"refuse": pb.LONG_TEXT_POLICY_REFUSE, "split": pb.LONG_TEXT_POLICY_SPLIT}
+
+SPLIT_SENTENCES = {
+    "on": pb.SENTENCE_SPLITTING_ON,
+    "nonewlines": pb.SENTENCE_SPLITTING_NONEWLINES,
+    "off": pb.SENTENCE_SPLITTING_OFF,
+}
 
 OPTION_OF = {
     "source_language_code": "source",
@@ -61,7 +68,12 @@ class Sampling:
 
 
 class TranslateOptions(TypedDict, total=False):
-    """How texts are translated; an option that is missing or None has the default of the model or the one below."""
+    """How texts are translated; an option that is missing or None has the default of the model or the one below.
+
+    split_sentences: "on" translates each sentence alone, and each line; "nonewlines" is for wrapped text, in which a
+    single line break is a space and blank lines separate paragraphs; "off" gives the model each text as it is. All
+    white space between sentences is kept.
+    """
 
     model: str | None  # "name" or "name/version"; needed if the languages fit several models of the server
     source: str | None  # language of the texts, a BCP-47 tag
@@ -71,10 +83,12 @@ class TranslateOptions(TypedDict, total=False):
     length_penalty: float | None  # score = log-probability / length ** length_penalty
     max_output_tokens: int | None  # of each translation; the model has a bound of its own
     sampling: Sampling | None  # None: search for the likeliest translation
-    target_prefix: str | Sequence[str] | None  # the beginning of every translation, or a list with one for each text
+    target_prefix: str | Sequence[str] | None  # how every translation begins, or a list with one for each text
     return_tokens: bool | None  # default: False
     return_alignment: bool | None  # default: False
     long_text: Literal["refuse", "split"] | None  # a text longer than the model reads; default: split
+    split_sentences: Literal["on", "nonewlines", "off"] | None  # see below; default: on, and off with forced_words
+    return_sentences: bool | None  # default: False
     shortlist: bool | None  # restrict the target vocabulary to pieces that fit the source, which is faster
     min_output_tokens: int | None  # of each translation, the end token included; default: 0
     no_repeat_ngram_size: int | None  # a run of so many tokens does not appear twice; default: 0, no such rule
@@ -154,7 +168,17 @@ def translate_request(
         target_language_code=options.get("target") or "",
         options=_decoding_options(options, start),
         target_prefixes=prefixes,
+        text=_text_options(options),
     )
+
+
+def _text_options(options: TranslateOptions) -> pb.TextOptions | None:
+    split, returned = options.get("split_sentences"), options.get("return_sentences") or False
+    if split is None:
+        return pb.TextOptions(return_sentences=True) if returned else None
+    if split not in SPLIT_SENTENCES:
+        raise SettingsError(f"split_sentences must be one of {', '.join(SPLIT_SENTENCES)}, got {split!r}")
+    return pb.TextOptions(split_sentences=SPLIT_SENTENCES[split], return_sentences=returned)
 
 
 def _decoding_options(options: TranslateOptions, start: int) -> pb.DecodingOptions:
@@ -318,6 +342,10 @@ def _text_result(message: pb.TextResult, model: str, version: str) -> TextResult
         version=version,
         shortlist=message.shortlist,
         normalised_text=message.normalised_text,
+        sentences=tuple(
+            Sentence((each.source.begin, each.source.end), (each.target.begin, each.target.end), each.score)
+            for each in message.sentences
+        ),
     )
 
 

@@ -36,7 +36,7 @@ from lingon.client.messages import (
 )
 from lingon.client.results import ModelInfo, ScoreResult, StreamEvent, StreamStart, TextDone, TextResult
 from lingon.client.retry import Retry
-from lingon.errors import ServerError, SettingsError, TextTooLong
+from lingon.errors import RequestTooLarge, ServerError, SettingsError, TextTooLong
 from lingon.translation.v1 import translation_pb2 as pb
 
 DEFAULT_MAX_TEXTS = 256
@@ -283,12 +283,21 @@ def _ask_in_halves(
     end: int,
     deadline: float,
 ) -> Exchange[list[Result]]:
-    """The results of items begin to end; a request whose message is too large is sent as two halves."""
+    """The results of items begin to end; a request that is too large is sent as two halves.
+
+    Its message may be too large for gRPC, or its texts may have more sentences or tokens than the server queues.
+    """
     try:
         return (yield from ask(begin, end, deadline))
     except ServerError as error:
-        if error.code != code_pb2.RESOURCE_EXHAUSTED or error.reason or "larger than max" not in str(error):
+        queue_refuses = error.reason == RequestTooLarge.reason
+        grpc_refuses = (
+            error.code == code_pb2.RESOURCE_EXHAUSTED and not error.reason and "larger than max" in str(error)
+        )
+        if not (queue_refuses or grpc_refuses):
             raise
+        if end - begin == 1 and queue_refuses:
+            return [refused(error)]
         if end - begin == 1:
             message = _too_large(str(error))
             return [refused(ServerError(message, code_pb2.INVALID_ARGUMENT, reason=TextTooLong.reason))]

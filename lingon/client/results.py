@@ -1,7 +1,8 @@
 """The results of a client: plain frozen values, read from protobuf messages.
 
-Log-probabilities are natural logarithms. Spans count code points; their end is exclusive. Those of a source refer to
-the text after the server normalised it, and `lingon.NormalisedText` turns them into spans of the caller's own text.
+Log-probabilities are natural logarithms. Spans count code points; their end is exclusive. Those of sentences refer to
+the caller's own text. The other ones of a source refer to the text after the server normalised it, and
+`lingon.NormalisedText` turns them into spans of the caller's own text.
 """
 
 from __future__ import annotations
@@ -60,13 +61,23 @@ class TextWarning:
 
 
 @dataclass(frozen=True, slots=True)
+class Sentence:
+    """A sentence of the caller's text, its place in the best translation, and its score."""
+
+    source: Span
+    target: Span
+    score: float
+
+
+@dataclass(frozen=True, slots=True)
 class TextResult:
     """The translations of one text, best first, or the error that prevented them.
 
     source_tokens, target_tokens: tokens of the text and of all its translations, end tokens included
     model, version: the model that translated
     shortlist: whether the target vocabulary was restricted to a shortlist, so that scores are relative to it
-    normalised_text: if return_alignment was set, the text to which the source spans refer
+    normalised_text: if return_alignment was set, the text to which the source spans of links refer
+    sentences: if return_sentences was set, those of the text in their order
     """
 
     translations: tuple[Translation, ...] = ()
@@ -78,6 +89,7 @@ class TextResult:
     version: str = ""
     shortlist: bool = False
     normalised_text: str = ""
+    sentences: tuple[Sentence, ...] = ()
 
     @property
     def best(self) -> Translation:

@@ -95,10 +95,13 @@ def _same_links(expected: list[Link], found: list[Link]) -> int:
     return len(found) - len(left)
 
 
+WHOLE = pb.TextOptions(split_sentences=pb.SENTENCE_SPLITTING_OFF)
+
+
 def translate(
     bundle: Bundle, runner: Runner, sentences: Sequence[str], options: pb.DecodingOptions, workers: int = 1
 ) -> list[pb.TextResult]:
-    """Translate sentences in one batch, with the bundle's default options unless `options` sets others.
+    """Translate sentences in one batch, each as it is, with the bundle's default options unless `options` sets others.
 
     A separate engine does it, so that the metrics of the model do not count these sentences.
     """
@@ -108,7 +111,7 @@ def translate(
     try:
         shortlist = bundle.manifest.defaults.shortlist if runner.shortlist else None
         translator = Translator(bundle, engine, limits, shortlist=shortlist)
-        work = translator.translate(pb.TranslateRequest(texts=sentences, options=options))
+        work = translator.translate(pb.TranslateRequest(texts=sentences, options=options, text=WHOLE))
         with ThreadPoolExecutor(1) as thread:  # the calling thread may already run an event loop
             reply = thread.submit(asyncio.run, work).result()
     finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 from collections.abc import Sequence
 
+from lingon.segments.document import Document, Joiner
 from lingon.text import UNK, Tokenizer
 
 
@@ -75,12 +76,14 @@ class PartDetokenizer:
 class IncrementalDetokenizer:
     """The text of all parts in their order: a part waits until those before it are done."""
 
-    def __init__(self, tokenizer: Tokenizer, parts: int) -> None:
-        self._parts = [PartDetokenizer(tokenizer) for _ in range(parts)]
-        self._done: list[str | None] = [None] * parts
+    def __init__(self, tokenizer: Tokenizer, document: Document, sentences: Sequence[int]) -> None:
+        """document: the text that is translated; sentences: the index of the sentence of each part."""
+        self._parts = [PartDetokenizer(tokenizer) for _ in sentences]
+        self._sentences = sentences
+        self._joiner = Joiner(document)
+        self._done: list[str | None] = [None] * len(sentences)
         self._current = 0
-        self._any_shown = False
-        self._current_shown = False
+        self._shown = -1  # the last part of which text was returned
 
     def add(self, part: int, token: int) -> None:
         """Add the next token of a part."""
@@ -96,24 +99,25 @@ class IncrementalDetokenizer:
         while self._current < len(self._parts):
             done = self._done[self._current]
             part = self._parts[self._current]
-            found += self._spaced(part.take() if done is None else part.rest(done))
+            found += self._placed(part.take() if done is None else part.rest(done))
             if done is None:
                 break
             self._current += 1
-            self._current_shown = False
+            if self._current == len(self._parts):
+                found += self._joiner.end()
         return found
 
-    def _spaced(self, text: str) -> str:
-        """Put a space before a part's first text, unless it is the first text of all."""
+    def _placed(self, text: str) -> str:
+        """Put before a part's first text what separates it: a space within a sentence."""
         if not text:
             return ""
-        space = " " if self._any_shown and not self._current_shown else ""
-        self._current_shown = self._any_shown = True
-        return space + text
+        sentence, shown, self._shown = self._sentences[self._current], self._shown, self._current
+        follows = 0 <= shown < self._current and self._sentences[shown] == sentence
+        return self._joiner.add(sentence, " " + text if follows else text)
 
 
 def join(texts: Sequence[str]) -> tuple[str, list[int]]:
-    """Join the texts of parts by spaces, without empty ones; returns the text and the place where each part begins."""
+    """Join the texts of the parts of a sentence by spaces, without empty ones; returns where each part begins too."""
     joined, begins = "", []
     for text in texts:
         space = " " if joined and text else ""

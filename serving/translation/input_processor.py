@@ -1,4 +1,4 @@
-"""From a text to what the engine decodes: check the length, normalise, tokenise, split long texts. Pure."""
+"""From a text to what the engine decodes: check the length, normalise, tokenise, split long sentences. Pure."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from lingon.bundle import Limits
 from lingon.errors import EmptyText, InvalidRequest, TextTooLong
+from lingon.segments.document import Document
 from lingon.sentences import WordTooLong, split
 from lingon.text import Tokenizer, normalise
 
@@ -16,15 +17,17 @@ SPARE_CHARACTERS = 256  # characters that every text may have besides
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A span of a text that is decoded on its own.
+    """A span of a text that is decoded on its own: a sentence, or a part of one that the model cannot read whole.
 
     begin: index of its first code point in the normalised text
     source_ids: ends with EOS
+    sentence: index of its segment in the document
     """
 
     text: str
     begin: int
     source_ids: tuple[int, ...]
+    sentence: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,15 +44,18 @@ class PairPlan:
 class TextPlan:
     """A text to translate.
 
-    parts: at least one; prefix: target tokens with which the translation of the first part begins
+    document: the text as it was sent, and its sentences
+    parts: at least one for each sentence, in order
+    prefix: target tokens with which the translation of the first part begins
     """
 
+    document: Document
     parts: tuple[Part, ...]
     prefix: tuple[int, ...] = ()
 
     @property
     def text(self) -> str:
-        """The normalised text."""
+        """The normalised text, with a space between sentences that white space separates."""
         pieces, end = [], 0
         for part in self.parts:
             pieces += [" " * (part.begin - end), part.text]
@@ -88,26 +94,29 @@ def blocks(text: str, size: int) -> Iterator[str]:
     yield text[begin:]
 
 
-def check_size(text: str, field: str, limits: Limits, *, splits: bool, most: int) -> None:
+def check_size(text: str, field: str, limits: Limits, *, splits: bool, most: int, has: str = "has") -> None:
     """Raise TextTooLong for a text that has too many characters, before it is normalised.
 
     most: characters of a text that may be split
+    has: what is said of the field, "has a sentence of" for a sentence of it
     """
     whole = most_characters(limits.max_source_tokens)
     if len(text) > whole and not splits:
         raise TextTooLong(
             field,
-            f"{field} has {len(text)} characters; the model reads {limits.max_source_tokens} tokens at most, which "
+            f"{field} {has} {len(text)} characters; the model reads {limits.max_source_tokens} tokens at most, which "
             f"{whole} characters exceed; shorten it or set options.long_text to LONG_TEXT_POLICY_SPLIT",
         )
     if splits and len(text) > most:
         raise TextTooLong(field, f"{field} has {len(text)} characters, more than the {most} that the server splits")
 
 
-def parts_of(text: str, field: str, tokenizer: Tokenizer, limits: Limits, *, splits: bool) -> Iterator[Part]:
-    """Yield the parts of a normalised text; a text that the model can read whole is one part.
+def parts_of(
+    text: str, field: str, tokenizer: Tokenizer, limits: Limits, *, splits: bool, has: str = "has"
+) -> Iterator[Part]:
+    """Yield the parts of a normalised text or sentence; one that the model can read whole is one part.
 
-    Raises EmptyText and TextTooLong, which name the field.
+    Raises EmptyText and TextTooLong, which name the field; has: see `check_size`.
     """
     if not text:
         raise EmptyText(field, f"{field} is empty")
@@ -120,10 +129,10 @@ def parts_of(text: str, field: str, tokenizer: Tokenizer, limits: Limits, *, spl
         if not splits:
             raise TextTooLong(
                 field,
-                f"{field} has {len(ids)} tokens, the model reads {limits.max_source_tokens} at most; shorten it or "
+                f"{field} {has} {len(ids)} tokens, the model reads {limits.max_source_tokens} at most; shorten it or "
                 "set options.long_text to LONG_TEXT_POLICY_SPLIT",
             )
-    check_size(text, field, limits, splits=splits, most=len(text))  # NFC makes three characters of some
+    check_size(text, field, limits, splits=splits, most=len(text), has=has)  # NFC makes three characters of some
 
     def fits(part: str) -> bool:
         return len(part) <= longest and len(tokenizer.encode_source(part)) <= limits.max_source_tokens

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from lingon.bundle import Manifest
 from lingon.errors import InvalidRequest, Unsupported
+from lingon.segments.document import Split
 from lingon.serving.constraints.words import (
     FORBIDDEN_WORDS,
     FORCED_WORDS,
@@ -19,6 +20,11 @@ from lingon.serving.constraints.words import (
 from lingon.serving.decoding.job import Options, Sampling
 from lingon.translation.v1 import translation_pb2 as pb
 
+SPLITS = {
+    pb.SENTENCE_SPLITTING_ON: Split.SENTENCES,
+    pb.SENTENCE_SPLITTING_NONEWLINES: Split.NONEWLINES,
+    pb.SENTENCE_SPLITTING_OFF: Split.OFF,
+}
 MAX_LENGTH_PENALTY = 10.0
 MAX_TEMPERATURE = 10.0
 MAX_NGRAM = 32  # tokens
@@ -38,8 +44,10 @@ class ResolvedOptions:
     max_output_tokens: int  # including the end token; the bound of each text holds as well
     return_tokens: bool
     return_alignment: bool
-    splits: bool  # whether a text that is longer than the model reads is split
+    splits: bool  # whether a sentence that is longer than the model reads is split
     message: pb.DecodingOptions
+    sentences: Split = Split.SENTENCES  # where texts are split
+    return_sentences: bool = False
     rules: RequestRules | None = None  # what translations must have or must not have
 
     @property
@@ -72,13 +80,19 @@ class ResolvedOptions:
 
 
 def resolve(
-    requested: pb.DecodingOptions, manifest: Manifest, vocabulary: Vocabulary, shortlist: bool | None = None
+    requested: pb.DecodingOptions,
+    manifest: Manifest,
+    vocabulary: Vocabulary,
+    shortlist: bool | None = None,
+    text: pb.TextOptions | None = None,
 ) -> ResolvedOptions:
     """Return the options to use; raises InvalidRequest or Unsupported.
 
     vocabulary: the target pieces of the model
     shortlist: the default for requests that do not set it; None if the model has no shortlist
+    text: those of the request
     """
+    text = text or pb.TextOptions()
     limits, defaults = manifest.limits, manifest.defaults
     sampling = _sampling(requested.sampling) if requested.HasField("sampling") else None
     beam_size, num_hypotheses = _beams(requested, manifest, samples=sampling is not None)
@@ -121,6 +135,8 @@ def resolve(
         return_alignment=requested.return_alignment,
         splits=message.long_text == pb.LONG_TEXT_POLICY_SPLIT,
         message=message,
+        sentences=_sentences(text.split_sentences, forced=bool(restrictions.forced_words)),
+        return_sentences=text.return_sentences,
         rules=_rules(restrictions, vocabulary, message) if sampling or restrictions.name else None,
     )
 
@@ -229,6 +245,13 @@ def _sampling_message(sampling: Sampling | None) -> pb.SamplingOptions | None:
     return pb.SamplingOptions(
         temperature=sampling.temperature, top_k=sampling.top_k, top_p=sampling.top_p, seed=sampling.seed
     )
+
+
+def _sentences(asked: pb.SentenceSplitting.ValueType, *, forced: bool) -> Split:
+    """Return where texts are split; forced: whether the request has forced words, which belong to one sentence."""
+    if asked not in pb.SentenceSplitting.values():
+        raise InvalidRequest("text.split_sentences", f"text.split_sentences has no value {asked}")
+    return SPLITS.get(asked, Split.OFF if forced else Split.SENTENCES)
 
 
 def _long_text(policy: pb.LongTextPolicy.ValueType) -> pb.LongTextPolicy.ValueType:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -68,6 +69,7 @@ def text_result(
         warnings=[*_warnings(plan, whole, hypotheses), *suspicions],
         shortlist=options.job.shortlist,
         normalised_text=plan.text if options.return_alignment else "",
+        sentences=_sentences(plan, whole[0]) if options.return_sentences else (),
         usage=pb.Usage(
             source_tokens=plan.source_tokens,
             target_tokens=sum(_tokens(part.hypothesis) for parts in whole for part in parts),
@@ -150,7 +152,7 @@ def _order(parts: Sequence[PartHypothesis]) -> tuple[int, float]:
 def _hypothesis(
     plan: TextPlan, parts: Sequence[PartHypothesis], options: ResolvedOptions, tokenizer: Tokenizer
 ) -> Generator[None, None, pb.Hypothesis]:
-    text, begins = join([part.text for part in parts])
+    text, _, begins = _placed(plan, parts)
     finished = all(part.hypothesis.finished for part in parts)
     message = pb.Hypothesis(
         text=text,
@@ -178,6 +180,33 @@ def _judged(plan: TextPlan, parts: Sequence[PartHypothesis]) -> Iterator[Sentenc
         yield Sentence(source.text, part.text, source.source_ids[:-1], part.hypothesis.tokens)
 
 
+def _placed(plan: TextPlan, parts: Sequence[PartHypothesis]) -> tuple[str, tuple[Span, ...], list[int]]:
+    """Return the translation of the text, the span of each sentence in it, and the place where each part begins."""
+    texts: list[list[str]] = [[] for _ in plan.document.segments]
+    for source, part in zip(plan.parts, parts, strict=True):
+        texts[source.sentence].append(part.text)
+    sentences = [join(each) for each in texts]
+    joined = plan.document.join([text for text, _ in sentences])
+    begins = [
+        begin + offset for (begin, _), (_, offsets) in zip(joined.spans, sentences, strict=True) for offset in offsets
+    ]
+    return joined.text, joined.spans, begins
+
+
+def _sentences(plan: TextPlan, parts: Sequence[PartHypothesis]) -> list[pb.Sentence]:
+    """Return the sentences of a text and of its translation, which consists of these parts."""
+    _, targets, _ = _placed(plan, parts)
+    scores = [0.0] * len(targets)
+    for source, part in zip(plan.parts, parts, strict=True):
+        scores[source.sentence] += part.hypothesis.score
+    return [
+        pb.Sentence(
+            source=pb.Span(begin=source[0], end=source[1]), target=pb.Span(begin=target[0], end=target[1]), score=score
+        )
+        for source, target, score in zip(plan.document.segments, targets, scores, strict=True)
+    ]
+
+
 def _links(attention: np.ndarray, sources: Sequence[Span], targets: Sequence[Span]) -> list[pb.AlignmentLink]:
     """Return the links between tokens; see `lingon.alignment.piece_links`.
 
@@ -202,8 +231,10 @@ def _warnings(
     plan: TextPlan, whole: Sequence[Sequence[PartHypothesis]], hypotheses: Sequence[pb.Hypothesis]
 ) -> list[pb.Warning]:
     found = []
-    if len(plan.parts) > 1:
-        message = f"longer than the model reads: translated in {len(plan.parts)} parts"
+    parts = Counter(part.sentence for part in plan.parts)
+    if split := [count for count in parts.values() if count > 1]:
+        sentences = "" if len(parts) == 1 else f"{len(split)} of {len(parts)} sentences are "
+        message = f"{sentences}longer than the model reads: translated in {sum(split)} parts"
         found.append(pb.Warning(code=pb.WARNING_CODE_SPLIT, message=message))
     cut = sum(not all(part.hypothesis.finished for part in parts) for parts in whole)
     if cut:

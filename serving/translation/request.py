@@ -103,7 +103,7 @@ class TextTask:
         self._plan, self._client, self._options = plan, client, options
         self._limits, self._tokenizer = limits, tokenizer
         self._time_slice, self._on_growth = time_slice, on_growth
-        self._detokenizer = IncrementalDetokenizer(tokenizer, len(plan.parts)) if on_growth else None
+        self._detokenizer = _detokenizer(tokenizer, plan) if on_growth else None
         self._announced = False  # whether on_growth was called since the last `delta`
         self._jobs = [self._jobs_of(part) for part in range(len(plan.parts))]
 
@@ -184,6 +184,10 @@ class TextTask:
             [PartHypothesis(one.hypothesis, one.text, await job.answer()) for one, job in zip(ones, part, strict=True)]
             for ones, part in zip(found, jobs, strict=True)
         ]
+
+
+def _detokenizer(tokenizer: Tokenizer, plan: TextPlan) -> IncrementalDetokenizer:
+    return IncrementalDetokenizer(tokenizer, plan.document, [part.sentence for part in plan.parts])
 
 
 class TextEvents:

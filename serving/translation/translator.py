@@ -8,10 +8,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextvars import ContextVar
+from dataclasses import replace
 from typing import TypedDict, TypeVar
 
 from lingon.bundle import Bundle
-from lingon.errors import InvalidRequest, RequestError, RequestTooLarge
+from lingon.errors import EmptyText, InvalidRequest, RequestError, RequestTooLarge
+from lingon.segments.boundaries import Span, has_space
+from lingon.segments.document import Document, Split, cut
 from lingon.sentences import WordTooLong
 from lingon.serving.constraints.words import Vocabulary
 from lingon.serving.engine.engine import Engine
@@ -23,6 +26,7 @@ from lingon.serving.translation.attention import choose_attention, count_weights
 from lingon.serving.translation.engine_client import EngineClient
 from lingon.serving.translation.input_processor import (
     PairPlan,
+    Part,
     TextPlan,
     blocks,
     check_prefix,
@@ -93,7 +97,7 @@ class Translator:
         self._tokenizer = Tokenizer(*bundle.tokenizer_files())
         self._vocabulary = Vocabulary(self._tokenizer)
         self._limits, self._shortlist = limits, shortlist
-        self._resolved: dict[bytes, ResolvedOptions] = {}
+        self._resolved: dict[tuple[bytes, bytes], ResolvedOptions] = {}
 
     def restart(self) -> None:
         """Replace an engine that died; later requests use the new one."""
@@ -106,7 +110,7 @@ class Translator:
 
         deadline: on the clock of `time.monotonic`; caller: the key of fair queuing
         """
-        options = self.resolve(request.options)
+        options = self.resolve(request.options, request.text)
         client, plans = await self._planned(request, options, deadline, caller)
         time_slice = TimeSlice(caller)
         tasks = self._tasks(plans, client, options, time_slice)
@@ -114,15 +118,16 @@ class Translator:
         results = await _in_order(done, plans, text_error, time_slice)
         return pb.TranslateResponse(results=results, options=options.message, **self._header)
 
-    def resolve(self, asked: pb.DecodingOptions) -> ResolvedOptions:
+    def resolve(self, asked: pb.DecodingOptions, text: pb.TextOptions | None = None) -> ResolvedOptions:
         """Return the options of a request with this model's defaults, checked."""
-        key = asked.SerializeToString(deterministic=True)
+        text = text or pb.TextOptions()
+        key = asked.SerializeToString(deterministic=True), text.SerializeToString(deterministic=True)
         found = self._resolved.get(key)
         if found is None:
-            found = resolve(asked, self.manifest, self._vocabulary, self._shortlist)
+            found = resolve(asked, self.manifest, self._vocabulary, self._shortlist, text)
             if len(self._resolved) >= MAX_CACHED_OPTIONS:
                 self._resolved.clear()
-            if len(key) <= MAX_CACHED_BYTES:
+            if sum(map(len, key)) <= MAX_CACHED_BYTES:
                 self._resolved[key] = found
         return found
 
@@ -279,35 +284,54 @@ class Translator:
         time_slice: TimeSlice,
         size: RequestSize,
     ) -> TextPlan:
-        field, limits = f"texts[{index}]", self.manifest.limits
-        check_size(text, field, limits, splits=options.splits, most=size.most_characters)
-        normalised = await self._normalised(text, field, time_slice, size)
-        parts = []
-        for part in parts_of(normalised, field, self._tokenizer, limits, splits=options.splits):
-            size.add_sentence(len(part.source_ids))
-            parts.append(part)
+        field, limits, whole = f"texts[{index}]", self.manifest.limits, options.sentences is Split.OFF
+        check_size(text, field, limits, splits=options.splits or not whole, most=size.most_characters)
+        size.add_characters(len(text))
+        segments: list[Span] = []
+        parts: list[Part] = []
+        begin, longest = 0, len(text.strip())  # begin: of the next sentence in the normalised text
+        for segment in cut(text, options.sentences, self.manifest.source_language):
+            if segments and has_space(text[segments[-1][1] : segment[0]]):
+                begin += 1
+            has = "has" if whole or segment[1] - segment[0] == longest else "has a sentence of"
+            sentence = text[segment[0] : segment[1]]
+            for part in await self._parts(sentence, field, options, time_slice, size, has):
+                parts.append(replace(part, begin=begin + part.begin, sentence=len(segments)))
+            begin = parts[-1].begin + len(parts[-1].text)
+            segments.append(segment)
             await time_slice.yield_if_due()
+        if not parts:
+            raise EmptyText(field, f"{field} is empty")
         if options.rules is not None:
             options.rules.check_parts(len(parts), field)
+        plan = TextPlan(Document(text, tuple(segments)), tuple(parts))
         if not prefix:
-            return TextPlan(tuple(parts))
+            return plan
         name = f"target_prefixes[{index}]"
         if options.rules is not None:
             options.rules.check_prefix(prefix, name)
-        plan = TextPlan(tuple(parts), target_ids(prefix, name, self._tokenizer, limits.max_target_tokens - 1))
+        plan = replace(plan, prefix=target_ids(prefix, name, self._tokenizer, limits.max_target_tokens - 1))
         check_prefix(limits, plan, name)
         return plan
 
-    async def _normalised(self, text: str, field: str, time_slice: TimeSlice, size: RequestSize) -> str:
-        limits, done = self.manifest.limits, []
+    async def _parts(
+        self, sentence: str, field: str, options: ResolvedOptions, time_slice: TimeSlice, size: RequestSize, has: str
+    ) -> list[Part]:
+        """Return the parts of a sentence; has: see `check_size`."""
+        limits, done, parts = self.manifest.limits, [], []
+        check_size(sentence, field, limits, splits=options.splits, most=len(sentence), has=has)
         try:
-            for block in blocks(text, most_characters(limits.max_source_tokens)):
-                size.add_characters(len(block))
+            for block in blocks(sentence, most_characters(limits.max_source_tokens)):
                 done.append(normalise(block))
                 await time_slice.yield_if_due()
         except WordTooLong:
             raise word_too_long(field, limits) from None
-        return " ".join(filter(None, done))
+        normalised = " ".join(filter(None, done))
+        for part in parts_of(normalised, field, self._tokenizer, limits, splits=options.splits, has=has):
+            size.add_sentence(len(part.source_ids))
+            parts.append(part)
+            await time_slice.yield_if_due()
+        return parts
 
     async def _plan_pairs(
         self, request: pb.ScoreRequest, attention: AttentionChoice, time_slice: TimeSlice

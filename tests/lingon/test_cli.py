@@ -52,6 +52,28 @@ def test_restrictions_reach_the_server(lingon: Command, service: FakeService) ->
     )
 
 
+@pytest.mark.parametrize(
+    ("flags", "split"),
+    [
+        ([], pb.SENTENCE_SPLITTING_UNSPECIFIED),
+        (["--no-split-sentences"], pb.SENTENCE_SPLITTING_OFF),
+        (["--wrapped"], pb.SENTENCE_SPLITTING_NONEWLINES),
+        (["--wrapped", "--no-split-sentences"], pb.SENTENCE_SPLITTING_OFF),
+        (["--wrapped", "--force", "a"], pb.SENTENCE_SPLITTING_UNSPECIFIED),
+    ],
+)
+def test_flags_say_where_texts_are_split(flags: list[str], split: int, lingon: Command, service: FakeService) -> None:
+    assert lingon("translate", "one", *flags)[0] == 0
+    (asked,) = service.requests
+    assert asked.text.split_sentences == split
+
+
+def test_the_lines_of_a_paragraph_of_wrapped_text_are_one_text(lingon: Command, service: FakeService) -> None:
+    code, printed, _ = lingon("translate", "--wrapped", text="one\ntwo.\n\n \nthree\nbad\n\nfour")
+    assert (code, printed) == (1, "ONE TWO.\n\n\n\n\nFOUR\n")
+    assert [text for request in service.requests for text in request.texts] == ["one\ntwo.", "three\nbad", "four"]
+
+
 def test_a_line_that_fails_gives_an_empty_line_and_an_error_with_its_number(lingon: Command) -> None:
     code, printed, errors = lingon("translate", text="one\nbad\nlong\n")
     assert (code, printed) == (1, "ONE\n\nLONG\n")

@@ -85,6 +85,8 @@ def test_every_option_reaches_the_server(ask: Ask, service: FakeService) -> None
         return_tokens=True,
         return_alignment=True,
         long_text="split",
+        split_sentences="nonewlines",
+        return_sentences=True,
         shortlist=False,
         min_output_tokens=3,
         no_repeat_ngram_size=2,
@@ -116,6 +118,7 @@ def test_every_option_reaches_the_server(ask: Ask, service: FakeService) -> None
                 forced_words=["d"],
             ),
             target_prefixes=["Ja"],
+            text=pb.TextOptions(split_sentences=pb.SENTENCE_SPLITTING_NONEWLINES, return_sentences=True),
         )
     ]
 
@@ -322,6 +325,7 @@ def test_metadata_goes_with_every_call(ask: Ask, service: FakeService) -> None:
     ("options", "told"),
     [
         ({"beam_size": -1}, "cannot be written"),
+        ({"split_sentences": "no"}, "split_sentences must be one of on, nonewlines, off, got 'no'"),
         ({"long_text": "cut"}, "long_text must be one of refuse, split, got 'cut'"),
         ({"source": "\udcff"}, "cannot be written"),
         ({"target_prefix": ["a", "b", "c"]}, "3 prefixes for 2 texts"),

@@ -72,6 +72,31 @@ async def test_a_text_too_large_for_a_message_fails_no_other(ask: Ask) -> None:
     assert [score.error is None for score in scores] == [True, False, True, True, True]
 
 
+async def test_sentences_that_exceed_the_queue_are_sent_in_several_requests(ask: Ask) -> None:
+    texts = ["Tom. " * 6, "Boston. " * 5, "Tom. " * 12, "The sea. " * 3]
+    async with running(max_queue_texts=10) as server:
+        results = await ask(server, "translate", texts)
+        with pytest.raises(ServerError, match="11 sentences or more; a request may have 10 at most") as caught:
+            await ask(server, "translate", texts[2])
+    assert [None if result.error else result.text for result in results] == [*texts[:2], None, texts[3]]
+    assert results[2].error.reason == caught.value.reason == "REQUEST_TOO_LARGE"
+
+
+async def test_the_sentences_of_a_text_are_spans_of_the_callers_own_text(ask: Ask) -> None:
+    text = " Tom  lives.\n\nThe\u200b sea."
+    async with running() as server:
+        whole, split, wrapped = [
+            await ask(server, "translate", text.replace("\n\n", "\n"), split_sentences=way, return_sentences=True)
+            for way in ("off", "on", "nonewlines")
+        ]
+        result = await ask(server, "translate", text, return_sentences=True)
+    assert result.text == " Tom lives.\n\nThe sea."
+    assert [text[slice(*each.source)] for each in result.sentences] == ["Tom  lives.", "The\u200b sea."]
+    assert [result.text[slice(*each.target)] for each in result.sentences] == ["Tom lives.", "The sea."]
+    assert result.score == pytest.approx(sum(each.score for each in result.sentences))
+    assert [len(each.sentences) for each in (whole, split, wrapped)] == [1, 2, 2]
+
+
 async def test_a_bad_text_has_its_reason(ask: Ask) -> None:
     async with running() as server:
         good, empty, long = await ask(server, "translate", ["Tom", " ", "Tom " * 500], long_text="refuse")

@@ -71,7 +71,7 @@ def ask(options: BackendOptions, source: str, target: str | None, wanted: Wanted
     try:
         with open_translator(options) as translator:
             if target is None:
-                (translated,) = translator.translate([source], model=model, long_text="refuse")
+                (translated,) = translator.translate([source], model=model, long_text="refuse", split_sentences="off")
                 target = translated.text
             (result,) = translator.score([(source, target)], model=model, attention=wanted.selection())
             if result.error is not None:

@@ -9,8 +9,10 @@ of that text, even if it is the only one, so that one bad text does not fail the
 Lengths of texts are counted in tokens of the model (sentencepiece pieces), the end token included. Spans are counted
 in Unicode code points.
 
-First of all, texts, prefixes, words and pairs are normalised, in three steps. Spans refer to the normalised text,
-which the results have with return_alignment.
+A text to translate is split into sentences, which are translated one by one; the white space and the invisible
+characters between and around them are kept as they are. Each sentence, and each prefix, word and pair, is normalised
+in three steps. Spans of alignments and tokens refer to the normalised text, which the results have with
+return_alignment; spans of sentences refer to the text as it was sent.
 
 1. These invisible characters are removed: U+0000 to U+0008, U+000E to U+001B, U+007F to U+0084, U+0086 to U+009F,
 U+00AD, U+200B, U+202A to U+202E, U+2060, U+2066 to U+2069, U+FEFF.
@@ -36,6 +38,40 @@ else:
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class _SentenceSplitting:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _SentenceSplittingEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SentenceSplitting.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    SENTENCE_SPLITTING_UNSPECIFIED: _SentenceSplitting.ValueType  # 0
+    """As SENTENCE_SPLITTING_OFF with forced_words, which belong to one sentence; else as SENTENCE_SPLITTING_ON."""
+    SENTENCE_SPLITTING_ON: _SentenceSplitting.ValueType  # 1
+    """At the ends of sentences and of lines."""
+    SENTENCE_SPLITTING_NONEWLINES: _SentenceSplitting.ValueType  # 2
+    """For wrapped text: at the ends of sentences and at blank lines. A single line break is a space."""
+    SENTENCE_SPLITTING_OFF: _SentenceSplitting.ValueType  # 3
+    """Nowhere: the model reads the whole text at once. Models that learnt from single sentences translate several at once
+    poorly, and may leave some out.
+    """
+
+class SentenceSplitting(_SentenceSplitting, metaclass=_SentenceSplittingEnumTypeWrapper):
+    """Where a text is split into sentences. A sentence without letters, such as "1.", stays with the one beside it. One of
+    more than 4,000 characters is cut after a word.
+    """
+
+SENTENCE_SPLITTING_UNSPECIFIED: SentenceSplitting.ValueType  # 0
+"""As SENTENCE_SPLITTING_OFF with forced_words, which belong to one sentence; else as SENTENCE_SPLITTING_ON."""
+SENTENCE_SPLITTING_ON: SentenceSplitting.ValueType  # 1
+"""At the ends of sentences and of lines."""
+SENTENCE_SPLITTING_NONEWLINES: SentenceSplitting.ValueType  # 2
+"""For wrapped text: at the ends of sentences and at blank lines. A single line break is a space."""
+SENTENCE_SPLITTING_OFF: SentenceSplitting.ValueType  # 3
+"""Nowhere: the model reads the whole text at once. Models that learnt from single sentences translate several at once
+poorly, and may leave some out.
+"""
+Global___SentenceSplitting: _TypeAlias = SentenceSplitting  # noqa: Y015
+
 class _LongTextPolicy:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -47,20 +83,22 @@ class _LongTextPolicyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_LongTe
     LONG_TEXT_POLICY_REFUSE: _LongTextPolicy.ValueType  # 1
     """The status of the text is INVALID_ARGUMENT."""
     LONG_TEXT_POLICY_SPLIT: _LongTextPolicy.ValueType  # 2
-    """The text is split at the ends of sentences, and a sentence that is too long between words. The parts are translated
-    one by one and joined by spaces. The result has the warning WARNING_CODE_SPLIT.
+    """It is split into parts, at the ends of sentences and else between words. The parts are translated one by one and
+    joined by spaces. The result has the warning WARNING_CODE_SPLIT.
     """
 
 class LongTextPolicy(_LongTextPolicy, metaclass=_LongTextPolicyEnumTypeWrapper):
-    """What the server does with a text that is longer than the model reads."""
+    """What the server does with a sentence that is longer than the model reads, or with such a text if it is not split into
+    sentences.
+    """
 
 LONG_TEXT_POLICY_UNSPECIFIED: LongTextPolicy.ValueType  # 0
 """As LONG_TEXT_POLICY_REFUSE."""
 LONG_TEXT_POLICY_REFUSE: LongTextPolicy.ValueType  # 1
 """The status of the text is INVALID_ARGUMENT."""
 LONG_TEXT_POLICY_SPLIT: LongTextPolicy.ValueType  # 2
-"""The text is split at the ends of sentences, and a sentence that is too long between words. The parts are translated
-one by one and joined by spaces. The result has the warning WARNING_CODE_SPLIT.
+"""It is split into parts, at the ends of sentences and else between words. The parts are translated one by one and
+joined by spaces. The result has the warning WARNING_CODE_SPLIT.
 """
 Global___LongTextPolicy: _TypeAlias = LongTextPolicy  # noqa: Y015
 
@@ -97,7 +135,7 @@ class _WarningCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_WarningCo
     WARNING_CODE_UNSPECIFIED: _WarningCode.ValueType  # 0
     """Not used."""
     WARNING_CODE_SPLIT: _WarningCode.ValueType  # 1
-    """The text was longer than the model reads, and was translated in parts."""
+    """A sentence was longer than the model reads, and was translated in parts."""
     WARNING_CODE_LENGTH: _WarningCode.ValueType  # 2
     """A translation reached the limit of its length; see finish_reason."""
     WARNING_CODE_FORCED_WORDS: _WarningCode.ValueType  # 3
@@ -119,7 +157,7 @@ class WarningCode(_WarningCode, metaclass=_WarningCodeEnumTypeWrapper):
 WARNING_CODE_UNSPECIFIED: WarningCode.ValueType  # 0
 """Not used."""
 WARNING_CODE_SPLIT: WarningCode.ValueType  # 1
-"""The text was longer than the model reads, and was translated in parts."""
+"""A sentence was longer than the model reads, and was translated in parts."""
 WARNING_CODE_LENGTH: WarningCode.ValueType  # 2
 """A translation reached the limit of its length; see finish_reason."""
 WARNING_CODE_FORCED_WORDS: WarningCode.ValueType  # 3
@@ -187,6 +225,7 @@ class TranslateRequest(_message.Message):
     TARGET_LANGUAGE_CODE_FIELD_NUMBER: _builtins.int
     OPTIONS_FIELD_NUMBER: _builtins.int
     TARGET_PREFIXES_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     """Name of the model, "name" or "name/version". If it is empty, the languages choose the model. If they are empty too,
     the server must have one model only.
@@ -207,7 +246,13 @@ class TranslateRequest(_message.Message):
 
     @_builtins.property
     def target_prefixes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Empty, or one prefix for each text, with which its translation begins. An empty string is no prefix."""
+        """Empty, or one prefix for each text, with which the translation of its first sentence begins. An empty string is no
+        prefix.
+        """
+
+    @_builtins.property
+    def text(self) -> Global___TextOptions:
+        """How texts are read."""
 
     def __init__(
         self,
@@ -218,10 +263,11 @@ class TranslateRequest(_message.Message):
         target_language_code: _builtins.str = ...,
         options: Global___DecodingOptions | None = ...,
         target_prefixes: _abc.Iterable[_builtins.str] | None = ...,
+        text: Global___TextOptions | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["options", b"options"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["options", b"options", "text", b"text"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["model", b"model", "options", b"options", "source_language_code", b"source_language_code", "target_language_code", b"target_language_code", "target_prefixes", b"target_prefixes", "texts", b"texts"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["model", b"model", "options", b"options", "source_language_code", b"source_language_code", "target_language_code", b"target_language_code", "target_prefixes", b"target_prefixes", "text", b"text", "texts", b"texts"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -237,6 +283,7 @@ class TranslateStreamRequest(_message.Message):
     TARGET_LANGUAGE_CODE_FIELD_NUMBER: _builtins.int
     OPTIONS_FIELD_NUMBER: _builtins.int
     TARGET_PREFIXES_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     """As in TranslateRequest."""
     source_language_code: _builtins.str
@@ -255,6 +302,10 @@ class TranslateStreamRequest(_message.Message):
     def target_prefixes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """As in TranslateRequest."""
 
+    @_builtins.property
+    def text(self) -> Global___TextOptions:
+        """As in TranslateRequest."""
+
     def __init__(
         self,
         *,
@@ -264,14 +315,41 @@ class TranslateStreamRequest(_message.Message):
         target_language_code: _builtins.str = ...,
         options: Global___DecodingOptions | None = ...,
         target_prefixes: _abc.Iterable[_builtins.str] | None = ...,
+        text: Global___TextOptions | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["options", b"options"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["options", b"options", "text", b"text"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["model", b"model", "options", b"options", "source_language_code", b"source_language_code", "target_language_code", b"target_language_code", "target_prefixes", b"target_prefixes", "texts", b"texts"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["model", b"model", "options", b"options", "source_language_code", b"source_language_code", "target_language_code", b"target_language_code", "target_prefixes", b"target_prefixes", "text", b"text", "texts", b"texts"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___TranslateStreamRequest: _TypeAlias = TranslateStreamRequest  # noqa: Y015
+
+@_typing.final
+class TextOptions(_message.Message):
+    """How texts are read, and what results say about it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SPLIT_SENTENCES_FIELD_NUMBER: _builtins.int
+    RETURN_SENTENCES_FIELD_NUMBER: _builtins.int
+    split_sentences: Global___SentenceSplitting.ValueType
+    """Where texts are split."""
+    return_sentences: _builtins.bool
+    """Return the sentences of each text with their places and scores."""
+    def __init__(
+        self,
+        *,
+        split_sentences: Global___SentenceSplitting.ValueType = ...,
+        return_sentences: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["return_sentences", b"return_sentences", "split_sentences", b"split_sentences"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TextOptions: _TypeAlias = TextOptions  # noqa: Y015
 
 @_typing.final
 class DecodingOptions(_message.Message):
@@ -279,8 +357,8 @@ class DecodingOptions(_message.Message):
 
     The fields min_output_tokens, no_repeat_ngram_size, repetition_penalty, forbidden_words and forced_words restrict
     which tokens may come next. They hold for greedy search, beam search and sampling. In a text that is split they hold
-    for each part; forced_words refuse such a text. A translation that has nothing left to continue with ends. With any
-    of these fields, and with sampling, byte pieces always spell valid UTF-8, and U+FFFD is not generated.
+    for each sentence or part; forced_words refuse such a text. A translation that has nothing left to continue with
+    ends. With any of these fields, and with sampling, byte pieces always spell valid UTF-8, and U+FFFD is not generated.
     Log-probabilities and scores stay those of the model, so that Score gives the same, except with repetition_penalty.
     """
 
@@ -307,13 +385,15 @@ class DecodingOptions(_message.Message):
     length_penalty: _builtins.float
     """alpha in score = log-probability / length^alpha, 0 (no penalty) to 10. The length includes the end token."""
     max_output_tokens: _builtins.int
-    """Largest number of target tokens, the end token included. The bound of the model (see Model) applies too."""
+    """Largest number of target tokens, the end token included, of a sentence. The bound of the model (see Model) applies
+    too.
+    """
     return_tokens: _builtins.bool
     """Return the tokens of every hypothesis with their log-probabilities."""
     return_alignment: _builtins.bool
     """Return the source token from which each target token was translated."""
     long_text: Global___LongTextPolicy.ValueType
-    """What to do with a text that is longer than the model reads."""
+    """What to do with a sentence that is longer than the model reads."""
     shortlist: _builtins.bool
     """Choose only among the target pieces that are likely for the source, which is faster. Needs a model with a
     shortlist, no sampling, and none of the fields that restrict translations; with these, true is INVALID_ARGUMENT,
@@ -342,7 +422,7 @@ class DecodingOptions(_message.Message):
         """Words or phrases that are in no translation: at most 64 of 64 characters, and 1,000 characters in all, counted in
         decomposed form (NFD). They are compared with the text code point by code point, whichever pieces spell it, in
         composed (NFC) and in decomposed form. Upper and lower case differ, and a word is found inside a longer word too. A
-        space stands for any run of spaces. A part of a split text does not begin with the rest of a phrase after one of
+        space stands for any run of spaces. A later sentence or part does not begin with the rest of a phrase after one of
         its spaces, so that the joined text does not have it either. A target prefix with such a word is INVALID_ARGUMENT.
         """
 
@@ -355,7 +435,8 @@ class DecodingOptions(_message.Message):
         the words well. Greedy search and sampling place a word where the model generates it; where the model would end the
         translation, they write the missing words first. A translation has all of them if its tokens, their own tokens and
         the end token fit the bound of its length and no other field excludes them. Otherwise Hypothesis.missing_words
-        names those that it lacks, and the result has WARNING_CODE_FORCED_WORDS. A text that is split is INVALID_ARGUMENT.
+        names those that it lacks, and the result has WARNING_CODE_FORCED_WORDS. Texts are not split into sentences unless
+        split_sentences is set; a text that is split, for this or for its length, is INVALID_ARGUMENT.
         """
 
     def __init__(
@@ -520,12 +601,13 @@ class TextResult(_message.Message):
     USAGE_FIELD_NUMBER: _builtins.int
     SHORTLIST_FIELD_NUMBER: _builtins.int
     NORMALISED_TEXT_FIELD_NUMBER: _builtins.int
+    SENTENCES_FIELD_NUMBER: _builtins.int
     shortlist: _builtins.bool
     """Whether a shortlist was used. Scores and log-probabilities are then relative to the pieces of the shortlist and
     cannot be compared with others.
     """
     normalised_text: _builtins.str
-    """With return_alignment: the text after normalisation, to which the source spans refer."""
+    """With return_alignment: the text after normalisation, to which the source spans of links refer."""
     @_builtins.property
     def status(self) -> _status_pb2.Status:
         """OK (code 0), or the error of this text. With an error there are no hypotheses."""
@@ -542,6 +624,10 @@ class TextResult(_message.Message):
     def usage(self) -> Global___Usage:
         """Tokens that were read and written."""
 
+    @_builtins.property
+    def sentences(self) -> _containers.RepeatedCompositeFieldContainer[Global___Sentence]:
+        """With return_sentences: the sentences of the text in their order, and their places in the best hypothesis."""
+
     def __init__(
         self,
         *,
@@ -551,14 +637,49 @@ class TextResult(_message.Message):
         usage: Global___Usage | None = ...,
         shortlist: _builtins.bool = ...,
         normalised_text: _builtins.str = ...,
+        sentences: _abc.Iterable[Global___Sentence] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["status", b"status", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["hypotheses", b"hypotheses", "normalised_text", b"normalised_text", "shortlist", b"shortlist", "status", b"status", "usage", b"usage", "warnings", b"warnings"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["hypotheses", b"hypotheses", "normalised_text", b"normalised_text", "sentences", b"sentences", "shortlist", b"shortlist", "status", b"status", "usage", b"usage", "warnings", b"warnings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___TextResult: _TypeAlias = TextResult  # noqa: Y015
+
+@_typing.final
+class Sentence(_message.Message):
+    """A sentence of a text and its translation."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SOURCE_FIELD_NUMBER: _builtins.int
+    TARGET_FIELD_NUMBER: _builtins.int
+    SCORE_FIELD_NUMBER: _builtins.int
+    score: _builtins.float
+    """As Hypothesis.score; for a sentence in parts, the sum over its parts."""
+    @_builtins.property
+    def source(self) -> Global___Span:
+        """In the text as it was sent."""
+
+    @_builtins.property
+    def target(self) -> Global___Span:
+        """In the text of the best hypothesis. Empty if the model wrote nothing."""
+
+    def __init__(
+        self,
+        *,
+        source: Global___Span | None = ...,
+        target: Global___Span | None = ...,
+        score: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["source", b"source", "target", b"target"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["score", b"score", "source", b"source", "target", b"target"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Sentence: _TypeAlias = Sentence  # noqa: Y015
 
 @_typing.final
 class Hypothesis(_message.Message):
@@ -573,10 +694,12 @@ class Hypothesis(_message.Message):
     ALIGNMENT_FIELD_NUMBER: _builtins.int
     MISSING_WORDS_FIELD_NUMBER: _builtins.int
     text: _builtins.str
-    """The translation."""
+    """The translation. The n-th hypothesis of a text consists of the n-th ones of its sentences; hypotheses are sorted by
+    their scores.
+    """
     score: _builtins.float
-    """log-probability / length^length_penalty, natural logarithm, without the target prefix. For a split text, the sum
-    over its parts.
+    """log-probability / length^length_penalty, natural logarithm, without the target prefix. The sum over the sentences
+    and parts of the text.
     """
     finish_reason: Global___FinishReason.ValueType
     """Why it ended."""

@@ -9,8 +9,10 @@ of that text, even if it is the only one, so that one bad text does not fail the
 Lengths of texts are counted in tokens of the model (sentencepiece pieces), the end token included. Spans are counted
 in Unicode code points.
 
-First of all, texts, prefixes, words and pairs are normalised, in three steps. Spans refer to the normalised text,
-which the results have with return_alignment.
+A text to translate is split into sentences, which are translated one by one; the white space and the invisible
+characters between and around them are kept as they are. Each sentence, and each prefix, word and pair, is normalised
+in three steps. Spans of alignments and tokens refer to the normalised text, which the results have with
+return_alignment; spans of sentences refer to the text as it was sent.
 
 1. These invisible characters are removed: U+0000 to U+0008, U+000E to U+001B, U+007F to U+0084, U+0086 to U+009F,
 U+00AD, U+200B, U+202A to U+202E, U+2060, U+2066 to U+2069, U+FEFF.

@@ -13,6 +13,7 @@ from google.rpc import code_pb2
 
 from lingon.client.normalised_text import NormalisedText
 from lingon.errors import NotBegun
+from lingon.segments.document import Document, Split
 from lingon.serving.rpc.calls import deadline_of
 from lingon.text import normalise
 from lingon.translation.v1 import translation_pb2 as pb
@@ -156,14 +157,14 @@ async def test_tokens_are_returned_with_their_log_probabilities():
     assert result.usage.source_tokens == result.usage.target_tokens == len(hypothesis.tokens) + 1
 
 
-@pytest.mark.parametrize("text", ["Tom lives  in Boston.", "Grüße 😀 日本!", LONG])
+@pytest.mark.parametrize("text", ["Tom lives  in Boston.", "Grüße 😀 日本!", LONG, LONG.replace(". ", ".\r\n\t")])
 async def test_an_alignment_links_spans_of_source_and_target(text: str):
     options = OPTIONS(return_alignment=True, long_text=pb.LONG_TEXT_POLICY_SPLIT)
     async with running() as server:
-        (result,) = (await server.translate(text, options=options)).results
-    source, target = " ".join(text.split()), result.hypotheses[0].text
+        (result,) = (await server.translate(text, options=options, text=pb.TextOptions(return_sentences=True))).results
+    source, target = result.normalised_text, result.hypotheses[0].text
     links = result.hypotheses[0].alignment
-    assert source == target
+    assert source == " ".join(text.split()) == " ".join(target.split())
     assert len(links) == result.usage.target_tokens - _parts(result)
     for link in links:
         assert source[link.source.begin : link.source.end] == target[link.target.begin : link.target.end] != ""
@@ -197,14 +198,21 @@ async def test_spans_of_both_methods_refer_to_the_normalised_text_that_the_resul
 
 
 def _parts(result: pb.TextResult) -> int:
-    """Return the number of parts, each of which has an end token that is in the usage but has no link."""
-    return int(result.warnings[0].message.split()[-2]) if pb.WARNING_CODE_SPLIT in warning_codes(result) else 1
+    """Return the number of parts, each of which has an end token that is in the usage but has no link.
+
+    result: with sentences, of which at most one is in parts
+    """
+    whole = len(result.sentences)
+    split = pb.WARNING_CODE_SPLIT in warning_codes(result)
+    return whole - 1 + int(result.warnings[0].message.split()[-2]) if split else whole
 
 
 async def test_a_long_text_is_refused_or_split_but_never_truncated():
     async with running() as server:
         (refused,) = (await server.translate(LONG)).results
-        (split,) = (await server.translate(LONG, options=OPTIONS(long_text=pb.LONG_TEXT_POLICY_SPLIT))).results
+        text = pb.TextOptions(return_sentences=True)
+        options = OPTIONS(long_text=pb.LONG_TEXT_POLICY_SPLIT)
+        (split,) = (await server.translate(LONG, options=options, text=text)).results
     assert refused.status.code == code_pb2.INVALID_ARGUMENT
     assert split.hypotheses[0].text == LONG
     assert warning_codes(split) == [pb.WARNING_CODE_SPLIT]
@@ -329,7 +337,8 @@ async def test_odd_texts_are_translated_whole_or_refused():
         oversized = await server.translate("\u0301\u0323" * 2_000, "x" * 100_000, "\n" * 100_000)
     for text, result in zip(ODD_TEXTS, reply.results, strict=True):
         assert result.status.code == code_pb2.OK
-        assert result.hypotheses[0].text == normalise(text)
+        document = Document.of(text, Split.OFF)  # invisible characters at its ends are kept
+        assert result.hypotheses[0].text == document.join([normalise(document.segment(0))]).text
     assert [result.status.code for result in oversized.results] == [code_pb2.INVALID_ARGUMENT] * 3
 
 

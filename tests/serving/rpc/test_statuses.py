@@ -81,7 +81,7 @@ async def test_bad_utf8_is_an_invalid_argument():
 
 async def test_errors_of_single_texts_have_details():
     async with running() as server:
-        empty, long = (await server.translate("", "Tom lives in Boston. " * 30)).results
+        empty, long = (await server.translate("", "Tom lives in Boston " * 30)).results
     for status, reason, field in ((empty.status, "EMPTY_TEXT", "texts[0]"), (long.status, "TEXT_TOO_LONG", "texts[1]")):
         assert status.code == code_pb2.INVALID_ARGUMENT
         assert details(status)["ErrorInfo"].reason == reason

@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lingon.segments.document import Document, Split
 from lingon.serving.translation.detokenizer import IncrementalDetokenizer, PartDetokenizer, join
 from lingon.serving.translation.output_processor import text_of
 from tests.support.echo_engine import tokenizer
@@ -25,7 +26,9 @@ def test_incremental_text_is_never_revised_and_ends_as_the_whole_text(tokens: li
 @given(st.lists(TOKENS, min_size=1, max_size=3), st.data())
 @settings(max_examples=50)
 def test_parts_are_emitted_in_order_whichever_is_decoded_first(parts: list[list[int]], data: st.DataObject):
-    detokenizer = IncrementalDetokenizer(tokenizer(), len(parts))
+    document = Document.of("\tA first sentence.\n\nA\xa0second one. ", Split.SENTENCES)
+    sentences = sorted(data.draw(st.integers(0, 1)) for _ in parts)
+    detokenizer = IncrementalDetokenizer(tokenizer(), document, sentences)
     steps = [(index, token) for index, part in enumerate(parts) for token in [*part, None]]
     order = data.draw(st.permutations([index for index, _ in steps]))
     queues = {index: iter([*part, None]) for index, part in enumerate(parts)}
@@ -38,7 +41,8 @@ def test_parts_are_emitted_in_order_whichever_is_decoded_first(parts: list[list[
         else:
             detokenizer.add(index, token)
         shown += detokenizer.take()
-    assert shown == join(whole)[0]
+    joined = [join([text for text, of in zip(whole, sentences, strict=True) if of == index])[0] for index in (0, 1)]
+    assert shown == document.join(joined).text
 
 
 @given(st.lists(st.sampled_from(["", "a", "b c"]), max_size=5))

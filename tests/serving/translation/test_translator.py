@@ -51,7 +51,7 @@ SPLIT = pb.LONG_TEXT_POLICY_SPLIT
             "1004 sentences or more; a request may have 1000 at most",
         ),
         (["Tom lives in Boston. " * 90], {}, {"max_queue_tokens": 200}, "tokens or more; a request may have 200 at"),
-        ([" " * 9000] * 10, {}, {"max_queue_tokens": 4000}, "64538 characters or more; a request may have 64256 at"),
+        ([" " * 9000] * 10, {}, {"max_queue_tokens": 4000}, "72000 characters or more; a request may have 64256 at"),
     ],
 )
 async def test_planning_ends_at_the_first_sentence_that_the_queue_could_not_take(
