@@ -16,6 +16,7 @@ from lingon.errors import LingonError
 from lingon.serving.engine.limits import EngineLimits
 from lingon.serving.models.catalog import Catalog, Entry
 from lingon.serving.models.loading import LoadOptions, load_translator
+from lingon.serving.translation.options import WHOLE
 from lingon.serving.translation.translator import Translator
 from lingon.translation.v1 import translation_pb2 as pb
 
@@ -24,7 +25,6 @@ Progress = Callable[[int, int], object]
 LIMITS = EngineLimits(max_queue_texts=1_000_000, max_queue_tokens=100_000_000, max_attention_weights=100_000_000)
 """The queue is practically unbounded, because there is only one caller."""
 
-WHOLE = pb.TextOptions(split_sentences=pb.SENTENCE_SPLITTING_OFF)
 IN_FLIGHT = 256  # lines in translation at once; several full batches, so that a free row is filled at once
 
 

@@ -14,6 +14,7 @@ from lingon.serving.engine.engine import Engine
 from lingon.serving.engine.limits import EngineLimits
 from lingon.serving.observability.logs import event
 from lingon.serving.runtime.runner import Runner
+from lingon.serving.translation.options import WHOLE
 from lingon.serving.translation.translator import Translator
 from lingon.translation.v1 import translation_pb2 as pb
 
@@ -93,9 +94,6 @@ def _same_links(expected: list[Link], found: list[Link]) -> int:
         if near:
             left.remove(near[0])
     return len(found) - len(left)
-
-
-WHOLE = pb.TextOptions(split_sentences=pb.SENTENCE_SPLITTING_OFF)
 
 
 def translate(

@@ -20,6 +20,8 @@ from lingon.serving.constraints.words import (
 from lingon.serving.decoding.job import Options, Sampling
 from lingon.translation.v1 import translation_pb2 as pb
 
+WHOLE = pb.TextOptions(split_sentences=pb.SENTENCE_SPLITTING_OFF)  # each text is translated as it is
+
 SPLITS = {
     pb.SENTENCE_SPLITTING_ON: Split.SENTENCES,
     pb.SENTENCE_SPLITTING_NONEWLINES: Split.NONEWLINES,

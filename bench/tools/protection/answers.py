@@ -9,6 +9,7 @@ from typing import TypeVar
 from lingon.segments.protection import Align, Answer, Request, Restored, Translate
 from lingon.segments.protection.requests import Link, Steps
 from lingon.serving.in_process import LocalTranslator
+from lingon.serving.translation.options import WHOLE
 from lingon.translation.v1 import translation_pb2 as pb
 
 Item = TypeVar("Item")
@@ -63,6 +64,7 @@ class Answers:
                 texts=[each.text for each in requests],
                 target_prefixes=[each.prefix for each in requests],
                 options=options,
+                text=WHOLE,
             )
         )
         return [[hypothesis.text for hypothesis in result.hypotheses] or [""] for result in response.results]
