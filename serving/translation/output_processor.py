@@ -13,11 +13,11 @@ from lingon.errors import RequestError
 from lingon.serving.decoding.job import Hypothesis
 from lingon.serving.guard.judge import Sentence
 from lingon.serving.runtime.runner import Scored
-from lingon.serving.translation.attention import matrix_message, piece_messages
 from lingon.serving.translation.detokenizer import join
 from lingon.serving.translation.guarding import guard_warnings
-from lingon.serving.translation.input_processor import PairPlan, TextPlan
-from lingon.serving.translation.options import ResolvedOptions
+from lingon.serving.translation.planning.attention import matrix_message, piece_messages
+from lingon.serving.translation.planning.input_processor import PairPlan, TextPlan
+from lingon.serving.translation.planning.options import ResolvedOptions
 from lingon.status import to_status
 from lingon.text import EOS, UNK, Tokenizer
 from lingon.translation.v1 import translation_pb2 as pb

@@ -15,8 +15,6 @@ from lingon.serving.runtime.runner import AttentionChoice, Scored
 from lingon.serving.system.event_loop import TimeSlice
 from lingon.serving.translation.detokenizer import IncrementalDetokenizer
 from lingon.serving.translation.engine_client import EngineClient, PendingJob
-from lingon.serving.translation.input_processor import PairPlan, TextPlan, max_output
-from lingon.serving.translation.options import ResolvedOptions
 from lingon.serving.translation.output_processor import (
     PartHypothesis,
     pair_error,
@@ -25,6 +23,8 @@ from lingon.serving.translation.output_processor import (
     text_of,
     text_result,
 )
+from lingon.serving.translation.planning.input_processor import PairPlan, TextPlan, max_output
+from lingon.serving.translation.planning.options import ResolvedOptions
 from lingon.text import Tokenizer
 from lingon.translation.v1 import translation_pb2 as pb
 

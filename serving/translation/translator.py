@@ -8,43 +8,26 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import replace
 from typing import TypedDict, TypeVar
 
 from lingon.bundle import Bundle
-from lingon.errors import EmptyText, InvalidRequest, RequestError, RequestTooLarge
-from lingon.segments.boundaries import Span, has_space
-from lingon.segments.document import Document, Split, cut
-from lingon.sentences import WordTooLong
+from lingon.errors import RequestError
 from lingon.serving.constraints.words import Vocabulary
 from lingon.serving.engine.engine import Engine
 from lingon.serving.engine.limits import EngineLimits
 from lingon.serving.observability.tracing import current
 from lingon.serving.runtime.runner import AttentionChoice
 from lingon.serving.system.event_loop import TimeSlice
-from lingon.serving.translation.attention import choose_attention, count_weights
 from lingon.serving.translation.engine_client import EngineClient
-from lingon.serving.translation.input_processor import (
-    PairPlan,
-    Part,
-    TextPlan,
-    blocks,
-    check_prefix,
-    check_size,
-    most_characters,
-    parts_of,
-    plan_pair,
-    target_ids,
-    word_too_long,
-)
-from lingon.serving.translation.options import ResolvedOptions, check_alignment, resolve
 from lingon.serving.translation.output_processor import pair_error, text_error
+from lingon.serving.translation.planning.attention import choose_attention
+from lingon.serving.translation.planning.input_processor import PairPlan, TextPlan
+from lingon.serving.translation.planning.options import ResolvedOptions, check_alignment, resolve
+from lingon.serving.translation.planning.planner import Planner, Request
 from lingon.serving.translation.request import PairTask, RequestTask, TextEvents, TextTask
-from lingon.serving.translation.request_size import RequestSize
-from lingon.text import Tokenizer, normalise
+from lingon.text import Tokenizer
 from lingon.translation.v1 import translation_pb2 as pb
 
-Request = pb.TranslateRequest | pb.TranslateStreamRequest
 Event = tuple[int, str | pb.TextResult]
 """Of the text with this index: more of its translation, or its result."""
 
@@ -96,7 +79,8 @@ class Translator:
         self.graph_bytes = graph_bytes
         self._tokenizer = Tokenizer(*bundle.tokenizer_files())
         self._vocabulary = Vocabulary(self._tokenizer)
-        self._limits, self._shortlist = limits, shortlist
+        self._planner = Planner(self._tokenizer, bundle.manifest, limits)
+        self._shortlist = shortlist
         self._resolved: dict[tuple[bytes, bytes], ResolvedOptions] = {}
 
     def restart(self) -> None:
@@ -175,7 +159,8 @@ class Translator:
             attention = choose_attention(request.attention, self.manifest, self.engine.attention)
         self.engine.check_texts(caller, len(request.pairs))
         time_slice = TimeSlice(caller)
-        plans = await self._plan_pairs(request, attention, time_slice)
+        texts_read.set(True)
+        plans = await self._planner.plan_pairs(request, attention, time_slice)
         client = EngineClient(self.engine, deadline, caller)
         tasks = [
             PairTask(index, plan, client, self._tokenizer, time_slice, aligned=aligned, attention=attention)
@@ -207,22 +192,8 @@ class Translator:
 
     async def plan(self, request: Request, options: ResolvedOptions, caller: str = "") -> list[TextPlan | RequestError]:
         """Return what is to be decoded for each text, or why it cannot be; raises RequestTooLarge."""
-        prefixes = request.target_prefixes or [""] * len(request.texts)
-        if len(prefixes) != len(request.texts):
-            message = f"target_prefixes must be none or one for each of {len(request.texts)} texts, got {len(prefixes)}"
-            raise InvalidRequest("target_prefixes", message)
         texts_read.set(True)
-        time_slice, size = TimeSlice(caller), RequestSize("texts", self._limits, options.samples)
-        plans: list[TextPlan | RequestError] = []
-        for index, (text, prefix) in enumerate(zip(request.texts, prefixes, strict=True)):
-            try:
-                plans.append(await self._plan_text(text, prefix, index, options, time_slice, size))
-            except RequestTooLarge:
-                raise
-            except InvalidRequest as error:
-                plans.append(error.with_traceback(None))  # its frames hold `plans`: no reference cycle
-            await time_slice.yield_if_due()
-        return plans
+        return await self._planner.plan_texts(request, options, TimeSlice(caller))
 
     async def _planned(
         self, request: Request, options: ResolvedOptions, deadline: float | None, caller: str
@@ -274,82 +245,6 @@ class Translator:
             client.cancel_all()
             for each in waiting:
                 each.cancel()
-
-    async def _plan_text(
-        self,
-        text: str,
-        prefix: str,
-        index: int,
-        options: ResolvedOptions,
-        time_slice: TimeSlice,
-        size: RequestSize,
-    ) -> TextPlan:
-        field, limits, whole = f"texts[{index}]", self.manifest.limits, options.sentences is Split.OFF
-        check_size(text, field, limits, splits=options.splits or not whole, most=size.most_characters)
-        size.add_characters(len(text))
-        segments: list[Span] = []
-        parts: list[Part] = []
-        begin, longest = 0, len(text.strip())  # begin: of the next sentence in the normalised text
-        for segment in cut(text, options.sentences, self.manifest.source_language):
-            if segments and has_space(text[segments[-1][1] : segment[0]]):
-                begin += 1
-            has = "has" if whole or segment[1] - segment[0] == longest else "has a sentence of"
-            sentence = text[segment[0] : segment[1]]
-            for part in await self._parts(sentence, field, options, time_slice, size, has):
-                parts.append(replace(part, begin=begin + part.begin, sentence=len(segments)))
-            begin = parts[-1].begin + len(parts[-1].text)
-            segments.append(segment)
-            await time_slice.yield_if_due()
-        if not parts:
-            raise EmptyText(field, f"{field} is empty")
-        if options.rules is not None:
-            options.rules.check_parts(len(parts), field)
-        plan = TextPlan(Document(text, tuple(segments)), tuple(parts))
-        if not prefix:
-            return plan
-        name = f"target_prefixes[{index}]"
-        if options.rules is not None:
-            options.rules.check_prefix(prefix, name)
-        plan = replace(plan, prefix=target_ids(prefix, name, self._tokenizer, limits.max_target_tokens - 1))
-        check_prefix(limits, plan, name)
-        return plan
-
-    async def _parts(
-        self, sentence: str, field: str, options: ResolvedOptions, time_slice: TimeSlice, size: RequestSize, has: str
-    ) -> list[Part]:
-        """Return the parts of a sentence; has: see `check_size`."""
-        limits, done, parts = self.manifest.limits, [], []
-        check_size(sentence, field, limits, splits=options.splits, most=len(sentence), has=has)
-        try:
-            for block in blocks(sentence, most_characters(limits.max_source_tokens)):
-                done.append(normalise(block))
-                await time_slice.yield_if_due()
-        except WordTooLong:
-            raise word_too_long(field, limits) from None
-        normalised = " ".join(filter(None, done))
-        for part in parts_of(normalised, field, self._tokenizer, limits, splits=options.splits, has=has):
-            size.add_sentence(len(part.source_ids))
-            parts.append(part)
-            await time_slice.yield_if_due()
-        return parts
-
-    async def _plan_pairs(
-        self, request: pb.ScoreRequest, attention: AttentionChoice, time_slice: TimeSlice
-    ) -> list[PairPlan | RequestError]:
-        texts_read.set(True)
-        limits, size = self.manifest.limits, RequestSize("pairs", self._limits)
-        plans: list[PairPlan | RequestError] = []
-        for index, pair in enumerate(request.pairs):
-            try:
-                plan = plan_pair(pair.source, pair.target, f"pairs[{index}]", self._tokenizer, limits)
-            except InvalidRequest as error:
-                plans.append(error.with_traceback(None))  # its frames hold `plans`: no reference cycle
-            else:
-                size.add_sentence(len(plan.source_ids) + len(plan.target_ids))
-                size.add_attention(count_weights(attention, len(plan.source_ids), len(plan.target_ids) + 1))
-                plans.append(plan)
-            await time_slice.yield_if_due()
-        return plans
 
 
 async def _in_order(

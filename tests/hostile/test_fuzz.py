@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from lingon.errors import EmptyText, TextTooLong
-from lingon.serving.translation.input_processor import Part, parts_of
+from lingon.serving.translation.planning.input_processor import Part, parts_of
 from lingon.text import EOS, normalise
 from lingon.translation.v1 import translation_pb2 as pb
 from tests.support import echo_engine, fuzz_requests, shipped_model

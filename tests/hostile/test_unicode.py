@@ -12,7 +12,7 @@ from google.rpc import code_pb2
 
 from lingon.errors import EmptyText, TextTooLong
 from lingon.sentences import WordTooLong
-from lingon.serving.translation.input_processor import blocks, most_characters, parts_of
+from lingon.serving.translation.planning.input_processor import blocks, most_characters, parts_of
 from lingon.text import normalise
 from lingon.translation.v1 import translation_pb2 as pb
 from tests.support import shipped_model

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -392,12 +390,3 @@ def test_many_threads_share_a_client(address: str) -> None:
     with Client(address) as client:
         results = asyncio.run(all_at_once(client))
     assert [result.text for result in results] == [f"TEXT {number}" for number in range(20)]
-
-
-def test_importing_lingon_imports_nothing_heavy_and_everything_it_names_is_there() -> None:
-    code = "import sys, lingon; assert not {'grpc', 'google.protobuf', 'typer'} & set(sys.modules), sys.modules"
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
-    for name in lingon.__all__:
-        assert getattr(lingon, name) is not None
-    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
-        _ = lingon.nothing

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+import lingon
 from lingon.cli.main import ORDER, main
 from lingon.errors import SettingsError
 from lingon.extras import install_command
@@ -275,3 +276,12 @@ def test_ctrl_c_ends_a_verb_without_a_traceback(tmp_path):
 def test_python_dash_m_is_the_same_command():
     answer = subprocess.run([sys.executable, "-m", "lingon", "--version"], capture_output=True, text=True, check=True)
     assert answer.stdout.startswith("lingon ")
+
+
+def test_importing_lingon_imports_nothing_heavy_and_everything_it_names_is_there() -> None:
+    code = "import sys, lingon; assert not {'grpc', 'google.protobuf', 'typer'} & set(sys.modules), sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    for name in lingon.__all__:
+        assert getattr(lingon, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = lingon.nothing

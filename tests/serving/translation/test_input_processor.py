@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from lingon.errors import EmptyText, TextTooLong
 from lingon.sentences import WordTooLong
-from lingon.serving.translation.input_processor import blocks, most_characters, parts_of, plan_pair
+from lingon.serving.translation.planning.input_processor import blocks, most_characters, parts_of, plan_pair
 from lingon.text import normalise
 from tests.support.echo_engine import LIMITS, tokenizer
 

@@ -6,7 +6,7 @@ import pytest
 
 from lingon.bundle import Defaults
 from lingon.errors import InvalidRequest
-from lingon.serving.translation.options import resolve
+from lingon.serving.translation.planning.options import resolve
 from lingon.translation.v1 import translation_pb2 as pb
 from tests.support.echo_engine import manifest, vocabulary
 

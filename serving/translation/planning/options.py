@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 from lingon.bundle import Manifest
 from lingon.errors import InvalidRequest, Unsupported
@@ -117,11 +117,7 @@ def resolve(
         return_alignment=requested.return_alignment,
         long_text=_long_text(requested.long_text),
         shortlist=_shortlist(requested, restrictions, manifest, shortlist),
-        min_output_tokens=restrictions.min_output_tokens,
-        no_repeat_ngram_size=restrictions.no_repeat_ngram_size,
-        repetition_penalty=restrictions.repetition_penalty,
-        forbidden_words=restrictions.forbidden_words,
-        forced_words=restrictions.forced_words,
+        **asdict(restrictions),
     )
     return ResolvedOptions(
         job=Options(

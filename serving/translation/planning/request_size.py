@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lingon.errors import RequestTooLarge
 from lingon.serving.engine.limits import EngineLimits
-from lingon.serving.translation.input_processor import most_characters
+from lingon.serving.translation.planning.input_processor import most_characters
 
 
 class RequestSize:
