@@ -16,7 +16,7 @@ from lingon.errors import LingonError
 from lingon.serving.engine.limits import EngineLimits
 from lingon.serving.models.catalog import Catalog, Entry
 from lingon.serving.models.loading import LoadOptions, load_translator
-from lingon.serving.translation.planning.options import WHOLE
+from lingon.serving.translation.planning.text_options import WHOLE
 from lingon.serving.translation.translator import Translator
 from lingon.translation.v1 import translation_pb2 as pb
 

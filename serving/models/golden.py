@@ -14,7 +14,7 @@ from lingon.serving.engine.engine import Engine
 from lingon.serving.engine.limits import EngineLimits
 from lingon.serving.observability.logs import event
 from lingon.serving.runtime.runner import Runner
-from lingon.serving.translation.planning.options import WHOLE
+from lingon.serving.translation.planning.text_options import WHOLE
 from lingon.serving.translation.translator import Translator
 from lingon.translation.v1 import translation_pb2 as pb
 

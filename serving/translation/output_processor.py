@@ -10,6 +10,7 @@ import numpy as np
 
 from lingon.alignment import Span, piece_links
 from lingon.errors import RequestError
+from lingon.segments.protection import Restored, Rung, without
 from lingon.serving.decoding.job import Hypothesis
 from lingon.serving.guard.judge import Sentence
 from lingon.serving.runtime.runner import Scored
@@ -19,7 +20,7 @@ from lingon.serving.translation.planning.attention import matrix_message, piece_
 from lingon.serving.translation.planning.input_processor import PairPlan, TextPlan
 from lingon.serving.translation.planning.options import ResolvedOptions
 from lingon.status import to_status
-from lingon.text import EOS, UNK, Tokenizer
+from lingon.text import EOS, UNK, Tokenizer, normalise
 from lingon.translation.v1 import translation_pb2 as pb
 
 
@@ -29,11 +30,13 @@ class PartHypothesis:
 
     text: the text of its tokens
     scored: with attention, if the request wants an alignment
+    restored: of a part that was translated in steps: the text with the places of what is kept
     """
 
     hypothesis: Hypothesis
     text: str
     scored: Scored | None = None
+    restored: Restored | None = None
 
 
 def text_of(tokenizer: Tokenizer, tokens: Sequence[int]) -> str:
@@ -63,13 +66,13 @@ def text_result(
     hypotheses = []
     for parts in whole:
         hypotheses.append((yield from _hypothesis(plan, parts, options, tokenizer)))
-    suspicions = yield from guard_warnings(_judged(plan, whole[0]), tokenizer.unreadable)
+    suspicions = yield from guard_warnings(_judged(plan, whole[0], tokenizer), tokenizer.unreadable)
     return pb.TextResult(
         hypotheses=hypotheses,
         warnings=[*_warnings(plan, whole, hypotheses), *suspicions],
         shortlist=options.job.shortlist,
         normalised_text=plan.text if options.return_alignment else "",
-        sentences=_sentences(plan, whole[0]) if options.return_sentences else (),
+        sentences=_sentences(plan, whole[0]) if options.text.return_sentences else (),
         usage=pb.Usage(
             source_tokens=plan.source_tokens,
             target_tokens=sum(_tokens(part.hypothesis) for parts in whole for part in parts),
@@ -168,16 +171,21 @@ def _hypothesis(
             message.tokens.extend(pb.Token(piece=piece, log_prob=value) for piece, value in named)
         if part.scored is not None:
             sources = _shifted(source_spans(tokenizer, source.text), source.begin)
-            targets = _shifted(generated_spans(tokenizer, tokens), target_begin)
+            own = generated_spans(tokenizer, tokens) if part.restored is None else target_spans(tokenizer, part.text)
+            targets = _shifted(own, target_begin)
             message.alignment.extend(_links(part.scored.attention, sources, targets))
         yield
     return message
 
 
-def _judged(plan: TextPlan, parts: Sequence[PartHypothesis]) -> Iterator[Sentence]:
-    """Yield what the guard judges of a hypothesis: each part of the text with its translation."""
+def _judged(plan: TextPlan, parts: Sequence[PartHypothesis], tokenizer: Tokenizer) -> Iterator[Sentence]:
+    """Yield what the guard judges of a hypothesis: each part of the text with its translation, without what is kept."""
     for source, part in zip(plan.parts, parts, strict=True):
-        yield Sentence(source.text, part.text, source.source_ids[:-1], part.hypothesis.tokens)
+        if source.steps is None or part.restored is None:
+            yield Sentence(source.text, part.text, source.source_ids[:-1], part.hypothesis.tokens)
+        elif rest := without(source.steps.text, source.steps.spans).strip():
+            translated = without(part.restored.text, part.restored.kept)
+            yield Sentence(rest, translated, source.source_ids[:-1], tokenizer.encode_target(normalise(translated)))
 
 
 def _placed(plan: TextPlan, parts: Sequence[PartHypothesis]) -> tuple[str, tuple[Span, ...], list[int]]:
@@ -236,6 +244,11 @@ def _warnings(
         sentences = "" if len(parts) == 1 else f"{len(split)} of {len(parts)} sentences are "
         message = f"{sentences}longer than the model reads: translated in {sum(split)} parts"
         found.append(pb.Warning(code=pb.WARNING_CODE_SPLIT, message=message))
+    apart = sum(part.restored is not None and part.restored.rung is Rung.SPLIT for part in whole[0])
+    if apart:
+        sentences = "the sentence was" if len(parts) == 1 else f"{apart} of {len(parts)} sentences were"
+        message = f"{sentences} cut at a string that is kept, and translated in parts"
+        found.append(pb.Warning(code=pb.WARNING_CODE_MARKUP_SPLIT, message=message))
     cut = sum(not all(part.hypothesis.finished for part in parts) for parts in whole)
     if cut:
         message = f"{cut} of {len(whole)} translations hit the bound on their length and are not complete"

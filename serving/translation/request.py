@@ -25,6 +25,7 @@ from lingon.serving.translation.output_processor import (
 )
 from lingon.serving.translation.planning.input_processor import PairPlan, TextPlan, max_output
 from lingon.serving.translation.planning.options import ResolvedOptions
+from lingon.serving.translation.steps import Place, SentenceTask
 from lingon.text import Tokenizer
 from lingon.translation.v1 import translation_pb2 as pb
 
@@ -94,23 +95,32 @@ class TextTask:
         tokenizer: Tokenizer,
         time_slice: TimeSlice,
         on_growth: Callable[[TextTask], None] | None = None,
+        *,
+        aligns: bool = False,
     ) -> None:
-        """time_slice: of the request.
+        """time_slice: of the request; aligns: whether the model has attention heads for alignments.
 
         on_growth: called on the loop when `delta` may have more text; None for a request that does not stream
         """
         self.index = index
         self._plan, self._client, self._options = plan, client, options
         self._limits, self._tokenizer = limits, tokenizer
-        self._time_slice, self._on_growth = time_slice, on_growth
+        self._time_slice, self._on_growth, self._aligns = time_slice, on_growth, aligns
         self._detokenizer = _detokenizer(tokenizer, plan) if on_growth else None
         self._announced = False  # whether on_growth was called since the last `delta`
-        self._jobs = [self._jobs_of(part) for part in range(len(plan.parts))]
+        self._in_steps = {place: self._steps_of(place) for place, part in enumerate(plan.parts) if part.steps}
+        self._jobs = [() if part.steps else self._jobs_of(place) for place, part in enumerate(plan.parts)]
 
     @property
     def pending(self) -> Sequence[PendingJob[Hypotheses]]:
         """See RequestTask."""
-        return [pending for jobs in self._jobs for pending in jobs]
+        steps = (pending for tasks in self._in_steps.values() for task in tasks for pending in task.pending)
+        return [*(pending for jobs in self._jobs for pending in jobs), *steps]
+
+    @property
+    def submits_more(self) -> bool:
+        """Whether there are more jobs to submit when the first ones are done."""
+        return self._options.return_alignment or bool(self._in_steps)
 
     def delta(self) -> str:
         """Return the text that was decoded since the last call."""
@@ -119,12 +129,20 @@ class TextTask:
 
     async def result(self) -> pb.TextResult:
         """See RequestTask."""
+        in_steps = {
+            place: [asyncio.ensure_future(task.result()) for task in tasks] for place, tasks in self._in_steps.items()
+        }
         try:
-            found = [await self._part(part) for part in range(len(self._jobs))]
+            found = [await self._part(part, in_steps.get(part, ())) for part in range(len(self._jobs))]
             if self._options.return_alignment:
                 found = await self._aligned(found)
         except EngineFault as error:
             return text_error(error)
+        finally:
+            for each in in_steps.values():
+                await _ended(each)
+        most = max(map(len, found))
+        found = [part * most if len(part) == 1 else part for part in found]
         return await self._time_slice.run(text_result(self._plan, found, self._options, self._tokenizer))
 
     def _jobs_of(self, part: int) -> list[PendingJob[Hypotheses]]:
@@ -139,6 +157,23 @@ class TextTask:
                 on_token,
             )
             for sample in range(options.samples)
+        ]
+
+    def _steps_of(self, place: int) -> list[SentenceTask]:
+        part = self._plan.parts[place]
+        assert part.steps is not None
+        return [
+            SentenceTask(
+                part,
+                part.steps,
+                Place(self.index, place, self._stream(place, sample)),
+                self._client,
+                self._options,
+                self._limits,
+                self._tokenizer,
+                aligns=self._aligns,
+            )
+            for sample in range(self._options.samples)
         ]
 
     def _stream(self, part: int, sample: int) -> int:
@@ -156,11 +191,12 @@ class TextTask:
             self._announced = True
             self._on_growth(self)
 
-    async def _part(self, part: int) -> list[PartHypothesis]:
+    async def _part(self, part: int, in_steps: Sequence[asyncio.Future[PartHypothesis]]) -> list[PartHypothesis]:
         answers = [await pending.answer() for pending in self._jobs[part]]
+        found = [await each for each in in_steps]
         await self._time_slice.yield_if_due()
         with current().phase("detokenise", self.index):
-            found = [PartHypothesis(one, text_of(self._tokenizer, one.tokens)) for answer in answers for one in answer]
+            found += [PartHypothesis(one, text_of(self._tokenizer, one.tokens)) for answer in answers for one in answer]
         if self._detokenizer is not None:
             self._detokenizer.finish(part, found[0].text)
             if part + 1 < len(self._jobs):
@@ -175,6 +211,8 @@ class TextTask:
         """
         jobs = [
             [self._client.score(part.source_ids, one.hypothesis.tokens[:-1], follow_up=True) for one in hypotheses]
+            if part.steps is None
+            else []
             for part, hypotheses in zip(self._plan.parts, found, strict=True)
         ]
         flat = [pending for part in jobs for pending in part]
@@ -182,8 +220,17 @@ class TextTask:
             await self._client.submit_when_possible(flat)
         return [
             [PartHypothesis(one.hypothesis, one.text, await job.answer()) for one, job in zip(ones, part, strict=True)]
+            if part
+            else ones
             for ones, part in zip(found, jobs, strict=True)
         ]
+
+
+async def _ended(futures: Sequence[asyncio.Future[PartHypothesis]]) -> None:
+    """Cancel what is not done, and read every outcome."""
+    for each in futures:
+        each.cancel()
+    await asyncio.gather(*futures, return_exceptions=True)
 
 
 def _detokenizer(tokenizer: Tokenizer, plan: TextPlan) -> IncrementalDetokenizer:

@@ -22,6 +22,7 @@ from lingon.serving.translation.engine_client import EngineClient
 from lingon.serving.translation.output_processor import pair_error, text_error
 from lingon.serving.translation.planning.attention import choose_attention
 from lingon.serving.translation.planning.input_processor import PairPlan, TextPlan
+from lingon.serving.translation.planning.lexicon import lexicon
 from lingon.serving.translation.planning.options import ResolvedOptions, check_alignment, resolve
 from lingon.serving.translation.planning.planner import Planner, Request
 from lingon.serving.translation.request import PairTask, RequestTask, TextEvents, TextTask
@@ -79,7 +80,7 @@ class Translator:
         self.graph_bytes = graph_bytes
         self._tokenizer = Tokenizer(*bundle.tokenizer_files())
         self._vocabulary = Vocabulary(self._tokenizer)
-        self._planner = Planner(self._tokenizer, bundle.manifest, limits)
+        self._planner = Planner(self._tokenizer, bundle.manifest, limits, lexicon(bundle.manifest, self._tokenizer))
         self._shortlist = shortlist
         self._resolved: dict[tuple[bytes, bytes], ResolvedOptions] = {}
 
@@ -98,7 +99,7 @@ class Translator:
         client, plans = await self._planned(request, options, deadline, caller)
         time_slice = TimeSlice(caller)
         tasks = self._tasks(plans, client, options, time_slice)
-        done = await self._run(client, tasks, at_once=options.return_alignment)
+        done = await self._run(client, tasks, at_once=any(task.submits_more for task in tasks))
         results = await _in_order(done, plans, text_error, time_slice)
         return pb.TranslateResponse(results=results, options=options.message, **self._header)
 
@@ -212,9 +213,9 @@ class Translator:
         events: TextEvents | None = None,
     ) -> list[TextTask]:
         on_growth = events.grown if events is not None else None
-        limits, tokenizer = self.manifest.limits, self._tokenizer
+        limits, tokenizer, aligns = self.manifest.limits, self._tokenizer, bool(self.manifest.alignment.heads)
         return [
-            TextTask(index, plan, client, options, limits, tokenizer, time_slice, on_growth)
+            TextTask(index, plan, client, options, limits, tokenizer, time_slice, on_growth, aligns=aligns)
             for index, plan in enumerate(plans)
             if isinstance(plan, TextPlan)
         ]

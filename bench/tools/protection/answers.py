@@ -9,7 +9,7 @@ from typing import TypeVar
 from lingon.segments.protection import Align, Answer, Request, Restored, Translate
 from lingon.segments.protection.requests import Link, Steps
 from lingon.serving.in_process import LocalTranslator
-from lingon.serving.translation.planning.options import WHOLE
+from lingon.serving.translation.planning.text_options import WHOLE
 from lingon.translation.v1 import translation_pb2 as pb
 
 Item = TypeVar("Item")

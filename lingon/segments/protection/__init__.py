@@ -1,8 +1,8 @@
 """Parts of a text that a translation keeps as they are; it imports of `lingon` only `text`."""
 
-from lingon.segments.protection.find import find_protected
+from lingon.segments.protection.find import find_protected, uncut
 from lingon.segments.protection.ladder import Align, Answer, Request, Restored, Rung, Translate, ladder
-from lingon.segments.protection.spans import Kind, ProtectedSpan
+from lingon.segments.protection.spans import Kind, ProtectedSpan, without
 
 __all__ = [
     "Align",
@@ -15,4 +15,6 @@ __all__ = [
     "Translate",
     "find_protected",
     "ladder",
+    "uncut",
+    "without",
 ]

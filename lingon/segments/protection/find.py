@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from lingon.segments.protection.icu import skeletons
 from lingon.segments.protection.patterns import matches
 from lingon.segments.protection.spans import Kind, ProtectedSpan, merge
+
+Span = tuple[int, int]
 
 
 def find_protected(text: str, keep: Sequence[str] = (), *, patterns: bool = True) -> list[ProtectedSpan]:
@@ -24,13 +26,30 @@ def find_protected(text: str, keep: Sequence[str] = (), *, patterns: bool = True
     return merge([*found, *matches(rest)] if patterns else found)
 
 
-def inside(spans: Sequence[ProtectedSpan], begin: int, end: int) -> list[ProtectedSpan]:
-    """Return the spans within a part of the text, counted from its begin."""
-    return [
-        ProtectedSpan(span.begin - begin, span.end - begin, span.kind)
-        for span in spans
-        if begin <= span.begin and span.end <= end
-    ]
+def uncut(segments: Iterable[Span], spans: Sequence[ProtectedSpan]) -> Iterator[tuple[Span, tuple[ProtectedSpan, ...]]]:
+    """Yield segments with the spans within each, counted from its begin.
+
+    Segments that a span crosses the border of are one.
+    spans: in order and without overlap
+    """
+    place, begin, last, own = 0, -1, -1, list[ProtectedSpan]()
+    for first, last in segments:
+        begin = first if begin < 0 else begin
+        while place < len(spans) and spans[place].begin < last:
+            own.append(spans[place])
+            place += 1
+        if own and own[-1].end > last:
+            continue
+        yield (begin, last), _moved(own, begin)
+        begin, own = -1, []
+    if begin >= 0:
+        yield (begin, last), _moved([span for span in own if span.end <= last], begin)
+
+
+def _moved(spans: Sequence[ProtectedSpan], begin: int) -> tuple[ProtectedSpan, ...]:
+    return tuple(
+        ProtectedSpan(span.begin - begin, span.end - begin, span.kind) for span in spans if span.begin >= begin
+    )
 
 
 def _blank(text: str, spans: Sequence[ProtectedSpan]) -> str:

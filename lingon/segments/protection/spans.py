@@ -41,3 +41,12 @@ def merge(spans: Iterable[ProtectedSpan]) -> list[ProtectedSpan]:
             last = span[1]
             merged[-1] = merged[-1]._replace(end=last)
     return merged
+
+
+def without(text: str, spans: Iterable[tuple[int, ...]]) -> str:
+    """Return a text with a space in place of each span; spans: in order, of which the first two values count."""
+    parts, at = list[str](), 0
+    for begin, end, *_ in spans:
+        parts += [text[at:begin], " "]
+        at = end
+    return "".join([*parts, text[at:]])

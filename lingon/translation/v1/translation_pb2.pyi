@@ -150,6 +150,10 @@ class _WarningCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_WarningCo
     """The best translation has other numbers than its source."""
     WARNING_CODE_UNREADABLE: _WarningCode.ValueType  # 8
     """Much of the source is characters that the model does not know, so that it guesses."""
+    WARNING_CODE_MARKUP_SPLIT: _WarningCode.ValueType  # 9
+    """A sentence was cut at a string that is kept, because the model lost every word in its place; the parts before and
+    after it were translated apart.
+    """
 
 class WarningCode(_WarningCode, metaclass=_WarningCodeEnumTypeWrapper):
     """Kinds of warnings."""
@@ -172,6 +176,10 @@ WARNING_CODE_NUMBERS: WarningCode.ValueType  # 7
 """The best translation has other numbers than its source."""
 WARNING_CODE_UNREADABLE: WarningCode.ValueType  # 8
 """Much of the source is characters that the model does not know, so that it guesses."""
+WARNING_CODE_MARKUP_SPLIT: WarningCode.ValueType  # 9
+"""A sentence was cut at a string that is kept, because the model lost every word in its place; the parts before and
+after it were translated apart.
+"""
 Global___WarningCode: _TypeAlias = WarningCode  # noqa: Y015
 
 class _AttentionKind:
@@ -332,22 +340,51 @@ class TextOptions(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     SPLIT_SENTENCES_FIELD_NUMBER: _builtins.int
+    KEEP_FIELD_NUMBER: _builtins.int
+    PROTECT_FIELD_NUMBER: _builtins.int
     RETURN_SENTENCES_FIELD_NUMBER: _builtins.int
+    LOWER_CAPITALS_FIELD_NUMBER: _builtins.int
     split_sentences: Global___SentenceSplitting.ValueType
     """Where texts are split."""
+    protect: _builtins.bool
+    """Keep what is not language as it is, each as often as in the text: URLs, e-mail addresses, paths, placeholders such as
+    {name}, %s and :name, tags, the skeletons of ICU messages, numbers of four and more figures, emoji. The model
+    translates with words in their place. Default: true, and false with forced_words. A sentence with a target prefix is
+    translated as it is.
+    """
     return_sentences: _builtins.bool
     """Return the sentences of each text with their places and scores."""
+    lower_capitals: _builtins.bool
+    """Translate a sentence in capitals in lower case, and put its translation into capitals. Default: true, and false with
+    forced_words.
+    """
+    @_builtins.property
+    def keep(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Further strings that translations keep as they are, with upper and lower case: at most 256 of 256 characters. One
+        that begins or ends with a letter or figure is kept as a whole word only. Refused with forced_words.
+        """
+
     def __init__(
         self,
         *,
         split_sentences: Global___SentenceSplitting.ValueType = ...,
+        keep: _abc.Iterable[_builtins.str] | None = ...,
+        protect: _builtins.bool | None = ...,
         return_sentences: _builtins.bool = ...,
+        lower_capitals: _builtins.bool | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_lower_capitals", b"_lower_capitals", "_protect", b"_protect", "lower_capitals", b"lower_capitals", "protect", b"protect"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["return_sentences", b"return_sentences", "split_sentences", b"split_sentences"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_lower_capitals", b"_lower_capitals", "_protect", b"_protect", "keep", b"keep", "lower_capitals", b"lower_capitals", "protect", b"protect", "return_sentences", b"return_sentences", "split_sentences", b"split_sentences"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__lower_capitals: _TypeAlias = _typing.Literal["lower_capitals"]  # noqa: Y015
+    _WhichOneofArgType__lower_capitals: _TypeAlias = _typing.Literal["_lower_capitals", b"_lower_capitals"]  # noqa: Y015
+    _WhichOneofReturnType__protect: _TypeAlias = _typing.Literal["protect"]  # noqa: Y015
+    _WhichOneofArgType__protect: _TypeAlias = _typing.Literal["_protect", b"_protect"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__lower_capitals) -> _WhichOneofReturnType__lower_capitals | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__protect) -> _WhichOneofReturnType__protect | None: ...
 
 Global___TextOptions: _TypeAlias = TextOptions  # noqa: Y015
 
@@ -657,7 +694,9 @@ class Sentence(_message.Message):
     TARGET_FIELD_NUMBER: _builtins.int
     SCORE_FIELD_NUMBER: _builtins.int
     score: _builtins.float
-    """As Hypothesis.score; for a sentence in parts, the sum over its parts."""
+    """As Hypothesis.score; for a sentence in parts, the sum over its parts. Of a sentence with strings that are kept, or in
+    capitals, it is the score of what the model read in its place.
+    """
     @_builtins.property
     def source(self) -> Global___Span:
         """In the text as it was sent."""
@@ -695,7 +734,7 @@ class Hypothesis(_message.Message):
     MISSING_WORDS_FIELD_NUMBER: _builtins.int
     text: _builtins.str
     """The translation. The n-th hypothesis of a text consists of the n-th ones of its sentences; hypotheses are sorted by
-    their scores.
+    their scores. A sentence with strings that are kept, or in capitals, has one translation; sampling draws more.
     """
     score: _builtins.float
     """log-probability / length^length_penalty, natural logarithm, without the target prefix. The sum over the sentences

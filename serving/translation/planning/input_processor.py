@@ -8,11 +8,25 @@ from dataclasses import dataclass
 from lingon.bundle import Limits
 from lingon.errors import EmptyText, InvalidRequest, TextTooLong
 from lingon.segments.document import Document
+from lingon.segments.protection import ProtectedSpan
 from lingon.sentences import WordTooLong, split
+from lingon.serving.translation.planning.lexicon import Lexicon
 from lingon.text import Tokenizer, normalise
 
 CHARACTERS_PER_TOKEN = 16  # characters of the longest piece that sentencepiece learns by default
 SPARE_CHARACTERS = 256  # characters that every text may have besides
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """How a sentence with strings that are kept, or in capitals, is translated: see `translate_sentence`.
+
+    text: the sentence as it was sent; spans: what is kept of it
+    """
+
+    text: str
+    spans: tuple[ProtectedSpan, ...]
+    lexicon: Lexicon
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,12 +36,14 @@ class Part:
     begin: index of its first code point in the normalised text
     source_ids: ends with EOS
     sentence: index of its segment in the document
+    steps: if it is not decoded as it is; then it is a whole sentence, and source_ids are without what is kept
     """
 
     text: str
     begin: int
     source_ids: tuple[int, ...]
     sentence: int = 0
+    steps: Steps | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,6 @@ from dataclasses import asdict, dataclass, replace
 
 from lingon.bundle import Manifest
 from lingon.errors import InvalidRequest, Unsupported
-from lingon.segments.document import Split
 from lingon.serving.constraints.words import (
     FORBIDDEN_WORDS,
     FORCED_WORDS,
@@ -18,15 +17,9 @@ from lingon.serving.constraints.words import (
     checked_words,
 )
 from lingon.serving.decoding.job import Options, Sampling
+from lingon.serving.translation.planning.text_options import TextChoice, text_choice
 from lingon.translation.v1 import translation_pb2 as pb
 
-WHOLE = pb.TextOptions(split_sentences=pb.SENTENCE_SPLITTING_OFF)  # each text is translated as it is
-
-SPLITS = {
-    pb.SENTENCE_SPLITTING_ON: Split.SENTENCES,
-    pb.SENTENCE_SPLITTING_NONEWLINES: Split.NONEWLINES,
-    pb.SENTENCE_SPLITTING_OFF: Split.OFF,
-}
 MAX_LENGTH_PENALTY = 10.0
 MAX_TEMPERATURE = 10.0
 MAX_NGRAM = 32  # tokens
@@ -48,8 +41,7 @@ class ResolvedOptions:
     return_alignment: bool
     splits: bool  # whether a sentence that is longer than the model reads is split
     message: pb.DecodingOptions
-    sentences: Split = Split.SENTENCES  # where texts are split
-    return_sentences: bool = False
+    text: TextChoice = TextChoice()
     rules: RequestRules | None = None  # what translations must have or must not have
 
     @property
@@ -133,8 +125,7 @@ def resolve(
         return_alignment=requested.return_alignment,
         splits=message.long_text == pb.LONG_TEXT_POLICY_SPLIT,
         message=message,
-        sentences=_sentences(text.split_sentences, forced=bool(restrictions.forced_words)),
-        return_sentences=text.return_sentences,
+        text=text_choice(text, forced=bool(restrictions.forced_words)),
         rules=_rules(restrictions, vocabulary, message) if sampling or restrictions.name else None,
     )
 
@@ -243,13 +234,6 @@ def _sampling_message(sampling: Sampling | None) -> pb.SamplingOptions | None:
     return pb.SamplingOptions(
         temperature=sampling.temperature, top_k=sampling.top_k, top_p=sampling.top_p, seed=sampling.seed
     )
-
-
-def _sentences(asked: pb.SentenceSplitting.ValueType, *, forced: bool) -> Split:
-    """Return where texts are split; forced: whether the request has forced words, which belong to one sentence."""
-    if asked not in pb.SentenceSplitting.values():
-        raise InvalidRequest("text.split_sentences", f"text.split_sentences has no value {asked}")
-    return SPLITS.get(asked, Split.OFF if forced else Split.SENTENCES)
 
 
 def _long_text(policy: pb.LongTextPolicy.ValueType) -> pb.LongTextPolicy.ValueType:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from lingon.bundle import Manifest
+from lingon.bundle import Limits, Manifest
 from lingon.errors import EmptyText, InvalidRequest, RequestError, RequestTooLarge
 from lingon.segments.boundaries import Span, has_space
+from lingon.segments.capitals import is_in_capitals
 from lingon.segments.document import Document, Split, cut
+from lingon.segments.protection import ProtectedSpan, find_protected, uncut, without
 from lingon.sentences import WordTooLong
 from lingon.serving.engine.limits import EngineLimits
 from lingon.serving.runtime.runner import AttentionChoice
@@ -17,6 +20,7 @@ from lingon.serving.translation.planning.attention import count_weights
 from lingon.serving.translation.planning.input_processor import (
     PairPlan,
     Part,
+    Steps,
     TextPlan,
     blocks,
     check_prefix,
@@ -27,20 +31,23 @@ from lingon.serving.translation.planning.input_processor import (
     target_ids,
     word_too_long,
 )
+from lingon.serving.translation.planning.lexicon import Lexicon
 from lingon.serving.translation.planning.options import ResolvedOptions
 from lingon.serving.translation.planning.request_size import RequestSize
-from lingon.text import Tokenizer, normalise
+from lingon.serving.translation.planning.text_options import TextChoice
+from lingon.text import EOS, Tokenizer, normalise
 from lingon.translation.v1 import translation_pb2 as pb
 
 Request = pb.TranslateRequest | pb.TranslateStreamRequest
+LONG = 20_000  # characters; protected strings of shorter texts are found within some milliseconds
 
 
 class Planner:
     """Plans requests for one model; gives way to other requests between sentences."""
 
-    def __init__(self, tokenizer: Tokenizer, manifest: Manifest, limits: EngineLimits) -> None:
+    def __init__(self, tokenizer: Tokenizer, manifest: Manifest, limits: EngineLimits, lexicon: Lexicon) -> None:
         """limits: of what one request may queue."""
-        self._tokenizer, self._manifest, self._limits = tokenizer, manifest, limits
+        self._tokenizer, self._manifest, self._limits, self._lexicon = tokenizer, manifest, limits, lexicon
 
     async def plan_texts(
         self, request: Request, options: ResolvedOptions, time_slice: TimeSlice
@@ -54,7 +61,8 @@ class Planner:
         plans: list[TextPlan | RequestError] = []
         for index, (text, prefix) in enumerate(zip(request.texts, prefixes, strict=True)):
             try:
-                plan = await self._plan_text(text, f"texts[{index}]", options, time_slice, size)
+                begun = bool(prefix)
+                plan = await self._plan_text(text, f"texts[{index}]", options, time_slice, size, begun=begun)
                 plans.append(self._with_prefix(plan, prefix, f"target_prefixes[{index}]", options))
             except RequestTooLarge:
                 raise
@@ -82,20 +90,33 @@ class Planner:
         return plans
 
     async def _plan_text(
-        self, text: str, field: str, options: ResolvedOptions, time_slice: TimeSlice, size: RequestSize
+        self,
+        text: str,
+        field: str,
+        options: ResolvedOptions,
+        time_slice: TimeSlice,
+        size: RequestSize,
+        *,
+        begun: bool,
     ) -> TextPlan:
-        limits, whole = self._manifest.limits, options.sentences is Split.OFF
+        """Return the plan of a text without its prefix; begun: whether it has one."""
+        limits, whole = self._manifest.limits, options.text.sentences is Split.OFF
         check_size(text, field, limits, splits=options.splits or not whole, most=size.most_characters)
         size.add_characters(len(text))
-        segments: list[Span] = []
-        parts: list[Part] = []
+        segments, parts = list[Span](), list[Part]()
         begin, longest = 0, len(text.strip())  # begin: of the next sentence in the normalised text
-        for segment in cut(text, options.sentences, self._manifest.source_language):
+        found = cut(text, options.text.sentences, self._manifest.source_language)
+        for segment, spans in uncut(found, await _protected(text, options.text)):
             if segments and has_space(text[segments[-1][1] : segment[0]]):
                 begin += 1
             has = "has" if whole or segment[1] - segment[0] == longest else "has a sentence of"
-            for part in await self._parts(text[slice(*segment)], field, options, time_slice, size, has):
-                parts.append(replace(part, begin=begin + part.begin, sentence=len(segments)))
+            read = _Reader(self._tokenizer, limits, field, has, options.splits, time_slice, size)
+            sentence = text[slice(*segment)]
+            if not (begun and not segments) and needs_steps(sentence, spans, options.text):
+                own: Sequence[Part] = [await read.in_steps(Steps(sentence, spans, self._lexicon))]
+            else:
+                own = await read.parts(sentence)
+            parts += [replace(part, begin=begin + part.begin, sentence=len(segments)) for part in own]
             begin = parts[-1].begin + len(parts[-1].text)
             segments.append(segment)
             await time_slice.yield_if_due()
@@ -115,21 +136,60 @@ class Planner:
         check_prefix(limits, plan, name)
         return plan
 
-    async def _parts(
-        self, sentence: str, field: str, options: ResolvedOptions, time_slice: TimeSlice, size: RequestSize, has: str
-    ) -> Sequence[Part]:
-        """Return the parts of a sentence; has: see `check_size`."""
-        limits, done, parts = self._manifest.limits, list[str](), list[Part]()
-        check_size(sentence, field, limits, splits=options.splits, most=len(sentence), has=has)
+
+def needs_steps(sentence: str, spans: Sequence[ProtectedSpan], options: TextChoice) -> bool:
+    """Whether a sentence is not given to the model as it is."""
+    return bool(spans) or (options.lower_capitals and is_in_capitals(sentence))
+
+
+async def _protected(text: str, options: TextChoice) -> Sequence[ProtectedSpan]:
+    """Return what is kept of a text; a long one is read on a thread, since it may take most of a second."""
+    if not options.protect and not options.keep:
+        return ()
+    if len(text) <= LONG:
+        return find_protected(text, options.keep, patterns=options.protect)
+    return await asyncio.to_thread(find_protected, text, options.keep, patterns=options.protect)
+
+
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    """Turns the sentences of a text into parts; field, has: how errors name a sentence, see `check_size`."""
+
+    tokenizer: Tokenizer
+    limits: Limits
+    field: str
+    has: str
+    splits: bool
+    time_slice: TimeSlice
+    size: RequestSize
+
+    async def parts(self, sentence: str) -> Sequence[Part]:
+        """Return the parts of a sentence that the model reads as it is."""
+        limits, done, parts = self.limits, list[str](), list[Part]()
+        check_size(sentence, self.field, limits, splits=self.splits, most=len(sentence), has=self.has)
         try:
             for block in blocks(sentence, most_characters(limits.max_source_tokens)):
                 done.append(normalise(block))
-                await time_slice.yield_if_due()
+                await self.time_slice.yield_if_due()
         except WordTooLong:
-            raise word_too_long(field, limits) from None
+            raise word_too_long(self.field, limits) from None
         normalised = " ".join(filter(None, done))
-        for part in parts_of(normalised, field, self._tokenizer, limits, splits=options.splits, has=has):
-            size.add_sentence(len(part.source_ids))
+        for part in parts_of(normalised, self.field, self.tokenizer, limits, splits=self.splits, has=self.has):
+            self.size.add_sentence(len(part.source_ids))
             parts.append(part)
-            await time_slice.yield_if_due()
+            await self.time_slice.yield_if_due()
         return parts
+
+    async def in_steps(self, steps: Steps) -> Part:
+        """Return a sentence as one part; without what is kept, it is bounded as any other sentence.
+
+        Each string that is kept counts as one more sentence, since the model may have to read the sentence again.
+        """
+        for _ in steps.spans:
+            self.size.add_sentence(1)
+        rest = without(steps.text, steps.spans).strip()
+        parts = await self.parts(rest) if rest else ()
+        ids = [token for part in parts for token in part.source_ids[:-1]]
+        short = len(steps.text) <= most_characters(self.limits.max_source_tokens)
+        text = normalise(steps.text) if short else " ".join(steps.text.split())
+        return Part(text, 0, (*ids, EOS), steps=steps)

@@ -1,0 +1,147 @@
+"""A sentence that is not decoded as it is, while the engine works on what the text layer asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from lingon.alignment import piece_links
+from lingon.bundle import Limits
+from lingon.errors import InvalidRequest, TextTooLong
+from lingon.segments.protection import Align, Answer, Request, Restored, Translate
+from lingon.segments.steps import translate_sentence
+from lingon.serving.decoding.job import Hypothesis
+from lingon.serving.observability.tracing import current
+from lingon.serving.runtime.runner import Scored
+from lingon.serving.translation.engine_client import EngineClient, PendingJob
+from lingon.serving.translation.output_processor import PartHypothesis, source_spans, target_spans, text_of
+from lingon.serving.translation.planning.input_processor import Part, Steps, parts_of, plan_pair
+from lingon.serving.translation.planning.options import ResolvedOptions
+from lingon.text import Tokenizer, normalise
+
+Hypotheses = tuple[Hypothesis, ...]
+Jobs = Sequence[PendingJob[Hypotheses]]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a sentence is: the index of its text and of its part, and the number of its stream of random numbers."""
+
+    text: int
+    part: int
+    stream: int
+
+
+class SentenceTask:
+    """One translation of a sentence in steps.
+
+    The score is that of the first text that the model reads in place of the sentence.
+    """
+
+    def __init__(
+        self,
+        part: Part,
+        steps: Steps,
+        place: Place,
+        client: EngineClient,
+        options: ResolvedOptions,
+        limits: Limits,
+        tokenizer: Tokenizer,
+        *,
+        aligns: bool,
+    ) -> None:
+        """aligns: whether the model has attention heads for alignments."""
+        self._part, self._place, self._client, self._options = part, place, client, options
+        self._limits, self._tokenizer, self._aligns = limits, tokenizer, aligns
+        self._scores: list[float] = []
+        self._finished = True
+        self._steps = translate_sentence(steps.text, steps.spans, steps.lexicon.words, steps.lexicon.names)
+        self._request: Request | None = None
+        self._restored = Restored("")
+        self._advance(None)
+        self.pending: Jobs = self._jobs(self._request) if isinstance(self._request, Translate) else ()
+        """The jobs of the first step, which are submitted with those of the other sentences."""
+
+    async def result(self) -> PartHypothesis:
+        """Take all steps; raises the error that ended a job."""
+        jobs: Jobs = self.pending
+        while self._request is not None:
+            request = self._request
+            self._advance(
+                await self._translations(jobs) if isinstance(request, Translate) else await self._links(request)
+            )
+            if isinstance(self._request, Translate):
+                jobs = self._jobs(self._request)
+                await self._submit(jobs)
+        return await self._hypothesis()
+
+    def _advance(self, answer: Answer | None) -> None:
+        """Take the next step of the text layer."""
+        try:
+            self._request = next(self._steps) if answer is None else self._steps.send(answer)
+        except StopIteration as done:
+            self._request, self._restored = None, done.value
+
+    def _jobs(self, request: Translate) -> Jobs:
+        """Return the jobs of a text, one for each part that the model can read; none if it can read no word of it."""
+        try:
+            parts = list(parts_of(request.text, "text", self._tokenizer, self._limits, splits=True))
+        except TextTooLong:
+            return ()
+        prefix = tuple(self._tokenizer.encode_target(normalise(request.prefix))) if request.prefix else ()
+        jobs = []
+        for place, part in enumerate(parts):
+            begin = prefix if place == 0 else ()
+            bound = self._limits.max_output(len(part.source_ids)) - len(begin)
+            if bound < 1:
+                return ()
+            options = self._options.job_options(
+                min(self._options.max_output_tokens, bound), self._place.stream, self._place.part
+            )
+            options = replace(options, num_hypotheses=options.beam_size)
+            jobs.append(self._client.decode(part.source_ids, options, begin))
+        return jobs
+
+    async def _submit(self, jobs: Sequence[PendingJob[Hypotheses] | PendingJob[Scored]]) -> None:
+        with current().trace_jobs((self._place.text, each.job, each.outcome) for each in jobs):
+            await self._client.submit_when_possible(jobs)
+
+    async def _translations(self, jobs: Jobs) -> Sequence[str]:
+        found = [await job.answer() for job in jobs]
+        whole = list(zip(*found, strict=False))
+        if whole:
+            self._scores.append(sum(one.score for one in whole[0]))
+            self._finished = all(one.finished for one in whole[0])
+        return [" ".join(text_of(self._tokenizer, one.tokens) for one in parts).strip() for parts in whole]
+
+    async def _links(self, request: Align) -> Answer:
+        """Return the links between two texts; none if the model cannot read them or has no attention."""
+        scored = await self._scored(request.source, request.target) if self._aligns else None
+        if scored is None:
+            return []
+        sources, targets = (
+            source_spans(self._tokenizer, request.source),
+            target_spans(self._tokenizer, request.target),
+        )
+        attended = scored.attention[: len(targets)].argmax(axis=1).tolist()
+        return [(sources[source], targets[target]) for source, target in piece_links(attended, len(sources))]
+
+    async def _scored(self, source: str, target: str) -> Scored | None:
+        try:
+            plan = plan_pair(source, target, "pair", self._tokenizer, self._limits)
+        except InvalidRequest:
+            return None
+        job = self._client.score(plan.source_ids, plan.target_ids, follow_up=True)
+        await self._submit([job])
+        return await job.answer()
+
+    async def _hypothesis(self) -> PartHypothesis:
+        text = self._restored.text.strip()
+        tokens = tuple(self._tokenizer.encode_target(normalise(text)))
+        scored = None
+        if (self._options.return_alignment or self._options.return_tokens) and normalise(text) == text:
+            scored = await self._scored(self._part.text, text)
+        log_probs = tuple(scored.log_probs.tolist()) if scored is not None else (0.0,) * (len(tokens) + 1)
+        score = self._scores[0] if self._scores else 0.0
+        found = Hypothesis(tokens, log_probs, score, finished=self._finished)
+        return PartHypothesis(found, text, scored if self._options.return_alignment else None, self._restored)
