@@ -168,6 +168,22 @@ def translate(
             "line is a text.",
         ),
     ] = False,
+    keep: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="String that translations keep as it is, such as a name of a product; may be given several times.",
+            metavar="STRING",
+            show_default="none",
+        ),
+    ] = None,
+    protect: Annotated[
+        bool | None,
+        typer.Option(
+            "--protect/--no-protect",
+            help="Keep URLs, e-mail addresses, placeholders, tags, long numbers and emoji as they are.",
+            show_default="protect, but not with --force",
+        ),
+    ] = None,
     shortlist: Annotated[
         bool | None,
         typer.Option(
@@ -215,6 +231,8 @@ def translate(
             "long_text": "split" if split_long else "refuse",
             "split_sentences": _splitting(whole=not split_sentences, wrapped=wrapped, forced=bool(force)),
             "return_sentences": as_json,
+            "keep": keep,
+            "protect": protect,
             "shortlist": shortlist,
             "min_output_tokens": min_output_tokens,
             "no_repeat_ngram_size": no_repeat_ngram_size,

@@ -89,6 +89,9 @@ class TranslateOptions(TypedDict, total=False):
     long_text: Literal["refuse", "split"] | None  # a text longer than the model reads; default: split
     split_sentences: Literal["on", "nonewlines", "off"] | None  # see below; default: on, and off with forced_words
     return_sentences: bool | None  # default: False
+    keep: Sequence[str] | None  # strings that every translation keeps as they are
+    protect: bool | None  # keep URLs, placeholders and other strings that are not language; default: True
+    lower_capitals: bool | None  # translate a sentence in capitals in lower case, and raise it again; default: True
     shortlist: bool | None  # restrict the target vocabulary to pieces that fit the source, which is faster
     min_output_tokens: int | None  # of each translation, the end token included; default: 0
     no_repeat_ngram_size: int | None  # a run of so many tokens does not appear twice; default: 0, no such rule
@@ -173,12 +176,21 @@ def translate_request(
 
 
 def _text_options(options: TranslateOptions) -> pb.TextOptions | None:
-    split, returned = options.get("split_sentences"), options.get("return_sentences") or False
-    if split is None:
-        return pb.TextOptions(return_sentences=True) if returned else None
-    if split not in SPLIT_SENTENCES:
+    split = options.get("split_sentences")
+    if split is not None and split not in SPLIT_SENTENCES:
         raise SettingsError(f"split_sentences must be one of {', '.join(SPLIT_SENTENCES)}, got {split!r}")
-    return pb.TextOptions(split_sentences=SPLIT_SENTENCES[split], return_sentences=returned)
+    keep = options.get("keep")
+    if isinstance(keep, str):
+        raise SettingsError("keep must be a list of strings, got one string")
+    message = write_request(
+        pb.TextOptions,
+        split_sentences=None if split is None else SPLIT_SENTENCES[split],
+        keep=keep,
+        protect=options.get("protect"),
+        return_sentences=options.get("return_sentences") or None,
+        lower_capitals=options.get("lower_capitals"),
+    )
+    return message if message.ListFields() else None
 
 
 def _decoding_options(options: TranslateOptions, start: int) -> pb.DecodingOptions:

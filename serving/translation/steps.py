@@ -59,7 +59,7 @@ class SentenceTask:
         self._request: Request | None = None
         self._restored = Restored("")
         self._advance(None)
-        self.pending: Jobs = self._jobs(self._request) if isinstance(self._request, Translate) else ()
+        self.pending: Jobs = self._first_jobs()
         """The jobs of the first step, which are submitted with those of the other sentences."""
 
     async def result(self) -> PartHypothesis:
@@ -81,6 +81,9 @@ class SentenceTask:
             self._request = next(self._steps) if answer is None else self._steps.send(answer)
         except StopIteration as done:
             self._request, self._restored = None, done.value
+
+    def _first_jobs(self) -> Jobs:
+        return self._jobs(self._request) if isinstance(self._request, Translate) else ()
 
     def _jobs(self, request: Translate) -> Jobs:
         """Return the jobs of a text, one for each part that the model can read; none if it can read no word of it."""

@@ -43,10 +43,10 @@ def merge(spans: Iterable[ProtectedSpan]) -> list[ProtectedSpan]:
     return merged
 
 
-def without(text: str, spans: Iterable[tuple[int, ...]]) -> str:
+def without(text: str, spans: Iterable[ProtectedSpan | tuple[int, int]]) -> str:
     """Return a text with a space in place of each span; spans: in order, of which the first two values count."""
     parts, at = list[str](), 0
-    for begin, end, *_ in spans:
+    for begin, end in (span[:2] for span in spans):
         parts += [text[at:begin], " "]
         at = end
     return "".join([*parts, text[at:]])

@@ -41,7 +41,7 @@ class ResolvedOptions:
     return_alignment: bool
     splits: bool  # whether a sentence that is longer than the model reads is split
     message: pb.DecodingOptions
-    text: TextChoice = TextChoice()
+    text: TextChoice
     rules: RequestRules | None = None  # what translations must have or must not have
 
     @property

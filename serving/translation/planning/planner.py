@@ -102,7 +102,6 @@ class Planner:
         """Return the plan of a text without its prefix; begun: whether it has one."""
         limits, whole = self._manifest.limits, options.text.sentences is Split.OFF
         check_size(text, field, limits, splits=options.splits or not whole, most=size.most_characters)
-        size.add_characters(len(text))
         segments, parts = list[Span](), list[Part]()
         begin, longest = 0, len(text.strip())  # begin: of the next sentence in the normalised text
         found = cut(text, options.text.sentences, self._manifest.source_language)
@@ -121,6 +120,7 @@ class Planner:
             segments.append(segment)
             await time_slice.yield_if_due()
         if not parts:
+            size.add_characters(len(text))
             raise EmptyText(field, f"{field} is empty")
         if options.rules is not None:
             options.rules.check_parts(len(parts), field)
@@ -169,6 +169,7 @@ class _Reader:
         check_size(sentence, self.field, limits, splits=self.splits, most=len(sentence), has=self.has)
         try:
             for block in blocks(sentence, most_characters(limits.max_source_tokens)):
+                self.size.add_characters(len(block))
                 done.append(normalise(block))
                 await self.time_slice.yield_if_due()
         except WordTooLong:
@@ -185,6 +186,7 @@ class _Reader:
 
         Each string that is kept counts as one more sentence, since the model may have to read the sentence again.
         """
+        self.size.add_characters(sum(end - begin for begin, end, _ in steps.spans))
         for _ in steps.spans:
             self.size.add_sentence(1)
         rest = without(steps.text, steps.spans).strip()

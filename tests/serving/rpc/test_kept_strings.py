@@ -1,0 +1,134 @@
+"""Strings that are kept as they are, and sentences in capitals, as the service translates them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc
+import pytest
+
+from lingon.translation.v1 import translation_pb2 as pb
+from tests.support.echo_engine import EchoRunner, RunningServer, running
+
+STRINGS = ["https://example.com/a?b=1&c=%20", "me@example.com", "{name}", "%(count)d", '<x id="1"/>', "🙂", "777123"]
+OPTIONS, TEXT = pb.DecodingOptions, pb.TextOptions
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[RunningServer]:
+    async with running() as started:
+        yield started
+
+
+async def result_of(server: RunningServer, source: str, **fields: Any) -> pb.TextResult:
+    (result,) = (await server.translate(source, **fields)).results
+    return result
+
+
+@pytest.mark.parametrize("string", STRINGS)
+@pytest.mark.parametrize("source", ["{} Tom lives.", "Tom {} lives in Boston.", "The sea: {}", "{}", "The {} sea, {}."])
+async def test_a_string_that_is_kept_is_in_the_translation_as_often_as_in_the_text(
+    server: RunningServer, source: str, string: str
+):
+    text = source.replace("{}", string)
+    result = await result_of(server, text, options=OPTIONS(beam_size=2))
+    assert result.hypotheses[0].text.count(string) == text.count(string)
+    assert pb.WARNING_CODE_NUMBERS not in [each.code for each in result.warnings]
+
+
+async def test_the_model_does_not_read_what_is_kept():
+    text = "Tom {sea} Boston."
+    async with running(EchoRunner(faulty="sea")) as server:
+        plain, kept = [await result_of(server, text, text=TEXT(protect=keep)) for keep in (False, True)]
+    assert plain.status.code
+    assert kept.hypotheses[0].text == text
+    assert kept.warnings[0].code == pb.WARNING_CODE_MARKUP_SPLIT
+
+
+async def test_a_sentence_is_not_split_inside_a_string_that_is_kept(server: RunningServer):
+    text = "Tom keeps A. B. Smith. The sea."
+    result = await result_of(server, text, text=TEXT(keep=["A. B. Smith. The"], return_sentences=True))
+    assert [text[each.source.begin : each.source.end] for each in result.sentences] == [text]
+    assert result.hypotheses[0].text == text
+
+
+async def test_capitals_are_read_in_lower_case_and_raised_again():
+    text, whole = "THE OLD MAN AND {name}.", TEXT(lower_capitals=False, protect=False)
+    async with running(EchoRunner(faulty="The")) as server:
+        assert (await result_of(server, text)).status.code
+        assert (await result_of(server, text, text=whole)).hypotheses[0].text == text
+    async with running() as server:
+        assert (await result_of(server, text)).hypotheses[0].text == text
+
+
+@pytest.mark.parametrize("options", [OPTIONS(beam_size=1), OPTIONS(beam_size=2, num_hypotheses=2)], ids=str)
+async def test_other_sentences_of_the_text_are_translated_as_they_are_alone(
+    server: RunningServer, options: pb.DecodingOptions
+):
+    text = "Tom lives. Read {name} now. The sea."
+    result, *alone = (await server.translate(text, "Tom lives.", "The sea.", options=options)).results
+    for place, hypothesis in enumerate(result.hypotheses):
+        for each in alone:
+            assert each.hypotheses[place].text in hypothesis.text
+        assert "{name}" in hypothesis.text
+    assert len(result.hypotheses) == options.num_hypotheses or 1
+
+
+async def test_deltas_are_the_translation(server: RunningServer):
+    texts = ["Tom lives. Read {name} now.\n THE OLD MAN. The sea.", "https://example.com", "Tom"]
+    events = await server.stream(*texts, options=OPTIONS(beam_size=1))
+    done = {event.done.text_index: event.done.result for event in events if event.HasField("done")}
+    for index in range(len(texts)):
+        deltas = [event.delta.text for event in events if event.HasField("delta") and event.delta.text_index == index]
+        assert "".join(deltas) == done[index].hypotheses[0].text
+
+
+async def test_each_sample_has_the_string(server: RunningServer):
+    options = OPTIONS(beam_size=1, num_hypotheses=3, sampling=pb.SamplingOptions(seed=1))
+    result = await result_of(server, "Tom {name} lives. The sea.", options=options)
+    assert [each.text.count("{name}") for each in result.hypotheses] == [1, 1, 1]
+
+
+async def test_links_and_tokens_are_those_of_the_whole_translation(server: RunningServer):
+    options = OPTIONS(return_alignment=True, return_tokens=True)
+    text = "Tom lives. The Boston sea."
+    result = await result_of(server, text, options=options, text=TEXT(keep=["Boston"]))
+    (hypothesis,) = result.hypotheses
+    assert result.normalised_text == text
+    assert hypothesis.alignment
+    assert all(link.target.end <= len(hypothesis.text) for link in hypothesis.alignment)
+    assert "".join(token.piece for token in hypothesis.tokens).replace("\u2581", " ").strip() == hypothesis.text
+
+
+async def test_a_prefix_begins_its_sentence_without_protection(server: RunningServer):
+    result = await result_of(server, "Tom {name}. The {name} sea.", target_prefixes=["Nobody"])
+    assert result.hypotheses[0].text.startswith("Nobody")
+    assert result.hypotheses[0].text.endswith("The {name} sea.")
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "told"),
+    [
+        (TEXT(keep=[" "]), OPTIONS(), r"text.keep\[0\] must have 1 to 256 characters and not only white space, got 1"),
+        (TEXT(keep=["a" * 257]), OPTIONS(), r"text.keep\[0\] must have 1 to 256 characters"),
+        (TEXT(keep=["a"] * 257), OPTIONS(), "text.keep must have at most 256 strings, got 257"),
+        (TEXT(keep=["a"]), OPTIONS(forced_words=["b"]), "text.keep cannot be used with options.forced_words"),
+    ],
+)
+async def test_what_cannot_be_kept_is_refused(
+    server: RunningServer, text: pb.TextOptions, options: pb.DecodingOptions, told: str
+):
+    with pytest.raises(grpc.aio.AioRpcError, match=told):
+        await server.translate("Tom", text=text, options=options)
+
+
+async def test_a_request_is_bounded_by_its_kept_strings():
+    async with running(max_queue_texts=10) as server:
+        with pytest.raises(grpc.aio.AioRpcError, match="11 sentences or more; a request may have 10 at most"):
+            await server.translate("Tom {a} lives {b}. " * 4)
+
+
+async def test_the_guard_judges_what_is_not_kept(server: RunningServer):
+    result = await result_of(server, "https://example.com/4711 {a} {a} {a} {a} {a} {a} {a} {a}")
+    assert not result.warnings
