@@ -3,7 +3,8 @@
     python -m lingon.bench.tools.sentences models/en-de test.en test.de
 
 Groups of consecutive sentences are joined by spaces to one text each. BLEU and chrF compare the translation of these
-texts with the joined references, whole and split. The cost is the time of the single sentences, split and not, in turn.
+texts with the joined references, whole and split. The cost is the time of the single sentences, given to the model as
+they are and with the default options, which also keep strings and lower capitals, in turn.
 """
 
 from __future__ import annotations
@@ -22,10 +23,11 @@ from lingon.bench.results_file import save
 from lingon.lines import read_parallel
 from lingon.scoring import score
 from lingon.serving.in_process import LocalTranslator
+from lingon.serving.translation.planning.text_options import WHOLE
 from lingon.translation.v1 import translation_pb2 as pb
 
 TEXTS = 64  # in one request
-WAYS = {"whole": pb.SENTENCE_SPLITTING_OFF, "split": pb.SENTENCE_SPLITTING_ON}
+WAYS = {"whole": WHOLE, "split": pb.TextOptions()}
 
 
 def translate(translator: LocalTranslator, texts: Sequence[str], way: str, beam_size: int) -> list[str]:
@@ -35,7 +37,7 @@ def translate(translator: LocalTranslator, texts: Sequence[str], way: str, beam_
         request = pb.TranslateRequest(
             texts=texts[begin : begin + TEXTS],
             options=pb.DecodingOptions(beam_size=beam_size, long_text=pb.LONG_TEXT_POLICY_SPLIT),
-            text=pb.TextOptions(split_sentences=WAYS[way]),
+            text=WAYS[way],
         )
         found += [result.hypotheses[0].text for result in translator.translate(request).results]
     return found

@@ -1,6 +1,6 @@
 """Parts of a text that a translation keeps as they are; it imports of `lingon` only `text`."""
 
-from lingon.segments.protection.find import find_protected, uncut
+from lingon.segments.protection.find import TooManySpans, find_protected, uncut
 from lingon.segments.protection.ladder import Align, Answer, Request, Restored, Rung, Translate, ladder
 from lingon.segments.protection.spans import Kind, ProtectedSpan, without
 
@@ -12,6 +12,7 @@ __all__ = [
     "Request",
     "Restored",
     "Rung",
+    "TooManySpans",
     "Translate",
     "find_protected",
     "ladder",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, islice
 
 from lingon.segments.protection.icu import skeletons
 from lingon.segments.protection.patterns import matches
@@ -12,18 +13,28 @@ from lingon.segments.protection.spans import Kind, ProtectedSpan, merge
 Span = tuple[int, int]
 
 
-def find_protected(text: str, keep: Sequence[str] = (), *, patterns: bool = True) -> list[ProtectedSpan]:
+class TooManySpans(Exception):
+    """A text has more strings to protect than the caller takes."""
+
+
+def find_protected(
+    text: str, keep: Sequence[str] = (), *, patterns: bool = True, most: int | None = None
+) -> list[ProtectedSpan]:
     """Return the protected spans of a text in order, without overlap.
 
     keep: further strings to protect, with case; one that begins or ends with a letter or figure is found as a whole
         word there
     patterns: whether anything but `keep` is protected
+    most: matches, of which several may make one span; raises TooManySpans if there are more
     Takes time linear in the text for each string of `keep`.
     """
     messages = merge(skeletons(text)) if patterns else []
     rest = _blank(text, messages)
-    found = [*messages, *_kept(rest, keep)]
-    return merge([*found, *matches(rest)] if patterns else found)
+    every = chain(messages, _kept(rest, keep), matches(rest) if patterns else ())
+    found = list(every if most is None else islice(every, most + 1))
+    if most is not None and len(found) > most:
+        raise TooManySpans
+    return merge(found)
 
 
 def uncut(segments: Iterable[Span], spans: Sequence[ProtectedSpan]) -> Iterator[tuple[Span, tuple[ProtectedSpan, ...]]]:
@@ -61,16 +72,14 @@ def _blank(text: str, spans: Sequence[ProtectedSpan]) -> str:
     return "".join([*parts, text[at:]])
 
 
-def _kept(text: str, keep: Sequence[str]) -> list[ProtectedSpan]:
-    spans = list[ProtectedSpan]()
+def _kept(text: str, keep: Sequence[str]) -> Iterator[ProtectedSpan]:
     for string in dict.fromkeys(filter(None, keep)):
         starts, ends = _is_word(string[0]), _is_word(string[-1])
         pattern = re.compile(re.escape(string) + (r"(?!\w)" if ends else ""))
         places = [found.start() for found in pattern.finditer(text)]
         if starts:
             places = [place for place in places if not place or not _is_word(text[place - 1])]
-        spans += [ProtectedSpan(place, place + len(string), Kind.KEEP) for place in places]
-    return spans
+        yield from (ProtectedSpan(place, place + len(string), Kind.KEEP) for place in places)
 
 
 def _is_word(character: str) -> bool:

@@ -40,6 +40,8 @@ _EMOJI = re.compile(
     f"[{_SIGNS}\u200d\ufe0f\u20e3\U000e0020-\U000e007f]*+"
 )
 
+_WINDOW = 2**15  # characters that one search reads, at most 2 ms: other threads wait for it
+_MARGIN = 2**10  # characters after a window; only URLs, paths and numbers may be longer
 _PUNCTUATION = ".,;:!?'’…"
 _BRACKETS = {")": "(", "]": "[", "}": "{"}
 
@@ -58,8 +60,25 @@ def matches(text: str) -> Iterator[ProtectedSpan]:
         yield from _whole(_EMOJI, Kind.EMOJI, text)
 
 
-def _whole(pattern: re.Pattern[str], kind: Kind, text: str) -> list[ProtectedSpan]:
-    return [ProtectedSpan(found.start(), found.end(), kind) for found in pattern.finditer(text)]
+def _matches(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
+    """Yield what `pattern.finditer` does, but by searches that are short each."""
+    at = 0
+    while at < len(text):
+        stop = at + _WINDOW
+        for found in pattern.finditer(text, at, stop + _MARGIN):
+            if found.start() >= stop:
+                break
+            whole = found if found.end() < stop else pattern.match(text, found.start()) or found
+            yield whole
+            if whole.end() >= stop:
+                stop = whole.end()
+                break
+        at = stop
+
+
+def _whole(pattern: re.Pattern[str], kind: Kind, text: str) -> Iterator[ProtectedSpan]:
+    for found in _matches(pattern, text):
+        yield ProtectedSpan(found.start(), found.end(), kind)
 
 
 def _paths(text: str) -> Iterator[ProtectedSpan]:
@@ -78,7 +97,7 @@ def _paths(text: str) -> Iterator[ProtectedSpan]:
 
 def _trimmed(pattern: re.Pattern[str], kind: Kind, text: str) -> Iterator[ProtectedSpan]:
     """Yield the matches without the punctuation of the sentence at their end."""
-    for found in pattern.finditer(text):
+    for found in _matches(pattern, text):
         end = found.start() + _length_without_punctuation(found[0])
         if end - found.start() > 1:
             yield ProtectedSpan(found.start(), end, kind)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from lingon.bundle import Limits, Manifest
-from lingon.errors import EmptyText, InvalidRequest, RequestError, RequestTooLarge
+from lingon.errors import EmptyText, InvalidRequest, RequestError, RequestTooLarge, TextTooLong
 from lingon.segments.boundaries import Span, has_space
 from lingon.segments.capitals import is_in_capitals
 from lingon.segments.document import Document, Split, cut
-from lingon.segments.protection import ProtectedSpan, find_protected, uncut, without
+from lingon.segments.protection import ProtectedSpan, TooManySpans, find_protected, uncut, without
 from lingon.sentences import WordTooLong
 from lingon.serving.engine.limits import EngineLimits
 from lingon.serving.runtime.runner import AttentionChoice
@@ -39,6 +40,7 @@ from lingon.text import EOS, Tokenizer, normalise
 from lingon.translation.v1 import translation_pb2 as pb
 
 Request = pb.TranslateRequest | pb.TranslateStreamRequest
+MOST_KEPT = 10_000  # strings in a text: URLs, placeholders and others
 LONG = 20_000  # characters; protected strings of shorter texts are found within some milliseconds
 
 
@@ -105,7 +107,7 @@ class Planner:
         segments, parts = list[Span](), list[Part]()
         begin, longest = 0, len(text.strip())  # begin: of the next sentence in the normalised text
         found = cut(text, options.text.sentences, self._manifest.source_language)
-        for segment, spans in uncut(found, await _protected(text, options.text)):
+        for segment, spans in uncut(found, await _protected(text, field, options.text)):
             if segments and has_space(text[segments[-1][1] : segment[0]]):
                 begin += 1
             has = "has" if whole or segment[1] - segment[0] == longest else "has a sentence of"
@@ -142,13 +144,18 @@ def needs_steps(sentence: str, spans: Sequence[ProtectedSpan], options: TextChoi
     return bool(spans) or (options.lower_capitals and is_in_capitals(sentence))
 
 
-async def _protected(text: str, options: TextChoice) -> Sequence[ProtectedSpan]:
+async def _protected(text: str, field: str, options: TextChoice) -> Sequence[ProtectedSpan]:
     """Return what is kept of a text; a long one is read on a thread, since it may take most of a second."""
     if not options.protect and not options.keep:
         return ()
-    if len(text) <= LONG:
-        return find_protected(text, options.keep, patterns=options.protect)
-    return await asyncio.to_thread(find_protected, text, options.keep, patterns=options.protect)
+    find = partial(find_protected, text, options.keep, patterns=options.protect, most=MOST_KEPT)
+    try:
+        return find() if len(text) <= LONG else await asyncio.to_thread(find)
+    except TooManySpans:
+        message = (
+            f"{field} has more than {MOST_KEPT} strings to keep; send it in several texts or set text.protect to false"
+        )
+        raise TextTooLong(field, message) from None
 
 
 @dataclass(frozen=True, slots=True)

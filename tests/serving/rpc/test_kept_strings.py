@@ -9,10 +9,11 @@ import grpc
 import pytest
 
 from lingon.translation.v1 import translation_pb2 as pb
-from tests.support.echo_engine import EchoRunner, RunningServer, running
+from tests.support.echo_engine import EchoRunner, RunningServer, running, tokenizer
 
 STRINGS = ["https://example.com/a?b=1&c=%20", "me@example.com", "{name}", "%(count)d", '<x id="1"/>', "🙂", "777123"]
 OPTIONS, TEXT = pb.DecodingOptions, pb.TextOptions
+BRACE = tokenizer().encode_source("{")[-2]
 
 
 @pytest.fixture
@@ -39,7 +40,7 @@ async def test_a_string_that_is_kept_is_in_the_translation_as_often_as_in_the_te
 
 async def test_the_model_does_not_read_what_is_kept():
     text = "Tom {sea} Boston."
-    async with running(EchoRunner(faulty="sea")) as server:
+    async with running(EchoRunner(faulty=BRACE)) as server:
         plain, kept = [await result_of(server, text, text=TEXT(protect=keep)) for keep in (False, True)]
     assert plain.status.code
     assert kept.hypotheses[0].text == text
