@@ -348,9 +348,9 @@ class TextOptions(_message.Message):
     """Where texts are split."""
     protect: _builtins.bool
     """Keep what is not language as it is, each as often as in the text: URLs, e-mail addresses, paths, placeholders such as
-    {name}, %s and :name, tags, the skeletons of ICU messages, numbers of four and more figures, emoji. The model
-    translates with words in their place. Default: true, and false with forced_words. A sentence with a target prefix is
-    translated as it is.
+    {name}, %s and :name, tags, the skeletons of ICU messages, numbers of four and more figures, emoji. Where the model
+    loses one or cannot know it, the sentence is cut there, and its parts are translated apart. Default: true, and false
+    with forced_words. A sentence with a target prefix is translated as it is.
     """
     return_sentences: _builtins.bool
     """Return the sentences of each text with their places and scores."""
