@@ -292,8 +292,6 @@ class Manifest:
         for place, state in enumerate(self.states):
             if state.varying not in VARYING[state.kind]:
                 yield f"states[{place}].shape has not the variable dimensions of a {state.kind}: {list(state.shape)}"
-        if text is not None and not text.lengths:
-            yield "text.lengths must have at least one range"
         if text is not None and any(one.most_source >= two.most_source for one, two in pairwise(text.lengths)):
             yield "text.lengths must be ascending by most_source"
         sizes = {"source_length": limits.max_source_tokens, "capacity": limits.max_target_tokens}

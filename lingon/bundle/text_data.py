@@ -57,12 +57,13 @@ class Confidence:
 
 @dataclass(frozen=True, slots=True)
 class TextData:
-    """See the fields; the profiles of the two languages are in PROFILES.
+    """See the fields.
 
-    lengths: ascending by most_source; the last one holds for longer sources too
     words: words that translate to themselves, the surest first
+    lengths: ascending by most_source; the last one holds for longer sources too; empty if they were not measured
+    confidence: None if it was not fitted; else the profiles of the two languages are in PROFILES
     """
 
-    lengths: Annotated[tuple[LengthRange, ...], MaxLength(64)]
-    confidence: Confidence
     words: Annotated[tuple[Word, ...], MaxLength(64)]
+    lengths: Annotated[tuple[LengthRange, ...], MaxLength(64)] = ()
+    confidence: Confidence | None = None

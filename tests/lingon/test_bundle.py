@@ -117,14 +117,15 @@ def test_an_unknown_format_is_named(found: object, bundle: Bundle) -> None:
 
 
 TEXT = TextData(
+    ("Tom", "Boston"),
     (LengthRange(4, 0.2, 5.0), LengthRange(64, 0.5, 2.0)),
     Confidence(-1.5, {"mean": 2.0, "unknown": -8.25}, 0.0625, (ReliabilityBin(9, 0.25, 0.5),)),
-    ("Tom", "Boston"),
 )
 
 
-def test_text_data_is_read_back() -> None:
-    manifest = replace(MANIFEST, text=TEXT)
+@pytest.mark.parametrize("text", [TEXT, TextData(("Tom",))], ids=["all", "words"])
+def test_text_data_is_read_back(text: TextData) -> None:
+    manifest = replace(MANIFEST, text=text)
     assert Manifest.from_bytes(manifest.to_bytes(), HERE) == manifest
 
 
@@ -141,7 +142,6 @@ def test_a_manifest_of_an_older_format_is_read_and_has_no_text_data(older: int) 
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        (replace(TEXT, lengths=()), "text.lengths must have at least one range"),
         (replace(TEXT, lengths=TEXT.lengths[::-1]), "text.lengths must be ascending by most_source"),
         (replace(TEXT, words=("a b",)), r"text.words\[0\] must be a word"),
         (replace(TEXT, confidence=replace(TEXT.confidence, low=1.5)), "text.confidence.low must be 0 to 1"),

@@ -26,4 +26,4 @@ def lexicon(manifest: Manifest, tokenizer: Tokenizer) -> Lexicon:
     """Return the lexicon of a bundle."""
     pieces = tokenizer.source
     names = names_of((pieces.id_to_piece(token), pieces.get_score(token)) for token in range(pieces.get_piece_size()))
-    return Lexicon((), names)
+    return Lexicon(manifest.text.words if manifest.text is not None else (), names)
