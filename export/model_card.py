@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from lingon.bundle import Manifest
+from lingon.export.text_data.add import card_section
 from lingon.training.checkpoint import Checkpoint
 from lingon.training.config import (
     LuongSettings,
@@ -50,6 +51,7 @@ def model_card(checkpoint: Checkpoint, manifest: Manifest, text: str = "") -> st
         "## Gates at export",
         "",
         *(f"- {name} ({precision.provider}): gate {precision.gate}" for name, precision in manifest.precisions.items()),
+        *(("", card_section(manifest.text).rstrip()) if manifest.text is not None else ()),
     ]
     return "\n".join(lines).replace("\n\n\n\n", "\n\n") + "\n"
 

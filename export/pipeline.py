@@ -26,6 +26,7 @@ from lingon.export.model_card import model_card
 from lingon.export.settings import ExportSettings, Texts
 from lingon.export.shortlist.build import build_shortlist
 from lingon.export.shortlist.coverage import measure_coverage
+from lingon.export.text_data.add import text_data
 from lingon.serving.runtime.device import CPU, CUDA, cuda_missing
 from lingon.serving.runtime.onnx_runner import OnnxRunner, load_runner
 from lingon.serving.runtime.validation import check_bundle
@@ -59,6 +60,7 @@ def export_checkpoint(
     manifest = build_manifest(checkpoint, folder, settings)
     files = dict(checkpoint.tokenizer.files()) | read_attachments(settings.attachments)
     target = folder / str(manifest.version)
+    manifest = replace(manifest, text=text_data((pair.source, pair.target) for pair in texts.training))
     with_checksums(target, manifest, files)  # raises an error now that would come at the end
     if settings.shortlist is not None:
         shortlist = build_shortlist(texts.training, checkpoint.tokenizer, settings.shortlist, log)

@@ -13,7 +13,7 @@
         <precision>/copy_rows.onnx      for CUDA: copies caches and recurrent states of rows within a running batch
         weights/*.bin                   the weights; fp32 and fp16 share those that 16 bits represent exactly
         shortlist.npz                   optional: likely target pieces for every source piece
-        profiles.bin                    with text data: trigrams of the source and the target language
+        profiles.bin                    with a confidence: trigrams of the source and the target language
         golden.json                     optional: sentences, their translations and alignments by each CPU precision
         tokenizer.model (or source.model and target.model)
         MODEL_CARD.md

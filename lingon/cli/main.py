@@ -27,6 +27,7 @@ ORDER = (
     "average",
     "evaluate",
     "export",
+    "calibrate",
     "verify",
     "inspect",
     "translate",
