@@ -34,9 +34,7 @@ DEFAULT_LONG_TEXT = "split"  # the clients' default; the default of the wire is 
 LONG_TEXT = {"refuse": pb.LONG_TEXT_POLICY_REFUSE, "split": pb.LONG_TEXT_POLICY_SPLIT}
 
 SPLIT_SENTENCES = {
-    "on": pb.SENTENCE_SPLITTING_ON,
-    "nonewlines": pb.SENTENCE_SPLITTING_NONEWLINES,
-    "off": pb.SENTENCE_SPLITTING_OFF,
+    name: pb.SentenceSplitting.Value(f"SENTENCE_SPLITTING_{name.upper()}") for name in ("on", "nonewlines", "off")
 }
 
 OPTION_OF = {
@@ -179,13 +177,10 @@ def _text_options(options: TranslateOptions) -> pb.TextOptions | None:
     split = options.get("split_sentences")
     if split is not None and split not in SPLIT_SENTENCES:
         raise SettingsError(f"split_sentences must be one of {', '.join(SPLIT_SENTENCES)}, got {split!r}")
-    keep = options.get("keep")
-    if isinstance(keep, str):
-        raise SettingsError("keep must be a list of strings, got one string")
     message = write_request(
         pb.TextOptions,
         split_sentences=None if split is None else SPLIT_SENTENCES[split],
-        keep=keep,
+        keep=_words(options, "keep"),
         protect=options.get("protect"),
         return_sentences=options.get("return_sentences") or None,
         lower_capitals=options.get("lower_capitals"),
@@ -217,7 +212,7 @@ def _decoding_options(options: TranslateOptions, start: int) -> pb.DecodingOptio
     )
 
 
-def _words(options: TranslateOptions, name: Literal["forbidden_words", "forced_words"]) -> list[str]:
+def _words(options: TranslateOptions, name: Literal["forbidden_words", "forced_words", "keep"]) -> list[str]:
     words = options.get(name)
     if words is None:
         return []

@@ -83,11 +83,6 @@ def test_every_option_reaches_the_server(ask: Ask, service: FakeService) -> None
         return_tokens=True,
         return_alignment=True,
         long_text="split",
-        split_sentences="nonewlines",
-        return_sentences=True,
-        keep=["Lingon"],
-        protect=False,
-        lower_capitals=False,
         shortlist=False,
         min_output_tokens=3,
         no_repeat_ngram_size=2,
@@ -119,13 +114,6 @@ def test_every_option_reaches_the_server(ask: Ask, service: FakeService) -> None
                 forced_words=["d"],
             ),
             target_prefixes=["Ja"],
-            text=pb.TextOptions(
-                split_sentences=pb.SENTENCE_SPLITTING_NONEWLINES,
-                keep=["Lingon"],
-                protect=False,
-                return_sentences=True,
-                lower_capitals=False,
-            ),
         )
     ]
 
@@ -333,7 +321,6 @@ def test_metadata_goes_with_every_call(ask: Ask, service: FakeService) -> None:
     [
         ({"beam_size": -1}, "cannot be written"),
         ({"split_sentences": "no"}, "split_sentences must be one of on, nonewlines, off, got 'no'"),
-        ({"keep": "Tom"}, "keep must be a list of strings, got one string"),
         ({"long_text": "cut"}, "long_text must be one of refuse, split, got 'cut'"),
         ({"source": "\udcff"}, "cannot be written"),
         ({"target_prefix": ["a", "b", "c"]}, "3 prefixes for 2 texts"),

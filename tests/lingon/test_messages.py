@@ -12,7 +12,7 @@ from lingon.translation.v1 import translation_pb2 as pb
 
 
 @pytest.mark.parametrize("words", ["word", 5])
-@pytest.mark.parametrize("name", ["forbidden_words", "forced_words"])
+@pytest.mark.parametrize("name", ["forbidden_words", "forced_words", "keep"])
 def test_words_that_are_no_list_are_refused(name: Any, words: Any) -> None:
     with pytest.raises(SettingsError, match=f"^{name} must be a list of str, got "):
         translate_request(pb.TranslateRequest, ["hello"], [], {name: words})
@@ -45,3 +45,26 @@ def test_missing_words_and_their_warning_are_read() -> None:
     (result,) = text_results(pb.TranslateResponse(results=[reply]))
     assert result.best.missing_words == ("b", "c d")
     assert [each.code for each in result.warnings] == ["forced_words"]
+
+
+def test_every_option_of_texts_is_in_the_request() -> None:
+    request = translate_request(
+        pb.TranslateRequest,
+        ["hello"],
+        [],
+        {
+            "split_sentences": "nonewlines",
+            "return_sentences": True,
+            "keep": ["Lingon"],
+            "protect": False,
+            "lower_capitals": False,
+        },
+    )
+    assert request.text == pb.TextOptions(
+        split_sentences=pb.SENTENCE_SPLITTING_NONEWLINES,
+        return_sentences=True,
+        keep=["Lingon"],
+        protect=False,
+        lower_capitals=False,
+    )
+    assert not translate_request(pb.TranslateRequest, ["hello"], [], {}).HasField("text")
