@@ -2,6 +2,7 @@
 
 from lingon.segments.protection.find import TooManySpans, find_protected, uncut
 from lingon.segments.protection.ladder import Align, Answer, Request, Restored, Rung, Translate, ladder
+from lingon.segments.protection.sentence import kept_strings
 from lingon.segments.protection.spans import Kind, ProtectedSpan, without
 
 __all__ = [
@@ -15,6 +16,7 @@ __all__ = [
     "TooManySpans",
     "Translate",
     "find_protected",
+    "kept_strings",
     "ladder",
     "uncut",
     "without",

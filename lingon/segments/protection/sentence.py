@@ -127,3 +127,8 @@ def _grown(text: str, span: ProtectedSpan) -> ProtectedSpan:
 def _in_word(character: str) -> bool:
     """Whether words of this character's script have spaces between them; those of Thai and of later blocks have not."""
     return character < "\u0e00" and character.isalnum()
+
+
+def kept_strings(text: str, spans: Sequence[ProtectedSpan]) -> list[str]:
+    """Return what is kept of a sentence; spans with neither letter nor figure between them are one string."""
+    return [kept.text for kept in Sentence.of(text, spans).kept]

@@ -12,7 +12,7 @@ from lingon.errors import EmptyText, InvalidRequest, RequestError, RequestTooLar
 from lingon.segments.boundaries import Span, has_space
 from lingon.segments.capitals import is_in_capitals
 from lingon.segments.document import Document, Split, cut
-from lingon.segments.protection import ProtectedSpan, TooManySpans, find_protected, uncut, without
+from lingon.segments.protection import ProtectedSpan, TooManySpans, find_protected, kept_strings, uncut, without
 from lingon.sentences import WordTooLong
 from lingon.serving.engine.limits import EngineLimits
 from lingon.serving.runtime.runner import AttentionChoice
@@ -194,7 +194,7 @@ class _Reader:
         Each string that is kept counts as one more sentence, since the model may have to read the sentence again.
         """
         self.size.add_characters(sum(end - begin for begin, end, _ in steps.spans))
-        for _ in steps.spans:
+        for _ in kept_strings(steps.text, steps.spans):
             self.size.add_sentence(1)
         rest = without(steps.text, steps.spans).strip()
         parts = await self.parts(rest) if rest else ()
