@@ -38,7 +38,9 @@ def add_text_data(path: Path, pairs: Iterable[tuple[str, str]]) -> Bundle:
     bundle = open_bundle(path)
     manifest, folder = bundle.manifest, bundle.folder.absolute().parent
     if manifest.format < OLDEST:
-        raise SettingsError(f"{bundle.folder}: has format {manifest.format}, at least {OLDEST} is needed; export it anew")
+        raise SettingsError(
+            f"{bundle.folder}: has format {manifest.format}, at least {OLDEST} is needed; export it anew"
+        )
     if manifest.text is not None:
         raise SettingsError(f"{bundle.folder}: has text data already")
     bundle.verify()

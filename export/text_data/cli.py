@@ -25,4 +25,6 @@ def calibrate(
 
     bundle = add_text_data(model, read_parallel(*train_data))
     assert bundle.manifest.text is not None
-    typer.echo(f"{bundle.folder}: words that translate to themselves: {', '.join(bundle.manifest.text.words) or 'none'}")
+    typer.echo(
+        f"{bundle.folder}: words that translate to themselves: {', '.join(bundle.manifest.text.words) or 'none'}"
+    )
