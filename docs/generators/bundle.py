@@ -10,10 +10,21 @@ from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from docs.generators.markdown import code, fence, plain, table
-from lingon.bundle import manifest
+from lingon.bundle import Confidence, LengthRange, ReliabilityBin, TextData, manifest
 from lingon.bundle.manifest import Alignment, Defaults, Limits, Manifest, Precision, State
 
-DECLARED = (Manifest, Limits, Defaults, State, Precision, Alignment)
+DECLARED = (
+    Manifest,
+    Limits,
+    Defaults,
+    State,
+    Precision,
+    Alignment,
+    TextData,
+    LengthRange,
+    Confidence,
+    ReliabilityBin,
+)
 
 
 def layout() -> str:

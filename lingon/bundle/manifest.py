@@ -13,6 +13,7 @@
         <precision>/copy_rows.onnx      for CUDA: copies caches and recurrent states of rows within a running batch
         weights/*.bin                   the weights; fp32 and fp16 share those that 16 bits represent exactly
         shortlist.npz                   optional: likely target pieces for every source piece
+        profiles.bin                    with text data: trigrams of the source and the target language
         golden.json                     optional: sentences, their translations and alignments by each CPU precision
         tokenizer.model (or source.model and target.model)
         MODEL_CARD.md
@@ -33,16 +34,20 @@ import json
 import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal, Never
 
 from lingon.bundle.schema import MaxLength, Pattern, Range, SchemaError, parse_dataclass
+from lingon.bundle.text_data import TextData
 from lingon.errors import BundleError, DamagedBundle
 from lingon.text import BOS, EOS, PAD, UNK
 
-FORMAT, OLDEST_FORMAT = 4, 2  # written, and the oldest that is read
+FORMAT, OLDEST_FORMAT = 5, 2  # written, and the oldest that is read
 """Format 2 has no golden alignments. Before format 4, graphs for CUDA have no total_length and no state graphs, and
-every model has attention."""
+every model has attention. Before format 5, bundles have no text data."""
+
+TEXT_DATA_FORMAT = 5  # the first one whose manifest has `text`
 
 MANIFEST, CARD = "manifest.json", "MODEL_CARD.md"
 ENCODER, DECODER, SCORER = "encoder.onnx", "decoder.onnx", "scorer.onnx"
@@ -51,6 +56,8 @@ GREEDY = "greedy.onnx"
 PLACE, COPY_MEMORY, COPY_ROWS = "place.onnx", "copy_memory.onnx", "copy_rows.onnx"
 PASSED = "passed"  # value of Precision.gate after a successful check
 WEIGHTS, SHORTLIST, GOLDEN = "weights", "shortlist.npz", "golden.json"
+PROFILES = "profiles.bin"  # of source and target language, PROFILE_BYTES each
+PROFILE_BYTES = 2**13  # one for each bucket of trigrams: -16 * its log-probability
 
 SOURCE_IDS, SOURCE_LENGTHS = "source_ids", "source_lengths"  # (batch, source_length), (batch)
 TARGET_IDS = "target_ids"  # (batch, target_length), begins with BOS
@@ -210,6 +217,7 @@ class Manifest:
     precisions: dict[Name, Precision]
     alignment: Alignment
     shortlist: dict[str, Any] | None = None  # results of its check; None without a shortlist
+    text: TextData | None = None  # None without calibration
     checksums: Annotated[dict[FilePath, Sha256], MaxLength(1000)] = field(default_factory=dict)
     format: int = FORMAT
 
@@ -230,7 +238,10 @@ class Manifest:
 
     def to_bytes(self) -> bytes:
         """The only byte sequence of this manifest that a reader accepts; it ends with its own digest."""
-        body = _dump(asdict(self))
+        values = asdict(self)
+        if self.format < TEXT_DATA_FORMAT:
+            del values["text"]
+        body = _dump(values)
         return _dump({**json.loads(body), "digest": hashlib.sha256(body).hexdigest()})
 
     @classmethod
@@ -246,6 +257,8 @@ class Manifest:
             raise BundleError(f"{origin}: bundle format {shown}; this version of Lingon reads formats {read}")
         values.pop("digest", None)
         try:
+            if found < TEXT_DATA_FORMAT:
+                values = _without_text(values, found)
             manifest = parse_dataclass(cls, {**values, "format": found})
             intact = manifest.to_bytes() == content
             problem = next(manifest._contradictions(), None)
@@ -261,7 +274,7 @@ class Manifest:
 
     def _contradictions(self) -> Iterator[str]:
         """Messages about values that are valid by themselves but contradict each other."""
-        limits, defaults = self.limits, self.defaults
+        limits, defaults, text = self.limits, self.defaults, self.text
         special = {"pad": PAD, "bos": BOS, "eos": EOS, "unk": UNK}
         if self.special_ids != special:
             yield f"special_ids must be {special}, got {self.special_ids}"
@@ -279,10 +292,21 @@ class Manifest:
         for place, state in enumerate(self.states):
             if state.varying not in VARYING[state.kind]:
                 yield f"states[{place}].shape has not the variable dimensions of a {state.kind}: {list(state.shape)}"
+        if text is not None and not text.lengths:
+            yield "text.lengths must have at least one range"
+        if text is not None and any(one.most_source >= two.most_source for one, two in pairwise(text.lengths)):
+            yield "text.lengths must be ascending by most_source"
         sizes = {"source_length": limits.max_source_tokens, "capacity": limits.max_target_tokens}
         elements = sum(math.prod(state.sized(**sizes)) for state in self.states)
         if elements > MAX_STATE_ELEMENTS:
             yield f"states must have at most {MAX_STATE_ELEMENTS:,} elements for a sentence, got {elements:,}"
+
+
+def _without_text(values: dict[str, Any], older: int) -> dict[str, Any]:
+    """The values of a manifest of an older format. Raises SchemaError if they have text data."""
+    if "text" in values:
+        raise SchemaError(f"text is not a field of format {older}")
+    return {**values, "text": None}
 
 
 def _refuse_constant(name: str) -> Never:

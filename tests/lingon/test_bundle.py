@@ -19,10 +19,14 @@ from hypothesis import strategies as st
 from lingon.bundle import (
     FORMAT,
     Bundle,
+    Confidence,
+    LengthRange,
     Limits,
     Manifest,
     Precision,
+    ReliabilityBin,
     State,
+    TextData,
     is_bundle,
     open_bundle,
     versions,
@@ -110,6 +114,42 @@ def test_an_unknown_format_is_named(found: object, bundle: Bundle) -> None:
     path.write_text(json.dumps({**asdict(bundle.manifest), "format": found}))
     with pytest.raises(BundleError, match=f"manifest.json: bundle format {found!r}; .* reads formats 2 to {FORMAT}"):
         open_bundle(bundle.folder)
+
+
+TEXT = TextData(
+    (LengthRange(4, 0.2, 5.0), LengthRange(64, 0.5, 2.0)),
+    Confidence(-1.5, {"mean": 2.0, "unknown": -8.25}, 0.0625, (ReliabilityBin(9, 0.25, 0.5),)),
+    ("Tom", "Boston"),
+)
+
+
+def test_text_data_is_read_back() -> None:
+    manifest = replace(MANIFEST, text=TEXT)
+    assert Manifest.from_bytes(manifest.to_bytes(), HERE) == manifest
+
+
+@pytest.mark.parametrize("older", [2, 3, 4])
+def test_a_manifest_of_an_older_format_is_read_and_has_no_text_data(older: int) -> None:
+    manifest = replace(MANIFEST, format=older)
+    content = manifest.to_bytes()
+    assert "text" not in json.loads(content)
+    assert Manifest.from_bytes(content, HERE) == manifest
+    with pytest.raises(BundleError, match=f"text is not a field of format {older}"):
+        Manifest.from_bytes(json.dumps({**json.loads(content), "text": None}).encode(), HERE)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (replace(TEXT, lengths=()), "text.lengths must have at least one range"),
+        (replace(TEXT, lengths=TEXT.lengths[::-1]), "text.lengths must be ascending by most_source"),
+        (replace(TEXT, words=("a b",)), r"text.words\[0\] must be a word"),
+        (replace(TEXT, confidence=replace(TEXT.confidence, low=1.5)), "text.confidence.low must be 0 to 1"),
+    ],
+)
+def test_text_data_that_contradicts_itself_is_refused(wrong: TextData, message: str) -> None:
+    with pytest.raises(BundleError, match=message):
+        Manifest.from_bytes(replace(MANIFEST, text=wrong).to_bytes(), HERE)
 
 
 @pytest.mark.parametrize("name", FILES)
