@@ -43,7 +43,7 @@ class TranslationService(pb_grpc.TranslationServiceServicer):
         """See the proto file."""
         with self._admitted(request, "texts", len(request.texts), context) as (served, texts):
             translator = served.translator
-            options = translator.resolve(request.options)
+            options = translator.resolve(request.options, request.text)
             yield pb.TranslateStreamResponse(start=translator.start(options))
             stream = translator.stream(request, options, deadline_of(context), caller_of(context))
             async with aclosing(stream) as events:

@@ -17,6 +17,7 @@ from lingon.serving.constraints.words import (
     checked_words,
 )
 from lingon.serving.decoding.job import Options, Sampling
+from lingon.serving.translation.guarding import Policy, choose_policy
 from lingon.translation.v1 import translation_pb2 as pb
 
 MAX_LENGTH_PENALTY = 10.0
@@ -41,6 +42,7 @@ class ResolvedOptions:
     splits: bool  # whether a text that is longer than the model reads is split
     message: pb.DecodingOptions
     rules: RequestRules | None = None  # what translations must have or must not have
+    guard: Policy = pb.GUARD_POLICY_WARN
 
     @property
     def streams(self) -> bool:
@@ -68,11 +70,16 @@ class ResolvedOptions:
             sampling=sampling,
             shortlist=job.shortlist,
             rules=None if self.rules is None else self.rules.of_part(part),
+            cut_loops=self.guard != pb.GUARD_POLICY_OFF and sampling is None and self.rules is None,
         )
 
 
 def resolve(
-    requested: pb.DecodingOptions, manifest: Manifest, vocabulary: Vocabulary, shortlist: bool | None = None
+    requested: pb.DecodingOptions,
+    manifest: Manifest,
+    vocabulary: Vocabulary,
+    shortlist: bool | None = None,
+    text: pb.TextOptions | None = None,
 ) -> ResolvedOptions:
     """Return the options to use; raises InvalidRequest or Unsupported.
 
@@ -122,6 +129,11 @@ def resolve(
         splits=message.long_text == pb.LONG_TEXT_POLICY_SPLIT,
         message=message,
         rules=_rules(restrictions, vocabulary, message) if sampling or restrictions.name else None,
+        guard=choose_policy(
+            text.guard if text else pb.GUARD_POLICY_UNSPECIFIED,
+            "sampling" if sampling else restrictions.name or ("num_hypotheses above 1" if num_hypotheses > 1 else ""),
+            greedy=beam_size == 1,
+        ),
     )
 
 

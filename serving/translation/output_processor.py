@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,11 +10,11 @@ import numpy as np
 from lingon.alignment import Span, piece_links
 from lingon.errors import RequestError
 from lingon.serving.decoding.job import Hypothesis
-from lingon.serving.guard.judge import Sentence
+from lingon.serving.guard.judge import Guard, Judgement, Sentence
 from lingon.serving.runtime.runner import Scored
 from lingon.serving.translation.attention import matrix_message, piece_messages
 from lingon.serving.translation.detokenizer import join
-from lingon.serving.translation.guarding import guard_warnings
+from lingon.serving.translation.guarding import Judged, judged_text
 from lingon.serving.translation.input_processor import PairPlan, TextPlan
 from lingon.serving.translation.options import ResolvedOptions
 from lingon.status import to_status
@@ -28,16 +28,29 @@ class PartHypothesis:
 
     text: the text of its tokens
     scored: with attention, if the request wants an alignment
+    judgement: of the guard, if it was judged before the result of the text is made
+    retried: whether it replaced a first translation that the guard suspected
     """
 
     hypothesis: Hypothesis
     text: str
     scored: Scored | None = None
+    judgement: Judgement | None = None
+    retried: bool = False
 
 
 def text_of(tokenizer: Tokenizer, tokens: Sequence[int]) -> str:
     """Return the text of generated tokens."""
     return tokenizer.decode(tokens).strip()
+
+
+def part_judgement(plan: TextPlan, place: int, part: PartHypothesis, guard: Guard) -> Judgement:
+    """Return what the guard finds about the translation of the part of a text with this index."""
+    if part.judgement is not None:
+        return part.judgement
+    source, found = plan.parts[place], part.hypothesis
+    chosen = found.log_probs[len(plan.prefix) if place == 0 else 0 :]
+    return guard.judge(Sentence(source.text, part.text, source.source_ids[:-1], found.tokens, chosen))
 
 
 def text_error(error: RequestError) -> pb.TextResult:
@@ -51,21 +64,31 @@ def pair_error(error: RequestError) -> pb.ScoreResult:
 
 
 def text_result(
-    plan: TextPlan, found: Sequence[Sequence[PartHypothesis]], options: ResolvedOptions, tokenizer: Tokenizer
+    plan: TextPlan,
+    found: Sequence[Sequence[PartHypothesis]],
+    options: ResolvedOptions,
+    tokenizer: Tokenizer,
+    guard: Guard,
 ) -> Generator[None, None, pb.TextResult]:
     """Return the result of a text; yields between its parts, since a text may have a thousand of them.
 
     found: the hypotheses of each part; the k-th ones of all parts make the k-th of the text
+
+    Raises Degenerate if the request refuses what the guard suspects.
     """
     whole = [list(parts) for parts in zip(*found, strict=False)]
     whole.sort(key=_order)
     hypotheses = []
     for parts in whole:
         hypotheses.append((yield from _hypothesis(plan, parts, options, tokenizer)))
-    suspicions = yield from guard_warnings(_judged(plan, whole[0]), tokenizer.unreadable)
+    judged = Judged()
+    if options.guard != pb.GUARD_POLICY_OFF:
+        judgements = (part_judgement(plan, place, part, guard) for place, part in enumerate(whole[0]))
+        judged = yield from judged_text(judgements, options.guard, retried=sum(part.retried for part in whole[0]))
     return pb.TextResult(
         hypotheses=hypotheses,
-        warnings=[*_warnings(plan, whole, hypotheses), *suspicions],
+        warnings=[*_warnings(plan, whole, hypotheses), *judged.warnings],
+        confidence=judged.confidence,
         shortlist=options.job.shortlist,
         normalised_text=plan.text if options.return_alignment else "",
         usage=pb.Usage(
@@ -170,12 +193,6 @@ def _hypothesis(
             message.alignment.extend(_links(part.scored.attention, sources, targets))
         yield
     return message
-
-
-def _judged(plan: TextPlan, parts: Sequence[PartHypothesis]) -> Iterator[Sentence]:
-    """Yield what the guard judges of a hypothesis: each part of the text with its translation."""
-    for source, part in zip(plan.parts, parts, strict=True):
-        yield Sentence(source.text, part.text, source.source_ids[:-1], part.hypothesis.tokens)
 
 
 def _links(attention: np.ndarray, sources: Sequence[Span], targets: Sequence[Span]) -> list[pb.AlignmentLink]:

@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from lingon.bundle import Limits
-from lingon.errors import EngineFault
-from lingon.serving.decoding.job import Hypothesis
+from lingon.errors import Degenerate, EngineFault
+from lingon.serving.decoding.job import DecodeJob, Hypothesis
 from lingon.serving.observability.tracing import current
 from lingon.serving.runtime.runner import AttentionChoice, Scored
 from lingon.serving.system.event_loop import TimeSlice
 from lingon.serving.translation.detokenizer import IncrementalDetokenizer
 from lingon.serving.translation.engine_client import EngineClient, PendingJob
+from lingon.serving.translation.guarding import Guarding, better
 from lingon.serving.translation.input_processor import PairPlan, TextPlan, max_output
 from lingon.serving.translation.options import ResolvedOptions
 from lingon.serving.translation.output_processor import (
     PartHypothesis,
     pair_error,
     pair_result,
+    part_judgement,
     text_error,
     text_of,
     text_result,
@@ -81,6 +84,14 @@ class PairTask:
         return await self._time_slice.run(pair_result(self._plan, found, self._tokenizer, aligned=self._aligned))
 
 
+class TextModel(NamedTuple):
+    """What a text needs of its model."""
+
+    limits: Limits
+    tokenizer: Tokenizer
+    guarding: Guarding
+
+
 class TextTask:
     """A text to translate: a job for each part, or one for each part and hypothesis if the request samples."""
 
@@ -90,8 +101,7 @@ class TextTask:
         plan: TextPlan,
         client: EngineClient,
         options: ResolvedOptions,
-        limits: Limits,
-        tokenizer: Tokenizer,
+        model: TextModel,
         time_slice: TimeSlice,
         on_growth: Callable[[TextTask], None] | None = None,
     ) -> None:
@@ -101,9 +111,9 @@ class TextTask:
         """
         self.index = index
         self._plan, self._client, self._options = plan, client, options
-        self._limits, self._tokenizer = limits, tokenizer
+        self._limits, self._tokenizer, self._guarding = model
         self._time_slice, self._on_growth = time_slice, on_growth
-        self._detokenizer = IncrementalDetokenizer(tokenizer, len(plan.parts)) if on_growth else None
+        self._detokenizer = IncrementalDetokenizer(model.tokenizer, len(plan.parts)) if on_growth else None
         self._announced = False  # whether on_growth was called since the last `delta`
         self._jobs = [self._jobs_of(part) for part in range(len(plan.parts))]
 
@@ -121,11 +131,14 @@ class TextTask:
         """See RequestTask."""
         try:
             found = [await self._part(part) for part in range(len(self._jobs))]
+            if self._options.guard == pb.GUARD_POLICY_RETRY and self._on_growth is None:
+                found = await self._retried(found)
             if self._options.return_alignment:
                 found = await self._aligned(found)
-        except EngineFault as error:
+            guard = self._guarding.guard
+            return await self._time_slice.run(text_result(self._plan, found, self._options, self._tokenizer, guard))
+        except (EngineFault, Degenerate) as error:
             return text_error(error)
-        return await self._time_slice.run(text_result(self._plan, found, self._options, self._tokenizer))
 
     def _jobs_of(self, part: int) -> list[PendingJob[Hypotheses]]:
         plan, options = self._plan, self._options
@@ -167,6 +180,33 @@ class TextTask:
                 self._announce()  # the next part may have text that waits for the end of this one
         return found
 
+    async def _retried(self, found: list[list[PartHypothesis]]) -> list[list[PartHypothesis]]:
+        """Judge each part, and make another attempt at those that are degenerate; each part is judged by itself."""
+        judged = []
+        for place, (part,) in enumerate(found):
+            judged.append(self._judged(place, part))
+            await self._time_slice.yield_if_due()
+        again = {place: self._attempt(place) for place, part in enumerate(judged) if _degenerate(part)}
+        if again:
+            with current().trace_jobs((self.index, each.job, each.outcome) for each in again.values()):
+                await self._client.submit_when_possible(list(again.values()))
+        for place, pending in again.items():
+            (best,) = await pending.answer()
+            second = self._judged(place, PartHypothesis(best, text_of(self._tokenizer, best.tokens)))
+            if better(judged[place].judgement, second.judgement):
+                judged[place] = replace(second, retried=True)
+        return [[part] for part in judged]
+
+    def _judged(self, place: int, part: PartHypothesis) -> PartHypothesis:
+        return replace(part, judgement=part_judgement(self._plan, place, part, self._guarding.guard))
+
+    def _attempt(self, place: int) -> PendingJob[Hypotheses]:
+        """Return another attempt at the part with this index."""
+        first, source = self._jobs[place][0].job, self._plan.parts[place].source_ids
+        assert isinstance(first, DecodeJob)
+        options = self._guarding.options(first.options, len(source), self._limits)
+        return self._client.decode(source, options, first.prefix)
+
     async def _aligned(self, found: list[list[PartHypothesis]]) -> list[list[PartHypothesis]]:
         """Add the attention of each hypothesis, by one run of the scorer for each.
 
@@ -184,6 +224,10 @@ class TextTask:
             [PartHypothesis(one.hypothesis, one.text, await job.answer()) for one, job in zip(ones, part, strict=True)]
             for ones, part in zip(found, jobs, strict=True)
         ]
+
+
+def _degenerate(part: PartHypothesis) -> bool:
+    return part.judgement is not None and part.judgement.degenerate
 
 
 class TextEvents:

@@ -33,9 +33,10 @@ from lingon.serving.translation.input_processor import (
     target_ids,
     word_too_long,
 )
+from lingon.serving.translation.guarding import Guarding
 from lingon.serving.translation.options import ResolvedOptions, check_alignment, resolve
 from lingon.serving.translation.output_processor import pair_error, text_error
-from lingon.serving.translation.request import PairTask, RequestTask, TextEvents, TextTask
+from lingon.serving.translation.request import PairTask, RequestTask, TextEvents, TextModel, TextTask
 from lingon.serving.translation.request_size import RequestSize
 from lingon.text import Tokenizer, normalise
 from lingon.translation.v1 import translation_pb2 as pb
@@ -93,7 +94,8 @@ class Translator:
         self._tokenizer = Tokenizer(*bundle.tokenizer_files())
         self._vocabulary = Vocabulary(self._tokenizer)
         self._limits, self._shortlist = limits, shortlist
-        self._resolved: dict[bytes, ResolvedOptions] = {}
+        self._guarding = Guarding.of(bundle, self._tokenizer, self._vocabulary)
+        self._resolved: dict[tuple[bytes, bytes], ResolvedOptions] = {}
 
     def restart(self) -> None:
         """Replace an engine that died; later requests use the new one."""
@@ -106,7 +108,7 @@ class Translator:
 
         deadline: on the clock of `time.monotonic`; caller: the key of fair queuing
         """
-        options = self.resolve(request.options)
+        options = self.resolve(request.options, request.text)
         client, plans = await self._planned(request, options, deadline, caller)
         time_slice = TimeSlice(caller)
         tasks = self._tasks(plans, client, options, time_slice)
@@ -114,15 +116,16 @@ class Translator:
         results = await _in_order(done, plans, text_error, time_slice)
         return pb.TranslateResponse(results=results, options=options.message, **self._header)
 
-    def resolve(self, asked: pb.DecodingOptions) -> ResolvedOptions:
+    def resolve(self, asked: pb.DecodingOptions, text: pb.TextOptions | None = None) -> ResolvedOptions:
         """Return the options of a request with this model's defaults, checked."""
-        key = asked.SerializeToString(deterministic=True)
+        text = text or pb.TextOptions()
+        key = asked.SerializeToString(deterministic=True), text.SerializeToString(deterministic=True)
         found = self._resolved.get(key)
         if found is None:
-            found = resolve(asked, self.manifest, self._vocabulary, self._shortlist)
+            found = resolve(asked, self.manifest, self._vocabulary, self._shortlist, text)
             if len(self._resolved) >= MAX_CACHED_OPTIONS:
                 self._resolved.clear()
-            if len(key) <= MAX_CACHED_BYTES:
+            if sum(map(len, key)) <= MAX_CACHED_BYTES:
                 self._resolved[key] = found
         return found
 
@@ -198,6 +201,7 @@ class Translator:
             max_beam_size=limits.max_beam_size,
             default_options=self.resolve(pb.DecodingOptions()).message,
             has_shortlist=self._shortlist is not None,
+            has_confidence=self.manifest.text is not None,
         )
 
     async def plan(self, request: Request, options: ResolvedOptions, caller: str = "") -> list[TextPlan | RequestError]:
@@ -236,9 +240,9 @@ class Translator:
         events: TextEvents | None = None,
     ) -> list[TextTask]:
         on_growth = events.grown if events is not None else None
-        limits, tokenizer = self.manifest.limits, self._tokenizer
+        model = TextModel(self.manifest.limits, self._tokenizer, self._guarding)
         return [
-            TextTask(index, plan, client, options, limits, tokenizer, time_slice, on_growth)
+            TextTask(index, plan, client, options, model, time_slice, on_growth)
             for index, plan in enumerate(plans)
             if isinstance(plan, TextPlan)
         ]

@@ -36,6 +36,54 @@ else:
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class _GuardPolicy:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _GuardPolicyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_GuardPolicy.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    GUARD_POLICY_UNSPECIFIED: _GuardPolicy.ValueType  # 0
+    """As GUARD_POLICY_RETRY if beam_size and num_hypotheses are 1, without sampling, restrictions and streaming; otherwise
+    as GUARD_POLICY_WARN.
+    """
+    GUARD_POLICY_OFF: _GuardPolicy.ValueType  # 1
+    """Nothing: translations are not judged, and have no confidence."""
+    GUARD_POLICY_WARN: _GuardPolicy.ValueType  # 2
+    """The result has a warning for each suspicion."""
+    GUARD_POLICY_RETRY: _GuardPolicy.ValueType  # 3
+    """As GUARD_POLICY_WARN. Before that, a part of a text with the suspicion EMPTY, REPETITION, WRONG_LANGUAGE or
+    LENGTH_RATIO is translated once more: with a beam of 4, no run of 4 tokens twice, and a shorter bound of its length.
+    The better of the two translations is returned. Needs num_hypotheses 1 and none of: sampling, the fields that
+    restrict translations, target prefixes, streaming.
+    """
+    GUARD_POLICY_REFUSE: _GuardPolicy.ValueType  # 4
+    """A text whose translation has one of these four suspicions, or UNREADABLE, has the status FAILED_PRECONDITION with
+    the reason DEGENERATE in place of translations. Streams have sent deltas before.
+    """
+
+class GuardPolicy(_GuardPolicy, metaclass=_GuardPolicyEnumTypeWrapper):
+    """What the server does about translations that it suspects; see WarningCode for the suspicions."""
+
+GUARD_POLICY_UNSPECIFIED: GuardPolicy.ValueType  # 0
+"""As GUARD_POLICY_RETRY if beam_size and num_hypotheses are 1, without sampling, restrictions and streaming; otherwise
+as GUARD_POLICY_WARN.
+"""
+GUARD_POLICY_OFF: GuardPolicy.ValueType  # 1
+"""Nothing: translations are not judged, and have no confidence."""
+GUARD_POLICY_WARN: GuardPolicy.ValueType  # 2
+"""The result has a warning for each suspicion."""
+GUARD_POLICY_RETRY: GuardPolicy.ValueType  # 3
+"""As GUARD_POLICY_WARN. Before that, a part of a text with the suspicion EMPTY, REPETITION, WRONG_LANGUAGE or
+LENGTH_RATIO is translated once more: with a beam of 4, no run of 4 tokens twice, and a shorter bound of its length.
+The better of the two translations is returned. Needs num_hypotheses 1 and none of: sampling, the fields that
+restrict translations, target prefixes, streaming.
+"""
+GUARD_POLICY_REFUSE: GuardPolicy.ValueType  # 4
+"""A text whose translation has one of these four suspicions, or UNREADABLE, has the status FAILED_PRECONDITION with
+the reason DEGENERATE in place of translations. Streams have sent deltas before.
+"""
+Global___GuardPolicy: _TypeAlias = GuardPolicy  # noqa: Y015
+
 class _LongTextPolicy:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -112,6 +160,18 @@ class _WarningCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_WarningCo
     """The best translation has other numbers than its source."""
     WARNING_CODE_UNREADABLE: _WarningCode.ValueType  # 8
     """Much of the source is characters that the model does not know, so that it guesses."""
+    WARNING_CODE_WRONG_LANGUAGE: _WarningCode.ValueType  # 9
+    """The best translation fits the source language better than the target language. This and the next two need a model
+    with text data; see Model.has_confidence.
+    """
+    WARNING_CODE_LENGTH_RATIO: _WarningCode.ValueType  # 10
+    """The best translation is much shorter or longer than translations of such sources are."""
+    WARNING_CODE_LOW_CONFIDENCE: _WarningCode.ValueType  # 11
+    """The confidence of the best translation is lower than that of 99 of 100 sentences of the kind that the model is for."""
+    WARNING_CODE_RETRIED: _WarningCode.ValueType  # 12
+    """The first translation was empty, repeated itself, or had the wrong language or length, and was replaced by a better
+    one; see GUARD_POLICY_RETRY.
+    """
 
 class WarningCode(_WarningCode, metaclass=_WarningCodeEnumTypeWrapper):
     """Kinds of warnings."""
@@ -134,6 +194,18 @@ WARNING_CODE_NUMBERS: WarningCode.ValueType  # 7
 """The best translation has other numbers than its source."""
 WARNING_CODE_UNREADABLE: WarningCode.ValueType  # 8
 """Much of the source is characters that the model does not know, so that it guesses."""
+WARNING_CODE_WRONG_LANGUAGE: WarningCode.ValueType  # 9
+"""The best translation fits the source language better than the target language. This and the next two need a model
+with text data; see Model.has_confidence.
+"""
+WARNING_CODE_LENGTH_RATIO: WarningCode.ValueType  # 10
+"""The best translation is much shorter or longer than translations of such sources are."""
+WARNING_CODE_LOW_CONFIDENCE: WarningCode.ValueType  # 11
+"""The confidence of the best translation is lower than that of 99 of 100 sentences of the kind that the model is for."""
+WARNING_CODE_RETRIED: WarningCode.ValueType  # 12
+"""The first translation was empty, repeated itself, or had the wrong language or length, and was replaced by a better
+one; see GUARD_POLICY_RETRY.
+"""
 Global___WarningCode: _TypeAlias = WarningCode  # noqa: Y015
 
 class _AttentionKind:
@@ -187,6 +259,7 @@ class TranslateRequest(_message.Message):
     TARGET_LANGUAGE_CODE_FIELD_NUMBER: _builtins.int
     OPTIONS_FIELD_NUMBER: _builtins.int
     TARGET_PREFIXES_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     """Name of the model, "name" or "name/version". If it is empty, the languages choose the model. If they are empty too,
     the server must have one model only.
@@ -209,6 +282,10 @@ class TranslateRequest(_message.Message):
     def target_prefixes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Empty, or one prefix for each text, with which its translation begins. An empty string is no prefix."""
 
+    @_builtins.property
+    def text(self) -> Global___TextOptions:
+        """What is done with the texts before and after they are decoded."""
+
     def __init__(
         self,
         *,
@@ -218,10 +295,11 @@ class TranslateRequest(_message.Message):
         target_language_code: _builtins.str = ...,
         options: Global___DecodingOptions | None = ...,
         target_prefixes: _abc.Iterable[_builtins.str] | None = ...,
+        text: Global___TextOptions | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["options", b"options"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["options", b"options", "text", b"text"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["model", b"model", "options", b"options", "source_language_code", b"source_language_code", "target_language_code", b"target_language_code", "target_prefixes", b"target_prefixes", "texts", b"texts"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["model", b"model", "options", b"options", "source_language_code", b"source_language_code", "target_language_code", b"target_language_code", "target_prefixes", b"target_prefixes", "text", b"text", "texts", b"texts"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -237,6 +315,7 @@ class TranslateStreamRequest(_message.Message):
     TARGET_LANGUAGE_CODE_FIELD_NUMBER: _builtins.int
     OPTIONS_FIELD_NUMBER: _builtins.int
     TARGET_PREFIXES_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     """As in TranslateRequest."""
     source_language_code: _builtins.str
@@ -255,6 +334,10 @@ class TranslateStreamRequest(_message.Message):
     def target_prefixes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """As in TranslateRequest."""
 
+    @_builtins.property
+    def text(self) -> Global___TextOptions:
+        """As in TranslateRequest."""
+
     def __init__(
         self,
         *,
@@ -264,14 +347,37 @@ class TranslateStreamRequest(_message.Message):
         target_language_code: _builtins.str = ...,
         options: Global___DecodingOptions | None = ...,
         target_prefixes: _abc.Iterable[_builtins.str] | None = ...,
+        text: Global___TextOptions | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["options", b"options"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["options", b"options", "text", b"text"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["model", b"model", "options", b"options", "source_language_code", b"source_language_code", "target_language_code", b"target_language_code", "target_prefixes", b"target_prefixes", "texts", b"texts"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["model", b"model", "options", b"options", "source_language_code", b"source_language_code", "target_language_code", b"target_language_code", "target_prefixes", b"target_prefixes", "text", b"text", "texts", b"texts"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___TranslateStreamRequest: _TypeAlias = TranslateStreamRequest  # noqa: Y015
+
+@_typing.final
+class TextOptions(_message.Message):
+    """What is done with texts before and after they are decoded."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GUARD_FIELD_NUMBER: _builtins.int
+    guard: Global___GuardPolicy.ValueType
+    """What the server does about translations that it suspects."""
+    def __init__(
+        self,
+        *,
+        guard: Global___GuardPolicy.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["guard", b"guard"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TextOptions: _TypeAlias = TextOptions  # noqa: Y015
 
 @_typing.final
 class DecodingOptions(_message.Message):
@@ -520,12 +626,17 @@ class TextResult(_message.Message):
     USAGE_FIELD_NUMBER: _builtins.int
     SHORTLIST_FIELD_NUMBER: _builtins.int
     NORMALISED_TEXT_FIELD_NUMBER: _builtins.int
+    CONFIDENCE_FIELD_NUMBER: _builtins.int
     shortlist: _builtins.bool
     """Whether a shortlist was used. Scores and log-probabilities are then relative to the pieces of the shortlist and
     cannot be compared with others.
     """
     normalised_text: _builtins.str
     """With return_alignment: the text after normalisation, to which the source spans refer."""
+    confidence: _builtins.float
+    """The probability, 0 to 1, that the best translation has a chrF of at least 50 against a translation of a person. Of a
+    text that is split, the lowest of its parts. Not set with GUARD_POLICY_OFF or if the model has no text data.
+    """
     @_builtins.property
     def status(self) -> _status_pb2.Status:
         """OK (code 0), or the error of this text. With an error there are no hypotheses."""
@@ -551,12 +662,15 @@ class TextResult(_message.Message):
         usage: Global___Usage | None = ...,
         shortlist: _builtins.bool = ...,
         normalised_text: _builtins.str = ...,
+        confidence: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["status", b"status", "usage", b"usage"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_confidence", b"_confidence", "confidence", b"confidence", "status", b"status", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["hypotheses", b"hypotheses", "normalised_text", b"normalised_text", "shortlist", b"shortlist", "status", b"status", "usage", b"usage", "warnings", b"warnings"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_confidence", b"_confidence", "confidence", b"confidence", "hypotheses", b"hypotheses", "normalised_text", b"normalised_text", "shortlist", b"shortlist", "status", b"status", "usage", b"usage", "warnings", b"warnings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__confidence: _TypeAlias = _typing.Literal["confidence"]  # noqa: Y015
+    _WhichOneofArgType__confidence: _TypeAlias = _typing.Literal["_confidence", b"_confidence"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__confidence) -> _WhichOneofReturnType__confidence | None: ...
 
 Global___TextResult: _TypeAlias = TextResult  # noqa: Y015
 
@@ -1234,6 +1348,7 @@ class Model(_message.Message):
     DEFAULT_OPTIONS_FIELD_NUMBER: _builtins.int
     MAX_TARGET_TOKENS_FIELD_NUMBER: _builtins.int
     HAS_SHORTLIST_FIELD_NUMBER: _builtins.int
+    HAS_CONFIDENCE_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name of the model."""
     version: _builtins.str
@@ -1260,6 +1375,8 @@ class Model(_message.Message):
     """See output_factor."""
     has_shortlist: _builtins.bool
     """Whether a request may set options.shortlist."""
+    has_confidence: _builtins.bool
+    """Whether it has text data: results have a confidence, and languages and lengths are compared."""
     @_builtins.property
     def default_options(self) -> Global___DecodingOptions:
         """The options of a request that sets none."""
@@ -1280,10 +1397,11 @@ class Model(_message.Message):
         default_options: Global___DecodingOptions | None = ...,
         max_target_tokens: _builtins.int = ...,
         has_shortlist: _builtins.bool = ...,
+        has_confidence: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["default_options", b"default_options"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["default_options", b"default_options", "has_shortlist", b"has_shortlist", "max_beam_size", b"max_beam_size", "max_source_tokens", b"max_source_tokens", "max_target_tokens", b"max_target_tokens", "name", b"name", "output_extra", b"output_extra", "output_factor", b"output_factor", "precision", b"precision", "provider", b"provider", "source_language_code", b"source_language_code", "target_language_code", b"target_language_code", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["default_options", b"default_options", "has_confidence", b"has_confidence", "has_shortlist", b"has_shortlist", "max_beam_size", b"max_beam_size", "max_source_tokens", b"max_source_tokens", "max_target_tokens", b"max_target_tokens", "name", b"name", "output_extra", b"output_extra", "output_factor", b"output_factor", "precision", b"precision", "provider", b"provider", "source_language_code", b"source_language_code", "target_language_code", b"target_language_code", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
