@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from lingon.client.attention import AttentionSelection
     from lingon.client.client import AsyncClient, Client
-    from lingon.client.messages import Sampling, ScoreOptions, TranslateOptions
     from lingon.client.normalised_text import NormalisedText
+    from lingon.client.options import Sampling, ScoreOptions, TranslateOptions
     from lingon.client.results import (
         AttentionMatrix,
         Link,

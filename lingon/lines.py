@@ -20,13 +20,17 @@ MAX_LINE_BYTES = 2**22
 """Bytes of a line, 4 MiB as the largest message of a server; a longer one has lost its line feeds."""
 
 
-def read_lines(path: Path) -> Iterator[str]:
+LINE_END = b"\r\n"
+"""The bytes that are left out at the end of a line."""
+
+
+def read_lines(path: Path, line_end: bytes = LINE_END) -> Iterator[str]:
     """The lines of a UTF-8 file, plain or .gz, without line ends; only a line feed ends a line."""
     number = 0
     try:
         with _open(path) as file:
             for number, raw in enumerate(iter(partial(file.readline, MAX_LINE_BYTES + 3), b""), start=1):
-                yield _decoded(raw, f"{path}:{number}")
+                yield _decoded(raw, f"{path}:{number}", line_end)
     except (OSError, EOFError, zlib.error) as error:
         where = f"{path}:{number + 1}" if number else str(path)
         raise CorpusError(f"{where}: {getattr(error, 'strerror', None) or error}") from None
@@ -56,7 +60,7 @@ def read_parallel(source: Path, target: Path) -> Iterator[tuple[str, str]]:
         raise CorpusError(f"{source}:{number + 1}: ends here, but {target} goes on")
 
 
-def standard_input() -> Iterator[str]:
+def standard_input(line_end: bytes = LINE_END) -> Iterator[str]:
     """The lines of standard input; safe to read on a daemon thread."""
     if sys.stdin is None:  # file descriptor 0 may belong to another file by now
         raise CorpusError("standard input: is closed")
@@ -64,7 +68,7 @@ def standard_input() -> Iterator[str]:
         # Not sys.stdin.buffer: Python aborts if it exits while a thread waits in that buffer.
         with io.FileIO(0, closefd=False) as file:
             for number, raw in enumerate(_split_lines(file), start=1):
-                yield _decoded(raw, f"standard input:{number}")
+                yield _decoded(raw, f"standard input:{number}", line_end)
     except OSError as error:
         raise CorpusError(f"standard input: {error.strerror}") from None
 
@@ -92,9 +96,9 @@ def _split_lines(file: io.FileIO) -> Iterator[bytes]:
         yield last
 
 
-def _decoded(raw: bytes, where: str) -> str:
+def _decoded(raw: bytes, where: str, line_end: bytes) -> str:
     """The text of a line; where: its file and number, for the errors."""
-    cut, raw = len(raw) > MAX_LINE_BYTES + 2, raw.rstrip(b"\r\n")
+    cut, raw = len(raw) > MAX_LINE_BYTES + 2, raw.rstrip(line_end)
     if cut or len(raw) > MAX_LINE_BYTES:
         raise CorpusError(f"{where}: has more than {MAX_LINE_BYTES:,} bytes without a line feed; split the line")
     try:

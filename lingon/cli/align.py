@@ -106,7 +106,7 @@ def align(
     from lingon.cli.aligning import Aligner, Heads, JudgeLinks, LinkFile, PrintLinks, attention_options
     from lingon.cli.input import input_pairs
     from lingon.cli.line_loop import Work, run
-    from lingon.client.messages import ScoreOptions
+    from lingon.client.options import ScoreOptions
     from lingon.client.results import ScoreResult
 
     check_choice(gold=gold, choose=choose, layer=layer, head=head, shift=shift, symmetrisation=symmetrisation)

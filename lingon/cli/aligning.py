@@ -25,7 +25,7 @@ from lingon.alignment import (
 from lingon.cli.backend import Translator
 from lingon.cli.line_loop import answer_non_blank
 from lingon.client.attention import AttentionSelection
-from lingon.client.messages import ScoreOptions
+from lingon.client.options import ScoreOptions
 from lingon.client.results import AttentionMatrix, ScoreResult
 from lingon.errors import CorpusError, ServerError
 from lingon.text import normalise

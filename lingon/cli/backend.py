@@ -11,7 +11,7 @@ from typing import Any, Protocol, Unpack
 from lingon.cli.backend_options import BackendOptions
 from lingon.cli.connection import Credentials
 from lingon.client.client import DEFAULT_SERVER, Client, Texts, drive
-from lingon.client.messages import ScoreOptions, TranslateOptions
+from lingon.client.options import ScoreOptions, TranslateOptions
 from lingon.client.protocol import DEFAULT_MAX_TEXTS, SCORE, TRANSLATE, ClientProtocol, Send, Sleep
 from lingon.client.results import ScoreResult, TextResult
 from lingon.client.retry import Retry

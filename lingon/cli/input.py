@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 
 from lingon.cli.output import check_output
 from lingon.errors import CorpusError, SettingsError
-from lingon.lines import read_lines, read_parallel, standard_input
+from lingon.lines import LINE_END, read_lines, read_parallel, standard_input
 
 MAX_PARAGRAPH = 2**16  # characters; a longer paragraph is cut after a line, since it is one text of a request
 
@@ -37,10 +37,13 @@ def size_of(item: str | tuple[str, str]) -> int:
     return sum(len(text.encode(errors="replace")) + 1 for text in ([item] if isinstance(item, str) else item))
 
 
-def input_lines(arguments: Iterable[str], path: Path | None, output: Path | None) -> Input[str]:
+def input_lines(
+    arguments: Iterable[str], path: Path | None, output: Path | None, line_end: bytes = LINE_END
+) -> Input[str]:
     """The texts given as arguments, or the lines of a file, or those of standard input.
 
     output: the file that is to be written, which must not be the input
+    line_end: the bytes that are left out at the end of a line
     """
     given = list(arguments)
     if given and path is not None:
@@ -53,13 +56,22 @@ def input_lines(arguments: Iterable[str], path: Path | None, output: Path | None
     if given:
         return Input(iter(given), sum(map(size_of, given)))
     if path is not None:
-        return Input(read_lines(path), _file_size(path))
-    return Input(standard_input(), _standard_input_size(), _is_typed())
+        return Input(read_lines(path, line_end), _file_size(path))
+    return Input(standard_input(line_end), _standard_input_size(), _is_typed())
 
 
 def join_paragraphs(given: Input[str]) -> Input[str]:
     """The paragraphs of wrapped text, with the line feeds inside them; a blank line is an item of its own."""
     return replace(given, items=_paragraphs(given.items))
+
+
+def join_lines(given: Input[str]) -> Input[str]:
+    """All lines as one item."""
+    return replace(given, items=_joined(given.items))
+
+
+def _joined(lines: Iterable[str]) -> Iterator[str]:
+    yield "\n".join(lines)
 
 
 def _paragraphs(lines: Iterable[str]) -> Iterator[str]:

@@ -16,9 +16,9 @@ from lingon.cli.format import Columns, n_best_lines, plain_line, score_json, sco
 from lingon.cli.input import Input, Item, size_of
 from lingon.cli.output import print_message, writing
 from lingon.cli.progress import progress_bar, wants_progress
-from lingon.client.messages import ScoreOptions, TranslateOptions
+from lingon.client.options import ScoreOptions, TranslateOptions
 from lingon.client.results import ScoreResult, TextResult
-from lingon.errors import LingonError, ServerError
+from lingon.errors import LingonError, ServerError, SettingsError
 from lingon.text import normalise
 
 IN_FLIGHT = 4  # batches in flight: enough to keep the server's batch full while one is printed
@@ -61,6 +61,8 @@ class TranslateWork:
         """One line, or as many lines as there are translations in an n-best list."""
         if self.as_json:
             return translation_json(number, item, TextResult() if _is_empty(result) else result)
+        if self.options.get("format") not in (None, "plain"):
+            return result.text if result.translations else ""
         if (self.options.get("num_hypotheses") or 1) > 1:
             return n_best_lines(number, result, self.columns)
         return plain_line(result, self.columns)
@@ -68,6 +70,14 @@ class TranslateWork:
     def summary(self) -> str:
         """Nothing."""
         return ""
+
+
+def check_document_options(columns: Columns, num_hypotheses: int | None, *, as_json: bool) -> None:
+    """Raise SettingsError for options that add to the line of a translation, which a document has not."""
+    if not as_json and (columns != Columns() or (num_hypotheses or 1) > 1):
+        raise SettingsError(
+            "--format html and xml print documents; add --json for --scores, --tokens, --alignment and --num-hypotheses"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,14 +110,16 @@ def run(
     work: Work[Item, Result],
     output: Path | None,
     batch_size: int,
+    unit: str = "line",
     *,
     full_batches: bool,
 ) -> bool:
     """Answer the input line by line; returns whether every line could be answered.
 
+    unit: what messages call an item
     full_batches: wait for full batches even if lines come slowly, so that the batches are the same in every run
     """
-    report = LineReport()
+    report = LineReport(unit)
     shown = wants_progress(given.typed, output)
     try:
         with writing(output) as file, open_translator(options) as translator:
@@ -143,8 +155,9 @@ class LineReport:
     complete: whether every line could be answered so far
     """
 
-    def __init__(self) -> None:
-        self.complete = True
+    def __init__(self, unit: str = "line") -> None:
+        """unit: what messages call an item."""
+        self.complete, self._unit = True, unit
         self._split: list[int] = []
         self._with_nul: list[int] = []
 
@@ -157,34 +170,35 @@ class LineReport:
                 if warning.code == "split":
                     self._split.append(number)
                 else:
-                    print_message(f"line {number}: warning: {warning.message}")
+                    print_message(f"{self._unit} {number}: warning: {warning.message}")
         if result.error is not None and not _is_empty(result):
-            print_message(f"line {number}: {_reworded(str(result.error), translating=isinstance(result, TextResult))}")
+            print_message(
+                f"{self._unit} {number}: {_reworded(str(result.error), translating=isinstance(result, TextResult))}"
+            )
             self.complete = False
 
     def print_summary(self) -> None:
         """Name the lines that were translated in parts, and those with NUL characters."""
         if self._split:
             was = "was" if len(self._split) == 1 else "were"
-            print_message(
-                f"warning: {_list_lines(self._split)} {was} longer than the model reads and {was} translated in parts"
-            )
+            listed = _list_lines(self._split, self._unit)
+            print_message(f"warning: {listed} {was} longer than the model reads and {was} translated in parts")
         if self._with_nul:
             has = "has" if len(self._with_nul) == 1 else "have"
+            listed = _list_lines(self._with_nul, self._unit)
             print_message(
-                f"warning: {_list_lines(self._with_nul)} {has} NUL characters, which were left out; the input must be "
-                "UTF-8, not UTF-16"
+                f"warning: {listed} {has} NUL characters, which were left out; the input must be UTF-8, not UTF-16"
             )
 
 
-def _list_lines(numbers: Sequence[int]) -> str:
+def _list_lines(numbers: Sequence[int], unit: str) -> str:
     """The numbers in words, as "lines 3, 17 and 20"; those after the first LINES_NAMED are counted."""
     if len(numbers) == 1:
-        return f"line {numbers[0]}"
+        return f"{unit} {numbers[0]}"
     *others, last = map(str, numbers)
     if len(numbers) > LINES_NAMED:
         others, last = others[:LINES_NAMED], f"{len(numbers) - LINES_NAMED:,} more"
-    return f"lines {', '.join(others)} and {last}"
+    return f"{unit}s {', '.join(others)} and {last}"
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -12,6 +13,9 @@ from lingon.cli.backend_options import BackendOptions, ServerOption, with_backen
 from lingon.cli.connection import Credentials, with_connection_options
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lingon.cli.input import Input
     from lingon.client.client import Client
 
 BatchOption = Annotated[int, typer.Option(min=1, max=1024, help="Largest number of lines in one request.")]
@@ -34,6 +38,14 @@ AlignmentOption = Annotated[
         "Default: no such column.",
     ),
 ]
+
+
+class TextFormat(StrEnum):
+    """How the input is written."""
+
+    PLAIN = "plain"
+    HTML = "html"
+    XML = "xml"
 
 
 @with_backend_options
@@ -168,6 +180,22 @@ def translate(
             "line is a text.",
         ),
     ] = False,
+    written: Annotated[
+        TextFormat,
+        typer.Option(
+            "--format",
+            help="How the input is written. html and xml: it is one document; the text of its elements is translated, "
+            "all else stays as it is, and tags inside a sentence are placed in its translation.",
+        ),
+    ] = TextFormat.PLAIN,
+    ignore_tag: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="With --format html or xml: an element that stays as it is; may be given several times.",
+            show_default="none",
+        ),
+    ] = None,
     keep: Annotated[
         list[str] | None,
         typer.Option(
@@ -209,9 +237,8 @@ def translate(
     to a file (--output FILE or > FILE) and the lines are not typed.
     """
     from lingon.cli.format import Columns
-    from lingon.cli.input import input_lines, join_paragraphs
-    from lingon.cli.line_loop import TranslateWork, run
-    from lingon.client.messages import Sampling
+    from lingon.cli.line_loop import TranslateWork, check_document_options, run
+    from lingon.client.options import Sampling
 
     samples = any(value is not None for value in (temperature, top_k, top_p, seed))
     sampling = Sampling(temperature=temperature, top_k=top_k, top_p=top_p, seed=seed) if samples else None
@@ -231,6 +258,8 @@ def translate(
             "long_text": "split" if split_long else "refuse",
             "split_sentences": _splitting(whole=not split_sentences, wrapped=wrapped, forced=bool(force)),
             "return_sentences": as_json,
+            "format": written.value,
+            "ignore_tags": ignore_tag,
             "keep": keep,
             "protect": protect,
             "shortlist": shortlist,
@@ -243,10 +272,12 @@ def translate(
         Columns(scores=scores, tokens=tokens, alignment=alignment),
         as_json,
     )
-    lines = input_lines(texts or (), input_file, output_file)
-    if wrapped and not texts:
-        lines = join_paragraphs(lines)
-    if not run(backend, lines, work, output_file, batch_size, full_batches=samples):
+    markup = written is not TextFormat.PLAIN
+    if markup:
+        check_document_options(work.columns, num_hypotheses, as_json=as_json)
+    lines = _input(texts or (), input_file, output_file, markup=markup, wrapped=wrapped)
+    unit = "document" if markup else "line"
+    if not run(backend, lines, work, output_file, batch_size, unit, full_batches=samples):
         raise typer.Exit(1)
 
 
@@ -307,6 +338,19 @@ def healthcheck(
         state = _state(client, service)
     typer.echo(f"{client.target}{f' {service}' if service else ''}: {state}")
     raise typer.Exit(0 if state == "SERVING" else 1)
+
+
+def _input(
+    texts: Sequence[str], input_file: Path | None, output: Path | None, *, markup: bool, wrapped: bool
+) -> Input[str]:
+    """The texts to translate; markup: whether a file is one text; wrapped: whether a paragraph of it is one."""
+    from lingon.cli.input import input_lines, join_lines, join_paragraphs
+
+    if markup:
+        lines = input_lines(texts, input_file, output, line_end=b"\n")
+        return lines if texts else join_lines(lines)
+    lines = input_lines(texts, input_file, output)
+    return join_paragraphs(lines) if wrapped and not texts else lines
 
 
 def _splitting(*, whole: bool, wrapped: bool, forced: bool) -> Literal["nonewlines", "off"] | None:

@@ -18,7 +18,7 @@ import grpc.aio
 from google.rpc import code_pb2
 
 from lingon.client.address import no_answer, with_port
-from lingon.client.messages import ScoreOptions, TranslateOptions
+from lingon.client.options import ScoreOptions, TranslateOptions
 from lingon.client.protocol import ClientProtocol, Exchange, Send, Sleep, StreamReader
 from lingon.client.results import ModelInfo, ScoreResult, StreamEvent, TextResult
 from lingon.client.retry import Retry

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Literal, TypedDict, TypeVar
+from dataclasses import asdict
+from typing import Any, Literal, TypeVar
 
 from google.rpc import code_pb2, status_pb2
 
-from lingon.client.attention import AttentionSelection, read_matrices, read_pieces
+from lingon.client.attention import read_matrices, read_pieces
+from lingon.client.options import (
+    DEFAULT_LONG_TEXT,
+    FORMATS,
+    LONG_TEXT,
+    SPLIT_SENTENCES,
+    Sampling,
+    ScoreOptions,
+    TranslateOptions,
+)
 from lingon.client.results import (
     Link,
     ModelInfo,
@@ -30,12 +39,6 @@ from lingon.translation.v1 import translation_pb2 as pb
 
 MAX_BYTES = 2**21  # bytes of text in one request: half of the largest message that a gRPC server takes by default
 
-DEFAULT_LONG_TEXT = "split"  # the clients' default; the default of the wire is to refuse
-LONG_TEXT = {"refuse": pb.LONG_TEXT_POLICY_REFUSE, "split": pb.LONG_TEXT_POLICY_SPLIT}
-
-SPLIT_SENTENCES = {
-    name: pb.SentenceSplitting.Value(f"SENTENCE_SPLITTING_{name.upper()}") for name in ("on", "nonewlines", "off")
-}
 
 OPTION_OF = {
     "source_language_code": "source",
@@ -47,67 +50,6 @@ OPTION_OF = {
 Item = TypeVar("Item", bound=str | tuple[str, str])
 Request = TypeVar("Request", pb.TranslateRequest, pb.TranslateStreamRequest)
 Written = TypeVar("Written")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Sampling:
-    """Draw tokens at random instead of searching for the likeliest; None means the default of the server.
-
-    temperature: divides the logits; above 0
-    top_k: draw from this many of the likeliest tokens; 0 means all
-    top_p: draw from the smallest set of likeliest tokens that has this probability
-    seed: the same seed gives the same translation of the same text at the same index of the list
-    """
-
-    temperature: float | None = None
-    top_k: int | None = None
-    top_p: float | None = None
-    seed: int | None = None
-
-
-class TranslateOptions(TypedDict, total=False):
-    """How texts are translated; an option that is missing or None has the default of the model or the one below.
-
-    split_sentences: "on" translates each sentence alone, and each line; "nonewlines" is for wrapped text, in which a
-    single line break is a space and blank lines separate paragraphs; "off" gives the model each text as it is. All
-    white space between sentences is kept.
-    """
-
-    model: str | None  # "name" or "name/version"; needed if the languages fit several models of the server
-    source: str | None  # language of the texts, a BCP-47 tag
-    target: str | None  # language of the translations, a BCP-47 tag
-    beam_size: int | None  # 1 is greedy search
-    num_hypotheses: int | None  # translations of each text, at most beam_size
-    length_penalty: float | None  # score = log-probability / length ** length_penalty
-    max_output_tokens: int | None  # of each translation; the model has a bound of its own
-    sampling: Sampling | None  # None: search for the likeliest translation
-    target_prefix: str | Sequence[str] | None  # how every translation begins, or a list with one for each text
-    return_tokens: bool | None  # default: False
-    return_alignment: bool | None  # default: False
-    long_text: Literal["refuse", "split"] | None  # a text longer than the model reads; default: split
-    split_sentences: Literal["on", "nonewlines", "off"] | None  # see below; default: on, and off with forced_words
-    return_sentences: bool | None  # default: False
-    keep: Sequence[str] | None  # strings that every translation keeps as they are
-    protect: bool | None  # keep URLs, placeholders and other strings that are not language; default: True
-    lower_capitals: bool | None  # translate a sentence in capitals in lower case, and raise it again; default: True
-    shortlist: bool | None  # restrict the target vocabulary to pieces that fit the source, which is faster
-    min_output_tokens: int | None  # of each translation, the end token included; default: 0
-    no_repeat_ngram_size: int | None  # a run of so many tokens does not appear twice; default: 0, no such rule
-    repetition_penalty: float | None  # above 1, tokens that the translation has become less likely; default: 1
-    forbidden_words: Sequence[str] | None  # words or phrases that are in no translation
-    forced_words: Sequence[str] | None  # words or phrases that every translation has
-    timeout: float | None  # seconds for each request to the server, retries included
-
-
-class ScoreOptions(TypedDict, total=False):
-    """How pairs are scored; see TranslateOptions."""
-
-    model: str | None
-    source: str | None
-    target: str | None
-    return_alignment: bool | None
-    attention: AttentionSelection | None  # None: no attention matrices
-    timeout: float | None
 
 
 def check_options(options: TranslateOptions | ScoreOptions, known: type) -> None:
@@ -174,18 +116,28 @@ def translate_request(
 
 
 def _text_options(options: TranslateOptions) -> pb.TextOptions | None:
-    split = options.get("split_sentences")
-    if split is not None and split not in SPLIT_SENTENCES:
-        raise SettingsError(f"split_sentences must be one of {', '.join(SPLIT_SENTENCES)}, got {split!r}")
+    """The options of texts; None if all have their defaults."""
     message = write_request(
         pb.TextOptions,
-        split_sentences=None if split is None else SPLIT_SENTENCES[split],
+        format=_named(options, "format", FORMATS),
+        split_sentences=_named(options, "split_sentences", SPLIT_SENTENCES),
+        ignore_tags=_words(options, "ignore_tags"),
+        splitting_tags=_words(options, "splitting_tags"),
+        non_splitting_tags=_words(options, "non_splitting_tags"),
         keep=_words(options, "keep"),
         protect=options.get("protect"),
         return_sentences=options.get("return_sentences") or None,
         lower_capitals=options.get("lower_capitals"),
     )
     return message if message.ListFields() else None
+
+
+def _named(options: TranslateOptions, name: Literal["format", "split_sentences"], values: Mapping[str, int]) -> Any:
+    """The value of an option that is one of several names; None without the option."""
+    given = options.get(name)
+    if given is not None and given not in values:
+        raise SettingsError(f"{name} must be one of {', '.join(values)}, got {given!r}")
+    return None if given is None else values[given]
 
 
 def _decoding_options(options: TranslateOptions, start: int) -> pb.DecodingOptions:
@@ -212,8 +164,8 @@ def _decoding_options(options: TranslateOptions, start: int) -> pb.DecodingOptio
     )
 
 
-def _words(options: TranslateOptions, name: Literal["forbidden_words", "forced_words", "keep"]) -> list[str]:
-    words = options.get(name)
+def _words(options: TranslateOptions, name: str) -> list[str]:
+    words: Any = options.get(name)
     if words is None:
         return []
     if isinstance(words, str):  # it would be sent as a list of its letters

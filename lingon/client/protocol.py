@@ -19,8 +19,6 @@ from google.rpc import code_pb2
 
 from lingon.client.messages import (
     Item,
-    ScoreOptions,
-    TranslateOptions,
     check_options,
     cut,
     model_infos,
@@ -34,6 +32,7 @@ from lingon.client.messages import (
     translate_request,
     write_request,
 )
+from lingon.client.options import ScoreOptions, TranslateOptions
 from lingon.client.results import ModelInfo, ScoreResult, StreamEvent, StreamStart, TextDone, TextResult
 from lingon.client.retry import Retry
 from lingon.errors import RequestTooLarge, ServerError, SettingsError, TextTooLong

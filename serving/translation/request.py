@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Protocol, TypeVar
 
@@ -13,18 +14,19 @@ from lingon.serving.decoding.job import Hypothesis
 from lingon.serving.observability.tracing import current
 from lingon.serving.runtime.runner import AttentionChoice, Scored
 from lingon.serving.system.event_loop import TimeSlice
-from lingon.serving.translation.detokenizer import IncrementalDetokenizer
 from lingon.serving.translation.engine_client import EngineClient, PendingJob
-from lingon.serving.translation.output_processor import (
-    PartHypothesis,
+from lingon.serving.translation.planning.input_processor import PairPlan, Part, TextPlan, max_output
+from lingon.serving.translation.planning.options import ResolvedOptions
+from lingon.serving.translation.results.detokenizer import IncrementalDetokenizer
+from lingon.serving.translation.results.layout import PartHypothesis
+from lingon.serving.translation.results.output_processor import (
     pair_error,
     pair_result,
     text_error,
     text_of,
     text_result,
+    weights_of,
 )
-from lingon.serving.translation.planning.input_processor import PairPlan, TextPlan, max_output
-from lingon.serving.translation.planning.options import ResolvedOptions
 from lingon.serving.translation.steps import Place, SentenceTask
 from lingon.text import Tokenizer
 from lingon.translation.v1 import translation_pb2 as pb
@@ -106,8 +108,9 @@ class TextTask:
         self._plan, self._client, self._options = plan, client, options
         self._limits, self._tokenizer = limits, tokenizer
         self._time_slice, self._on_growth, self._aligns = time_slice, on_growth, aligns
-        self._detokenizer = _detokenizer(tokenizer, plan) if on_growth else None
+        self._detokenizer = _detokenizer(tokenizer, plan) if on_growth and plan.plain is None else None
         self._announced = False  # whether on_growth was called since the last `delta`
+        self._written = ""  # a translation with markup, which is one delta
         self._in_steps = {place: self._steps_of(place) for place, part in enumerate(plan.parts) if part.steps}
         self._jobs = [() if part.steps else self._jobs_of(place) for place, part in enumerate(plan.parts)]
 
@@ -120,12 +123,15 @@ class TextTask:
     @property
     def submits_more(self) -> bool:
         """Whether there are more jobs to submit when the first ones are done."""
-        return self._options.return_alignment or bool(self._in_steps)
+        return self._options.return_alignment or bool(self._in_steps) or any(self._plan.tagged)
 
     def delta(self) -> str:
         """Return the text that was decoded since the last call."""
         self._announced = False
-        return self._detokenizer.take() if self._detokenizer else ""
+        if self._detokenizer is not None:
+            return self._detokenizer.take()
+        written, self._written = self._written, ""
+        return written
 
     async def result(self) -> pb.TextResult:
         """See RequestTask."""
@@ -134,21 +140,23 @@ class TextTask:
         }
         try:
             found = [await self._part(part, in_steps.get(part, ())) for part in range(len(self._jobs))]
-            if self._options.return_alignment:
-                found = await self._aligned(found)
+            found = await self._aligned(found)
         except EngineFault as error:
             return text_error(error)
         finally:
             for each in in_steps.values():
                 await _ended(each)
-        most = max(map(len, found))
+        most = max(map(len, found), default=1)
         found = [part * most if len(part) == 1 else part for part in found]
-        return await self._time_slice.run(text_result(self._plan, found, self._options, self._tokenizer))
+        result = await self._time_slice.run(text_result(self._plan, found, self._options, self._tokenizer))
+        if self._on_growth is not None and self._plan.plain is not None:
+            self._written = result.hypotheses[0].text
+        return result
 
     def _jobs_of(self, part: int) -> list[PendingJob[Hypotheses]]:
         plan, options = self._plan, self._options
         longest = max_output(self._limits, plan, part, options.max_output_tokens)
-        on_token = partial(self._add_token, part) if self._on_growth else None
+        on_token = partial(self._add_token, part) if self._detokenizer else None
         return [
             self._client.decode(
                 plan.parts[part].source_ids,
@@ -172,6 +180,7 @@ class TextTask:
                 self._limits,
                 self._tokenizer,
                 aligns=self._aligns,
+                tagged=self._plan.is_tagged(part),
             )
             for sample in range(self._options.samples)
         ]
@@ -204,26 +213,41 @@ class TextTask:
         return found
 
     async def _aligned(self, found: list[list[PartHypothesis]]) -> list[list[PartHypothesis]]:
-        """Add the attention of each hypothesis, by one run of the scorer for each.
+        """Add the attention of each hypothesis that needs it, by one run of the scorer for each.
 
         The last token is left out: what the model attended to when it chose it depends on the tokens before it alone,
         and a translation of max_target_tokens would have one more than the scorer reads.
         """
         jobs = [
             [self._client.score(part.source_ids, one.hypothesis.tokens[:-1], follow_up=True) for one in hypotheses]
-            if part.steps is None
+            if self._needs_attention(part)
             else []
             for part, hypotheses in zip(self._plan.parts, found, strict=True)
         ]
         flat = [pending for part in jobs for pending in part]
+        if not flat:
+            return found
         with current().trace_jobs((self.index, pending.job, pending.outcome) for pending in flat):
             await self._client.submit_when_possible(flat)
         return [
-            [PartHypothesis(one.hypothesis, one.text, await job.answer()) for one, job in zip(ones, part, strict=True)]
-            if part
+            [self._with_attention(part, one, await job.answer()) for one, job in zip(ones, own, strict=True)]
+            if own
             else ones
-            for ones, part in zip(found, jobs, strict=True)
+            for part, ones, own in zip(self._plan.parts, found, jobs, strict=True)
         ]
+
+    def _needs_attention(self, part: Part) -> bool:
+        """Whether a part that is decoded as it is needs the scorer."""
+        wanted = self._options.return_alignment or (self._plan.is_tagged(part) and self._aligns)
+        return wanted and part.steps is None
+
+    def _with_attention(self, part: Part, found: PartHypothesis, scored: Scored) -> PartHypothesis:
+        tagged = self._plan.is_tagged(part)
+        return replace(
+            found,
+            scored=scored if self._options.return_alignment else None,
+            weights=weights_of(part, found, scored.attention, self._tokenizer) if tagged else None,
+        )
 
 
 async def _ended(futures: Sequence[asyncio.Future[PartHypothesis]]) -> None:

@@ -8,15 +8,19 @@ from dataclasses import dataclass, replace
 from lingon.alignment import piece_links
 from lingon.bundle import Limits
 from lingon.errors import InvalidRequest, TextTooLong
+from lingon.segments.boundaries import Span
+from lingon.segments.capitals import is_in_capitals
 from lingon.segments.protection import Align, Answer, Request, Restored, Translate
 from lingon.segments.steps import translate_sentence
 from lingon.serving.decoding.job import Hypothesis
 from lingon.serving.observability.tracing import current
 from lingon.serving.runtime.runner import Scored
 from lingon.serving.translation.engine_client import EngineClient, PendingJob
-from lingon.serving.translation.output_processor import PartHypothesis, source_spans, target_spans, text_of
 from lingon.serving.translation.planning.input_processor import Part, Steps, parts_of, plan_pair
 from lingon.serving.translation.planning.options import ResolvedOptions
+from lingon.serving.translation.results.layout import PartHypothesis
+from lingon.serving.translation.results.output_processor import source_spans, target_spans, text_of
+from lingon.serving.translation.results.word_weights import Weights, word_weights
 from lingon.text import Tokenizer, normalise
 
 Hypotheses = tuple[Hypothesis, ...]
@@ -49,10 +53,15 @@ class SentenceTask:
         tokenizer: Tokenizer,
         *,
         aligns: bool,
+        tagged: bool,
     ) -> None:
-        """aligns: whether the model has attention heads for alignments."""
+        """tagged: whether tags are placed in the sentence.
+
+        aligns: whether the model has attention heads for alignments
+        """
         self._part, self._place, self._client, self._options = part, place, client, options
-        self._limits, self._tokenizer, self._aligns = limits, tokenizer, aligns
+        self._limits, self._tokenizer, self._aligns, self._tagged = limits, tokenizer, aligns, tagged
+        self._sentence = steps
         self._scores: list[float] = []
         self._finished = True
         self._steps = translate_sentence(steps.text, steps.spans, steps.lexicon.words, steps.lexicon.names)
@@ -139,12 +148,38 @@ class SentenceTask:
         return await job.answer()
 
     async def _hypothesis(self) -> PartHypothesis:
-        text = self._restored.text.strip()
+        text, options = self._restored.text.strip(), self._options
         tokens = tuple(self._tokenizer.encode_target(normalise(text)))
         scored = None
-        if (self._options.return_alignment or self._options.return_tokens) and normalise(text) == text:
+        if (options.return_alignment or options.return_tokens) and normalise(text) == text:
             scored = await self._scored(self._part.text, text)
         log_probs = tuple(scored.log_probs.tolist()) if scored is not None else (0.0,) * (len(tokens) + 1)
         score = self._scores[0] if self._scores else 0.0
         found = Hypothesis(tokens, log_probs, score, finished=self._finished)
-        return PartHypothesis(found, text, scored if self._options.return_alignment else None, self._restored)
+        weights = await self._weights() if self._tagged and self._aligns else None
+        return PartHypothesis(found, text, scored if options.return_alignment else None, self._restored, weights)
+
+    async def _weights(self) -> Weights | None:
+        """Return how much of each source word is in each target word; a word that the model knows stands for others."""
+        sentence, restored = self._sentence, self._restored
+        words = sentence.lexicon.words
+        source = _masked(sentence.text, [span[:2] for span in sentence.spans], words)
+        target = _masked(restored.text, restored.kept, words)
+        if is_in_capitals(sentence.text, sentence.spans):
+            source, target = source.lower(), target.lower()
+        source, target = normalise(source), normalise(target)
+        scored = await self._scored(source, target)
+        if scored is None:
+            return None
+        spans = source_spans(self._tokenizer, source), target_spans(self._tokenizer, target)
+        return word_weights(scored.attention, *spans, source, target)
+
+
+def _masked(text: str, spans: Sequence[Span], words: Sequence[str]) -> str:
+    """Return a text with a word in place of each span that is within a word."""
+    parts, at = list[str](), 0
+    for begin, end in spans:
+        within = bool(words) and not any(map(str.isspace, text[begin:end]))
+        parts += [text[at:begin], words[0] if within else text[begin:end]]
+        at = end
+    return "".join([*parts, text[at:]])

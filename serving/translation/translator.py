@@ -19,13 +19,13 @@ from lingon.serving.observability.tracing import current
 from lingon.serving.runtime.runner import AttentionChoice
 from lingon.serving.system.event_loop import TimeSlice
 from lingon.serving.translation.engine_client import EngineClient
-from lingon.serving.translation.output_processor import pair_error, text_error
 from lingon.serving.translation.planning.attention import choose_attention
 from lingon.serving.translation.planning.input_processor import PairPlan, TextPlan
 from lingon.serving.translation.planning.lexicon import lexicon
 from lingon.serving.translation.planning.options import ResolvedOptions, check_alignment, resolve
 from lingon.serving.translation.planning.planner import Planner, Request
 from lingon.serving.translation.request import PairTask, RequestTask, TextEvents, TextTask
+from lingon.serving.translation.results.output_processor import pair_error, text_error
 from lingon.text import Tokenizer
 from lingon.translation.v1 import translation_pb2 as pb
 

@@ -74,6 +74,30 @@ def test_the_lines_of_a_paragraph_of_wrapped_text_are_one_text(lingon: Command, 
     assert [text for request in service.requests for text in request.texts] == ["one\ntwo.", "three\nbad", "four"]
 
 
+def test_a_file_with_markup_is_one_text_and_printed_as_it_comes(lingon: Command, service: FakeService) -> None:
+    page = "<p>one\ntwo</p>\n\n<p>three</p>\r\n"
+    code, printed, _ = lingon("translate", "--format", "html", "--ignore-tag", "code", text=page)
+    assert (code, printed) == (0, page.upper())
+    (asked,) = service.requests
+    assert asked.text == pb.TextOptions(format=pb.TEXT_FORMAT_HTML, ignore_tags=["code"])
+    assert list(asked.texts) == [page.removesuffix("\n")]
+
+
+def test_what_is_wrong_with_a_file_with_markup_names_it_as_a_document(lingon: Command) -> None:
+    code, printed, errors = lingon("translate", "--format", "xml", text="bad\n")
+    assert (code, printed, errors[0]) == (1, "\n", "lingon: document 1: too many tokens")
+
+
+@pytest.mark.parametrize("flag", [("--scores",), ("--n-best", "2")])
+def test_a_document_has_no_columns(flag: tuple[str, ...], lingon: Command, service: FakeService) -> None:
+    code, _, errors = lingon("translate", "--format", "html", *flag, "a")
+    assert (code, service.requests) == (2, [])
+    assert errors == [
+        "lingon: error: --format html and xml print documents; add --json for --scores, --tokens, --alignment and "
+        "--num-hypotheses"
+    ]
+
+
 def test_a_line_that_fails_gives_an_empty_line_and_an_error_with_its_number(lingon: Command) -> None:
     code, printed, errors = lingon("translate", text="one\nbad\nlong\n")
     assert (code, printed) == (1, "ONE\n\nLONG\n")

@@ -321,6 +321,8 @@ def test_metadata_goes_with_every_call(ask: Ask, service: FakeService) -> None:
     [
         ({"beam_size": -1}, "cannot be written"),
         ({"split_sentences": "no"}, "split_sentences must be one of on, nonewlines, off, got 'no'"),
+        ({"format": "HTML"}, "format must be one of plain, html, xml, got 'HTML'"),
+        ({"ignore_tags": "code"}, "ignore_tags must be a list of str, got a str"),
         ({"long_text": "cut"}, "long_text must be one of refuse, split, got 'cut'"),
         ({"source": "\udcff"}, "cannot be written"),
         ({"target_prefix": ["a", "b", "c"]}, "3 prefixes for 2 texts"),

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from lingon.client.messages import Sampling, prefixes_of, text_results, translate_request
+from lingon.client.messages import prefixes_of, text_results, translate_request
+from lingon.client.options import Sampling
 from lingon.errors import SettingsError
 from lingon.translation.v1 import translation_pb2 as pb
 
@@ -58,6 +59,10 @@ def test_every_option_of_texts_is_in_the_request() -> None:
             "keep": ["Lingon"],
             "protect": False,
             "lower_capitals": False,
+            "format": "html",
+            "ignore_tags": ["code"],
+            "splitting_tags": ["div"],
+            "non_splitting_tags": ["p"],
         },
     )
     assert request.text == pb.TextOptions(
@@ -66,5 +71,9 @@ def test_every_option_of_texts_is_in_the_request() -> None:
         keep=["Lingon"],
         protect=False,
         lower_capitals=False,
+        format=pb.TEXT_FORMAT_HTML,
+        ignore_tags=["code"],
+        splitting_tags=["div"],
+        non_splitting_tags=["p"],
     )
     assert not translate_request(pb.TranslateRequest, ["hello"], [], {}).HasField("text")

@@ -2,8 +2,22 @@
 
 from lingon.segments.markup.blocks import STAND_IN, Block
 from lingon.segments.markup.document import Markup, Written
+from lingon.segments.markup.plain import PlainText, TooManyKept, WrittenText
 from lingon.segments.markup.reading import read_html, read_xml
-from lingon.segments.markup.rules import MarkupRules
+from lingon.segments.markup.rules import NO_RULES, MarkupRules
 from lingon.segments.markup.writing import Translated
 
-__all__ = ["STAND_IN", "Block", "Markup", "MarkupRules", "Translated", "Written", "read_html", "read_xml"]
+__all__ = [
+    "NO_RULES",
+    "STAND_IN",
+    "Block",
+    "Markup",
+    "MarkupRules",
+    "PlainText",
+    "TooManyKept",
+    "Translated",
+    "Written",
+    "WrittenText",
+    "read_html",
+    "read_xml",
+]

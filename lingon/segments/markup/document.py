@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 
 from lingon.segments.markup.blocks import Block
@@ -40,10 +40,11 @@ class Markup:
     blocks: Sequence[Block]
     html: bool
 
-    def write(self, translations: Sequence[Translated | None]) -> Written:
+    def write(self, translations: Sequence[Translated | None]) -> Generator[None, None, Written]:
         """Return the text with a translation in place of each block; None or the block itself leaves it as it is.
 
-        What is between the blocks is copied. The tags of a block are placed by the alignment of its segments.
+        What is between the blocks is copied. The tags of a block are placed by the alignment of its segments. Yields
+        between blocks, since there may be thousands.
         """
         parts: list[str] = []
         shifts: list[int] = []
@@ -59,4 +60,5 @@ class Markup:
                 parts.append(written)
                 length += len(written)
                 at = block.end
+                yield
         return Written("".join([*parts, self.text[at:]]), self.blocks, shifts, maps)

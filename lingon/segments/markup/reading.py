@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from lingon.segments.markup.blocks import blocks_of
 from lingon.segments.markup.document import Markup
-from lingon.segments.markup.rules import MarkupRules
+from lingon.segments.markup.rules import NO_RULES, MarkupRules
 from lingon.segments.markup.structure import structure_of
 from lingon.segments.markup.tokens.html import html_tokens
 from lingon.segments.markup.tokens.references import html_references, xml_references
 from lingon.segments.markup.tokens.xml import xml_tokens
 
-_NO_RULES = MarkupRules()
 
-
-def read_html(text: str, rules: MarkupRules = _NO_RULES) -> Markup:
+def read_html(text: str, rules: MarkupRules = NO_RULES) -> Markup:
     """Read HTML as browsers do; any text is HTML.
 
     Elements that browsers show as blocks split the text, and so does `br`; all others are inline.
@@ -22,7 +20,7 @@ def read_html(text: str, rules: MarkupRules = _NO_RULES) -> Markup:
     return Markup(text, tuple(blocks_of(text, structure, html_references)), html=True)
 
 
-def read_xml(text: str, rules: MarkupRules = _NO_RULES) -> Markup:
+def read_xml(text: str, rules: MarkupRules = NO_RULES) -> Markup:
     """Read well-formed XML, a document or a part of one; raises MarkupError for another text.
 
     An element is inline if there is text beside it or beside an element around it; all others split the text.

@@ -79,3 +79,6 @@ class MarkupRules:
             map(str.lower, self.splitting_tags),
             map(str.lower, self.non_splitting_tags),
         )
+
+
+NO_RULES = MarkupRules()

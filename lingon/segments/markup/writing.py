@@ -36,16 +36,6 @@ class Translated:
     segments: tuple[Aligned, ...]
     kept: dict[int, int]
 
-    @classmethod
-    def of(cls, block: Block, text: str, segments: Sequence[Aligned]) -> Translated:
-        """A translation in which STAND_IN stands, in each segment, for what is kept, in the same order."""
-        kept: dict[int, int] = {}
-        for (begin, end), (first, last), _ in segments:
-            inside = block.kept[bisect_left(block.kept, begin) : bisect_left(block.kept, end)]
-            found = (at for at in range(first, last) if text[at] == STAND_IN)
-            kept.update(zip(inside, found, strict=False))
-        return cls(text, tuple(segments), kept)
-
 
 class _Stretch(NamedTuple):
     """A part of a translation; source: where the block has the same, -1 for new text."""

@@ -3,7 +3,7 @@
 from lingon.segments.protection.find import TooManySpans, find_protected, uncut
 from lingon.segments.protection.ladder import Align, Answer, Request, Restored, Rung, Translate, ladder
 from lingon.segments.protection.sentence import kept_strings
-from lingon.segments.protection.spans import Kind, ProtectedSpan, without
+from lingon.segments.protection.spans import Kind, ProtectedSpan, merge, without
 
 __all__ = [
     "Align",
@@ -18,6 +18,7 @@ __all__ = [
     "find_protected",
     "kept_strings",
     "ladder",
+    "merge",
     "uncut",
     "without",
 ]

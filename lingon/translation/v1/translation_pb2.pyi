@@ -38,6 +38,46 @@ else:
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class _TextFormat:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _TextFormatEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_TextFormat.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    TEXT_FORMAT_UNSPECIFIED: _TextFormat.ValueType  # 0
+    """As TEXT_FORMAT_PLAIN."""
+    TEXT_FORMAT_PLAIN: _TextFormat.ValueType  # 1
+    """Without markup."""
+    TEXT_FORMAT_HTML: _TextFormat.ValueType  # 2
+    """HTML, a document or a part of one, as browsers read it. Block elements and br split the text. Left as they are: code,
+    kbd, math, pre, samp, script, style, textarea, var, and elements with translate="no" or the class notranslate.
+    """
+    TEXT_FORMAT_XML: _TextFormat.ValueType  # 3
+    """Well-formed XML, a document or a part of one. An element with text beside it belongs to the sentence; others split
+    the text. Elements with translate="no" are left as they are.
+    """
+
+class TextFormat(_TextFormat, metaclass=_TextFormatEnumTypeWrapper):
+    """How a text is written. In markup, the text of elements is translated; tags, attributes, comments and all else are left
+    as they are. Elements inside a sentence, such as b and a, are placed in its translation by the attention of the model,
+    each exactly once, and by the order of words if the model has no attention. White space and references such as &nbsp;
+    are kept where the text around them is. A stream sends the translation of a text with markup as one delta.
+    """
+
+TEXT_FORMAT_UNSPECIFIED: TextFormat.ValueType  # 0
+"""As TEXT_FORMAT_PLAIN."""
+TEXT_FORMAT_PLAIN: TextFormat.ValueType  # 1
+"""Without markup."""
+TEXT_FORMAT_HTML: TextFormat.ValueType  # 2
+"""HTML, a document or a part of one, as browsers read it. Block elements and br split the text. Left as they are: code,
+kbd, math, pre, samp, script, style, textarea, var, and elements with translate="no" or the class notranslate.
+"""
+TEXT_FORMAT_XML: TextFormat.ValueType  # 3
+"""Well-formed XML, a document or a part of one. An element with text beside it belongs to the sentence; others split
+the text. Elements with translate="no" are left as they are.
+"""
+Global___TextFormat: _TypeAlias = TextFormat  # noqa: Y015
+
 class _SentenceSplitting:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -45,13 +85,15 @@ class _SentenceSplitting:
 class _SentenceSplittingEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SentenceSplitting.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     SENTENCE_SPLITTING_UNSPECIFIED: _SentenceSplitting.ValueType  # 0
-    """As SENTENCE_SPLITTING_OFF with forced_words, which belong to one sentence; else as SENTENCE_SPLITTING_ON."""
+    """As SENTENCE_SPLITTING_OFF with forced_words, which belong to one sentence; as SENTENCE_SPLITTING_NONEWLINES with
+    markup, in which line breaks are white space; else as SENTENCE_SPLITTING_ON.
+    """
     SENTENCE_SPLITTING_ON: _SentenceSplitting.ValueType  # 1
     """At the ends of sentences and of lines."""
     SENTENCE_SPLITTING_NONEWLINES: _SentenceSplitting.ValueType  # 2
     """For wrapped text: at the ends of sentences and at blank lines. A single line break is a space."""
     SENTENCE_SPLITTING_OFF: _SentenceSplitting.ValueType  # 3
-    """Nowhere: the model reads the whole text at once. Models that learnt from single sentences translate several at once
+    """Nowhere, or only where markup splits: the model reads the whole text at once. Models that learnt from single sentences translate several at once
     poorly, and may leave some out.
     """
 
@@ -61,13 +103,15 @@ class SentenceSplitting(_SentenceSplitting, metaclass=_SentenceSplittingEnumType
     """
 
 SENTENCE_SPLITTING_UNSPECIFIED: SentenceSplitting.ValueType  # 0
-"""As SENTENCE_SPLITTING_OFF with forced_words, which belong to one sentence; else as SENTENCE_SPLITTING_ON."""
+"""As SENTENCE_SPLITTING_OFF with forced_words, which belong to one sentence; as SENTENCE_SPLITTING_NONEWLINES with
+markup, in which line breaks are white space; else as SENTENCE_SPLITTING_ON.
+"""
 SENTENCE_SPLITTING_ON: SentenceSplitting.ValueType  # 1
 """At the ends of sentences and of lines."""
 SENTENCE_SPLITTING_NONEWLINES: SentenceSplitting.ValueType  # 2
 """For wrapped text: at the ends of sentences and at blank lines. A single line break is a space."""
 SENTENCE_SPLITTING_OFF: SentenceSplitting.ValueType  # 3
-"""Nowhere: the model reads the whole text at once. Models that learnt from single sentences translate several at once
+"""Nowhere, or only where markup splits: the model reads the whole text at once. Models that learnt from single sentences translate several at once
 poorly, and may leave some out.
 """
 Global___SentenceSplitting: _TypeAlias = SentenceSplitting  # noqa: Y015
@@ -339,11 +383,17 @@ class TextOptions(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    FORMAT_FIELD_NUMBER: _builtins.int
     SPLIT_SENTENCES_FIELD_NUMBER: _builtins.int
+    IGNORE_TAGS_FIELD_NUMBER: _builtins.int
+    SPLITTING_TAGS_FIELD_NUMBER: _builtins.int
+    NON_SPLITTING_TAGS_FIELD_NUMBER: _builtins.int
     KEEP_FIELD_NUMBER: _builtins.int
     PROTECT_FIELD_NUMBER: _builtins.int
     RETURN_SENTENCES_FIELD_NUMBER: _builtins.int
     LOWER_CAPITALS_FIELD_NUMBER: _builtins.int
+    format: Global___TextFormat.ValueType
+    """How texts are written. Forced words and target prefixes are refused with markup."""
     split_sentences: Global___SentenceSplitting.ValueType
     """Where texts are split."""
     protect: _builtins.bool
@@ -359,6 +409,18 @@ class TextOptions(_message.Message):
     forced_words.
     """
     @_builtins.property
+    def ignore_tags(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """With markup: names of elements that are left as they are, with what is in them; at most 256 names."""
+
+    @_builtins.property
+    def splitting_tags(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """With markup: names of further elements at which a text is split."""
+
+    @_builtins.property
+    def non_splitting_tags(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """With markup: names of elements that belong to the sentence around them, although they would split it."""
+
+    @_builtins.property
     def keep(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Further strings that translations keep as they are, with upper and lower case: at most 256 of 256 characters. One
         that begins or ends with a letter or figure is kept as a whole word only. Refused with forced_words.
@@ -367,7 +429,11 @@ class TextOptions(_message.Message):
     def __init__(
         self,
         *,
+        format: Global___TextFormat.ValueType = ...,
         split_sentences: Global___SentenceSplitting.ValueType = ...,
+        ignore_tags: _abc.Iterable[_builtins.str] | None = ...,
+        splitting_tags: _abc.Iterable[_builtins.str] | None = ...,
+        non_splitting_tags: _abc.Iterable[_builtins.str] | None = ...,
         keep: _abc.Iterable[_builtins.str] | None = ...,
         protect: _builtins.bool | None = ...,
         return_sentences: _builtins.bool = ...,
@@ -375,7 +441,7 @@ class TextOptions(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_lower_capitals", b"_lower_capitals", "_protect", b"_protect", "lower_capitals", b"lower_capitals", "protect", b"protect"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_lower_capitals", b"_lower_capitals", "_protect", b"_protect", "keep", b"keep", "lower_capitals", b"lower_capitals", "protect", b"protect", "return_sentences", b"return_sentences", "split_sentences", b"split_sentences"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_lower_capitals", b"_lower_capitals", "_protect", b"_protect", "format", b"format", "ignore_tags", b"ignore_tags", "keep", b"keep", "lower_capitals", b"lower_capitals", "non_splitting_tags", b"non_splitting_tags", "protect", b"protect", "return_sentences", b"return_sentences", "split_sentences", b"split_sentences", "splitting_tags", b"splitting_tags"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__lower_capitals: _TypeAlias = _typing.Literal["lower_capitals"]  # noqa: Y015
     _WhichOneofArgType__lower_capitals: _TypeAlias = _typing.Literal["_lower_capitals", b"_lower_capitals"]  # noqa: Y015
@@ -644,7 +710,9 @@ class TextResult(_message.Message):
     cannot be compared with others.
     """
     normalised_text: _builtins.str
-    """With return_alignment: the text after normalisation, to which the source spans of links refer."""
+    """With return_alignment: the text after normalisation, to which the source spans of links refer. Of a text with markup
+    it is what is translated, with U+FFFC for each element in a sentence that is left as it is.
+    """
     @_builtins.property
     def status(self) -> _status_pb2.Status:
         """OK (code 0), or the error of this text. With an error there are no hypotheses."""

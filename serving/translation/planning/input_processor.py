@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from lingon.bundle import Limits
 from lingon.errors import EmptyText, InvalidRequest, TextTooLong
 from lingon.segments.document import Document
+from lingon.segments.markup import PlainText
 from lingon.segments.protection import ProtectedSpan
 from lingon.sentences import WordTooLong, split
 from lingon.serving.translation.planning.lexicon import Lexicon
@@ -60,14 +61,22 @@ class PairPlan:
 class TextPlan:
     """A text to translate.
 
-    document: the text as it was sent, and its sentences
+    document: the text without markup, and its sentences
     parts: at least one for each sentence, in order
     prefix: target tokens with which the translation of the first part begins
+    plain: of a text with markup
+    tagged: for each of its sentences, whether tags are placed in its translation
     """
 
     document: Document
     parts: tuple[Part, ...]
     prefix: tuple[int, ...] = ()
+    plain: PlainText | None = None
+    tagged: Sequence[bool] = ()
+
+    def is_tagged(self, part: Part) -> bool:
+        """Whether tags are placed in the translation of a part's sentence."""
+        return bool(self.tagged) and self.tagged[part.sentence]
 
     @property
     def text(self) -> str:
@@ -76,7 +85,7 @@ class TextPlan:
         for part in self.parts:
             pieces += [" " * (part.begin - end), part.text]
             end = part.begin + len(part.text)
-        return "".join(pieces)
+        return "".join(pieces).translate(self.plain.stand_ins if self.plain else {})
 
     @property
     def source_tokens(self) -> int:

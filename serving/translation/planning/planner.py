@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 from lingon.bundle import Limits, Manifest
-from lingon.errors import EmptyText, InvalidRequest, RequestError, RequestTooLarge, TextTooLong
+from lingon.errors import EmptyText, InvalidRequest, RequestError, RequestTooLarge
 from lingon.segments.boundaries import Span, has_space
 from lingon.segments.capitals import is_in_capitals
-from lingon.segments.document import Document, Split, cut
-from lingon.segments.protection import ProtectedSpan, TooManySpans, find_protected, kept_strings, uncut, without
+from lingon.segments.document import Document, Split
+from lingon.segments.protection import ProtectedSpan, kept_strings, without
 from lingon.sentences import WordTooLong
 from lingon.serving.engine.limits import EngineLimits
 from lingon.serving.runtime.runner import AttentionChoice
@@ -35,13 +33,12 @@ from lingon.serving.translation.planning.input_processor import (
 from lingon.serving.translation.planning.lexicon import Lexicon
 from lingon.serving.translation.planning.options import ResolvedOptions
 from lingon.serving.translation.planning.request_size import RequestSize
-from lingon.serving.translation.planning.text_options import TextChoice
+from lingon.serving.translation.planning.source import read_source
+from lingon.serving.translation.planning.text_options import Format, TextChoice
 from lingon.text import EOS, Tokenizer, normalise
 from lingon.translation.v1 import translation_pb2 as pb
 
 Request = pb.TranslateRequest | pb.TranslateStreamRequest
-MOST_KEPT = 10_000  # strings in a text: URLs, placeholders and others
-LONG = 20_000  # characters; protected strings of shorter texts are found within some milliseconds
 
 
 class Planner:
@@ -59,6 +56,8 @@ class Planner:
         if len(prefixes) != len(request.texts):
             message = f"target_prefixes must be none or one for each of {len(request.texts)} texts, got {len(prefixes)}"
             raise InvalidRequest("target_prefixes", message)
+        if any(prefixes) and options.text.format is not Format.PLAIN:
+            raise InvalidRequest("target_prefixes", "target_prefixes cannot be used with a text.format with markup")
         size = RequestSize("texts", self._limits, options.samples)
         plans: list[TextPlan | RequestError] = []
         for index, (text, prefix) in enumerate(zip(request.texts, prefixes, strict=True)):
@@ -103,16 +102,17 @@ class Planner:
     ) -> TextPlan:
         """Return the plan of a text without its prefix; begun: whether it has one."""
         limits, whole = self._manifest.limits, options.text.sentences is Split.OFF
-        check_size(text, field, limits, splits=options.splits or not whole, most=size.most_characters)
+        splits = options.splits or not whole or options.text.format is not Format.PLAIN
+        check_size(text, field, limits, splits=splits, most=size.most_characters)
+        source = await read_source(text, field, options.text, size.most_sentences)
         segments, parts = list[Span](), list[Part]()
-        begin, longest = 0, len(text.strip())  # begin: of the next sentence in the normalised text
-        found = cut(text, options.text.sentences, self._manifest.source_language)
-        for segment, spans in uncut(found, await _protected(text, field, options.text)):
-            if segments and has_space(text[segments[-1][1] : segment[0]]):
+        begin, longest = 0, len(source.text.strip())  # begin: of the next sentence in the normalised text
+        for segment, spans in source.sentences(options.text, self._manifest.source_language):
+            if segments and has_space(source.text[segments[-1][1] : segment[0]]):
                 begin += 1
             has = "has" if whole or segment[1] - segment[0] == longest else "has a sentence of"
             read = _Reader(self._tokenizer, limits, field, has, options.splits, time_slice, size)
-            sentence = text[slice(*segment)]
+            sentence = source.text[slice(*segment)]
             if not (begun and not segments) and needs_steps(sentence, spans, options.text):
                 own: Sequence[Part] = [await read.in_steps(Steps(sentence, spans, self._lexicon))]
             else:
@@ -123,10 +123,12 @@ class Planner:
             await time_slice.yield_if_due()
         if not parts:
             size.add_characters(len(text))
-            raise EmptyText(field, f"{field} is empty")
+            if source.plain is None or not text.strip():
+                raise EmptyText(field, f"{field} is empty")
         if options.rules is not None:
             options.rules.check_parts(len(parts), field)
-        return TextPlan(Document(text, tuple(segments)), tuple(parts))
+        tagged = source.plain.aligned(segments) if source.plain else ()
+        return TextPlan(Document(source.text, tuple(segments)), tuple(parts), plain=source.plain, tagged=tagged)
 
     def _with_prefix(self, plan: TextPlan, prefix: str, name: str, options: ResolvedOptions) -> TextPlan:
         if not prefix:
@@ -142,20 +144,6 @@ class Planner:
 def needs_steps(sentence: str, spans: Sequence[ProtectedSpan], options: TextChoice) -> bool:
     """Whether a sentence is not given to the model as it is."""
     return bool(spans) or (options.lower_capitals and is_in_capitals(sentence))
-
-
-async def _protected(text: str, field: str, options: TextChoice) -> Sequence[ProtectedSpan]:
-    """Return what is kept of a text; a long one is read on a thread, since it may take most of a second."""
-    if not options.protect and not options.keep:
-        return ()
-    find = partial(find_protected, text, options.keep, patterns=options.protect, most=MOST_KEPT)
-    try:
-        return find() if len(text) <= LONG else await asyncio.to_thread(find)
-    except TooManySpans:
-        message = (
-            f"{field} has more than {MOST_KEPT} strings to keep; send it in several texts or set text.protect to false"
-        )
-        raise TextTooLong(field, message) from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,11 @@ class RequestSize:
         """Characters of all texts together."""
         return self._most["characters"]
 
+    @property
+    def most_sentences(self) -> int:
+        """Sentences of all texts together, if each is translated once."""
+        return self._most["sentences"]
+
     def add_characters(self, count: int) -> None:
         """Count text that will be normalised; raises RequestTooLarge."""
         self._add("characters", count)

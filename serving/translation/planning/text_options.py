@@ -4,29 +4,41 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import Enum
 
-from lingon.errors import InvalidRequest
+from lingon.errors import InvalidRequest, SettingsError
 from lingon.segments.document import Split
+from lingon.segments.markup import NO_RULES, MarkupRules
 from lingon.translation.v1 import translation_pb2 as pb
 
 MAX_KEEP = 256  # strings; the time to find them in a text is linear in their number
-MAX_KEEP_CHARACTERS = 256  # of each
+MAX_TAGS = 256  # names in each list of elements
+MAX_KEEP_CHARACTERS = 256  # of each string to keep, and of each name
 
 WHOLE = pb.TextOptions(split_sentences=pb.SENTENCE_SPLITTING_OFF, protect=False, lower_capitals=False)
 """The model reads each text as it is."""
 
 _SPLITS = {
-    pb.SENTENCE_SPLITTING_UNSPECIFIED: Split.SENTENCES,
     pb.SENTENCE_SPLITTING_ON: Split.SENTENCES,
     pb.SENTENCE_SPLITTING_NONEWLINES: Split.NONEWLINES,
     pb.SENTENCE_SPLITTING_OFF: Split.OFF,
 }
 
 
+class Format(Enum):
+    """How a text is written."""
+
+    PLAIN = pb.TEXT_FORMAT_PLAIN
+    HTML = pb.TEXT_FORMAT_HTML
+    XML = pb.TEXT_FORMAT_XML
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TextChoice:
     """The options of `TextOptions`, checked and with defaults."""
 
+    format: Format = Format.PLAIN
+    rules: MarkupRules = NO_RULES
     sentences: Split = Split.SENTENCES
     return_sentences: bool = False
     keep: tuple[str, ...] = ()
@@ -39,28 +51,61 @@ def text_choice(asked: pb.TextOptions, *, forced: bool) -> TextChoice:
 
     forced: whether translations have forced words, which belong to one sentence and to what the model itself reads
     """
-    if asked.split_sentences not in _SPLITS:
-        raise InvalidRequest("text.split_sentences", f"text.split_sentences has no value {asked.split_sentences}")
-    unset = asked.split_sentences == pb.SENTENCE_SPLITTING_UNSPECIFIED
+    written = _format(asked)
     if forced and asked.keep:
         raise InvalidRequest("text.keep", "text.keep cannot be used with options.forced_words")
+    if forced and written is not Format.PLAIN:
+        raise InvalidRequest("text.format", "text.format must be plain with options.forced_words")
     return TextChoice(
-        sentences=Split.OFF if forced and unset else _SPLITS[asked.split_sentences],
+        format=written,
+        rules=_rules(asked, written),
+        sentences=_splitting(asked, written, forced=forced),
         return_sentences=asked.return_sentences,
-        keep=_kept(asked.keep),
+        keep=_strings(asked.keep, "text.keep", MAX_KEEP),
         protect=not forced and (asked.protect or not asked.HasField("protect")),
         lower_capitals=not forced and (asked.lower_capitals or not asked.HasField("lower_capitals")),
     )
 
 
-def _kept(strings: Sequence[str]) -> tuple[str, ...]:
-    if len(strings) > MAX_KEEP:
-        raise InvalidRequest("text.keep", f"text.keep must have at most {MAX_KEEP} strings, got {len(strings)}")
+def _format(asked: pb.TextOptions) -> Format:
+    try:
+        return Format(asked.format or pb.TEXT_FORMAT_PLAIN)
+    except ValueError:
+        raise InvalidRequest("text.format", f"text.format has no value {asked.format}") from None
+
+
+def _splitting(asked: pb.TextOptions, written: Format, *, forced: bool) -> Split:
+    if asked.split_sentences == pb.SENTENCE_SPLITTING_UNSPECIFIED:
+        if forced:
+            return Split.OFF
+        return Split.SENTENCES if written is Format.PLAIN else Split.NONEWLINES
+    if asked.split_sentences not in _SPLITS:
+        raise InvalidRequest("text.split_sentences", f"text.split_sentences has no value {asked.split_sentences}")
+    return _SPLITS[asked.split_sentences]
+
+
+def _rules(asked: pb.TextOptions, written: Format) -> MarkupRules:
+    lists = {name: getattr(asked, name) for name in ("ignore_tags", "splitting_tags", "non_splitting_tags")}
+    for name, tags in lists.items():
+        if tags and written is Format.PLAIN:
+            raise InvalidRequest(f"text.{name}", f"text.{name} needs a text.format with markup, HTML or XML")
+        _strings(tags, f"text.{name}", MAX_TAGS)
+    try:
+        rules = MarkupRules.of(**lists)
+        return rules.lowered() if written is Format.HTML else rules
+    except SettingsError as error:
+        raise InvalidRequest("text.splitting_tags", f"text: {error}") from None
+
+
+def _strings(strings: Sequence[str], field: str, most: int) -> tuple[str, ...]:
+    """Return the strings of a list; raises InvalidRequest."""
+    if len(strings) > most:
+        raise InvalidRequest(field, f"{field} must have at most {most} strings, got {len(strings)}")
     for place, string in enumerate(strings):
         if not string.strip() or len(string) > MAX_KEEP_CHARACTERS:
             raise InvalidRequest(
-                "text.keep",
-                f"text.keep[{place}] must have 1 to {MAX_KEEP_CHARACTERS} characters and not only white space, got "
+                field,
+                f"{field}[{place}] must have 1 to {MAX_KEEP_CHARACTERS} characters and not only white space, got "
                 f"{len(string)}",
             )
     return tuple(strings)

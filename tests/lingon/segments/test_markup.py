@@ -14,53 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lingon.errors import MarkupError, SettingsError
-from lingon.segments.markup import STAND_IN, Markup, MarkupRules, Translated, read_html, read_xml
+from lingon.segments.markup import STAND_IN, Block, Markup, MarkupRules, Translated, Written, read_html, read_xml
 from lingon.segments.markup.tokens.html import html_tokens
 from lingon.segments.markup.tokens.token import TEXT
 from lingon.segments.placing import Aligned
-
-PARTS = [
-    *"<>&;/!?-='\"[] \n\t\xa0\ufffcaö.",
-    *(
-        "<b>",
-        "</b>",
-        "<i class='x'>",
-        "</i>",
-        "<p>",
-        "</p>",
-        "<br/>",
-        "<img src=a>",
-        "<code>",
-        "</code>",
-        "<!--",
-        "-->",
-    ),
-    *("<script>", "</script>", "<title>", "</title>", "&amp;", "&lt;", "&nbsp", "&#228;", "&#x0;", "&c;", "<![CDATA["),
-    *(
-        "]]>",
-        '<i translate="no">',
-        "<b translate=yes>",
-        "<a href='",
-        "Hello",
-        "two words",
-        "</",
-        "<?x?>",
-        "<li>",
-        "H2O",
-    ),
-]
-ANY_TEXT = st.one_of(st.text(), st.lists(st.sampled_from(PARTS), max_size=30).map("".join))
-WELL_FORMED = st.recursive(
-    st.sampled_from(
-        ["one", "Two words. ", " ", "&amp;", "&#228;", "<x/>", "<!-- c -->", "<![CDATA[<b>]]>", "\n", "H2O"]
-    ),
-    lambda inner: st.builds(
-        lambda name, parts: f"<{name} k='>'>{''.join(parts)}</{name}>",
-        st.sampled_from("abp"),
-        st.lists(inner, max_size=4),
-    ),
-    max_leaves=20,
-)
+from tests.support.generators import run_to_end
+from tests.support.markup_strategies import ANY_TEXT, WELL_FORMED
 
 PROLOG = "<?xml version='1.0'?><!DOCTYPE r [<!ENTITY c 'Co>'>]>\n"
 HOSTILE = [
@@ -83,14 +42,29 @@ HOSTILE = [
 ]
 
 
+def translation_of(block: Block, text: str, segments: list[Aligned]) -> Translated:
+    """A translation in which STAND_IN stands, in each segment, for what is kept, in the same order."""
+    kept: dict[int, int] = {}
+    for (begin, end), (first, last), _ in segments:
+        inside = [place for place in block.kept if begin <= place < end]
+        found = (at for at in range(first, last) if text[at] == STAND_IN)
+        kept.update(zip(inside, found, strict=False))
+    return Translated(text, tuple(segments), kept)
+
+
+def written(markup: Markup, translations: list[Translated | None]) -> Written:
+    """The text with its translations, in one go."""
+    return run_to_end(markup.write(translations))
+
+
 def translated(markup: Markup, translate=str.swapcase, *, every: int = 1) -> str:
     """The text with its blocks translated, each as one segment whose words stay in order."""
     results = []
     for number, block in enumerate(markup.blocks):
         text = translate(block.text) if number % every == 0 else block.text
         segment = Aligned((0, len(block.text)), (0, len(text)))
-        results.append(Translated.of(block, text, [segment]))
-    return markup.write(results).text
+        results.append(translation_of(block, text, [segment]))
+    return written(markup, results).text
 
 
 def markup_of(text: str) -> Counter[str]:
@@ -102,7 +76,7 @@ def markup_of(text: str) -> Counter[str]:
 def test_html_whose_text_comes_back_unchanged_is_the_same_byte_for_byte(text):
     markup = read_html(text)
     assert translated(markup, str) == text
-    assert markup.write([None] * len(markup.blocks)).text == text
+    assert written(markup, [None] * len(markup.blocks)).text == text
 
 
 @given(st.lists(WELL_FORMED, max_size=4).map("".join))
@@ -157,8 +131,8 @@ def test_words_and_segments_that_are_not_changed_keep_their_spelling():
     (block,) = markup.blocks
     assert block.text == "Mr\xa0Café asks. R&D is < 5."
     text = "Herr\xa0Café fragt. R&D is < 5."
-    result = Translated.of(block, text, [Aligned((0, 13), (0, 16)), Aligned((14, 24), (17, 27))])
-    assert markup.write([result]).text == "<p>Herr&nbsp;Caf&eacute; fragt. R&D is &lt; 5.</p>"
+    result = translation_of(block, text, [Aligned((0, 13), (0, 16)), Aligned((14, 24), (17, 27))])
+    assert written(markup, [result]).text == "<p>Herr&nbsp;Caf&eacute; fragt. R&D is &lt; 5.</p>"
 
 
 @pytest.mark.parametrize(
@@ -219,10 +193,10 @@ def test_spans_of_blocks_and_translations_are_found_in_the_texts_with_markup():
     markup = read_html(text)
     (block,) = markup.blocks
     assert text[slice(*block.map.raw_span(4, 8))] == "bc</b> d"
-    written = markup.write([Translated.of(block, "X & YZ W", [Aligned((0, 8), (0, 8))])])
-    assert written.text == "<p>X &amp; <b>YZ</b> W</p>"
-    assert written.text[slice(*written.span(0, 4, 8))] == "YZ</b> W"
-    assert markup.write([None]).span(0, 4, 6) == block.map.raw_span(4, 6)
+    result = written(markup, [translation_of(block, "X & YZ W", [Aligned((0, 8), (0, 8))])])
+    assert result.text == "<p>X &amp; <b>YZ</b> W</p>"
+    assert result.text[slice(*result.span(0, 4, 8))] == "YZ</b> W"
+    assert written(markup, [None]).span(0, 4, 6) == block.map.raw_span(4, 6)
 
 
 def test_elements_of_any_depth_are_read_and_the_deepest_split():
@@ -257,5 +231,5 @@ def test_hostile_html_takes_a_time_that_is_linear_in_its_length(part):
     text = part * (200_000 // len(part))
     start = time.process_time()
     markup = read_html(text)
-    assert markup.write([None] * len(markup.blocks)).text == text
+    assert written(markup, [None] * len(markup.blocks)).text == text
     assert time.process_time() - start < 5

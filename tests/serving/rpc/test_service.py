@@ -288,7 +288,7 @@ async def test_a_text_that_expires_in_the_queue_is_never_decoded():
     async with running(max_rows=1) as server:
         server.runner.gate.clear()
         first = server.call("Tom")
-        await eventually(lambda: server.runner.encoded >= 2)  # one of them by the warm-up
+        await eventually(lambda: server.metric("lingon_running_sentences", model="en-de", version="1") == 1)
         encoded = server.runner.encoded
         with pytest.raises(grpc.aio.AioRpcError) as raised:
             await server.call(*TEXTS, seconds=1.0)

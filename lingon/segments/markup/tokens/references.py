@@ -16,6 +16,7 @@ _OLD_NAMES = "|".join(sorted((name for name in html5 if not name.endswith(";")),
 _OLD = re.compile(f"&(?:{_OLD_NAMES})")  # HTML reads these also without a semicolon
 _IN_HTML = re.compile(rf"&(?:#[0-9]++;?|#[xX][0-9a-fA-F]++;?|[A-Za-z][A-Za-z0-9]{{1,31}}+;|(?:{_OLD_NAMES}))")
 _IN_XML = re.compile(r"&(?:#([0-9]++)|#x([0-9a-fA-F]++)|([^;]++));")
+_WINDOW = 2**14  # characters
 _XML_NAMES = {"amp": "&", "lt": "<", "gt": ">", "quot": '"', "apos": "'"}
 _ESCAPES = {ord("&"): "&amp;", ord("<"): "&lt;", ord(">"): "&gt;"}
 _HTML_ESCAPES = {**_ESCAPES, 0xA0: "&nbsp;"}
@@ -31,7 +32,7 @@ class Reference(NamedTuple):
 
 def html_references(text: str, begin: int, end: int) -> Iterator[Reference]:
     """Yield the references of a part of a text as a browser reads them."""
-    for found in _IN_HTML.finditer(text, begin, end):
+    for found in _matches(_IN_HTML, text, begin, end):
         first, last = found.span()
         written = found[0]
         if written[-1] == ";" and written[1] != "#" and written[1:] not in html5:
@@ -44,7 +45,7 @@ def html_references(text: str, begin: int, end: int) -> Iterator[Reference]:
 
 def xml_references(text: str, begin: int, end: int) -> Iterator[Reference]:
     """Yield the references of a part of well-formed XML."""
-    for found in _IN_XML.finditer(text, begin, end):
+    for found in _matches(_IN_XML, text, begin, end):
         decimal, hexadecimal, name = found.groups()
         if name:
             yield Reference(*found.span(), _XML_NAMES.get(name))
@@ -55,6 +56,18 @@ def xml_references(text: str, begin: int, end: int) -> Iterator[Reference]:
 def encode(text: str, *, in_html: bool) -> str:
     """Return a text in which everything that markup reads otherwise is a reference."""
     return text.translate(_HTML_ESCAPES if in_html else _ESCAPES)
+
+
+def _matches(pattern: re.Pattern[str], text: str, begin: int, end: int) -> Iterator[re.Match[str]]:
+    """Yield what a pattern finds, in windows: one search through a megabyte would hold up other threads.
+
+    A window ends before an ampersand, which is in no reference but at its begin.
+    """
+    while begin < end:
+        stop = text.find("&", begin + _WINDOW, end)
+        stop = end if stop < 0 else stop
+        yield from pattern.finditer(text, begin, stop)
+        begin = stop
 
 
 def _decoded(written: str) -> str:

@@ -4,39 +4,24 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Generator, Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from lingon.alignment import Span, piece_links
 from lingon.errors import RequestError
-from lingon.segments.protection import Restored, Rung, without
+from lingon.segments.protection import Rung, without
 from lingon.serving.decoding.job import Hypothesis
 from lingon.serving.guard.judge import Sentence
 from lingon.serving.runtime.runner import Scored
-from lingon.serving.translation.detokenizer import join
-from lingon.serving.translation.guarding import guard_warnings
 from lingon.serving.translation.planning.attention import matrix_message, piece_messages
-from lingon.serving.translation.planning.input_processor import PairPlan, TextPlan
+from lingon.serving.translation.planning.input_processor import PairPlan, Part, TextPlan
 from lingon.serving.translation.planning.options import ResolvedOptions
+from lingon.serving.translation.results.guarding import guard_warnings
+from lingon.serving.translation.results.layout import Layout, PartHypothesis, layout
+from lingon.serving.translation.results.word_weights import Weights, word_weights
 from lingon.status import to_status
 from lingon.text import EOS, UNK, Tokenizer, normalise
 from lingon.translation.v1 import translation_pb2 as pb
-
-
-@dataclass(frozen=True, slots=True)
-class PartHypothesis:
-    """One hypothesis of one part.
-
-    text: the text of its tokens
-    scored: with attention, if the request wants an alignment
-    restored: of a part that was translated in steps: the text with the places of what is kept
-    """
-
-    hypothesis: Hypothesis
-    text: str
-    scored: Scored | None = None
-    restored: Restored | None = None
 
 
 def text_of(tokenizer: Tokenizer, tokens: Sequence[int]) -> str:
@@ -61,18 +46,19 @@ def text_result(
 
     found: the hypotheses of each part; the k-th ones of all parts make the k-th of the text
     """
-    whole = [list(parts) for parts in zip(*found, strict=False)]
+    whole = [list(parts) for parts in zip(*found, strict=False)] or [[]]
     whole.sort(key=_order)
-    hypotheses = []
+    hypotheses, layouts = list[pb.Hypothesis](), list[Layout]()
     for parts in whole:
-        hypotheses.append((yield from _hypothesis(plan, parts, options, tokenizer)))
+        layouts.append((yield from layout(plan, parts)))
+        hypotheses.append((yield from _hypothesis(plan, parts, layouts[-1], options, tokenizer)))
     suspicions = yield from guard_warnings(_judged(plan, whole[0], tokenizer), tokenizer.unreadable)
     return pb.TextResult(
         hypotheses=hypotheses,
         warnings=[*_warnings(plan, whole, hypotheses), *suspicions],
         shortlist=options.job.shortlist,
         normalised_text=plan.text if options.return_alignment else "",
-        sentences=_sentences(plan, whole[0]) if options.text.return_sentences else (),
+        sentences=_sentences(plan, whole[0], layouts[0]) if options.text.return_sentences else (),
         usage=pb.Usage(
             source_tokens=plan.source_tokens,
             target_tokens=sum(_tokens(part.hypothesis) for parts in whole for part in parts),
@@ -147,23 +133,28 @@ def generated_spans(tokenizer: Tokenizer, tokens: Sequence[int]) -> list[Span]:
     return found
 
 
+def weights_of(part: Part, found: PartHypothesis, attention: np.ndarray, tokenizer: Tokenizer) -> Weights:
+    """Return the weights between the words of a part and of its translation; attention: between their tokens."""
+    sources, targets = source_spans(tokenizer, part.text), generated_spans(tokenizer, found.hypothesis.tokens)
+    return word_weights(attention, sources, targets, part.text, found.text)
+
+
 def _order(parts: Sequence[PartHypothesis]) -> tuple[int, float]:
     """Return the key by which the hypotheses of a text are sorted: forced words come before the score."""
     return sum(part.hypothesis.missing for part in parts), -sum(part.hypothesis.score for part in parts)
 
 
 def _hypothesis(
-    plan: TextPlan, parts: Sequence[PartHypothesis], options: ResolvedOptions, tokenizer: Tokenizer
+    plan: TextPlan, parts: Sequence[PartHypothesis], placed: Layout, options: ResolvedOptions, tokenizer: Tokenizer
 ) -> Generator[None, None, pb.Hypothesis]:
-    text, _, begins = _placed(plan, parts)
     finished = all(part.hypothesis.finished for part in parts)
     message = pb.Hypothesis(
-        text=text,
+        text=placed.text,
         score=sum(part.hypothesis.score for part in parts),
         finish_reason=pb.FINISH_REASON_END if finished else pb.FINISH_REASON_LENGTH,
-        missing_words=options.rules.missing(text) if options.rules else (),
+        missing_words=options.rules.missing(placed.text) if options.rules else (),
     )
-    for source, target_begin, part in zip(plan.parts, begins, parts, strict=True):
+    for source, target_begin, part in zip(plan.parts, placed.parts, parts, strict=True):
         tokens = part.hypothesis.tokens
         if options.return_tokens:
             # The log-probabilities also have the end token.
@@ -172,7 +163,7 @@ def _hypothesis(
         if part.scored is not None:
             sources = _shifted(source_spans(tokenizer, source.text), source.begin)
             own = generated_spans(tokenizer, tokens) if part.restored is None else target_spans(tokenizer, part.text)
-            targets = _shifted(own, target_begin)
+            targets = [placed.span(*span) for span in _shifted(own, target_begin)]
             message.alignment.extend(_links(part.scored.attention, sources, targets))
         yield
     return message
@@ -188,31 +179,20 @@ def _judged(plan: TextPlan, parts: Sequence[PartHypothesis], tokenizer: Tokenize
             yield Sentence(rest, translated, source.source_ids[:-1], tokenizer.encode_target(normalise(translated)))
 
 
-def _placed(plan: TextPlan, parts: Sequence[PartHypothesis]) -> tuple[str, tuple[Span, ...], list[int]]:
-    """Return the translation of the text, the span of each sentence in it, and the place where each part begins."""
-    texts: list[list[str]] = [[] for _ in plan.document.segments]
-    for source, part in zip(plan.parts, parts, strict=True):
-        texts[source.sentence].append(part.text)
-    sentences = [join(each) for each in texts]
-    joined = plan.document.join([text for text, _ in sentences])
-    begins = [
-        begin + offset for (begin, _), (_, offsets) in zip(joined.spans, sentences, strict=True) for offset in offsets
-    ]
-    return joined.text, joined.spans, begins
-
-
-def _sentences(plan: TextPlan, parts: Sequence[PartHypothesis]) -> list[pb.Sentence]:
+def _sentences(plan: TextPlan, parts: Sequence[PartHypothesis], placed: Layout) -> list[pb.Sentence]:
     """Return the sentences of a text and of its translation, which consists of these parts."""
-    _, targets, _ = _placed(plan, parts)
-    scores = [0.0] * len(targets)
+    scores = [0.0] * len(placed.sentences)
     for source, part in zip(plan.parts, parts, strict=True):
         scores[source.sentence] += part.hypothesis.score
-    return [
-        pb.Sentence(
-            source=pb.Span(begin=source[0], end=source[1]), target=pb.Span(begin=target[0], end=target[1]), score=score
-        )
-        for source, target, score in zip(plan.document.segments, targets, scores, strict=True)
-    ]
+    found = []
+    for segment, target, score in zip(plan.document.segments, placed.sentences, scores, strict=True):
+        source_span = plan.plain.raw_span(*segment) if plan.plain else segment
+        found.append(pb.Sentence(source=_message(source_span), target=_message(placed.span(*target)), score=score))
+    return found
+
+
+def _message(span: Span) -> pb.Span:
+    return pb.Span(begin=span[0], end=span[1])
 
 
 def _links(attention: np.ndarray, sources: Sequence[Span], targets: Sequence[Span]) -> list[pb.AlignmentLink]:

@@ -1,0 +1,86 @@
+"""The options of translations and scores, as both clients take them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, TypedDict
+
+from lingon.client.attention import AttentionSelection
+from lingon.translation.v1 import translation_pb2 as pb
+
+DEFAULT_LONG_TEXT = "split"  # the clients' default; the default of the wire is to refuse
+LONG_TEXT = {"refuse": pb.LONG_TEXT_POLICY_REFUSE, "split": pb.LONG_TEXT_POLICY_SPLIT}
+FORMATS = {name: pb.TextFormat.Value(f"TEXT_FORMAT_{name.upper()}") for name in ("plain", "html", "xml")}
+SPLIT_SENTENCES = {
+    name: pb.SentenceSplitting.Value(f"SENTENCE_SPLITTING_{name.upper()}") for name in ("on", "nonewlines", "off")
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sampling:
+    """Draw tokens at random instead of searching for the likeliest; None means the default of the server.
+
+    temperature: divides the logits; above 0
+    top_k: draw from this many of the likeliest tokens; 0 means all
+    top_p: draw from the smallest set of likeliest tokens that has this probability
+    seed: the same seed gives the same translation of the same text at the same index of the list
+    """
+
+    temperature: float | None = None
+    top_k: int | None = None
+    top_p: float | None = None
+    seed: int | None = None
+
+
+class TranslateOptions(TypedDict, total=False):
+    """How texts are translated; an option that is missing or None has the default of the model or the one below.
+
+    split_sentences: "on" translates each sentence alone, and each line; "nonewlines" is for wrapped text, in which a
+    single line break is a space and blank lines separate paragraphs; "off" gives the model each text as it is. All
+    white space between sentences is kept.
+    format: "html" and "xml" translate the text of elements; all else stays as it is, and tags inside a sentence are
+    placed in its translation.
+    """
+
+    model: str | None  # "name" or "name/version"; needed if the languages fit several models of the server
+    source: str | None  # language of the texts, a BCP-47 tag
+    target: str | None  # language of the translations, a BCP-47 tag
+    beam_size: int | None  # 1 is greedy search
+    num_hypotheses: int | None  # translations of each text, at most beam_size
+    length_penalty: float | None  # score = log-probability / length ** length_penalty
+    max_output_tokens: int | None  # of each translation; the model has a bound of its own
+    sampling: Sampling | None  # None: search for the likeliest translation
+    target_prefix: str | Sequence[str] | None  # how every translation begins, or a list with one for each text
+    return_tokens: bool | None  # default: False
+    return_alignment: bool | None  # default: False
+    long_text: Literal["refuse", "split"] | None  # a text longer than the model reads; default: split
+    split_sentences: (
+        Literal["on", "nonewlines", "off"] | None
+    )  # see below; default: on; off with forced_words; nonewlines with markup
+    return_sentences: bool | None  # default: False
+    format: Literal["plain", "html", "xml"] | None  # how texts are written, see below; default: plain
+    ignore_tags: Sequence[str] | None  # names of elements of markup that stay as they are, with what is in them
+    splitting_tags: Sequence[str] | None  # names of further elements at which texts are split
+    non_splitting_tags: Sequence[str] | None  # names of elements that belong to the sentence around them
+    keep: Sequence[str] | None  # strings that every translation keeps as they are
+    protect: bool | None  # keep URLs, placeholders and other strings that are not language; default: True
+    lower_capitals: bool | None  # translate a sentence in capitals in lower case, and raise it again; default: True
+    shortlist: bool | None  # restrict the target vocabulary to pieces that fit the source, which is faster
+    min_output_tokens: int | None  # of each translation, the end token included; default: 0
+    no_repeat_ngram_size: int | None  # a run of so many tokens does not appear twice; default: 0, no such rule
+    repetition_penalty: float | None  # above 1, tokens that the translation has become less likely; default: 1
+    forbidden_words: Sequence[str] | None  # words or phrases that are in no translation
+    forced_words: Sequence[str] | None  # words or phrases that every translation has
+    timeout: float | None  # seconds for each request to the server, retries included
+
+
+class ScoreOptions(TypedDict, total=False):
+    """How pairs are scored; see TranslateOptions."""
+
+    model: str | None
+    source: str | None
+    target: str | None
+    return_alignment: bool | None
+    attention: AttentionSelection | None  # None: no attention matrices
+    timeout: float | None

@@ -1,0 +1,107 @@
+"""A text of a request as what is translated: its sentences without markup, and what is kept of each."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from lingon.errors import InvalidRequest, MarkupError, TextTooLong
+from lingon.segments.boundaries import Span
+from lingon.segments.document import cut
+from lingon.segments.markup import PlainText, TooManyKept, read_html, read_xml
+from lingon.segments.protection import Kind, ProtectedSpan, TooManySpans, find_protected, merge, uncut
+from lingon.serving.translation.planning.text_options import Format, TextChoice
+
+MOST_KEPT = 10_000  # strings in a text: URLs, placeholders and others
+MOST_TAGS = 50_000  # in a text with markup
+MOST_INLINE_TAGS = 5_000  # elements inside one block, which are placed in one go
+LONG = 20_000  # characters; shorter texts are read within some milliseconds
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A text that is translated.
+
+    text: without markup
+    kept: what is kept of it, in order and without overlap
+    plain: of a text with markup
+    """
+
+    text: str
+    kept: Sequence[ProtectedSpan]
+    plain: PlainText | None
+
+    def sentences(self, options: TextChoice, language: str) -> Iterator[tuple[Span, tuple[ProtectedSpan, ...]]]:
+        """Yield the sentences, each with what is kept of it, counted from its begin; a step takes milliseconds."""
+        return uncut(self._cut(options, language), self.kept)
+
+    def _cut(self, options: TextChoice, language: str) -> Iterator[Span]:
+        for first, last in _blocks(self.text, self.plain):
+            for begin, end in cut(self.text[first:last], options.sentences, language):
+                yield first + begin, first + end
+
+
+async def read_source(text: str, field: str, options: TextChoice, most_sentences: int) -> Source:
+    """Read a text; raises InvalidRequest and TextTooLong, which name the field.
+
+    A long text is read on a thread, since it may take most of a second.
+    most_sentences: of a request
+    """
+    if len(text) <= LONG:
+        return _read(text, field, options, most_sentences)
+    return await asyncio.to_thread(_read, text, field, options, most_sentences)
+
+
+def _read(text: str, field: str, options: TextChoice, most_sentences: int) -> Source:
+    plain = _plain(text, field, options)
+    if plain is not None:
+        _check_size(plain, field, most_sentences)
+    seen = text if plain is None else plain.text
+    stand_ins = () if plain is None else plain.kept()
+    found, most = [ProtectedSpan(place, place + 1, Kind.TAG) for place in stand_ins], MOST_KEPT
+    try:
+        if len(found) > most:
+            raise TooManySpans
+        for first, last in _blocks(seen, plain) if options.protect or options.keep else ():
+            own = find_protected(seen[first:last], options.keep, patterns=options.protect, most=most - len(found))
+            found += (ProtectedSpan(first + begin, first + end, kind) for begin, end, kind in own)
+    except TooManySpans:
+        message = f"{field} has more than {MOST_KEPT} strings to keep; send it in several texts"
+        message += "" if stand_ins else " or set text.protect to false"
+        raise TextTooLong(field, message) from None
+    return Source(seen, merge(found) if stand_ins else found, plain)
+
+
+def _check_size(plain: PlainText, field: str, most_sentences: int) -> None:
+    """Raise TextTooLong for a text with markup that would hold up other requests."""
+    blocks = plain.markup.blocks
+    if len(blocks) > most_sentences:
+        message = f"{field} has {len(blocks)} parts between tags that split it; a request may have "
+        raise TextTooLong(field, f"{message}{most_sentences} sentences at most; send it in several")
+    tags = max((len(block.inlines) for block in blocks), default=0)
+    if tags > MOST_INLINE_TAGS:
+        message = f"{field} has {tags} elements that do not split it in one part, {MOST_INLINE_TAGS} are allowed"
+        raise TextTooLong(field, message)
+
+
+def _plain(text: str, field: str, options: TextChoice) -> PlainText | None:
+    """Return a text without its markup; None for one that has none."""
+    if options.format is Format.PLAIN:
+        return None
+    if text.count("<") > MOST_TAGS:
+        raise TextTooLong(field, f"{field} has more than {MOST_TAGS} tags or signs <; send it in several texts")
+    try:
+        return PlainText.of((read_html if options.format is Format.HTML else read_xml)(text, options.rules))
+    except MarkupError as error:
+        raise InvalidRequest(field, f"{field} is not well-formed XML: {error}") from None
+    except TooManyKept:
+        raise TextTooLong(field, f"{field} has too many elements that are left as they are") from None
+
+
+def _blocks(text: str, plain: PlainText | None) -> Iterator[Span]:
+    """Yield the parts of a text that no sentence crosses the border of."""
+    if plain is None:
+        yield 0, len(text)
+    else:
+        yield from map(plain.block, range(len(plain.begins)))

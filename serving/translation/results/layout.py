@@ -1,0 +1,75 @@
+"""The translations of the parts of a text, put together: where each sentence is, and the markup around them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+
+from lingon.segments.boundaries import Span
+from lingon.segments.markup import WrittenText
+from lingon.segments.protection import Restored
+from lingon.serving.decoding.job import Hypothesis
+from lingon.serving.runtime.runner import Scored
+from lingon.serving.translation.planning.input_processor import TextPlan
+from lingon.serving.translation.results.detokenizer import join
+from lingon.serving.translation.results.word_weights import Weights, sentence_weights
+
+
+@dataclass(frozen=True, slots=True)
+class PartHypothesis:
+    """One hypothesis of one part.
+
+    text: the text of its tokens
+    scored: with attention, if the request wants an alignment
+    restored: of a part that was translated in steps: the text with the places of what is kept
+    weights: between its words and those of its source, if tags are placed by them
+    """
+
+    hypothesis: Hypothesis
+    text: str
+    scored: Scored | None = None
+    restored: Restored | None = None
+    weights: Weights | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The translation of a text.
+
+    text: with markup, if the text has markup
+    sentences, parts: in the translation without markup, the span of each sentence and where each part begins
+    """
+
+    text: str
+    sentences: tuple[Span, ...]
+    parts: tuple[int, ...]
+    written: WrittenText | None = None
+
+    def span(self, begin: int, end: int) -> Span:
+        """Return where a span of the translation without markup, within one sentence, is in the text."""
+        return (begin, end) if self.written is None else self.written.span(begin, end)
+
+
+def layout(plan: TextPlan, parts: Sequence[PartHypothesis]) -> Generator[None, None, Layout]:
+    """Put a hypothesis together, by one of each part; yields now and then if there is markup."""
+    own: list[list[int]] = [[] for _ in plan.document.segments]
+    for place, source in enumerate(plan.parts):
+        own[source.sentence].append(place)
+    sentences = [join([parts[place].text for place in places]) for places in own]
+    joined = plan.document.join([text for text, _ in sentences])
+    begins = tuple(
+        begin + offset for (begin, _), (_, offsets) in zip(joined.spans, sentences, strict=True) for offset in offsets
+    )
+    if plan.plain is None:
+        return Layout(joined.text, joined.spans, begins)
+    weights = list[Weights | None]()
+    for segment, places in enumerate(own):
+        weights.append(_weights(plan, parts, segment, places) if plan.tagged[segment] else None)
+        yield
+    written = yield from plan.plain.write(plan.document, joined, weights)
+    return Layout(written.text, joined.spans, begins, written)
+
+
+def _weights(plan: TextPlan, parts: Sequence[PartHypothesis], segment: int, places: Sequence[int]) -> Weights | None:
+    found = [(plan.parts[place].text, parts[place].text, parts[place].weights) for place in places]
+    return sentence_weights(plan.document.segment(segment), found)

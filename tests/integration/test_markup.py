@@ -1,0 +1,64 @@
+"""Markup through the shipped model: tags come with the translations of their words, and do not change these."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from lingon.client.messages import text_results, translate_request
+from lingon.serving.in_process import LocalTranslator
+from lingon.translation.v1 import translation_pb2 as pb
+from tests.support.nested_tags import tagged, tags_of, without_tags
+from tests.support.scale import scaled
+from tests.support.shipped_model import LINES, MODEL
+
+SENTENCES = [line for line in LINES if not set(line) & set("<>&{}%/")][: scaled(150, 1000)]
+
+
+@pytest.fixture(scope="module")
+def translator() -> Iterator[LocalTranslator]:
+    with LocalTranslator(MODEL, precision="fp32") as opened:
+        yield opened
+
+
+def translate(translator: LocalTranslator, texts: Sequence[str], **options: Any) -> list[str]:
+    request = translate_request(pb.TranslateRequest, texts, [], {"beam_size": 1, **options})
+    return [result.text for result in text_results(translator.translate(request))]
+
+
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [
+        ("<p>Tom lives in <b>Boston</b>.</p>", "<p>Tom wohnt in <b>Boston</b>.</p>"),
+        ("I bought a <a href='?a&b'>red car</a>.", "Ich habe ein <a href='?a&b'>rotes Auto</a> gekauft."),
+        ("<i>He has <b>two dogs</b></i> and a cat.", "<i>Er hat <b>zwei Hunde</b></i> und eine Katze."),
+        ("<ul><li>Where is <b>the station</b>?<li>Tom", "<ul><li>Wo ist <b>der Bahnhof</b>?<li>Tom"),
+        ("I know that he cannot <u>swim</u>.", "Ich weiß, dass er nicht <u>schwimmen</u> kann."),
+        ("HE HAS <b>TWO DOGS</b> AND A CAT.", "ER HAT <b>ZWEI HUNDE</b> UND EINE KATZE."),
+    ],
+)
+def test_tags_come_with_the_translations_of_their_words(translator: LocalTranslator, source: str, target: str):
+    assert translate(translator, [source], format="html") == [target]
+
+
+def test_any_nesting_comes_exactly_once_and_does_not_change_the_translation(translator: LocalTranslator):
+    rng = random.Random(7)
+    pages = [tagged(sentence, rng) for sentence in SENTENCES]
+    plain = translate(translator, [without_tags(page) for page in pages])
+    results = translate(translator, pages, format="html")
+    for page, result, text in zip(pages, results, plain, strict=True):
+        assert Counter(tags_of(result)) == Counter(tags_of(page)), result
+        ElementTree.fromstring(f"<all>{result}</all>")
+        assert without_tags(result).split() == text.replace("&", "&amp;").split()
+
+
+def test_a_page_is_translated_the_same_alone_and_among_others(translator: LocalTranslator):
+    rng = random.Random(3)
+    pages = [tagged(sentence, rng) for sentence in SENTENCES[:40]]
+    alone = [translate(translator, [page], format="html")[0] for page in pages]
+    assert translate(translator, pages, format="html") == alone
