@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lingon.bundle import Manifest
-from lingon.export.text_data.add import card_section
+from lingon.export.text_data.card import card_section
 from lingon.training.checkpoint import Checkpoint
 from lingon.training.config import (
     LuongSettings,

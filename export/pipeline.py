@@ -7,9 +7,9 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from lingon import bundle as names
-from lingon.bundle import Bundle, Manifest, Precision, with_checksums
+from lingon.bundle import Bundle, Confidence, Manifest, Precision, with_checksums
 from lingon.bundle.publish import publish_bundle, write_files
-from lingon.errors import DeviceError
+from lingon.errors import DeviceError, SettingsError
 from lingon.export.gates.golden import golden_sentences
 from lingon.export.gates.verifier import BundleVerifier
 from lingon.export.graphs.onnx_writer import WeightFiles
@@ -26,10 +26,11 @@ from lingon.export.model_card import model_card
 from lingon.export.settings import ExportSettings, Texts
 from lingon.export.shortlist.build import build_shortlist
 from lingon.export.shortlist.coverage import measure_coverage
-from lingon.export.text_data.add import text_data
+from lingon.export.text_data.build import Search, fit_confidence, text_data
 from lingon.serving.runtime.device import CPU, CUDA, cuda_missing
 from lingon.serving.runtime.onnx_runner import OnnxRunner, load_runner
 from lingon.serving.runtime.validation import check_bundle
+from lingon.text import Tokenizer
 from lingon.training.checkpoint import Checkpoint
 from lingon.training.config import ModelSettings, TransformerSettings
 from lingon.training.data.batches import filter_by_length
@@ -60,7 +61,8 @@ def export_checkpoint(
     manifest = build_manifest(checkpoint, folder, settings)
     files = dict(checkpoint.tokenizer.files()) | read_attachments(settings.attachments)
     target = folder / str(manifest.version)
-    manifest = replace(manifest, text=text_data((pair.source, pair.target) for pair in texts.training))
+    text, profiles = text_data([(pair.source, pair.target) for pair in texts.training], checkpoint.tokenizer)
+    manifest, files = replace(manifest, text=text), files | ({names.PROFILES: profiles} if profiles else {})
     with_checksums(target, manifest, files)  # raises an error now that would come at the end
     if settings.shortlist is not None:
         shortlist = build_shortlist(texts.training, checkpoint.tokenizer, settings.shortlist, log)
@@ -83,6 +85,8 @@ def export_checkpoint(
         manifest = replace(manifest, precisions={name: verifier.verify_precision(name) for name in reads})
         if manifest.shortlist is not None:
             manifest = replace(manifest, shortlist=manifest.shortlist | verifier.verify_shortlist())
+        text = replace(text, confidence=_confidence(verifier, texts.held_out, settings, log))
+        manifest = replace(manifest, text=text)
         more = _golden(verifier, texts.held_out, log)
         more[names.CARD] = model_card(checkpoint, manifest, settings.card).encode()
         manifest = with_checksums(target, manifest, files | more)
@@ -102,6 +106,19 @@ def _runners(trial: Bundle) -> dict[str, OnnxRunner]:
     for name, runner in runners.items():
         check_bundle(trial, name, runner)
     return runners
+
+
+def _confidence(
+    verifier: BundleVerifier, held_out: Sequence[Pair], settings: ExportSettings, log: Callable[[str], None]
+) -> Confidence | None:
+    """Fit the confidence to translations of held-out text; None if there is too little of it."""
+    runner = verifier.runners["fp32"]
+    search = Search(runner, Tokenizer(*verifier.trial.tokenizer_files()), settings.beam_size, settings.length_penalty)
+    try:
+        return fit_confidence(search, [(pair.source, pair.target) for pair in held_out], (), log)
+    except SettingsError as error:
+        log(f"no confidence: {error}")
+        return None
 
 
 def _golden(verifier: BundleVerifier, held_out: Sequence[Pair], log: Callable[[str], None]) -> dict[str, bytes]:

@@ -322,6 +322,13 @@ class ChangeInProgress(RequestError):
     reason = "CHANGE_UNDER_WAY"
 
 
+class Degenerate(RequestError):
+    """The guard suspects the translation of a text, and the request refuses such translations."""
+
+    code = code_pb2.FAILED_PRECONDITION
+    reason = "DEGENERATE"
+
+
 class EngineFault(RequestError):
     """Decoding failed inside the server; the cause is in the server's log, not in the message."""
 

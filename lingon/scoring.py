@@ -31,3 +31,10 @@ def score(hypotheses: Sequence[str], references: Sequence[str]) -> Scores:
     bleu_score = bleu.corpus_score(list(hypotheses), [list(references)])
     chrf_score = chrf.corpus_score(list(hypotheses), [list(references)])
     return Scores(bleu_score.score, chrf_score.score, str(bleu.get_signature()), str(chrf.get_signature()))
+
+
+def sentence_chrf(hypothesis: str, reference: str) -> float:
+    """chrF of one translation, 0 to 100; 0 for one without text."""
+    from sacrebleu.metrics.chrf import CHRF
+
+    return float(CHRF().sentence_score(hypothesis, [reference]).score) if hypothesis.strip() else 0.0

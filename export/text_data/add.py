@@ -1,39 +1,52 @@
-"""The text data of a bundle: mined at export, or added to a bundle that was exported without it."""
+"""The text data of a bundle that was exported without it, or is calibrated anew."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from lingon.bundle import CARD, FORMAT, Bundle, TextData, open_bundle, versions, write_bundle
+from lingon.bundle import CARD, FORMAT, PROFILES, Bundle, TextData, open_bundle, versions, write_bundle
 from lingon.errors import SettingsError
-from lingon.export.text_data.words import self_translating_words
+from lingon.export.text_data.build import Pairs, Search, fit_confidence, text_data
+from lingon.export.text_data.card import card_section, without_section
+from lingon.serving.runtime.onnx_runner import load_runner
+from lingon.text import Tokenizer, normalise
 
 OLDEST = 4  # format; the graphs of older bundles mean something else, so that they cannot become newer ones
 
 
-def text_data(pairs: Iterable[tuple[str, str]]) -> TextData:
-    """Return what pairs of source and target, such as those of training, tell about the texts of a model."""
-    return TextData(tuple(each.word for each in self_translating_words(pairs)))
+@dataclass(frozen=True, slots=True)
+class CalibrationText:
+    """Pairs of source and target.
+
+    training: what the model was trained on, or text of that kind
+    held_out: text that it was not trained on, of the kind that the bundle is for; without it there is no confidence
+    other: held-out text of other kinds, so that the confidence is low where the model is not at home
+    """
+
+    training: Pairs
+    held_out: Pairs = ()
+    other: Pairs = ()
+
+    @classmethod
+    def of(
+        cls,
+        training: Iterable[tuple[str, str]],
+        held_out: Iterable[tuple[str, str]] = (),
+        other: Iterable[tuple[str, str]] = (),
+    ) -> CalibrationText:
+        """The pairs as a model gets them, without those that have an empty side."""
+        return cls(_normalised(training), _normalised(held_out), _normalised(other))
 
 
-def card_section(text: TextData) -> str:
-    """Return the section of the model card about text data."""
-    words = ", ".join(text.words) or "none"
-    return f"""## Words that translate to themselves
-
-They stand for placeholders, URLs and other strings that a translation keeps: {words}.
-"""
-
-
-def add_text_data(path: Path, pairs: Iterable[tuple[str, str]]) -> Bundle:
+def add_text_data(path: Path, text: CalibrationText, log: Callable[[str], None] = lambda line: None) -> Bundle:
     """Write the next version of a bundle, with text data and otherwise the same files; return it.
 
     path: a bundle, or the folder of its versions, of which the highest is read
 
-    Raises BundleError if the bundle is damaged, and SettingsError if it is too old or has text data already.
+    Raises BundleError if the bundle is damaged, and SettingsError if it is too old or there is too little text.
     """
     bundle = open_bundle(path)
     manifest, folder = bundle.manifest, bundle.folder.absolute().parent
@@ -41,12 +54,25 @@ def add_text_data(path: Path, pairs: Iterable[tuple[str, str]]) -> Bundle:
         raise SettingsError(
             f"{bundle.folder}: has format {manifest.format}, at least {OLDEST} is needed; export it anew"
         )
-    if manifest.text is not None:
-        raise SettingsError(f"{bundle.folder}: has text data already")
     bundle.verify()
-    text = text_data(pairs)
-    files = {name: bundle.read(name) for name in manifest.checksums}
+    tokenizer = Tokenizer(*bundle.tokenizer_files())
+    found, profiles = text_data(text.training, tokenizer)
+    if text.held_out:
+        defaults, runner = manifest.defaults, load_runner(bundle, "fp32", threads=0)
+        search = Search(runner, tokenizer, defaults.beam_size, defaults.length_penalty)
+        found = replace(found, confidence=fit_confidence(search, text.held_out, text.other, log))
+    files = {name: bundle.read(name) for name in manifest.checksums if name != PROFILES}
     version = max(versions(folder)) + 1
-    card = re.sub(r"(?<=, version )\d+", str(version), files[CARD].decode(), count=1)
-    files[CARD] = f"{card.rstrip()}\n\n{card_section(text)}".encode()
-    return write_bundle(folder / str(version), replace(manifest, version=version, text=text, format=FORMAT), files)
+    files |= {PROFILES: profiles} if profiles else {}
+    files[CARD] = _card(files[CARD].decode(), version, found).encode()
+    return write_bundle(folder / str(version), replace(manifest, version=version, text=found, format=FORMAT), files)
+
+
+def _card(card: str, version: int, text: TextData) -> str:
+    card = without_section(re.sub(r"(?<=, version )\d+", str(version), card, count=1))
+    return f"{card.rstrip()}\n\n{card_section(text)}"
+
+
+def _normalised(pairs: Iterable[tuple[str, str]]) -> Pairs:
+    every = ((normalise(source), normalise(target)) for source, target in pairs)
+    return [pair for pair in every if all(pair)]

@@ -7,23 +7,48 @@ from typing import Annotated
 
 import typer
 
+Files = tuple[Path, Path]
+
 
 def calibrate(
     model: Annotated[Path, typer.Argument(help="models/NAME for its highest version, or models/NAME/VERSION.")],
     train_data: Annotated[
-        tuple[Path, Path],
+        Files,
         typer.Option(help="Source and target file of the training text, or of text of its kind; plain or .gz."),
     ],
+    valid_data: Annotated[
+        Files | None,
+        typer.Option(
+            help="Source and target file of text that the model was not trained on, of the kind that it is for; 2,000 "
+            "pairs are read. They fit the confidence.",
+            show_default="no confidence",
+        ),
+    ] = None,
+    other_data: Annotated[
+        Files | None,
+        typer.Option(
+            help="The same of other kinds of text, such as news, so that the confidence is low where the model is not "
+            "at home.",
+            show_default="none",
+        ),
+    ] = None,
 ) -> None:
-    """Write the next version of a bundle with text data, which exports of older versions of Lingon lack.
+    """Write the next version of a bundle with new text data, by which a server judges and mends translations.
 
-    Text data names words that the model translates to themselves. A server lets them stand for placeholders, URLs and
-    other strings that a translation keeps. All other files of the bundle stay as they are.
+    Text data names words that the model translates to themselves, which stand for placeholders, URLs and other strings
+    that a translation keeps; it has the usual lengths of translations, profiles of both languages, and the regression
+    for the confidence. All other files of the bundle stay as they are.
     """
-    from lingon.export.text_data.add import add_text_data
-    from lingon.lines import read_parallel
+    from lingon.lines import check_files, read_parallel
 
-    bundle = add_text_data(model, read_parallel(*train_data))
+    given = [files for files in (train_data, valid_data, other_data) if files]
+    check_files(path for files in given for path in files)
+    from lingon.export.text_data.add import CalibrationText, add_text_data
+
+    texts = CalibrationText.of(
+        *(read_parallel(*files) if files else () for files in (train_data, valid_data, other_data))
+    )
+    bundle = add_text_data(model, texts, log=lambda line: typer.echo(line, err=True))
     assert bundle.manifest.text is not None
     typer.echo(
         f"{bundle.folder}: words that translate to themselves: {', '.join(bundle.manifest.text.words) or 'none'}"

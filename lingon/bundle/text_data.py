@@ -61,7 +61,9 @@ class TextData:
 
     words: words that translate to themselves, the surest first
     lengths: ascending by most_source; the last one holds for longer sources too; empty if they were not measured
-    confidence: None if it was not fitted; else the profiles of the two languages are in PROFILES
+    confidence: None if it was not fitted
+
+    The profiles of the two languages are in PROFILES, if there was enough training text.
     """
 
     words: Annotated[tuple[Word, ...], MaxLength(64)]

@@ -159,16 +159,19 @@ class LineReport:
         """unit: what messages call an item."""
         self.complete, self._unit = True, unit
         self._split: list[int] = []
+        self._unsure: list[int] = []
         self._with_nul: list[int] = []
 
     def add(self, number: int, item: str | tuple[str, str], result: TextResult | ScoreResult) -> None:
-        """Print the warnings and the error of a line; lines that were split, or have NUL, are kept for the summary."""
+        """Print the warnings and the error of a line; what many lines may have is kept for the summary."""
         if any("\0" in text for text in ([item] if isinstance(item, str) else item)):
             self._with_nul.append(number)
         if isinstance(result, TextResult):
             for warning in result.warnings:
                 if warning.code == "split":
                     self._split.append(number)
+                elif warning.code == "low_confidence":
+                    self._unsure.append(number)
                 else:
                     print_message(f"{self._unit} {number}: warning: {warning.message}")
         if result.error is not None and not _is_empty(result):
@@ -178,11 +181,15 @@ class LineReport:
             self.complete = False
 
     def print_summary(self) -> None:
-        """Name the lines that were translated in parts, and those with NUL characters."""
+        """Name the lines that were translated in parts, those that are less sure, and those with NUL characters."""
         if self._split:
             was = "was" if len(self._split) == 1 else "were"
             listed = _list_lines(self._split, self._unit)
             print_message(f"warning: {listed} {was} longer than the model reads and {was} translated in parts")
+        if self._unsure:
+            has = "has" if len(self._unsure) == 1 else "have"
+            listed = _list_lines(self._unsure, self._unit)
+            print_message(f"warning: {listed} {has} a translation that is less sure than those of 99 of 100 usual ones")
         if self._with_nul:
             has = "has" if len(self._with_nul) == 1 else "have"
             listed = _list_lines(self._with_nul, self._unit)

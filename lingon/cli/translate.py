@@ -48,6 +48,15 @@ class TextFormat(StrEnum):
     XML = "xml"
 
 
+class GuardChoice(StrEnum):
+    """What is done about translations that are suspect."""
+
+    OFF = "off"
+    WARN = "warn"
+    RETRY = "retry"
+    REFUSE = "refuse"
+
+
 @with_backend_options
 def translate(
     texts: Annotated[
@@ -212,6 +221,14 @@ def translate(
             show_default="protect, but not with --force",
         ),
     ] = None,
+    guard: Annotated[
+        GuardChoice | None,
+        typer.Option(
+            help="What is done about a translation that is empty, loops, or has the wrong language or length: nothing, "
+            "a warning on standard error, a second try, or an error in its place.",
+            show_default="retry with --beam-size 1, else warn",
+        ),
+    ] = None,
     shortlist: Annotated[
         bool | None,
         typer.Option(
@@ -261,6 +278,7 @@ def translate(
             "format": written.value,
             "ignore_tags": ignore_tag,
             "keep": keep,
+            "guard": guard.value if guard else None,
             "protect": protect,
             "shortlist": shortlist,
             "min_output_tokens": min_output_tokens,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import reprlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 from google.rpc import code_pb2, status_pb2
 
@@ -13,6 +13,7 @@ from lingon.client.attention import read_matrices, read_pieces
 from lingon.client.options import (
     DEFAULT_LONG_TEXT,
     FORMATS,
+    GUARDS,
     LONG_TEXT,
     SPLIT_SENTENCES,
     Sampling,
@@ -120,6 +121,7 @@ def _text_options(options: TranslateOptions) -> pb.TextOptions | None:
     message = write_request(
         pb.TextOptions,
         format=_named(options, "format", FORMATS),
+        guard=_named(options, "guard", GUARDS),
         split_sentences=_named(options, "split_sentences", SPLIT_SENTENCES),
         ignore_tags=_words(options, "ignore_tags"),
         splitting_tags=_words(options, "splitting_tags"),
@@ -132,9 +134,9 @@ def _text_options(options: TranslateOptions) -> pb.TextOptions | None:
     return message if message.ListFields() else None
 
 
-def _named(options: TranslateOptions, name: Literal["format", "split_sentences"], values: Mapping[str, int]) -> Any:
+def _named(options: TranslateOptions, name: str, values: Mapping[str, int]) -> Any:
     """The value of an option that is one of several names; None without the option."""
-    given = options.get(name)
+    given: Any = options.get(name)
     if given is not None and given not in values:
         raise SettingsError(f"{name} must be one of {', '.join(values)}, got {given!r}")
     return None if given is None else values[given]
@@ -282,6 +284,7 @@ def model_infos(response: pb.ListModelsResponse) -> list[ModelInfo]:
             length_penalty=model.default_options.length_penalty,
             has_shortlist=model.has_shortlist,
             shortlist=model.default_options.shortlist,
+            has_confidence=model.has_confidence,
         )
         for model in response.models
     ]
@@ -302,9 +305,16 @@ def _text_result(message: pb.TextResult, model: str, version: str) -> TextResult
         shortlist=message.shortlist,
         normalised_text=message.normalised_text,
         sentences=tuple(
-            Sentence((each.source.begin, each.source.end), (each.target.begin, each.target.end), each.score)
+            Sentence(
+                (each.source.begin, each.source.end),
+                (each.target.begin, each.target.end),
+                each.score,
+                each.confidence if each.HasField("confidence") else None,
+                tuple(_enum_name(pb.WarningCode, code, "WARNING_CODE_") for code in each.warnings),
+            )
             for each in message.sentences
         ),
+        confidence=message.confidence if message.HasField("confidence") else None,
     )
 
 

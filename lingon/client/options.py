@@ -12,6 +12,7 @@ from lingon.translation.v1 import translation_pb2 as pb
 DEFAULT_LONG_TEXT = "split"  # the clients' default; the default of the wire is to refuse
 LONG_TEXT = {"refuse": pb.LONG_TEXT_POLICY_REFUSE, "split": pb.LONG_TEXT_POLICY_SPLIT}
 FORMATS = {name: pb.TextFormat.Value(f"TEXT_FORMAT_{name.upper()}") for name in ("plain", "html", "xml")}
+GUARDS = {name: pb.GuardPolicy.Value(f"GUARD_POLICY_{name.upper()}") for name in ("off", "warn", "retry", "refuse")}
 SPLIT_SENTENCES = {
     name: pb.SentenceSplitting.Value(f"SENTENCE_SPLITTING_{name.upper()}") for name in ("on", "nonewlines", "off")
 }
@@ -41,6 +42,8 @@ class TranslateOptions(TypedDict, total=False):
     white space between sentences is kept.
     format: "html" and "xml" translate the text of elements; all else stays as it is, and tags inside a sentence are
     placed in its translation.
+    guard: what the server does about translations that are empty, loop, or have the wrong language or length: nothing,
+    a warning, a second try, or an error in place of the translation.
     """
 
     model: str | None  # "name" or "name/version"; needed if the languages fit several models of the server
@@ -66,6 +69,7 @@ class TranslateOptions(TypedDict, total=False):
     keep: Sequence[str] | None  # strings that every translation keeps as they are
     protect: bool | None  # keep URLs, placeholders and other strings that are not language; default: True
     lower_capitals: bool | None  # translate a sentence in capitals in lower case, and raise it again; default: True
+    guard: Literal["off", "warn", "retry", "refuse"] | None  # see below; default: retry if greedy, else warn
     shortlist: bool | None  # restrict the target vocabulary to pieces that fit the source, which is faster
     min_output_tokens: int | None  # of each translation, the end token included; default: 0
     no_repeat_ngram_size: int | None  # a run of so many tokens does not appear twice; default: 0, no such rule

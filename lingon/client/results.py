@@ -62,11 +62,17 @@ class TextWarning:
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """A sentence of the caller's text, its place in the best translation, and its score."""
+    """A sentence of the caller's text, its place in the best translation, and its score.
+
+    confidence: the probability, 0 to 1, that it is well translated; None if the model has no confidence
+    warnings: what the server suspects of it, such as "repetition", or "retried"
+    """
 
     source: Span
     target: Span
     score: float
+    confidence: float | None = None
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +84,7 @@ class TextResult:
     shortlist: whether the target vocabulary was restricted to a shortlist, so that scores are relative to it
     normalised_text: if return_alignment was set, the text to which the source spans of links refer
     sentences: if return_sentences was set, those of the text in their order
+    confidence: the lowest one of its sentences; None if the model has no confidence
     """
 
     translations: tuple[Translation, ...] = ()
@@ -90,6 +97,7 @@ class TextResult:
     shortlist: bool = False
     normalised_text: str = ""
     sentences: tuple[Sentence, ...] = ()
+    confidence: float | None = None
 
     @property
     def best(self) -> Translation:
@@ -194,6 +202,7 @@ class ModelInfo:
     max_source_tokens: tokens of the longest text that it reads, end token included
     output_factor, output_extra: a translation has at most output_factor * source tokens + output_extra tokens
     has_shortlist: whether the option shortlist may be set
+    has_confidence: whether results have a confidence
     beam_size, num_hypotheses, length_penalty, shortlist: defaults of the options
     """
 
@@ -212,3 +221,4 @@ class ModelInfo:
     length_penalty: float
     has_shortlist: bool
     shortlist: bool
+    has_confidence: bool = False

@@ -10,9 +10,12 @@ from lingon.serving.decoding.batch import JobResult, RunningBatch, make_hypothes
 from lingon.serving.decoding.job import DecodeJob
 from lingon.serving.decoding.ruled_row import Candidates, RowState, RuledRow, log_prob
 from lingon.serving.decoding.sampling import draw
+from lingon.serving.guard.repetition import is_looping
 from lingon.serving.runtime.runner import BatchShape, Buffers, GreedyBuffers
 from lingon.serving.runtime.runner import Step as Found
 from lingon.text import BOS, EOS
+
+LOOP_CHECK = 8  # tokens between two checks for loops
 
 
 @dataclass(eq=False, slots=True)
@@ -32,6 +35,15 @@ class GreedySequence:
     progress: Progress | None = None
     tokens: list[int] = field(default_factory=list)
     log_probs: list[float] = field(default_factory=list)
+
+    def is_complete(self, last: int) -> bool:
+        """Whether no token follows `last`; the job and its own tokens alone decide, so that a batch changes nothing."""
+        length = len(self.tokens)
+        if last == EOS or length == self.max_steps:
+            return True
+        if length % LOOP_CHECK or not self.job.options.cut_loops:
+            return False
+        return is_looping(self.job.source_ids, self.tokens[len(self.job.prefix) :])
 
 
 class GreedyBatch(RunningBatch[GreedySequence]):
@@ -65,9 +77,9 @@ class GreedyBatch(RunningBatch[GreedySequence]):
                 tokens[slot] = token
             sequence.tokens.append(token)
             sequence.log_probs.append(chosen)
-            last = token == EOS or len(sequence.tokens) == sequence.max_steps
+            last = sequence.is_complete(token)
             if last or sequence.job.on_tokens is not None:
-                results += self._stream_or_finish(slot, sequence)
+                results += self._stream_or_finish(slot, sequence, last=last)
         self._next[:count, 0] = tokens
         self._positions[:count] += 1
         return results
@@ -99,7 +111,8 @@ class GreedyBatch(RunningBatch[GreedySequence]):
                 return [self._fail(slot)]
             sequence.tokens.append(token)
             sequence.log_probs.append(chosen)
-            if found := self._stream_or_finish(slot, sequence):
+            last = sequence.is_complete(token)
+            if found := self._stream_or_finish(slot, sequence, last=last):
                 return found
         return []
 
@@ -134,12 +147,12 @@ class GreedyBatch(RunningBatch[GreedySequence]):
         token, chosen, sequence.progress = row.next(options.sampling, step)
         return token, chosen
 
-    def _stream_or_finish(self, slot: int, sequence: GreedySequence) -> list[JobResult]:
+    def _stream_or_finish(self, slot: int, sequence: GreedySequence, *, last: bool) -> list[JobResult]:
         """Stream the last token, unless it is the end token; returns the result if the sequence is complete."""
         finished = sequence.tokens[-1] == EOS
         if not finished and sequence.job.on_tokens is not None:
             sequence.job.on_tokens(sequence.tokens[-1])
-        if not finished and len(sequence.tokens) < sequence.max_steps:
+        if not last:
             return []
         job, log_probs = self._release(slot), sequence.log_probs
         tokens = sequence.tokens[:-1] if finished else sequence.tokens

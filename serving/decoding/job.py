@@ -35,6 +35,7 @@ class Options:
     sampling: Sampling | None = None  # requires beam_size 1
     shortlist: bool = False  # choose among the target pieces of the source only; requires no sampling and no rules
     rules: Rules | None = None  # what the translation must have or must not have
+    cut_loops: bool = False  # end a greedy translation that repeats itself; requires no sampling and no rules
 
     @property
     def needs_logits(self) -> bool:

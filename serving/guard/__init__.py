@@ -1,1 +1,1 @@
-"""Judges translations by their text and tokens, without a model; imports only the codes of the messages."""
+"""Judges translations by text, tokens and log-probabilities, without a model; imports lingon.bundle and messages."""

@@ -1,17 +1,25 @@
-"""The flags of a translated sentence: what is wrong with it, as far as text and tokens show."""
+"""The flags of a translated sentence and its confidence: what is wrong with it, as far as text and tokens show."""
 
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
+from lingon.bundle import PROFILE_BYTES, PROFILES, Bundle, TextData
+from lingon.errors import BundleError
+from lingon.serving.guard.confidence import confidence, features
 from lingon.serving.guard.copies import copies
+from lingon.serving.guard.languages import Languages
+from lingon.serving.guard.lengths import Lengths
 from lingon.serving.guard.numbers import changes_numbers
 from lingon.serving.guard.repetition import repeats
+from lingon.text import Tokenizer
 from lingon.translation.v1 import translation_pb2 as pb
 
 UNREADABLE_SHARE = 0.3  # of the tokens of a source
+EXCESS = 8.0  # nats by which the other language of the bundle fits a translation better: 2 of 10,000 human ones have it
 
 
 class Flag(StrEnum):
@@ -19,9 +27,12 @@ class Flag(StrEnum):
 
     EMPTY = "empty"
     REPETITION = "repetition"
+    WRONG_LANGUAGE = "wrong_language"
+    LENGTH_RATIO = "length_ratio"
     COPY = "copy"
     NUMBERS = "numbers"
     UNREADABLE = "unreadable"
+    LOW_CONFIDENCE = "low_confidence"
 
     @property
     def code(self) -> pb.WarningCode.ValueType:
@@ -29,14 +40,91 @@ class Flag(StrEnum):
         return pb.WarningCode.Value(f"WARNING_CODE_{self.name}")
 
 
+REASONS: dict[str, pb.WarningCode.ValueType] = {
+    **{flag: flag.code for flag in Flag},
+    "retried": pb.WARNING_CODE_RETRIED,
+}
+"""What the guard does or suspects, as the label of the metric, and the code of its warning."""
+
+DEGENERATE = frozenset({Flag.EMPTY, Flag.REPETITION, Flag.WRONG_LANGUAGE, Flag.LENGTH_RATIO})
+"""The flags of translations that are worth another attempt, and whose confidence is 0."""
+
+
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """A sentence and its translation; the ids are without end tokens."""
+    """A sentence and its translation; the ids are without end tokens.
+
+    log_probs: of the target tokens that the model chose, and of the end token
+    """
 
     source: str
     target: str
     source_ids: Sequence[int]
     target_ids: Sequence[int]
+    log_probs: Sequence[float] = ()
+
+
+class Judgement(NamedTuple):
+    """What the guard finds about a sentence; confidence: 0 to 1, None without text data."""
+
+    flags: tuple[Flag, ...] = ()
+    confidence: float | None = None
+
+    @property
+    def degenerate(self) -> bool:
+        """Whether another attempt makes sense."""
+        return not DEGENERATE.isdisjoint(self.flags)
+
+
+class Guard:
+    """The guard of a model. Without text data it does not compare languages and lengths, and has no confidence."""
+
+    def __init__(self, unreadable: Container[int], text: TextData | None = None, languages: Languages | None = None):
+        """unreadable: see `judge`; languages: with the target language last, if there is text data."""
+        self._unreadable, self._languages = unreadable, languages
+        self._lengths = Lengths(text.lengths) if text and text.lengths else None
+        self._confidence = text.confidence if text else None
+
+    @classmethod
+    def of(cls, bundle: Bundle, tokenizer: Tokenizer) -> Guard:
+        """The guard of a bundle. Raises BundleError if its profiles do not have the right size."""
+        text = bundle.manifest.text
+        if PROFILES not in bundle.manifest.checksums:
+            return cls(tokenizer.unreadable, text)
+        content = bundle.read(PROFILES)
+        if len(content) != 2 * PROFILE_BYTES:
+            raise BundleError(
+                f"{bundle.folder / PROFILES}: must have {2 * PROFILE_BYTES:,} bytes, has {len(content):,}"
+            )
+        return cls(tokenizer.unreadable, text, Languages([content[:PROFILE_BYTES], content[PROFILE_BYTES:]]))
+
+    def judge(self, sentence: Sentence) -> Judgement:
+        """Return the flags and the confidence of a translation."""
+        found = set(judge(sentence, self._unreadable))
+        if Flag.EMPTY not in found:
+            found |= self._compared(sentence)
+        if self._confidence is None or not sentence.log_probs:
+            return Judgement(_ordered(found))
+        if not DEGENERATE.isdisjoint(found):
+            return Judgement(_ordered(found), 0.0)
+        measured = features(sentence.source, sentence.target, sentence.source_ids, sentence.log_probs)
+        sure = confidence(self._confidence, measured)
+        if sure < self._confidence.low:
+            found.add(Flag.LOW_CONFIDENCE)
+        return Judgement(_ordered(found), sure)
+
+    def _compared(self, sentence: Sentence) -> set[Flag]:
+        """Compare a translation that has text with what the bundle knows of its languages."""
+        found = set()
+        if self._languages is not None and self._languages.excess(sentence.target) > EXCESS:
+            found.add(Flag.WRONG_LANGUAGE)
+        if self._lengths is not None and self._lengths.unusual(len(sentence.source_ids), len(sentence.target_ids)):
+            found.add(Flag.LENGTH_RATIO)
+        return found
+
+
+def _ordered(flags: set[Flag]) -> tuple[Flag, ...]:
+    return tuple(flag for flag in Flag if flag in flags) if flags else ()
 
 
 def judge(sentence: Sentence, unreadable: Container[int]) -> list[Flag]:

@@ -12,6 +12,22 @@ COMPRESSED_BYTES = 200  # of UTF-8: shorter texts do not compress well, whatever
 COMPRESSION = 2.4  # bytes of a text for each byte of it compressed: what looping text exceeds
 
 
+PERIODS = range(1, 17)  # tokens of a phrase that `is_looping` finds
+TIMES = 4  # that a phrase is repeated, and at least TIMES * NGRAM tokens
+
+
+def is_looping(source: Sequence[int], target: Sequence[int]) -> bool:
+    """Whether the last tokens of a translation are one phrase again and again, and its source has no such phrase."""
+    last, count = target[-1], len(target)
+    for period in PERIODS:
+        length = TIMES * max(period, NGRAM)
+        if length > count:
+            return False
+        if target[-1 - period] == last and target[count - length : -period] == target[count - length + period :]:
+            return _commonest(source) < TIMES
+    return False
+
+
 def repeats(source: str, target: str, source_ids: Sequence[int], target_ids: Sequence[int]) -> bool:
     """Whether a translation repeats itself more than its source does.
 

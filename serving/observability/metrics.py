@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Proc
 from lingon.errors import RequestError
 from lingon.serving.engine.limits import EngineLimits
 from lingon.serving.engine.observer import EngineLoad
-from lingon.serving.guard.judge import Flag
+from lingon.serving.guard.judge import REASONS as GUARD_REASONS
 from lingon.serving.observability.families import Metric, MetricFamily, counter, declared, gauge, histogram
 from lingon.serving.observability.key_usage import KeyUsage
 from lingon.serving.observability.load_progress import PHASES, LoadProgress
@@ -248,7 +248,7 @@ class ModelMetrics:
     translated = counter("translated_texts", "Translated texts.")
     truncated = counter("truncated", "Translated texts that were cut at the limit of their length.")
     split = counter("split", "Texts that were translated in parts.")
-    degenerate = counter("degenerate", "Translated texts that the guard suspects, by its warnings.", reason=tuple(Flag))
+    degenerate = counter("degenerate", "Texts that the guard suspects or had tried again.", reason=tuple(GUARD_REASONS))
     queue_depth = gauge("queue_depth", "Sentences and pairs in the queue.")
     queue_tokens = gauge("queue_tokens", "Tokens in the queue: of sources, and of targets to score.")
     queue_work = gauge(
@@ -297,7 +297,7 @@ class ModelMetrics:
         self._load_phases = {phase: self._child(self.load_phase, phase) for phase in PHASES}
         self._load_phase_durations = {phase: self._child(self.load_phase_duration, phase) for phase in PHASES}
         self._restarts = {cause: self._child(self.restarts, cause) for cause in RESTART_CAUSES}
-        self._suspected = {flag: self._child(self.degenerate, flag) for flag in Flag}
+        self._suspected = {code: self._child(self.degenerate, reason) for reason, code in GUARD_REASONS.items()}
         self._outcomes = {outcome: self._child(self.sentences, outcome) for outcome in ("OK", *REASONS)}
 
     def _child(self, metric: AnyMetric, *more: str) -> AnyMetric:
@@ -338,8 +338,8 @@ class ModelMetrics:
         self.translated.inc(len(results))
         self.truncated.inc(codes.count(pb.WARNING_CODE_LENGTH))
         self.split.inc(codes.count(pb.WARNING_CODE_SPLIT))
-        for flag, suspected in self._suspected.items():
-            suspected.inc(codes.count(flag.code))
+        for code, suspected in self._suspected.items():
+            suspected.inc(codes.count(code))
 
     def watch(self, load: Callable[[], EngineLoad]) -> None:
         """Read the load at every scrape, which costs a request nothing."""

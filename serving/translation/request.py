@@ -6,11 +6,12 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from lingon.bundle import Limits
-from lingon.errors import EngineFault
-from lingon.serving.decoding.job import Hypothesis
+from lingon.errors import Degenerate, EngineFault
+from lingon.serving.decoding.job import DecodeJob, Hypothesis
+from lingon.serving.guard.judge import Judgement
 from lingon.serving.observability.tracing import current
 from lingon.serving.runtime.runner import AttentionChoice, Scored
 from lingon.serving.system.event_loop import TimeSlice
@@ -18,6 +19,7 @@ from lingon.serving.translation.engine_client import EngineClient, PendingJob
 from lingon.serving.translation.planning.input_processor import PairPlan, Part, TextPlan, max_output
 from lingon.serving.translation.planning.options import ResolvedOptions
 from lingon.serving.translation.results.detokenizer import IncrementalDetokenizer
+from lingon.serving.translation.results.guarding import part_judgement
 from lingon.serving.translation.results.layout import PartHypothesis
 from lingon.serving.translation.results.output_processor import (
     pair_error,
@@ -27,6 +29,7 @@ from lingon.serving.translation.results.output_processor import (
     text_result,
     weights_of,
 )
+from lingon.serving.translation.retry import Guarding, better
 from lingon.serving.translation.steps import Place, SentenceTask
 from lingon.text import Tokenizer
 from lingon.translation.v1 import translation_pb2 as pb
@@ -84,6 +87,15 @@ class PairTask:
         return await self._time_slice.run(pair_result(self._plan, found, self._tokenizer, aligned=self._aligned))
 
 
+class TextModel(NamedTuple):
+    """What a text needs of its model; aligns: whether it has attention heads for alignments."""
+
+    limits: Limits
+    tokenizer: Tokenizer
+    guarding: Guarding
+    aligns: bool
+
+
 class TextTask:
     """A text to translate: a job for each part, or one for each part and hypothesis if the request samples."""
 
@@ -93,26 +105,25 @@ class TextTask:
         plan: TextPlan,
         client: EngineClient,
         options: ResolvedOptions,
-        limits: Limits,
-        tokenizer: Tokenizer,
+        model: TextModel,
         time_slice: TimeSlice,
         on_growth: Callable[[TextTask], None] | None = None,
-        *,
-        aligns: bool = False,
     ) -> None:
-        """time_slice: of the request; aligns: whether the model has attention heads for alignments.
+        """time_slice: of the request.
 
         on_growth: called on the loop when `delta` may have more text; None for a request that does not stream
         """
         self.index = index
         self._plan, self._client, self._options = plan, client, options
-        self._limits, self._tokenizer = limits, tokenizer
-        self._time_slice, self._on_growth, self._aligns = time_slice, on_growth, aligns
-        self._detokenizer = _detokenizer(tokenizer, plan) if on_growth and plan.plain is None else None
+        self._limits, self._tokenizer, self._guarding, self._aligns = model
+        self._time_slice, self._on_growth = time_slice, on_growth
+        self._detokenizer = _detokenizer(model.tokenizer, plan) if on_growth and plan.plain is None else None
         self._announced = False  # whether on_growth was called since the last `delta`
         self._written = ""  # a translation with markup, which is one delta
         self._in_steps = {place: self._steps_of(place) for place, part in enumerate(plan.parts) if part.steps}
-        self._jobs = [() if part.steps else self._jobs_of(place) for place, part in enumerate(plan.parts)]
+        self._jobs: list[Sequence[PendingJob[Hypotheses]]] = [
+            () if part.steps else self._jobs_of(place) for place, part in enumerate(plan.parts)
+        ]
 
     @property
     def pending(self) -> Sequence[PendingJob[Hypotheses]]:
@@ -140,6 +151,8 @@ class TextTask:
         }
         try:
             found = [await self._part(part, in_steps.get(part, ())) for part in range(len(self._jobs))]
+            if self._options.text.guard == pb.GUARD_POLICY_RETRY and self._on_growth is None:
+                found = await self._retried(found)
             found = await self._aligned(found)
         except EngineFault as error:
             return text_error(error)
@@ -148,10 +161,17 @@ class TextTask:
                 await _ended(each)
         most = max(map(len, found), default=1)
         found = [part * most if len(part) == 1 else part for part in found]
-        result = await self._time_slice.run(text_result(self._plan, found, self._options, self._tokenizer))
+        result = await self._result_of(found)
         if self._on_growth is not None and self._plan.plain is not None:
             self._written = result.hypotheses[0].text
         return result
+
+    async def _result_of(self, found: list[list[PartHypothesis]]) -> pb.TextResult:
+        guard = self._guarding.guard
+        try:
+            return await self._time_slice.run(text_result(self._plan, found, self._options, self._tokenizer, guard))
+        except Degenerate as error:
+            return text_error(error)
 
     def _jobs_of(self, part: int) -> list[PendingJob[Hypotheses]]:
         plan, options = self._plan, self._options
@@ -212,6 +232,37 @@ class TextTask:
                 self._announce()  # the next part may have text that waits for the end of this one
         return found
 
+    async def _retried(self, found: list[list[PartHypothesis]]) -> list[list[PartHypothesis]]:
+        """Judge each part, and make another attempt at those that are degenerate; each part is judged by itself."""
+        judged = []
+        for place, (part,) in enumerate(found):
+            judged.append(self._judged(place, part))
+            await self._time_slice.yield_if_due()
+        again = {place: self._attempt(place) for place, part in enumerate(judged) if self._is_tried_again(place, part)}
+        if again:
+            with current().trace_jobs((self.index, each.job, each.outcome) for each in again.values()):
+                await self._client.submit_when_possible(list(again.values()))
+        for place, pending in again.items():
+            (best,) = await pending.answer()
+            second = self._judged(place, PartHypothesis(best, text_of(self._tokenizer, best.tokens)))
+            if better(_judgement(judged[place]), _judgement(second)):
+                judged[place] = replace(second, retried=True)
+        return [[part] for part in judged]
+
+    def _judged(self, place: int, part: PartHypothesis) -> PartHypothesis:
+        found = part_judgement(self._plan, place, part, self._guarding.guard, self._tokenizer)
+        return replace(part, judgement=found)
+
+    def _is_tried_again(self, place: int, part: PartHypothesis) -> bool:
+        return self._plan.parts[place].steps is None and _judgement(part).degenerate
+
+    def _attempt(self, place: int) -> PendingJob[Hypotheses]:
+        """Return another attempt at the part with this index."""
+        first, source = self._jobs[place][0].job, self._plan.parts[place].source_ids
+        assert isinstance(first, DecodeJob)
+        options = self._guarding.options(first.options, len(source), self._limits)
+        return self._client.decode(source, options, first.prefix)
+
     async def _aligned(self, found: list[list[PartHypothesis]]) -> list[list[PartHypothesis]]:
         """Add the attention of each hypothesis that needs it, by one run of the scorer for each.
 
@@ -248,6 +299,11 @@ class TextTask:
             scored=scored if self._options.return_alignment else None,
             weights=weights_of(part, found, scored.attention, self._tokenizer) if tagged else None,
         )
+
+
+def _judgement(part: PartHypothesis) -> Judgement:
+    assert part.judgement is not None
+    return part.judgement
 
 
 async def _ended(futures: Sequence[asyncio.Future[PartHypothesis]]) -> None:

@@ -63,6 +63,7 @@ class SentenceTask:
         self._limits, self._tokenizer, self._aligns, self._tagged = limits, tokenizer, aligns, tagged
         self._sentence = steps
         self._scores: list[float] = []
+        self._log_probs: tuple[float, ...] = ()
         self._finished = True
         self._steps = translate_sentence(steps.text, steps.spans, steps.lexicon.words, steps.lexicon.names)
         self._request: Request | None = None
@@ -122,6 +123,8 @@ class SentenceTask:
         found = [await job.answer() for job in jobs]
         whole = list(zip(*found, strict=False))
         if whole:
+            if not self._scores:
+                self._log_probs = tuple(value for one in whole[0] for value in one.log_probs)
             self._scores.append(sum(one.score for one in whole[0]))
             self._finished = all(one.finished for one in whole[0])
         return [" ".join(text_of(self._tokenizer, one.tokens) for one in parts).strip() for parts in whole]
@@ -157,7 +160,8 @@ class SentenceTask:
         score = self._scores[0] if self._scores else 0.0
         found = Hypothesis(tokens, log_probs, score, finished=self._finished)
         weights = await self._weights() if self._tagged and self._aligns else None
-        return PartHypothesis(found, text, scored if options.return_alignment else None, self._restored, weights)
+        aligned = scored if options.return_alignment else None
+        return PartHypothesis(found, text, aligned, self._restored, weights, self._log_probs)
 
     async def _weights(self) -> Weights | None:
         """Return how much of each source word is in each target word; a word that the model knows stands for others."""

@@ -24,8 +24,9 @@ from lingon.serving.translation.planning.input_processor import PairPlan, TextPl
 from lingon.serving.translation.planning.lexicon import lexicon
 from lingon.serving.translation.planning.options import ResolvedOptions, check_alignment, resolve
 from lingon.serving.translation.planning.planner import Planner, Request
-from lingon.serving.translation.request import PairTask, RequestTask, TextEvents, TextTask
+from lingon.serving.translation.request import PairTask, RequestTask, TextEvents, TextModel, TextTask
 from lingon.serving.translation.results.output_processor import pair_error, text_error
+from lingon.serving.translation.retry import Guarding
 from lingon.text import Tokenizer
 from lingon.translation.v1 import translation_pb2 as pb
 
@@ -81,6 +82,7 @@ class Translator:
         self._tokenizer = Tokenizer(*bundle.tokenizer_files())
         self._vocabulary = Vocabulary(self._tokenizer)
         self._planner = Planner(self._tokenizer, bundle.manifest, limits, lexicon(bundle.manifest, self._tokenizer))
+        self._guarding = Guarding.of(bundle, self._tokenizer, self._vocabulary)
         self._shortlist = shortlist
         self._resolved: dict[tuple[bytes, bytes], ResolvedOptions] = {}
 
@@ -189,6 +191,7 @@ class Translator:
             max_beam_size=limits.max_beam_size,
             default_options=self.resolve(pb.DecodingOptions()).message,
             has_shortlist=self._shortlist is not None,
+            has_confidence=manifest.text is not None and manifest.text.confidence is not None,
         )
 
     async def plan(self, request: Request, options: ResolvedOptions, caller: str = "") -> list[TextPlan | RequestError]:
@@ -213,9 +216,10 @@ class Translator:
         events: TextEvents | None = None,
     ) -> list[TextTask]:
         on_growth = events.grown if events is not None else None
-        limits, tokenizer, aligns = self.manifest.limits, self._tokenizer, bool(self.manifest.alignment.heads)
+        aligns = bool(self.manifest.alignment.heads)
+        model = TextModel(self.manifest.limits, self._tokenizer, self._guarding, aligns)
         return [
-            TextTask(index, plan, client, options, limits, tokenizer, time_slice, on_growth, aligns=aligns)
+            TextTask(index, plan, client, options, model, time_slice, on_growth)
             for index, plan in enumerate(plans)
             if isinstance(plan, TextPlan)
         ]

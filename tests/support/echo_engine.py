@@ -20,7 +20,7 @@ from lingon.bundle import Alignment, Bundle, Defaults, Limits, Manifest, Precisi
 from lingon.serving.constraints.words import Vocabulary
 from lingon.serving.engine.engine import Engine
 from lingon.serving.engine.scheduler import Scheduler
-from lingon.serving.guard.judge import Flag
+from lingon.serving.guard.judge import REASONS
 from lingon.serving.models.loading import LoadOptions
 from lingon.serving.runtime.runner import (
     AttentionChoice,
@@ -96,7 +96,7 @@ def bundle(folder: Path, **rest: Any) -> Bundle:
 
 def warning_codes(result: pb.TextResult) -> list[int]:
     """The codes of the warnings of a result without those of the guard, which suspects an echo of copying."""
-    suspicions = {flag.code for flag in Flag}
+    suspicions = set(REASONS.values())
     return [warning.code for warning in result.warnings if warning.code not in suspicions]
 
 

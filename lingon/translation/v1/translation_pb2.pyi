@@ -78,6 +78,56 @@ the text. Elements with translate="no" are left as they are.
 """
 Global___TextFormat: _TypeAlias = TextFormat  # noqa: Y015
 
+class _GuardPolicy:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _GuardPolicyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_GuardPolicy.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    GUARD_POLICY_UNSPECIFIED: _GuardPolicy.ValueType  # 0
+    """As GUARD_POLICY_RETRY if beam_size and num_hypotheses are 1, without sampling, restrictions and streaming; otherwise
+    as GUARD_POLICY_WARN.
+    """
+    GUARD_POLICY_OFF: _GuardPolicy.ValueType  # 1
+    """Nothing: translations are not judged, and have no confidence."""
+    GUARD_POLICY_WARN: _GuardPolicy.ValueType  # 2
+    """The result has a warning for each suspicion."""
+    GUARD_POLICY_RETRY: _GuardPolicy.ValueType  # 3
+    """As GUARD_POLICY_WARN. Before that, a sentence with the suspicion EMPTY, REPETITION, WRONG_LANGUAGE or LENGTH_RATIO is
+    translated once more: with a beam of 4, no run of 4 tokens twice, and a shorter bound of its length. The better of the
+    two translations is returned. A sentence with strings that are kept, or in capitals, has no second try. Needs
+    num_hypotheses 1, and none of sampling and the fields that restrict translations. Streams cannot take back what they
+    sent, and only warn.
+    """
+    GUARD_POLICY_REFUSE: _GuardPolicy.ValueType  # 4
+    """A text whose translation has one of these four suspicions, or UNREADABLE, has the status FAILED_PRECONDITION with
+    the reason DEGENERATE in place of translations. Streams have sent deltas before.
+    """
+
+class GuardPolicy(_GuardPolicy, metaclass=_GuardPolicyEnumTypeWrapper):
+    """What the server does about translations that it suspects; see WarningCode for the suspicions."""
+
+GUARD_POLICY_UNSPECIFIED: GuardPolicy.ValueType  # 0
+"""As GUARD_POLICY_RETRY if beam_size and num_hypotheses are 1, without sampling, restrictions and streaming; otherwise
+as GUARD_POLICY_WARN.
+"""
+GUARD_POLICY_OFF: GuardPolicy.ValueType  # 1
+"""Nothing: translations are not judged, and have no confidence."""
+GUARD_POLICY_WARN: GuardPolicy.ValueType  # 2
+"""The result has a warning for each suspicion."""
+GUARD_POLICY_RETRY: GuardPolicy.ValueType  # 3
+"""As GUARD_POLICY_WARN. Before that, a sentence with the suspicion EMPTY, REPETITION, WRONG_LANGUAGE or LENGTH_RATIO is
+translated once more: with a beam of 4, no run of 4 tokens twice, and a shorter bound of its length. The better of the
+two translations is returned. A sentence with strings that are kept, or in capitals, has no second try. Needs
+num_hypotheses 1, and none of sampling and the fields that restrict translations. Streams cannot take back what they
+sent, and only warn.
+"""
+GUARD_POLICY_REFUSE: GuardPolicy.ValueType  # 4
+"""A text whose translation has one of these four suspicions, or UNREADABLE, has the status FAILED_PRECONDITION with
+the reason DEGENERATE in place of translations. Streams have sent deltas before.
+"""
+Global___GuardPolicy: _TypeAlias = GuardPolicy  # noqa: Y015
+
 class _SentenceSplitting:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -198,6 +248,18 @@ class _WarningCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_WarningCo
     """A sentence was cut at a string that is kept, because the model lost every word in its place; the parts before and
     after it were translated apart.
     """
+    WARNING_CODE_WRONG_LANGUAGE: _WarningCode.ValueType  # 10
+    """The best translation fits the source language better than the target language. This and the next two need a model
+    with text data; see `lingon calibrate`.
+    """
+    WARNING_CODE_LENGTH_RATIO: _WarningCode.ValueType  # 11
+    """The best translation is much shorter or longer than translations of such sources are."""
+    WARNING_CODE_LOW_CONFIDENCE: _WarningCode.ValueType  # 12
+    """The confidence of the best translation is lower than that of 99 of 100 sentences of the kind that the model is for."""
+    WARNING_CODE_RETRIED: _WarningCode.ValueType  # 13
+    """The first translation was empty, repeated itself, or had the wrong language or length, and was replaced by a better
+    one; see GUARD_POLICY_RETRY.
+    """
 
 class WarningCode(_WarningCode, metaclass=_WarningCodeEnumTypeWrapper):
     """Kinds of warnings."""
@@ -223,6 +285,18 @@ WARNING_CODE_UNREADABLE: WarningCode.ValueType  # 8
 WARNING_CODE_MARKUP_SPLIT: WarningCode.ValueType  # 9
 """A sentence was cut at a string that is kept, because the model lost every word in its place; the parts before and
 after it were translated apart.
+"""
+WARNING_CODE_WRONG_LANGUAGE: WarningCode.ValueType  # 10
+"""The best translation fits the source language better than the target language. This and the next two need a model
+with text data; see `lingon calibrate`.
+"""
+WARNING_CODE_LENGTH_RATIO: WarningCode.ValueType  # 11
+"""The best translation is much shorter or longer than translations of such sources are."""
+WARNING_CODE_LOW_CONFIDENCE: WarningCode.ValueType  # 12
+"""The confidence of the best translation is lower than that of 99 of 100 sentences of the kind that the model is for."""
+WARNING_CODE_RETRIED: WarningCode.ValueType  # 13
+"""The first translation was empty, repeated itself, or had the wrong language or length, and was replaced by a better
+one; see GUARD_POLICY_RETRY.
 """
 Global___WarningCode: _TypeAlias = WarningCode  # noqa: Y015
 
@@ -390,6 +464,7 @@ class TextOptions(_message.Message):
     NON_SPLITTING_TAGS_FIELD_NUMBER: _builtins.int
     KEEP_FIELD_NUMBER: _builtins.int
     PROTECT_FIELD_NUMBER: _builtins.int
+    GUARD_FIELD_NUMBER: _builtins.int
     RETURN_SENTENCES_FIELD_NUMBER: _builtins.int
     LOWER_CAPITALS_FIELD_NUMBER: _builtins.int
     format: Global___TextFormat.ValueType
@@ -402,6 +477,8 @@ class TextOptions(_message.Message):
     loses one or cannot know it, the sentence is cut there, and its parts are translated apart. Default: true, and false
     with forced_words. A sentence with a target prefix is translated as it is.
     """
+    guard: Global___GuardPolicy.ValueType
+    """What the server does about translations that it suspects."""
     return_sentences: _builtins.bool
     """Return the sentences of each text with their places and scores."""
     lower_capitals: _builtins.bool
@@ -436,12 +513,13 @@ class TextOptions(_message.Message):
         non_splitting_tags: _abc.Iterable[_builtins.str] | None = ...,
         keep: _abc.Iterable[_builtins.str] | None = ...,
         protect: _builtins.bool | None = ...,
+        guard: Global___GuardPolicy.ValueType = ...,
         return_sentences: _builtins.bool = ...,
         lower_capitals: _builtins.bool | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_lower_capitals", b"_lower_capitals", "_protect", b"_protect", "lower_capitals", b"lower_capitals", "protect", b"protect"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_lower_capitals", b"_lower_capitals", "_protect", b"_protect", "format", b"format", "ignore_tags", b"ignore_tags", "keep", b"keep", "lower_capitals", b"lower_capitals", "non_splitting_tags", b"non_splitting_tags", "protect", b"protect", "return_sentences", b"return_sentences", "split_sentences", b"split_sentences", "splitting_tags", b"splitting_tags"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_lower_capitals", b"_lower_capitals", "_protect", b"_protect", "format", b"format", "guard", b"guard", "ignore_tags", b"ignore_tags", "keep", b"keep", "lower_capitals", b"lower_capitals", "non_splitting_tags", b"non_splitting_tags", "protect", b"protect", "return_sentences", b"return_sentences", "split_sentences", b"split_sentences", "splitting_tags", b"splitting_tags"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__lower_capitals: _TypeAlias = _typing.Literal["lower_capitals"]  # noqa: Y015
     _WhichOneofArgType__lower_capitals: _TypeAlias = _typing.Literal["_lower_capitals", b"_lower_capitals"]  # noqa: Y015
@@ -705,6 +783,7 @@ class TextResult(_message.Message):
     SHORTLIST_FIELD_NUMBER: _builtins.int
     NORMALISED_TEXT_FIELD_NUMBER: _builtins.int
     SENTENCES_FIELD_NUMBER: _builtins.int
+    CONFIDENCE_FIELD_NUMBER: _builtins.int
     shortlist: _builtins.bool
     """Whether a shortlist was used. Scores and log-probabilities are then relative to the pieces of the shortlist and
     cannot be compared with others.
@@ -713,6 +792,8 @@ class TextResult(_message.Message):
     """With return_alignment: the text after normalisation, to which the source spans of links refer. Of a text with markup
     it is what is translated, with U+FFFC for each element in a sentence that is left as it is.
     """
+    confidence: _builtins.float
+    """The lowest confidence of its sentences. Not set with GUARD_POLICY_OFF, or if the model has no confidence."""
     @_builtins.property
     def status(self) -> _status_pb2.Status:
         """OK (code 0), or the error of this text. With an error there are no hypotheses."""
@@ -743,12 +824,15 @@ class TextResult(_message.Message):
         shortlist: _builtins.bool = ...,
         normalised_text: _builtins.str = ...,
         sentences: _abc.Iterable[Global___Sentence] | None = ...,
+        confidence: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["status", b"status", "usage", b"usage"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_confidence", b"_confidence", "confidence", b"confidence", "status", b"status", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["hypotheses", b"hypotheses", "normalised_text", b"normalised_text", "sentences", b"sentences", "shortlist", b"shortlist", "status", b"status", "usage", b"usage", "warnings", b"warnings"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_confidence", b"_confidence", "confidence", b"confidence", "hypotheses", b"hypotheses", "normalised_text", b"normalised_text", "sentences", b"sentences", "shortlist", b"shortlist", "status", b"status", "usage", b"usage", "warnings", b"warnings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__confidence: _TypeAlias = _typing.Literal["confidence"]  # noqa: Y015
+    _WhichOneofArgType__confidence: _TypeAlias = _typing.Literal["_confidence", b"_confidence"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__confidence) -> _WhichOneofReturnType__confidence | None: ...
 
 Global___TextResult: _TypeAlias = TextResult  # noqa: Y015
 
@@ -761,9 +845,15 @@ class Sentence(_message.Message):
     SOURCE_FIELD_NUMBER: _builtins.int
     TARGET_FIELD_NUMBER: _builtins.int
     SCORE_FIELD_NUMBER: _builtins.int
+    CONFIDENCE_FIELD_NUMBER: _builtins.int
+    WARNINGS_FIELD_NUMBER: _builtins.int
     score: _builtins.float
     """As Hypothesis.score; for a sentence in parts, the sum over its parts. Of a sentence with strings that are kept, or in
     capitals, it is the score of what the model read in its place.
+    """
+    confidence: _builtins.float
+    """The probability, 0 to 1, that its translation has a chrF of at least 50 against a translation of a person. 0 for one
+    with the suspicion EMPTY, REPETITION, WRONG_LANGUAGE or LENGTH_RATIO. Not set as in TextResult.
     """
     @_builtins.property
     def source(self) -> Global___Span:
@@ -773,18 +863,26 @@ class Sentence(_message.Message):
     def target(self) -> Global___Span:
         """In the text of the best hypothesis. Empty if the model wrote nothing."""
 
+    @_builtins.property
+    def warnings(self) -> _containers.RepeatedScalarFieldContainer[Global___WarningCode.ValueType]:
+        """What the server suspects of its translation, or that it is the second try; see GuardPolicy."""
+
     def __init__(
         self,
         *,
         source: Global___Span | None = ...,
         target: Global___Span | None = ...,
         score: _builtins.float = ...,
+        confidence: _builtins.float | None = ...,
+        warnings: _abc.Iterable[Global___WarningCode.ValueType] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["source", b"source", "target", b"target"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_confidence", b"_confidence", "confidence", b"confidence", "source", b"source", "target", b"target"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["score", b"score", "source", b"source", "target", b"target"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_confidence", b"_confidence", "confidence", b"confidence", "score", b"score", "source", b"source", "target", b"target", "warnings", b"warnings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__confidence: _TypeAlias = _typing.Literal["confidence"]  # noqa: Y015
+    _WhichOneofArgType__confidence: _TypeAlias = _typing.Literal["_confidence", b"_confidence"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__confidence) -> _WhichOneofReturnType__confidence | None: ...
 
 Global___Sentence: _TypeAlias = Sentence  # noqa: Y015
 
@@ -1464,6 +1562,7 @@ class Model(_message.Message):
     DEFAULT_OPTIONS_FIELD_NUMBER: _builtins.int
     MAX_TARGET_TOKENS_FIELD_NUMBER: _builtins.int
     HAS_SHORTLIST_FIELD_NUMBER: _builtins.int
+    HAS_CONFIDENCE_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name of the model."""
     version: _builtins.str
@@ -1490,6 +1589,8 @@ class Model(_message.Message):
     """See output_factor."""
     has_shortlist: _builtins.bool
     """Whether a request may set options.shortlist."""
+    has_confidence: _builtins.bool
+    """Whether results have a confidence."""
     @_builtins.property
     def default_options(self) -> Global___DecodingOptions:
         """The options of a request that sets none."""
@@ -1510,10 +1611,11 @@ class Model(_message.Message):
         default_options: Global___DecodingOptions | None = ...,
         max_target_tokens: _builtins.int = ...,
         has_shortlist: _builtins.bool = ...,
+        has_confidence: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["default_options", b"default_options"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["default_options", b"default_options", "has_shortlist", b"has_shortlist", "max_beam_size", b"max_beam_size", "max_source_tokens", b"max_source_tokens", "max_target_tokens", b"max_target_tokens", "name", b"name", "output_extra", b"output_extra", "output_factor", b"output_factor", "precision", b"precision", "provider", b"provider", "source_language_code", b"source_language_code", "target_language_code", b"target_language_code", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["default_options", b"default_options", "has_confidence", b"has_confidence", "has_shortlist", b"has_shortlist", "max_beam_size", b"max_beam_size", "max_source_tokens", b"max_source_tokens", "max_target_tokens", b"max_target_tokens", "name", b"name", "output_extra", b"output_extra", "output_factor", b"output_factor", "precision", b"precision", "provider", b"provider", "source_language_code", b"source_language_code", "target_language_code", b"target_language_code", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -70,6 +70,7 @@ class ResolvedOptions:
             sampling=sampling,
             shortlist=job.shortlist,
             rules=None if self.rules is None else self.rules.of_part(part),
+            cut_loops=self.text.guard != pb.GUARD_POLICY_OFF and sampling is None and self.rules is None,
         )
 
 
@@ -125,9 +126,16 @@ def resolve(
         return_alignment=requested.return_alignment,
         splits=message.long_text == pb.LONG_TEXT_POLICY_SPLIT,
         message=message,
-        text=text_choice(text, forced=bool(restrictions.forced_words)),
+        text=_text_choice(text, restrictions, message),
         rules=_rules(restrictions, vocabulary, message) if sampling or restrictions.name else None,
     )
+
+
+def _text_choice(text: pb.TextOptions, restrictions: _Restrictions, message: pb.DecodingOptions) -> TextChoice:
+    """Return how texts are read and judged; message: the options that are used."""
+    conflict = restrictions.name or ("num_hypotheses above 1" if message.num_hypotheses > 1 else "")
+    conflict = "sampling" if message.HasField("sampling") else conflict
+    return text_choice(text, forced=bool(restrictions.forced_words), greedy=message.beam_size == 1, conflict=conflict)
 
 
 def check_alignment(manifest: Manifest, field: str) -> None:

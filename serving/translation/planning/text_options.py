@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import TypeAlias
 
 from lingon.errors import InvalidRequest, SettingsError
 from lingon.segments.document import Split
@@ -15,8 +16,12 @@ MAX_KEEP = 256  # strings; the time to find them in a text is linear in their nu
 MAX_TAGS = 256  # names in each list of elements
 MAX_KEEP_CHARACTERS = 256  # of each string to keep, and of each name
 
-WHOLE = pb.TextOptions(split_sentences=pb.SENTENCE_SPLITTING_OFF, protect=False, lower_capitals=False)
-"""The model reads each text as it is."""
+Policy: TypeAlias = pb.GuardPolicy.ValueType
+
+WHOLE = pb.TextOptions(
+    split_sentences=pb.SENTENCE_SPLITTING_OFF, protect=False, lower_capitals=False, guard=pb.GUARD_POLICY_OFF
+)
+"""The model reads each text as it is, and what it writes is the translation."""
 
 _SPLITS = {
     pb.SENTENCE_SPLITTING_ON: Split.SENTENCES,
@@ -44,12 +49,15 @@ class TextChoice:
     keep: tuple[str, ...] = ()
     protect: bool = True
     lower_capitals: bool = True
+    guard: Policy = pb.GUARD_POLICY_WARN
 
 
-def text_choice(asked: pb.TextOptions, *, forced: bool) -> TextChoice:
+def text_choice(asked: pb.TextOptions, *, forced: bool, greedy: bool, conflict: str = "") -> TextChoice:
     """Return the options to use; raises InvalidRequest.
 
     forced: whether translations have forced words, which belong to one sentence and to what the model itself reads
+    greedy: whether the search is greedy
+    conflict: the option with which no sentence is translated once more; empty without one
     """
     written = _format(asked)
     if forced and asked.keep:
@@ -64,7 +72,18 @@ def text_choice(asked: pb.TextOptions, *, forced: bool) -> TextChoice:
         keep=_strings(asked.keep, "text.keep", MAX_KEEP),
         protect=not forced and (asked.protect or not asked.HasField("protect")),
         lower_capitals=not forced and (asked.lower_capitals or not asked.HasField("lower_capitals")),
+        guard=_policy(asked.guard, conflict, greedy=greedy),
     )
+
+
+def _policy(asked: Policy, conflict: str, *, greedy: bool) -> Policy:
+    if asked not in pb.GuardPolicy.values():
+        raise InvalidRequest("text.guard", f"text.guard has no value {asked}")
+    if asked == pb.GUARD_POLICY_UNSPECIFIED:
+        return pb.GUARD_POLICY_RETRY if greedy and not conflict else pb.GUARD_POLICY_WARN
+    if asked == pb.GUARD_POLICY_RETRY and conflict:
+        raise InvalidRequest("text.guard", f"text.guard must not be GUARD_POLICY_RETRY with {conflict}")
+    return asked
 
 
 def _format(asked: pb.TextOptions) -> Format:

@@ -1,36 +1,98 @@
-"""The warnings of the guard about a text."""
+"""What the guard says of a text: the warnings and the confidence of its sentences and of the whole."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Generator, Iterable
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
 
-from lingon.serving.guard.judge import Flag, Sentence, judge
+from lingon.errors import Degenerate
+from lingon.segments.protection import without
+from lingon.serving.guard.judge import DEGENERATE, Flag, Guard, Judgement, Sentence
+from lingon.serving.translation.planning.input_processor import TextPlan
+from lingon.serving.translation.results.layout import PartHypothesis
+from lingon.text import Tokenizer, normalise
 from lingon.translation.v1 import translation_pb2 as pb
 
 MESSAGES = {
     Flag.EMPTY: "the translation has no text",
     Flag.REPETITION: "the translation repeats itself",
+    Flag.WRONG_LANGUAGE: "the translation fits the source language better",
+    Flag.LENGTH_RATIO: "the translation has an unusual length for its source",
     Flag.COPY: "the translation is a copy of its source",
     Flag.NUMBERS: "the translation has other numbers than its source",
     Flag.UNREADABLE: "the model does not know many characters of the source",
+    Flag.LOW_CONFIDENCE: "the translation is less sure than those of 99 of 100 usual sentences",
 }
+RETRIED = "translated once more, because the first translation was worse"
+REFUSED = DEGENERATE | {Flag.UNREADABLE}
+NOTHING = Judgement()
 
 
-def guard_warnings(
-    sentences: Iterable[Sentence], unreadable: Container[int]
-) -> Generator[None, None, list[pb.Warning]]:
-    """Return a warning for each flag of a text; yields between its sentences, since there may be a thousand.
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What is said about the best translation of a text.
 
-    unreadable: see `judge`
+    parts: of each part; empty if it was not judged
+    confidence: the lowest one; None without one
     """
-    counts, total = Counter[Flag](), 0
-    for sentence in sentences:
-        counts.update(judge(sentence, unreadable))
-        total += 1
+
+    parts: Sequence[Judgement] = ()
+    warnings: Sequence[pb.Warning] = ()
+    confidence: float | None = None
+
+
+def part_judgement(plan: TextPlan, place: int, part: PartHypothesis, guard: Guard, tokenizer: Tokenizer) -> Judgement:
+    """Return what the guard finds about the translation of the part of a text with this index.
+
+    What is kept is not judged; the confidence is that of what the model read in its place.
+    """
+    if part.judgement is not None:
+        return part.judgement
+    source, found = plan.parts[place], part.hypothesis
+    if source.steps is None or part.restored is None:
+        chosen = found.log_probs[len(plan.prefix) if place == 0 else 0 :]
+        return guard.judge(Sentence(source.text, part.text, source.source_ids[:-1], found.tokens, chosen))
+    rest = without(source.steps.text, source.steps.spans).strip()
+    if not rest:
+        return NOTHING
+    target = without(part.restored.text, part.restored.kept)
+    ids = tokenizer.encode_target(normalise(target))
+    return guard.judge(Sentence(rest, target, source.source_ids[:-1], ids, part.read_log_probs))
+
+
+def judged_text(
+    plan: TextPlan, parts: Sequence[PartHypothesis], guard: Guard, tokenizer: Tokenizer, *, refuses: bool
+) -> Generator[None, None, Judged]:
+    """Judge a translation; yields between its parts, since there may be a thousand.
+
+    refuses: raise Degenerate if the guard suspects that it is no translation
+    """
+    found, counts = list[Judgement](), Counter[Flag]()
+    for place, part in enumerate(parts):
+        found.append(part_judgement(plan, place, part, guard, tokenizer))
+        counts.update(found[-1].flags)
         yield
-    found = []
-    for flag in sorted(counts):
-        share = f"{counts[flag]} of {total} parts: " if total > 1 else ""
-        found.append(pb.Warning(code=flag.code, message=share + MESSAGES[flag]))
-    return found
+    if refuses and (refused := sorted(REFUSED.intersection(counts))):
+        raise Degenerate("; ".join(MESSAGES[flag] for flag in refused))
+    warnings = [
+        pb.Warning(code=flag.code, message=_share(counts[flag], len(found)) + MESSAGES[flag]) for flag in sorted(counts)
+    ]
+    if retried := sum(part.retried for part in parts):
+        warnings.append(pb.Warning(code=pb.WARNING_CODE_RETRIED, message=_share(retried, len(found)) + RETRIED))
+    return Judged(found, warnings, lowest(found))
+
+
+def lowest(judgements: Sequence[Judgement]) -> float | None:
+    """Return the lowest confidence; None if there is none."""
+    return min((each.confidence for each in judgements if each.confidence is not None), default=None)
+
+
+def codes(judgements: Sequence[Judgement], *, retried: bool) -> list[pb.WarningCode.ValueType]:
+    """Return the codes of a sentence by the judgements of its parts."""
+    flags = sorted({flag for each in judgements for flag in each.flags})
+    return [*(flag.code for flag in flags), *([pb.WARNING_CODE_RETRIED] if retried else ())]
+
+
+def _share(count: int, total: int) -> str:
+    return f"{count} of {total} parts: " if total > 1 else ""

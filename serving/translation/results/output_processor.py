@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Sequence
 
 import numpy as np
 
 from lingon.alignment import Span, piece_links
 from lingon.errors import RequestError
-from lingon.segments.protection import Rung, without
+from lingon.segments.protection import Rung
 from lingon.serving.decoding.job import Hypothesis
-from lingon.serving.guard.judge import Sentence
+from lingon.serving.guard.judge import Guard
 from lingon.serving.runtime.runner import Scored
 from lingon.serving.translation.planning.attention import matrix_message, piece_messages
 from lingon.serving.translation.planning.input_processor import PairPlan, Part, TextPlan
 from lingon.serving.translation.planning.options import ResolvedOptions
-from lingon.serving.translation.results.guarding import guard_warnings
+from lingon.serving.translation.results.guarding import Judged, codes, judged_text, lowest
 from lingon.serving.translation.results.layout import Layout, PartHypothesis, layout
 from lingon.serving.translation.results.word_weights import Weights, word_weights
 from lingon.status import to_status
-from lingon.text import EOS, UNK, Tokenizer, normalise
+from lingon.text import EOS, UNK, Tokenizer
 from lingon.translation.v1 import translation_pb2 as pb
 
 
@@ -40,11 +40,17 @@ def pair_error(error: RequestError) -> pb.ScoreResult:
 
 
 def text_result(
-    plan: TextPlan, found: Sequence[Sequence[PartHypothesis]], options: ResolvedOptions, tokenizer: Tokenizer
+    plan: TextPlan,
+    found: Sequence[Sequence[PartHypothesis]],
+    options: ResolvedOptions,
+    tokenizer: Tokenizer,
+    guard: Guard,
 ) -> Generator[None, None, pb.TextResult]:
     """Return the result of a text; yields between its parts, since a text may have a thousand of them.
 
     found: the hypotheses of each part; the k-th ones of all parts make the k-th of the text
+
+    Raises Degenerate if the request refuses what the guard suspects.
     """
     whole = [list(parts) for parts in zip(*found, strict=False)] or [[]]
     whole.sort(key=_order)
@@ -52,13 +58,17 @@ def text_result(
     for parts in whole:
         layouts.append((yield from layout(plan, parts)))
         hypotheses.append((yield from _hypothesis(plan, parts, layouts[-1], options, tokenizer)))
-    suspicions = yield from guard_warnings(_judged(plan, whole[0], tokenizer), tokenizer.unreadable)
+    judged, policy = Judged(), options.text.guard
+    if policy != pb.GUARD_POLICY_OFF:
+        refuses = policy == pb.GUARD_POLICY_REFUSE
+        judged = yield from judged_text(plan, whole[0], guard, tokenizer, refuses=refuses)
     return pb.TextResult(
         hypotheses=hypotheses,
-        warnings=[*_warnings(plan, whole, hypotheses), *suspicions],
+        warnings=[*_warnings(plan, whole, hypotheses), *judged.warnings],
+        confidence=judged.confidence,
         shortlist=options.job.shortlist,
         normalised_text=plan.text if options.return_alignment else "",
-        sentences=_sentences(plan, whole[0], layouts[0]) if options.text.return_sentences else (),
+        sentences=_sentences(plan, whole[0], layouts[0], judged) if options.text.return_sentences else (),
         usage=pb.Usage(
             source_tokens=plan.source_tokens,
             target_tokens=sum(_tokens(part.hypothesis) for parts in whole for part in parts),
@@ -169,25 +179,23 @@ def _hypothesis(
     return message
 
 
-def _judged(plan: TextPlan, parts: Sequence[PartHypothesis], tokenizer: Tokenizer) -> Iterator[Sentence]:
-    """Yield what the guard judges of a hypothesis: each part of the text with its translation, without what is kept."""
-    for source, part in zip(plan.parts, parts, strict=True):
-        if source.steps is None or part.restored is None:
-            yield Sentence(source.text, part.text, source.source_ids[:-1], part.hypothesis.tokens)
-        elif rest := without(source.steps.text, source.steps.spans).strip():
-            translated = without(part.restored.text, part.restored.kept)
-            yield Sentence(rest, translated, source.source_ids[:-1], tokenizer.encode_target(normalise(translated)))
-
-
-def _sentences(plan: TextPlan, parts: Sequence[PartHypothesis], placed: Layout) -> list[pb.Sentence]:
+def _sentences(plan: TextPlan, parts: Sequence[PartHypothesis], placed: Layout, judged: Judged) -> list[pb.Sentence]:
     """Return the sentences of a text and of its translation, which consists of these parts."""
-    scores = [0.0] * len(placed.sentences)
-    for source, part in zip(plan.parts, parts, strict=True):
-        scores[source.sentence] += part.hypothesis.score
+    own: list[list[int]] = [[] for _ in placed.sentences]
+    for place, source in enumerate(plan.parts):
+        own[source.sentence].append(place)
     found = []
-    for segment, target, score in zip(plan.document.segments, placed.sentences, scores, strict=True):
-        source_span = plan.plain.raw_span(*segment) if plan.plain else segment
-        found.append(pb.Sentence(source=_message(source_span), target=_message(placed.span(*target)), score=score))
+    for segment, target, places in zip(plan.document.segments, placed.sentences, own, strict=True):
+        judgements = [judged.parts[place] for place in places] if judged.parts else []
+        found.append(
+            pb.Sentence(
+                source=_message(plan.plain.raw_span(*segment) if plan.plain else segment),
+                target=_message(placed.span(*target)),
+                score=sum(parts[place].hypothesis.score for place in places),
+                confidence=lowest(judgements),
+                warnings=codes(judgements, retried=any(parts[place].retried for place in places)),
+            )
+        )
     return found
 
 

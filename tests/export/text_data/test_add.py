@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from lingon.bundle import CARD, FORMAT, Bundle, open_bundle, write_bundle
+from lingon.bundle import CARD, FORMAT, PROFILES, Bundle, open_bundle, write_bundle
 from lingon.errors import BundleError, SettingsError
-from lingon.export.text_data.add import add_text_data
+from lingon.export.text_data.add import CalibrationText, add_text_data
 from tests.support.echo_engine import bundle
+from tests.support.repository import ROOT
+from tests.support.shipped_model import MODEL
 
+DATA = ROOT / "tests" / "data"
 PAIRS = [("I know Tom.", "Ich kenne Tom."), ("Rome is here.", "Rom ist hier.")] * 50
 
 
@@ -25,7 +30,7 @@ def old(tmp_path: Path) -> Bundle:
 
 
 def test_the_next_version_has_the_words_and_otherwise_the_same_files(old: Bundle):
-    written = add_text_data(old.folder, PAIRS)
+    written = add_text_data(old.folder, CalibrationText.of(PAIRS))
     found = open_bundle(old.folder.parent)
     found.verify()
     assert found.folder == written.folder == old.folder.absolute().parent / "2"
@@ -39,14 +44,52 @@ def test_the_next_version_has_the_words_and_otherwise_the_same_files(old: Bundle
     assert "keeps: Tom." in card
 
 
-def test_a_bundle_that_is_damaged_too_old_or_has_text_data_is_refused(old: Bundle):
-    with pytest.raises(SettingsError, match="2: has text data already"):
-        add_text_data(add_text_data(old.folder, PAIRS).folder, PAIRS)
+def test_text_data_can_be_measured_anew(old: Bundle):
+    first = add_text_data(old.folder, CalibrationText.of(PAIRS * 10))
+    second = add_text_data(first.folder, CalibrationText.of([("I know Rome.", "Ich kenne Rome.")] * 50))
+    assert first.manifest.text is not None
+    assert second.manifest.text is not None
+    assert (first.manifest.text.words, second.manifest.text.words) == (("Tom",), ("Rome",))
+    assert PROFILES in first.manifest.checksums
+    assert first.manifest.text.lengths
+    assert PROFILES not in second.manifest.checksums  # of 50 pairs they would be worth nothing
+    card = second.read(CARD).decode()
+    assert "keeps: Rome." in card
+    assert "Tom" not in card
+
+
+def test_a_bundle_that_is_damaged_or_too_old_is_refused(old: Bundle):
     (old.folder / CARD).write_text("another card")
     with pytest.raises(BundleError, match=CARD):
-        add_text_data(old.folder, PAIRS)
+        add_text_data(old.folder, CalibrationText.of(PAIRS))
     manifest = replace(old.manifest, format=3)
     (old.folder / "manifest.json").write_bytes(manifest.to_bytes())
     with pytest.raises(SettingsError, match="has format 3, at least 4 is needed; export it anew"):
-        add_text_data(old.folder, PAIRS)
-    assert [path.name for path in sorted(old.folder.parent.iterdir())] == ["1", "2"]
+        add_text_data(old.folder, CalibrationText.of(PAIRS))
+    assert [path.name for path in sorted(old.folder.parent.iterdir())] == ["1"]
+
+
+def test_the_confidence_is_fitted_to_what_the_bundle_translates(tmp_path: Path):
+    sources, targets = ((DATA / f"tatoeba.{side}").read_text(encoding="utf-8").splitlines() for side in ("en", "de"))
+    pairs = list(zip(sources, targets, strict=True))
+    copied = tmp_path / "en-de" / open_bundle(MODEL).folder.name
+    shutil.copytree(open_bundle(MODEL).folder, copied)
+    told: list[str] = []
+    found = add_text_data(copied, CalibrationText.of(pairs * 2, pairs[:220], [("hm", "Katze")] * 10), told.append)
+    assert found.manifest.text is not None
+    confidence = found.manifest.text.confidence
+    assert confidence is not None
+    assert sum(each.sentences for each in confidence.reliability) == 2 * 220  # greedy and beam search
+    assert 0 < confidence.low < 0.5
+    assert confidence.weights["root"] < 0  # a translation with less likely tokens is less sure
+    assert "440 translations of held-out text" in told[0]
+    assert float(re.findall(r"AUROC ([0-9.]+)", told[1])[0]) > 0.65
+    assert "| translations | mean confidence |" in found.read(CARD).decode()
+
+
+def test_a_confidence_needs_enough_sentences(tmp_path: Path):
+    copied = tmp_path / "en-de" / "1"
+    shutil.copytree(open_bundle(MODEL).folder, copied)
+    with pytest.raises(SettingsError, match="needs 200 held-out sentences that the model reads, got 1"):
+        add_text_data(copied, CalibrationText.of(PAIRS, [("Tom", "Tom"), ("word " * 1000, "Wort")]))
+    assert [path.name for path in sorted(copied.parent.iterdir())] == ["1"]

@@ -17,6 +17,7 @@ from lingon.errors import EngineFault, EngineLost
 from lingon.serving.decoding.job import Hypothesis, Job
 from lingon.serving.engine.limits import EngineLimits
 from lingon.serving.translation.engine_client import LoopCallbacks
+from lingon.serving.translation.planning.text_options import WHOLE
 from lingon.serving.translation.translator import MAX_CACHED_BYTES, Translator
 from lingon.translation.v1 import translation_pb2 as pb
 from tests.support.echo_engine import bundle, tokenizer
@@ -68,7 +69,7 @@ async def test_an_error_of_the_last_job_ends_the_request_before_the_first_job_is
 
 async def test_a_fault_of_one_text_leaves_the_others_alone(tmp_path: Path):
     model, engine = translator(tmp_path)
-    request = asyncio.create_task(model.translate(pb.TranslateRequest(texts=["Tom", "Tom lives"])))
+    request = asyncio.create_task(model.translate(pb.TranslateRequest(texts=["Tom", "Tom lives"], text=WHOLE)))
     await eventually(lambda: len(engine.jobs) == 2)
     engine.jobs[1].on_done(EngineFault("not a number"))
     engine.jobs[0].on_done(EMPTY)

@@ -15,6 +15,7 @@ from lingon.errors import EmptyText, InvalidRequest, TextTooLong
 from lingon.serving.engine.engine import Engine
 from lingon.serving.engine.limits import EngineLimits
 from lingon.serving.runtime.runner import Scored
+from lingon.serving.translation.planning.text_options import WHOLE
 from lingon.serving.translation.translator import Translator
 from lingon.translation.v1 import translation_pb2 as pb
 from tests.support.echo_engine import LIMITS, EchoRunner, bundle
@@ -86,7 +87,7 @@ async def test_the_alignment_of_a_translation_at_the_limit_is_scored_within_the_
     lengths.clear()  # of the warm-up
     options = pb.DecodingOptions(beam_size=1, return_alignment=True, return_tokens=True)
     try:
-        reply = await translator.translate(pb.TranslateRequest(texts=["Tom " * 15], options=options))
+        reply = await translator.translate(pb.TranslateRequest(texts=["Tom " * 15], options=options, text=WHOLE))
     finally:
         translator.engine.stop(0)
     (hypothesis,) = reply.results[0].hypotheses
