@@ -122,6 +122,12 @@ class Tokenizer:
         """The source ids of an unknown piece, and of the bytes in which rare characters are spelled."""
         return frozenset(token for token in range(self.source_vocab) if token == UNK or self.source.is_byte(token))
 
+    def piece_text(self, token: int) -> str:
+        """The text of a target token, with a space before a word; empty for bytes and special ids."""
+        if token <= UNK or self.target.is_byte(token):
+            return ""
+        return str(self.target.id_to_piece(token)).replace("\u2581", " ")
+
     def encode_source(self, text: str) -> list[int]:
         """Ids of a normalised source text, end token included."""
         return [*self.source.encode(text), EOS]

@@ -3,8 +3,9 @@
     python -m lingon.bench.tools.sentences models/en-de test.en test.de
 
 Groups of consecutive sentences are joined by spaces to one text each. BLEU and chrF compare the translation of these
-texts with the joined references, whole and split. The cost is the time of the single sentences, given to the model as
-they are and with the default options, which also keep strings and lower capitals, in turn.
+texts with the joined references, whole and split. The cost is the time of single sentences without strings that are
+kept, with some requests in flight: given to the model as they are, with the default options but for the guard, which
+also look for strings to keep and for capitals, and with all of them, in turn.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,12 +25,19 @@ from rich.table import Table
 from lingon.bench.results_file import save
 from lingon.lines import read_parallel
 from lingon.scoring import score
+from lingon.segments.capitals import is_in_capitals
+from lingon.segments.protection import find_protected
 from lingon.serving.in_process import LocalTranslator
 from lingon.serving.translation.planning.text_options import WHOLE
 from lingon.translation.v1 import translation_pb2 as pb
 
 TEXTS = 64  # in one request
-WAYS = {"whole": WHOLE, "split": pb.TextOptions()}
+IN_FLIGHT = 4  # requests
+WAYS = {
+    "whole": WHOLE,
+    "split": pb.TextOptions(guard=pb.GUARD_POLICY_OFF),
+    "split and judged": pb.TextOptions(),
+}
 
 
 def translate(translator: LocalTranslator, texts: Sequence[str], way: str, beam_size: int) -> list[str]:
@@ -63,14 +73,16 @@ def quality(
 def cost(translator: LocalTranslator, texts: Sequence[str], rounds: int, beam_size: int) -> list[dict[str, Any]]:
     """Return the seconds of the single sentences, median of interleaved rounds, a row for each way."""
     seconds: dict[str, list[float]] = {way: [] for way in WAYS}
-    for number in range(rounds):
-        for way in WAYS if number % 2 else reversed(WAYS):
-            begin = time.process_time()
-            translate(translator, texts, way, beam_size)
-            seconds[way].append(time.process_time() - begin)
+    parts = [texts[begin : begin + TEXTS] for begin in range(0, len(texts), TEXTS)]
+    with ThreadPoolExecutor(IN_FLIGHT) as threads:
+        for number in range(rounds):
+            for way in WAYS if number % 2 else reversed(WAYS):
+                begin = time.perf_counter()
+                list(threads.map(partial(translate, translator, way=way, beam_size=beam_size), parts))
+                seconds[way].append(time.perf_counter() - begin)
     medians = {way: statistics.median(found) for way, found in seconds.items()}
     return [
-        {"texts": len(texts), "sentences_each": 1, "way": way, "cpu_s": value, "ratio": value / medians["whole"]}
+        {"texts": len(texts), "sentences_each": 1, "way": way, "seconds": value, "ratio": value / medians["whole"]}
         for way, value in medians.items()
     ]
 
@@ -98,7 +110,8 @@ def main(
     with LocalTranslator(model) as translator:
         rows = quality(translator, pairs, size, count, beam_size)
         Console(width=100).print(table_of(rows))
-        times = cost(translator, [text for text, _ in pairs], rounds, beam_size)
+        plain = [text for text, _ in pairs if not find_protected(text) and not is_in_capitals(text)]
+        times = cost(translator, plain, rounds, beam_size)
         Console(width=100).print(table_of(times))
     if results is not None:
         typer.echo(f"written: {save('sentences', [*rows, *times], results, beam_size=beam_size)}")

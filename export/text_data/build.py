@@ -20,7 +20,7 @@ from lingon.serving.runtime.runner import Runner
 from lingon.text import Tokenizer
 
 LEAST_SENTENCES = 200  # of held-out text: fewer do not determine the regression
-MOST_SENTENCES = 2000  # of held-out text of each kind: more make it no surer
+MOST_SENTENCES = 2500  # of held-out text of each kind: more make it no surer
 MOST_PAIRS = 200_000  # of the training text, evenly spaced
 OTHER_WEIGHT = 0.25  # of held-out text of other kinds; that of the bundle's own kind has 1
 BELOW_LOW = 0.01  # share of the held-out text of the bundle's own kind that has LOW_CONFIDENCE
@@ -56,7 +56,7 @@ def text_data(training: Pairs, tokenizer: Tokenizer) -> tuple[TextData, bytes]:
     words = tuple(each.word for each in self_translating_words(training))
     if len(training) < LEAST_PAIRS:
         return TextData(words), b""
-    chosen = training[:: max(len(training) // MOST_PAIRS, 1)]
+    chosen = _spaced(training, MOST_PAIRS)
     profiles = profile(source for source, _ in chosen) + profile(target for _, target in chosen)
     return TextData(words, length_ranges(_lengths(tokenizer, chosen))), profiles
 
@@ -67,7 +67,7 @@ def fit_confidence(search: Search, own: Pairs, other: Pairs, log: Log) -> Confid
     own, other: text of the kind that the bundle is for, and of other kinds, which may be empty
     Raises SettingsError if there are too few sentences of the own kind.
     """
-    found = _examples(search, own[:MOST_SENTENCES], sorted({1, search.beam_size}))
+    found = _examples(search, _spaced(own, MOST_SENTENCES), sorted({1, search.beam_size}))
     count = len(set(found.sentence.tolist()))
     if count < LEAST_SENTENCES:
         raise SettingsError(
@@ -79,7 +79,7 @@ def fit_confidence(search: Search, own: Pairs, other: Pairs, log: Log) -> Confid
         raise SettingsError(
             f"the confidence needs translations below and above a chrF of {GOOD}, got {right:.0%} above"
         )
-    confidence, area, error = _fitted(found, _examples(search, other[:MOST_SENTENCES], [1]))
+    confidence, area, error = _fitted(found, _examples(search, _spaced(other, MOST_SENTENCES), [1]))
     log(f"confidence: AUROC {area:.3f}, calibration error {error:.3f} by cross-validation")
     return confidence
 
@@ -114,6 +114,11 @@ def _examples(search: Search, pairs: Pairs, beam_sizes: Sequence[int]) -> _Examp
             right.append(sentence_chrf(text, target) >= GOOD)
     sentence = np.tile(np.arange(len(readable)), len(beam_sizes))
     return _Examples(np.array(measured).reshape(-1, len(FEATURES)), np.array(right, bool), sentence)
+
+
+def _spaced(pairs: Pairs, most: int) -> Pairs:
+    """Return at most so many pairs, evenly spaced."""
+    return pairs[:: -(-len(pairs) // most)] if pairs else pairs
 
 
 def _lengths(tokenizer: Tokenizer, pairs: Pairs) -> list[tuple[int, int]]:

@@ -19,7 +19,7 @@ def calibrate(
     valid_data: Annotated[
         Files | None,
         typer.Option(
-            help="Source and target file of text that the model was not trained on, of the kind that it is for; 2,000 "
+            help="Source and target file of text that the model was not trained on, of the kind that it is for; 2,500 "
             "pairs are read. They fit the confidence.",
             show_default="no confidence",
         ),

@@ -28,17 +28,17 @@ def features(
 
     source_ids: without the end token; log_probs: of each target token and the end token, natural logarithms
     """
-    log_probs = [max(value, LEAST_LOG_PROB) for value in log_probs]
+    if log_probs and min(log_probs) < LEAST_LOG_PROB:
+        log_probs = [max(value, LEAST_LOG_PROB) for value in log_probs]
     count, total = max(len(log_probs), 1), sum(log_probs)
-    root = sum(math.sqrt(-value) for value in log_probs if value < 0) / count
+    root = sum([math.sqrt(-value) for value in log_probs if value < 0]) / count
     characters = math.log(len(target) + 1)
-    unknown = sum(token == UNK for token in source_ids) / max(len(source_ids), 1)
+    unknown = sum([token == UNK for token in source_ids]) / max(len(source_ids), 1)
     return total / count, root, total, characters, characters - math.log(len(source) + 1), unknown
 
 
 def confidence(model: Confidence, found: Sequence[float]) -> float:
     """Return the probability, 0 to 1, that a translation with these `features` has a chrF of at least GOOD."""
-    log_odds = model.bias + sum(
-        model.weights.get(name, 0.0) * value for name, value in zip(FEATURES, found, strict=True)
-    )
+    weights = model.weights
+    log_odds = model.bias + sum([weights.get(name, 0.0) * value for name, value in zip(FEATURES, found, strict=True)])
     return 1 / (1 + math.exp(-max(min(log_odds, 700.0), -700.0)))

@@ -6,16 +6,19 @@ from collections import Counter
 
 MIN_WORDS = 3  # one or two words are often the same in both languages
 COPIED = 0.9  # similarity
+LEAST_LENGTH = 0.7  # of the shorter text, relative to the longer one: others are less similar than COPIED
 ORDER, BETA = 6, 2  # longest n-gram of characters; weight of recall, as in chrF
 
 
 def copies(source: str, target: str) -> bool:
     """Whether a translation is a copy of its source, of at least MIN_WORDS words that are not all names."""
-    words = source.split()
-    if len(words) < MIN_WORDS or all(_may_be_name(word) for word in words):
+    if not LEAST_LENGTH * len(source) <= len(target) <= len(source) / LEAST_LENGTH:
         return False
-    shared = len(set(words) & set(target.split()))
-    return 2 * shared >= len(set(words)) and similarity(target, source) >= COPIED
+    words = source.split()
+    kinds = set(words)
+    if len(words) < MIN_WORDS or 2 * len(kinds.intersection(target.split())) < len(kinds):
+        return False
+    return not all(map(_may_be_name, words)) and similarity(target, source) >= COPIED
 
 
 def similarity(text: str, reference: str) -> float:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ from lingon.bundle import PROFILE_BYTES, PROFILES, Bundle, TextData
 from lingon.errors import BundleError
 from lingon.serving.guard.confidence import confidence, features
 from lingon.serving.guard.copies import copies
-from lingon.serving.guard.languages import Languages
+from lingon.serving.guard.languages import Languages, PieceLanguages
 from lingon.serving.guard.lengths import Lengths
 from lingon.serving.guard.numbers import changes_numbers
 from lingon.serving.guard.repetition import repeats
@@ -50,8 +50,7 @@ DEGENERATE = frozenset({Flag.EMPTY, Flag.REPETITION, Flag.WRONG_LANGUAGE, Flag.L
 """The flags of translations that are worth another attempt, and whose confidence is 0."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sentence:
+class Sentence(NamedTuple):
     """A sentence and its translation; the ids are without end tokens.
 
     log_probs: of the target tokens that the model chose, and of the end token
@@ -79,9 +78,19 @@ class Judgement(NamedTuple):
 class Guard:
     """The guard of a model. Without text data it does not compare languages and lengths, and has no confidence."""
 
-    def __init__(self, unreadable: Container[int], text: TextData | None = None, languages: Languages | None = None):
-        """unreadable: see `judge`; languages: with the target language last, if there is text data."""
+    def __init__(
+        self,
+        unreadable: AbstractSet[int],
+        text: TextData | None = None,
+        languages: Languages | None = None,
+        piece_of: Callable[[int], str] = lambda token: "",
+    ) -> None:
+        """unreadable: see `judge`; languages: with the target language last, if there is text data.
+
+        piece_of: returns the text of a target token, with spaces
+        """
         self._unreadable, self._languages = unreadable, languages
+        self._pieces = PieceLanguages(languages, piece_of) if languages else None
         self._lengths = Lengths(text.lengths) if text and text.lengths else None
         self._confidence = text.confidence if text else None
 
@@ -96,38 +105,42 @@ class Guard:
             raise BundleError(
                 f"{bundle.folder / PROFILES}: must have {2 * PROFILE_BYTES:,} bytes, has {len(content):,}"
             )
-        return cls(tokenizer.unreadable, text, Languages([content[:PROFILE_BYTES], content[PROFILE_BYTES:]]))
+        languages = Languages([content[:PROFILE_BYTES], content[PROFILE_BYTES:]])
+        return cls(tokenizer.unreadable, text, languages, tokenizer.piece_text)
 
     def judge(self, sentence: Sentence) -> Judgement:
         """Return the flags and the confidence of a translation."""
-        found = set(judge(sentence, self._unreadable))
-        if Flag.EMPTY not in found:
-            found |= self._compared(sentence)
-        if self._confidence is None or not sentence.log_probs:
-            return Judgement(_ordered(found))
-        if not DEGENERATE.isdisjoint(found):
-            return Judgement(_ordered(found), 0.0)
+        flags = judge(sentence, self._unreadable)
+        if Flag.EMPTY not in flags:
+            self._compare(sentence, flags)
+        sure = None
+        if self._confidence is not None and sentence.log_probs:
+            sure = 0.0 if flags and not DEGENERATE.isdisjoint(flags) else self._sure(sentence)
+            if 0 < sure < self._confidence.low:
+                flags.append(Flag.LOW_CONFIDENCE)
+        if not flags:
+            return Judgement((), sure)
+        return Judgement(tuple(flag for flag in Flag if flag in flags), sure)
+
+    def _sure(self, sentence: Sentence) -> float:
+        assert self._confidence is not None
         measured = features(sentence.source, sentence.target, sentence.source_ids, sentence.log_probs)
-        sure = confidence(self._confidence, measured)
-        if sure < self._confidence.low:
-            found.add(Flag.LOW_CONFIDENCE)
-        return Judgement(_ordered(found), sure)
+        return confidence(self._confidence, measured)
 
-    def _compared(self, sentence: Sentence) -> set[Flag]:
-        """Compare a translation that has text with what the bundle knows of its languages."""
-        found = set()
-        if self._languages is not None and self._languages.excess(sentence.target) > EXCESS:
-            found.add(Flag.WRONG_LANGUAGE)
+    def _compare(self, sentence: Sentence, flags: list[Flag]) -> None:
+        """Compare a translation that has text with what the bundle knows of its languages; adds to flags."""
+        if self._is_in_another_language(sentence):
+            flags.append(Flag.WRONG_LANGUAGE)
         if self._lengths is not None and self._lengths.unusual(len(sentence.source_ids), len(sentence.target_ids)):
-            found.add(Flag.LENGTH_RATIO)
-        return found
+            flags.append(Flag.LENGTH_RATIO)
+
+    def _is_in_another_language(self, sentence: Sentence) -> bool:
+        if self._languages is None or self._pieces is None or not self._pieces.may_be_other(sentence.target_ids):
+            return False
+        return self._languages.excess(sentence.target) > EXCESS
 
 
-def _ordered(flags: set[Flag]) -> tuple[Flag, ...]:
-    return tuple(flag for flag in Flag if flag in flags) if flags else ()
-
-
-def judge(sentence: Sentence, unreadable: Container[int]) -> list[Flag]:
+def judge(sentence: Sentence, unreadable: AbstractSet[int]) -> list[Flag]:
     """Return the flags of a translation, in the order of Flag.
 
     unreadable: source ids that stand for a part of a character, or for one that the vocabulary has not
@@ -145,6 +158,8 @@ def judge(sentence: Sentence, unreadable: Container[int]) -> list[Flag]:
     return flags + _unreadable(sentence, unreadable)
 
 
-def _unreadable(sentence: Sentence, unreadable: Container[int]) -> list[Flag]:
+def _unreadable(sentence: Sentence, unreadable: AbstractSet[int]) -> list[Flag]:
+    if unreadable.isdisjoint(sentence.source_ids):
+        return []
     unread = sum(token in unreadable for token in sentence.source_ids)
     return [Flag.UNREADABLE] if unread and unread >= UNREADABLE_SHARE * len(sentence.source_ids) else []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
@@ -15,7 +15,11 @@ _OTHER = re.compile(r"[\W\d_]+")
 
 def trigrams(text: str) -> np.ndarray:
     """Return the bucket of each trigram of a text, (trigrams); digits and punctuation are one space."""
-    letters = np.frombuffer(_OTHER.sub(" ", f" {text.lower()} ").encode("utf-32-le", "replace"), "<u4")
+    return _buckets(_OTHER.sub(" ", f" {text.lower()} "))
+
+
+def _buckets(text: str) -> np.ndarray:
+    letters = np.frombuffer(text.encode("utf-32-le", "replace"), "<u4")
     if len(letters) <= 2:
         return np.zeros(0, np.uint32)
     first, second, third = letters[:-2], letters[1:-1], letters[2:]
@@ -51,3 +55,27 @@ class Languages:
         """Return by how many nats another language fits a text better than the last one; negative if none does."""
         *others, own = self.surprise(text)
         return own - min(others)
+
+    def excess_inside(self, piece: str) -> float:
+        """Return the same of a part of a text: what is before and after it is not known."""
+        *others, own = self._surprise[_buckets(_OTHER.sub(" ", piece.lower()))].sum(axis=0).tolist()
+        return float(own - min(others))
+
+
+class PieceLanguages:
+    """Tells quickly that tokens are in the last language, by the trigrams inside each: nearly all translations are."""
+
+    def __init__(self, languages: Languages, piece_of: Callable[[int], str]) -> None:
+        """piece_of: returns the text of a token, with spaces."""
+        self._languages, self._piece_of = languages, piece_of
+        self._excesses: dict[int, float] = {}  # of the tokens that were seen
+
+    def may_be_other(self, token_ids: Iterable[int]) -> bool:
+        """Whether the trigrams inside the tokens together fit another language better: then the text needs a look."""
+        known, total = self._excesses, 0.0
+        for token in token_ids:
+            excess = known.get(token)
+            if excess is None:
+                excess = known[token] = self._languages.excess_inside(self._piece_of(token))
+            total += excess
+        return total > 0

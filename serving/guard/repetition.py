@@ -34,11 +34,11 @@ def repeats(source: str, target: str, source_ids: Sequence[int], target_ids: Seq
     The commonest 4-gram of words or tokens is compared as by Raunak et al. (2021), section 4.2, the ratio of
     compression as by Radford et al. (2022), section 4.5.
     """
-    return (
-        _oscillates(source_ids, target_ids)
-        or _oscillates(source.split(), target.split())
-        or _is_compressible(source, target)
-    )
+    if _commonest(target_ids) > 1 and (  # words that repeat themselves have tokens that do
+        _oscillates(source_ids, target_ids) or _oscillates(source.split(), target.split())
+    ):
+        return True
+    return len(target) >= COMPRESSED_BYTES // 4 and _is_compressible(source, target)
 
 
 def _oscillates(source: Sequence[Hashable], target: Sequence[Hashable]) -> bool:
@@ -50,11 +50,12 @@ def _commonest(items: Sequence[Hashable]) -> int:
     """How often the commonest n-gram occurs; 0 if there are fewer than NGRAM items."""
     if len(items) < NGRAM or len(set(items)) == len(items):
         return int(len(items) >= NGRAM)
-    return max(Counter(zip(*(items[begin:] for begin in range(NGRAM)), strict=False)).values())
+    grams = list(zip(*(items[begin:] for begin in range(NGRAM)), strict=False))
+    return 1 if len(set(grams)) == len(grams) else max(Counter(grams).values())
 
 
 def _is_compressible(source: str, target: str) -> bool:
-    return _compression(source) <= COMPRESSION < _compression(target)
+    return _compression(target) > COMPRESSION >= _compression(source)
 
 
 def _compression(text: str) -> float:

@@ -11,7 +11,6 @@ from typing import NamedTuple, Protocol, TypeVar
 from lingon.bundle import Limits
 from lingon.errors import Degenerate, EngineFault
 from lingon.serving.decoding.job import DecodeJob, Hypothesis
-from lingon.serving.guard.judge import Judgement
 from lingon.serving.observability.tracing import current
 from lingon.serving.runtime.runner import AttentionChoice, Scored
 from lingon.serving.system.event_loop import TimeSlice
@@ -19,7 +18,7 @@ from lingon.serving.translation.engine_client import EngineClient, PendingJob
 from lingon.serving.translation.planning.input_processor import PairPlan, Part, TextPlan, max_output
 from lingon.serving.translation.planning.options import ResolvedOptions
 from lingon.serving.translation.results.detokenizer import IncrementalDetokenizer
-from lingon.serving.translation.results.guarding import part_judgement
+from lingon.serving.translation.results.guarding import SecondTries, judge_parts, part_judgement
 from lingon.serving.translation.results.layout import PartHypothesis
 from lingon.serving.translation.results.output_processor import (
     pair_error,
@@ -119,6 +118,7 @@ class TextTask:
         self._time_slice, self._on_growth = time_slice, on_growth
         self._detokenizer = _detokenizer(model.tokenizer, plan) if on_growth and plan.plain is None else None
         self._announced = False  # whether on_growth was called since the last `delta`
+        self._second: SecondTries | None = None
         self._written = ""  # a translation with markup, which is one delta
         self._in_steps = {place: self._steps_of(place) for place, part in enumerate(plan.parts) if part.steps}
         self._jobs: list[Sequence[PendingJob[Hypotheses]]] = [
@@ -167,9 +167,9 @@ class TextTask:
         return result
 
     async def _result_of(self, found: list[list[PartHypothesis]]) -> pb.TextResult:
-        guard = self._guarding.guard
+        steps = text_result(self._plan, found, self._options, self._tokenizer, self._guarding.guard, self._second)
         try:
-            return await self._time_slice.run(text_result(self._plan, found, self._options, self._tokenizer, guard))
+            return await self._time_slice.run(steps)
         except Degenerate as error:
             return text_error(error)
 
@@ -234,27 +234,24 @@ class TextTask:
 
     async def _retried(self, found: list[list[PartHypothesis]]) -> list[list[PartHypothesis]]:
         """Judge each part, and make another attempt at those that are degenerate; each part is judged by itself."""
-        judged = []
-        for place, (part,) in enumerate(found):
-            judged.append(self._judged(place, part))
-            await self._time_slice.yield_if_due()
-        again = {place: self._attempt(place) for place, part in enumerate(judged) if self._is_tried_again(place, part)}
+        guard, tokenizer, plan = self._guarding.guard, self._tokenizer, self._plan
+        parts = [part for (part,) in found]
+        judgements = await self._time_slice.run(judge_parts(plan, parts, guard, tokenizer))
+        suspect = [place for place, each in enumerate(judgements) if each.flags and each.degenerate]
+        again = {place: self._attempt(place) for place in suspect if plan.parts[place].steps is None}
         if again:
             with current().trace_jobs((self.index, each.job, each.outcome) for each in again.values()):
                 await self._client.submit_when_possible(list(again.values()))
+        replaced = set()
         for place, pending in again.items():
             (best,) = await pending.answer()
-            second = self._judged(place, PartHypothesis(best, text_of(self._tokenizer, best.tokens)))
-            if better(_judgement(judged[place]), _judgement(second)):
-                judged[place] = replace(second, retried=True)
-        return [[part] for part in judged]
-
-    def _judged(self, place: int, part: PartHypothesis) -> PartHypothesis:
-        found = part_judgement(self._plan, place, part, self._guarding.guard, self._tokenizer)
-        return replace(part, judgement=found)
-
-    def _is_tried_again(self, place: int, part: PartHypothesis) -> bool:
-        return self._plan.parts[place].steps is None and _judgement(part).degenerate
+            second = PartHypothesis(best, text_of(tokenizer, best.tokens))
+            judgement = part_judgement(plan, place, second, guard, tokenizer)
+            if better(judgements[place], judgement):
+                parts[place], judgements[place] = second, judgement
+                replaced.add(place)
+        self._second = SecondTries(judgements, frozenset(replaced))
+        return [[part] for part in parts]
 
     def _attempt(self, place: int) -> PendingJob[Hypotheses]:
         """Return another attempt at the part with this index."""
@@ -299,11 +296,6 @@ class TextTask:
             scored=scored if self._options.return_alignment else None,
             weights=weights_of(part, found, scored.attention, self._tokenizer) if tagged else None,
         )
-
-
-def _judgement(part: PartHypothesis) -> Judgement:
-    assert part.judgement is not None
-    return part.judgement
 
 
 async def _ended(futures: Sequence[asyncio.Future[PartHypothesis]]) -> None:

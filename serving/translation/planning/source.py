@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -16,7 +17,11 @@ from lingon.serving.translation.planning.text_options import Format, TextChoice
 MOST_KEPT = 10_000  # strings in a text: URLs, placeholders and others
 MOST_TAGS = 50_000  # in a text with markup
 MOST_INLINE_TAGS = 5_000  # elements inside one block, which are placed in one go
+SHORT = 1_000  # characters; sentences of longer texts may be cut
 LONG = 20_000  # characters; shorter texts are read within some milliseconds
+
+
+_SIMPLE = re.compile(r"(?:[^\W\d_]|[ ,'’-])*+[.!?]?+ *+")  # no mark inside, no figure, no sign
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,14 +31,19 @@ class Source:
     text: without markup
     kept: what is kept of it, in order and without overlap
     plain: of a text with markup
+    is_simple: whether it is certainly one sentence
     """
 
     text: str
-    kept: Sequence[ProtectedSpan]
-    plain: PlainText | None
+    kept: Sequence[ProtectedSpan] = ()
+    plain: PlainText | None = None
+    is_simple: bool = False
 
     def sentences(self, options: TextChoice, language: str) -> Iterator[tuple[Span, tuple[ProtectedSpan, ...]]]:
         """Yield the sentences, each with what is kept of it, counted from its begin; a step takes milliseconds."""
+        if self.is_simple:
+            begin = len(self.text) - len(self.text.lstrip(" "))
+            return iter((((begin, len(self.text.rstrip(" "))), ()),))
         return uncut(self._cut(options, language), self.kept)
 
     def _cut(self, options: TextChoice, language: str) -> Iterator[Span]:
@@ -48,9 +58,16 @@ async def read_source(text: str, field: str, options: TextChoice, most_sentences
     A long text is read on a thread, since it may take most of a second.
     most_sentences: of a request
     """
+    if options.format is Format.PLAIN and not options.keep and is_simple(text):
+        return Source(text, is_simple=True)
     if len(text) <= LONG:
         return _read(text, field, options, most_sentences)
     return await asyncio.to_thread(_read, text, field, options, most_sentences)
+
+
+def is_simple(text: str) -> bool:
+    """Whether a text is one sentence in which nothing is kept, as far as a glance shows; most short texts are."""
+    return len(text) <= SHORT and _SIMPLE.fullmatch(text) is not None and not text.isspace()
 
 
 def _read(text: str, field: str, options: TextChoice, most_sentences: int) -> Source:

@@ -30,14 +30,24 @@ NOTHING = Judgement()
 
 
 @dataclass(frozen=True, slots=True)
+class SecondTries:
+    """The judgements of all parts of a text, and the places of those whose first translation was replaced."""
+
+    judgements: Sequence[Judgement]
+    replaced: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
 class Judged:
     """What is said about the best translation of a text.
 
     parts: of each part; empty if it was not judged
+    retried: places of the parts whose first translation was replaced
     confidence: the lowest one; None without one
     """
 
     parts: Sequence[Judgement] = ()
+    retried: frozenset[int] = frozenset()
     warnings: Sequence[pb.Warning] = ()
     confidence: float | None = None
 
@@ -47,8 +57,6 @@ def part_judgement(plan: TextPlan, place: int, part: PartHypothesis, guard: Guar
 
     What is kept is not judged; the confidence is that of what the model read in its place.
     """
-    if part.judgement is not None:
-        return part.judgement
     source, found = plan.parts[place], part.hypothesis
     if source.steps is None or part.restored is None:
         chosen = found.log_probs[len(plan.prefix) if place == 0 else 0 :]
@@ -61,26 +69,33 @@ def part_judgement(plan: TextPlan, place: int, part: PartHypothesis, guard: Guar
     return guard.judge(Sentence(rest, target, source.source_ids[:-1], ids, part.read_log_probs))
 
 
-def judged_text(
-    plan: TextPlan, parts: Sequence[PartHypothesis], guard: Guard, tokenizer: Tokenizer, *, refuses: bool
-) -> Generator[None, None, Judged]:
-    """Judge a translation; yields between its parts, since there may be a thousand.
-
-    refuses: raise Degenerate if the guard suspects that it is no translation
-    """
-    found, counts = list[Judgement](), Counter[Flag]()
+def judge_parts(
+    plan: TextPlan, parts: Sequence[PartHypothesis], guard: Guard, tokenizer: Tokenizer
+) -> Generator[None, None, list[Judgement]]:
+    """Return what the guard finds about each part; yields between them, since there may be a thousand."""
+    found = []
     for place, part in enumerate(parts):
         found.append(part_judgement(plan, place, part, guard, tokenizer))
-        counts.update(found[-1].flags)
         yield
+    return found
+
+
+def judged_text(found: Sequence[Judgement], retried: frozenset[int], *, refuses: bool) -> Judged:
+    """Return what is said about a translation.
+
+    found: of each part; retried: places of the parts whose first translation was replaced
+    refuses: raise Degenerate if the guard suspects that it is no translation
+    """
+    flags = [flag for each in found for flag in each.flags]
+    if not flags and not retried:
+        return Judged(found, retried, (), lowest(found))
+    counts = Counter(flags)
     if refuses and (refused := sorted(REFUSED.intersection(counts))):
         raise Degenerate("; ".join(MESSAGES[flag] for flag in refused))
-    warnings = [
-        pb.Warning(code=flag.code, message=_share(counts[flag], len(found)) + MESSAGES[flag]) for flag in sorted(counts)
-    ]
-    if retried := sum(part.retried for part in parts):
-        warnings.append(pb.Warning(code=pb.WARNING_CODE_RETRIED, message=_share(retried, len(found)) + RETRIED))
-    return Judged(found, warnings, lowest(found))
+    said = [(flag.code, counts[flag], MESSAGES[flag]) for flag in sorted(counts)]
+    said += [(pb.WARNING_CODE_RETRIED, len(retried), RETRIED)] if retried else []
+    warnings = [pb.Warning(code=code, message=_share(count, len(found)) + text) for code, count, text in said]
+    return Judged(found, retried, warnings, lowest(found))
 
 
 def lowest(judgements: Sequence[Judgement]) -> float | None:

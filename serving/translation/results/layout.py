@@ -9,7 +9,6 @@ from lingon.segments.boundaries import Span
 from lingon.segments.markup import WrittenText
 from lingon.segments.protection import Restored
 from lingon.serving.decoding.job import Hypothesis
-from lingon.serving.guard.judge import Judgement
 from lingon.serving.runtime.runner import Scored
 from lingon.serving.translation.planning.input_processor import TextPlan
 from lingon.serving.translation.results.detokenizer import join
@@ -25,8 +24,6 @@ class PartHypothesis:
     restored: of a part that was translated in steps: the text with the places of what is kept
     weights: between its words and those of its source, if tags are placed by them
     read_log_probs: of a part that was translated in steps: those of the first text that the model wrote
-    judgement: of the guard, if it was judged before the result of the text is made
-    retried: whether it replaced a first translation that the guard suspected
     """
 
     hypothesis: Hypothesis
@@ -35,8 +32,6 @@ class PartHypothesis:
     restored: Restored | None = None
     weights: Weights | None = None
     read_log_probs: tuple[float, ...] = ()
-    judgement: Judgement | None = None
-    retried: bool = False
 
 
 @dataclass(frozen=True, slots=True)

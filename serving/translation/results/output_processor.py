@@ -16,7 +16,7 @@ from lingon.serving.runtime.runner import Scored
 from lingon.serving.translation.planning.attention import matrix_message, piece_messages
 from lingon.serving.translation.planning.input_processor import PairPlan, Part, TextPlan
 from lingon.serving.translation.planning.options import ResolvedOptions
-from lingon.serving.translation.results.guarding import Judged, codes, judged_text, lowest
+from lingon.serving.translation.results.guarding import Judged, SecondTries, codes, judge_parts, judged_text, lowest
 from lingon.serving.translation.results.layout import Layout, PartHypothesis, layout
 from lingon.serving.translation.results.word_weights import Weights, word_weights
 from lingon.status import to_status
@@ -45,10 +45,12 @@ def text_result(
     options: ResolvedOptions,
     tokenizer: Tokenizer,
     guard: Guard,
+    second: SecondTries | None = None,
 ) -> Generator[None, None, pb.TextResult]:
     """Return the result of a text; yields between its parts, since a text may have a thousand of them.
 
     found: the hypotheses of each part; the k-th ones of all parts make the k-th of the text
+    second: if the best ones were judged already
 
     Raises Degenerate if the request refuses what the guard suspects.
     """
@@ -60,8 +62,9 @@ def text_result(
         hypotheses.append((yield from _hypothesis(plan, parts, layouts[-1], options, tokenizer)))
     judged, policy = Judged(), options.text.guard
     if policy != pb.GUARD_POLICY_OFF:
-        refuses = policy == pb.GUARD_POLICY_REFUSE
-        judged = yield from judged_text(plan, whole[0], guard, tokenizer, refuses=refuses)
+        if second is None:
+            second = SecondTries((yield from judge_parts(plan, whole[0], guard, tokenizer)))
+        judged = judged_text(second.judgements, second.replaced, refuses=policy == pb.GUARD_POLICY_REFUSE)
     return pb.TextResult(
         hypotheses=hypotheses,
         warnings=[*_warnings(plan, whole, hypotheses), *judged.warnings],
@@ -193,7 +196,7 @@ def _sentences(plan: TextPlan, parts: Sequence[PartHypothesis], placed: Layout, 
                 target=_message(placed.span(*target)),
                 score=sum(parts[place].hypothesis.score for place in places),
                 confidence=lowest(judgements),
-                warnings=codes(judgements, retried=any(parts[place].retried for place in places)),
+                warnings=codes(judgements, retried=not judged.retried.isdisjoint(places)),
             )
         )
     return found

@@ -6,13 +6,14 @@ import functools
 
 import pytest
 
-from lingon.bundle import PROFILE_BYTES, Confidence, LengthRange, TextData
+from lingon.bundle import PROFILE_BYTES, Confidence, LengthRange, TextData, open_bundle
 from lingon.serving.guard.confidence import FEATURES, confidence, features
 from lingon.serving.guard.judge import DEGENERATE, Flag, Guard, Judgement, Sentence
-from lingon.serving.guard.languages import Languages, profile
+from lingon.serving.guard.languages import Languages, PieceLanguages, profile
 from lingon.serving.guard.lengths import SLACK, SPARE, Lengths
+from lingon.text import Tokenizer
 from tests.support.repository import ROOT
-from tests.support.shipped_model import LINES
+from tests.support.shipped_model import LINES, MODEL
 
 GERMAN = (ROOT / "tests" / "data" / "tatoeba.de").read_text(encoding="utf-8").splitlines()
 TEXT = TextData(
@@ -30,7 +31,8 @@ def judged(source: str, target: str, log_prob: float = -0.5) -> Judgement:
     tokens: dict[str, int] = {}
     ids = [[tokens.setdefault(word, len(tokens) + 10) for word in text.split()] for text in (source, target)]
     log_probs = [log_prob] * (len(ids[1]) + 1)
-    return Guard(frozenset(), TEXT, languages()).judge(Sentence(source, target, *ids, log_probs))
+    texts = {token: f" {word}" for word, token in tokens.items()}
+    return Guard(frozenset(), TEXT, languages(), texts.__getitem__).judge(Sentence(source, target, *ids, log_probs))
 
 
 def test_a_profile_has_a_byte_for_each_bucket_and_likelier_trigrams_have_smaller_ones() -> None:
@@ -47,6 +49,14 @@ def test_languages_are_told_apart_on_text_that_the_profiles_have_not_seen() -> N
         long = [line for line in lines if len(line) >= 20]
         found = [languages().surprise(line) for line in long]
         assert sum(each.index(min(each)) == right for each in found) >= 0.97 * len(long) > 0
+
+
+def test_the_pieces_of_a_text_in_the_last_language_need_no_further_look() -> None:
+    pieces = Tokenizer(*open_bundle(MODEL).tokenizer_files())
+    quick = PieceLanguages(languages(), pieces.piece_text)
+    for lines, other in ((LINES[1::2], True), (GERMAN[1::2], False)):
+        found = [quick.may_be_other(pieces.encode_target(line)) for line in lines if len(line) >= 20]
+        assert found.count(other) >= 0.9 * len(found) > 0
 
 
 def test_a_text_without_letters_is_in_no_language() -> None:

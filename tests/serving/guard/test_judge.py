@@ -6,6 +6,7 @@ import pytest
 
 from lingon.serving.guard.copies import similarity
 from lingon.serving.guard.judge import Flag, Sentence, judge
+from lingon.serving.guard.repetition import is_looping
 from tests.support.shipped_model import LINES
 
 WORDS: dict[str, int] = {}
@@ -101,3 +102,22 @@ def test_similarity_is_one_of_the_same_text_and_zero_of_another() -> None:
     assert similarity("abc", "xyz") == 0
     assert similarity("", "xyz") == 0
     assert 0.4 < similarity("ein altes Haus", "ein neues Haus") < 0.7
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "looping"),
+    [
+        ([1, 2, 3], [9, *[5] * 16], True),
+        ([1, 2, 3], [9, *[5] * 15], False),
+        ([1, 2, 3], [9, *[5, 6, 7] * 6], True),
+        ([1, 2, 3], [9, *[5, 6, 7] * 5], False),
+        ([1, 2, 3], [*range(20, 40)] * 4, False),
+        ([1, 2, 3], [*range(20, 36)] * 4, True),
+        ([8] * 8, [9, *[5] * 16], False),
+        ([1, 2, 3], [*[5] * 16, 6], False),
+    ],
+)
+def test_a_loop_is_a_phrase_that_comes_four_times_at_the_end(
+    source: list[int], target: list[int], looping: bool
+) -> None:
+    assert is_looping(source, target) == looping
