@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from lingon.segments.capitals import is_in_capitals, lowered, raised
 from lingon.segments.protection import ProtectedSpan, Restored, Rung, ladder
-from lingon.segments.protection.requests import Steps
+from lingon.segments.protection.requests import Lowered, Steps
 
 
 def translate_sentence(
@@ -20,8 +20,9 @@ def translate_sentence(
     """
     if not is_in_capitals(text, spans):
         return (yield from ladder(text, spans, words))
-    restored = yield from ladder(*lowered(text, spans, names), words)
+    source, kept_spans = lowered(text, spans, names)
+    restored = yield from ladder(source, kept_spans, words)
     high, kept = raised(restored.text, restored.kept)
     if any(high.count(text[begin:end]) != text.count(text[begin:end]) for begin, end, _ in spans):
         return Restored(text, tuple((begin, end) for begin, end, _ in spans), Rung.SPLIT)
-    return Restored(high, tuple(kept), restored.rung)
+    return Restored(high, tuple(kept), restored.rung, Lowered(source, kept_spans, restored))

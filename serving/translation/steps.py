@@ -9,7 +9,6 @@ from lingon.alignment import piece_links
 from lingon.bundle import Limits
 from lingon.errors import InvalidRequest, TextTooLong
 from lingon.segments.boundaries import Span
-from lingon.segments.capitals import is_in_capitals
 from lingon.segments.protection import Align, Answer, Request, Restored, Translate
 from lingon.segments.steps import translate_sentence
 from lingon.serving.decoding.job import Hypothesis
@@ -165,13 +164,13 @@ class SentenceTask:
 
     async def _weights(self) -> Weights | None:
         """Return how much of each source word is in each target word; a word that the model knows stands for others."""
-        sentence, restored = self._sentence, self._restored
-        words = sentence.lexicon.words
-        source = _masked(sentence.text, [span[:2] for span in sentence.spans], words)
-        target = _masked(restored.text, restored.kept, words)
-        if is_in_capitals(sentence.text, sentence.spans):
-            source, target = source.lower(), target.lower()
-        source, target = normalise(source), normalise(target)
+        text, kept, restored = self._sentence.text, self._sentence.spans, self._restored
+        if restored.lowered is not None:
+            lower = restored.lowered
+            text, kept, restored = lower.source, tuple(lower.spans), lower.translation
+        words = self._sentence.lexicon.words
+        source = normalise(_masked(text, [span[:2] for span in kept], words))
+        target = normalise(_masked(restored.text, restored.kept, words))
         scored = await self._scored(source, target)
         if scored is None:
             return None

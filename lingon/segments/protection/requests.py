@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import TypeAlias, cast
 
+from lingon.segments.protection.spans import ProtectedSpan
+
 Span = tuple[int, int]
 Link = tuple[Span, Span]
 
@@ -45,11 +47,22 @@ class Restored:
     """A translation with the protected strings in it.
 
     kept: where they are in the text
+    lowered: of a sentence in capitals: how the model read and wrote it
     """
 
     text: str
     kept: tuple[Span, ...] = ()
     rung: Rung = Rung.NONE
+    lowered: Lowered | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Lowered:
+    """A sentence in capitals in lower case, with what is kept of it, and its translation before it was raised."""
+
+    source: str
+    spans: Sequence[ProtectedSpan]
+    translation: Restored
 
 
 Steps: TypeAlias = Generator[Request, Answer, Restored]

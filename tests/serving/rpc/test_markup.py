@@ -46,6 +46,11 @@ async def test_a_model_that_translates_words_to_themselves_gives_the_page_back(
     assert result.hypotheses[0].text == page
 
 
+async def test_an_element_and_a_string_that_touches_it_are_kept_together(server: RunningServer):
+    page = "<p>Tom https://example.com/<code>a</code>/b lives {<kbd>x</kbd>} in Boston.</p>"
+    assert (await result_of(server, page, text=TEXT(format=HTML))).hypotheses[0].text == page
+
+
 async def test_tags_are_not_read_by_the_model():
     page = "<sea>Tom <b class='sea'>lives</b></sea>"
     async with running(EchoRunner(faulty="sea")) as server:
