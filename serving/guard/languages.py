@@ -10,6 +10,7 @@ import numpy as np
 from lingon.bundle import PROFILE_BYTES
 
 STEPS = 16  # of a byte of a profile for each nat: 255 is a log-probability of -15.9
+CLEAR = 1.0  # nats for each token by which a text fits a language better than another one, so that there is no doubt
 _OTHER = re.compile(r"[\W\d_]+")
 
 
@@ -70,12 +71,15 @@ class PieceLanguages:
         self._languages, self._piece_of = languages, piece_of
         self._excesses: dict[int, float] = {}  # of the tokens that were seen
 
-    def may_be_other(self, token_ids: Iterable[int]) -> bool:
-        """Whether the trigrams inside the tokens together fit another language better: then the text needs a look."""
+    def may_be_other(self, token_ids: Sequence[int]) -> bool:
+        """Whether the trigrams inside the tokens do not clearly fit the last language best: then the text needs a look.
+
+        A token of one or two letters has no trigram inside, so that texts of such tokens always need one.
+        """
         known, total = self._excesses, 0.0
         for token in token_ids:
             excess = known.get(token)
             if excess is None:
                 excess = known[token] = self._languages.excess_inside(self._piece_of(token))
             total += excess
-        return total > 0
+        return total > -CLEAR * len(token_ids)

@@ -7,7 +7,7 @@ import functools
 import tempfile
 import threading
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -86,12 +86,11 @@ def manifest(name: str = "en-de", version: int = 1, **rest: Any) -> Manifest:
     return Manifest(**{**values, **rest})
 
 
-def bundle(folder: Path, **rest: Any) -> Bundle:
-    """A published bundle without graphs: models/NAME/VERSION."""
+def bundle(folder: Path, files: Mapping[str, bytes] | None = None, **rest: Any) -> Bundle:
+    """A published bundle without graphs: models/NAME/VERSION; files: more of them."""
     declared = manifest(**rest)
-    return write_bundle(
-        folder / declared.name / str(declared.version), declared, {"tokenizer.model": tokenizer_model()}
-    )
+    every = {"tokenizer.model": tokenizer_model(), **(files or {})}
+    return write_bundle(folder / declared.name / str(declared.version), declared, every)
 
 
 def warning_codes(result: pb.TextResult) -> list[int]:
@@ -114,6 +113,7 @@ class EchoRunner:
     delay: seconds that a step takes
     faulty: a piece or token id whose texts fail
     endless: whether translations continue up to their length limit
+    says: what it outputs for the tokens of a source, both with the end token
     dies_at: the number of the step that raises, counted over the whole run
     """
 
@@ -126,7 +126,9 @@ class EchoRunner:
         dies_at: int | None = None,
         shortlist: Shortlist | None = None,
         limits: Limits = LIMITS,
+        says: Callable[[list[int]], list[int]] = lambda source: source,
     ) -> None:
+        self.says = says
         self.gate = threading.Event()
         self.gate.set()
         self.limits, self.delay, self.endless, self.dies_at = limits, delay, endless, dies_at
@@ -179,7 +181,9 @@ class EchoBuffers:
         self.candidates = 1 if shape.beam_size == 1 else 2 * shape.beam_size
 
     def place(self, slot: int, encoded: Encoded, index: int, piece_ids: np.ndarray | None = None) -> None:
-        self.sources[slot] = encoded["source"][index]
+        source = encoded["source"][index].tolist()
+        length = source.index(EOS) + 1
+        self.sources[slot] = np.array([*self.runner.says(source[:length]), *source[length:]])
 
     def step(self, sentences: int, *, logits: bool) -> Step:
         runner, rows = self.runner, sentences * self.beam_size

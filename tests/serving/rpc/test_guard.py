@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import grpc
 import pytest
 from google.rpc import code_pb2
 
-from lingon.bundle import Confidence, TextData
+from lingon.bundle import PROFILES, Confidence, LengthRange, Limits, TextData
+from lingon.serving.guard.languages import profile
+from lingon.text import EOS
 from lingon.translation.v1 import translation_pb2 as pb
-from tests.support.echo_engine import EchoRunner, running
+from tests.support.echo_engine import EchoRunner, running, tokenizer
+from tests.support.repository import ROOT
+from tests.support.shipped_model import LINES
 
 OPTIONS, TEXT = pb.DecodingOptions, pb.TextOptions
 OFF, WARN, RETRY, REFUSE = (getattr(pb, f"GUARD_POLICY_{name}") for name in ("OFF", "WARN", "RETRY", "REFUSE"))
+GERMAN = (ROOT / "tests" / "data" / "tatoeba.de").read_text(encoding="utf-8").splitlines()
+Says = Callable[[list[int]], list[int]]
 LOOP = "The old man and the sea, where is the station"
 MEASURED: dict[str, Any] = {"text": TextData((), (), Confidence(3.0, {"mean": 1.0}, 0.2, ()))}
 
@@ -127,3 +134,45 @@ async def test_a_second_try_that_is_not_possible_is_refused(fields: dict[str, An
         with pytest.raises(grpc.aio.AioRpcError, match=told) as raised:
             await server.translate("Tom", **{"text": TEXT(guard=RETRY), **fields})
     assert raised.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+
+
+def loop(source: list[int]) -> list[int]:
+    return [*(source[:2] * 20), EOS]
+
+
+def copy(source: list[int]) -> list[int]:
+    return source
+
+
+def nothing(source: list[int]) -> list[int]:
+    return [EOS]
+
+
+def english(source: list[int]) -> list[int]:
+    return tokenizer().encode_source("She said that it would be the best of all the things they had seen there.")
+
+
+def far_too_short(source: list[int]) -> list[int]:
+    return tokenizer().encode_source("Ja")
+
+
+@pytest.mark.parametrize(
+    ("fault", "flag"),
+    [
+        (loop, pb.WARNING_CODE_REPETITION),
+        (copy, pb.WARNING_CODE_COPY),
+        (nothing, pb.WARNING_CODE_EMPTY),
+        (english, pb.WARNING_CODE_WRONG_LANGUAGE),
+        (far_too_short, pb.WARNING_CODE_LENGTH_RATIO),
+    ],
+)
+async def test_a_bundle_with_a_fault_is_flagged_for_every_sentence(fault: Says, flag: int):
+    limits = Limits(max_source_tokens=200, max_target_tokens=300, output_factor=2.0, output_extra=50, max_beam_size=4)
+    text = TextData((), (LengthRange(400, 0.5, 2.0),), Confidence(3.0, {"mean": 1.0}, 0.2, ()))
+    declared = {"text": text, "limits": limits, "files": {PROFILES: profile(LINES) + profile(GERMAN)}}
+    texts = [line for line in LINES if len(line.split()) > 5 and not any(map(str.isdigit, line))][:60]
+    async with running(EchoRunner(says=fault, limits=limits), bundles=(declared,)) as server:
+        options = OPTIONS(beam_size=1, long_text=pb.LONG_TEXT_POLICY_SPLIT)
+        results = (await server.translate(*texts, text=TEXT(guard=WARN), options=options)).results
+    assert len(results) == 60
+    assert [flag in codes(result) for result in results] == [True] * 60
