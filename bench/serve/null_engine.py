@@ -15,12 +15,12 @@ from typing import Any
 import grpc
 import numpy as np
 
+from lingon.attention_kinds import AttentionKind
 from lingon.bundle import Bundle, Limits, open_bundle
 from lingon.serving.engine.engine import Engine
 from lingon.serving.models.loading import LoadOptions
 from lingon.serving.runtime.runner import (
     AttentionChoice,
-    AttentionKind,
     AttentionSize,
     BatchShape,
     Encoded,

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from lingon import bundle as names
+from lingon.attention_kinds import AttentionKind
 from lingon.errors import ParityError
 from lingon.export.differences import Tolerance, finite
 from lingon.export.gates.reference import Expected, Reference
 from lingon.serving.runtime.attention import ATTENTION
 from lingon.serving.runtime.onnx_runner import OnnxRunner
-from lingon.serving.runtime.runner import AttentionKind
 from lingon.text import BOS, EOS
 from lingon.training.data.batches import pad
 

@@ -6,15 +6,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lingon.client.results import AttentionKind, AttentionMatrix, Piece
+from lingon.attention_kinds import KINDS, AttentionKind
+from lingon.client.results import AttentionMatrix, Piece
 from lingon.errors import SettingsError
 from lingon.translation.v1 import translation_pb2 as pb
 
-KINDS: dict[AttentionKind, pb.AttentionKind.ValueType] = {
-    "encoder": pb.ATTENTION_KIND_ENCODER,
-    "decoder": pb.ATTENTION_KIND_DECODER,
-    "cross": pb.ATTENTION_KIND_CROSS,
-}
 _NAMES = {number: kind for kind, number in KINDS.items()}
 
 

@@ -8,12 +8,11 @@ the caller's own text. The other ones of a source refer to the text after the se
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
+from lingon.attention_kinds import AttentionKind
 from lingon.errors import ServerError
 
 Span = tuple[int, int]
-AttentionKind = Literal["encoder", "decoder", "cross"]
 
 
 @dataclass(frozen=True, slots=True)

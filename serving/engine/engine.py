@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from lingon.attention_kinds import AttentionKind
 from lingon.errors import Cancelled, EngineLost, RequestError
 from lingon.serving.decoding.job import Job
 from lingon.serving.engine.lanes import reserved_rows
@@ -16,7 +17,7 @@ from lingon.serving.engine.limits import EngineLimits
 from lingon.serving.engine.observer import NullObserver, Observer
 from lingon.serving.engine.scheduler import Scheduler
 from lingon.serving.engine.worker import LOST, SPARE_BATCHES, SPARE_BYTES, Worker
-from lingon.serving.runtime.runner import AttentionKind, AttentionSize, BatchShape, Runner, width_for
+from lingon.serving.runtime.runner import AttentionSize, BatchShape, Runner, width_for
 from lingon.text import EOS
 
 JOIN_SECONDS = 0.5  # seconds for the workers to end their last steps

@@ -8,9 +8,9 @@ import numpy as np
 import onnxruntime as ort
 
 from lingon import bundle as names
+from lingon.attention_kinds import AttentionKind
 from lingon.serving.runtime.runner import (
     AttentionChoice,
-    AttentionKind,
     AttentionMatrix,
     AttentionSize,
     matrix_shape,

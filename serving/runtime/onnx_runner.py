@@ -18,6 +18,7 @@ import numpy as np
 import onnxruntime as ort
 
 from lingon import bundle as names
+from lingon.attention_kinds import AttentionKind
 from lingon.bundle import Bundle, Limits, Manifest
 from lingon.serving.runtime.attention import ATTENTION, attention_sizes, choose_matrices
 from lingon.serving.runtime.device import CPU, CUDA
@@ -30,7 +31,6 @@ from lingon.serving.runtime.onnx_shortlist import ShortlistBuffers, ShortlistGra
 from lingon.serving.runtime.onnx_state import OnnxBuffers
 from lingon.serving.runtime.runner import (
     AttentionChoice,
-    AttentionKind,
     AttentionSize,
     BatchShape,
     Buffers,

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
+from lingon.attention_kinds import AttentionKind
 from lingon.bundle import Limits
 from lingon.serving.runtime.shortlist import Shortlist
 
@@ -153,10 +154,6 @@ class Runner(Protocol):
 
     def free_memory(self) -> None:
         """Free the memory that large runs of the scorer keep for the next ones; call it when there are none."""
-
-
-AttentionKind = Literal["encoder", "decoder", "cross"]
-"""Self-attention of the encoder, self-attention of the decoder, attention of the decoder to the encoder."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ import grpc
 import numpy as np
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from lingon.attention_kinds import AttentionKind
 from lingon.bundle import Alignment, Bundle, Defaults, Limits, Manifest, Precision, write_bundle
 from lingon.serving.constraints.words import Vocabulary
 from lingon.serving.engine.engine import Engine
@@ -24,7 +25,6 @@ from lingon.serving.guard.judge import REASONS
 from lingon.serving.models.loading import LoadOptions
 from lingon.serving.runtime.runner import (
     AttentionChoice,
-    AttentionKind,
     AttentionSize,
     BatchShape,
     Encoded,

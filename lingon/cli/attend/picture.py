@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
+from lingon.attention_kinds import AttentionKind
 from lingon.cli.attend.words import axes, merge
-from lingon.client.results import AttentionKind, AttentionMatrix, ScoreResult
+from lingon.client.results import AttentionMatrix, ScoreResult
 
 NAMES: dict[AttentionKind, str] = {
     "cross": "cross-attention",

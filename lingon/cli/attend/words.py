@@ -6,7 +6,8 @@ import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lingon.client.results import AttentionKind, Piece, ScoreResult
+from lingon.attention_kinds import AttentionKind
+from lingon.client.results import Piece, ScoreResult
 
 BEGIN = "<s>"  # the begin token of a target, which is a column of the decoder's self-attention
 UNKNOWN = "<unk>"

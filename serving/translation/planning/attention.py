@@ -6,11 +6,11 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
 
+from lingon.attention_kinds import KINDS, AttentionKind
 from lingon.bundle import Manifest
 from lingon.errors import InvalidRequest, Unsupported
 from lingon.serving.runtime.runner import (
     AttentionChoice,
-    AttentionKind,
     AttentionMatrix,
     AttentionSize,
     HeadChoice,
@@ -19,12 +19,6 @@ from lingon.serving.runtime.runner import (
 from lingon.translation.v1 import translation_pb2 as pb
 
 Sizes = Mapping[AttentionKind, AttentionSize]
-
-KINDS: dict[AttentionKind, pb.AttentionKind.ValueType] = {
-    "encoder": pb.ATTENTION_KIND_ENCODER,
-    "decoder": pb.ATTENTION_KIND_DECODER,
-    "cross": pb.ATTENTION_KIND_CROSS,
-}
 
 
 def choose_attention(selection: pb.AttentionSelection, manifest: Manifest, sizes: Sizes) -> AttentionChoice:
