@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from lingon.errors import SettingsError
+from lingon.serving.translation.planning.text_options import WHOLE
 from lingon.translation.v1 import translation_pb2 as pb
 
 LIGHT = (0.1, 0.25)
@@ -74,8 +75,7 @@ class Target:
     def request(self, text: str) -> pb.TranslateRequest:
         """A request for one sentence, without a length penalty: it would change the work, not the speed."""
         options = pb.DecodingOptions(beam_size=self.beam_size, num_hypotheses=1, length_penalty=0.0)
-        whole = pb.TextOptions(split_sentences=pb.SENTENCE_SPLITTING_OFF)  # the same work for every server
-        return pb.TranslateRequest(texts=[text], options=options, text=whole)
+        return pb.TranslateRequest(texts=[text], options=options, text=WHOLE)  # the same work for every server
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
