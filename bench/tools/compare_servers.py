@@ -21,6 +21,7 @@ from lingon.bench.statistics import percentile
 from lingon.bench.worker_process import cpu_seconds
 from lingon.bench.workloads.sample_sentences import sample_file
 from lingon.lines import read_lines
+from lingon.serving.translation.planning.text_options import WHOLE
 from lingon.translation.v1 import translation_pb2 as pb
 from lingon.translation.v1 import translation_pb2_grpc as pb_grpc
 
@@ -53,18 +54,17 @@ def target(text: str) -> Target:
 
 async def load(stubs: list[Any], texts: list[str], clients: int, seconds: float, *, stream: bool) -> Counts:
     """Let every client send one text after another until the time is over."""
-    whole = pb.TextOptions(split_sentences=pb.SENTENCE_SPLITTING_OFF)
     counts, end = Counts(), time.perf_counter() + seconds
     options = pb.DecodingOptions(beam_size=1, num_hypotheses=1, length_penalty=0.0)
 
     async def send(stub: Any, text: str) -> None:
         start = time.perf_counter()
         if stream:
-            request = pb.TranslateStreamRequest(texts=[text], options=options, text=whole)
+            request = pb.TranslateStreamRequest(texts=[text], options=options, text=WHOLE)
             async for event in stub.TranslateStream(request, timeout=30):
                 counts.deltas += event.HasField("delta")
         else:
-            await stub.Translate(pb.TranslateRequest(texts=[text], options=options, text=whole), timeout=30)
+            await stub.Translate(pb.TranslateRequest(texts=[text], options=options, text=WHOLE), timeout=30)
         counts.latencies.append(time.perf_counter() - start)
 
     async def client(number: int) -> None:
