@@ -34,6 +34,7 @@ LingonError                     a message of one line; exit code 1
     |-- Forbidden               PERMISSION_DENIED   the API key does not permit this call
     |-- ChangeRefused           FAILED_PRECONDITION a change of the served models is not possible
     |-- ChangeInProgress        ABORTED             another change of the served models is in progress
+    |-- Degenerate              FAILED_PRECONDITION the guard suspects the translation, and the request refuses such
     `-- EngineFault             INTERNAL            decoding failed; the cause is in the server's log
 """
 

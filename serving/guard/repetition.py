@@ -18,7 +18,10 @@ TIMES = 4  # that a phrase is repeated, and at least TIMES * NGRAM tokens
 
 def is_looping(source: Sequence[int], target: Sequence[int]) -> bool:
     """Whether the last tokens of a translation are one phrase again and again, and its source has no such phrase."""
-    last, count = target[-1], len(target)
+    count = len(target)
+    if count < TIMES * NGRAM:
+        return False
+    last = target[-1]
     for period in PERIODS:
         length = TIMES * max(period, NGRAM)
         if length > count:

@@ -30,8 +30,9 @@ def bound(text: str, asked: int) -> int:
 async def test_an_endless_translation_stops_at_its_limit_with_a_warning(way: str, asked: int):
     runner = EchoRunner(endless=True, shortlist=full_shortlist())
     options = pb.DecodingOptions(return_tokens=True, max_output_tokens=asked, **WAYS[way])
+    whole = pb.TextOptions(guard=pb.GUARD_POLICY_OFF)
     async with running(runner) as server:
-        reply = await server.translate(*TEXTS, options=options)
+        reply = await server.translate(*TEXTS, options=options, text=whole)
         cut = server.metric("lingon_truncated_total", model="en-de", version="1")
     assert runner.steps <= max(bound(text, asked) for text in TEXTS) * len(TEXTS)
     for text, result in zip(TEXTS, reply.results, strict=True):

@@ -38,6 +38,7 @@ TABLE = {
     "Forbidden": "PERMISSION_DENIED",
     "ChangeRefused": "FAILED_PRECONDITION",
     "ChangeInProgress": "ABORTED",
+    "Degenerate": "FAILED_PRECONDITION",
     "EngineFault": "INTERNAL",
 }
 

@@ -115,6 +115,8 @@ def test_similarity_is_one_of_the_same_text_and_zero_of_another() -> None:
         ([1, 2, 3], [*range(20, 36)] * 4, True),
         ([8] * 8, [9, *[5] * 16], False),
         ([1, 2, 3], [*[5] * 16, 6], False),
+        ([1, 2, 3], [], False),
+        ([1, 2, 3], [5], False),
     ],
 )
 def test_a_loop_is_a_phrase_that_comes_four_times_at_the_end(

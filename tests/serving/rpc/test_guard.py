@@ -43,6 +43,15 @@ async def test_a_loop_is_cut_while_it_is_decoded():
     assert whole.hypotheses[0].text.startswith(cut.hypotheses[0].text)
 
 
+async def test_a_prefix_of_any_length_is_no_loop():
+    words = "Tom " * 12
+    async with running(EchoRunner(endless=True)) as server:
+        for count in range(1, 13):
+            options, prefix = OPTIONS(beam_size=1), words[: 4 * count]
+            (result,) = (await server.translate(LOOP, target_prefixes=[prefix], options=options)).results
+            assert result.hypotheses[0].text.startswith(prefix.strip())
+
+
 async def test_a_loop_is_translated_once_more_and_the_better_translation_is_returned():
     async with running(EchoRunner(endless=True)) as server:
         result = await result_of(server, LOOP, options=OPTIONS(beam_size=1), text=TEXT(return_sentences=True))
