@@ -26,7 +26,7 @@ from lingon.bench.results_file import save
 from lingon.lines import read_parallel
 from lingon.segments.placing import Aligned, Inline, place
 from lingon.serving.in_process import LocalTranslator
-from lingon.serving.translation.results.word_weights import word_weights
+from lingon.serving.translation.replies.word_weights import word_weights
 from lingon.translation.v1 import translation_pb2 as pb
 
 PAIRS = 4  # in one request, whose attention is bounded

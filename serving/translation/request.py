@@ -17,10 +17,10 @@ from lingon.serving.system.event_loop import TimeSlice
 from lingon.serving.translation.engine_client import EngineClient, PendingJob
 from lingon.serving.translation.planning.input_processor import PairPlan, Part, TextPlan, max_output
 from lingon.serving.translation.planning.options import ResolvedOptions
-from lingon.serving.translation.results.detokenizer import IncrementalDetokenizer
-from lingon.serving.translation.results.guarding import SecondTries, judge_parts, part_judgement
-from lingon.serving.translation.results.layout import PartHypothesis
-from lingon.serving.translation.results.output_processor import (
+from lingon.serving.translation.replies.detokenizer import IncrementalDetokenizer
+from lingon.serving.translation.replies.guarding import SecondTries, judge_parts, part_judgement
+from lingon.serving.translation.replies.layout import PartHypothesis
+from lingon.serving.translation.replies.output_processor import (
     pair_error,
     pair_result,
     text_error,

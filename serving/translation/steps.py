@@ -17,9 +17,9 @@ from lingon.serving.runtime.runner import Scored
 from lingon.serving.translation.engine_client import EngineClient, PendingJob
 from lingon.serving.translation.planning.input_processor import Part, Steps, parts_of, plan_pair
 from lingon.serving.translation.planning.options import ResolvedOptions
-from lingon.serving.translation.results.layout import PartHypothesis
-from lingon.serving.translation.results.output_processor import source_spans, target_spans, text_of
-from lingon.serving.translation.results.word_weights import Weights, word_weights
+from lingon.serving.translation.replies.layout import PartHypothesis
+from lingon.serving.translation.replies.output_processor import source_spans, target_spans, text_of
+from lingon.serving.translation.replies.word_weights import Weights, word_weights
 from lingon.text import Tokenizer, normalise
 
 Hypotheses = tuple[Hypothesis, ...]

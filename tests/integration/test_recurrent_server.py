@@ -13,6 +13,7 @@ from lingon.admin.v1 import admin_pb2, admin_pb2_grpc
 from lingon.bundle import Alignment, write_bundle
 from lingon.errors import BundleError
 from lingon.serving.models.loading import LoadOptions, load_translator
+from lingon.serving.translation.planning.text_options import WHOLE
 from lingon.translation.v1 import translation_pb2 as pb
 from tests.support.published_systems import TEXTS, publish
 from tests.support.real_server import RealServer, serving
@@ -23,7 +24,7 @@ kinds = pytest.mark.parametrize("name", KINDS)
 
 async def streamed(server: RealServer, text: str) -> str:
     """Return the text of a translation, put together from the parts of its stream."""
-    request = pb.TranslateStreamRequest(texts=[text], options=pb.DecodingOptions(beam_size=1))
+    request = pb.TranslateStreamRequest(texts=[text], options=pb.DecodingOptions(beam_size=1), text=WHOLE)
     found = ""
     async for reply in server.stub.TranslateStream(request, timeout=60):
         found += reply.delta.text
@@ -34,8 +35,8 @@ async def streamed(server: RealServer, text: str) -> str:
 async def test_every_option_of_a_request_works(name: str, tmp_path: Path) -> None:
     publish(tmp_path, name)
     async with serving(models=(tmp_path / "random",)) as server:
-        greedy = list((await server.translate(TEXTS, beam_size=1)).results)
-        assert [(await server.translate([text], beam_size=1)).results[0] for text in TEXTS] == greedy
+        greedy = list((await server.translate(TEXTS, WHOLE, beam_size=1)).results)
+        assert [(await server.translate([text], WHOLE, beam_size=1)).results[0] for text in TEXTS] == greedy
         several = (await server.translate(TEXTS, beam_size=4, num_hypotheses=3)).results
         assert all(
             len({tuple(token.piece for token in each.tokens) for each in result.hypotheses}) == 3 for result in several

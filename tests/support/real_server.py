@@ -24,8 +24,11 @@ class RealServer:
     server: Server
     stub: Any
 
-    async def translate(self, texts: list[str], **options: Any) -> pb.TranslateResponse:
-        request = pb.TranslateRequest(texts=texts, options=pb.DecodingOptions(return_tokens=True, **options))
+    async def translate(
+        self, texts: list[str], text: pb.TextOptions | None = None, **options: Any
+    ) -> pb.TranslateResponse:
+        asked = pb.DecodingOptions(return_tokens=True, **options)
+        request = pb.TranslateRequest(texts=texts, options=asked, text=text)
         reply: pb.TranslateResponse = await self.stub.Translate(request, timeout=60)
         return reply
 

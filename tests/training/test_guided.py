@@ -9,7 +9,7 @@ import pytest
 
 from lingon.alignment import Agreement, GoldLinks, agreement, piece_links, word_links
 from lingon.errors import CorpusError, SettingsError
-from lingon.serving.translation.results.output_processor import spans
+from lingon.serving.translation.replies.output_processor import spans
 from lingon.training.checkpoint import load_checkpoint
 from lingon.training.config import Config, load_config, parse_config
 from lingon.training.data.batches import encode_pairs

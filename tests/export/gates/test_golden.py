@@ -32,6 +32,7 @@ from lingon.serving.runtime.device import CPU
 from lingon.serving.runtime.onnx_runner import load_runner
 from lingon.serving.server import Server
 from lingon.serving.settings import Settings
+from lingon.serving.translation.planning.text_options import WHOLE
 from lingon.training.checkpoint import Checkpoint
 from lingon.training.data.corpus import Pair
 from lingon.translation.v1 import translation_pb2 as pb
@@ -118,7 +119,7 @@ def test_the_sentences_with_the_largest_margins_are_chosen_once_and_in_order(
     assert list(golden.sentences) == [text for text in texts if text in golden.sentences]
     with LocalTranslator(bundle.folder) as translator:
         beam, greedy = (
-            translator.translate(pb.TranslateRequest(texts=texts, options=options)).results
+            translator.translate(pb.TranslateRequest(texts=texts, options=options, text=WHOLE)).results
             for options in (pb.DecodingOptions(beam_size=4, num_hypotheses=2), pb.DecodingOptions(beam_size=1))
         )
     apart = {

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lingon.segments.document import Document, Split
-from lingon.serving.translation.results.detokenizer import IncrementalDetokenizer, PartDetokenizer, join
-from lingon.serving.translation.results.output_processor import text_of
+from lingon.serving.translation.replies.detokenizer import IncrementalDetokenizer, PartDetokenizer, join
+from lingon.serving.translation.replies.output_processor import text_of
 from tests.support.echo_engine import tokenizer
 
 TOKENS = st.lists(st.integers(4, tokenizer().target_vocab - 1), max_size=40)

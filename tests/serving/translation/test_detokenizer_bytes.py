@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lingon.segments.document import Document, Split
-from lingon.serving.translation.results.detokenizer import IncrementalDetokenizer, PartDetokenizer, join
-from lingon.serving.translation.results.output_processor import text_of
+from lingon.serving.translation.replies.detokenizer import IncrementalDetokenizer, PartDetokenizer, join
+from lingon.serving.translation.replies.output_processor import text_of
 from lingon.text import BOS, EOS, PAD, UNK
 from tests.support.shipped_model import tokenizer
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from lingon.serving.translation.results.word_weights import sentence_weights, word_weights
+from lingon.serving.translation.replies.word_weights import sentence_weights, word_weights
 
 
 def test_a_target_word_has_its_share_of_the_attention_to_a_source_word() -> None:

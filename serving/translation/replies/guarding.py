@@ -10,7 +10,7 @@ from lingon.errors import Degenerate
 from lingon.segments.protection import without
 from lingon.serving.guard.judge import DEGENERATE, Flag, Guard, Judgement, Sentence
 from lingon.serving.translation.planning.input_processor import TextPlan
-from lingon.serving.translation.results.layout import PartHypothesis
+from lingon.serving.translation.replies.layout import PartHypothesis
 from lingon.text import Tokenizer, normalise
 from lingon.translation.v1 import translation_pb2 as pb
 

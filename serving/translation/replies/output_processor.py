@@ -16,9 +16,9 @@ from lingon.serving.runtime.runner import Scored
 from lingon.serving.translation.planning.attention import matrix_message, piece_messages
 from lingon.serving.translation.planning.input_processor import PairPlan, Part, TextPlan
 from lingon.serving.translation.planning.options import ResolvedOptions
-from lingon.serving.translation.results.guarding import Judged, SecondTries, codes, judge_parts, judged_text, lowest
-from lingon.serving.translation.results.layout import Layout, PartHypothesis, layout
-from lingon.serving.translation.results.word_weights import Weights, word_weights
+from lingon.serving.translation.replies.guarding import Judged, SecondTries, codes, judge_parts, judged_text, lowest
+from lingon.serving.translation.replies.layout import Layout, PartHypothesis, layout
+from lingon.serving.translation.replies.word_weights import Weights, word_weights
 from lingon.status import to_status
 from lingon.text import EOS, UNK, Tokenizer
 from lingon.translation.v1 import translation_pb2 as pb

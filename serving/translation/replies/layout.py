@@ -11,8 +11,8 @@ from lingon.segments.protection import Restored
 from lingon.serving.decoding.job import Hypothesis
 from lingon.serving.runtime.runner import Scored
 from lingon.serving.translation.planning.input_processor import TextPlan
-from lingon.serving.translation.results.detokenizer import join
-from lingon.serving.translation.results.word_weights import Weights, sentence_weights
+from lingon.serving.translation.replies.detokenizer import join
+from lingon.serving.translation.replies.word_weights import Weights, sentence_weights
 
 
 @dataclass(frozen=True, slots=True)
