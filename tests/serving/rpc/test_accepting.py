@@ -13,6 +13,7 @@ from typing import Any
 import grpc
 import pytest
 
+from lingon.serving.rpc import open_calls
 from lingon.serving.rpc.arrival.accepting import AHEAD
 from lingon.serving.rpc.arrival.waiting import PLACES, Arrivals
 from lingon.serving.rpc.arrival.wake_ups import MOST_BYTES, handle_all
@@ -26,7 +27,13 @@ from tests.support.loop_iterations import counted_iterations
 SHOP, OTHER = "lingon_shop", "lingon_other"
 
 
-async def test_a_burst_of_more_calls_than_places_is_answered_in_full():
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No call arrives slowly: the callers are in this process, and a stall of the machine stops them too."""
+    monkeypatch.setattr(open_calls, "SLOW_SECONDS", 60.0)
+
+
+async def test_a_burst_of_more_calls_than_places_is_answered_in_full(patient: None):
     async with running() as server:
         calls = [server.call(f"Tom {number}") for number in range(20 * PLACES)]
         replies = [await call for call in calls]
@@ -72,7 +79,7 @@ async def test_a_full_queue_is_no_answer_to_a_caller_without_a_key(tmp_path: Pat
         await asyncio.gather(*inside)
 
 
-async def test_calls_start_with_the_key_of_their_own_caller(tmp_path: Path):
+async def test_calls_start_with_the_key_of_their_own_caller(patient: None, tmp_path: Path):
     """A call that waits is started while another one ends, and must not get its key."""
     keys, request = write_key_file(tmp_path, {"shop": SHOP, "other": OTHER}), pb.TranslateRequest(texts=["Tom"])
     async with running(api_keys=keys) as server:
