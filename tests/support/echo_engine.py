@@ -113,7 +113,7 @@ class EchoRunner:
     delay: seconds that a step takes
     faulty: a piece or token id whose texts fail
     endless: whether translations continue up to their length limit
-    says: what it outputs for the tokens of a source, both with the end token
+    says: what it outputs for the tokens of a source, both with the end token; default: the same
     dies_at: the number of the step that raises, counted over the whole run
     """
 
@@ -126,7 +126,7 @@ class EchoRunner:
         dies_at: int | None = None,
         shortlist: Shortlist | None = None,
         limits: Limits = LIMITS,
-        says: Callable[[list[int]], list[int]] = lambda source: source,
+        says: Callable[[list[int]], list[int]] | None = None,
     ) -> None:
         self.says = says
         self.gate = threading.Event()
@@ -181,9 +181,10 @@ class EchoBuffers:
         self.candidates = 1 if shape.beam_size == 1 else 2 * shape.beam_size
 
     def place(self, slot: int, encoded: Encoded, index: int, piece_ids: np.ndarray | None = None) -> None:
-        source = encoded["source"][index].tolist()
-        length = source.index(EOS) + 1
-        self.sources[slot] = np.array([*self.runner.says(source[:length]), *source[length:]])
+        self.sources[slot] = encoded["source"][index]
+        if self.runner.says is not None:
+            source = self.sources[slot].tolist()
+            self.sources[slot] = np.array(self.runner.says(source[: source.index(EOS) + 1]))
 
     def step(self, sentences: int, *, logits: bool) -> Step:
         runner, rows = self.runner, sentences * self.beam_size
