@@ -85,7 +85,7 @@ def export_checkpoint(
         manifest = replace(manifest, precisions={name: verifier.verify_precision(name) for name in reads})
         if manifest.shortlist is not None:
             manifest = replace(manifest, shortlist=manifest.shortlist | verifier.verify_shortlist())
-        text = replace(text, confidence=_confidence(verifier, texts.held_out, settings, log))
+        text = replace(text, confidence=_confidence(verifier, checkpoint.tokenizer, texts.held_out, settings, log))
         manifest = replace(manifest, text=text)
         more = _golden(verifier, texts.held_out, log)
         more[names.CARD] = model_card(checkpoint, manifest, settings.card).encode()
@@ -109,11 +109,14 @@ def _runners(trial: Bundle) -> dict[str, OnnxRunner]:
 
 
 def _confidence(
-    verifier: BundleVerifier, held_out: Sequence[Pair], settings: ExportSettings, log: Callable[[str], None]
+    verifier: BundleVerifier,
+    tokenizer: Tokenizer,
+    held_out: Sequence[Pair],
+    settings: ExportSettings,
+    log: Callable[[str], None],
 ) -> Confidence | None:
     """Fit the confidence to translations of held-out text; None if there is too little of it."""
-    runner = verifier.runners["fp32"]
-    search = Search(runner, Tokenizer(*verifier.trial.tokenizer_files()), settings.beam_size, settings.length_penalty)
+    search = Search(verifier.runners["fp32"], tokenizer, settings.beam_size, settings.length_penalty)
     try:
         return fit_confidence(search, [(pair.source, pair.target) for pair in held_out], (), log)
     except SettingsError as error:

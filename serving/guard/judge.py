@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from enum import StrEnum
 from typing import NamedTuple
@@ -82,15 +82,10 @@ class Guard:
         self,
         unreadable: AbstractSet[int],
         text: TextData | None = None,
-        languages: Languages | None = None,
-        piece_of: Callable[[int], str] = lambda token: "",
+        languages: PieceLanguages | None = None,
     ) -> None:
-        """unreadable: see `judge`; languages: with the target language last, if there is text data.
-
-        piece_of: returns the text of a target token, with spaces
-        """
+        """unreadable: see `judge`; languages: with the target language last, if there are profiles."""
         self._unreadable, self._languages = unreadable, languages
-        self._pieces = PieceLanguages(languages, piece_of) if languages else None
         self._lengths = Lengths(text.lengths) if text and text.lengths else None
         self._confidence = text.confidence if text else None
 
@@ -106,7 +101,7 @@ class Guard:
                 f"{bundle.folder / PROFILES}: must have {2 * PROFILE_BYTES:,} bytes, has {len(content):,}"
             )
         languages = Languages([content[:PROFILE_BYTES], content[PROFILE_BYTES:]])
-        return cls(tokenizer.unreadable, text, languages, tokenizer.piece_text)
+        return cls(tokenizer.unreadable, text, PieceLanguages(languages, tokenizer.piece_text))
 
     def judge(self, sentence: Sentence) -> Judgement:
         """Return the flags and the confidence of a translation."""
@@ -129,15 +124,10 @@ class Guard:
 
     def _compare(self, sentence: Sentence, flags: list[Flag]) -> None:
         """Compare a translation that has text with what the bundle knows of its languages; adds to flags."""
-        if self._is_in_another_language(sentence):
+        if self._languages is not None and self._languages.excess(sentence.target, sentence.target_ids) > EXCESS:
             flags.append(Flag.WRONG_LANGUAGE)
         if self._lengths is not None and self._lengths.unusual(len(sentence.source_ids), len(sentence.target_ids)):
             flags.append(Flag.LENGTH_RATIO)
-
-    def _is_in_another_language(self, sentence: Sentence) -> bool:
-        if self._languages is None or self._pieces is None or not self._pieces.may_be_other(sentence.target_ids):
-            return False
-        return self._languages.excess(sentence.target) > EXCESS
 
 
 def judge(sentence: Sentence, unreadable: AbstractSet[int]) -> list[Flag]:

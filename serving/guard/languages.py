@@ -49,18 +49,21 @@ class Languages:
 
     def surprise(self, text: str) -> list[float]:
         """Return -log-probability of a text in each language, in nats: the smallest fits best."""
-        found: list[float] = self._surprise[trigrams(text)].sum(axis=0).tolist()
-        return found
+        return self._summed(trigrams(text))
 
     def excess(self, text: str) -> float:
         """Return by how many nats another language fits a text better than the last one; negative if none does."""
-        *others, own = self.surprise(text)
+        *others, own = self._summed(trigrams(text))
         return own - min(others)
 
     def excess_inside(self, piece: str) -> float:
         """Return the same of a part of a text: what is before and after it is not known."""
-        *others, own = self._surprise[_buckets(_OTHER.sub(" ", piece.lower()))].sum(axis=0).tolist()
-        return float(own - min(others))
+        *others, own = self._summed(_buckets(_OTHER.sub(" ", piece.lower())))
+        return own - min(others)
+
+    def _summed(self, buckets: np.ndarray) -> list[float]:
+        found: list[float] = self._surprise[buckets].sum(axis=0).tolist()
+        return found
 
 
 class PieceLanguages:
@@ -70,6 +73,10 @@ class PieceLanguages:
         """piece_of: returns the text of a token, with spaces."""
         self._languages, self._piece_of = languages, piece_of
         self._excesses: dict[int, float] = {}  # of the tokens that were seen
+
+    def excess(self, text: str, token_ids: Sequence[int]) -> float:
+        """Return by how many nats another language fits a text of these tokens better, or 0 where none clearly does."""
+        return self._languages.excess(text) if self.may_be_other(token_ids) else 0.0
 
     def may_be_other(self, token_ids: Sequence[int]) -> bool:
         """Whether the trigrams inside the tokens do not clearly fit the last language best: then the text needs a look.

@@ -153,7 +153,8 @@ class TextTask:
             found = [await self._part(part, in_steps.get(part, ())) for part in range(len(self._jobs))]
             if self._options.text.guard == pb.GUARD_POLICY_RETRY and self._on_growth is None:
                 found = await self._retried(found)
-            found = await self._aligned(found)
+            if self._options.return_alignment or any(self._plan.tagged):
+                found = await self._aligned(found)
         except EngineFault as error:
             return text_error(error)
         finally:
@@ -163,7 +164,7 @@ class TextTask:
         found = [part * most if len(part) == 1 else part for part in found]
         result = await self._result_of(found)
         if self._on_growth is not None and self._plan.plain is not None:
-            self._written = result.hypotheses[0].text
+            self._written = "".join(best.text for best in result.hypotheses[:1])  # an error has none
         return result
 
     async def _result_of(self, found: list[list[PartHypothesis]]) -> pb.TextResult:
@@ -273,8 +274,6 @@ class TextTask:
             for part, hypotheses in zip(self._plan.parts, found, strict=True)
         ]
         flat = [pending for part in jobs for pending in part]
-        if not flat:
-            return found
         with current().trace_jobs((self.index, pending.job, pending.outcome) for pending in flat):
             await self._client.submit_when_possible(flat)
         return [

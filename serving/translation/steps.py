@@ -9,7 +9,7 @@ from lingon.alignment import piece_links
 from lingon.bundle import Limits
 from lingon.errors import InvalidRequest, TextTooLong
 from lingon.segments.boundaries import Span
-from lingon.segments.protection import Align, Answer, Request, Restored, Translate
+from lingon.segments.protection import Align, Answer, ProtectedSpan, Request, Restored, Translate, replaced
 from lingon.segments.steps import translate_sentence
 from lingon.serving.decoding.job import Hypothesis
 from lingon.serving.observability.tracing import current
@@ -169,7 +169,7 @@ class SentenceTask:
             lower = restored.lowered
             text, kept, restored = lower.source, tuple(lower.spans), lower.translation
         words = self._sentence.lexicon.words
-        source = normalise(_masked(text, [span[:2] for span in kept], words))
+        source = normalise(_masked(text, kept, words))
         target = normalise(_masked(restored.text, restored.kept, words))
         scored = await self._scored(source, target)
         if scored is None:
@@ -178,11 +178,10 @@ class SentenceTask:
         return word_weights(scored.attention, *spans, source, target)
 
 
-def _masked(text: str, spans: Sequence[Span], words: Sequence[str]) -> str:
+def _masked(text: str, spans: Sequence[ProtectedSpan | Span], words: Sequence[str]) -> str:
     """Return a text with a word in place of each span that is within a word."""
-    parts, at = list[str](), 0
-    for begin, end in spans:
-        within = bool(words) and not any(map(str.isspace, text[begin:end]))
-        parts += [text[at:begin], words[0] if within else text[begin:end]]
-        at = end
-    return "".join([*parts, text[at:]])
+
+    def mask(kept: str) -> str:
+        return words[0] if words and not any(map(str.isspace, kept)) else kept
+
+    return replaced(text, spans, mask)

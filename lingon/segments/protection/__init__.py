@@ -3,7 +3,7 @@
 from lingon.segments.protection.find import TooManySpans, find_protected, uncut
 from lingon.segments.protection.ladder import Align, Answer, Request, Restored, Rung, Translate, ladder
 from lingon.segments.protection.sentence import kept_strings
-from lingon.segments.protection.spans import Kind, ProtectedSpan, merge, without
+from lingon.segments.protection.spans import Kind, ProtectedSpan, merge, replaced, without
 
 __all__ = [
     "Align",
@@ -19,6 +19,7 @@ __all__ = [
     "kept_strings",
     "ladder",
     "merge",
+    "replaced",
     "uncut",
     "without",
 ]

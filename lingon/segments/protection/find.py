@@ -8,7 +8,7 @@ from itertools import chain, islice
 
 from lingon.segments.protection.icu import skeletons
 from lingon.segments.protection.patterns import matches
-from lingon.segments.protection.spans import Kind, ProtectedSpan, merge
+from lingon.segments.protection.spans import Kind, ProtectedSpan, merge, replaced
 
 Span = tuple[int, int]
 
@@ -29,7 +29,7 @@ def find_protected(
     Takes time linear in the text for each string of `keep`.
     """
     messages = merge(skeletons(text)) if patterns else []
-    rest = _blank(text, messages)
+    rest = replaced(text, messages, lambda found: " " * len(found))  # what they hold is not found again
     every = chain(messages, _kept(rest, keep), matches(rest) if patterns else ())
     found = list(every if most is None else islice(every, most + 1))
     if most is not None and len(found) > most:
@@ -61,15 +61,6 @@ def _moved(spans: Sequence[ProtectedSpan], begin: int) -> tuple[ProtectedSpan, .
     return tuple(
         ProtectedSpan(span.begin - begin, span.end - begin, span.kind) for span in spans if span.begin >= begin
     )
-
-
-def _blank(text: str, spans: Sequence[ProtectedSpan]) -> str:
-    """Return the text with spaces in place of the spans, so that what they hold is not found again."""
-    parts, at = [], 0
-    for begin, end, _ in spans:
-        parts += [text[at:begin], " " * (end - begin)]
-        at = end
-    return "".join([*parts, text[at:]])
 
 
 def _kept(text: str, keep: Sequence[str]) -> Iterator[ProtectedSpan]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -43,10 +43,18 @@ def merge(spans: Iterable[ProtectedSpan]) -> list[ProtectedSpan]:
     return merged
 
 
-def without(text: str, spans: Iterable[ProtectedSpan | tuple[int, int]]) -> str:
-    """Return a text with a space in place of each span; spans: in order, of which the first two values count."""
+def replaced(text: str, spans: Iterable[ProtectedSpan | tuple[int, int]], by: Callable[[str], str]) -> str:
+    """Return a text with something else in place of each span.
+
+    spans: in order, of which the first two values count; by: returns what stands for the text of a span
+    """
     parts, at = list[str](), 0
     for begin, end in (span[:2] for span in spans):
-        parts += [text[at:begin], " "]
+        parts += [text[at:begin], by(text[begin:end])]
         at = end
     return "".join([*parts, text[at:]])
+
+
+def without(text: str, spans: Iterable[ProtectedSpan | tuple[int, int]]) -> str:
+    """Return a text with a space in place of each span; spans: see `replaced`."""
+    return replaced(text, spans, lambda kept: " ")

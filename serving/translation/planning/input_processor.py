@@ -74,6 +74,13 @@ class TextPlan:
     plain: PlainText | None = None
     tagged: Sequence[bool] = ()
 
+    def places(self) -> list[list[int]]:
+        """Return the places of the parts of each sentence."""
+        found: list[list[int]] = [[] for _ in self.document.segments]
+        for place, part in enumerate(self.parts):
+            found[part.sentence].append(place)
+        return found
+
     def is_tagged(self, part: Part) -> bool:
         """Whether tags are placed in the translation of a part's sentence."""
         return bool(self.tagged) and self.tagged[part.sentence]

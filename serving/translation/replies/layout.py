@@ -54,9 +54,7 @@ class Layout:
 
 def layout(plan: TextPlan, parts: Sequence[PartHypothesis]) -> Generator[None, None, Layout]:
     """Put a hypothesis together, by one of each part; yields now and then if there is markup."""
-    own: list[list[int]] = [[] for _ in plan.document.segments]
-    for place, source in enumerate(plan.parts):
-        own[source.sentence].append(place)
+    own = plan.places()
     sentences = [join([parts[place].text for place in places]) for places in own]
     joined = plan.document.join([text for text, _ in sentences])
     begins = tuple(

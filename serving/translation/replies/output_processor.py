@@ -184,11 +184,8 @@ def _hypothesis(
 
 def _sentences(plan: TextPlan, parts: Sequence[PartHypothesis], placed: Layout, judged: Judged) -> list[pb.Sentence]:
     """Return the sentences of a text and of its translation, which consists of these parts."""
-    own: list[list[int]] = [[] for _ in placed.sentences]
-    for place, source in enumerate(plan.parts):
-        own[source.sentence].append(place)
     found = []
-    for segment, target, places in zip(plan.document.segments, placed.sentences, own, strict=True):
+    for segment, target, places in zip(plan.document.segments, placed.sentences, plan.places(), strict=True):
         judgements = [judged.parts[place] for place in places] if judged.parts else []
         found.append(
             pb.Sentence(

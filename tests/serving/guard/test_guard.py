@@ -32,7 +32,8 @@ def judged(source: str, target: str, log_prob: float = -0.5) -> Judgement:
     ids = [[tokens.setdefault(word, len(tokens) + 10) for word in text.split()] for text in (source, target)]
     log_probs = [log_prob] * (len(ids[1]) + 1)
     texts = {token: f" {word}" for word, token in tokens.items()}
-    return Guard(frozenset(), TEXT, languages(), texts.__getitem__).judge(Sentence(source, target, *ids, log_probs))
+    guard = Guard(frozenset(), TEXT, PieceLanguages(languages(), texts.__getitem__))
+    return guard.judge(Sentence(source, target, *ids, log_probs))
 
 
 def test_a_profile_has_a_byte_for_each_bucket_and_likelier_trigrams_have_smaller_ones() -> None:

@@ -92,6 +92,15 @@ async def test_a_text_is_refused_and_the_others_are_not():
     assert not bad.hypotheses
 
 
+async def test_a_page_that_is_refused_ends_its_stream_with_the_error():
+    refuse = TEXT(guard=REFUSE, format=pb.TEXT_FORMAT_HTML)
+    async with running(EchoRunner(endless=True)) as server:
+        events = await server.stream(f"<p>{LOOP}</p>", text=refuse, options=OPTIONS(beam_size=1))
+    (result,) = [event.done.result for event in events if event.HasField("done")]
+    assert result.status.code == code_pb2.FAILED_PRECONDITION
+    assert not [event for event in events if event.HasField("delta")]
+
+
 async def test_each_sentence_has_its_confidence_and_the_text_the_lowest():
     text = "Tom lives in Boston. The {name} and the sea. THE OLD MAN. https://example.com"
     async with running(bundles=(MEASURED,)) as server:
