@@ -45,6 +45,7 @@ class Shape:
         return TransformerSettings(
             dim=self.dim,
             heads=self.heads,
+            head_dim=self.dim // self.heads,
             ffn=self.ffn,
             encoder_layers=self.layers,
             decoder_layers=self.layers,
@@ -72,6 +73,7 @@ def random_transformer(shape: Shape) -> Transformer:
     pieces.copy_(_normal(random, pieces.shape, shape.dim**-0.5))
     _remove_means(model, random, shape)
     last = model.decoder[-1].around_feed_forward.norm
+    assert isinstance(last, nn.LayerNorm)
     last.weight.fill_(-shape.spread)
     last.bias.mul_(-shape.spread)
     reserved = max(shape.dim // 16, 1)  # dimensions that only lower the logits of special pieces

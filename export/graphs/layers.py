@@ -31,6 +31,12 @@ def to_numpy(tensor: Tensor) -> np.ndarray:
     return tensor.detach().float().cpu().numpy()
 
 
+def bias_of(module: nn.Linear) -> np.ndarray:
+    """Return the bias of a product (out); zeros if it has none."""
+    trained = cast("Tensor | None", module.bias)
+    return np.zeros(module.out_features, np.float32) if trained is None else to_numpy(trained)
+
+
 def embedding_of(model: AnyModel, side: str) -> nn.Embedding:
     """Return the matrix of the pieces of a side, source or target."""
     found = model.get_submodule(f"{side}_embedding.pieces")
@@ -53,7 +59,5 @@ class Layers:
 
     def linear(self, module: nn.Linear, name: str, rows: str, scale: float = 1.0) -> str:
         """Return scale * (rows W^T + b), (n, out), for rows (n, in); the scale is folded into weight and bias."""
-        weight = to_numpy(module.weight)
-        trained = cast("Tensor | None", module.bias)
-        bias = np.zeros(len(weight), np.float32) if trained is None else to_numpy(trained)
-        return self.matmul.linear(name, rows, weight * np.float32(scale), bias * np.float32(scale))
+        weight = to_numpy(module.weight) * np.float32(scale)
+        return self.matmul.linear(name, rows, weight, bias_of(module) * np.float32(scale))

@@ -13,7 +13,7 @@ import numpy as np
 from onnx import TensorProto
 
 from lingon import bundle
-from lingon.export.graphs.layers import BLOCK, Layers, embedding_of, pad_to_blocks, table_name, to_numpy
+from lingon.export.graphs.layers import BLOCK, Layers, bias_of, embedding_of, pad_to_blocks, table_name, to_numpy
 from lingon.export.graphs.onnx_writer import GraphBuilder
 from lingon.training.models.interface import FORBIDDEN_LOGIT, AnyModel
 
@@ -68,7 +68,7 @@ class OutputLayer:
 
     @property
     def _bias(self) -> np.ndarray:
-        return pad_to_blocks(self.model.forbidden.cpu().numpy(), FORBIDDEN_LOGIT)
+        return pad_to_blocks(self.model.forbidden.cpu().numpy() + bias_of(self.model.output), FORBIDDEN_LOGIT)
 
     @property
     def _shared(self) -> str:

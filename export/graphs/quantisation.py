@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from lingon.text import BOS
 from lingon.training.models.interface import AnyModel
-from lingon.training.models.layers import PostNorm, PreNorm
+from lingon.training.models.layers import Norm, PostNorm, PreNorm
 from lingon.training.models.transformer import DecoderLayer, EncoderLayer, Transformer
 
 ModelT = TypeVar("ModelT", bound=AnyModel)
@@ -100,7 +100,7 @@ def smooth(model: Transformer, ranges: dict[str, _ChannelRanges]) -> Transformer
     Input channel c of a product is divided by s_c = sqrt(largest value / largest weight) in the layer that writes it,
     and its column of the weight is multiplied by s_c (SmoothQuant, Xiao et al., 2023, equation 4 with alpha = 0.5).
     This is done only if it costs nothing at run time: after norms that only products read (pre-norm), after the values
-    of an attention, and after a ReLU.
+    of an attention, after a ReLU, and after the product of a gated feed-forward layer that has no activation.
     """
     model = copy.deepcopy(model)
     for name, encoder_layer in enumerate(model.encoder):
@@ -108,10 +108,10 @@ def smooth(model: Transformer, ranges: dict[str, _ChannelRanges]) -> Transformer
     for name, decoder_layer in enumerate(model.decoder):
         _smooth_layer(decoder_layer, f"decoder.{name}", ranges)
         _smooth_cross(decoder_layer, f"decoder.{name}", ranges)
-    if isinstance(model.encoder_norm, nn.LayerNorm):
+    if not isinstance(model.encoder_norm, nn.Identity):
         readers = [layer.cross.key_value for layer in model.decoder]
         _divide_norm(model.encoder_norm, readers, ranges["decoder.0.cross.key_value"])
-    if isinstance(model.decoder_norm, nn.LayerNorm):
+    if not isinstance(model.decoder_norm, nn.Identity):
         # The output layer gets a weight of its own, so that the embedding keeps its values.
         model.output.weight = nn.Parameter(model.output.weight.detach().clone())
         _divide_norm(model.decoder_norm, [model.output], ranges["output"])
@@ -148,8 +148,9 @@ def _smooth_layer(layer: EncoderLayer | DecoderLayer, name: str, ranges: dict[st
     if feed_forward_norm := _norm_before(layer.around_feed_forward):
         _divide_norm(feed_forward_norm, [feed_forward.inner], ranges[f"{name}.feed_forward.inner"])
     _divide_writer(attention.qkv, slice(2 * dim, None), attention.output, ranges[f"{name}.attention.output"])
-    if isinstance(feed_forward.activation, nn.ReLU):
-        _divide_writer(feed_forward.inner, slice(None), feed_forward.outer, ranges[f"{name}.feed_forward.outer"])
+    if feed_forward.gated or isinstance(feed_forward.activation, nn.ReLU):
+        linear = slice(feed_forward.outer.in_features if feed_forward.gated else 0, None)
+        _divide_writer(feed_forward.inner, linear, feed_forward.outer, ranges[f"{name}.feed_forward.outer"])
 
 
 def _smooth_cross(layer: DecoderLayer, name: str, ranges: dict[str, _ChannelRanges]) -> None:
@@ -159,16 +160,16 @@ def _smooth_cross(layer: DecoderLayer, name: str, ranges: dict[str, _ChannelRang
     _divide_writer(cross.key_value, slice(dim, None), cross.output, ranges[f"{name}.cross.output"])
 
 
-def _norm_before(around: PostNorm) -> nn.LayerNorm | None:
+def _norm_before(around: PostNorm) -> Norm | None:
     """Return the norm before a sublayer; None for post-norm, because the residual connection reads that norm too."""
     return around.norm if isinstance(around, PreNorm) else None
 
 
 @torch.no_grad()
-def _divide_norm(norm: nn.LayerNorm, readers: list[nn.Linear], ranges: _ChannelRanges) -> None:
+def _divide_norm(norm: Norm, readers: list[nn.Linear], ranges: _ChannelRanges) -> None:
     scale = _smoothing_scale(ranges, readers)
-    norm.weight.div_(scale)
-    norm.bias.div_(scale)
+    for each in norm.parameters():  # the gain, and the bias if it has one
+        each.div_(scale)
     for reader in readers:
         reader.weight.mul_(scale)
 
@@ -177,7 +178,8 @@ def _divide_norm(norm: nn.LayerNorm, readers: list[nn.Linear], ranges: _ChannelR
 def _divide_writer(writer: nn.Linear, outputs: slice, reader: nn.Linear, ranges: _ChannelRanges) -> None:
     scale = _smoothing_scale(ranges, [reader])
     writer.weight[outputs].div_(scale[:, None])
-    writer.bias[outputs].div_(scale)
+    if writer.bias is not None:
+        writer.bias[outputs].div_(scale)
     reader.weight.mul_(scale)
 
 

@@ -66,7 +66,7 @@ def saved(folder: Path, config: Config, tokenizer: Tokenizer) -> AnyModel:
         (
             "transformer",
             {"positions": "rotary", "dim": 6},
-            "model: positions = 'rotary' needs an even dim / heads, got 3",
+            "model: positions = 'rotary' needs an even head_dim, got 3",
         ),
         (
             "transformer",

@@ -2,20 +2,11 @@
 
 from lingon.training.config.blocks import Corpus, DataSettings, Settings, TokenizerSettings, TrainingSettings
 from lingon.training.config.differences import model_differences, setting_differences
-from lingon.training.config.model import (
-    DROPOUT_STEPS,
-    MODEL_KINDS,
-    PRESETS,
-    LuongSettings,
-    ModelSettings,
-    RecurrentSettings,
-    RnnencSettings,
-    RnnsearchSettings,
-    TransformerSettings,
-    default_layer,
-    paper_learning_rate,
-)
+from lingon.training.config.kinds import MODEL_KINDS
+from lingon.training.config.model import DROPOUT_STEPS, ModelSettings, default_layer
+from lingon.training.config.recurrent import LuongSettings, RecurrentSettings, RnnencSettings, RnnsearchSettings
 from lingon.training.config.run import Config, load_config, parse_config
+from lingon.training.config.transformer import PRESETS, TransformerSettings, paper_learning_rate
 
 __all__ = [
     "DROPOUT_STEPS",

@@ -7,7 +7,8 @@ import difflib
 from pydantic_core import ErrorDetails
 
 from lingon.training.config.blocks import Corpus, DataSettings, Settings, TokenizerSettings, TrainingSettings
-from lingon.training.config.model import MODEL_KINDS, ModelSettings
+from lingon.training.config.kinds import MODEL_KINDS
+from lingon.training.config.model import ModelSettings
 
 BLOCKS: dict[str, type[Settings]] = {
     "data": DataSettings,

@@ -6,28 +6,18 @@ import json
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Any, Self
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from lingon.errors import SettingsError
 from lingon.training.config.blocks import Corpus, DataSettings, Settings, TokenizerSettings, TrainingSettings
+from lingon.training.config.kinds import AnyModelSettings
 from lingon.training.config.messages import explain
-from lingon.training.config.model import (
-    PAPER_WARMUP_STEPS,
-    PRESETS,
-    LuongSettings,
-    RnnencSettings,
-    RnnsearchSettings,
-    TransformerSettings,
-    default_layer,
-    paper_learning_rate,
-)
+from lingon.training.config.model import default_layer
+from lingon.training.config.transformer import PAPER_WARMUP_STEPS, PRESETS, TransformerSettings, paper_learning_rate
 
 CORPUS_FILES = ("source", "target", "tsv", "alignment")
-AnyModelSettings = Annotated[
-    TransformerSettings | RnnencSettings | RnnsearchSettings | LuongSettings, Field(discriminator="kind")
-]
 
 
 class Config(Settings):

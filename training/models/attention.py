@@ -197,8 +197,8 @@ class SelfAttention(nn.Module):
         self.heads = settings.heads
         self.rotary = settings.positions == "rotary"
         self.mix = heads or heads_of(settings)
-        self.qkv = nn.Linear(settings.dim, 3 * settings.dim)
-        self.output = nn.Linear(settings.dim, settings.dim)
+        self.qkv = nn.Linear(settings.dim, 3 * settings.attention_dim, bias=settings.bias)
+        self.output = nn.Linear(settings.attention_dim, settings.dim, bias=settings.bias)
 
     def project(self, hidden: Tensor, first: int = 0) -> tuple[Tensor, KeyValue]:
         """Return the queries, and the keys with the values: (batch, heads, length, head_dim) each.
@@ -239,9 +239,9 @@ class CrossAttention(nn.Module):
         super().__init__()
         self.heads = settings.heads
         self.mix = heads_of(settings)
-        self.query = nn.Linear(settings.dim, settings.dim)
-        self.key_value = nn.Linear(settings.dim, 2 * settings.dim)
-        self.output = nn.Linear(settings.dim, settings.dim)
+        self.query = nn.Linear(settings.dim, settings.attention_dim, bias=settings.bias)
+        self.key_value = nn.Linear(settings.dim, 2 * settings.attention_dim, bias=settings.bias)
+        self.output = nn.Linear(settings.attention_dim, settings.dim, bias=settings.bias)
 
     def project_key_value(self, encoder_output: Tensor) -> KeyValue:
         """Return keys and values (batch, heads, source_length, head_dim).

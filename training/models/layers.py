@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -10,32 +13,68 @@ from torch.nn import functional
 
 from lingon.training.config import DROPOUT_STEPS, TransformerSettings
 
+Norm = nn.LayerNorm | nn.RMSNorm
+Form = Literal["interleaved", "halves", "inclusive-halves"]
 
-def sinusoids(positions: int, dim: int) -> Tensor:
-    """Positional encodings (positions, dim) of Vaswani et al. (2017), section 3.5.
 
-    PE(pos, 2i) = sin(pos / 10000^(2i/dim)), PE(pos, 2i+1) = cos(pos / 10000^(2i/dim))
+def sinusoids(positions: int, dim: int, form: Form = "interleaved", first: int = 0) -> Tensor:
+    """Sinusoidal encodings (positions, dim) of the positions first, first + 1 and so on; dim is even.
+
+    interleaved: Vaswani et al. (2017), section 3.5: PE(pos, 2i) = sin(pos / 10000^(2i/dim)), PE(pos, 2i+1) = cos of it
+    halves: the same, all sines before all cosines, as in OPUS-MT models for Transformers
+    inclusive-halves: sines before cosines of pos / 10000^(2i/(dim-2)), whose last rate is 1 / 10000, as in fairseq and
+        Marian
     """
-    rate = torch.exp(torch.arange(0, dim, 2, dtype=torch.float64) * (-math.log(10000.0) / dim))
-    angle = torch.arange(positions, dtype=torch.float64)[:, None] * rate
-    return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(1).float()
+    widest = dim - 2 if form == "inclusive-halves" else dim
+    rate = torch.exp(torch.arange(0, dim, 2, dtype=torch.float64) * (-math.log(10000.0) / widest))
+    angle = torch.arange(first, first + positions, dtype=torch.float64)[:, None] * rate
+    if form == "interleaved":
+        return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(1).float()
+    return torch.cat([angle.sin(), angle.cos()], dim=1).float()
+
+
+def norm_of(settings: TransformerSettings) -> Norm:
+    """Return a norm over the last dimension: LayerNorm (Ba et al., 2016), or RMSNorm (Zhang and Sennrich, 2019)."""
+    kind = nn.RMSNorm if settings.norm_kind == "rms" else nn.LayerNorm
+    return kind(settings.dim, settings.norm_epsilon)
+
+
+class QuickGELU(nn.Module):
+    """The approximation of GELU by a sigmoid: x * sigmoid(1.702 x); Hendrycks and Gimpel (2016), section 2."""
+
+    def forward(self, value: Tensor) -> Tensor:
+        return value * torch.sigmoid(1.702 * value)
+
+
+ACTIVATIONS: Mapping[str, Callable[[], nn.Module]] = {
+    "relu": nn.ReLU,
+    "gelu": nn.GELU,
+    "gelu-tanh": partial(nn.GELU, approximate="tanh"),
+    "quick-gelu": QuickGELU,
+    "silu": nn.SiLU,
+}
 
 
 class FeedForward(nn.Module):
     """Vaswani et al. (2017), equation 2, at every position: max(0, x W1 + b1) W2 + b2.
 
-    GELU or SiLU can replace the ReLU max(0, x).
+    Another activation can replace the ReLU max(0, x). Gated (Shazeer, 2020, equation 6): (act(x W1) * x V) W2, where W1
+    and V are one matrix, W1 first.
     """
 
     def __init__(self, settings: TransformerSettings) -> None:
         super().__init__()
-        self.inner = nn.Linear(settings.dim, settings.ffn)
-        self.outer = nn.Linear(settings.ffn, settings.dim)
-        self.activation = {"relu": nn.ReLU, "gelu": nn.GELU, "silu": nn.SiLU}[settings.activation]()
+        self.gated = settings.gated
+        self.inner = nn.Linear(settings.dim, settings.ffn * (2 if settings.gated else 1), bias=settings.bias)
+        self.outer = nn.Linear(settings.ffn, settings.dim, bias=settings.bias)
+        self.activation = ACTIVATIONS[settings.activation]()
 
     def forward(self, hidden: Tensor) -> Tensor:
         """Return (batch, length, dim), from hidden of the same shape."""
-        return self.outer(self.activation(self.inner(hidden)))  # type: ignore[no-any-return]
+        if not self.gated:
+            return self.outer(self.activation(self.inner(hidden)))  # type: ignore[no-any-return]
+        gate, value = self.inner(hidden).chunk(2, dim=-1)
+        return self.outer(self.activation(gate) * value)  # type: ignore[no-any-return]
 
 
 class Dropout(nn.Module):
@@ -68,7 +107,7 @@ class PostNorm(nn.Module):
 
     def __init__(self, settings: TransformerSettings) -> None:
         super().__init__()
-        self.norm = nn.LayerNorm(settings.dim)
+        self.norm = norm_of(settings)
         self.dropout = Dropout(settings.dropout)
 
     def before(self, hidden: Tensor) -> Tensor:
@@ -100,17 +139,18 @@ def residual_connection(settings: TransformerSettings) -> PostNorm:
 class Embedding(nn.Module):
     """Dropout(sqrt(dim) * piece + position), Vaswani et al. (2017), sections 3.4, 3.5 and 5.4.
 
-    Positions none and rotary add nothing here.
+    Positions none and rotary add nothing here. The scale, and a norm before the dropout, are settings.
     """
 
     positions: Tensor  # (max_positions, dim)
 
     def __init__(self, settings: TransformerSettings, vocab: int) -> None:
         super().__init__()
-        self.scale = math.sqrt(settings.dim)
+        self.scale = math.sqrt(settings.dim) if settings.scale_embedding else 1.0
         self.pieces = nn.Embedding(vocab, settings.dim)
+        self.norm = norm_of(settings) if settings.embedding_norm else nn.Identity()
         self.dropout = Dropout(settings.dropout)
-        table = sinusoids(settings.max_positions, settings.dim)
+        table = sinusoids(settings.max_positions, settings.dim, settings.sinusoids, settings.first_position)
         if settings.positions == "learned":
             self.positions = nn.Parameter(torch.empty_like(table).normal_(std=settings.dim**-0.5))
         else:
@@ -120,4 +160,4 @@ class Embedding(nn.Module):
     def forward(self, ids: Tensor, first: int = 0) -> Tensor:
         """Return (batch, length, dim), for ids (batch, length) at the positions first, first + 1 and so on."""
         positions = self.positions[first : first + ids.size(1)]
-        return self.dropout(self.pieces(ids) * self.scale + positions)  # type: ignore[no-any-return]
+        return self.dropout(self.norm(self.pieces(ids) * self.scale + positions))  # type: ignore[no-any-return]

@@ -21,7 +21,7 @@ from lingon.training.models.attention import (
     within_window,
 )
 from lingon.training.models.interface import AttentionModel
-from lingon.training.models.layers import Embedding, FeedForward, residual_connection
+from lingon.training.models.layers import Embedding, FeedForward, norm_of, residual_connection
 
 
 class Memory(NamedTuple):
@@ -98,9 +98,10 @@ class Transformer(AttentionModel[Memory, list[KeyValue]]):
         decoder = nn.ModuleList(DecoderLayer(settings) for _ in range(settings.decoder_layers))
         self.encoder, self.decoder = cast("Sequence[EncoderLayer]", encoder), cast("Sequence[DecoderLayer]", decoder)
         # A post-norm layer ends with a norm; a stack of pre-norm layers needs a final one (Xiong et al., 2020).
-        last_norm = nn.LayerNorm if settings.norm == "pre" else nn.Identity
-        self.encoder_norm, self.decoder_norm = last_norm(settings.dim), last_norm(settings.dim)
-        self.output = nn.Linear(settings.dim, target_vocab, bias=False)
+        pre_norm = settings.norm == "pre"
+        self.encoder_norm = norm_of(settings) if pre_norm else nn.Identity()
+        self.decoder_norm = norm_of(settings) if pre_norm else nn.Identity()
+        self.output = nn.Linear(settings.dim, target_vocab, bias=settings.output_bias)
         self._initialise()
         self._tie(self.source_embedding.pieces, self.target_embedding.pieces)  # section 3.4
 

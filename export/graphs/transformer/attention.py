@@ -96,7 +96,7 @@ def _attend_linearly(
     parts = graph.ops("Split", sums, graph.int64s(head_dim, 1), outputs=[f"{query}.sums", norms], axis=-1)
     divisor = graph.op("Max", norms, tiny)
     mixed = graph.op("Transpose", graph.op("Div", parts[0], divisor), perm=[0, 2, 1, 3])
-    found = graph.op("Reshape", mixed, graph.int64s(-1, blocks.settings.dim))
+    found = graph.op("Reshape", mixed, graph.int64s(-1, blocks.settings.attention_dim))
     if graph.dtype != np.float32:
         found = graph.op("Cast", found, to=TensorProto.FLOAT16)
     return found, graph.op("Div", graph.op("MatMul", queries, keys), divisor) if weighted else ""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 from torch import nn
 
 from lingon.export.graphs.layers import MASKED, Layers, pad_to_blocks, to_numpy
+from lingon.export.graphs.onnx_writer import CONTRIB
 from lingon.training.config import TransformerSettings
 from lingon.training.models.layers import Embedding, FeedForward, PostNorm
 
@@ -19,25 +19,29 @@ class Blocks(Layers):
     settings: TransformerSettings
 
     def embed(self, module: Embedding, name: str, side: str, ids: str, positions: str) -> str:
-        """Return sqrt(dim) * piece + position, for ids and positions of the same shape; rotary positions add nothing.
+        """Return the embedding of ids at positions of the same shape; see lingon.training.models.layers.Embedding.
 
         name: the name of the embedding matrix, which both sides may share
-        side: source or target, for the name of learned positions
+        side: source or target, for the names of learned positions and of a norm
         """
-        graph = self.graph
-        table = pad_to_blocks(to_numpy(module.pieces.weight))
-        pieces = graph.op("Mul", graph.gather(name, table, ids), graph.scalar(math.sqrt(self.settings.dim)))
-        if self.settings.positions in ("rotary", "none"):
-            return pieces
-        owner = f"{side}." if self.settings.positions == "learned" else ""
-        encodings = graph.gather(f"{owner}position_table", to_numpy(module.positions), positions)
-        return graph.op("Add", pieces, encodings)
+        graph, settings = self.graph, self.settings
+        found = graph.gather(name, pad_to_blocks(to_numpy(module.pieces.weight)), ids)
+        if module.scale != 1:
+            found = graph.op("Mul", found, graph.scalar(module.scale))
+        if settings.positions not in ("rotary", "none"):
+            owner = f"{side}." if settings.positions == "learned" else ""
+            encodings = graph.gather(f"{owner}position_table", to_numpy(module.positions), positions)
+            found = graph.op("Add", found, encodings)
+        return self.norm(module.norm, f"{side}_embedding.norm", found)
 
     def norm(self, module: nn.Module, name: str, rows: str) -> str:
-        """Return the LayerNorm of rows over the last dimension, or rows if the model has no norm here."""
-        if not isinstance(module, nn.LayerNorm):
+        """Return the norm of rows over the last dimension, or rows if the model has no norm here."""
+        if isinstance(module, nn.Identity):
             return rows
+        assert isinstance(module, nn.LayerNorm | nn.RMSNorm), f"{name} is a {type(module).__name__}"
         gain = self.graph.weight(f"{name}.weight", to_numpy(module.weight))
+        if isinstance(module, nn.RMSNorm):  # ONNX Runtime has its kernel in the default domain, at any opset
+            return self.graph.op("SimplifiedLayerNormalization", rows, gain, axis=-1, epsilon=module.eps)
         bias = self.graph.weight(f"{name}.bias", to_numpy(module.bias))
         return self.graph.op("LayerNormalization", rows, gain, bias, axis=-1, epsilon=module.eps)
 
@@ -51,17 +55,30 @@ class Blocks(Layers):
         return total if self.settings.norm == "pre" else self.norm(around.norm, f"{name}.norm", total)
 
     def feed_forward(self, module: FeedForward, name: str, rows: str) -> str:
-        """Return the feed-forward layer of rows (n, dim): equation 2 of Vaswani et al. (2017)."""
-        inner, outer = f"{name}.inner", f"{name}.outer"
-        return self.linear(module.outer, outer, self._activate(self.linear(module.inner, inner, rows), outer))
+        """Return the feed-forward layer of rows (n, dim); see lingon.training.models.layers.FeedForward."""
+        inner, outer = self.linear(module.inner, f"{name}.inner", rows), f"{name}.outer"
+        if module.gated:
+            gate, value = self.split(inner, 2)
+            activated = self.graph.op("Mul", self._activate(gate), value)
+        elif isinstance(module.activation, nn.ReLU):
+            activated = self.matmul.relu(inner, outer)
+        else:
+            activated = self._activate(inner)
+        return self.linear(module.outer, outer, activated)
 
-    def _activate(self, value: str, reader: str) -> str:
+    def _activate(self, value: str) -> str:
         graph = self.graph
-        if self.settings.activation == "relu":
-            return self.matmul.relu(value, reader)
-        if self.settings.activation == "gelu":
-            return graph.op("Gelu", value)
-        return graph.op("Mul", value, graph.op("Sigmoid", value))
+        match self.settings.activation:
+            case "relu":
+                return graph.op("Relu", value)
+            case "gelu":
+                return graph.op("Gelu", value)
+            case "gelu-tanh":
+                return graph.op("Gelu", value, approximate="tanh")
+            case "quick-gelu":
+                return graph.op("QuickGelu", value, domain=CONTRIB, alpha=1.702)
+            case "silu":
+                return graph.op("Mul", value, graph.op("Sigmoid", value))
 
     def split_heads(self, rows: str, batch: str) -> str:
         """Reshape rows (batch * length, dim) to (batch, heads, length, head_dim); batch: int64 [batch]."""

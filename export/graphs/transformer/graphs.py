@@ -13,7 +13,7 @@ import numpy as np
 
 from lingon import bundle
 from lingon.bundle import State, StateKind
-from lingon.export.graphs.layers import table_name, to_numpy
+from lingon.export.graphs.layers import bias_of, table_name, to_numpy
 from lingon.export.graphs.matmul import FloatMatMul, Int8MatMul
 from lingon.export.graphs.onnx_writer import INT8_FILE, GraphBuilder, WeightFiles
 from lingon.export.graphs.output_layer import OutputLayer, cast_to_float32, write_candidates, write_greedy_step
@@ -258,7 +258,7 @@ class TransformerGraphs:
         """Return keys and values of the cross-attention of every decoder layer, computed in one matrix product."""
         layers = self._decoder_layers()
         weight = np.concatenate([to_numpy(layer.cross.key_value.weight) for layer in layers])
-        bias = np.concatenate([to_numpy(layer.cross.key_value.bias) for layer in layers])
+        bias = np.concatenate([bias_of(layer.cross.key_value) for layer in layers])
         packed = blocks.matmul.linear("memory", rows, weight, bias)
         parts = blocks.split(packed, 2 * len(layers))
         return [

@@ -90,14 +90,14 @@ class AdditiveScores:
     def query(self, rows: str, batch: str) -> str:
         """See Heads: (batch, length, 1, dim)."""
         graph = self.blocks.graph
-        sizes = graph.op("Concat", batch, graph.int64s(-1, 1, self.blocks.settings.dim), axis=0)
+        sizes = graph.op("Concat", batch, graph.int64s(-1, 1, self.blocks.settings.attention_dim), axis=0)
         return graph.op("Reshape", rows, sizes)
 
     def scores(self, query: str, key: str) -> str:
         """See Heads."""
         graph, settings = self.blocks.graph, self.blocks.settings
         summed = graph.op("Add", query, graph.op("Unsqueeze", key, graph.int64s(1)))
-        hidden = graph.op("Reshape", graph.op("Tanh", summed), graph.int64s(-1, settings.dim))
+        hidden = graph.op("Reshape", graph.op("Tanh", summed), graph.int64s(-1, settings.attention_dim))
         found = graph.op("MatMul", hidden, self.weights)
         sizes = graph.op("Concat", graph.op("Shape", summed, start=0, end=3), graph.int64s(settings.heads), axis=0)
         return graph.op("Transpose", graph.op("Reshape", found, sizes), perm=[0, 3, 1, 2])
@@ -112,21 +112,21 @@ def lay_out_keys(blocks: Blocks, rows: str, batch: str) -> str:
     """Return keys (batch, *memory_key_shape), from rows (batch * source_length, dim); batch: int64 [batch]."""
     graph, settings = blocks.graph, blocks.settings
     if settings.score == "additive":
-        return graph.op("Reshape", rows, graph.op("Concat", batch, graph.int64s(-1, settings.dim), axis=0))
+        return graph.op("Reshape", rows, graph.op("Concat", batch, graph.int64s(-1, settings.attention_dim), axis=0))
     return blocks.split_heads_transposed(rows, batch)
 
 
 def memory_key_shape(settings: TransformerSettings) -> Shape:
     """Return the layout of the keys of a source, without the batch."""
     if settings.score == "additive":
-        return "source_length", settings.dim
+        return "source_length", settings.attention_dim
     return settings.heads, settings.head_dim, "source_length"
 
 
 def cache_key_shape(settings: TransformerSettings) -> Shape:
     """Return the layout of the keys in the cache of a decoder layer, without the rows."""
     if settings.score == "additive":
-        return "capacity", settings.dim
+        return "capacity", settings.attention_dim
     return settings.heads, "capacity", settings.head_dim
 
 
@@ -143,4 +143,4 @@ def attend(heads: Heads, blocks: Blocks, query: str, key: str, value: str, bias:
     scores = graph.op("Add", heads.scores(query, key), bias)
     weights = graph.op("Softmax", scores, axis=-1)
     mixed = graph.op("Transpose", graph.op("MatMul", weights, value), perm=[0, 2, 1, 3])
-    return graph.op("Reshape", mixed, graph.int64s(-1, blocks.settings.dim)), weights
+    return graph.op("Reshape", mixed, graph.int64s(-1, blocks.settings.attention_dim)), weights

@@ -33,7 +33,7 @@ class Rotation:
     def of_sequences(cls, blocks: Blocks, batch: str) -> Rotation:
         """Return the rotation of rows (batch * length, dim), each sequence from position 0 on."""
         graph = blocks.graph
-        sizes = graph.op("Concat", batch, graph.int64s(-1, blocks.settings.dim), axis=0)
+        sizes = graph.op("Concat", batch, graph.int64s(-1, blocks.settings.attention_dim), axis=0)
         return cls(blocks, *_tables(blocks), graph.int64s(0), sizes)
 
     @classmethod
@@ -41,7 +41,7 @@ class Rotation:
         """Return the rotation of rows (rows, dim), each at a position of its own, int64 (rows)."""
         graph = blocks.graph
         places = graph.op("Unsqueeze", positions, graph.int64s(1))
-        return cls(blocks, *_tables(blocks), places, graph.int64s(-1, 1, blocks.settings.dim))
+        return cls(blocks, *_tables(blocks), places, graph.int64s(-1, 1, blocks.settings.attention_dim))
 
     def rotate(self, rows: str) -> str:
         """Return rotated queries or keys of all heads, (batch, length, dim)."""

@@ -78,7 +78,7 @@ class GroupedAttention:
             kv_num_heads=settings.heads,
             scale=settings.head_dim**-0.5,
         )[0]
-        return graph.op("Reshape", mixed, graph.int64s(-1, settings.dim))
+        return graph.op("Reshape", mixed, graph.int64s(-1, settings.attention_dim))
 
     def _new(self, packed: str) -> tuple[str, str, str]:
         """Return query, key and value of the new position, (rows, 1, dim) each; or all in the first, 3 * dim wide."""
@@ -178,11 +178,11 @@ class AdditiveAttention:
         query, key, value = self.blocks.split(packed, 3)
         if self.rotation is not None:
             query, key = self.rotation.rotate(query), self.rotation.rotate(key)
-        flat, by_head = graph.int64s(-1, settings.dim), graph.int64s(-1, settings.heads, settings.head_dim)
+        flat, by_head = graph.int64s(-1, settings.attention_dim), graph.int64s(-1, settings.heads, settings.head_dim)
         graph.op("ScatterND", past[0], self.row_places, graph.op("Reshape", key, flat), named=present[0])
         graph.op("ScatterND", past[1], self.places, graph.op("Reshape", value, by_head), named=present[1])
         heads = scores_of(self.blocks, module.mix, name)
-        one_query = graph.op("Reshape", query, graph.int64s(-1, 1, 1, settings.dim))
+        one_query = graph.op("Reshape", query, graph.int64s(-1, 1, 1, settings.attention_dim))
         scores = heads.scores(one_query, self._read(present[0], 1))
         return _mix(self.blocks, scores, self._read(present[1], 2), self.visible, name)
 
@@ -214,7 +214,7 @@ def _mix(blocks: Blocks, scores: str, cached: str, visible: str, name: str) -> s
     by_position = graph.op("Transpose", visible, perm=[0, 1, 3, 2])
     values = graph.op("Where", by_position, cached, graph.scalar(0))
     mixed = graph.op("MatMul", weights, values, named=f"{name}.mixed")
-    return graph.op("Reshape", mixed, graph.int64s(-1, blocks.settings.dim))
+    return graph.op("Reshape", mixed, graph.int64s(-1, blocks.settings.attention_dim))
 
 
 def _places(graph: GraphBuilder, positions: str, heads: int) -> str:

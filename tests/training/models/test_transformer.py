@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 from torch.testing import assert_close
 
@@ -12,8 +12,9 @@ from lingon.text import BOS, FORBIDDEN, PAD
 from lingon.training.config import PRESETS, TransformerSettings
 from lingon.training.data.batches import pad
 from lingon.training.models.attention import KeyValue, attend, attention_weights, visible_positions
-from lingon.training.models.layers import Dropout, Embedding, FeedForward, sinusoids
+from lingon.training.models.layers import Dropout, Embedding, FeedForward, Form, norm_of, sinusoids
 from lingon.training.models.transformer import DecoderLayer, EncoderLayer, Transformer
+from tests.support.systems import with_noise
 from tests.support.training_runs import VOCAB, tiny_model, tiny_settings
 
 SHAPES = [{"norm": norm, "positions": positions} for norm in ("post", "pre") for positions in ("sinusoidal", "learned")]
@@ -123,6 +124,17 @@ def test_sinusoids_are_the_formula_of_section_3_5() -> None:
             assert table[position, 2 * i + 1].item() == pytest.approx(math.cos(angle), abs=1e-6)
 
 
+@pytest.mark.parametrize(("form", "widest"), [("halves", 12), ("inclusive-halves", 10)])
+def test_halves_have_all_sines_before_all_cosines(form: Form, widest: int) -> None:
+    """Inclusive rates end with 1 / 10000 itself: that of i = 5 of 12 dimensions is 10000 ** (-10 / 10)."""
+    table = sinusoids(50, 12, form, first=2)
+    for row in range(50):
+        for i in range(6):
+            angle = (row + 2) / 10000 ** (2 * i / widest)
+            assert table[row, i].item() == pytest.approx(math.sin(angle), abs=1e-6)
+            assert table[row, 6 + i].item() == pytest.approx(math.cos(angle), abs=1e-6)
+
+
 @pytest.mark.parametrize("shift", [1, 7, 40])
 def test_the_encoding_of_a_position_shifted_by_k_is_a_rotation_of_each_pair(shift: int) -> None:
     """Section 3.5: PE(pos + k) is a linear function of PE(pos), here a rotation by k / 10000 ** (2i / dim)."""
@@ -137,6 +149,23 @@ def test_an_embedding_is_scaled_and_added_to_its_position() -> None:
     embedding = Embedding(tiny_settings(), VOCAB).eval()
     expected = embedding.pieces.weight[[5, 9]] * math.sqrt(32) + sinusoids(24, 32)[3:5]
     assert_close(embedding(torch.tensor([[5, 9]]), 3)[0], expected)
+
+
+def test_an_embedding_may_have_a_norm_no_scale_and_later_positions() -> None:
+    settings = tiny_settings(scale_embedding=False, embedding_norm=True, norm_epsilon=0.5, first_position=2)
+    embedding = with_noise(Embedding(settings, VOCAB).eval())
+    total = embedding.pieces.weight[[5, 9]] + sinusoids(24, 32)[5:7]
+    assert isinstance(embedding.norm, nn.LayerNorm)
+    assert_close(embedding(torch.tensor([[5, 9]]), 3)[0], embedding.norm(total))
+    assert embedding.norm.eps == 0.5
+
+
+def test_a_root_mean_square_norm_is_its_formula() -> None:
+    """Zhang and Sennrich (2019), equation 4: no mean is subtracted, and there is no bias."""
+    norm, hidden = with_noise(norm_of(tiny_settings(norm_kind="rms", norm_epsilon=0.1))), torch.randn(2, 3, 32)
+    mean_square = hidden.square().mean(-1, keepdim=True)
+    assert_close(norm(hidden), hidden / (mean_square + 0.1).sqrt() * norm.weight)
+    assert [name for name, _ in norm.named_parameters()] == ["weight"]
 
 
 def test_post_norm_is_the_norm_of_the_sum() -> None:
@@ -162,16 +191,36 @@ def test_a_decoder_layer_attends_to_itself_then_to_the_encoder_then_feeds_forwar
     assert_close(layer(hidden, memory, visible), expected)
 
 
-@pytest.mark.parametrize("activation", ["relu", "gelu", "silu"])
+@pytest.mark.parametrize("activation", ["relu", "gelu", "gelu-tanh", "quick-gelu", "silu"])
 def test_feed_forward_is_the_formula_of_equation_2(activation: str) -> None:
     block, hidden = FeedForward(tiny_settings(activation=activation)), torch.randn(2, 3, 32)
     inner = hidden @ block.inner.weight.T + block.inner.bias
     active = {
         "relu": inner.clamp(min=0),
         "gelu": inner * 0.5 * (1 + torch.erf(inner / math.sqrt(2))),
+        "gelu-tanh": inner * 0.5 * (1 + torch.tanh(math.sqrt(2 / math.pi) * (inner + 0.044715 * inner**3))),
+        "quick-gelu": inner * torch.sigmoid(1.702 * inner),
         "silu": inner * torch.sigmoid(inner),
     }[activation]
     assert_close(block(hidden), active @ block.outer.weight.T + block.outer.bias)
+
+
+def test_a_gated_feed_forward_layer_is_its_formula() -> None:
+    """Shazeer (2020), equation 6: (act(x W) * x V) W2, without biases."""
+    block, hidden = FeedForward(tiny_settings(gated=True, bias=False, activation="silu")), torch.randn(2, 3, 32)
+    first, second = (hidden @ matrix.T for matrix in block.inner.weight.split(64))
+    assert_close(block(hidden), (first * torch.sigmoid(first) * second) @ block.outer.weight.T)
+    assert block.inner.bias is block.outer.bias is None
+
+
+def test_heads_may_be_wider_or_narrower_than_their_share_of_the_width() -> None:
+    model = tiny_model(head_dim=24, bias=False, output_bias=True)
+    assert model.settings.attention_dim == 48
+    assert model.encoder[0].attention.qkv.weight.shape == (144, 32)
+    assert model.decoder[0].cross.output.weight.shape == (32, 48)
+    biased = [name for name, module in model.named_modules() if getattr(module, "bias", None) is not None]
+    assert "output" in biased
+    assert all(name == "output" or name.endswith("norm") for name in biased)
 
 
 @pytest.mark.parametrize(("tie", "matrices"), [("all", 1), ("decoder", 2), ("none", 3)])
