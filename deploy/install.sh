@@ -25,11 +25,11 @@ export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1 PIP_ROOT_USER_ACTION=ignor
 builder=$(mktemp -d)
 trap 'rm -rf "$builder"' EXIT
 
-# The package of the image holds what serving needs. The links lingon/bench, lingon/export and lingon/training are left
+# The package of the image holds what serving needs. The links lingon/bench, export, importers and training are left
 # out, so their code is not in the image; `lingon train` there says that it is not part of the installation.
 mkdir "$builder/source"
 cp -RP pyproject.toml README.md LICENSE lingon serving "$builder/source"
-rm "$builder/source/lingon/bench" "$builder/source/lingon/export" "$builder/source/lingon/training"
+for link in bench export importers training; do rm "$builder/source/lingon/$link"; done
 
 python3 -m venv "$builder/venv"
 "$builder/venv/bin/pip" install --quiet --require-hashes --only-binary :all: --requirement deploy/locks/build.txt

@@ -145,6 +145,10 @@ def held_out_pairs(checkpoint: Checkpoint, files: Files = None) -> Sequence[Pair
 
     data, longest = checkpoint.config.data, checkpoint.config.max_source_tokens
     corpus = Corpus(source=files[0], target=files[1]) if files else data.valid
+    if corpus is None:
+        raise SettingsError(
+            f"{checkpoint.folder}: an imported model has no validation text: name some with --gate-data"
+        )
     pairs = [pair for pair in read_pairs(corpus) if pair.source and pair.target]
     readable = [pair for pair in pairs if len(checkpoint.tokenizer.encode_source(pair.source)) <= longest]
     if not readable:

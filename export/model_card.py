@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from lingon.bundle import Manifest
 from lingon.export.text_data.card import card_section
-from lingon.training.checkpoint import Checkpoint
+from lingon.training.checkpoint import Checkpoint, Progress
 from lingon.training.config import (
+    Config,
     LuongSettings,
     ModelSettings,
     RecurrentSettings,
@@ -17,12 +18,9 @@ from lingon.training.config import (
 
 def model_card(checkpoint: Checkpoint, manifest: Manifest, text: str = "") -> str:
     """Return the card; text: its own part, such as attribution and scores on test sets."""
-    config, progress = checkpoint.config, checkpoint.progress
-    model, training = checkpoint.model.settings, config.training
+    config, model = checkpoint.config, checkpoint.model.settings
     system, sizes = _described(model)
     weights = sum(parameter.numel() for parameter in checkpoint.model.parameters())
-    corpora = sorted({path.name for corpus in config.data.train for path in corpus.files()})
-    valid = ", ".join(path.name for path in config.data.valid.files())
     kind = f"{config.tokenizer.kind} pieces, {'joint' if config.tokenizer.joint else 'separate'}"
     limits = manifest.limits
     lines = [
@@ -32,15 +30,12 @@ def model_card(checkpoint: Checkpoint, manifest: Manifest, text: str = "") -> st
         "",
         text.strip(),
         "",
-        "## Training",
+        *_history(config, checkpoint.progress),
         "",
-        f"- training text: {', '.join(corpora)}; validation text: {valid}",
-        f"- {weights:,} weights: {sizes}, dropout {model.dropout}, embeddings tied: {model.tie}",
+        "## Model",
+        "",
+        f"- {weights:,} weights: {sizes}, embeddings tied: {model.tie}",
         f"- {manifest.target_vocab:,} {kind}",
-        f"- {progress.step:,} updates of {training.accumulate} x {training.batch_tokens:,} tokens, "
-        f"{progress.target_tokens:,} target tokens in {progress.seconds / 3600:.2f} hours",
-        f"- peak learning rate {training.learning_rate}, {training.warmup_steps} warm-up and {training.cooldown_steps} "
-        f"cool-down updates, label smoothing {training.label_smoothing}, {training.precision} products",
         "",
         "## Limits",
         "",
@@ -54,6 +49,27 @@ def model_card(checkpoint: Checkpoint, manifest: Manifest, text: str = "") -> st
         *(("", card_section(manifest.text).rstrip()) if manifest.text is not None else ()),
     ]
     return "\n".join(lines).replace("\n\n\n\n", "\n\n") + "\n"
+
+
+def _history(config: Config, progress: Progress) -> list[str]:
+    """Return the section on how a model was trained, or where it was imported from."""
+    if config.origin is not None:
+        stated = config.origin.licence or "its files state none"
+        files = (f"- `{name}`, SHA-256 {digest}" for name, digest in config.origin.files.items())
+        return ["## Origin", "", f"- imported: {config.origin.form}", f"- licence: {stated}", *files]
+    training = config.training
+    corpora = sorted({path.name for corpus in config.data.train for path in corpus.files()})
+    valid = ", ".join(path.name for path in config.data.corpora[-1].files())
+    return [
+        "## Training",
+        "",
+        f"- training text: {', '.join(corpora)}; validation text: {valid}",
+        f"- {progress.step:,} updates of {training.accumulate} x {training.batch_tokens:,} tokens, "
+        f"{progress.target_tokens:,} target tokens in {progress.seconds / 3600:.2f} hours",
+        f"- peak learning rate {training.learning_rate}, {training.warmup_steps} warm-up and {training.cooldown_steps} "
+        f"cool-down updates, dropout {config.model.dropout}, label smoothing {training.label_smoothing}, "
+        f"{training.precision} products",
+    ]
 
 
 def _described(model: ModelSettings) -> tuple[str, str]:

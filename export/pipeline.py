@@ -115,7 +115,10 @@ def _confidence(
     settings: ExportSettings,
     log: Callable[[str], None],
 ) -> Confidence | None:
-    """Fit the confidence to translations of held-out text; None if there is too little of it."""
+    """Fit the confidence to translations of held-out text; None if there is too little, or no references."""
+    if not all(pair.target for pair in held_out):
+        log("no confidence: the held-out text has no references")
+        return None
     search = Search(verifier.runners["fp32"], tokenizer, settings.beam_size, settings.length_penalty)
     try:
         return fit_confidence(search, [(pair.source, pair.target) for pair in held_out], (), log)

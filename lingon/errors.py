@@ -6,6 +6,7 @@ LingonError                     a message of one line; exit code 1
 |-- CorpusError                 a corpus file cannot be read as parallel text
 |-- MarkupError                 a text that should be XML is not well-formed
 |-- CheckpointError             a checkpoint is missing, incomplete or does not fit
+|-- SourceModelError            files of another toolkit are not a model that Lingon reads
 |-- BundleError                 a bundle is missing, altered, or in a format that this version does not read
 |   `-- DamagedBundle           a file of a bundle is missing, altered or not listed, as while it is being copied
 |-- ParityError                 the outputs of an exported graph differ from those of its checkpoint
@@ -88,6 +89,10 @@ class MarkupError(LingonError):
 
 class CheckpointError(LingonError):
     """A checkpoint is missing, incomplete or does not fit the model."""
+
+
+class SourceModelError(LingonError):
+    """The files of a model of another toolkit cannot be read, contradict each other, or are of an unknown form."""
 
 
 class BundleError(LingonError):

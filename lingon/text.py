@@ -99,13 +99,16 @@ class Tokenizer:
 
     def files(self) -> dict[str, bytes]:
         """The files of this tokenizer by name, as `read` expects them."""
-        names = self.JOINT if self.joint else self.SEPARATE
+        names = self.JOINT if len(self._models) == 1 else self.SEPARATE
         return dict(zip(names, self._models, strict=True))
 
-    @property
+    @functools.cached_property
     def joint(self) -> bool:
-        """Whether one model is used for both languages."""
-        return len(self._models) == 1
+        """Whether both languages have one vocabulary: one model for both, or two that number the same pieces alike."""
+        if len(self._models) == 1 or self.source_vocab != self.target_vocab:
+            return len(self._models) == 1
+        ids = range(self.source_vocab)
+        return self.source_pieces(ids) == self.target_pieces(ids)
 
     @property
     def source_vocab(self) -> int:

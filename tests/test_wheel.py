@@ -18,7 +18,13 @@ from tests.support.repository import ROOT
 pytestmark = pytest.mark.timeout(900)  # seconds: packages may have to be downloaded
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 VERBS = sorted(PROJECT["project"]["entry-points"]["lingon.verbs"])
-LINKED = ("training", "export", "serving", "bench")  # folders of the repository that links in lingon/ point to
+LINKED = (
+    "training",
+    "export",
+    "importers",
+    "serving",
+    "bench",
+)  # folders of the repository that links in lingon/ point to
 MODEL = ROOT / "models" / "en-de"
 INSTALLED_FILES = "from importlib.metadata import files; print(*files('lingon'), sep='\\n')"
 

@@ -94,9 +94,15 @@ def tokenizer(
 
 def _check_corpora(config: Config) -> None:
     """Raise CorpusError for a corpus that cannot be read, before PyTorch is imported, which takes seconds."""
+    from lingon.errors import SettingsError
     from lingon.lines import check_files
 
-    check_files(path for corpus in (*config.data.train, config.data.valid) for path in corpus.files())
+    if config.origin is not None:
+        raise SettingsError(
+            "these are the settings of an imported model, without text: write a config with [data], and name the "
+            "checkpoint with --init-from"
+        )
+    check_files(path for corpus in config.data.corpora for path in corpus.files())
 
 
 def average(

@@ -56,6 +56,6 @@ def cased_tokens(language: str) -> MosesTokens:
 
 def test_files(config: Config, pair: str, test_set: str) -> tuple[Path, Path]:
     """Source and reference of a test set, which are in the folder of the validation set."""
-    folder = config.data.valid.files()[0].parent
+    folder = config.data.corpora[-1].files()[0].parent
     source, target = (folder / f"multi30k.{pair}.{test_set}.{language}.gz" for language in pair.split("-"))
     return source, target

@@ -27,11 +27,11 @@ def model_settings() -> str:
 
 
 def meanings(config: str) -> dict[str, str]:
-    """The comments of the keys in the block [model] of a config."""
+    """The comments of the keys in the block [model] of a config; a key may be commented out."""
     text = (CONFIGS / config).read_text(encoding="utf-8")
     block = re.search(r"^\[model\]\n(.*?)(?=^\[|\Z)", text, re.MULTILINE | re.DOTALL)
     assert block, f"{config} has no block [model]"
-    return dict(re.findall(r"^(\w+) = [^#\n]*# (.+)$", block[1], re.MULTILINE))
+    return dict(re.findall(r"^(?:# )?(\w+) = [^#\n]*# (.+)$", block[1], re.MULTILINE))
 
 
 def _section(kind: str) -> str:

@@ -20,6 +20,7 @@ from lingon.serving.runtime.runner import Runner
 from lingon.text import EOS
 
 MAX_BLEU_LOSS, MAX_CHRF_LOSS = 0.2, 0.3  # points
+LEAST_LIKE_BLEU, LEAST_LIKE_CHRF = 85.0, 93.0  # of lossy translations against those of fp32, without references
 NEAR_TIE = 1e-4  # difference of two scores that two implementations may rank differently
 MAX_NEAR_TIES = 0.005  # share of the sentences
 MIN_IDENTICAL = 0.75  # share of the sentences, of lossy arithmetic; it was 0.93 for int8 of models/en-de
@@ -122,6 +123,25 @@ def check_quality(what: str, found: Sequence[str], exact: Sequence[str], referen
         "fp32_bleu": fp32.bleu,
         "fp32_chrf": fp32.chrf,
         "signature": lossy.bleu_signature,
+    }
+
+
+def check_likeness(what: str, found: Sequence[str], exact: Sequence[str]) -> dict[str, Any]:
+    """Compare translations with those of the fp32 graphs as their references; return the scores.
+
+    For text without references. what: the precision, for the message of the ParityError if the scores are too low
+    """
+    likeness = score(found, exact)
+    if likeness.bleu < LEAST_LIKE_BLEU or likeness.chrf < LEAST_LIKE_CHRF:
+        raise ParityError(
+            f"{what}: against the translations of fp32, BLEU {likeness.bleu:.2f} and chrF {likeness.chrf:.2f} are not "
+            f"at least {LEAST_LIKE_BLEU:g} and {LEAST_LIKE_CHRF:g}"
+        )
+    return {
+        "sentences": len(exact),
+        "identical": sum(one == other for one, other in zip(found, exact, strict=True)),
+        "bleu_against_fp32": likeness.bleu,
+        "chrf_against_fp32": likeness.chrf,
     }
 
 

@@ -27,6 +27,7 @@ ORDER = (
     "average",
     "evaluate",
     "export",
+    "import",
     "calibrate",
     "verify",
     "inspect",

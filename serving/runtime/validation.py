@@ -63,8 +63,8 @@ def _check_tokenizer(bundle: Bundle) -> None:
         tokenizer = Tokenizer(*contents)
     except BundleError as error:
         raise BundleError(f"{bundle.folder}/{error}") from None
-    files = Tokenizer.JOINT if tokenizer.joint else Tokenizer.SEPARATE
-    sides = ((files[0], tokenizer.source, "source_vocab"), (files[-1], tokenizer.target, "target_vocab"))
+    first, *_, last = [*tokenizer.files(), *tokenizer.files()]
+    sides = ((first, tokenizer.source, "source_vocab"), (last, tokenizer.target, "target_vocab"))
     for name, side, field in sides:
         size, expected = side.get_piece_size(), getattr(manifest, field)
         if size != expected:

@@ -1,22 +1,31 @@
 """The settings of a training run, which check every key; it imports only `bundle` and the root modules."""
 
-from lingon.training.config.blocks import Corpus, DataSettings, Settings, TokenizerSettings, TrainingSettings
+from lingon.training.config.blocks import (
+    Corpus,
+    DataSettings,
+    OriginSettings,
+    Settings,
+    TokenizerSettings,
+    TrainingSettings,
+)
 from lingon.training.config.differences import model_differences, setting_differences
 from lingon.training.config.kinds import MODEL_KINDS
 from lingon.training.config.model import DROPOUT_STEPS, ModelSettings, default_layer
 from lingon.training.config.recurrent import LuongSettings, RecurrentSettings, RnnencSettings, RnnsearchSettings
 from lingon.training.config.run import Config, load_config, parse_config
-from lingon.training.config.transformer import PRESETS, TransformerSettings, paper_learning_rate
+from lingon.training.config.transformer import PRESETS, Activation, TransformerSettings, paper_learning_rate
 
 __all__ = [
     "DROPOUT_STEPS",
     "MODEL_KINDS",
     "PRESETS",
+    "Activation",
     "Config",
     "Corpus",
     "DataSettings",
     "LuongSettings",
     "ModelSettings",
+    "OriginSettings",
     "RecurrentSettings",
     "RnnencSettings",
     "RnnsearchSettings",

@@ -54,8 +54,8 @@ class DataSettings(Settings):
 
     source_language: Annotated[str, bundle_rule(Language)] = "en"
     target_language: Annotated[str, bundle_rule(Language)] = "de"
-    train: Annotated[tuple[Corpus, ...], Field(min_length=1)]
-    valid: Corpus
+    train: tuple[Corpus, ...] = ()  # only an imported model may have none
+    valid: Corpus | None = None  # only an imported model may have none
     max_tokens: Annotated[int, Field(ge=2)] = (
         128  # tokens on each side, the end token counted; a longer pair is dropped
     )
@@ -64,13 +64,28 @@ class DataSettings(Settings):
     )
     drop_duplicates: bool = True
 
+    @property
+    def corpora(self) -> tuple[Corpus, ...]:
+        """All corpora: those of the training text, then that of the validation text."""
+        return (*self.train, *([self.valid] if self.valid else ()))
+
     @model_validator(mode="after")
     def _valid_once(self) -> Self:
+        if self.valid is None:
+            return self
         if self.valid.repeat != 1:
             raise ValueError(f"valid.repeat must be 1, because validation scores a pair once, got {self.valid.repeat}")
         if self.valid.alignment is not None:
             raise ValueError(f"valid.alignment must be left out: only training is guided, got '{self.valid.alignment}'")
         return self
+
+
+class OriginSettings(Settings):
+    """Where an imported model comes from."""
+
+    form: str  # of its files, such as Hugging Face Marian
+    licence: str = ""  # as its files state it
+    files: dict[str, str]  # their SHA-256 by name
 
 
 class TokenizerSettings(Settings):

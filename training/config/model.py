@@ -19,6 +19,7 @@ class ModelSettings(Settings):
     max_positions: Annotated[int, Field(ge=2), bundle_rule(TokenCount)] = 256  # most tokens on each side
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.1
     tie: Literal["all", "decoder", "none"] = "all"
+    never_generated: tuple[Annotated[int, Field(ge=0)], ...] = ()  # target pieces, besides pad, bos and unk
 
     @property
     def attention_sizes(self) -> tuple[int, int]:
@@ -27,7 +28,7 @@ class ModelSettings(Settings):
 
     def weightless(self) -> set[str]:
         """The keys whose change leaves the weights of a trained model right."""
-        return {"dropout"}
+        return {"dropout", "never_generated"}
 
     @model_validator(mode="after")
     def _dropout_in_steps(self) -> Self:

@@ -11,7 +11,14 @@ from typing import Any, Self
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from lingon.errors import SettingsError
-from lingon.training.config.blocks import Corpus, DataSettings, Settings, TokenizerSettings, TrainingSettings
+from lingon.training.config.blocks import (
+    Corpus,
+    DataSettings,
+    OriginSettings,
+    Settings,
+    TokenizerSettings,
+    TrainingSettings,
+)
 from lingon.training.config.kinds import AnyModelSettings
 from lingon.training.config.messages import explain
 from lingon.training.config.model import default_layer
@@ -21,12 +28,13 @@ CORPUS_FILES = ("source", "target", "tsv", "alignment")
 
 
 class Config(Settings):
-    """All settings of a training run."""
+    """All settings of a training run; or of an imported model, which has an origin and no text."""
 
     data: DataSettings
     tokenizer: TokenizerSettings = TokenizerSettings()
     model: AnyModelSettings = Field(default_factory=lambda: TransformerSettings.model_validate({}))
     training: TrainingSettings = TrainingSettings()
+    origin: OriginSettings | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -86,6 +94,15 @@ class Config(Settings):
             raise ValueError(
                 f"training.guided_alignment = {weight} needs data.train.0.alignment, a file of word alignments"
             )
+
+    @model_validator(mode="after")
+    def _has_text(self) -> Self:
+        for name in ("train", "valid") if self.origin is None else ():
+            if name not in self.data.model_fields_set:
+                raise ValueError(f"data.{name} is missing")
+            if not getattr(self.data, name):
+                raise ValueError(f"data.{name} must not be empty")
+        return self
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
@@ -162,7 +179,8 @@ def _with_absolute_paths(config: Config, folder: Path) -> Config:
         paths = {name: folder / path for name in CORPUS_FILES if (path := getattr(corpus, name))}
         return corpus.model_copy(update=paths)
 
-    corpora = {"train": tuple(map(moved, config.data.train)), "valid": moved(config.data.valid)}
+    train, valid = config.data.train, config.data.valid
+    corpora = {"train": tuple(map(moved, train)), "valid": valid and moved(valid)}
     tokenizer = config.tokenizer
     if tokenizer.path is not None:
         tokenizer = tokenizer.model_copy(update={"path": folder / tokenizer.path})

@@ -8,6 +8,8 @@ from pydantic import Field, model_validator
 
 from lingon.training.config.model import ModelSettings
 
+Activation = Literal["relu", "gelu", "gelu-tanh", "quick-gelu", "silu"]
+
 
 class TransformerSettings(ModelSettings):
     """The size and the variant of the Transformer; the preset gives the sizes that are not set."""
@@ -24,7 +26,7 @@ class TransformerSettings(ModelSettings):
     norm_kind: Literal["layer", "rms"] = "layer"
     norm_epsilon: Annotated[float, Field(gt=0, lt=1)] = 1e-5
     embedding_norm: bool = False  # whether a norm follows the sum of piece and position
-    activation: Literal["relu", "gelu", "gelu-tanh", "quick-gelu", "silu"] = "relu"
+    activation: Activation = "relu"
     gated: bool = False  # whether a second product of the input multiplies what the activation returns
     bias: bool = True  # whether the products of the layers add one
     output_bias: bool = False  # whether the product of the output layer adds one

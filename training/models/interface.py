@@ -53,7 +53,7 @@ class TranslationModel(nn.Module, ABC, Generic[Memory, Past]):
         super().__init__()
         self.settings = settings
         forbidden = torch.zeros(target_vocab)
-        forbidden[list(FORBIDDEN)] = FORBIDDEN_LOGIT
+        forbidden[[*FORBIDDEN, *settings.never_generated]] = FORBIDDEN_LOGIT
         self.register_buffer("forbidden", forbidden, persistent=False)
 
     def forward(self, source_ids: Tensor, source_lengths: Tensor, target_ids: Tensor) -> Tensor:

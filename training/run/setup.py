@@ -85,6 +85,7 @@ def build_trainer(
     elif init_from is not None:
         report.message(f"--init-from {init_from} is ignored: the run resumes from {last}")
     guided = bool(config.training.guided_alignment)
+    assert config.data.valid is not None, "only an imported model has no validation text"
     text, valid = read_training_text(config.data, linked=guided), list(read_pairs(config.data.valid))
     tokenizer = _tokenizer(config, text, last or init_from, folder, processes)
     text = drop_long(text, tokenizer, config.data.max_tokens)
@@ -115,7 +116,7 @@ def _guidance(config: Config, text: TrainingText) -> str:
     """Return a message that says what is guided; raise CorpusError if no pair has a link."""
     linked = sum(bool(pair.links) for pairs in text.corpora for pair in pairs)
     if not linked:
-        files = ", ".join(str(corpus.alignment) for corpus in config.data.train if corpus.alignment)
+        files = ", ".join(str(corpus.alignment) for corpus in config.data.corpora if corpus.alignment)
         raise CorpusError(f"{files}: none of {text.counts.kept:,} pairs that pass the filters has a link")
     layer, heads = config.guided
     return f"guided alignment: {linked:,} pairs with links; decoder layer {layer}, heads {', '.join(map(str, heads))}"
@@ -149,7 +150,7 @@ def _scorable(pairs: list[Pair], config: Config, tokenizer: Tokenizer, report: R
     usable = [pair for pair in pairs if pair.source and pair.target]
     usable = filter_by_length(usable, tokenizer, config.max_source_tokens) if usable else []
     if not usable:
-        raise CorpusError(f"{config.data.valid.files()[0]}: none of {len(pairs)} validation pairs can be scored")
+        raise CorpusError(f"{config.data.corpora[-1].files()[0]}: none of {len(pairs)} validation pairs can be scored")
     if dropped := len(pairs) - len(usable):
         limit = f"data.max_tokens = {config.max_source_tokens}"
         report.message(f"validation text: {len(usable):,} pairs; dropped {dropped:,} empty or longer than {limit}")

@@ -1,0 +1,64 @@
+"""From what a reader found to a checkpoint."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from sentencepiece.sentencepiece_model_pb2 import ModelProto, TrainerSpec
+
+from lingon.errors import SourceModelError
+from lingon.importers.source import Source, digests
+from lingon.text import Tokenizer
+from lingon.training.checkpoint import Checkpoint, Progress
+from lingon.training.config import Config, parse_config
+from lingon.training.models.transformer import Transformer
+
+
+def checkpoint_of(source: Source, languages: tuple[str, str], folder: Path) -> Checkpoint:
+    """Return a checkpoint with the weights of a source, which it reads one by one.
+
+    languages: source and target
+    folder: of the files, for messages
+
+    Raises SourceModelError if the weights are not those of the settings.
+    """
+    tokenizer = source.tokenizer
+    config = _config(source, languages)
+    model = Transformer(source.settings, tokenizer.source_vocab, tokenizer.target_vocab)
+    left = dict(model.named_parameters())
+    with torch.no_grad():
+        for name, tensor in source.weights:
+            if name not in left:
+                raise SourceModelError(f"{folder}: {name} is no weight of a model with these settings")
+            left.pop(name).copy_(tensor)
+    if left:
+        raise SourceModelError(f"{folder}: nothing gives the weights {', '.join(sorted(left)[:3])}")
+    return Checkpoint(config, tokenizer, model.eval(), Progress(), folder)
+
+
+def _config(source: Source, languages: tuple[str, str]) -> Config:
+    facts, tokenizer = source.facts, source.tokenizer
+    values = {
+        "data": {
+            "source_language": languages[0],
+            "target_language": languages[1],
+            "max_tokens": facts.longest,
+        },
+        "tokenizer": {
+            "kind": _kind(tokenizer),
+            "vocab_size": tokenizer.target_vocab,
+            "joint": tokenizer.joint,
+            "byte_fallback": tokenizer.target.is_byte(tokenizer.target.piece_to_id("<0x0A>")),
+        },
+        "model": source.settings.model_dump(),
+        "origin": {"form": facts.form, "licence": facts.licence, "files": digests(facts.files)},
+    }
+    return parse_config(values, facts.form)
+
+
+def _kind(tokenizer: Tokenizer) -> str:
+    """Return the kind of the target model, as the settings name it."""
+    model = ModelProto()
+    model.ParseFromString(list(tokenizer.files().values())[-1])
+    return "bpe" if model.trainer_spec.model_type == TrainerSpec.BPE else "unigram"

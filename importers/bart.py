@@ -1,0 +1,115 @@
+"""The tensors of models that are built as BART in Transformers, by the names of Lingon.
+
+MarianMTModel is one of them. Its names: model.encoder.layers.N.self_attn.q_proj.weight and so on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from lingon.errors import SourceModelError
+from lingon.importers.pieces import Numbering
+from lingon.importers.tensors import Tensors
+from lingon.training.config import TransformerSettings
+from lingon.training.models.layers import sinusoids
+
+SHARED, HEAD, BIAS = "model.shared.weight", "lm_head.weight", "final_logits_bias"
+EMBEDDINGS = {"source": "model.encoder.embed_tokens.weight", "target": "model.decoder.embed_tokens.weight"}
+POSITIONS = ("model.encoder.embed_positions.weight", "model.decoder.embed_positions.weight")
+SAME_POSITIONS = 1e-4  # how far a saved table of sinusoids may be from the formula: some were saved in float16
+
+
+@dataclass(frozen=True, slots=True)
+class BartReader:
+    """Takes the tensors of a model.
+
+    source, target: the numberings of the two vocabularies
+    rows: the number of rows of the checkpoint's source and target tables
+    separate: whether there are two tables and no shared one
+    """
+
+    tensors: Tensors
+    settings: TransformerSettings
+    source: Numbering
+    target: Numbering
+    rows: tuple[int, int]
+    separate: bool
+
+    def weights(self) -> Iterator[tuple[str, Tensor]]:
+        """Yield the weights of a model with these settings, tied tables once.
+
+        Raises SourceModelError if one is missing or has another shape, or if there is a tensor besides them.
+        """
+        yield from self._tables()
+        for side, layers in (("encoder", self.settings.encoder_layers), ("decoder", self.settings.decoder_layers)):
+            for number in range(layers):
+                yield from self._layer(side, number)
+        yield "output.bias", self.tensors.take(BIAS, (1, self.rows[1]))[0][list(self.target.rows)]
+        self._check_positions()
+        self.tensors.check_all_taken()
+
+    def _tables(self) -> Iterator[tuple[str, Tensor]]:
+        dim, tie = self.settings.dim, self.settings.tie
+        source_rows, target_rows = self.rows
+        copies = () if self.separate else tuple(EMBEDDINGS.values())
+        source = self.tensors.take(EMBEDDINGS["source"] if self.separate else SHARED, (source_rows, dim))
+        self._check_same(source, copies)
+        yield "source_embedding.pieces.weight", source[list(self.source.rows)]
+        if tie == "all":
+            self._check_same(source, (HEAD,))
+            return
+        target = self.tensors.take(EMBEDDINGS["target"], (target_rows, dim)) if self.separate else source
+        yield "target_embedding.pieces.weight", target[list(self.target.rows)]
+        if tie == "decoder":
+            self._check_same(target, (HEAD,))
+        else:
+            yield "output.weight", self.tensors.take(HEAD, (target_rows, dim))[list(self.target.rows)]
+
+    def _check_same(self, table: Tensor, names: tuple[str, ...]) -> None:
+        """Leave copies of a tied table; several published files have an untrained output matrix beside it."""
+        for name in names:
+            if name in self.tensors and not torch.equal(self.tensors.take(name, table.shape), table):
+                self.tensors.notes.append(f"{name} differs from the table that it is tied to, and is not used")
+
+    def _check_positions(self) -> None:
+        """Take saved tables of sinusoids, and raise SourceModelError if one is not the formula of the settings."""
+        settings = self.settings
+        for name in POSITIONS:
+            if name not in self.tensors:
+                continue
+            rows = self.tensors.rows(name)
+            expected = sinusoids(rows, settings.dim, settings.sinusoids, settings.first_position)
+            off = float((self.tensors.take(name, expected.shape) - expected).abs().max())
+            if off > SAME_POSITIONS:
+                raise SourceModelError(
+                    f"{self.tensors.origin}: {name} must be sinusoids, differs from them by up to {off:.2g}"
+                )
+
+    def _layer(self, side: str, number: int) -> Iterator[tuple[str, Tensor]]:
+        theirs, ours = f"model.{side}.layers.{number}", f"{side}.{number}"
+        dim, heads, ffn = self.settings.dim, self.settings.attention_dim, self.settings.ffn
+        yield from self._affine(f"{ours}.attention.qkv", [f"{theirs}.self_attn.{x}_proj" for x in "qkv"], heads, dim)
+        yield from self._affine(f"{ours}.attention.output", [f"{theirs}.self_attn.out_proj"], dim, heads)
+        yield from self._norm(f"{ours}.around_attention.norm", f"{theirs}.self_attn_layer_norm")
+        if side == "decoder":
+            cross = f"{theirs}.encoder_attn"
+            yield from self._affine(f"{ours}.cross.query", [f"{cross}.q_proj"], heads, dim)
+            yield from self._affine(f"{ours}.cross.key_value", [f"{cross}.k_proj", f"{cross}.v_proj"], heads, dim)
+            yield from self._affine(f"{ours}.cross.output", [f"{cross}.out_proj"], dim, heads)
+            yield from self._norm(f"{ours}.around_cross.norm", f"{theirs}.encoder_attn_layer_norm")
+        yield from self._affine(f"{ours}.feed_forward.inner", [f"{theirs}.fc1"], ffn, dim)
+        yield from self._affine(f"{ours}.feed_forward.outer", [f"{theirs}.fc2"], dim, ffn)
+        yield from self._norm(f"{ours}.around_feed_forward.norm", f"{theirs}.final_layer_norm")
+
+    def _affine(self, ours: str, theirs: list[str], outputs: int, inputs: int) -> Iterator[tuple[str, Tensor]]:
+        """Yield weight and bias of a product that packs several of theirs, each (outputs, inputs)."""
+        yield f"{ours}.weight", torch.cat([self.tensors.take(f"{name}.weight", (outputs, inputs)) for name in theirs])
+        yield f"{ours}.bias", torch.cat([self.tensors.take(f"{name}.bias", (outputs,)) for name in theirs])
+
+    def _norm(self, ours: str, theirs: str) -> Iterator[tuple[str, Tensor]]:
+        for part in ("weight", "bias"):
+            yield f"{ours}.{part}", self.tensors.take(f"{theirs}.{part}", (self.settings.dim,))

@@ -1,0 +1,135 @@
+"""The verb import. It imports PyTorch and ONNX only when it runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+SourceArgument = Annotated[Path, typer.Argument(help="Folder with the files of a model of another toolkit.")]
+FolderArgument = Annotated[
+    Path | None,
+    typer.Argument(help="models/NAME; the next version is written below this folder. Default: no bundle is written."),
+]
+LanguagesOption = Annotated[
+    str | None,
+    typer.Option(metavar="SOURCE:TARGET", help="The two languages, as en:de. Default: what the files say."),
+]
+GateSourceOption = Annotated[
+    Path | None,
+    typer.Option(
+        help="Sentences of the source language, for the gates and the int8 ranges, one a line. Default: none, as "
+        "--checkpoint and --report permit."
+    ),
+]
+GateReferenceOption = Annotated[
+    Path | None,
+    typer.Option(help="Their translations: int8 is then compared by BLEU, and a confidence is fitted. Default: none."),
+]
+PrecisionOption = Annotated[
+    str, typer.Option(help="Comma-separated precisions: fp32 and int8 (CPU), fp32-cuda and fp16 (CUDA).")
+]
+GateSentencesOption = Annotated[int, typer.Option(min=1, help="Number of sentences for the gates of lossy precisions.")]
+ParitySentencesOption = Annotated[
+    int, typer.Option(min=1, help="Number of sentences whose tokens must equal those of PyTorch.")
+]
+MaxSourceTokensOption = Annotated[
+    int | None,
+    typer.Option(min=2, help="Source tokens that the model reads at once. Default: what the files of the model say."),
+]
+CompareOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--compare/--no-compare",
+        help="Compare ids and tokens with those of Transformers. Default: if it is installed.",
+        show_default=False,
+    ),
+]
+LeastLogProbOption = Annotated[
+    float,
+    typer.Option(max=0, help="Least mean log-probability of the tokens of its own translations, as a check."),
+]
+LicenceOption = Annotated[
+    str, typer.Option(help="The licence of the model, for its card. Default: what the files say.", show_default=False)
+]
+CheckpointOption = Annotated[
+    Path | None,
+    typer.Option(help="New folder for a checkpoint of Lingon, in the place of a bundle. Default: none is written."),
+]
+ReportOption = Annotated[bool, typer.Option("--report", help="Say what the files hold, and write nothing.")]
+
+
+def import_model(
+    source: SourceArgument,
+    folder: FolderArgument = None,
+    languages: LanguagesOption = None,
+    gate_source: GateSourceOption = None,
+    gate_reference: GateReferenceOption = None,
+    precision: PrecisionOption = "fp32,int8",
+    gate_sentences: GateSentencesOption = 500,
+    parity_sentences: ParitySentencesOption = 100,
+    max_source_tokens: MaxSourceTokensOption = None,
+    compare: CompareOption = None,
+    least_log_prob: LeastLogProbOption = -2.5,
+    licence: LicenceOption = "",
+    checkpoint: CheckpointOption = None,
+    report: ReportOption = False,
+) -> None:
+    """Turn a model of another toolkit into a bundle, verified against it."""
+    from lingon.errors import SettingsError
+
+    if sum((folder is not None, checkpoint is not None, report)) != 1:
+        raise SettingsError("name one of: the folder of a model (models/NAME), --checkpoint FOLDER, --report")
+    if folder is not None and gate_source is None:
+        raise SettingsError("a bundle needs text for its gates: name sentences of the source language, --gate-source")
+    if checkpoint is not None and checkpoint.exists():
+        raise SettingsError(f"--checkpoint {checkpoint} exists already; choose a new folder")
+    from lingon.export.report import print_report
+    from lingon.export.settings import ExportSettings, Texts
+    from lingon.importers import pipeline
+    from lingon.text import normalise
+    from lingon.training.checkpoint import save_checkpoint
+
+    def log(line: str) -> None:
+        typer.echo(line, err=True)
+
+    settings = pipeline.ImportSettings(
+        languages=_languages(languages),
+        longest=max_source_tokens,
+        compare=compare,
+        least_log_prob=least_log_prob,
+        licence=licence,
+    )
+    imported = pipeline.read_source(source, settings, log)
+    if gate_source is not None:
+        pairs = pipeline.gate_pairs(imported, gate_source, gate_reference)[: max(gate_sentences, parity_sentences)]
+        pipeline.check_imported(imported, source, [normalise(pair.source) for pair in pairs], settings, log)
+    loaded = imported.checkpoint
+    if checkpoint is not None:
+        save_checkpoint(checkpoint, loaded.config, loaded.tokenizer, loaded.model, loaded.progress)
+        typer.echo(f"written: {checkpoint}")
+    if folder is None:
+        return
+    facts = imported.source.facts
+    export = ExportSettings(
+        precisions=tuple(name.strip() for name in precision.split(",")),
+        shortlist=None,
+        beam_size=facts.beam_size,
+        max_beam_size=max(facts.beam_size, 8),
+        length_penalty=facts.length_penalty,
+        parity_sentences=parity_sentences,
+        gate_sentences=gate_sentences,
+    )
+    print_report(pipeline.export_imported(imported, folder, Texts(pairs), export, log))
+
+
+def _languages(given: str | None) -> tuple[str, str] | None:
+    from lingon.errors import SettingsError
+
+    if given is None:
+        return None
+    source, colon, target = given.partition(":")
+    if not (source and colon and target) or ":" in target:
+        raise SettingsError(f"--languages must be two languages with a colon between them, as en:de, got {given!r}")
+    return source, target

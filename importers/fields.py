@@ -1,0 +1,87 @@
+"""The fields of a JSON file, checked as they are read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from lingon.errors import SourceModelError
+
+MOST_JSON_BYTES = 64 * 2**20  # of a vocabulary or a configuration; the largest one in use has 17
+Choice = TypeVar("Choice")
+
+
+class Fields:
+    """The fields of a JSON object in a file; a message names file and field."""
+
+    def __init__(self, path: Path, values: Mapping[str, Any]) -> None:
+        self.path, self.values = path, values
+
+    @classmethod
+    def read(cls, path: Path) -> Fields:
+        """Read a file. Raises SourceModelError."""
+        try:
+            size = path.stat().st_size
+            if size > MOST_JSON_BYTES:
+                raise SourceModelError(f"{path}: must have at most {MOST_JSON_BYTES:,} bytes, has {size:,}")
+            found = json.loads(path.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise SourceModelError(f"{path}: {error.strerror}") from None
+        except (ValueError, RecursionError):
+            raise SourceModelError(f"{path}: not JSON") from None
+        if not isinstance(found, dict):
+            raise SourceModelError(f"{path}: must be a JSON object, is a {type(found).__name__}")
+        return cls(path, found)
+
+    @classmethod
+    def read_if_there(cls, path: Path) -> Fields:
+        """Read a file; without it there are no fields."""
+        return cls.read(path) if path.exists() else cls(path, {})
+
+    def integer(self, name: str, least: int, most: int, default: int | None = None) -> int:
+        """Return a whole number from least to most."""
+        value = self._value(name, default)
+        if type(value) is not int or not least <= value <= most:
+            raise self.error(name, f"must be {least} to {most:,}")
+        return value
+
+    def number(self, name: str, least: float, most: float, default: float | None = None) -> float:
+        """Return a number from least to most."""
+        value = self._value(name, default)
+        if type(value) not in (int, float) or not least <= value <= most:
+            raise self.error(name, f"must be {least:g} to {most:g}")
+        return float(value)
+
+    def flag(self, name: str, default: bool | None = None) -> bool:
+        """Return true or false."""
+        value = self._value(name, default)
+        if not isinstance(value, bool):
+            raise self.error(name, "must be true or false")
+        return value
+
+    def text(self, name: str, default: str | None = None) -> str:
+        """Return a text."""
+        value = self._value(name, default)
+        if not isinstance(value, str):
+            raise self.error(name, "must be a text")
+        return value
+
+    def choice(self, name: str, choices: Mapping[str, Choice]) -> Choice:
+        """Return what a text stands for."""
+        value = self._value(name, None)
+        if not isinstance(value, str) or value not in choices:
+            raise self.error(name, f"must be {' or '.join(choices)}")
+        return choices[value]
+
+    def error(self, name: str, rule: str) -> SourceModelError:
+        """Return the error for a field that breaks a rule."""
+        return SourceModelError(f"{self.path}: {name} {rule}, got {json.dumps(self.values.get(name))[:60]}")
+
+    def _value(self, name: str, default: Any) -> Any:
+        value = self.values.get(name)
+        value = default if value is None else value
+        if value is None:
+            raise SourceModelError(f"{self.path}: has no {name}")
+        return value

@@ -1,0 +1,179 @@
+"""OPUS-MT in the form of Transformers: MarianMTModel with two sentencepiece models and a dictionary of pieces."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from sentencepiece.sentencepiece_model_pb2 import ModelProto
+
+from lingon.bundle import Language
+from lingon.bundle.schema import unmet_rule
+from lingon.errors import SourceModelError
+from lingon.importers.bart import BartReader
+from lingon.importers.fields import Fields
+from lingon.importers.pieces import Numbering, SpecialIds, read_model, renumber, rewrite, tokenizer_of
+from lingon.importers.source import Facts, Source
+from lingon.importers.tensors import open_tensors, tensor_files
+from lingon.text import Tokenizer
+from lingon.training.config import Activation, TransformerSettings
+
+CONFIG, TOKENIZER_CONFIG, GENERATION = "config.json", "tokenizer_config.json", "generation_config.json"
+SOURCE_PIECES, TARGET_PIECES = "source.spm", "target.spm"
+VOCABULARY, TARGET_VOCABULARY = "vocab.json", "target_vocab.json"
+ACTIVATIONS: dict[str, Activation] = {
+    "swish": "silu",
+    "silu": "silu",
+    "relu": "relu",
+    "gelu": "gelu",
+    "gelu_new": "gelu-tanh",
+}
+FORM = "Hugging Face MarianMTModel (OPUS-MT)"
+MOST = 2**20  # of a size
+
+
+def read_opus_mt(folder: Path, longest: int | None = None) -> Source:
+    """Read a folder of a MarianMTModel; longest: source tokens that the model shall read. Raises SourceModelError."""
+    config, more = Fields.read(folder / CONFIG), Fields.read_if_there(folder / TOKENIZER_CONFIG)
+    separate = not config.flag("share_encoder_decoder_embeddings", True)
+    if separate != more.flag("separate_vocabs", separate):
+        raise more.error("separate_vocabs", f"must be {str(separate).lower()}, as {CONFIG} has two tables of pieces")
+    tensors = open_tensors(folder)
+    source = Vocabulary.read(folder / VOCABULARY)
+    target = Vocabulary.read(folder / TARGET_VOCABULARY) if separate else source
+    sizes = len(source.pieces), len(target.pieces)
+    _check_sizes(config, sizes)
+    tokenizer, of_source, of_target = _tokenizer(folder, config, source, target)
+    settings = _settings(config, of_target, separate=separate, longest=longest)
+    reader = BartReader(tensors, settings, of_source, of_target, sizes, separate=separate)
+    facts = _facts(folder, config, more, settings)
+    return Source(settings, reader.weights(), tokenizer, of_source, of_target, facts, tensors.notes)
+
+
+def _settings(config: Fields, target: Numbering, *, separate: bool, longest: int | None) -> TransformerSettings:
+    positions = config.integer("max_position_embeddings", 2, 2**15)
+    heads = config.integer("encoder_attention_heads", 1, MOST)
+    for name in ("heads", "ffn"):
+        other = {"heads": "attention_heads", "ffn": "ffn_dim"}[name]
+        sides = [config.integer(f"{side}_{other}", 1, MOST) for side in ("encoder", "decoder")]
+        if sides[0] != sides[1]:
+            raise config.error(f"decoder_{other}", f"must be that of the encoder ({sides[0]})")
+    dim = config.integer("d_model", 2, MOST)
+    if dim % (2 * heads):
+        raise config.error("d_model", f"must be even and a multiple of encoder_attention_heads ({heads})")
+    tied = config.flag("tie_word_embeddings", True)
+    return TransformerSettings(
+        dim=dim,
+        heads=heads,
+        head_dim=dim // heads,
+        ffn=config.integer("encoder_ffn_dim", 1, MOST),
+        encoder_layers=config.integer("encoder_layers", 1, 1000),
+        decoder_layers=config.integer("decoder_layers", 1, 1000),
+        activation=config.choice("activation_function", ACTIVATIONS),
+        sinusoids="halves",
+        output_bias=True,
+        never_generated=target.never,
+        scale_embedding=config.flag("scale_embedding", False),
+        tie=("decoder" if separate else "all") if tied else "none",
+        max_positions=max(longest or 0, positions) + 1,
+        dropout=0.1,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """A dictionary of pieces, in the order of their ids."""
+
+    path: Path
+    pieces: list[str]
+
+    @classmethod
+    def read(cls, path: Path) -> Vocabulary:
+        """Read a dictionary. Raises SourceModelError unless its ids are 0 to n - 1."""
+        ids = Fields.read(path).values
+        pieces: list[str | None] = [None] * len(ids)
+        for piece, number in ids.items():
+            if type(number) is not int or not 0 <= number < len(ids):
+                raise SourceModelError(f"{path}: the id of {piece!r} must be 0 to {len(ids) - 1:,}, is {number!r}")
+            if pieces[number] is not None:
+                raise SourceModelError(f"{path}: {piece!r} and {pieces[number]!r} both have the id {number}")
+            pieces[number] = piece
+        return cls(path, [piece for piece in pieces if piece is not None])
+
+    def id_of(self, piece: str) -> int:
+        """Return the id of a piece that must be there."""
+        try:
+            return self.pieces.index(piece)
+        except ValueError:
+            raise SourceModelError(f"{self.path}: has no piece {piece}") from None
+
+    @property
+    def codes(self) -> set[str]:
+        """The codes of target languages, such as >>deu<<."""
+        return {piece for piece in self.pieces if piece.startswith(">>") and piece.endswith("<<")}
+
+    def renumbered(self, config: Fields, segmenters: list[ModelProto], *, decoded: bool) -> Numbering:
+        """Return the new ids; decoded: whether it is the vocabulary of the decoder, which config.json describes."""
+        pad, eos, unk = (self.id_of(piece) for piece in ("<pad>", "</s>", "<unk>"))
+        start = config.integer("decoder_start_token_id", 0, MOST) if decoded else pad
+        if not decoded:
+            return renumber(self.pieces, SpecialIds(pad, pad, eos, unk), segmenters, self.codes)
+        for name, piece, number in (("pad_token_id", "<pad>", pad), ("eos_token_id", "</s>", eos)):
+            if config.integer(name, 0, MOST) != number:
+                raise config.error(name, f"must be the id of {piece} in {self.path.name} ({number:,})")
+        if start in (eos, unk) or start >= len(self.pieces):
+            raise config.error("decoder_start_token_id", f"must be an id of {self.path.name}, but not of </s> or <unk>")
+        return renumber(self.pieces, SpecialIds(pad, start, eos, unk), segmenters, self.codes)
+
+
+def _tokenizer(
+    folder: Path, config: Fields, source: Vocabulary, target: Vocabulary
+) -> tuple[Tokenizer, Numbering, Numbering]:
+    """Return the tokenizer with the new ids, and the numberings of the source and of the target vocabulary."""
+    first, second = (read_model(_read(folder / name), str(folder / name)) for name in (SOURCE_PIECES, TARGET_PIECES))
+    if source is target:
+        of_source = of_target = source.renumbered(config, [first, second], decoded=True)
+    else:
+        of_source = source.renumbered(config, [first], decoded=False)
+        of_target = target.renumbered(config, [second], decoded=True)
+    rewritten = rewrite(first, of_source, source.codes), rewrite(second, of_target, target.codes)
+    return tokenizer_of(*rewritten), of_source, of_target
+
+
+def _check_sizes(config: Fields, found: tuple[int, int]) -> None:
+    """Raise SourceModelError unless the tables have a row for each piece."""
+    sizes = config.integer("vocab_size", 1, MOST), config.integer("decoder_vocab_size", 1, MOST, default=found[1])
+    for name, said, pieces in zip(("vocab_size", "decoder_vocab_size"), sizes, found, strict=True):
+        if said != pieces:
+            raise config.error(name, f"must be the number of pieces of the vocabulary ({pieces:,})")
+
+
+def _facts(folder: Path, config: Fields, more: Fields, settings: TransformerSettings) -> Facts:
+    generation = Fields.read_if_there(folder / GENERATION)
+    beam_size = generation.integer("num_beams", 1, 64, default=config.integer("num_beams", 1, 64, default=4))
+    penalty = generation.number("length_penalty", 0, 10, default=config.number("length_penalty", 0, 10, default=1))
+    names = (CONFIG, TOKENIZER_CONFIG, GENERATION, SOURCE_PIECES, TARGET_PIECES, VOCABULARY, TARGET_VOCABULARY)
+    files = [folder / name for name in names if (folder / name).is_file()]
+    source, target = (_language(more.text(f"{side}_lang", "")) for side in ("source", "target"))
+    return Facts(
+        form=FORM,
+        languages=(source, target),
+        beam_size=beam_size,
+        length_penalty=penalty,
+        longest=settings.max_positions - 1,
+        # Marian guides one head, the first one of the last layer; the port to Transformers does not say so.
+        alignment=(settings.decoder_layers - 1, (0,)),
+        files=(*files, *tensor_files(folder)),
+    )
+
+
+def _language(name: str) -> str:
+    """Return a language if it has the form of a tag, else ""."""
+    return "" if unmet_rule(Language, name) else name
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise SourceModelError(f"{path}: {error.strerror}") from None

@@ -1,0 +1,133 @@
+"""Vocabularies renumbered for Lingon, and sentencepiece models rewritten so that their ids are the new ones.
+
+A checkpoint numbers its pieces as it likes, often by a dictionary beside the sentencepiece model. Lingon has pad, bos,
+eos and unk first. Renumbering once, at import, means that neither search nor server knows of other ids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from sentencepiece.sentencepiece_model_pb2 import ModelProto, TrainerSpec
+
+from lingon.errors import SourceModelError
+from lingon.text import BOS, EOS, PAD, UNK, Tokenizer
+
+Piece = ModelProto.SentencePiece
+SEGMENTING = (Piece.NORMAL, Piece.USER_DEFINED, Piece.BYTE)  # types of pieces that text is cut into
+UNKNOWN_PENALTY = 10.0  # of the score of an unknown piece, below the lowest score, in sentencepiece
+NAMES = {PAD: "<pad>", BOS: "<s>", EOS: "</s>", UNK: "<unk>"}
+
+
+class SpecialIds(NamedTuple):
+    """The special ids of a checkpoint; start: of the token that the decoder reads first."""
+
+    pad: int
+    start: int
+    eos: int
+    unk: int
+
+
+@dataclass(frozen=True, slots=True)
+class Numbering:
+    """The new ids of a vocabulary.
+
+    pieces: the text of each new id
+    rows: the row of the checkpoint's tables for each new id
+    never: new ids besides pad, bos and unk that the model must not generate
+    """
+
+    pieces: tuple[str, ...]
+    rows: tuple[int, ...]
+    never: tuple[int, ...]
+
+
+def read_model(content: bytes, name: str) -> ModelProto:
+    """Parse a sentencepiece model. Raises SourceModelError."""
+    model = ModelProto()
+    try:
+        model.ParseFromString(content)
+    except Exception:  # the class of the error depends on the implementation of protobuf
+        raise SourceModelError(f"{name}: not a sentencepiece model") from None
+    if not model.pieces:
+        raise SourceModelError(f"{name}: a sentencepiece model without pieces")
+    return model
+
+
+def renumber(
+    vocabulary: Sequence[str],
+    special: SpecialIds,
+    segmenters: Sequence[ModelProto],
+    reserved: Collection[str] = (),
+) -> Numbering:
+    """Return the new ids of a vocabulary: the special ones, the others in their order, then aliases of unk.
+
+    vocabulary: the piece of each id of the checkpoint
+    segmenters: the sentencepiece models whose pieces have these ids. A piece that the vocabulary lacks is an unknown
+        one for the checkpoint: its alias has a copy of the row of unk.
+    reserved: pieces of the vocabulary that no text may become, such as language codes
+    """
+    used = set(special)
+    others = [row for row in range(len(vocabulary)) if row not in used]
+    known = set(vocabulary)
+    aliases = list(dict.fromkeys(piece for model in segmenters for piece in _segmenting(model) if piece not in known))
+    named = [vocabulary[row] for row in others] + aliases
+    taken = set(named)
+    head = [_free(NAMES[each], taken) for each in (PAD, BOS, EOS, UNK)]
+    rows = (special.pad, special.start, special.eos, special.unk, *others, *([special.unk] * len(aliases)))
+    first_alias = 4 + len(others)
+    never = [new for new, piece in enumerate(named, start=4) if piece in reserved or new >= first_alias]
+    return Numbering((*head, *named), rows, tuple(never))
+
+
+def rewrite(model: ModelProto, numbering: Numbering, reserved: Collection[str] = ()) -> bytes:
+    """Return a sentencepiece model that cuts text as `model` does, with the new ids.
+
+    Pieces of the vocabulary that the model has not are unused ones, but for single characters: the model spells them as
+    unknown pieces, and the vocabulary knows them. They get the score of an unknown piece. In a BPE model all of these
+    disturb the merges, so that there they are control pieces, which have no text when decoded.
+    """
+    own = {piece.piece: piece for piece in model.pieces if piece.type in SEGMENTING}
+    is_bpe = model.trainer_spec.model_type == TrainerSpec.BPE
+    unknown_score = min((piece.score for piece in own.values()), default=0.0) - UNKNOWN_PENALTY
+    written = ModelProto()
+    written.CopyFrom(model)
+    del written.pieces[:]
+    for new, text in enumerate(numbering.pieces):
+        piece = written.pieces.add(piece=text, score=0.0)
+        if new <= UNK:
+            piece.type = Piece.UNKNOWN if new == UNK else Piece.CONTROL
+        elif text in reserved:
+            piece.type = Piece.CONTROL
+        elif text in own:
+            piece.CopyFrom(own[text])
+        elif is_bpe:
+            piece.type = Piece.CONTROL
+        elif len(text) == 1 and new not in numbering.never:
+            piece.type, piece.score = Piece.NORMAL, unknown_score
+        else:
+            piece.type = Piece.UNUSED
+    trainer = written.trainer_spec
+    trainer.pad_id, trainer.bos_id, trainer.eos_id, trainer.unk_id = PAD, BOS, EOS, UNK
+    trainer.pad_piece, trainer.bos_piece, trainer.eos_piece, trainer.unk_piece = numbering.pieces[:4]
+    trainer.vocab_size = len(written.pieces)
+    written.DiscardUnknownFields()  # such as its own test data, which has the old ids
+    return bytes(written.SerializeToString(deterministic=True))
+
+
+def tokenizer_of(source: bytes, target: bytes) -> Tokenizer:
+    """Return the tokenizer of two rewritten models, which is one if they are the same."""
+    return Tokenizer(source) if source == target else Tokenizer(source, target)
+
+
+def _segmenting(model: ModelProto) -> list[str]:
+    return [piece.piece for piece in model.pieces if piece.type in SEGMENTING]
+
+
+def _free(name: str, taken: Collection[str]) -> str:
+    """Return a name for a special piece that no other piece has."""
+    while name in taken:
+        name = f"<{name}>"
+    return name

@@ -1,0 +1,178 @@
+"""From the files of another toolkit to a checkpoint, checked against that toolkit, and to a bundle."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from lingon.bundle import Bundle, Language
+from lingon.bundle.schema import unmet_rule
+from lingon.errors import ParityError, SettingsError, SourceModelError
+from lingon.export.pipeline import export_checkpoint
+from lingon.export.settings import ExportSettings, Texts
+from lingon.importers import witness
+from lingon.importers.assemble import checkpoint_of
+from lingon.importers.fields import Fields
+from lingon.importers.opus_mt import CONFIG, read_opus_mt
+from lingon.importers.source import Source
+from lingon.lines import read_lines, read_parallel
+from lingon.text import normalise
+from lingon.training.checkpoint import Checkpoint
+from lingon.training.data.corpus import Pair
+from lingon.training.search import SearchSettings, translate
+
+CALIBRATION_SENTENCES = 200  # of the text for the gates, for int8 ranges if there is no training text
+PROBED = 100  # sentences whose translations must be likely
+Log = Callable[[str], None]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ImportSettings:
+    """How to read a checkpoint.
+
+    languages: source and target; None where its files say
+    licence: of the model, if the user knows it
+    longest: source tokens that the bundle reads, the end token counted; None is what the files say
+    compare: whether to compare with the toolkit that the checkpoint is of; None if it is installed
+    least_log_prob: mean natural logarithm of the probability of a token of its own translations. A table of positions,
+        a start token or a norm that is read wrongly moves it from about -1 to below -4.
+    """
+
+    languages: tuple[str, str] | None = None
+    licence: str = ""
+    longest: int | None = None
+    compare: bool | None = None
+    least_log_prob: float = -2.5
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """A checkpoint of Lingon, and what its files said."""
+
+    checkpoint: Checkpoint
+    source: Source
+
+
+def read_source(folder: Path, settings: ImportSettings, log: Log) -> Imported:
+    """Read the files of a model. Raises SourceModelError if they are not one that Lingon reads."""
+    source = _read(folder, settings.longest)
+    languages = _languages(folder, source, settings.languages)
+    facts = replace(source.facts, licence=settings.licence or source.facts.licence)
+    checkpoint = checkpoint_of(replace(source, facts=facts), languages, folder)
+    for line in (*_found(checkpoint, source), *(f"note: {note}" for note in source.notes)):
+        log(line)
+    return Imported(checkpoint, source)
+
+
+def check_imported(imported: Imported, folder: Path, texts: Sequence[str], settings: ImportSettings, log: Log) -> None:
+    """Check that the model was read as it is meant. Raises ParityError.
+
+    texts: normalised, in the source language
+    """
+    checkpoint = imported.checkpoint
+    if settings.compare or (settings.compare is None and witness.is_installed()):
+        for line in witness.compare(checkpoint, imported.source, folder, texts):
+            log(line)
+    else:
+        log("not compared with Transformers" + ("" if settings.compare is False else ", which is not installed"))
+    mean = _mean_log_prob(checkpoint, texts[:PROBED])
+    log(f"log-probability of a token of its own translations: {mean:.2f} on average")
+    if not mean >= settings.least_log_prob:
+        raise ParityError(
+            f"{folder}: the tokens of its own translations have a log-probability of {mean:.2f} on average, must have "
+            f"{settings.least_log_prob:g} or more: the model is read wrongly, or the text is not of its source language"
+        )
+
+
+def export_imported(imported: Imported, folder: Path, texts: Texts, settings: ExportSettings, log: Log) -> Bundle:
+    """Export an imported model; without int8, and with a line that says so, if int8 costs too much quality."""
+    facts = imported.source.facts
+    if settings.alignment_layer is None and settings.alignment_heads is None and facts.alignment is not None:
+        layer, heads = facts.alignment
+        settings = replace(settings, alignment_layer=layer, alignment_heads=heads)
+    if "int8" in settings.precisions and not texts.training:
+        log(f"int8: ranges from translations of {CALIBRATION_SENTENCES} sentences by the model itself")
+        texts = replace(texts, training=_own_pairs(imported.checkpoint, texts.held_out[:CALIBRATION_SENTENCES]))
+    try:
+        return export_checkpoint(imported.checkpoint, folder, texts, settings, log)
+    except ParityError as error:
+        left = tuple(name for name in settings.precisions if name != "int8")
+        if not str(error).startswith("int8: ") or not left:
+            raise
+        log(f"{error}; the bundle has no int8")
+    return export_checkpoint(imported.checkpoint, folder, texts, replace(settings, precisions=left), log)
+
+
+def gate_pairs(imported: Imported, source: Path, reference: Path | None) -> list[Pair]:
+    """Return normalised sentences for the gates that the model reads whole; targets are empty without references."""
+    tokenizer, longest = imported.checkpoint.tokenizer, imported.checkpoint.config.max_source_tokens
+    lines = ((line, "") for line in read_lines(source)) if reference is None else read_parallel(source, reference)
+    pairs = (Pair(normalise(text), normalise(target)) for text, target in lines)
+    found = [pair for pair in pairs if pair.source and len(tokenizer.encode_source(pair.source)) <= longest]
+    if not found:
+        raise SettingsError(f"{source}: no sentence for the gates: none has 2 to {longest} source tokens")
+    return found
+
+
+def _read(folder: Path, longest: int | None) -> Source:
+    """Read a folder of a form that is known by its files."""
+    if not folder.is_dir():
+        raise SourceModelError(f"{folder}: is no folder; unpack an archive before")
+    if not (folder / CONFIG).is_file():
+        raise SourceModelError(f"{folder}: has no {CONFIG}, so it is no model that Lingon imports")
+    kind = Fields.read(folder / CONFIG).text("model_type", "")
+    if kind != "marian":
+        raise SourceModelError(f"{folder / CONFIG}: model_type must be marian, got {kind!r}")
+    return read_opus_mt(folder, longest)
+
+
+def _languages(folder: Path, source: Source, given: tuple[str, str] | None) -> tuple[str, str]:
+    if given is not None:
+        for language in given:
+            if rule := unmet_rule(Language, language):
+                raise SettingsError(f"--languages must be two languages such as en:de, each {rule}, got {language!r}")
+        return given
+    if not all(source.facts.languages):
+        raise SettingsError(f"{folder}: its files do not say the two languages; name them, as in --languages en:de")
+    return source.facts.languages
+
+
+def _found(checkpoint: Checkpoint, source: Source) -> list[str]:
+    """Return lines that say what was read."""
+    settings, data = checkpoint.model.settings, checkpoint.config.data
+    weights = sum(parameter.numel() for parameter in checkpoint.model.parameters())
+    assert settings.kind == "transformer"
+    sides = (
+        (("source", source.source),)
+        if source.source == source.target
+        else (("source", source.source), ("target", source.target))
+    )
+    lines = [
+        f"{source.facts.form}: {data.source_language} to {data.target_language}, {weights:,} weights, all tensors used"
+    ]
+    for side, numbering in sides:
+        aliases = len(numbering.rows) - len(set(numbering.rows)) - 1
+        lines.append(
+            f"{side} pieces: {len(numbering.pieces):,}, renumbered; {len(numbering.never):,} never generated"
+            + (f"; {aliases:,} of the segmenter are unknown to the model" if aliases > 0 else "")
+        )
+    return lines
+
+
+def _mean_log_prob(checkpoint: Checkpoint, texts: Sequence[str]) -> float:
+    """Return the mean log-probability of the tokens of greedy translations."""
+    sources = [checkpoint.tokenizer.encode_source(text) for text in texts]
+    found = [best for best, *_ in translate(checkpoint.model, sources, SearchSettings())]
+    tokens = sum(len(best.tokens) + best.finished for best in found)
+    return sum(best.score for best in found) / max(tokens, 1)  # a score without a penalty is a sum over the tokens
+
+
+def _own_pairs(checkpoint: Checkpoint, pairs: Sequence[Pair]) -> list[Pair]:
+    """Return sources with greedy translations by the model."""
+    sources = [checkpoint.tokenizer.encode_source(normalise(pair.source)) for pair in pairs]
+    found = translate(checkpoint.model, sources, SearchSettings())
+    return [
+        Pair(pair.source, checkpoint.tokenizer.decode(best.tokens))
+        for pair, (best, *_) in zip(pairs, found, strict=True)
+    ]

@@ -1,0 +1,63 @@
+"""What a reader finds in a checkpoint of another toolkit."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from torch import Tensor
+
+from lingon.importers.pieces import Numbering
+from lingon.text import Tokenizer
+from lingon.training.config import TransformerSettings
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Facts:
+    """What a checkpoint says of itself besides its tensors.
+
+    form: of the checkpoint, as a reader of the card understands it
+    languages: source and target; "" where the files do not say
+    beam_size, length_penalty: of its search
+    longest: source tokens that it reads, the end token counted
+    alignment: the decoder layer and its heads whose attention gives alignments; None if the checkpoint does not say
+    files: what was read
+    """
+
+    form: str
+    languages: tuple[str, str]
+    beam_size: int
+    length_penalty: float
+    longest: int
+    alignment: tuple[int, tuple[int, ...]] | None
+    files: tuple[Path, ...]
+    licence: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A model of another toolkit, in the names and the numbering of Lingon.
+
+    weights: by the names of lingon.training.models.transformer, tied ones once; read when they are asked for
+    source, target: the numberings of the two vocabularies
+    notes: what a user should know about the files
+    """
+
+    settings: TransformerSettings
+    weights: Iterator[tuple[str, Tensor]]
+    tokenizer: Tokenizer
+    source: Numbering
+    target: Numbering
+    facts: Facts
+    notes: list[str] = field(default_factory=list)
+
+
+def digests(files: Iterable[Path]) -> dict[str, str]:
+    """Return the SHA-256 of files by name."""
+    found = {}
+    for path in files:
+        with path.open("rb") as opened:
+            found[path.name] = hashlib.file_digest(opened, "sha256").hexdigest()
+    return found

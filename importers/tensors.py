@@ -1,0 +1,124 @@
+"""The tensors of a checkpoint by name, read one by one; what nobody takes is named at the end."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from lingon.errors import SourceModelError
+
+SAFETENSORS, SHARDS, PICKLED = "model.safetensors", "model.safetensors.index.json", "pytorch_model.bin"
+READABLE = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
+
+
+class Tensors:
+    """The tensors of a checkpoint.
+
+    taken: the names of those that were taken
+    notes: what a user should know about them
+    """
+
+    def __init__(self, origin: Path, readers: Mapping[str, Callable[[], Tensor]]) -> None:
+        """origin: the file, for messages; readers: by name, what reads a tensor."""
+        self.origin, self._readers = origin, readers
+        self.taken: set[str] = set()
+        self.notes: list[str] = []
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._readers
+
+    def rows(self, name: str) -> int:
+        """Return the first dimension of a tensor."""
+        return int(self._readers[name]().size(0))
+
+    def take(self, name: str, shape: Sequence[int]) -> Tensor:
+        """Return a tensor as float32. Raises SourceModelError if it is missing, of another shape, or not finite."""
+        if name not in self._readers:
+            raise SourceModelError(f"{self.origin}: has no tensor {name}")
+        self.taken.add(name)
+        tensor = self._readers[name]()
+        if tuple(tensor.shape) != tuple(shape):
+            raise SourceModelError(f"{self.origin}: {name} must have shape {tuple(shape)}, has {tuple(tensor.shape)}")
+        if tensor.dtype not in READABLE:
+            raise SourceModelError(f"{self.origin}: {name} must hold floating-point numbers, holds {tensor.dtype}")
+        wide = tensor.float()
+        if not bool(wide.isfinite().all()):
+            raise SourceModelError(f"{self.origin}: {name} has values that are not finite")
+        return wide
+
+    def check_all_taken(self) -> None:
+        """Raise SourceModelError if there is a tensor that nobody took: the model computes something else with it."""
+        left = [name for name in self._readers if name not in self.taken]
+        if left:
+            shown = ", ".join(left[:3]) + (f" and {len(left) - 3} more" if len(left) > 3 else "")
+            raise SourceModelError(f"{self.origin}: has tensors that this form of model does not use: {shown}")
+
+
+def open_tensors(folder: Path) -> Tensors:
+    """Open model.safetensors, its shards, or pytorch_model.bin. Raises SourceModelError."""
+    if (folder / SAFETENSORS).is_file():
+        return Tensors(folder / SAFETENSORS, _safetensors(folder / SAFETENSORS))
+    if (folder / SHARDS).is_file():
+        return Tensors(folder / SHARDS, _sharded(folder))
+    if (folder / PICKLED).is_file():
+        return Tensors(folder / PICKLED, _pickled(folder / PICKLED))
+    raise SourceModelError(f"{folder}: has neither {SAFETENSORS} nor {PICKLED}")
+
+
+def tensor_files(folder: Path) -> list[Path]:
+    """Return the files that `open_tensors` reads."""
+    found = [folder / name for name in (SAFETENSORS, SHARDS, PICKLED) if (folder / name).is_file()][:1]
+    return found + (sorted(folder.glob("model-*.safetensors")) if found and found[0].name == SHARDS else [])
+
+
+def _safetensors(path: Path) -> dict[str, Callable[[], Tensor]]:
+    try:
+        opened: Any = safe_open(path, framework="pt")
+        names = list(opened.keys())
+    except (OSError, SafetensorError) as error:
+        raise SourceModelError(f"{path}: not a safetensors file ({error})") from None
+
+    def reader(name: str) -> Callable[[], Tensor]:
+        return lambda: opened.get_tensor(name)
+
+    return {name: reader(name) for name in names}
+
+
+def _sharded(folder: Path) -> dict[str, Callable[[], Tensor]]:
+    try:
+        places = json.loads((folder / SHARDS).read_text(encoding="utf-8"))["weight_map"]
+        shards = sorted(set(map(str, places.values())))
+    except (OSError, ValueError, KeyError, AttributeError, TypeError):
+        raise SourceModelError(f"{folder / SHARDS}: has no weight_map of tensors to files") from None
+    outside = [name for name in shards if Path(name).name != name]
+    if outside:
+        raise SourceModelError(f"{folder / SHARDS}: {outside[0]!r} is not the name of a file beside it")
+    found: dict[str, Callable[[], Tensor]] = {}
+    for name in shards:
+        found |= _safetensors(folder / name)
+    missing = sorted(places.keys() - found.keys())
+    if missing:
+        raise SourceModelError(f"{folder / SHARDS}: {missing[0]} is not in {places[missing[0]]}")
+    return found
+
+
+def _pickled(path: Path) -> dict[str, Callable[[], Tensor]]:
+    """Read a pickle of tensors and nothing else: a pickle of other classes can run any code."""
+    try:
+        loaded = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+    except Exception as error:  # torch raises many kinds for a file that is none of its own
+        reason = str(error).strip().splitlines()[0][:200]
+        raise SourceModelError(f"{path}: not a file of tensors alone ({reason})") from None
+    if not isinstance(loaded, dict) or not all(isinstance(each, Tensor) for each in loaded.values()):
+        raise SourceModelError(f"{path}: must hold tensors by name")
+
+    def reader(tensor: Tensor) -> Callable[[], Tensor]:
+        return lambda: tensor
+
+    return {str(name): reader(tensor) for name, tensor in loaded.items()}

@@ -1,0 +1,105 @@
+"""`lingon import`: from files to a bundle that is served, a checkpoint that is trained further, or a report."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from lingon.bundle import open_bundle
+from lingon.cli.main import main
+from lingon.serving.in_process import LocalTranslator
+from lingon.training.checkpoint import load_checkpoint
+from lingon.translation.v1 import translation_pb2 as pb
+from tests.support.foreign_models import DATA, lines, save_opus_mt
+
+GATES = ("--gate-source", str(DATA / "tatoeba.en"), "--gate-sentences", "40", "--parity-sentences", "20")
+
+
+@pytest.fixture(scope="module")
+def opus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_opus_mt(tmp_path_factory.mktemp("opus") / "opus", seed=6)
+
+
+def test_a_bundle_is_verified_and_served(opus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    models = tmp_path / "models" / "opus"
+    code = main(["import", str(opus), str(models), *GATES, "--least-log-prob", "-9", "--licence", "CC BY 4.0"])
+    shown = capsys.readouterr()
+    assert code == 0, shown.err
+    assert "all tensors used" in shown.err
+    assert "tokens of 40 of 40 texts are the same" in shown.err
+    bundle = open_bundle(models)
+    assert bundle.manifest.precisions["fp32"].gate == "passed"
+    assert (bundle.manifest.defaults.beam_size, bundle.manifest.alignment.heads) == (3, (0,))
+    card = (bundle.folder / "MODEL_CARD.md").read_text(encoding="utf-8")
+    assert "imported: Hugging Face MarianMTModel (OPUS-MT)" in card
+    assert "licence: CC BY 4.0" in card
+    with LocalTranslator(models) as translator:
+        reply = translator.translate(pb.TranslateRequest(texts=lines("en")[:5]))
+    assert all(result.hypotheses for result in reply.results)
+
+
+def test_int8_is_left_out_with_a_line_if_it_costs_too_much(
+    opus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lingon.export.gates.quality.LEAST_LIKE_BLEU", 100.5)
+    models = tmp_path / "models" / "opus"
+    assert main(["import", str(opus), str(models), *GATES, "--least-log-prob", "-9", "--no-compare"]) == 0
+    assert "; the bundle has no int8" in capsys.readouterr().err
+    assert list(open_bundle(models).manifest.precisions) == ["fp32"]
+    assert [path.name for path in models.iterdir()] == ["1"]
+
+
+def test_a_checkpoint_is_written_instead_of_a_bundle(opus: Path, tmp_path: Path) -> None:
+    assert main(["import", str(opus), "--checkpoint", str(tmp_path / "saved"), "--languages", "sv:nb"]) == 0
+    data = load_checkpoint(tmp_path / "saved").config.data
+    assert (data.source_language, data.target_language) == ("sv", "nb")
+
+
+def test_a_report_writes_nothing(opus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = sorted(path.name for path in opus.iterdir())
+    assert main(["import", str(opus), "--report"]) == 0
+    assert "renumbered" in capsys.readouterr().err
+    assert sorted(path.name for path in opus.iterdir()) == before
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "name one of: the folder of a model (models/NAME), --checkpoint FOLDER, --report"),
+        (["models/x", "--report"], "name one of: the folder of a model"),
+        (["models/x"], "a bundle needs text for its gates"),
+        (["--report", "--languages", "en-de"], "--languages must be two languages with a colon between them"),
+        (["--report", "--languages", "en:d"], "each a BCP-47 language tag, got 'd'"),
+        (["--report", "--max-source-tokens", "1"], "--max-source-tokens': Input should be greater than or equal to 2"),
+    ],
+)
+def test_a_wrong_command_is_one_line(
+    opus: Path, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["import", str(opus), *arguments]) == 2
+    assert message in " ".join(capsys.readouterr().err.split())
+
+
+def test_what_is_no_model_leaves_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "source").mkdir()
+    assert main(["import", str(tmp_path / "source"), str(tmp_path / "models" / "x"), *GATES]) == 1
+    assert "has no config.json, so it is no model that Lingon imports" in capsys.readouterr().err
+    assert not (tmp_path / "models").exists()
+
+
+def test_an_imported_model_is_trained_further(opus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["import", str(opus), "--checkpoint", str(tmp_path / "saved")]) == 0
+    model = load_checkpoint(tmp_path / "saved").config.model.model_dump()
+    keys = [f"{key} = {json.dumps(value)}" for key, value in model.items()]
+    corpus = f'source = "{DATA / "tatoeba.en"}"\ntarget = "{DATA / "tatoeba.de"}"'
+    training = "batch_tokens = 2000\nmax_steps = 3\nwarmup_steps = 1\nvalid_every = 3\nvalid_sentences = 4"
+    data = f"[data]\nmax_tokens = 100\n[[data.train]]\n{corpus}\n[data.valid]\n{corpus}"
+    text = "\n".join([data, "[model]", *keys, "[training]", training, ""])
+    (tmp_path / "fine.toml").write_text(text, encoding="utf-8")
+    command = ["train", str(tmp_path / "fine.toml"), "--output", str(tmp_path / "run")]
+    assert main([*command, "--init-from", str(tmp_path / "saved")]) == 0
+    assert "starts from the weights of" in capsys.readouterr().err
+    assert load_checkpoint(tmp_path / "run").tokenizer.joint

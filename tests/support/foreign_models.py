@@ -1,0 +1,114 @@
+"""Tiny models of other toolkits with random weights, saved as published ones are; they need Transformers."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import sentencepiece
+import torch
+from sentencepiece import sentencepiece_model_pb2 as spm
+
+from tests.support.repository import ROOT
+
+DATA = ROOT / "tests" / "data"
+
+
+def lines(language: str) -> list[str]:
+    return (DATA / f"tatoeba.{language}").read_text(encoding="utf-8").splitlines()
+
+
+def train_pieces(texts: Sequence[str], size: int, kind: str = "unigram") -> bytes:
+    """Return a sentencepiece model as OPUS-MT trains its own: unknown 0, begin 1, end 2, no padding."""
+    written = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(texts),
+        model_writer=written,
+        vocab_size=size,
+        model_type=kind,
+        minloglevel=2,
+        hard_vocab_limit=False,
+    )
+    return written.getvalue()
+
+
+def normal_pieces(content: bytes) -> list[str]:
+    model = spm.ModelProto()
+    model.ParseFromString(content)
+    return [piece.piece for piece in model.pieces if piece.type == piece.NORMAL]
+
+
+def random_weights(model: Any, seed: int, *, ends: float) -> None:
+    """Set weights large enough for varied outputs that end: 0.3 on products, 0.15 on tables, 0.1 elsewhere.
+
+    ends: added to the output bias of the end token, id 0
+    """
+    random = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            spread = 0.15 if "shared" in name or "embed" in name else 0.3 if parameter.dim() == 2 else 0.1
+            noise = spread * torch.randn(parameter.shape, generator=random)
+            parameter.copy_(noise if parameter.dim() == 2 else parameter + noise)
+        model.final_logits_bias.normal_(0, 0.3, generator=random)
+        model.final_logits_bias[0, 0] += ends
+        start = model.config.decoder_start_token_id
+        for table in (model.model.encoder.embed_tokens, model.model.decoder.embed_tokens):
+            table.weight[start if start < len(table.weight) else -1] = 0
+
+
+def save_opus_mt(
+    folder: Path, *, separate: bool = False, seed: int = 1, codes: Sequence[str] = (), ends: float = 2.4, **config: Any
+) -> Path:
+    """Save a MarianMTModel with the files of an OPUS-MT model: the dictionary is in another order than the pieces."""
+    from transformers import GenerationConfig, MarianConfig, MarianMTModel
+
+    models = {side: train_pieces(lines(language), 300) for side, language in (("source", "en"), ("target", "de"))}
+    folder.mkdir(parents=True)
+    for side, content in models.items():
+        (folder / f"{side}.spm").write_bytes(content)
+    pieces = {side: [piece for piece in normal_pieces(content) if piece != "▁Tom"] for side, content in models.items()}
+    if not separate:
+        pieces = dict.fromkeys(pieces, sorted({*pieces["source"], *pieces["target"]}))
+    vocabularies = {side: ["</s>", "<unk>", *codes, *found, "<pad>"] for side, found in pieces.items()}
+    names = {"source": "vocab.json", "target": "target_vocab.json"} if separate else {"source": "vocab.json"}
+    for side, name in names.items():
+        ids = {piece: number for number, piece in enumerate(vocabularies[side])}
+        (folder / name).write_text(json.dumps(ids), encoding="utf-8")
+    torch.manual_seed(seed)
+    sizes = len(vocabularies["source"]), len(vocabularies["target"])
+    model = MarianMTModel(MarianConfig(**_marian_config(sizes, separate=separate), **config)).eval()
+    random_weights(model, seed, ends=ends)
+    model.generation_config = GenerationConfig(num_beams=3, length_penalty=1.0, max_length=128)
+    model.save_pretrained(folder)
+    tokenizer = {
+        "source_lang": "en",
+        "target_lang": "de",
+        "separate_vocabs": separate,
+        "tokenizer_class": "MarianTokenizer",
+    }
+    (folder / "tokenizer_config.json").write_text(json.dumps(tokenizer), encoding="utf-8")
+    return folder
+
+
+def _marian_config(sizes: tuple[int, int], *, separate: bool) -> dict[str, Any]:
+    """Return the configuration of a tiny model; sizes: of the source and of the target vocabulary."""
+    return {
+        "vocab_size": sizes[0],
+        "decoder_vocab_size": sizes[1],
+        "d_model": 32,
+        **{f"{side}_layers": 2 for side in ("encoder", "decoder")},
+        **{f"{side}_attention_heads": 4 for side in ("encoder", "decoder")},
+        **{f"{side}_ffn_dim": 64 for side in ("encoder", "decoder")},
+        "max_position_embeddings": 128,
+        "activation_function": "swish",
+        "scale_embedding": True,
+        "share_encoder_decoder_embeddings": not separate,
+        "tie_word_embeddings": True,
+        "pad_token_id": sizes[1] - 1,
+        "decoder_start_token_id": sizes[1] - 1,
+        "eos_token_id": 0,
+        "forced_eos_token_id": 0,
+    }
