@@ -21,6 +21,8 @@ VARIANTS = {
     "Abs": "a window",
     "Tanh": "additive scores",
     "Exp": "linear attention",
+    "SimplifiedLayerNormalization": "root mean square norms",
+    "QuickGelu": "the activation quick-gelu",
 }
 """Variants of the Transformer by an operator of the encoder that only they have."""
 
@@ -111,13 +113,28 @@ def unconvertible(bundle: Bundle) -> str | None:
     """Why other engines cannot compute a bundle's model; None for a Transformer as in the paper."""
     if bundle.manifest.architecture != "transformer":
         return f"{bundle.label} is of kind {bundle.manifest.architecture}; only a Transformer can be converted"
-    graphs, _ = bundle.graphs(PRECISION, names.ENCODER)
-    graph = onnx.load_from_string(graphs[names.ENCODER]).graph
-    operators = {node.op_type for node in graph.node}
-    variant = next((text for operator, text in VARIANTS.items() if operator in operators), None)
-    if variant is None and not any(tensor.name.endswith("position_table") for tensor in graph.initializer):
-        variant = "no positions"
+    variant = _variant(_Graph.read(bundle, names.ENCODER))
     return None if variant is None else f"{bundle.label} has {variant}; only the Transformer of the paper is converted"
+
+
+def _variant(encoder: _Graph) -> str | None:
+    """Return what makes an encoder another one than that of the paper; None if nothing does."""
+    if variant := next((text for operator, text in VARIANTS.items() if operator in encoder.operators), None):
+        return variant
+    weights = encoder.weights
+    if not any(name.endswith("position_table") for name in weights):
+        return "no positions"
+    if "source_embedding.norm.weight" in weights:
+        return "a norm of the embedding"
+    dim = encoder.first("source_pieces", "pieces").shape[1]
+    first = _layer(encoder, "encoder.0")
+    if first.attention_output.weight.shape[1] != dim:
+        return "heads of another width than dim / heads"
+    if len(first.inner.weight) != first.outer.weight.shape[1]:
+        return "gated feed-forward layers"
+    if not any(np.isclose(value, dim**0.5) for value in encoder.scalars):
+        return "embeddings that are not scaled"
+    return "an approximate gelu" if encoder.approximate else None
 
 
 def model_of(bundle: Bundle) -> Model:
@@ -152,11 +169,19 @@ def candidates_of(bundle: Bundle) -> Candidates | None:
 
 @dataclass(frozen=True, slots=True)
 class _Graph:
-    """One graph of a bundle. weights: its trained tensors as float32, by name; origin: its file, for messages."""
+    """One graph of a bundle.
+
+    origin: its file, for messages
+    weights: its trained tensors as float32, by name
+    scalars: its constants of one number
+    approximate: whether its activation is the approximation of GELU by a hyperbolic tangent
+    """
 
     origin: str
     weights: dict[str, np.ndarray]
+    scalars: tuple[float, ...]
     operators: frozenset[str]
+    approximate: bool
     epsilon: float
 
     @classmethod
@@ -175,8 +200,14 @@ class _Graph:
         return cls(
             origin=f"{bundle.folder}/{PRECISION}/{name}",
             weights={tensor.name: _values(tensor, files) for tensor in stored},
+            scalars=tuple(
+                float(onnx.numpy_helper.to_array(tensor))
+                for tensor in graph.initializer
+                if tensor.data_location != onnx.TensorProto.EXTERNAL and not tensor.dims
+            ),
             operators=frozenset(node.op_type for node in graph.node),
-            epsilon=epsilons[0],
+            approximate=any(attribute.name == "approximate" for node in graph.node for attribute in node.attribute),
+            epsilon=next(iter(epsilons), 0.0),
         )
 
     def first(self, *candidates: str) -> np.ndarray:

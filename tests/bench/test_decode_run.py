@@ -12,6 +12,7 @@ import pytest
 from lingon.bench.decode.model_flops import multiply_adds_of
 from lingon.bench.decode.plan import EngineSetting, unavailable_reason
 from lingon.bench.engines.base import Setting
+from lingon.bench.engines.conversion import unconvertible
 from lingon.bench.worker_process import Worker
 from lingon.bundle import Bundle, write_bundle
 from lingon.errors import LingonError
@@ -126,6 +127,9 @@ def written(model: AnyModel, folder: Path) -> Bundle:
         ("transformer window", "has a window"),
         ("transformer additive", "has additive scores"),
         ("transformer linear", "has linear attention"),
+        ("transformer opus", None),
+        ("transformer mbart", "has a norm of the embedding"),
+        ("transformer t5", "has root mean square norms"),
         ("rnnsearch gru", "is of kind rnnsearch"),
         ("luong global", "is of kind luong"),
     ],
@@ -136,6 +140,23 @@ def test_an_engine_that_cannot_read_a_system_is_left_out_with_the_reason(system,
     assert (found is None) == (reason is None)
     assert reason is None or reason in found
     assert unavailable_reason(EngineSetting("lingon", Setting()), bundle) is None
+
+
+@pytest.mark.parametrize(
+    ("option", "reason"),
+    [
+        ({"gated": True}, "gated feed-forward layers"),
+        ({"head_dim": 24}, "heads of another width than dim / heads"),
+        ({"activation": "quick-gelu"}, "the activation quick-gelu"),
+        ({"activation": "gelu-tanh"}, "an approximate gelu"),
+        ({"activation": "gelu", "output_bias": True, "norm_epsilon": 1e-6, "sinusoids": "inclusive-halves"}, None),
+        ({"scale_embedding": False}, "embeddings that are not scaled"),
+    ],
+    ids=str,
+)
+def test_a_variant_that_is_not_in_the_paper_is_named(option, reason, tmp_path):
+    found = unconvertible(written(random_model(**option), tmp_path))
+    assert found == (reason and f"random/1 has {reason}; only the Transformer of the paper is converted")
 
 
 @pytest.mark.parametrize(("cell", "gates"), [("gru", 3), ("lstm", 4)])
