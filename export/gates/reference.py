@@ -21,6 +21,7 @@ from lingon.training.models.interface import AnyModel, AttentionModel
 
 ROWS, SOURCES, PASTS = (1, 2, 5), (1, 7, 16, 33), (0, 1, 6)
 LONGEST = 512  # tokens; a model that reads or writes more is compared up to this length
+MOST_LOG_PROBS = 2**24  # of one row; a target is shorter than LONGEST where the vocabulary is larger than 32,768
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +86,8 @@ def draw_grid(model: AnyModel, limits: Limits) -> list[Reference]:
     random, longest = np.random.default_rng(0), min(limits.max_source_tokens, LONGEST)
     sources = sorted({min(length, longest) for length in SOURCES})
     shapes = [(rows, source, past) for rows in ROWS for source in sources for past in PASTS]
-    shapes.append((2, longest, min(limits.max_target_tokens, LONGEST) - 1))
+    most = MOST_LOG_PROBS // embedding_of(model, "target").num_embeddings
+    shapes.append((2, longest, min(limits.max_target_tokens, LONGEST, max(most, max(PASTS) + 1)) - 1))
     cases = [Case.draw(random, model, *shape) for shape in shapes]
     return [Reference(case, [_expected(model, *row) for row in _pairs(case)]) for case in cases]
 
