@@ -113,6 +113,8 @@ def unconvertible(bundle: Bundle) -> str | None:
     """Why other engines cannot compute a bundle's model; None for a Transformer as in the paper."""
     if bundle.manifest.architecture != "transformer":
         return f"{bundle.label} is of kind {bundle.manifest.architecture}; only a Transformer can be converted"
+    if bundle.manifest.states_of("recurrent"):
+        return f"{bundle.label} has a recurrent decoder; only the Transformer of the paper is converted"
     variant = _variant(_Graph.read(bundle, names.ENCODER))
     return None if variant is None else f"{bundle.label} has {variant}; only the Transformer of the paper is converted"
 

@@ -11,6 +11,7 @@ from torch import Tensor
 from lingon.text import BOS
 from lingon.training.data.batches import pad
 from lingon.training.models.attention import KeyValue
+from lingon.training.models.interface import select_rows
 from lingon.training.models.transformer import Memory, Transformer
 
 
@@ -52,7 +53,7 @@ def outputs(model: Transformer, sources: Sequence[Sequence[int]], beam_size: int
         parents, last = chosen // vocab, chosen % vocab
         copied += sum(len(set(row)) < beam_size for row in parents.tolist()) if step else 0
         rows = (parents + beam_size * torch.arange(count)[:, None]).flatten()
-        past = [KeyValue(layer.key[rows], layer.value[rows]) for layer in past]
+        past = select_rows(past, rows)
         tokens = torch.cat([tokens.flatten(0, 1)[rows].view(count, beam_size, step), last[:, :, None]], dim=2)
         next_ids = last.flatten()
     return Outputs(tokens[:, 0], copied / max((steps - 1) * count, 1), torch.stack(margins))

@@ -73,7 +73,9 @@ class BuiltGraphs:
 def check_heads(checkpoint: Checkpoint) -> None:
     """Raise CheckpointError if the heads have a width that GroupQueryAttention does not take."""
     settings = checkpoint.model.settings
-    if isinstance(settings, TransformerSettings) and settings.score == "scaled-dot" and settings.head_dim % HEAD_STEP:
+    if not isinstance(settings, TransformerSettings) or settings.decoder_cell != "attention":
+        return
+    if settings.score == "scaled-dot" and settings.head_dim % HEAD_STEP:
         raise CheckpointError(
             f"{checkpoint.folder}: an export needs model.dim / model.heads to be a multiple of {HEAD_STEP}, "
             f"got {settings.head_dim}"

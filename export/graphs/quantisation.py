@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from lingon.text import BOS
 from lingon.training.models.interface import AnyModel
 from lingon.training.models.layers import Norm, PostNorm, PreNorm
+from lingon.training.models.ssru import SSRU
 from lingon.training.models.transformer import DecoderLayer, EncoderLayer, Transformer
 
 ModelT = TypeVar("ModelT", bound=AnyModel)
@@ -142,12 +143,17 @@ def _rounding_hook(seen: Range) -> Callable[[nn.Module, tuple[Tensor]], tuple[Te
 
 
 def _smooth_layer(layer: EncoderLayer | DecoderLayer, name: str, ranges: dict[str, _ChannelRanges]) -> None:
-    attention, feed_forward, dim = layer.attention, layer.feed_forward, layer.attention.output.in_features
+    attention, feed_forward = layer.attention, layer.feed_forward
+    product = "gates" if isinstance(attention, SSRU) else "qkv"
     if attention_norm := _norm_before(layer.around_attention):
-        _divide_norm(attention_norm, [attention.qkv], ranges[f"{name}.attention.qkv"])
+        reader = attention.get_submodule(product)
+        assert isinstance(reader, nn.Linear)
+        _divide_norm(attention_norm, [reader], ranges[f"{name}.attention.{product}"])
     if feed_forward_norm := _norm_before(layer.around_feed_forward):
         _divide_norm(feed_forward_norm, [feed_forward.inner], ranges[f"{name}.feed_forward.inner"])
-    _divide_writer(attention.qkv, slice(2 * dim, None), attention.output, ranges[f"{name}.attention.output"])
+    if not isinstance(attention, SSRU):
+        values = slice(2 * attention.output.in_features, None)
+        _divide_writer(attention.qkv, values, attention.output, ranges[f"{name}.attention.output"])
     if feed_forward.gated or isinstance(feed_forward.activation, nn.ReLU):
         linear = slice(feed_forward.outer.in_features if feed_forward.gated else 0, None)
         _divide_writer(feed_forward.inner, linear, feed_forward.outer, ranges[f"{name}.feed_forward.outer"])

@@ -129,6 +129,7 @@ def written(model: AnyModel, folder: Path) -> Bundle:
         ("transformer linear", "has linear attention"),
         ("transformer opus", None),
         ("transformer mbart", "has a norm of the embedding"),
+        ("transformer ssru", "has a recurrent decoder"),
         ("transformer t5", "has root mean square norms"),
         ("rnnsearch gru", "is of kind rnnsearch"),
         ("luong global", "is of kind luong"),

@@ -49,6 +49,8 @@ SYSTEMS: dict[str, dict[str, Any]] = {
         "head_dim": 24,
         "scale_embedding": False,
     },
+    "transformer ssru": {"kind": "transformer", "decoder_cell": "ssru", "sinusoids": "inclusive-halves"},
+    "transformer ssru pre": {"kind": "transformer", "decoder_cell": "ssru", "norm": "pre", "positions": "learned"},
     **{f"rnnenc {cell}": {"kind": "rnnenc", "cell": cell} for cell in ("gru", "lstm")},
     "rnnenc reversed": {"kind": "rnnenc", "reverse_source": True},
     "rnnsearch gru": {"kind": "rnnsearch", "cell": "gru"},

@@ -38,6 +38,7 @@ class TransformerSettings(ModelSettings):
     encoder_attention: Literal["softmax", "linear"] = (
         "softmax"  # linear: the cost grows with the length, not its square
     )
+    decoder_cell: Literal["attention", "ssru"] = "attention"  # what reads the target so far in each decoder layer
     score: Literal["scaled-dot", "additive"] = "scaled-dot"
 
     @property
@@ -88,6 +89,12 @@ class TransformerSettings(ModelSettings):
                 raise ValueError(
                     f"{name} = {getattr(self, name)!r} needs positions = 'sinusoidal', got {self.positions!r}"
                 )
+        return self
+
+    @model_validator(mode="after")
+    def _recurrent_decoder(self) -> Self:
+        if self.decoder_cell == "ssru" and self.positions == "rotary":
+            raise ValueError("decoder_cell = 'ssru' has no queries and keys to rotate: positions must not be 'rotary'")
         return self
 
     @model_validator(mode="after")

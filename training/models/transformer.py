@@ -22,6 +22,9 @@ from lingon.training.models.attention import (
 )
 from lingon.training.models.interface import AttentionModel
 from lingon.training.models.layers import Embedding, FeedForward, norm_of, residual_connection
+from lingon.training.models.ssru import SSRU, CellState
+
+LayerPast = KeyValue | CellState
 
 
 class Memory(NamedTuple):
@@ -52,11 +55,17 @@ class EncoderLayer(nn.Module):
 
 
 class DecoderLayer(nn.Module):
-    """Causal self-attention, cross-attention, feed-forward, each in a residual connection; section 3.1."""
+    """Causal self-attention, cross-attention, feed-forward, each in a residual connection; section 3.1.
+
+    A recurrent cell can replace the self-attention.
+    """
+
+    attention: SelfAttention | SSRU
 
     def __init__(self, settings: TransformerSettings) -> None:
         super().__init__()
-        self.attention, self.around_attention = SelfAttention(settings), residual_connection(settings)
+        self.attention = SSRU(settings) if settings.decoder_cell == "ssru" else SelfAttention(settings)
+        self.around_attention = residual_connection(settings)
         self.cross, self.around_cross = CrossAttention(settings), residual_connection(settings)
         self.feed_forward, self.around_feed_forward = FeedForward(settings), residual_connection(settings)
 
@@ -70,10 +79,18 @@ class DecoderLayer(nn.Module):
         weights = self.cross.weights(self.around_cross.before(hidden), memory, visible)
         return self._rest(hidden, memory, visible), weights
 
-    def step(self, hidden: Tensor, past: KeyValue, memory: KeyValue, visible: Tensor) -> tuple[Tensor, KeyValue]:
+    def step(self, hidden: Tensor, past: LayerPast, memory: KeyValue, visible: Tensor) -> tuple[Tensor, LayerPast]:
         """Decode one new position, hidden (batch, 1, dim); return it, and the past with this position added."""
-        attended, present = self.attention.step(self.around_attention.before(hidden), past)
+        read = self.around_attention.before(hidden)
+        attended, present = self._step_cell(read, past)
         return self._rest(self.around_attention.after(hidden, attended), memory, visible), present
+
+    def _step_cell(self, read: Tensor, past: LayerPast) -> tuple[Tensor, LayerPast]:
+        if isinstance(self.attention, SSRU):
+            assert isinstance(past, CellState)
+            return self.attention.step(read, past)
+        assert isinstance(past, KeyValue)
+        return self.attention.step(read, past)
 
     def _attend_to_itself(self, hidden: Tensor) -> Tensor:
         attended = self.attention(self.around_attention.before(hidden), causal=True)
@@ -85,8 +102,8 @@ class DecoderLayer(nn.Module):
         return self.around_feed_forward.after(hidden, self.feed_forward(self.around_feed_forward.before(hidden)))
 
 
-class Transformer(AttentionModel[Memory, list[KeyValue]]):
-    """Encoder and decoder of figure 1. The past is the keys and values of every decoder layer."""
+class Transformer(AttentionModel[Memory, list[LayerPast]]):
+    """Encoder and decoder of figure 1. The past is the keys and values, or the state of the cell, of every layer."""
 
     settings: TransformerSettings
 
@@ -127,19 +144,22 @@ class Transformer(AttentionModel[Memory, list[KeyValue]]):
             weights.append(layer_weights)
         return self.output(self.decoder_norm(hidden)), torch.stack(weights, dim=1)
 
-    def start(self, memory: Memory) -> list[KeyValue]:
-        """Return the empty past (rows, heads, 0, head_dim) of every decoder layer."""
+    def start(self, memory: Memory) -> list[LayerPast]:
+        """Return the empty past of every decoder layer: (rows, heads, 0, head_dim), or cells of zeros (rows, dim)."""
         rows = memory.visible.size(0)
         empty = self.output.weight.new_empty(rows, self.settings.heads, 0, self.settings.head_dim)
-        return [KeyValue(empty, empty) for _ in self.decoder]
+        return [
+            layer.attention.start(rows) if isinstance(layer.attention, SSRU) else KeyValue(empty, empty)
+            for layer in self.decoder
+        ]
 
-    def decode_step(self, token_ids: Tensor, past: list[KeyValue], memory: Memory) -> tuple[Tensor, list[KeyValue]]:
+    def decode_step(self, token_ids: Tensor, past: list[LayerPast], memory: Memory) -> tuple[Tensor, list[LayerPast]]:
         """Return logits (rows, vocab) after one more token for each row, and the past with that token added.
 
         token_ids: (rows)
-        past: keys and values (rows, heads, length, head_dim) of every layer
+        past: keys and values (rows, heads, length, head_dim) of every layer, or the states of its cell
         """
-        hidden = self.target_embedding(token_ids[:, None], past[0].key.size(2))
+        hidden = self.target_embedding(token_ids[:, None], _length(past[0]))
         present = []
         for layer, layer_past, layer_memory in zip(self.decoder, past, memory.layers, strict=True):
             hidden, layer_present = layer.step(hidden, layer_past, layer_memory, memory.visible)
@@ -154,3 +174,8 @@ class Transformer(AttentionModel[Memory, list[KeyValue]]):
                     nn.init.zeros_(module.bias)
         for embedding in (self.source_embedding, self.target_embedding):
             nn.init.normal_(embedding.pieces.weight, std=self.settings.dim**-0.5)
+
+
+def _length(past: LayerPast) -> int:
+    """Return the number of tokens in a past, which is that of every row."""
+    return int(past.length[0]) if isinstance(past, CellState) else past.key.size(2)

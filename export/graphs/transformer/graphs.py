@@ -24,24 +24,29 @@ from lingon.export.graphs.transformer.blocks import Blocks
 from lingon.export.graphs.transformer.heads import cache_key_shape, lay_out_keys, memory_key_shape
 from lingon.export.graphs.transformer.rotation import Rotation
 from lingon.export.graphs.transformer.source import Source, visible
+from lingon.export.graphs.transformer.ssru import run_cell, step_cell, zero_cells
 from lingon.export.graphs.transformer.step_attention import (
     AdditiveAttention,
     GroupedAttention,
     ScatteredAttention,
     StepAttention,
 )
+from lingon.training.models.ssru import SSRU
 from lingon.training.models.transformer import DecoderLayer, EncoderLayer, Transformer
 
 
 def states(model: Transformer) -> tuple[State, ...]:
-    """Return the states that the decoder reads at every step: for each layer a memory of the source and a cache."""
+    """Return the states that the decoder reads at every step: for each layer a memory of the source, and its past."""
     settings = model.settings
     shapes: dict[str, tuple[StateKind, tuple[int | str, ...]]] = {
         "memory.{}.key": ("memory", memory_key_shape(settings)),
         "memory.{}.value": ("memory", (settings.heads, "source_length", settings.head_dim)),
-        "self.{}.key": ("cache", cache_key_shape(settings)),
-        "self.{}.value": ("cache", (settings.heads, "capacity", settings.head_dim)),
     }
+    if settings.decoder_cell == "ssru":
+        shapes["cell.{}"] = ("recurrent", (settings.dim,))
+    else:
+        shapes["self.{}.key"] = ("cache", cache_key_shape(settings))
+        shapes["self.{}.value"] = ("cache", (settings.heads, "capacity", settings.head_dim))
     layers = range(settings.decoder_layers)
     return tuple(State(name.format(layer), *rest) for layer in layers for name, rest in shapes.items())
 
@@ -86,6 +91,9 @@ class TransformerGraphs:
         for layer, (key, value) in enumerate(self._memory(blocks, rows, source.batch)):
             for value_of, name in ((key, f"memory.{layer}.key"), (value, f"memory.{layer}.value")):
                 graph.output(value_of, name, self.dtype, shapes[name])
+        for state in states(self.model):
+            if state.kind == "recurrent":
+                graph.output(zero_cells(blocks, source.batch), state.name, self.dtype, shapes[state.name])
         return self._finish(graph)
 
     def decoder(self) -> bytes:
@@ -133,17 +141,40 @@ class TransformerGraphs:
         for number, layer in enumerate(self._decoder_layers()):
             name = f"decoder.{number}"
             read = blocks.before(layer.around_attention, f"{name}.around_attention", rows)
-            past, present = self._past(graph, declared, number)
-            packed = blocks.linear(layer.attention.qkv, f"{name}.attention.qkv", read)
-            mixed = attention.attend(layer.attention, f"{name}.attention", packed, past, present)
-            attended = blocks.linear(layer.attention.output, f"{name}.attention.output", mixed)
+            attended = self._step_past(blocks, layer, number, read, declared, attention)
             rows = blocks.after(layer.around_attention, f"{name}.around_attention", rows, attended)
             memory = (declared[f"memory.{number}.key"], declared[f"memory.{number}.value"])
             rows, _ = self._rest_of_layer(blocks, layer, name, rows, memory, batch, bias)
         return blocks, blocks.norm(self.model.decoder_norm, "decoder_norm", rows), batch
 
-    def _step_attention(self, blocks: Blocks, positions: str, declared: Mapping[str, str]) -> StepAttention:
+    def _step_past(
+        self,
+        blocks: Blocks,
+        layer: DecoderLayer,
+        number: int,
+        read: str,
+        declared: dict[str, str],
+        attention: StepAttention | None,
+    ) -> str:
+        """Return what a layer reads of the target so far (rows, dim); read: the input of its attention or cell."""
+        name, module = f"decoder.{number}.attention", layer.attention
+        if isinstance(module, SSRU):
+            cell, shape = f"cell.{number}", ("rows", self.model.settings.dim)
+            present = blocks.graph.declare_output(bundle.present_name(cell), self.dtype, shape)
+            return step_cell(blocks, module, name, read, declared[cell], present)
+        assert attention is not None
+        past, presents = self._past(blocks.graph, declared, number)
+        packed = blocks.linear(module.qkv, f"{name}.qkv", read)
+        mixed = attention.attend(module, name, packed, past, presents)
+        return blocks.linear(module.output, f"{name}.output", mixed)
+
+    def _step_attention(self, blocks: Blocks, positions: str, declared: Mapping[str, str]) -> StepAttention | None:
+        """Return what writes self-attention into a step; None if the layers have cells."""
         settings = self.model.settings
+        if settings.decoder_cell == "ssru":
+            if self.device_states:
+                blocks.graph.input(bundle.TOTAL_LENGTH, np.int32, [])
+            return None
         rotation = Rotation.of_steps(blocks, positions) if settings.positions == "rotary" else None
         if settings.score == "scaled-dot" and not self.scattered:
             return GroupedAttention.write(blocks, positions, rotation, given=self.device_states)
@@ -182,12 +213,15 @@ class TransformerGraphs:
         for number, (layer, memory) in enumerate(zip(self._decoder_layers(), memories, strict=True)):
             name = f"decoder.{number}"
             read = blocks.before(layer.around_attention, f"{name}.around_attention", rows)
-            attended, own = self_attention(
-                blocks, layer.attention, f"{name}.attention", read, source.batch, causal, source.rotation
-            )
+            if isinstance(layer.attention, SSRU):
+                attended = run_cell(blocks, layer.attention, f"{name}.attention", read, source.batch)
+            else:
+                attended, own = self_attention(
+                    blocks, layer.attention, f"{name}.attention", read, source.batch, causal, source.rotation
+                )
+                own_weights.append(own)
             rows = blocks.after(layer.around_attention, f"{name}.around_attention", rows, attended)
             rows, cross = self._rest_of_layer(blocks, layer, name, rows, memory, source.batch, source.bias)
-            own_weights.append(own)
             cross_weights.append(cross)
         rows = blocks.norm(self.model.decoder_norm, "decoder_norm", rows)
         log_probs = graph.op("LogSoftmax", cast_to_float32(graph, self._output_layer.logits(blocks, rows)), axis=-1)
@@ -199,6 +233,8 @@ class TransformerGraphs:
             (own_weights, bundle.DECODER_ATTENTION, ("target_length", "target_length")),
             (cross_weights, bundle.CROSS_ATTENTION, ("target_length", "source_length")),
         ):
+            if not weights:
+                continue
             stacked = graph.op("Concat", *(graph.op("Unsqueeze", each, graph.int64s(1)) for each in weights), axis=1)
             sizes = ("batch", len(weights), self.model.settings.heads, *shape)
             graph.output(cast_to_float32(graph, stacked), output, np.float32, sizes)

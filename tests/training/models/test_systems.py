@@ -50,7 +50,7 @@ def test_padding_changes_nothing(name: str, wider: int) -> None:
     expected = model(source, LENGTHS, target)
     padded, longer = (functional.pad(each, (0, wider), value=PAD) for each in (source, target))
     found = model(padded, LENGTHS, longer)[:, :5]
-    assert_close(found, expected, rtol=1e-6, atol=3e-6 * expected.abs().max().item())
+    assert_close(found, expected, rtol=1e-6, atol=1e-5 * expected.abs().max().item())
 
 
 @pytest.mark.parametrize("name", SYSTEMS)
@@ -67,7 +67,7 @@ def test_the_other_rows_of_a_batch_and_their_order_change_nothing(name: str) -> 
     sources = [ids(12)[:length].tolist() for length in (3, 12, 7, 1)]
     lengths, order = torch.tensor([3, 12, 7, 1]), torch.tensor([2, 0, 3, 1])
     together = model(pad(sources), lengths, targets)
-    near = {"rtol": 1e-6, "atol": 3e-6 * together.abs().max().item()}
+    near = {"rtol": 1e-6, "atol": 1e-5 * together.abs().max().item()}
     assert_close(model(pad(sources)[order], lengths[order], targets[order]), together[order], **near)
     for row, source in enumerate(sources):
         alone = model(torch.tensor([source]), lengths[row : row + 1], targets[row : row + 1])
@@ -192,6 +192,7 @@ LEARNERS: dict[str, tuple[int, float, dict[str, Any]]] = {
     "transformer mbart": (250, 1e-2, SYSTEMS["transformer mbart"]),
     "transformer t5": (250, 1e-2, SYSTEMS["transformer t5"]),
     "transformer quick": (250, 1e-2, {"kind": "transformer", "norm": "pre", "activation": "quick-gelu"}),
+    "transformer ssru": (250, 1e-2, {"kind": "transformer", "norm": "pre", "decoder_cell": "ssru"}),
     "transformer linear": (200, 1e-2, {"kind": "transformer", "norm": "pre", "encoder_attention": "linear"}),
     "rnnenc": (450, 3e-3, {"kind": "rnnenc", "cell": "lstm", "layers": 1, "dim": 96, "embedding_dim": 96}),
     "rnnsearch": (200, 1e-2, {"kind": "rnnsearch", "dim": 32, "embedding_dim": 32, "encoder_dim": 16}),

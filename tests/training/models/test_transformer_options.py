@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
-from lingon.training.models import attention
+from lingon.training.models import attention, ssru
 from lingon.training.models.attention import within_window
 from tests.support.source_mutants import SourceMutant
 from tests.support.systems import ids, random_system, system_settings
@@ -68,6 +68,24 @@ def check_linear(module: ModuleType) -> None:
         np.testing.assert_allclose(mixed[row, i, 4 * head : 4 * head + 4], expected @ v[row, head], **near)
 
 
+def check_ssru(module: ModuleType) -> None:
+    """Kim et al. (2019), section 3.1, token by token; the state after each step is c."""
+    torch.manual_seed(4)
+    cell = module.SSRU(system_settings("transformer", dim=8, heads=2, decoder_cell="ssru"))
+    hidden = torch.randn(2, 5, 8)
+    found, past = cell(hidden).detach().numpy(), cell.start(2)
+    weight, bias, inputs = (each.detach().double().numpy() for each in (cell.gates.weight, cell.gates.bias, hidden))
+    c, near = np.zeros((2, 8)), {"rtol": 1e-4, "atol": 1e-5}
+    for t in range(5):
+        forget = 1 / (1 + np.exp(-(inputs[:, t] @ weight[:8].T + bias[:8])))
+        c = forget * c + (1 - forget) * (inputs[:, t] @ weight[8:].T + bias[8:])
+        np.testing.assert_allclose(found[:, t], np.maximum(c, 0), **near)
+        said, past = cell.step(hidden[:, t : t + 1], past)
+        np.testing.assert_allclose(said.detach().numpy()[:, 0], np.maximum(c, 0), **near)
+        np.testing.assert_allclose(past.cell.detach().numpy(), c, **near)
+        assert past.length.tolist() == [t + 1, t + 1]
+
+
 def test_a_rotation_is_its_formula() -> None:
     check_rotation(attention)
 
@@ -78,6 +96,27 @@ def test_additive_heads_are_their_formula() -> None:
 
 def test_linear_attention_is_its_formula() -> None:
     check_linear(attention)
+
+
+def test_an_ssru_is_its_formula() -> None:
+    check_ssru(ssru)
+
+
+@pytest.mark.parametrize(
+    ("after", "right", "wrong"),
+    [
+        ("def _gated", "torch.sigmoid(gate)", "torch.tanh(gate)"),
+        ("def _gated", "(1 - keep)", "keep"),
+        ("def _gated", "gate, value =", "value, gate ="),
+        ("def forward", "keep[:, position] * cell", "cell"),
+        ("def forward", ".relu()", ""),
+        ("def step", "past.length + 1", "past.length"),
+        ("def step", "keep[:, 0] * past.cell", "past.cell"),
+    ],
+)
+def test_a_mistake_in_the_ssru_is_caught(after: str, right: str, wrong: str) -> None:
+    with pytest.raises(AssertionError):
+        check_ssru(SourceMutant("ssru", after, right, wrong).load())
 
 
 @pytest.mark.parametrize(
