@@ -30,6 +30,7 @@ ACTIVATIONS: dict[str, Activation] = {
 }
 FORM = "Hugging Face MarianMTModel (OPUS-MT)"
 MOST = 2**20  # of a size
+MOST_POSITIONS = 2**15 - 1  # tokens of a source; a bundle has at most one more
 
 
 def read_opus_mt(folder: Path, longest: int | None = None) -> Source:
@@ -44,20 +45,20 @@ def read_opus_mt(folder: Path, longest: int | None = None) -> Source:
     sizes = len(source.pieces), len(target.pieces)
     _check_sizes(config, sizes)
     tokenizer, of_source, of_target = _tokenizer(folder, config, source, target)
+    longest = longest or config.integer("max_position_embeddings", 2, MOST_POSITIONS)
     settings = _settings(config, of_target, separate=separate, longest=longest)
     reader = BartReader(tensors, settings, of_source, of_target, sizes, separate=separate)
-    facts = _facts(folder, config, more, settings)
+    facts = _facts(folder, config, more, settings, longest)
     return Source(settings, reader.weights(), tokenizer, of_source, of_target, facts, tensors.notes)
 
 
-def _settings(config: Fields, target: Numbering, *, separate: bool, longest: int | None) -> TransformerSettings:
-    positions = config.integer("max_position_embeddings", 2, 2**15)
+def _settings(config: Fields, target: Numbering, *, separate: bool, longest: int) -> TransformerSettings:
+    positions = config.integer("max_position_embeddings", 2, MOST_POSITIONS)
     heads = config.integer("encoder_attention_heads", 1, MOST)
-    for name in ("heads", "ffn"):
-        other = {"heads": "attention_heads", "ffn": "ffn_dim"}[name]
-        sides = [config.integer(f"{side}_{other}", 1, MOST) for side in ("encoder", "decoder")]
-        if sides[0] != sides[1]:
-            raise config.error(f"decoder_{other}", f"must be that of the encoder ({sides[0]})")
+    for size in ("attention_heads", "ffn_dim"):
+        encoder, decoder = (config.integer(f"{side}_{size}", 1, MOST) for side in ("encoder", "decoder"))
+        if decoder != encoder:
+            raise config.error(f"decoder_{size}", f"must be that of the encoder ({encoder})")
     dim = config.integer("d_model", 2, MOST)
     if dim % (2 * heads):
         raise config.error("d_model", f"must be even and a multiple of encoder_attention_heads ({heads})")
@@ -75,7 +76,7 @@ def _settings(config: Fields, target: Numbering, *, separate: bool, longest: int
         never_generated=target.never,
         scale_embedding=config.flag("scale_embedding", False),
         tie=("decoder" if separate else "all") if tied else "none",
-        max_positions=max(longest or 0, positions) + 1,
+        max_positions=max(longest, positions) + 1,
         dropout=0.1,
     )
 
@@ -148,7 +149,7 @@ def _check_sizes(config: Fields, found: tuple[int, int]) -> None:
             raise config.error(name, f"must be the number of pieces of the vocabulary ({pieces:,})")
 
 
-def _facts(folder: Path, config: Fields, more: Fields, settings: TransformerSettings) -> Facts:
+def _facts(folder: Path, config: Fields, more: Fields, settings: TransformerSettings, longest: int) -> Facts:
     generation = Fields.read_if_there(folder / GENERATION)
     beam_size = generation.integer("num_beams", 1, 64, default=config.integer("num_beams", 1, 64, default=4))
     penalty = generation.number("length_penalty", 0, 10, default=config.number("length_penalty", 0, 10, default=1))
@@ -160,7 +161,7 @@ def _facts(folder: Path, config: Fields, more: Fields, settings: TransformerSett
         languages=(source, target),
         beam_size=beam_size,
         length_penalty=penalty,
-        longest=settings.max_positions - 1,
+        longest=longest,
         # Marian guides one head, the first one of the last layer; the port to Transformers does not say so.
         alignment=(settings.decoder_layers - 1, (0,)),
         files=(*files, *tensor_files(folder)),

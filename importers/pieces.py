@@ -37,11 +37,13 @@ class Numbering:
     pieces: the text of each new id
     rows: the row of the checkpoint's tables for each new id
     never: new ids besides pad, bos and unk that the model must not generate
+    aliases: the number of pieces of a segmenter that the checkpoint does not know; they are the last ones
     """
 
     pieces: tuple[str, ...]
     rows: tuple[int, ...]
     never: tuple[int, ...]
+    aliases: int
 
 
 def read_model(content: bytes, name: str) -> ModelProto:
@@ -79,7 +81,7 @@ def renumber(
     rows = (special.pad, special.start, special.eos, special.unk, *others, *([special.unk] * len(aliases)))
     first_alias = 4 + len(others)
     never = [new for new, piece in enumerate(named, start=4) if piece in reserved or new >= first_alias]
-    return Numbering((*head, *named), rows, tuple(never))
+    return Numbering((*head, *named), rows, tuple(never), len(aliases))
 
 
 def rewrite(model: ModelProto, numbering: Numbering, reserved: Collection[str] = ()) -> bytes:

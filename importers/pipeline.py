@@ -15,6 +15,7 @@ from lingon.importers import witness
 from lingon.importers.assemble import checkpoint_of
 from lingon.importers.fields import Fields
 from lingon.importers.opus_mt import CONFIG, read_opus_mt
+from lingon.importers.pieces import Numbering
 from lingon.importers.source import Source
 from lingon.lines import read_lines, read_parallel
 from lingon.text import normalise
@@ -97,11 +98,11 @@ def export_imported(imported: Imported, folder: Path, texts: Texts, settings: Ex
     try:
         return export_checkpoint(imported.checkpoint, folder, texts, settings, log)
     except ParityError as error:
-        left = tuple(name for name in settings.precisions if name != "int8")
-        if not str(error).startswith("int8: ") or not left:
+        others = tuple(name for name in settings.precisions if name != "int8")
+        if others == settings.precisions or not str(error).startswith("int8: "):
             raise
         log(f"{error}; the bundle has no int8")
-    return export_checkpoint(imported.checkpoint, folder, texts, replace(settings, precisions=left), log)
+    return export_checkpoint(imported.checkpoint, folder, texts, replace(settings, precisions=others), log)
 
 
 def gate_pairs(imported: Imported, source: Path, reference: Path | None) -> list[Pair]:
@@ -140,24 +141,19 @@ def _languages(folder: Path, source: Source, given: tuple[str, str] | None) -> t
 
 def _found(checkpoint: Checkpoint, source: Source) -> list[str]:
     """Return lines that say what was read."""
-    settings, data = checkpoint.model.settings, checkpoint.config.data
+    data = checkpoint.config.data
     weights = sum(parameter.numel() for parameter in checkpoint.model.parameters())
-    assert settings.kind == "transformer"
-    sides = (
-        (("source", source.source),)
-        if source.source == source.target
-        else (("source", source.source), ("target", source.target))
-    )
-    lines = [
-        f"{source.facts.form}: {data.source_language} to {data.target_language}, {weights:,} weights, all tensors used"
-    ]
-    for side, numbering in sides:
-        aliases = len(numbering.rows) - len(set(numbering.rows)) - 1
-        lines.append(
-            f"{side} pieces: {len(numbering.pieces):,}, renumbered; {len(numbering.never):,} never generated"
-            + (f"; {aliases:,} of the segmenter are unknown to the model" if aliases > 0 else "")
-        )
-    return lines
+    languages = f"{data.source_language} to {data.target_language}"
+    lines = [f"{source.facts.form}: {languages}, {weights:,} weights, all tensors used"]
+    if source.source == source.target:
+        return [*lines, f"pieces: {_pieces(source.source)}"]
+    return [*lines, f"source pieces: {_pieces(source.source)}", f"target pieces: {_pieces(source.target)}"]
+
+
+def _pieces(numbering: Numbering) -> str:
+    """Return what is said of a vocabulary."""
+    unknown = f"; {numbering.aliases:,} of the segmenter are unknown to the model" if numbering.aliases else ""
+    return f"{len(numbering.pieces):,}, renumbered; {len(numbering.never):,} never generated{unknown}"
 
 
 def _mean_log_prob(checkpoint: Checkpoint, texts: Sequence[str]) -> float:

@@ -52,9 +52,11 @@ def test_int8_is_left_out_with_a_line_if_it_costs_too_much(
 
 
 def test_a_checkpoint_is_written_instead_of_a_bundle(opus: Path, tmp_path: Path) -> None:
-    assert main(["import", str(opus), "--checkpoint", str(tmp_path / "saved"), "--languages", "sv:nb"]) == 0
-    data = load_checkpoint(tmp_path / "saved").config.data
-    assert (data.source_language, data.target_language) == ("sv", "nb")
+    options = ["--languages", "sv:nb", "--max-source-tokens", "64"]
+    assert main(["import", str(opus), "--checkpoint", str(tmp_path / "saved"), *options]) == 0
+    config = load_checkpoint(tmp_path / "saved").config
+    assert (config.data.source_language, config.data.target_language) == ("sv", "nb")
+    assert (config.max_source_tokens, config.model.max_positions) == (64, 129)
 
 
 def test_a_report_writes_nothing(opus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
