@@ -36,7 +36,7 @@ def load(folder: Path, text: str = "", overrides: Sequence[str] = ()) -> Config:
         ("training.precision=fp8", "training.precision must be 'fp32', 'bf16' or 'fp16', got 'fp8'"),
         ("training.cooldown_steps=1000", "cooldown_steps must be below max_steps (1000), got 1000"),
         ("model.heads=3", "heads must divide dim (32) unless head_dim is set, got 3"),
-        ("model.positions=relative", "model.positions must be 'sinusoidal', 'learned', 'rotary' or 'none', got"),
+        ("model.positions=alibi", "must be 'sinusoidal', 'learned', 'rotary', 'relative' or 'none', got 'alibi'"),
         ("model.encoder_window=-1", "model.encoder_window must be greater than or equal to 0, got -1"),
         ("model.preset=huge", "model.preset must be 'tiny', 'small',"),
         ("model.preset=[1]", "model.preset must be 'tiny', 'small',"),

@@ -70,6 +70,27 @@ def saved(folder: Path, config: Config, tokenizer: Tokenizer) -> AnyModel:
         ),
         (
             "transformer",
+            {"positions": "relative", "score": "additive"},
+            "model: positions = 'relative' needs score = 'scaled-dot', got 'additive'",
+        ),
+        (
+            "transformer",
+            {"positions": "relative", "relative_buckets": 6},
+            "model: relative_buckets must be a multiple of 4, got 6",
+        ),
+        (
+            "transformer",
+            {"positions": "relative", "relative_distance": 16},
+            "model: relative_distance must be 17 or more, got 16",
+        ),
+        ("transformer", {"positions": "none", "first_position": 2}, "model: first_position = 2 needs positions = 'sin"),
+        (
+            "transformer",
+            {"decoder_cell": "ssru", "positions": "rotary"},
+            "model: decoder_cell = 'ssru' has no queries and keys to rotate",
+        ),
+        (
+            "transformer",
             {"encoder_attention": "linear", "encoder_window": 3},
             "model: encoder_attention = 'linear' needs encoder_window = 0, got 3",
         ),

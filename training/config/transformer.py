@@ -31,9 +31,11 @@ class TransformerSettings(ModelSettings):
     bias: bool = True  # whether the products of the layers add one
     output_bias: bool = False  # whether the product of the output layer adds one
     scale_embedding: bool = True  # by sqrt(dim)
-    positions: Literal["sinusoidal", "learned", "rotary", "none"] = "sinusoidal"
+    positions: Literal["sinusoidal", "learned", "rotary", "relative", "none"] = "sinusoidal"
     sinusoids: Literal["interleaved", "halves", "inclusive-halves"] = "interleaved"  # order and rates; see `sinusoids`
     first_position: Annotated[int, Field(ge=0)] = 0  # of sinusoids: the position of the first token
+    relative_buckets: Annotated[int, Field(ge=4)] = 32  # of distances, for relative positions
+    relative_distance: Annotated[int, Field(ge=2)] = 128  # tokens; farther ones share the last bucket
     encoder_window: Annotated[int, Field(ge=0)] = 0  # radius of the encoder's self-attention in tokens; 0 is no bound
     encoder_attention: Literal["softmax", "linear"] = (
         "softmax"  # linear: the cost grows with the length, not its square
@@ -92,6 +94,20 @@ class TransformerSettings(ModelSettings):
         return self
 
     @model_validator(mode="after")
+    def _relative_positions(self) -> Self:
+        """Relative positions add to the scores of softmax attention, and need a bucket for each side and range."""
+        if self.positions != "relative":
+            return self
+        if self.score != "scaled-dot":
+            raise ValueError(f"positions = 'relative' needs score = 'scaled-dot', got {self.score!r}")
+        if self.relative_buckets % 4:
+            raise ValueError(f"relative_buckets must be a multiple of 4, got {self.relative_buckets}")
+        if self.relative_distance <= self.relative_buckets // 2:
+            least = self.relative_buckets // 2 + 1
+            raise ValueError(f"relative_distance must be {least} or more, got {self.relative_distance}")
+        return self
+
+    @model_validator(mode="after")
     def _recurrent_decoder(self) -> Self:
         if self.decoder_cell == "ssru" and self.positions == "rotary":
             raise ValueError("decoder_cell = 'ssru' has no queries and keys to rotate: positions must not be 'rotary'")
@@ -110,8 +126,8 @@ class TransformerSettings(ModelSettings):
             raise ValueError(f"{needs} encoder_window = 0, got {self.encoder_window}")
         if self.score != "scaled-dot":
             raise ValueError(f"{needs} score = 'scaled-dot', got '{self.score}'")
-        if self.positions == "rotary":
-            raise ValueError(f"{needs} positions = 'sinusoidal', 'learned' or 'none', got 'rotary'")
+        if self.positions in ("rotary", "relative"):
+            raise ValueError(f"{needs} positions = 'sinusoidal', 'learned' or 'none', got {self.positions!r}")
         return self
 
 

@@ -63,7 +63,8 @@ def attend(query: Tensor, past: KeyValue, visible: Tensor | None = None, *, caus
 
     query: (batch, heads, target_length, head_dim)
     past: keys and values (batch, heads, source_length, head_dim)
-    visible: (batch, 1, 1 or target_length, source_length), True where a key may be seen; None if every key may be seen
+    visible: (batch, 1, 1 or target_length, source_length), True where a key may be seen; None if every key may be seen.
+        Or what is added to the scores, (batch, heads, target_length, source_length), -inf where a key may not be seen.
     causal: whether position i sees only the keys 0 to i
 
     Returns the concatenated heads (batch, target_length, heads * head_dim).
@@ -86,7 +87,7 @@ def attention_weights(query: Tensor, key: Tensor, visible: Tensor | None = None,
 def _softmax(scores: Tensor, visible: Tensor | None, *, causal: bool) -> Tensor:
     """Return the weights of scores (batch, heads, target_length, source_length); keys that are not seen have 0."""
     if visible is not None:
-        scores = scores.masked_fill(~visible, -math.inf)
+        scores = scores.masked_fill(~visible, -math.inf) if visible.dtype == torch.bool else scores + visible
     if causal:
         scores = scores.masked_fill(torch.ones_like(scores, dtype=torch.bool).triu(1), -math.inf)
     return scores.softmax(dim=-1)
@@ -219,17 +220,18 @@ class SelfAttention(nn.Module):
         query, present = self.project(hidden)
         return self.output(self.mix(query, present, visible, causal=causal))  # type: ignore[no-any-return]
 
-    def step(self, hidden: Tensor, past: KeyValue) -> tuple[Tensor, KeyValue]:
+    def step(self, hidden: Tensor, past: KeyValue, visible: Tensor | None = None) -> tuple[Tensor, KeyValue]:
         """Attend from one new position over the past and itself.
 
         hidden: (batch, 1, dim)
         past: keys and values (batch, heads, length, head_dim)
+        visible: as in `attend`
 
         Returns (batch, 1, dim), and the keys and values of length + 1 positions.
         """
         query, new = self.project(hidden, past.key.size(2))
         present = KeyValue(torch.cat([past.key, new.key], 2), torch.cat([past.value, new.value], 2))
-        return self.output(self.mix(query, present)), present
+        return self.output(self.mix(query, present, visible)), present
 
 
 class CrossAttention(nn.Module):

@@ -139,7 +139,7 @@ def residual_connection(settings: TransformerSettings) -> PostNorm:
 class Embedding(nn.Module):
     """Dropout(sqrt(dim) * piece + position), Vaswani et al. (2017), sections 3.4, 3.5 and 5.4.
 
-    Positions none and rotary add nothing here. The scale, and a norm before the dropout, are settings.
+    Positions none, rotary and relative add nothing here. The scale, and a norm before the dropout, are settings.
     """
 
     positions: Tensor  # (max_positions, dim)

@@ -22,6 +22,7 @@ from lingon.training.models.attention import (
 )
 from lingon.training.models.interface import AttentionModel
 from lingon.training.models.layers import Embedding, FeedForward, norm_of, residual_connection
+from lingon.training.models.relative import RelativeBias
 from lingon.training.models.ssru import SSRU, CellState
 
 LayerPast = KeyValue | CellState
@@ -69,31 +70,41 @@ class DecoderLayer(nn.Module):
         self.cross, self.around_cross = CrossAttention(settings), residual_connection(settings)
         self.feed_forward, self.around_feed_forward = FeedForward(settings), residual_connection(settings)
 
-    def forward(self, hidden: Tensor, memory: KeyValue, visible: Tensor) -> Tensor:
-        """Return (batch, target_length, dim), from hidden of the same shape; memory and visible as in `Memory`."""
-        return self._rest(self._attend_to_itself(hidden), memory, visible)
+    def forward(self, hidden: Tensor, memory: KeyValue, visible: Tensor, own: Tensor | None = None) -> Tensor:
+        """Return (batch, target_length, dim), from hidden of the same shape.
 
-    def with_weights(self, hidden: Tensor, memory: KeyValue, visible: Tensor) -> tuple[Tensor, Tensor]:
+        memory, visible: as in `Memory`
+        own: what self-attention adds to its scores, see `RelativeBias.causal`; None without relative positions
+        """
+        return self._rest(self._attend_to_itself(hidden, own), memory, visible)
+
+    def with_weights(
+        self, hidden: Tensor, memory: KeyValue, visible: Tensor, own: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Return the result of `forward`, and its cross-attention (batch, heads, target_length, source_length)."""
-        hidden = self._attend_to_itself(hidden)
+        hidden = self._attend_to_itself(hidden, own)
         weights = self.cross.weights(self.around_cross.before(hidden), memory, visible)
         return self._rest(hidden, memory, visible), weights
 
-    def step(self, hidden: Tensor, past: LayerPast, memory: KeyValue, visible: Tensor) -> tuple[Tensor, LayerPast]:
-        """Decode one new position, hidden (batch, 1, dim); return it, and the past with this position added."""
-        read = self.around_attention.before(hidden)
-        attended, present = self._step_cell(read, past)
+    def step(
+        self, hidden: Tensor, past: LayerPast, memory: KeyValue, visible: Tensor, own: Tensor | None = None
+    ) -> tuple[Tensor, LayerPast]:
+        """Decode one new position, hidden (batch, 1, dim); return it, and the past with this position added.
+
+        own: as in `forward`, of the new position alone
+        """
+        attended, present = self._step_past(self.around_attention.before(hidden), past, own)
         return self._rest(self.around_attention.after(hidden, attended), memory, visible), present
 
-    def _step_cell(self, read: Tensor, past: LayerPast) -> tuple[Tensor, LayerPast]:
+    def _step_past(self, read: Tensor, past: LayerPast, own: Tensor | None) -> tuple[Tensor, LayerPast]:
         if isinstance(self.attention, SSRU):
             assert isinstance(past, CellState)
             return self.attention.step(read, past)
         assert isinstance(past, KeyValue)
-        return self.attention.step(read, past)
+        return self.attention.step(read, past, own)
 
-    def _attend_to_itself(self, hidden: Tensor) -> Tensor:
-        attended = self.attention(self.around_attention.before(hidden), causal=True)
+    def _attend_to_itself(self, hidden: Tensor, own: Tensor | None) -> Tensor:
+        attended = self.attention(self.around_attention.before(hidden), own, causal=own is None)
         return self.around_attention.after(hidden, attended)
 
     def _rest(self, hidden: Tensor, memory: KeyValue, visible: Tensor) -> Tensor:
@@ -118,6 +129,11 @@ class Transformer(AttentionModel[Memory, list[LayerPast]]):
         pre_norm = settings.norm == "pre"
         self.encoder_norm = norm_of(settings) if pre_norm else nn.Identity()
         self.decoder_norm = norm_of(settings) if pre_norm else nn.Identity()
+        relative = settings.positions == "relative"
+        self.encoder_bias = RelativeBias(settings, both_sides=True) if relative else None
+        self.decoder_bias = None
+        if relative and settings.decoder_cell == "attention":
+            self.decoder_bias = RelativeBias(settings, both_sides=False)
         self.output = nn.Linear(settings.dim, target_vocab, bias=settings.output_bias)
         self._initialise()
         self._tie(self.source_embedding.pieces, self.target_embedding.pieces)  # section 3.4
@@ -125,6 +141,8 @@ class Transformer(AttentionModel[Memory, list[LayerPast]]):
     def encode(self, source_ids: Tensor, source_lengths: Tensor) -> Memory:
         visible = visible_positions(source_lengths, source_ids.size(1))
         seen = within_window(visible, self.settings.encoder_window) if self.settings.encoder_window else visible
+        if self.encoder_bias is not None:
+            seen = self.encoder_bias.masked(seen)
         hidden = self.source_embedding(source_ids)
         for layer in self.encoder:
             hidden = layer(hidden, seen)
@@ -132,15 +150,15 @@ class Transformer(AttentionModel[Memory, list[LayerPast]]):
         return Memory([layer.cross.project_key_value(encoder_output) for layer in self.decoder], visible)
 
     def decode(self, target_ids: Tensor, memory: Memory) -> Tensor:
-        hidden = self.target_embedding(target_ids)
+        hidden, own = self.target_embedding(target_ids), self._own(target_ids.size(1))
         for layer, layer_memory in zip(self.decoder, memory.layers, strict=True):
-            hidden = layer(hidden, layer_memory, memory.visible)
+            hidden = layer(hidden, layer_memory, memory.visible, own)
         return self.output(self.decoder_norm(hidden))  # type: ignore[no-any-return]
 
     def decode_with_attention(self, target_ids: Tensor, memory: Memory) -> tuple[Tensor, Tensor]:
-        hidden, weights = self.target_embedding(target_ids), []
+        hidden, own, weights = self.target_embedding(target_ids), self._own(target_ids.size(1)), []
         for layer, layer_memory in zip(self.decoder, memory.layers, strict=True):
-            hidden, layer_weights = layer.with_weights(hidden, layer_memory, memory.visible)
+            hidden, layer_weights = layer.with_weights(hidden, layer_memory, memory.visible, own)
             weights.append(layer_weights)
         return self.output(self.decoder_norm(hidden)), torch.stack(weights, dim=1)
 
@@ -159,12 +177,17 @@ class Transformer(AttentionModel[Memory, list[LayerPast]]):
         token_ids: (rows)
         past: keys and values (rows, heads, length, head_dim) of every layer, or the states of its cell
         """
-        hidden = self.target_embedding(token_ids[:, None], _length(past[0]))
+        length = _length(past[0])
+        hidden, own = self.target_embedding(token_ids[:, None], length), self._own(length + 1, length)
         present = []
         for layer, layer_past, layer_memory in zip(self.decoder, past, memory.layers, strict=True):
-            hidden, layer_present = layer.step(hidden, layer_past, layer_memory, memory.visible)
+            hidden, layer_present = layer.step(hidden, layer_past, layer_memory, memory.visible, own)
             present.append(layer_present)
         return self.output(self.decoder_norm(hidden))[:, 0], present
+
+    def _own(self, length: int, first: int = 0) -> Tensor | None:
+        """Return what the decoder's self-attention adds to its scores, for the positions from `first` on."""
+        return None if self.decoder_bias is None else self.decoder_bias.causal(length)[:, :, first:]
 
     def _initialise(self) -> None:
         for module in self.modules():

@@ -10,7 +10,7 @@ from onnx import TensorProto
 from lingon.export.graphs.output_layer import cast_to_float32
 from lingon.export.graphs.transformer.blocks import Blocks
 from lingon.export.graphs.transformer.heads import attend, lay_out_keys, scores_of
-from lingon.export.graphs.transformer.rotation import Rotation
+from lingon.export.graphs.transformer.positions import Rotation
 from lingon.training.models.attention import CrossAttention, LinearHeads, SelfAttention
 
 TINY = float(np.finfo(np.float32).tiny)

@@ -28,7 +28,7 @@ class Blocks(Layers):
         found = graph.gather(name, pad_to_blocks(to_numpy(module.pieces.weight)), ids)
         if module.scale != 1:
             found = graph.op("Mul", found, graph.scalar(module.scale))
-        if settings.positions not in ("rotary", "none"):
+        if settings.positions not in ("rotary", "relative", "none"):
             owner = f"{side}." if settings.positions == "learned" else ""
             encodings = graph.gather(f"{owner}position_table", to_numpy(module.positions), positions)
             found = graph.op("Add", found, encodings)

@@ -22,7 +22,7 @@ from lingon.export.graphs.state_graphs import state_graphs
 from lingon.export.graphs.transformer.attention import Mask, cross_attention, self_attention
 from lingon.export.graphs.transformer.blocks import Blocks
 from lingon.export.graphs.transformer.heads import cache_key_shape, lay_out_keys, memory_key_shape
-from lingon.export.graphs.transformer.rotation import Rotation
+from lingon.export.graphs.transformer.positions import RelativeScores, Rotation
 from lingon.export.graphs.transformer.source import Source, visible
 from lingon.export.graphs.transformer.ssru import run_cell, step_cell, zero_cells
 from lingon.export.graphs.transformer.step_attention import (
@@ -85,7 +85,7 @@ class TransformerGraphs:
         """Return the graph source_ids, source_lengths -> the memory of every decoder layer."""
         blocks = self._blocks("encoder")
         graph = blocks.graph
-        source = Source.declare(blocks, crossed=False)
+        source = Source.declare(blocks, self._relative(blocks, "encoder"), crossed=False)
         rows, _ = self._encode(blocks, source, weighted=False)
         shapes = {state.name: ("batch", *state.shape) for state in states(self.model)}
         for layer, (key, value) in enumerate(self._memory(blocks, rows, source.batch)):
@@ -176,12 +176,13 @@ class TransformerGraphs:
                 blocks.graph.input(bundle.TOTAL_LENGTH, np.int32, [])
             return None
         rotation = Rotation.of_steps(blocks, positions) if settings.positions == "rotary" else None
+        relative = self._relative(blocks, "decoder")
         if settings.score == "scaled-dot" and not self.scattered:
-            return GroupedAttention.write(blocks, positions, rotation, given=self.device_states)
+            return GroupedAttention.write(blocks, positions, rotation, relative, given=self.device_states)
         axis = 1 + cache_key_shape(settings).index("capacity")
         capacity = blocks.graph.op("Shape", declared["self.0.key"], start=axis, end=axis + 1)
         if settings.score == "scaled-dot":
-            return ScatteredAttention.write(blocks, positions, capacity, rotation)
+            return ScatteredAttention.write(blocks, positions, capacity, rotation, relative)
         return AdditiveAttention.write(blocks, positions, capacity, rotation, given=self.device_states)
 
     def _past(
@@ -197,14 +198,17 @@ class TransformerGraphs:
         """Return the teacher-forced graph: source, target, labels -> log-probabilities of labels, attention weights."""
         blocks = self._blocks("scorer")
         graph = blocks.graph
-        source = Source.declare(blocks, crossed=True)
+        source = Source.declare(blocks, self._relative(blocks, "encoder"), crossed=True)
         target = graph.input(bundle.TARGET_IDS, np.int64, ["batch", "target_length"])
         labels = graph.input(bundle.LABELS, np.int64, ["batch", "target_length"])
         rows, encoder_weights = self._encode(blocks, source, weighted=True)
         memories = self._memory(blocks, rows, source.batch)
         positions = graph.count_up(graph.op("Shape", target, start=1, end=2))
         seen = graph.op("LessOrEqual", positions, graph.op("Unsqueeze", positions, graph.int64s(1)))
-        causal = Mask(seen, blocks.attention_bias(seen))
+        bias = blocks.attention_bias(seen)
+        if relative := self._relative(blocks, "decoder"):
+            bias = graph.op("Add", bias, relative.of_sequences(positions))
+        causal = Mask(seen, bias)
         embedded = blocks.embed(
             self.model.target_embedding, table_name(self.model, "target"), "target", target, positions
         )
@@ -239,6 +243,11 @@ class TransformerGraphs:
             sizes = ("batch", len(weights), self.model.settings.heads, *shape)
             graph.output(cast_to_float32(graph, stacked), output, np.float32, sizes)
         return self._finish(graph)
+
+    def _relative(self, blocks: Blocks, side: str) -> RelativeScores | None:
+        """Return the writer of the relative positions of a side; None if it has none."""
+        module = self.model.encoder_bias if side == "encoder" else self.model.decoder_bias
+        return None if module is None else RelativeScores(blocks, f"{side}_distances", module)
 
     def _blocks(self, name: str) -> Blocks:
         graph = GraphBuilder(name, self.weights, self.dtype, file=INT8_FILE if self.ranges is not None else None)

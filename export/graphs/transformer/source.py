@@ -10,7 +10,7 @@ from lingon import bundle
 from lingon.export.graphs.onnx_writer import GraphBuilder
 from lingon.export.graphs.transformer.attention import Mask
 from lingon.export.graphs.transformer.blocks import Blocks
-from lingon.export.graphs.transformer.rotation import Rotation
+from lingon.export.graphs.transformer.positions import RelativeScores, Rotation
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +33,12 @@ class Source:
     rotation: Rotation | None
 
     @classmethod
-    def declare(cls, blocks: Blocks, *, crossed: bool) -> Source:
-        """Write inputs and values; crossed: whether the graph has cross-attention too."""
+    def declare(cls, blocks: Blocks, relative: RelativeScores | None, *, crossed: bool) -> Source:
+        """Write inputs and values.
+
+        relative: of the encoder, if positions are relative
+        crossed: whether the graph has cross-attention too
+        """
         graph, settings = blocks.graph, blocks.settings
         ids = graph.input(bundle.SOURCE_IDS, np.int64, ["batch", "source_length"])
         lengths = graph.input(bundle.SOURCE_LENGTHS, np.int64, ["batch"])
@@ -47,6 +51,8 @@ class Source:
         if settings.encoder_window:
             seen = _within_window(graph, seen, positions, settings.encoder_window)
             own = blocks.attention_bias(seen)
+        if relative is not None:
+            own = graph.op("Add", own, relative.of_sequences(positions))
         rotation = Rotation.of_sequences(blocks, batch) if settings.positions == "rotary" else None
         return cls(ids, batch, positions, bias, Mask(seen, own), rotation)
 

@@ -17,7 +17,7 @@ from lingon.export.graphs.layers import MASKED
 from lingon.export.graphs.onnx_writer import CONTRIB, GraphBuilder
 from lingon.export.graphs.transformer.blocks import Blocks
 from lingon.export.graphs.transformer.heads import scores_of
-from lingon.export.graphs.transformer.rotation import Rotation
+from lingon.export.graphs.transformer.positions import RelativeScores, Rotation
 from lingon.training.models.attention import SelfAttention
 
 SUMMED = 4  # positions that a product of one row adds at a time: only then do zeros after a multiple change no bit
@@ -49,29 +49,44 @@ class GroupedAttention:
     last: the index of the new position of each row, int32 (rows)
     total: the longest length after the step, an int32 scalar, or more; the kernel reads it on the host
     rotation: of queries and keys
+    bias: what is added to the scores of each head (rows, heads, 1, total); "" if nothing is
     """
 
     blocks: Blocks
     last: str
     total: str
     rotation: Rotation | None
+    bias: str
 
     @classmethod
-    def write(cls, blocks: Blocks, positions: str, rotation: Rotation | None, *, given: bool) -> GroupedAttention:
+    def write(
+        cls,
+        blocks: Blocks,
+        positions: str,
+        rotation: Rotation | None,
+        relative: RelativeScores | None,
+        *,
+        given: bool,
+    ) -> GroupedAttention:
         """Write the lengths; given: whether `total` is an input of the graph and not computed from positions."""
         graph = blocks.graph
         last = graph.op("Cast", positions, to=TensorProto.INT32)
         if given:
-            return cls(blocks, last, graph.input(bundle.TOTAL_LENGTH, np.int32, []), rotation)
-        longest = graph.op("ReduceMax", last, graph.int64s(0), keepdims=0)
-        return cls(blocks, last, graph.op("Add", longest, graph.constant(np.array(1, np.int32))), rotation)
+            total = graph.input(bundle.TOTAL_LENGTH, np.int32, [])
+        else:
+            longest = graph.op("ReduceMax", last, graph.int64s(0), keepdims=0)
+            total = graph.op("Add", longest, graph.constant(np.array(1, np.int32)))
+        if relative is None:
+            return cls(blocks, last, total, rotation, "")
+        count = graph.op("Unsqueeze", graph.op("Cast", total, to=TensorProto.INT64), graph.int64s(0))
+        return cls(blocks, last, total, rotation, relative.of_steps(positions, graph.count_up(count)))
 
     def attend(self, module: SelfAttention, name: str, packed: str, past: Caches, present: Caches) -> str:
         """See StepAttention."""
         graph, settings = self.blocks.graph, self.blocks.settings
         mixed = graph.ops(
             "GroupQueryAttention",
-            *(*self._new(packed), *past, self.last, self.total),
+            *(*self._new(packed), *past, self.last, self.total, *(("", "", "", self.bias) if self.bias else ())),
             outputs=[f"{name}.mixed", *present],
             domain=CONTRIB,
             num_heads=settings.heads,
@@ -99,15 +114,24 @@ class ScatteredAttention:
 
     places: where the new position goes in a cache, int64 (rows, heads, 3): row, head and position
     visible: whether a position is read, bool (rows, 1, 1, capacity)
+    bias: what is added to the scores (rows, heads, 1, capacity); "" if nothing is
     """
 
     blocks: Blocks
     places: str
     visible: str
     rotation: Rotation | None
+    bias: str
 
     @classmethod
-    def write(cls, blocks: Blocks, positions: str, capacity: str, rotation: Rotation | None) -> ScatteredAttention:
+    def write(
+        cls,
+        blocks: Blocks,
+        positions: str,
+        capacity: str,
+        rotation: Rotation | None,
+        relative: RelativeScores | None,
+    ) -> ScatteredAttention:
         """Write the places and the mask for positions (rows) and the capacity of the caches, int64 [capacity].
 
         The graph has the input TOTAL_LENGTH, as all decoders for devices do, and reads the capacity instead: the mask
@@ -115,8 +139,10 @@ class ScatteredAttention:
         """
         graph = blocks.graph
         graph.input(bundle.TOTAL_LENGTH, np.int32, [])
-        visible = graph.op("LessOrEqual", graph.count_up(capacity), graph.op("Unsqueeze", positions, _after(graph, 3)))
-        return cls(blocks, _places(graph, positions, blocks.settings.heads), visible, rotation)
+        keys = graph.count_up(capacity)
+        visible = graph.op("LessOrEqual", keys, graph.op("Unsqueeze", positions, _after(graph, 3)))
+        bias = "" if relative is None else relative.of_steps(positions, keys)
+        return cls(blocks, _places(graph, positions, blocks.settings.heads), visible, rotation, bias)
 
     def attend(self, module: SelfAttention, name: str, packed: str, past: Caches, present: Caches) -> str:
         """See StepAttention."""
@@ -130,6 +156,8 @@ class ScatteredAttention:
         one_query = graph.op("Reshape", query, graph.int64s(-1, settings.heads, 1, settings.head_dim))
         scale = settings.head_dim**-0.5
         scores = graph.op("FusedMatMul", one_query, present[0], domain=CONTRIB, transB=1, alpha=scale)
+        if self.bias:
+            scores = graph.op("Add", scores, self.bias)
         return _mix(self.blocks, scores, present[1], self.visible, name)
 
 

@@ -38,6 +38,8 @@ OPTIONS = [
     {"activation": "quick-gelu", "norm_epsilon": 1e-2, "output_bias": True, "sinusoids": "halves"},
     {"head_dim": 24, "sinusoids": "inclusive-halves", "first_position": 2, "embedding_norm": True, "norm": "pre"},
     {"norm_kind": "rms", "norm": "pre", "bias": False, "gated": True, "activation": "gelu-tanh"},
+    {"norm_kind": "rms", "norm": "pre", "bias": False, "gated": True, "positions": "relative", "head_dim": 24},
+    {"positions": "relative", "relative_buckets": 8, "relative_distance": 5},
     {"norm_kind": "rms", "gated": True, "scale_embedding": False, "embedding_norm": True, "positions": "none"},
     {"score": "additive", "head_dim": 24, "bias": False},
     {"encoder_attention": "linear", "head_dim": 24, "positions": "learned", "embedding_norm": True},

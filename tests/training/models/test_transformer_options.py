@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
-from lingon.training.models import attention, ssru
+from lingon.training.models import attention, relative, ssru
 from lingon.training.models.attention import within_window
 from tests.support.source_mutants import SourceMutant
 from tests.support.systems import ids, random_system, system_settings
@@ -86,6 +86,24 @@ def check_ssru(module: ModuleType) -> None:
         assert past.length.tolist() == [t + 1, t + 1]
 
 
+def check_relative(module: ModuleType) -> None:
+    """The buckets as Raffel et al. (2020) describe them, with 8 buckets and distances that differ up to 6.
+
+    On both sides: 4 buckets each, of the distances 0, 1, 2 to 3 and 4 or more. In the decoder: 8 of what is behind.
+    """
+    settings = system_settings("transformer", positions="relative", relative_buckets=8, relative_distance=6)
+    both = module.RelativeBias(settings, both_sides=True)
+    distances = torch.tensor([-20, -6, -4, -3, -2, -1, 0, 1, 2, 3, 4, 6, 20])
+    assert both.buckets(distances).tolist() == [3, 3, 3, 2, 2, 1, 0, 5, 6, 6, 7, 7, 7]
+    behind = module.RelativeBias(settings, both_sides=False)
+    assert behind.buckets(distances).tolist() == [7, 7, 4, 3, 2, 1, 0, 0, 0, 0, 0, 0, 0]
+    bias = behind.causal(5)
+    assert bias.shape == (1, 2, 5, 5)
+    for query, key in np.ndindex(5, 5):
+        expected = behind.weight[query - key] if key <= query else torch.full((2,), -np.inf)
+        assert_close(bias[0, :, query, key], expected.detach() if key <= query else expected, check_stride=False)
+
+
 def test_a_rotation_is_its_formula() -> None:
     check_rotation(attention)
 
@@ -96,6 +114,28 @@ def test_additive_heads_are_their_formula() -> None:
 
 def test_linear_attention_is_its_formula() -> None:
     check_linear(attention)
+
+
+def test_relative_positions_are_their_formula() -> None:
+    check_relative(relative)
+
+
+@pytest.mark.parametrize(
+    ("after", "right", "wrong"),
+    [
+        ("def buckets", "(distances > 0)", "(distances < 0)"),
+        ("def buckets", "len(self.weight) // 2 if", "len(self.weight) if"),
+        ("def buckets", "count - exact", "count"),
+        ("def buckets", "count - 1", "count - 2"),
+        ("def buckets", "far < exact", "far > exact"),
+        ("def buckets", "(-distances)", "(distances)"),
+        ("def causal", ".tril()", ".triu()"),
+        ("def forward", "keys - queries[:, None]", "queries[:, None] - keys"),
+    ],
+)
+def test_a_mistake_in_relative_positions_is_caught(after: str, right: str, wrong: str) -> None:
+    with pytest.raises(AssertionError):
+        check_relative(SourceMutant("relative", after, right, wrong).load())
 
 
 def test_an_ssru_is_its_formula() -> None:
