@@ -131,8 +131,10 @@ def _tokenizer(config: Config, text: TrainingText, origin: Path | None, run: Pat
             _write_tokenizer(train_tokenizer(text.epoch(), config.tokenizer), run)
         processes.barrier()
     tokenizer = Tokenizer.read(folder)
-    if config.tokenizer.joint != tokenizer.joint:
-        has = "one vocabulary for both languages" if tokenizer.joint else "one for each language"
+    # two models that were learnt of like texts may number their pieces alike; they are still one for each language
+    alike = tokenizer.joint if config.tokenizer.joint else len(tokenizer.files()) == 1
+    if config.tokenizer.joint != alike:
+        has = "one vocabulary for both languages" if alike else "one for each language"
         raise SettingsError(f"tokenizer.joint = {str(config.tokenizer.joint).lower()}, but {folder} has {has}")
     return tokenizer
 
