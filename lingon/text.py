@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import re
 import unicodedata
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -69,6 +71,19 @@ def _sort_marks(text: str) -> str:
 LONG = 1000  # characters: up to this length unicodedata needs at most 0.25 ms to sort the marks
 
 
+@dataclass(frozen=True, slots=True)
+class LanguageTokens:
+    """The tokens by which a model of several languages is told a pair.
+
+    before, after: source ids before the pieces of a text, and after its end token
+    forced: target ids that every translation begins with, and that are not part of it
+    """
+
+    before: tuple[int, ...] = ()
+    after: tuple[int, ...] = ()
+    forced: tuple[int, ...] = ()
+
+
 class Tokenizer:
     """One sentencepiece model for both languages, or one each; all have the special ids above."""
 
@@ -77,6 +92,7 @@ class Tokenizer:
 
     def __init__(self, source: bytes, target: bytes | None = None) -> None:
         """source, target: serialised sentencepiece models; without target, source is used for both languages."""
+        self.languages = LanguageTokens()  # with which sources are encoded
         self._token_texts: dict[int, str] = {}  # at most one entry for each piece of the vocabulary
         self._models = (source,) if target is None else (source, target)
         self.source = _load(source, (self.JOINT if target is None else self.SEPARATE)[0])
@@ -131,9 +147,23 @@ class Tokenizer:
             return ""
         return str(self.target.id_to_piece(token)).replace("\u2581", " ")
 
+    def for_languages(self, tokens: LanguageTokens) -> Tokenizer:
+        """Return this tokenizer for a pair of languages; the two share their models."""
+        other = copy.copy(self)
+        other.languages = tokens
+        return other
+
     def encode_source(self, text: str) -> list[int]:
-        """Ids of a normalised source text, end token included."""
-        return [*self.source.encode(text), EOS]
+        """Ids of a normalised source text, with the end token and the tokens of the languages."""
+        return self.framed(self.source.encode(text))
+
+    def framed(self, pieces: Sequence[int]) -> list[int]:
+        """A source of these pieces, with the end token and the tokens of the languages."""
+        return [*self.languages.before, *pieces, EOS, *self.languages.after]
+
+    def unframed(self, source_ids: Sequence[int]) -> Sequence[int]:
+        """The pieces of a source that `framed` made."""
+        return source_ids[len(self.languages.before) : len(source_ids) - 1 - len(self.languages.after)]
 
     def encode_target(self, text: str) -> list[int]:
         """Ids of a normalised target text, without begin and end tokens."""

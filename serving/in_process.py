@@ -91,12 +91,11 @@ class LocalTranslator:
 
     def _find(self, request: pb.TranslateRequest | pb.ScoreRequest) -> Translator:
         """The translator; raises UnknownModel if the request is for another model or other languages."""
-        return self._catalog.find(request.model, request.source_language_code, request.target_language_code)
+        found = self._catalog.find(request.model, request.source_language_code, request.target_language_code)
+        return found.model.for_pair(found.source, found.target)
 
     def _entry(self) -> Entry[Translator]:
-        manifest = self._translator.manifest
-        names = manifest.name, manifest.version, manifest.source_language, manifest.target_language
-        return Entry(*names, self._translator)
+        return Entry.of(self._translator.manifest, self._translator)
 
     def _wait(self, work: Coroutine[Any, Any, Result]) -> Result:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()

@@ -19,7 +19,11 @@ from lingon.translation.v1 import translation_pb2 as pb
 
 GOLDEN_SENTENCES = 20  # at most
 CANDIDATE_SENTENCES = 200  # first texts to choose from, without the shorter half, which checks little
+MOST_PAIRS = 8  # that are checked, of a bundle of several languages
 MIN_MARGIN = 1e-3  # score of the best translation minus the second best; 1,000 times the change between processors
+
+Pair = tuple[str, str]
+"""A source and a target language."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,15 +43,19 @@ def golden_sentences(
     runners: Mapping[str, OnnxRunner],
     texts: Sequence[str],
     log: Callable[[str], None] = lambda line: None,
+    *,
+    source: str = "",
 ) -> Golden | None:
     """Choose the texts with the largest margins and translate them with the engine; None if no margin is large enough.
 
     A model without attention has no alignments.
 
+    source: the language of the texts, for a bundle of several languages
     runners: the graphs of the precisions for the CPU; results on GPUs differ between models of GPU
     """
     pool = list(dict.fromkeys(texts))[:CANDIDATE_SENTENCES]
-    found = {name: _translated(bundle, runner, pool) for name, runner in runners.items()}
+    pairs = _pairs(bundle, source, len(pool))
+    found = {name: _translated(bundle, runner, pool, pairs) for name, runner in runners.items()}
     readable = [index for index in range(len(pool)) if all(column[index] is not None for column in found.values())]
     longer = sorted(readable, key=lambda index: -len(pool[index]))[: max(len(readable) // 2, GOLDEN_SENTENCES)]
     margins = {index: _margin([column[index] for column in found.values()]) for index in longer}
@@ -57,27 +65,38 @@ def golden_sentences(
         log(f"no golden sentences: none of {len(longer)} has a margin of {MIN_MARGIN} in every precision")
         return None
     log(f"{len(chosen)} golden sentences: the smallest margin is {min(map(margins.__getitem__, chosen)):.2g}")
+    own = [pairs[index] for index in chosen] if pairs else []
     sentences, aligned = tuple(pool[index] for index in chosen), bool(bundle.manifest.alignment.heads)
     return Golden(
         sentences,
         {name: tuple(one.text for index in chosen if (one := column[index])) for name, column in found.items()},
-        {name: _alignments(bundle, runner, sentences) for name, runner in runners.items()} if aligned else {},
+        {name: _alignments(bundle, runner, sentences, own) for name, runner in runners.items()} if aligned else {},
+        tuple(map(" ".join, own)),
     )
 
 
-def _alignments(bundle: Bundle, runner: OnnxRunner, sentences: Sequence[str]) -> tuple[str, ...]:
+def _pairs(bundle: Bundle, source: str, count: int) -> list[Pair]:
+    """Return a pair for each of `count` texts in this language, in turns; none for a bundle of one pair."""
+    languages = bundle.manifest.languages
+    pairs = [pair for pair in languages.pairs() if pair[0] == source] if languages else []
+    return [pairs[place % min(len(pairs), MOST_PAIRS)] for place in range(count)] if pairs else []
+
+
+def _alignments(bundle: Bundle, runner: OnnxRunner, sentences: Sequence[str], pairs: Sequence[Pair]) -> tuple[str, ...]:
     """Return the alignment of the translation of each sentence with the bundle's default options."""
-    found = translate(bundle, runner, sentences, pb.DecodingOptions(return_alignment=True))
+    found = translate(bundle, runner, sentences, pb.DecodingOptions(return_alignment=True), pairs)
     return tuple(alignment_text(links(one.hypotheses[0])) for one in found)
 
 
-def _translated(bundle: Bundle, runner: OnnxRunner, texts: Sequence[str]) -> list[_Translation | None]:
+def _translated(
+    bundle: Bundle, runner: OnnxRunner, texts: Sequence[str], pairs: Sequence[Pair]
+) -> list[_Translation | None]:
     """Translate each text in one precision; None if it is too long."""
     defaults, limits = bundle.manifest.defaults, bundle.manifest.limits
     beam_size = min(max(defaults.beam_size, 2), limits.max_beam_size)
     n_best = pb.DecodingOptions(beam_size=beam_size, num_hypotheses=min(beam_size, 2))
     searches = (pb.DecodingOptions(beam_size=1, num_hypotheses=1), n_best)
-    greedy, beams = (translate(bundle, runner, texts, options) for options in searches)
+    greedy, beams = (translate(bundle, runner, texts, options, pairs) for options in searches)
     return [None if one.status.code else _translation(one, two) for one, two in zip(greedy, beams, strict=True)]
 
 

@@ -1,5 +1,6 @@
 """The bundle: what an export writes and a server reads. Imports only the root modules of `lingon`."""
 
+from lingon.bundle.languages import MANY, Language, Languages, SourceLanguage, TargetLanguage
 from lingon.bundle.manifest import (
     ALLOWED,
     CANDIDATE_COUNT,
@@ -51,7 +52,6 @@ from lingon.bundle.manifest import (
     FileName,
     FilePath,
     Index,
-    Language,
     LengthPenalty,
     Limits,
     Manifest,
@@ -105,6 +105,7 @@ __all__ = [
     "LABELS",
     "LOGITS",
     "MANIFEST",
+    "MANY",
     "MAX_FILE_BYTES",
     "MAX_STATE_ELEMENTS",
     "MEMORY_LENGTHS",
@@ -139,6 +140,7 @@ __all__ = [
     "FilePath",
     "Index",
     "Language",
+    "Languages",
     "LengthPenalty",
     "LengthRange",
     "Limits",
@@ -148,8 +150,10 @@ __all__ = [
     "ReliabilityBin",
     "Sha256",
     "Size",
+    "SourceLanguage",
     "State",
     "StateKind",
+    "TargetLanguage",
     "TextData",
     "TextLine",
     "TokenCount",

@@ -18,6 +18,7 @@ MAX_BYTES = 1 << 20  # of golden.json
 _LINK = r"(\d{1,7})-(\d{1,7}):(\d\.\d{3})"
 Sentences = Annotated[tuple[str, ...], MaxLength(MAX_SENTENCES)]
 AlignmentText = Annotated[str, Pattern(rf"({_LINK}( {_LINK})*)?", "links as in 0-4:0.913 4-0:0.870")]
+PairText = Annotated[str, Pattern(r"[A-Za-z0-9_-]{2,64} [A-Za-z0-9_-]{2,64}", "two languages as in en fr")]
 Alignments = Annotated[tuple[AlignmentText, ...], MaxLength(MAX_SENTENCES)]
 Link = tuple[int, int, float]
 """The first code points of a source piece and of a target piece, and the attention weight of the link."""
@@ -30,15 +31,26 @@ class Golden:
     sentences: source texts, not normalised
     translations: by precision, the best translation of each sentence with the bundle's default options
     alignments: by precision, the alignment of each translation; see `alignment_text`. Bundles of format 2 have none.
+    pairs: of a bundle of several languages, the source and the target language of each sentence, as in "en fr"
     """
 
     sentences: Sentences
     translations: Annotated[dict[str, Sentences], MaxLength(MAX_SENTENCES)]
     alignments: Annotated[dict[str, Alignments], MaxLength(MAX_SENTENCES)] = field(default_factory=dict)
+    pairs: Annotated[tuple[PairText, ...], MaxLength(MAX_SENTENCES)] = ()
+
+    @property
+    def languages(self) -> list[tuple[str, str]]:
+        """The pair of each sentence; empty for a bundle of one pair."""
+        found = (text.split(" ") for text in self.pairs)
+        return [(source, target) for source, target in found]
 
     def to_bytes(self) -> bytes:
         """The content of the file."""
-        return (json.dumps(asdict(self), indent=1, ensure_ascii=False) + "\n").encode()
+        values = asdict(self)
+        if not self.pairs:
+            del values["pairs"]
+        return (json.dumps(values, indent=1, ensure_ascii=False) + "\n").encode()
 
     @classmethod
     def from_bytes(cls, content: bytes, origin: Path) -> Golden:
@@ -47,7 +59,9 @@ class Golden:
             raise BundleError(f"{origin}: has {len(content):,} bytes, at most {MAX_BYTES:,} are read")
         try:
             values = json.loads(content)
-            found = parse_dataclass(cls, {"alignments": {}, **values} if isinstance(values, dict) else values)
+            found = parse_dataclass(
+                cls, {"alignments": {}, "pairs": [], **values} if isinstance(values, dict) else values
+            )
         except SchemaError as error:
             raise BundleError(f"{origin}: {error}") from None
         except (ValueError, RecursionError):
@@ -58,6 +72,8 @@ class Golden:
                     raise BundleError(
                         f"{origin}: {len(texts)} {kind} in {precision[:64]!r} of {len(found.sentences)} sentences"
                     )
+        if len(found.pairs) not in (0, len(found.sentences)):
+            raise BundleError(f"{origin}: {len(found.pairs)} pairs of {len(found.sentences)} sentences")
         if extra := sorted(found.alignments.keys() - found.translations.keys()):
             raise BundleError(f"{origin}: alignments in {extra[0][:64]!r} without translations")
         return found

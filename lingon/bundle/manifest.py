@@ -33,21 +33,22 @@ import hashlib
 import json
 import math
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal, Never
 
+from lingon.bundle.languages import Language, Languages
 from lingon.bundle.schema import MaxLength, Pattern, Range, SchemaError, parse_dataclass
 from lingon.bundle.text_data import TextData
 from lingon.errors import BundleError, DamagedBundle
 from lingon.text import BOS, EOS, PAD, UNK
 
-FORMAT, OLDEST_FORMAT = 5, 2  # written, and the oldest that is read
+FORMAT, OLDEST_FORMAT = 6, 2  # written, and the oldest that is read
 """Format 2 has no golden alignments. Before format 4, graphs for CUDA have no total_length and no state graphs, and
-every model has attention. Before format 5, bundles have no text data."""
+every model has attention. Before format 5, bundles have no text data; before format 6, one language pair."""
 
-TEXT_DATA_FORMAT = 5  # the first one whose manifest has `text`
+SINCE = {"text": 5, "languages": 6}  # fields of the manifest, and the first format that has them
 
 MANIFEST, CARD = "manifest.json", "MODEL_CARD.md"
 ENCODER, DECODER, SCORER = "encoder.onnx", "decoder.onnx", "scorer.onnx"
@@ -92,7 +93,6 @@ Name = Annotated[str, Pattern(r"\w[\w.+-]{0,127}", "a name of letters, digits an
 FileName = Annotated[str, Pattern(rf"(?=.{{1,128}}$){_FILE}", "the name of a file")]
 FilePath = Annotated[str, Pattern(rf"(?=.{{1,255}}$){_FILE}(/{_FILE})*", "a path within the bundle")]
 TextLine = Annotated[str, Pattern(r"[^\x00-\x1f\x7f]{0,500}", "one line of text")]
-Language = Annotated[str, Pattern(r"[A-Za-z]{2,8}([-_][A-Za-z0-9]{1,8}){0,8}", "a BCP-47 language tag")]
 Sha256 = Annotated[str, Pattern(r"[0-9a-f]{64}", "a SHA-256 in hexadecimal")]
 Size = Annotated[int, Range(1, 2**20)]
 Varying = Annotated[str, Pattern("source_length|capacity", "a size, source_length or capacity")]
@@ -218,6 +218,7 @@ class Manifest:
     alignment: Alignment
     shortlist: dict[str, Any] | None = None  # results of its check; None without a shortlist
     text: TextData | None = None  # None without calibration
+    languages: Languages | None = None  # None for one pair, which needs no tokens of its own
     checksums: Annotated[dict[FilePath, Sha256], MaxLength(1000)] = field(default_factory=dict)
     format: int = FORMAT
 
@@ -236,12 +237,17 @@ class Manifest:
         found = [report.get("bleu") for report in reports if isinstance(report, dict)]
         return max((bleu for bleu in found if isinstance(bleu, float)), default=None)
 
+    def for_pair(self, source: str, target: str) -> Manifest:
+        """This manifest as one pair of its languages sees it; raises KeyError for a language that is not there."""
+        if self.languages is None:
+            raise KeyError(f"{source}-{target}")
+        tokens, limits = self.languages.tokens(source, target), self.limits
+        limits = replace(limits, max_target_tokens=limits.max_target_tokens - len(tokens.forced))
+        return replace(self, source_language=source, target_language=target, limits=limits, languages=None)
+
     def to_bytes(self) -> bytes:
         """The only byte sequence of this manifest that a reader accepts; it ends with its own digest."""
-        values = asdict(self)
-        if self.format < TEXT_DATA_FORMAT:
-            del values["text"]
-        body = _dump(values)
+        body = _dump({name: value for name, value in asdict(self).items() if SINCE.get(name, 0) <= self.format})
         return _dump({**json.loads(body), "digest": hashlib.sha256(body).hexdigest()})
 
     @classmethod
@@ -257,9 +263,7 @@ class Manifest:
             raise BundleError(f"{origin}: bundle format {shown}; this version of Lingon reads formats {read}")
         values.pop("digest", None)
         try:
-            if found < TEXT_DATA_FORMAT:
-                values = _without_text(values, found)
-            manifest = parse_dataclass(cls, {**values, "format": found})
+            manifest = parse_dataclass(cls, {**_filled(values, found), "format": found})
             intact = manifest.to_bytes() == content
             problem = next(manifest._contradictions(), None)
         except SchemaError as error:
@@ -294,17 +298,35 @@ class Manifest:
                 yield f"states[{place}].shape has not the variable dimensions of a {state.kind}: {list(state.shape)}"
         if text is not None and any(one.most_source >= two.most_source for one, two in pairwise(text.lengths)):
             yield "text.lengths must be ascending by most_source"
+        if self.languages is not None:
+            yield from self._language_problems(self.languages)
         sizes = {"source_length": limits.max_source_tokens, "capacity": limits.max_target_tokens}
         elements = sum(math.prod(state.sized(**sizes)) for state in self.states)
         if elements > MAX_STATE_ELEMENTS:
             yield f"states must have at most {MAX_STATE_ELEMENTS:,} elements for a sentence, got {elements:,}"
 
+    def _language_problems(self, languages: Languages) -> Iterator[str]:
+        """Messages about languages that contradict other values."""
+        yield from languages.problems(self.source_vocab, self.target_vocab)
+        if (self.source_language, self.target_language) != languages.pair:
+            yield f"source_language and target_language must be {' and '.join(languages.pair)}, as languages says"
+        if self.text is not None:
+            yield "text must be null with languages: it is of one pair"
+        limits = self.limits
+        for each in languages.sources:
+            if len(each.before) + len(each.after) + 10 > limits.max_source_tokens:
+                yield f"languages: {each.language} leaves no room in {limits.max_source_tokens} source tokens"
+        if max(len(each.forced) for each in languages.targets) >= limits.max_target_tokens:
+            yield f"languages: no room in {limits.max_target_tokens} target tokens"
 
-def _without_text(values: dict[str, Any], older: int) -> dict[str, Any]:
-    """The values of a manifest of an older format. Raises SchemaError if they have text data."""
-    if "text" in values:
-        raise SchemaError(f"text is not a field of format {older}")
-    return {**values, "text": None}
+
+def _filled(values: dict[str, Any], found: int) -> dict[str, Any]:
+    """The values of a manifest of format `found` with the fields of later ones. Raises SchemaError if it has them."""
+    later = [name for name, since in SINCE.items() if found < since]
+    for name in later:
+        if name in values:
+            raise SchemaError(f"{name} is not a field of format {found}")
+    return {**values, **dict.fromkeys(later)}
 
 
 def _refuse_constant(name: str) -> Never:

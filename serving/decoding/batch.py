@@ -151,9 +151,9 @@ def make_hypothesis(
     *,
     finished: bool,
 ) -> Hypothesis:
-    """A hypothesis with its score.
+    """A hypothesis with its score, without the hidden tokens of the prefix.
 
-    log_probs: of each of tokens and, if finished, of the end token
+    tokens, log_probs: the whole prefix first; log_probs has, if finished, that of the end token too
     total: sum of log_probs
     progress: for the rules of the request, if it has any
     """
@@ -161,4 +161,4 @@ def make_hypothesis(
     missing = rules.forced.missing(progress.forced) if rules and rules.forced and progress else 0
     generated = max(len(log_probs) - len(job.prefix), 1)
     score = total / generated**job.options.length_penalty
-    return Hypothesis(tuple(tokens), tuple(log_probs), score, finished, missing)
+    return Hypothesis(tuple(tokens[job.hidden :]), tuple(log_probs[job.hidden :]), score, finished, missing)

@@ -117,7 +117,7 @@ class BeamBatch(RunningBatch[BeamSequence]):
         self._totals[slot, 0] = 0
         rules = job.options.rules
         self._with_logits += job.options.needs_logits
-        progress = [] if rules is None else [rules.start(job.prefix)] * self.beam_size
+        progress = [] if rules is None else [rules.start(job.shown_prefix)] * self.beam_size
         return BeamSequence(job, max_steps(job, self._capacity), progress)
 
     def _release(self, slot: int) -> DecodeJob:

@@ -120,7 +120,7 @@ class GreedyBatch(RunningBatch[GreedySequence]):
         self._next[slot] = BOS
         options = job.options
         self._with_logits += options.needs_logits
-        progress = None if options.rules is None else options.rules.start(job.prefix)
+        progress = None if options.rules is None else options.rules.start(job.shown_prefix)
         takes_best = not (options.needs_logits or job.prefix)
         return GreedySequence(job, max_steps(job, self._capacity), takes_best, progress)
 
@@ -150,7 +150,8 @@ class GreedyBatch(RunningBatch[GreedySequence]):
     def _stream_or_finish(self, slot: int, sequence: GreedySequence, *, last: bool) -> list[JobResult]:
         """Stream the last token, unless it is the end token; returns the result if the sequence is complete."""
         finished = sequence.tokens[-1] == EOS
-        if not finished and sequence.job.on_tokens is not None:
+        shown = not finished and len(sequence.tokens) > sequence.job.hidden
+        if shown and sequence.job.on_tokens is not None:
             sequence.job.on_tokens(sequence.tokens[-1])
         if not last:
             return []

@@ -92,6 +92,7 @@ class DecodeJob:
 
     source_ids: token ids of the source, the last is EOS
     prefix: target tokens with which the translation begins
+    hidden: the first tokens of the prefix that are not part of the translation: they name its language
     deadline: in seconds of `time.monotonic`; None if there is none
     caller, call: the caller and the number of the call; queuing is fair between callers, and between the calls of one
     on_tokens: called with every token once it is decided, for streaming greedy jobs; on the thread of the engine
@@ -104,11 +105,17 @@ class DecodeJob:
     on_done: Callable[[tuple[Hypothesis, ...] | RequestError], None]
     on_tokens: Callable[[int], None] | None = None
     prefix: tuple[int, ...] = ()
+    hidden: int = 0
     deadline: float | None = None
     caller: str = ""
     call: int = 0
     phase_times: PhaseTimes | None = None
     number: int = field(default_factory=lambda: next(_numbers))
+
+    @property
+    def shown_prefix(self) -> tuple[int, ...]:
+        """The tokens of the prefix that are part of the translation."""
+        return self.prefix[self.hidden :]
 
 
 @dataclass(eq=False, kw_only=True, slots=True)

@@ -6,27 +6,62 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from lingon.bundle import Languages, Manifest
 from lingon.errors import InvalidRequest, SettingsError, UnknownModel
 from lingon.serving.models.languages import canonical, distance
 
 Model = TypeVar("Model")
 MAX_CACHED = 1000  # different selections that are found once
+MOST_LISTED = 20  # languages in a message
+FIELDS = "source_language_code", "target_language_code"
 
 
 @dataclass(frozen=True, slots=True)
 class Entry(Generic[Model]):
-    """A served model with its name, version and languages; the languages are those of the bundle's manifest."""
+    """A served model with its name, version and languages, as the bundle's manifest writes them.
+
+    languages: of a model that serves several; then source and target stand for all of them
+    """
 
     name: str
     version: int
     source: str
     target: str
     model: Model
+    languages: Languages | None = None
+
+    @classmethod
+    def of(cls, manifest: Manifest, model: Model) -> Entry[Model]:
+        """Return the entry of a model with this manifest."""
+        pair = manifest.source_language, manifest.target_language
+        return cls(manifest.name, manifest.version, *pair, model, manifest.languages)
 
     @property
     def label(self) -> str:
         """Name and version, as in "en-de/1"."""
         return f"{self.name}/{self.version}"
+
+    @property
+    def sides(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The source languages and the target languages."""
+        if self.languages is None:
+            return (self.source,), (self.target,)
+        sources, targets = self.languages.sources, self.languages.targets
+        return tuple(each.language for each in sources), tuple(each.language for each in targets)
+
+    def listing(self) -> str:
+        """The model as text, for messages."""
+        named = [side[0] if len(side) == 1 else f"{len(side)} languages" for side in self.sides]
+        return f"{self.label} ({named[0]} to {named[1]})"
+
+
+@dataclass(frozen=True, slots=True)
+class Selected(Generic[Model]):
+    """The model of a request, and the pair that it asks for, as the manifest writes it."""
+
+    model: Model
+    source: str
+    target: str
 
 
 class Catalog(Generic[Model]):
@@ -34,13 +69,13 @@ class Catalog(Generic[Model]):
 
     def __init__(self, entries: Sequence[Entry[Model]]) -> None:
         self.entries = tuple(entries)
-        self._found: dict[tuple[str, str, str], Model] = {}
+        self._found: dict[tuple[str, str, str], Selected[Model]] = {}
         labels = [entry.label for entry in entries]
         for label in labels:
             if labels.count(label) > 1:
                 raise SettingsError(f"models: {label} is given {labels.count(label)} times; give each version once")
 
-    def find(self, model: str, source: str, target: str) -> Model:
+    def find(self, model: str, source: str, target: str) -> Selected[Model]:
         """The model of a request: by model ("name" or "name/version"), else by language pair, else the only one.
 
         A name without a version selects the highest version. Raises UnknownModel or InvalidRequest.
@@ -53,9 +88,9 @@ class Catalog(Generic[Model]):
                 self._found[key] = found
         return found
 
-    def _find(self, model: str, source: str, target: str) -> Model:
+    def _find(self, model: str, source: str, target: str) -> Selected[Model]:
         named = self._named(model) if model else self._highest()
-        closest = self._closest(named, source, target)
+        closest = _closest(named, source, target)
         if not closest:
             pair = f"{source or 'any language'} to {target or 'any language'}"
             if model:
@@ -63,13 +98,17 @@ class Catalog(Generic[Model]):
             raise UnknownModel(f"{source}-{target}", f"no model translates from {pair}; served: {self.listing()}")
         if len(closest) > 1:
             raise InvalidRequest(
-                "model", f"several models fit; name one of {', '.join(entry.label for entry in closest)}"
+                "model", f"several models fit; name one of {', '.join(entry.label for entry, _ in closest)}"
             )
-        return closest[0].model
+        ((entry, pair_found),) = closest
+        for tag, side, field in zip(pair_found, entry.sides, FIELDS, strict=True):
+            if not tag:
+                raise InvalidRequest(field, f"{field} must name a language of {entry.label}: {_some(side)}")
+        return Selected(entry.model, *pair_found)
 
     def listing(self) -> str:
         """The served models as text, for messages."""
-        return ", ".join(f"{entry.label} ({entry.source} to {entry.target})" for entry in self.entries)
+        return ", ".join(entry.listing() for entry in self.entries)
 
     def _named(self, model: str) -> list[Entry[Model]]:
         found = [entry for entry in self.entries if entry.label == model]
@@ -85,23 +124,34 @@ class Catalog(Generic[Model]):
             best[entry.name] = entry
         return list(best.values())
 
-    def _closest(self, entries: list[Entry[Model]], source: str, target: str) -> list[Entry[Model]]:
-        """The entries whose languages match the request best; empty without a match."""
-        wanted = (
-            canonical(source, "source_language_code") if source else "",
-            canonical(target, "target_language_code") if target else "",
-        )
-        distances = [(_distance(wanted, entry), entry) for entry in entries]
-        matching = [steps for steps, _ in distances if steps is not None]
-        return [entry for steps, entry in distances if steps is not None and steps == min(matching)]
+
+def _closest(entries: Sequence[Entry[Model]], source: str, target: str) -> list[tuple[Entry[Model], tuple[str, str]]]:
+    """The entries whose languages match the request best, each with its pair; empty without a match."""
+    wanted = [canonical(tag, field) if tag else "" for tag, field in zip((source, target), FIELDS, strict=True)]
+    found = []
+    for entry in entries:
+        best = [_best(tag, side) for tag, side in zip(wanted, entry.sides, strict=True)]
+        if None in best:
+            continue
+        (one, first), (other, second) = filter(None, best)
+        if entry.languages is None or not first or first != second:
+            found.append((one + other, entry, (first, second)))
+    nearest = min((steps for steps, _, _ in found), default=0)
+    return [(entry, pair) for steps, entry, pair in found if steps == nearest]
 
 
-def _distance(wanted: tuple[str, str], entry: Entry[Model]) -> int | None:
-    """Subtags to drop from the wanted languages (source, target) to match an entry; None if it does not match."""
-    total = 0
-    for requested, served in zip(wanted, (entry.source, entry.target), strict=True):
-        steps = distance(requested, canonical(served, "the bundle's language")) if requested else 0
-        if steps is None:
-            return None
-        total += steps
-    return total
+def _best(wanted: str, served: Sequence[str]) -> tuple[int, str] | None:
+    """Return the served language that is nearest to a wanted one, and the subtags to drop from that; None without one.
+
+    wanted: canonical; "" is any language, for which "" is found if there are several
+    """
+    if not wanted:
+        return 0, served[0] if len(served) == 1 else ""
+    steps = [(distance(wanted, canonical(tag, "the bundle's language")), tag) for tag in served]
+    return min(((found, tag) for found, tag in steps if found is not None), default=None)
+
+
+def _some(tags: Sequence[str]) -> str:
+    """Return the first MOST_LISTED tags, for messages."""
+    rest = len(tags) - MOST_LISTED
+    return ", ".join(tags[:MOST_LISTED]) + (f" and {rest} more, see ListModels" if rest > 0 else "")

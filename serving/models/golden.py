@@ -40,7 +40,8 @@ def check_golden(bundle: Bundle, runner: Runner, precision: str, workers: int = 
         return
     alignments = golden.alignments.get(precision, golden.alignments.get(EXACT, ()))
     aligned = bool(alignments and bundle.manifest.alignment.heads)
-    found = translate(bundle, runner, golden.sentences, pb.DecodingOptions(return_alignment=aligned), workers)
+    options = pb.DecodingOptions(return_alignment=aligned)
+    found = translate(bundle, runner, golden.sentences, options, golden.languages, workers)
     pairs = enumerate(zip(found, expected, strict=True), 1)
     different = [place for place, (one, text) in pairs if one.status.code or one.hypotheses[0].text != text]
     if precision in golden.translations and different:
@@ -97,9 +98,16 @@ def _same_links(expected: list[Link], found: list[Link]) -> int:
 
 
 def translate(
-    bundle: Bundle, runner: Runner, sentences: Sequence[str], options: pb.DecodingOptions, workers: int = 1
+    bundle: Bundle,
+    runner: Runner,
+    sentences: Sequence[str],
+    options: pb.DecodingOptions,
+    pairs: Sequence[tuple[str, str]] = (),
+    workers: int = 1,
 ) -> list[pb.TextResult]:
     """Translate sentences in one batch, each as it is, with the bundle's default options unless `options` sets others.
+
+    pairs: of a bundle of several languages, the pair of each sentence. Raises BundleError for one that it has not.
 
     A separate engine does it, so that the metrics of the model do not count these sentences.
     """
@@ -109,9 +117,25 @@ def translate(
     try:
         shortlist = bundle.manifest.defaults.shortlist if runner.shortlist else None
         translator = Translator(bundle, engine, limits, shortlist=shortlist)
-        work = translator.translate(pb.TranslateRequest(texts=sentences, options=options, text=WHOLE))
+        work = _translate(translator, sentences, options, pairs)
         with ThreadPoolExecutor(1) as thread:  # the calling thread may already run an event loop
-            reply = thread.submit(asyncio.run, work).result()
+            return thread.submit(asyncio.run, work).result()
     finally:
         engine.stop(0)
-    return list(reply.results)
+
+
+async def _translate(
+    translator: Translator, sentences: Sequence[str], options: pb.DecodingOptions, pairs: Sequence[tuple[str, str]]
+) -> list[pb.TextResult]:
+    """Return the results in the order of the sentences; those of one pair are one request."""
+    given = pairs or [("", "")] * len(sentences)
+    results: dict[int, pb.TextResult] = {}
+    for pair in dict.fromkeys(given):
+        own = [place for place, each in enumerate(given) if each == pair]
+        try:
+            served = translator.for_pair(*pair)
+        except KeyError:
+            raise BundleError(f"{translator.label}: {GOLDEN} has {' '.join(pair)}, no pair of the manifest") from None
+        request = pb.TranslateRequest(texts=[sentences[place] for place in own], options=options, text=WHOLE)
+        results.update(zip(own, (await served.translate(request)).results, strict=True))
+    return [results[place] for place in range(len(sentences))]

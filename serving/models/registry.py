@@ -123,7 +123,7 @@ class ModelRegistry:
             self._metrics.forget(metrics)
             raise
         self._metrics.models_to_load.dec()
-        return Entry(manifest.name, manifest.version, manifest.source_language, manifest.target_language, served)
+        return Entry.of(manifest, served)
 
     def _loaded(self, bundle: Bundle, metrics: ModelMetrics, progress: LoadProgress) -> Translator:
         settings, limits = self._settings, self._settings.engine_limits()
@@ -196,10 +196,10 @@ class ModelRegistry:
     def defaults_of(self, request: Any) -> Defaults:
         """The default options of the model that serves a request; those of no model if none does."""
         try:
-            served = self.catalog.find(request.model, request.source_language_code, request.target_language_code)
+            found = self.catalog.find(request.model, request.source_language_code, request.target_language_code)
         except RequestError:
             return Defaults()
-        return served.translator.manifest.defaults
+        return found.model.translator.manifest.defaults
 
     @property
     def running(self) -> list[Entry[ServedModel]]:

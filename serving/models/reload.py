@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import traceback
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -221,12 +221,13 @@ def check_fits(manifest: Manifest, catalog: Catalog[Any], *, swaps: bool) -> Non
     if swaps and not same:
         served = catalog.listing()
         raise ChangeRefused(f"no version of {manifest.name} is served that {label} could replace; served: {served}")
-    pair = _pair(manifest.source_language, manifest.target_language)
+    new = Entry.of(manifest, None)
     for entry in same:
-        if _pair(entry.source, entry.target) != pair:
-            raise ChangeRefused(
-                f"{label} translates from {pair[0]} to {pair[1]}, {entry.label} from {entry.source} to {entry.target}"
-            )
+        for offered, needed in zip(new.sides, entry.sides, strict=True):
+            if missing := _canonical(needed) - _canonical(offered):
+                raise ChangeRefused(
+                    f"{new.listing()} does not translate {', '.join(sorted(missing))}, {entry.listing()} does"
+                )
 
 
 def _resolve_below(path: Path, roots: Sequence[Path]) -> Path:
@@ -252,9 +253,9 @@ def _hint(path: Path, roots: Sequence[Path]) -> str:
     return "" if root is None else f"; start the server with {root.parent} to change its versions"
 
 
-def _pair(source: str, target: str) -> tuple[str, str]:
+def _canonical(tags: Iterable[str]) -> set[str]:
     try:
-        return canonical(source, "source_language"), canonical(target, "target_language")
+        return {canonical(tag, "a language") for tag in tags}
     except InvalidRequest as error:
         raise ChangeRefused(f"the bundle's manifest: {error}") from None
 

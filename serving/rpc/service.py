@@ -14,6 +14,7 @@ from lingon.serving.models.registry import ServedModel
 from lingon.serving.observability.metrics import Metrics, TextOutcomes
 from lingon.serving.observability.tracing import current
 from lingon.serving.rpc.calls import Context, deadline_of, is_late
+from lingon.serving.translation.translator import Translator
 from lingon.translation.v1 import translation_pb2 as pb
 from lingon.translation.v1 import translation_pb2_grpc as pb_grpc
 
@@ -31,8 +32,8 @@ class TranslationService(pb_grpc.TranslationServiceServicer):
 
     async def Translate(self, request: pb.TranslateRequest, context: Context) -> pb.TranslateResponse:
         """See the proto file."""
-        with self._admitted(request, "texts", len(request.texts), context) as (served, texts):
-            response = await served.translator.translate(request, deadline_of(context), caller_of(context))
+        with self._admitted(request, "texts", len(request.texts), context) as (served, translator, texts):
+            response = await translator.translate(request, deadline_of(context), caller_of(context))
             served.metrics.answered(response.results)
             texts.ended([result.status.code for result in response.results])
             return response
@@ -41,8 +42,7 @@ class TranslationService(pb_grpc.TranslationServiceServicer):
         self, request: pb.TranslateStreamRequest, context: Context
     ) -> AsyncIterator[pb.TranslateStreamResponse]:
         """See the proto file."""
-        with self._admitted(request, "texts", len(request.texts), context) as (served, texts):
-            translator = served.translator
+        with self._admitted(request, "texts", len(request.texts), context) as (served, translator, texts):
             options = translator.resolve(request.options, request.text)
             yield pb.TranslateStreamResponse(start=translator.start(options))
             stream = translator.stream(request, options, deadline_of(context), caller_of(context))
@@ -57,8 +57,8 @@ class TranslationService(pb_grpc.TranslationServiceServicer):
 
     async def Score(self, request: pb.ScoreRequest, context: Context) -> pb.ScoreResponse:
         """See the proto file."""
-        with self._admitted(request, "pairs", len(request.pairs), context) as (served, texts):
-            response = await served.translator.score(request, deadline_of(context), caller_of(context))
+        with self._admitted(request, "pairs", len(request.pairs), context) as (_, translator, texts):
+            response = await translator.score(request, deadline_of(context), caller_of(context))
             texts.ended([result.status.code for result in response.results])
             return response
 
@@ -71,13 +71,17 @@ class TranslationService(pb_grpc.TranslationServiceServicer):
     @contextmanager
     def _admitted(
         self, request: Request, field: str, count: int, context: Context
-    ) -> Iterator[tuple[ServedModel, TextOutcomes]]:
-        """Admit a request: yield its model, which stays loaded inside the block, and the counter of its texts."""
+    ) -> Iterator[tuple[ServedModel, Translator, TextOutcomes]]:
+        """Admit a request: yield its model, which stays loaded inside the block, and the counter of its texts.
+
+        The translator is that of the languages of the request.
+        """
         with self._metrics.count_texts(count, partial(is_late, context)) as texts:
             self._gate.check()
             if not 1 <= count <= self._max_texts:
                 raise InvalidRequest(field, f"{field} must be 1 to {self._max_texts}, got {count}")
-            served = self._catalog().find(request.model, request.source_language_code, request.target_language_code)
-            current().about(texts=count, model=served.translator.label)
+            found = self._catalog().find(request.model, request.source_language_code, request.target_language_code)
+            served, translator = found.model, found.model.translator.for_pair(found.source, found.target)
+            current().about(texts=count, model=translator.label)
             with served.in_flight:
-                yield served, texts
+                yield served, translator, texts

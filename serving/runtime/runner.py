@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -14,6 +14,7 @@ import numpy as np
 from lingon.attention_kinds import AttentionKind
 from lingon.bundle import Limits
 from lingon.serving.runtime.shortlist import Shortlist
+from lingon.text import LanguageTokens
 
 NARROWEST = 32  # source tokens; a multiple of 4, so that sums do not depend on padding, see onnx_runner.py
 
@@ -209,6 +210,19 @@ class Scored:
     log_probs: np.ndarray
     attention: np.ndarray
     matrices: tuple[AttentionMatrix, ...] = ()
+
+    def without(self, tokens: LanguageTokens) -> Scored:
+        """These scores without the rows and columns of the tokens of the languages."""
+        source = slice(len(tokens.before), -len(tokens.after) or None)
+        target = slice(len(tokens.forced), None)
+        kinds: dict[AttentionKind, tuple[slice, slice]] = {
+            "encoder": (source, source),
+            "decoder": (target, target),
+            "cross": (target, source),
+        }
+        matrices = tuple(replace(each, weights=each.weights[kinds[each.kind]]) for each in self.matrices)
+        attention = self.attention[target, source] if self.attention.size else self.attention
+        return Scored(self.log_probs[target], attention, matrices)
 
 
 def matrix_shape(kind: AttentionKind, source: int, target: int) -> tuple[int, int]:

@@ -16,9 +16,11 @@ from lingon.serving.decoding.job import DecodeJob, Hypothesis, Job, Options, Sco
 from lingon.serving.engine.engine import Engine
 from lingon.serving.observability.logs import fault
 from lingon.serving.runtime.runner import AttentionChoice, Scored
+from lingon.text import LanguageTokens
 
 Answer = TypeVar("Answer")
 RETRY_SECONDS = 0.02  # seconds between two attempts to submit a follow-up job while the queue is full
+ONE_PAIR = LanguageTokens()
 _calls = itertools.count(1)
 logger = logging.getLogger(__name__)
 
@@ -93,9 +95,14 @@ class _CallFields(TypedDict):
 class EngineClient:
     """Submits the jobs of one request. Belongs to the event loop that made it."""
 
-    def __init__(self, engine: Engine, deadline: float | None, caller: str = "") -> None:
-        """deadline: on the clock of `time.monotonic`; caller: the key of fair queuing."""
-        self._engine = engine
+    def __init__(
+        self, engine: Engine, deadline: float | None, caller: str = "", languages: LanguageTokens = ONE_PAIR
+    ) -> None:
+        """deadline: on the clock of `time.monotonic`; caller: the key of fair queuing.
+
+        languages: the tokens of the pair; sources have theirs already
+        """
+        self._engine, self._languages = engine, languages
         self._call: _CallFields = {"deadline": deadline, "caller": caller, "call": next(_calls)}
         self._loop = asyncio.get_running_loop()
         self._callbacks = LoopCallbacks.of(self._loop)
@@ -116,7 +123,8 @@ class EngineClient:
             options=options,
             on_done=partial(post, partial(self._settle, outcome)),
             on_tokens=partial(post, on_token) if on_token is not None else None,
-            prefix=prefix,
+            prefix=(*self._languages.forced, *prefix),
+            hidden=len(self._languages.forced),
             **self._call,
         )
         return PendingJob(job, outcome)
@@ -133,7 +141,7 @@ class EngineClient:
         outcome: asyncio.Future[Any] = self._loop.create_future()
         job = ScoreJob(
             source_ids=source_ids,
-            target_ids=target_ids,
+            target_ids=(*self._languages.forced, *target_ids),
             on_done=partial(self._callbacks.post, partial(self._settle, outcome)),
             follow_up=follow_up,
             attention=attention,
@@ -170,6 +178,8 @@ class EngineClient:
 
     def _settle(self, outcome: asyncio.Future[Any], value: Any) -> None:
         self._open.pop(id(outcome), None)
+        if isinstance(value, Scored) and self._languages != ONE_PAIR:
+            value = value.without(self._languages)
         _set(outcome, value)
         if isinstance(value, RequestError) and not isinstance(value, EngineFault):
             # The error ends the whole request, which awaits its jobs one by one: it must not wait for the others first.

@@ -259,7 +259,7 @@ class TextTask:
         first, source = self._jobs[place][0].job, self._plan.parts[place].source_ids
         assert isinstance(first, DecodeJob)
         options = self._guarding.options(first.options, len(source), self._limits)
-        return self._client.decode(source, options, first.prefix)
+        return self._client.decode(source, options, first.shown_prefix)
 
     async def _aligned(self, found: list[list[PartHypothesis]]) -> list[list[PartHypothesis]]:
         """Add the attention of each hypothesis that needs it, by one run of the scorer for each.

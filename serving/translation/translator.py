@@ -6,11 +6,12 @@ Runs on an event loop; the engine's threads post their outcomes through LoopCall
 from __future__ import annotations
 
 import asyncio
+import copy
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextvars import ContextVar
 from typing import TypedDict, TypeVar
 
-from lingon.bundle import Bundle
+from lingon.bundle import Bundle, Manifest
 from lingon.errors import RequestError
 from lingon.serving.constraints.words import Vocabulary
 from lingon.serving.engine.engine import Engine
@@ -35,6 +36,7 @@ Event = tuple[int, str | pb.TextResult]
 
 Result = TypeVar("Result")
 MAX_CACHED_OPTIONS = 256  # different options that are resolved once
+MAX_CACHED_PAIRS = 256  # pairs of languages whose translators are kept
 MAX_CACHED_BYTES = 256  # bytes of such options; a client can add unknown fields of any size, which would be kept
 
 
@@ -71,24 +73,49 @@ class Translator:
         """
         self.manifest = bundle.manifest
         self.label = bundle.label
-        self._header: _Header = {
-            "model": bundle.manifest.name,
-            "version": str(bundle.manifest.version),
-            "source_language_code": bundle.manifest.source_language,
-            "target_language_code": bundle.manifest.target_language,
-        }
         self.engine, self.precision, self.provider = engine, precision, provider
         self.graph_bytes = graph_bytes
         self._tokenizer = Tokenizer(*bundle.tokenizer_files())
         self._vocabulary = Vocabulary(self._tokenizer)
-        self._planner = Planner(self._tokenizer, bundle.manifest, limits, lexicon(bundle.manifest, self._tokenizer))
+        self._limits, self._lexicon = limits, lexicon(bundle.manifest, self._tokenizer)
         self._guarding = Guarding.of(bundle, self._tokenizer, self._vocabulary)
         self._shortlist = shortlist
+        self._pairs: dict[tuple[str, str], Translator] = {}
+        self._translate_between(bundle.manifest, self._tokenizer)
+
+    def _translate_between(self, manifest: Manifest, tokenizer: Tokenizer) -> None:
+        """Set what depends on the pair of languages."""
+        self.manifest, self._tokenizer = manifest, tokenizer
+        self._header: _Header = {
+            "model": manifest.name,
+            "version": str(manifest.version),
+            "source_language_code": manifest.source_language,
+            "target_language_code": manifest.target_language,
+        }
+        self._planner = Planner(tokenizer, manifest, self._limits, self._lexicon)
         self._resolved: dict[tuple[bytes, bytes], ResolvedOptions] = {}
+
+    def for_pair(self, source: str, target: str) -> Translator:
+        """Return the translator of a pair of the bundle's languages, as the manifest writes them, with the same engine.
+
+        A bundle of one pair has no other.
+        """
+        if self.manifest.languages is None:
+            return self
+        found = self._pairs.get((source, target))
+        if found is None:
+            tokens = self.manifest.languages.tokens(source, target)
+            found = copy.copy(self)
+            found._translate_between(self.manifest.for_pair(source, target), self._tokenizer.for_languages(tokens))
+            if len(self._pairs) >= MAX_CACHED_PAIRS:
+                self._pairs.clear()
+            self._pairs[source, target] = found
+        return found
 
     def restart(self) -> None:
         """Replace an engine that died; later requests use the new one."""
         self.engine = self.engine.restarted()
+        self._pairs.clear()
 
     async def translate(
         self, request: pb.TranslateRequest, deadline: float | None = None, caller: str = ""
@@ -164,7 +191,7 @@ class Translator:
         time_slice = TimeSlice(caller)
         texts_read.set(True)
         plans = await self._planner.plan_pairs(request, attention, time_slice)
-        client = EngineClient(self.engine, deadline, caller)
+        client = EngineClient(self.engine, deadline, caller, self._tokenizer.languages)
         tasks = [
             PairTask(index, plan, client, self._tokenizer, time_slice, aligned=aligned, attention=attention)
             for index, plan in enumerate(plans)
@@ -176,7 +203,7 @@ class Translator:
 
     def describe(self) -> pb.Model:
         """Return the model as ListModels reports it."""
-        manifest, limits = self.manifest, self.manifest.limits
+        manifest, limits, languages = self.manifest, self.manifest.limits, self.manifest.languages
         return pb.Model(
             name=manifest.name,
             version=self._header["version"],
@@ -192,6 +219,8 @@ class Translator:
             default_options=self.resolve(pb.DecodingOptions()).message,
             has_shortlist=self._shortlist is not None,
             has_confidence=manifest.text is not None and manifest.text.confidence is not None,
+            source_language_codes=[each.language for each in languages.sources] if languages else (),
+            target_language_codes=[each.language for each in languages.targets] if languages else (),
         )
 
     async def plan(self, request: Request, options: ResolvedOptions, caller: str = "") -> list[TextPlan | RequestError]:
@@ -205,7 +234,7 @@ class Translator:
         """Plan the texts of a request that the engine has capacity for; raises QueueFull before any work is done."""
         self.engine.check_texts(caller, len(request.texts))
         plans = await self.plan(request, options, caller)
-        return EngineClient(self.engine, deadline, caller), plans
+        return EngineClient(self.engine, deadline, caller, self._tokenizer.languages), plans
 
     def _tasks(
         self,

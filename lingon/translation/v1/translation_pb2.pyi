@@ -357,7 +357,9 @@ class TranslateRequest(_message.Message):
     the server must have one model only.
     """
     source_language_code: _builtins.str
-    """BCP-47, such as "en" or "de-AT". Needed only if several models are served and `model` is empty."""
+    """BCP-47, such as "en" or "de-AT". Needed if several models are served and `model` is empty, and for a model that
+    translates several languages.
+    """
     target_language_code: _builtins.str
     """As source_language_code."""
     @_builtins.property
@@ -741,9 +743,9 @@ class TranslateResponse(_message.Message):
     version: _builtins.str
     """Its version."""
     source_language_code: _builtins.str
-    """Its source language, BCP-47."""
+    """The source language, BCP-47, as the model names it."""
     target_language_code: _builtins.str
-    """Its target language, BCP-47."""
+    """The target language, BCP-47, as the model names it."""
     @_builtins.property
     def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___TextResult]:
         """One for each text, in the order of the request."""
@@ -1563,6 +1565,8 @@ class Model(_message.Message):
     MAX_TARGET_TOKENS_FIELD_NUMBER: _builtins.int
     HAS_SHORTLIST_FIELD_NUMBER: _builtins.int
     HAS_CONFIDENCE_FIELD_NUMBER: _builtins.int
+    SOURCE_LANGUAGE_CODES_FIELD_NUMBER: _builtins.int
+    TARGET_LANGUAGE_CODES_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name of the model."""
     version: _builtins.str
@@ -1595,6 +1599,16 @@ class Model(_message.Message):
     def default_options(self) -> Global___DecodingOptions:
         """The options of a request that sets none."""
 
+    @_builtins.property
+    def source_language_codes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Of a model of several languages, the ones that it translates; source_language_code is "mul" then, or the only one.
+        A request to such a model names the languages that it leaves open. Empty for a model of one pair.
+        """
+
+    @_builtins.property
+    def target_language_codes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The languages that it translates into, as source_language_codes."""
+
     def __init__(
         self,
         *,
@@ -1612,10 +1626,12 @@ class Model(_message.Message):
         max_target_tokens: _builtins.int = ...,
         has_shortlist: _builtins.bool = ...,
         has_confidence: _builtins.bool = ...,
+        source_language_codes: _abc.Iterable[_builtins.str] | None = ...,
+        target_language_codes: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["default_options", b"default_options"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["default_options", b"default_options", "has_confidence", b"has_confidence", "has_shortlist", b"has_shortlist", "max_beam_size", b"max_beam_size", "max_source_tokens", b"max_source_tokens", "max_target_tokens", b"max_target_tokens", "name", b"name", "output_extra", b"output_extra", "output_factor", b"output_factor", "precision", b"precision", "provider", b"provider", "source_language_code", b"source_language_code", "target_language_code", b"target_language_code", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["default_options", b"default_options", "has_confidence", b"has_confidence", "has_shortlist", b"has_shortlist", "max_beam_size", b"max_beam_size", "max_source_tokens", b"max_source_tokens", "max_target_tokens", b"max_target_tokens", "name", b"name", "output_extra", b"output_extra", "output_factor", b"output_factor", "precision", b"precision", "provider", b"provider", "source_language_code", b"source_language_code", "source_language_codes", b"source_language_codes", "target_language_code", b"target_language_code", "target_language_codes", b"target_language_codes", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

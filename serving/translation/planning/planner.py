@@ -35,7 +35,7 @@ from lingon.serving.translation.planning.options import ResolvedOptions
 from lingon.serving.translation.planning.request_size import RequestSize
 from lingon.serving.translation.planning.source import read_source
 from lingon.serving.translation.planning.text_options import Format, TextChoice
-from lingon.text import EOS, Tokenizer, normalise
+from lingon.text import Tokenizer, normalise
 from lingon.translation.v1 import translation_pb2 as pb
 
 Request = pb.TranslateRequest | pb.TranslateStreamRequest
@@ -186,7 +186,7 @@ class _Reader:
             self.size.add_sentence(1)
         rest = without(steps.text, steps.spans).strip()
         parts = await self.parts(rest) if rest else ()
-        ids = [token for part in parts for token in part.source_ids[:-1]]
+        ids = [token for part in parts for token in self.tokenizer.unframed(part.source_ids)]
         short = len(steps.text) <= most_characters(self.limits.max_source_tokens)
         text = normalise(steps.text) if short else " ".join(steps.text.split())
-        return Part(text, 0, (*ids, EOS), steps=steps)
+        return Part(text, 0, tuple(self.tokenizer.framed(ids)), steps=steps)

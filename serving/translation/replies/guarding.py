@@ -60,13 +60,15 @@ def part_judgement(plan: TextPlan, place: int, part: PartHypothesis, guard: Guar
     source, found = plan.parts[place], part.hypothesis
     if source.steps is None or part.restored is None:
         chosen = found.log_probs[len(plan.prefix) if place == 0 else 0 :]
-        return guard.judge(Sentence(source.text, part.text, source.source_ids[:-1], found.tokens, chosen))
+        return guard.judge(
+            Sentence(source.text, part.text, tokenizer.unframed(source.source_ids), found.tokens, chosen)
+        )
     rest = without(source.steps.text, source.steps.spans).strip()
     if not rest:
         return NOTHING
     target = without(part.restored.text, part.restored.kept)
     ids = tokenizer.encode_target(normalise(target))
-    return guard.judge(Sentence(rest, target, source.source_ids[:-1], ids, part.read_log_probs))
+    return guard.judge(Sentence(rest, target, tokenizer.unframed(source.source_ids), ids, part.read_log_probs))
 
 
 def judge_parts(

@@ -95,7 +95,7 @@ def pair_result(
         if aligned:
             result.alignment.extend(_links(found.attention, sources, targets))
         if found.matrices:
-            named = tokenizer.source_pieces(plan.source_ids)
+            named = tokenizer.source_pieces([*tokenizer.unframed(plan.source_ids), EOS])
             result.source_pieces.extend(piece_messages(named, sources, len(plan.source)))
             result.target_pieces.extend(piece_messages(pieces, targets, len(plan.target)))
     for matrix in found.matrices:

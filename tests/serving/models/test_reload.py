@@ -114,7 +114,7 @@ BAD = {
     "other languages": (
         lambda admin: admin.publish(2, target_language="fr"),
         "FAILED_PRECONDITION",
-        "en-de/2 translates from en to fr, en-de/1 from en to de",
+        "en-de/2 (en to fr) does not translate de, en-de/1 (en to de) does",
     ),
     "served already": (
         lambda admin: admin.server.folder / "en-de" / "1",
