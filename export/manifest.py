@@ -28,6 +28,9 @@ def build_manifest(checkpoint: Checkpoint, folder: Path, settings: ExportSetting
     model, tokenizer, data = checkpoint.model, checkpoint.tokenizer, checkpoint.config.data
     check_precisions(model, settings)
     alignment = _alignment(checkpoint.config, settings)
+    settings_of_languages = checkpoint.config.languages
+    languages = None if settings_of_languages is None else settings_of_languages.resolve(tokenizer)
+    source, target = languages.pair if languages else (data.source_language, data.target_language)
     name = folder.absolute().name
     check_rule(Name, name, f"{folder}: the name of the model")
     _check_writable(folder)
@@ -36,8 +39,8 @@ def build_manifest(checkpoint: Checkpoint, folder: Path, settings: ExportSetting
         name=name,
         version=(found[-1] if found else 0) + 1,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
-        source_language=data.source_language,
-        target_language=data.target_language,
+        source_language=source,
+        target_language=target,
         architecture=model.settings.kind,
         source_vocab=tokenizer.source_vocab,
         target_vocab=tokenizer.target_vocab,
@@ -58,6 +61,7 @@ def build_manifest(checkpoint: Checkpoint, folder: Path, settings: ExportSetting
         states=states_of(model),
         precisions={},
         alignment=alignment,
+        languages=languages,
     )
 
 

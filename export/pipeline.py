@@ -61,8 +61,9 @@ def export_checkpoint(
     manifest = build_manifest(checkpoint, folder, settings)
     files = dict(checkpoint.tokenizer.files()) | read_attachments(settings.attachments)
     target = folder / str(manifest.version)
-    text, profiles = text_data([(pair.source, pair.target) for pair in texts.training], checkpoint.tokenizer)
-    manifest, files = replace(manifest, text=text), files | ({names.PROFILES: profiles} if profiles else {})
+    if manifest.languages is None:  # what is measured of texts is of one pair
+        text, profiles = text_data([(pair.source, pair.target) for pair in texts.training], checkpoint.tokenizer)
+        manifest, files = replace(manifest, text=text), files | ({names.PROFILES: profiles} if profiles else {})
     with_checksums(target, manifest, files)  # raises an error now that would come at the end
     if settings.shortlist is not None:
         shortlist = build_shortlist(texts.training, checkpoint.tokenizer, settings.shortlist, log)
@@ -85,8 +86,9 @@ def export_checkpoint(
         manifest = replace(manifest, precisions={name: verifier.verify_precision(name) for name in reads})
         if manifest.shortlist is not None:
             manifest = replace(manifest, shortlist=manifest.shortlist | verifier.verify_shortlist())
-        text = replace(text, confidence=_confidence(verifier, checkpoint.tokenizer, texts.held_out, settings, log))
-        manifest = replace(manifest, text=text)
+        if manifest.text is not None:
+            confidence = _confidence(verifier, checkpoint.tokenizer, texts.held_out, settings, log)
+            manifest = replace(manifest, text=replace(manifest.text, confidence=confidence))
         more = _golden(verifier, texts.held_out, log)
         more[names.CARD] = model_card(checkpoint, manifest, settings.card).encode()
         manifest = with_checksums(target, manifest, files | more)
@@ -128,8 +130,9 @@ def _confidence(
 
 
 def _golden(verifier: BundleVerifier, held_out: Sequence[Pair], log: Callable[[str], None]) -> dict[str, bytes]:
+    source = verifier.checkpoint.config.data.source_language
     here = {name: runner for name, runner in verifier.runners.items() if PRECISION_KINDS[name].provider == CPU}
-    golden = golden_sentences(verifier.trial, here, [pair.source for pair in held_out], log)
+    golden = golden_sentences(verifier.trial, here, [pair.source for pair in held_out], log, source=source)
     return {names.GOLDEN: golden.to_bytes()} if golden else {}
 
 

@@ -15,16 +15,17 @@ from lingon.training.config import Config, parse_config
 from lingon.training.models.transformer import Transformer
 
 
-def checkpoint_of(source: Source, languages: tuple[str, str], folder: Path) -> Checkpoint:
+def checkpoint_of(source: Source, pair: tuple[str, str], folder: Path) -> Checkpoint:
     """Return a checkpoint with the weights of a source, which it reads one by one.
 
-    languages: source and target
+    pair: source and target language, of a model of several the pair for the gates
     folder: of the files, for messages
 
     Raises SourceModelError if the weights are not those of the settings.
     """
     tokenizer = source.tokenizer
-    config = _config(source, languages)
+    config = _config(source, pair)
+    tokenizer = config.tokenizer_of_pair(tokenizer)
     model = Transformer(source.settings, tokenizer.source_vocab, tokenizer.target_vocab)
     left = dict(model.named_parameters())
     with torch.no_grad():
@@ -37,12 +38,12 @@ def checkpoint_of(source: Source, languages: tuple[str, str], folder: Path) -> C
     return Checkpoint(config, tokenizer, model.eval(), Progress(), folder)
 
 
-def _config(source: Source, languages: tuple[str, str]) -> Config:
+def _config(source: Source, pair: tuple[str, str]) -> Config:
     facts, tokenizer = source.facts, source.tokenizer
     values = {
         "data": {
-            "source_language": languages[0],
-            "target_language": languages[1],
+            "source_language": pair[0],
+            "target_language": pair[1],
             "max_tokens": facts.longest,
         },
         "tokenizer": {
@@ -52,6 +53,7 @@ def _config(source: Source, languages: tuple[str, str]) -> Config:
             "byte_fallback": tokenizer.target.is_byte(tokenizer.target.piece_to_id("<0x0A>")),
         },
         "model": source.settings.model_dump(),
+        "languages": None if source.languages is None else source.languages.model_dump(),
         "origin": {"form": facts.form, "licence": facts.licence, "files": digests(facts.files)},
     }
     return parse_config(values, facts.form)

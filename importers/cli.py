@@ -14,7 +14,11 @@ FolderArgument = Annotated[
 ]
 LanguagesOption = Annotated[
     str | None,
-    typer.Option(metavar="SOURCE:TARGET", help="The two languages, as en:de. Default: what the files say."),
+    typer.Option(
+        metavar="SOURCE:TARGET",
+        help="The two languages, as en:de; of a model of several, those to serve, as en,de:fr,all, and first the pair "
+        "of the text for the gates. Default: what the files say.",
+    ),
 ]
 GateSourceOption = Annotated[
     Path | None,
@@ -124,7 +128,7 @@ def import_model(
     print_report(pipeline.export_imported(imported, folder, Texts(pairs), export, log))
 
 
-def _languages(given: str | None) -> tuple[str, str] | None:
+def _languages(given: str | None) -> tuple[list[str], list[str]] | None:
     from lingon.errors import SettingsError
 
     if given is None:
@@ -132,4 +136,4 @@ def _languages(given: str | None) -> tuple[str, str] | None:
     source, colon, target = given.partition(":")
     if not (source and colon and target) or ":" in target:
         raise SettingsError(f"--languages must be two languages with a colon between them, as en:de, got {given!r}")
-    return source, target
+    return source.split(","), target.split(",")

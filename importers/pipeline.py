@@ -6,16 +6,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from lingon.bundle import Bundle, Language
-from lingon.bundle.schema import unmet_rule
+from lingon.bundle import Bundle
 from lingon.errors import ParityError, SettingsError, SourceModelError
 from lingon.export.pipeline import export_checkpoint
 from lingon.export.settings import ExportSettings, Texts
 from lingon.importers import witness
 from lingon.importers.assemble import checkpoint_of
 from lingon.importers.fields import Fields
-from lingon.importers.opus_mt import CONFIG, read_opus_mt
+from lingon.importers.languages import choose_languages
 from lingon.importers.pieces import Numbering
+from lingon.importers.readers.multilingual import read_multilingual
+from lingon.importers.readers.opus_mt import CONFIG, read_opus_mt
 from lingon.importers.source import Source
 from lingon.lines import read_lines, read_parallel
 from lingon.text import normalise
@@ -25,6 +26,7 @@ from lingon.training.search import SearchSettings, translate
 
 CALIBRATION_SENTENCES = 200  # of the text for the gates, for int8 ranges if there is no training text
 PROBED = 100  # sentences whose translations must be likely
+READERS = {"marian": read_opus_mt, "m2m_100": read_multilingual, "mbart": read_multilingual}
 Log = Callable[[str], None]
 
 
@@ -32,7 +34,8 @@ Log = Callable[[str], None]
 class ImportSettings:
     """How to read a checkpoint.
 
-    languages: source and target; None where its files say
+    languages: of the source and of the target; of a model of several languages, those to serve, the pair of the gates
+        first; ALL stands for all others. None where its files say
     licence: of the model, if the user knows it
     longest: source tokens that the bundle reads, the end token counted; None is what the files say
     compare: whether to compare with the toolkit that the checkpoint is of; None if it is installed
@@ -40,7 +43,7 @@ class ImportSettings:
         a start token or a norm that is read wrongly moves it from about -1 to below -4.
     """
 
-    languages: tuple[str, str] | None = None
+    languages: tuple[Sequence[str], Sequence[str]] | None = None
     licence: str = ""
     longest: int | None = None
     compare: bool | None = None
@@ -58,9 +61,10 @@ class Imported:
 def read_source(folder: Path, settings: ImportSettings, log: Log) -> Imported:
     """Read the files of a model. Raises SourceModelError if they are not one that Lingon reads."""
     source = _read(folder, settings.longest)
-    languages = _languages(folder, source, settings.languages)
+    chosen, pair = choose_languages(folder, source, settings.languages)
     facts = replace(source.facts, licence=settings.licence or source.facts.licence)
-    checkpoint = checkpoint_of(replace(source, facts=facts), languages, folder)
+    source = replace(source, facts=facts, languages=chosen)
+    checkpoint = checkpoint_of(source, pair, folder)
     for line in (*_found(checkpoint, source), *(f"note: {note}" for note in source.notes)):
         log(line)
     return Imported(checkpoint, source)
@@ -123,20 +127,9 @@ def _read(folder: Path, longest: int | None) -> Source:
     if not (folder / CONFIG).is_file():
         raise SourceModelError(f"{folder}: has no {CONFIG}, so it is no model that Lingon imports")
     kind = Fields.read(folder / CONFIG).text("model_type", "")
-    if kind != "marian":
-        raise SourceModelError(f"{folder / CONFIG}: model_type must be marian, got {kind!r}")
-    return read_opus_mt(folder, longest)
-
-
-def _languages(folder: Path, source: Source, given: tuple[str, str] | None) -> tuple[str, str]:
-    if given is not None:
-        for language in given:
-            if rule := unmet_rule(Language, language):
-                raise SettingsError(f"--languages must be two languages such as en:de, each {rule}, got {language!r}")
-        return given
-    if not all(source.facts.languages):
-        raise SettingsError(f"{folder}: its files do not say the two languages; name them, as in --languages en:de")
-    return source.facts.languages
+    if kind not in READERS:
+        raise SourceModelError(f"{folder / CONFIG}: model_type must be {' or '.join(READERS)}, got {kind!r}")
+    return READERS[kind](folder, longest)
 
 
 def _found(checkpoint: Checkpoint, source: Source) -> list[str]:
@@ -144,6 +137,9 @@ def _found(checkpoint: Checkpoint, source: Source) -> list[str]:
     data = checkpoint.config.data
     weights = sum(parameter.numel() for parameter in checkpoint.model.parameters())
     languages = f"{data.source_language} to {data.target_language}"
+    if (several := source.languages) is not None:
+        names = [", ".join(each.language for each in side) for side in (several.sources, several.targets)]
+        languages = f"{names[0]} to {names[1]} (gates: {languages})"
     lines = [f"{source.facts.form}: {languages}, {weights:,} weights, all tensors used"]
     if source.source == source.target:
         return [*lines, f"pieces: {_pieces(source.source)}"]
@@ -159,7 +155,8 @@ def _pieces(numbering: Numbering) -> str:
 def _mean_log_prob(checkpoint: Checkpoint, texts: Sequence[str]) -> float:
     """Return the mean log-probability of the tokens of greedy translations."""
     sources = [checkpoint.tokenizer.encode_source(text) for text in texts]
-    found = [best for best, *_ in translate(checkpoint.model, sources, SearchSettings())]
+    settings = SearchSettings(forced=checkpoint.tokenizer.languages.forced)
+    found = [best for best, *_ in translate(checkpoint.model, sources, settings)]
     tokens = sum(len(best.tokens) + best.finished for best in found)
     return sum(best.score for best in found) / max(tokens, 1)  # a score without a penalty is a sum over the tokens
 
@@ -167,7 +164,8 @@ def _mean_log_prob(checkpoint: Checkpoint, texts: Sequence[str]) -> float:
 def _own_pairs(checkpoint: Checkpoint, pairs: Sequence[Pair]) -> list[Pair]:
     """Return sources with greedy translations by the model."""
     sources = [checkpoint.tokenizer.encode_source(normalise(pair.source)) for pair in pairs]
-    found = translate(checkpoint.model, sources, SearchSettings())
+    settings = SearchSettings(forced=checkpoint.tokenizer.languages.forced)
+    found = translate(checkpoint.model, sources, settings)
     return [
         Pair(pair.source, checkpoint.tokenizer.decode(best.tokens))
         for pair, (best, *_) in zip(pairs, found, strict=True)

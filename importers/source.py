@@ -11,7 +11,7 @@ from torch import Tensor
 
 from lingon.importers.pieces import Numbering
 from lingon.text import Tokenizer
-from lingon.training.config import TransformerSettings
+from lingon.training.config import LanguageSettings, TransformerSettings
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,6 +43,7 @@ class Source:
     weights: by the names of lingon.training.models.transformer, tied ones once; read when they are asked for
     source, target: the numberings of the two vocabularies
     notes: what a user should know about the files
+    languages: of a model of several languages: all that it knows
     """
 
     settings: TransformerSettings
@@ -52,6 +53,7 @@ class Source:
     target: Numbering
     facts: Facts
     notes: list[str] = field(default_factory=list)
+    languages: LanguageSettings | None = None
 
 
 def digests(files: Iterable[Path]) -> dict[str, str]:

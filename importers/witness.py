@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,20 +31,29 @@ def is_installed() -> bool:
 class TransformersWitness:
     """A model as Transformers loads it; ids are those of the checkpoint."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, code: str = "") -> None:
+        """code: of the source language, for a model whose tokenizer writes it."""
         from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, GenerationConfig
 
         self._model: Any = AutoModelForSeq2SeqLM.from_pretrained(folder, dtype=torch.float32).eval()
         self._model.generation_config = GenerationConfig()  # its values would replace those of `generate`
-        self._tokenizer: Any = AutoTokenizer.from_pretrained(folder)
+        self._tokenizer: Any = AutoTokenizer.from_pretrained(folder, **({"src_lang": code} if code else {}))
 
     def encode(self, text: str) -> list[int]:
         """Return the source ids of a text, with the end token."""
         return list(self._tokenizer(text).input_ids)
 
-    def generate(self, source: Sequence[int], never: Sequence[int], settings: SearchSettings, most: int) -> list[int]:
+    def generate(
+        self,
+        source: Sequence[int],
+        never: Sequence[int],
+        settings: SearchSettings,
+        most: int,
+        forced: Sequence[int] = (),
+    ) -> list[int]:
         """Return the generated ids, without those of the start and the end; `most` of them at most, the end counted.
 
+        forced: ids that are read after the start
         never: ids that are not generated. They leave the softmax, as in Lingon, by renormalize_logits.
         """
         from transformers import GenerationConfig
@@ -55,6 +65,7 @@ class TransformersWitness:
             **beams,
             do_sample=False,
             max_new_tokens=most,
+            forced_eos_token_id=None,
             renormalize_logits=True,
             bad_words_ids=[[each] for each in never],
             decoder_start_token_id=config.decoder_start_token_id,
@@ -62,8 +73,11 @@ class TransformersWitness:
             pad_token_id=config.pad_token_id,
         )
         with torch.inference_mode():
-            found = self._model.generate(input_ids=torch.tensor([list(source)]), generation_config=generation)[0]
-        ids: list[int] = found.tolist()[1:]
+            begun = torch.tensor([[config.decoder_start_token_id, *forced]])
+            found = self._model.generate(
+                input_ids=torch.tensor([list(source)]), decoder_input_ids=begun, generation_config=generation
+            )[0]
+        ids: list[int] = found.tolist()[begun.size(1) :]
         return ids[: ids.index(config.eos_token_id)] if config.eos_token_id in ids else ids
 
 
@@ -74,7 +88,7 @@ def compare(checkpoint: Checkpoint, source: Source, folder: Path, texts: Sequenc
 
     Raises ParityError if the ids of a text differ, or if a translation of Transformers scores better than ours.
     """
-    witness, texts = TransformersWitness(folder), list(texts[:SENTENCES])
+    witness, texts = TransformersWitness(folder, _source_code(checkpoint)), list(texts[:SENTENCES])
     sources = [checkpoint.tokenizer.encode_source(text) for text in texts]
     theirs = [[source.source.rows[each] for each in ids] for ids in sources]
     for text, ids in zip(texts, theirs, strict=True):
@@ -100,11 +114,15 @@ def _count_same(
 ) -> int:
     """Return how many texts have the same tokens; raise ParityError if another translation scores better than ours."""
     model, rows, same = checkpoint.model, source.target.rows, 0
+    forced = checkpoint.tokenizer.languages.forced
+    settings = replace(settings, forced=forced)
     silent, new_ids = _never_generated(source.target), _new_ids(source.target)
     sources = [checkpoint.tokenizer.encode_source(text) for text in texts]
     for text, ids, (best, *_) in zip(texts, sources, translate(model, sources, settings), strict=True):
         most = settings.max_length(len(ids), model.settings.max_positions)
-        foreign = witness.generate([source.source.rows[each] for each in ids], silent, settings, most)
+        foreign = witness.generate(
+            [source.source.rows[each] for each in ids], silent, settings, most, [rows[each] for each in forced]
+        )
         if foreign == [rows[each] for each in best.tokens]:
             same += 1
             continue
@@ -123,10 +141,20 @@ def _score(
 ) -> float:
     """Return the score that the search gives to a translation."""
     labels = [*tokens, EOS] if finished else [*tokens]
-    given = torch.tensor([[BOS, *labels[:-1]]])
-    logits = model(torch.tensor([list(ids)]), torch.tensor([len(ids)]), given)
+    given = torch.tensor([[BOS, *settings.forced, *labels[:-1]]])
+    logits = model(torch.tensor([list(ids)]), torch.tensor([len(ids)]), given)[:, len(settings.forced) :]
     chosen = model.log_probs(logits)[0].gather(1, torch.tensor(labels)[:, None])
     return normalised_score(float(chosen.sum()), len(labels), settings)
+
+
+def _source_code(checkpoint: Checkpoint) -> str:
+    """Return the code of the source language, as the tokenizer of Transformers is told it; "" if it is not told one."""
+    languages, wanted = checkpoint.config.languages, checkpoint.config.data.source_language
+    for source in languages.sources if languages else ():
+        if source.language == wanted and (source.before or source.after):
+            code = (*source.before, *source.after)[0]
+            return code.removeprefix("__").removesuffix("__") if code.startswith("__") else code
+    return ""
 
 
 def _new_ids(numbering: Numbering) -> dict[int, int]:

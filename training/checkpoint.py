@@ -189,9 +189,15 @@ def _remove_leftover_checkpoints(checkpoints: Path) -> None:
         remove_partial_files(checkpoints)
 
 
+def read_config(folder: Path) -> Config:
+    """Return the settings of a checkpoint or of the best one of a run; raise SettingsError or CheckpointError."""
+    return load_config(resolve_checkpoint(folder) / CONFIG)
+
+
 def _read_settings(folder: Path) -> tuple[Config, Tokenizer]:
     try:
-        return load_config(folder / CONFIG), Tokenizer.read(folder)
+        config = load_config(folder / CONFIG)
+        return config, config.tokenizer_of_pair(Tokenizer.read(folder))
     except (SettingsError, BundleError) as error:
         raise CheckpointError(f"{folder} is not a complete checkpoint: {error}") from None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -72,6 +73,7 @@ def translate_texts(
     on_progress: Callable[[int, int], object] = lambda done, of: None,
 ) -> list[str]:
     """Return the best translation of each normalised text, by the reference search; on_progress: see `translate`."""
+    settings = replace(settings, forced=tokenizer.languages.forced)
     found = translate(model, [tokenizer.encode_source(text) for text in texts], settings, batch_size, on_progress)
     return [tokenizer.decode(hypotheses[0].tokens) for hypotheses in found]
 

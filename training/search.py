@@ -38,6 +38,7 @@ class SearchSettings:
     length_penalty: float = 0.0
     length_factor: float = LENGTH_FACTOR  # a target has at most length_factor * source tokens + length_extra tokens
     length_extra: int = LENGTH_EXTRA
+    forced: tuple[int, ...] = ()  # target tokens that are read after BOS, and that are no part of a translation
 
     def __post_init__(self) -> None:
         if not 1 <= self.num_hypotheses <= self.beam_size:
@@ -49,7 +50,8 @@ class SearchSettings:
 
     def max_length(self, source_length: int, positions: int) -> int:
         """Return the most target tokens for a source of source_length tokens, the end tokens counted."""
-        return min(int(self.length_factor * source_length) + self.length_extra, positions)
+        longest = positions - len(self.forced)
+        return min(int(self.length_factor * source_length) + self.length_extra, longest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +151,10 @@ def _translate(model: AnyModel, sources: Sequence[Sequence[int]], settings: Sear
     memory = model.encode(pad(sources).to(device), lengths.to(device))
     beams = [_Beam(settings.max_length(len(source), model.settings.max_positions)) for source in sources]
     past, rows = model.start(memory), torch.arange(len(sources))
-    tokens = torch.full((len(sources),), BOS)
+    *read, last = (torch.full((len(sources),), token) for token in (BOS, *settings.forced))
+    for each in read:
+        _, past = model.decode_step(each.to(device), past, memory)
+    tokens = last
     while len(rows):
         past, memory = select_rows((past, memory), rows.to(device))
         logits, past = model.decode_step(tokens.to(device), past, memory)

@@ -13,6 +13,7 @@ from lingon.serving.decoding.job import DecodeJob, Hypothesis, Job, Options, Sco
 from lingon.serving.engine.engine import Engine
 from lingon.serving.engine.limits import EngineLimits
 from lingon.serving.runtime.runner import Runner, Scored
+from lingon.text import LanguageTokens
 
 Answer = TypeVar("Answer")
 Outcome = tuple[Hypothesis, ...] | RequestError
@@ -20,11 +21,16 @@ Pair = tuple[tuple[int, ...], tuple[int, ...]]
 """Source ids with EOS, target ids without BOS and EOS."""
 
 
-def decode_all(engine: Engine, sources: Iterable[tuple[int, ...]], options: list[Options]) -> list[Outcome]:
-    """Decode every source (token ids, the last one EOS) and return the outcomes in order; options has one for each."""
+def decode_all(
+    engine: Engine, sources: Iterable[tuple[int, ...]], options: list[Options], forced: tuple[int, ...] = ()
+) -> list[Outcome]:
+    """Decode every source (token ids with EOS) and return the outcomes in order; options has one for each.
+
+    forced: target tokens that every translation begins with, and that are not part of it
+    """
+    job = partial(DecodeJob, prefix=forced, hidden=len(forced))
     return _run_all(
-        engine,
-        [partial(DecodeJob, source_ids=source, options=each) for source, each in zip(sources, options, strict=True)],
+        engine, [partial(job, source_ids=source, options=each) for source, each in zip(sources, options, strict=True)]
     )
 
 
@@ -36,8 +42,12 @@ def engine_search(
     *,
     shortlist: bool = False,
     num_hypotheses: int = 1,
+    forced: tuple[int, ...] = (),
 ) -> list[tuple[Hypothesis, ...]]:
-    """Return the hypotheses that the engine finds for each source; raise ParityError if it fails on one."""
+    """Return the hypotheses that the engine finds for each source; raise ParityError if it fails on one.
+
+    forced: see `decode_all`
+    """
     options = [
         Options(
             beam_size=beam_size,
@@ -49,7 +59,7 @@ def engine_search(
         for source in sources
     ]
     with _started(runner, 64 * beam_size) as engine:
-        return _successful(decode_all(engine, sources, options))
+        return _successful(decode_all(engine, sources, options, forced))
 
 
 def engine_search_alone(
@@ -59,11 +69,12 @@ def engine_search_alone(
     return [engine_search(runner, [source], beam_size, length_penalty)[0] for source in sources]
 
 
-def engine_scores(runner: Runner, pairs: Sequence[Pair]) -> list[Scored]:
-    """Return the scores that the engine gives to each pair; raise ParityError if it fails on one."""
+def engine_scores(runner: Runner, pairs: Sequence[Pair], forced: tuple[int, ...] = ()) -> list[Scored]:
+    """Return the scores that the engine gives to each pair, without `forced`; raise ParityError if it fails on one."""
+    tokens = LanguageTokens(forced=forced)
     with _started(runner, 64) as engine:
-        jobs = [partial(ScoreJob, source_ids=source, target_ids=target) for source, target in pairs]
-        return _successful(_run_all(engine, jobs))
+        jobs = [partial(ScoreJob, source_ids=source, target_ids=(*forced, *target)) for source, target in pairs]
+        return [each.without(tokens) for each in _successful(_run_all(engine, jobs))]
 
 
 def _run_all(engine: Engine, jobs: Sequence[Callable[..., Job]]) -> list[Any]:

@@ -60,15 +60,17 @@ class ExactSearch:
     found: Sequence[Hypothesis]
     beam_size: int
     length_penalty: float
+    forced: tuple[int, ...] = ()  # see `decode_all`
 
     def is_near_tie(self, index: int, other: Hypothesis) -> bool:
         """Whether another hypothesis for a source differs by a decision whose candidates fp32 has within NEAR_TIE.
 
         In beam search the decision is the ranking of the two hypotheses, in greedy search the first token that differs.
         """
-        longest = self.runner.limits.max_target_tokens - 1  # the scorer reads BOS, too
+        longest = self.runner.limits.max_target_tokens - 1 - len(self.forced)  # the scorer reads BOS, too
         pair = [self.found[index], other]
-        scored = engine_scores(self.runner, [(self.sources[index], each.tokens[:longest]) for each in pair])
+        given = [(self.sources[index], each.tokens[:longest]) for each in pair]
+        scored = engine_scores(self.runner, given, self.forced)
         one, two = (each.log_probs[: len(tie.log_probs)] for each, tie in zip(scored, pair, strict=True))
         if self.beam_size > 1:
             return _near(*(float(each.sum()) / len(each) ** self.length_penalty for each in (one, two)))

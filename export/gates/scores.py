@@ -45,16 +45,23 @@ class ScoreReport:
 
 
 def check_scores(
-    runner: Runner, sources: Sequence[tuple[int, ...]], beam_size: int, length_penalty: float, precision: str
+    runner: Runner,
+    sources: Sequence[tuple[int, ...]],
+    beam_size: int,
+    length_penalty: float,
+    precision: str,
+    forced: tuple[int, ...] = (),
 ) -> ScoreReport:
     """Score all hypotheses that the engine finds for the sources (ids with EOS) and compare, token by token.
 
+    forced: see `decode_all`
+
     Raises ParityError if log-probabilities differ too much.
     """
-    found = engine_search(runner, sources, beam_size, length_penalty, num_hypotheses=beam_size)
+    found = engine_search(runner, sources, beam_size, length_penalty, num_hypotheses=beam_size, forced=forced)
     pairs = [(source, each) for source, hypotheses in zip(sources, found, strict=True) for each in hypotheses]
-    longest = runner.limits.max_target_tokens - 1  # the scorer reads BOS, too
-    scored = engine_scores(runner, [(source, each.tokens[:longest]) for source, each in pairs])
+    longest = runner.limits.max_target_tokens - 1 - len(forced)  # the scorer reads BOS, too
+    scored = engine_scores(runner, [(source, each.tokens[:longest]) for source, each in pairs], forced)
     differences = Differences()
     for (_, hypothesis), score in zip(pairs, scored, strict=True):
         differences.add(_differences(hypothesis, finite(score.log_probs, f"scores in {precision}"), longest))

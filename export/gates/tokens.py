@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -51,14 +51,15 @@ def check_tokens(
 
     Raises ParityError at the first difference that is no near tie, or if there are too many near ties.
     """
-    sources = [tuple(tokenizer.encode_source(text)) for text in texts]
-    found = engine_search(runner, sources, beam_size, length_penalty)
-    expected = translate(model, sources, reference_settings(runner.limits, beam_size, length_penalty))
+    sources, forced = [tuple(tokenizer.encode_source(text)) for text in texts], tokenizer.languages.forced
+    found = engine_search(runner, sources, beam_size, length_penalty, forced=forced)
+    settings = replace(reference_settings(runner.limits, beam_size, length_penalty), forced=forced)
+    expected = translate(model, sources, settings)
     excused = []
     for text, source, mine, theirs in zip(texts, sources, found, expected, strict=True):
         if mine[0].tokens == theirs[0].tokens and mine[0].finished == theirs[0].finished:
             continue
-        if not is_near_tie(model, runner, source, (mine[0], theirs[0]), beam_size, length_penalty):
+        if not is_near_tie(model, runner, source, (mine[0], theirs[0]), settings):
             raise ParityError(
                 f"beam size {beam_size}: {text!r} becomes {tokenizer.decode(mine[0].tokens)!r} in the engine and "
                 f"{tokenizer.decode(theirs[0].tokens)!r} in the reference"
@@ -87,8 +88,7 @@ def is_near_tie(
     runner: Runner,
     source: tuple[int, ...],
     pair: tuple[Hypothesis, Reference],
-    beam_size: int,
-    length_penalty: float,
+    settings: SearchSettings,
 ) -> bool:
     """Whether the two results differ by a decision whose candidates are within NEAR_TIE in both implementations.
 
@@ -96,15 +96,15 @@ def is_near_tie(
     pair: the best hypothesis of the engine, and that of the reference search
     """
     mine, theirs = pair
-    if beam_size > 1:
-        return _near(mine.score, theirs.score) and _near(_rescored(model, source, mine, length_penalty), theirs.score)
+    if settings.beam_size > 1:
+        return _near(mine.score, theirs.score) and _near(_rescored(model, source, mine, settings), theirs.score)
     both = [(*tokens, EOS) for tokens in (mine.tokens, theirs.tokens)]
     position = next((step for step, (one, other) in enumerate(zip(*both, strict=False)) if one != other), None)
     if position is None:
         return False
-    target = mine.tokens[:position]
+    target = (*settings.forced, *mine.tokens[:position])
     candidates = [tokens[position] for tokens in both]
-    expected, found = expected_log_probs(model, source, target)[position], _last_logits(runner, source, target)
+    expected, found = expected_log_probs(model, source, target)[len(target)], _last_logits(runner, source, target)
     return _near(*expected[candidates]) and _near(*found[candidates])
 
 
@@ -120,11 +120,11 @@ def _last_logits(runner: Runner, source: tuple[int, ...], target: tuple[int, ...
     return row
 
 
-def _rescored(model: AnyModel, source: tuple[int, ...], mine: Hypothesis, length_penalty: float) -> float:
+def _rescored(model: AnyModel, source: tuple[int, ...], mine: Hypothesis, settings: SearchSettings) -> float:
     """Return the score that the checkpoint gives to the hypothesis of the engine."""
     labels = [*mine.tokens, EOS][: len(mine.log_probs)]
-    log_probs = expected_log_probs(model, source, mine.tokens)
-    return float(log_probs[np.arange(len(labels)), labels].sum() / len(labels) ** length_penalty)
+    log_probs = expected_log_probs(model, source, (*settings.forced, *mine.tokens))[len(settings.forced) :]
+    return float(log_probs[np.arange(len(labels)), labels].sum() / len(labels) ** settings.length_penalty)
 
 
 def _near(one: float, other: float) -> bool:

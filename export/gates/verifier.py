@@ -96,7 +96,7 @@ class BundleVerifier:
         """Compare scores of the engine's own translations with those of the search, greedy and beam."""
         sources, report = self._sources(SENTENCES), {}
         for beam_size, penalty in self._searches():
-            scores = check_scores(self.runners[name], sources, beam_size, penalty, name)
+            scores = check_scores(self.runners[name], sources, beam_size, penalty, name, self._forced)
             report[f"scores, {_search_name(beam_size)}"] = asdict(scores)
             self.log(f"{name}: beam size {beam_size}: {scores}")
         return report
@@ -110,6 +110,11 @@ class BundleVerifier:
     def _sources(self, count: int) -> list[tuple[int, ...]]:
         """Return the ids of the first held-out sources."""
         return [tuple(self.checkpoint.tokenizer.encode_source(pair.source)) for pair in self.pairs[:count]]
+
+    @property
+    def _forced(self) -> tuple[int, ...]:
+        """The target tokens that every translation begins with."""
+        return self.checkpoint.tokenizer.languages.forced
 
     def _tokens(self) -> dict[str, Any]:
         texts = [pair.source for pair in self.pairs[: self.settings.parity_sentences]]
@@ -126,9 +131,10 @@ class BundleVerifier:
         sources, report = self._sources(self.settings.parity_sentences), {}
         for search in self._searches():
             exact, found = (
-                [best for best, *_ in engine_search(self.runners[each], sources, *search)] for each in ("fp32", name)
+                [best for best, *_ in engine_search(self.runners[each], sources, *search, forced=self._forced)]
+                for each in ("fp32", name)
             )
-            expected = ExactSearch(self.runners["fp32"], sources, exact, *search)
+            expected = ExactSearch(self.runners["fp32"], sources, exact, *search, self._forced)
             agreement = check_agreement(name, found, expected, exact=True)
             report[f"tokens, {_search_name(search[0])}"] = asdict(agreement)
             self.log(f"{name}: beam size {search[0]}: {agreement}")
@@ -150,10 +156,8 @@ class BundleVerifier:
         """Return translations of the held-out sources, by the default search of the bundle; computed once."""
         if (name, shortlist) not in self._translations:
             tokenizer, settings = self.checkpoint.tokenizer, self.settings
-            sources = self._sources(settings.gate_sentences)
-            found = engine_search(
-                self.runners[name], sources, settings.beam_size, settings.length_penalty, shortlist=shortlist
-            )
+            sources, search = self._sources(settings.gate_sentences), (settings.beam_size, settings.length_penalty)
+            found = engine_search(self.runners[name], sources, *search, shortlist=shortlist, forced=self._forced)
             self._translations[name, shortlist] = [tokenizer.decode(best.tokens) for best, *_ in found]
         return self._translations[name, shortlist]
 

@@ -355,6 +355,6 @@ def test_a_near_tie_is_excused_and_any_other_difference_is_not(monkeypatch: pyte
         tokens.translate(model, [source], tokens.reference_settings(runner.limits, 1, 0.0))[0],
     )
     other = replace(theirs, tokens=(theirs.tokens[0] + 1, *theirs.tokens[1:]))
-    assert not tokens.is_near_tie(model, runner, source, (mine, other), 1, 0.0)
+    assert not tokens.is_near_tie(model, runner, source, (mine, other), SearchSettings())
     monkeypatch.setattr(tokens, "NEAR_TIE", 1e9)
-    assert tokens.is_near_tie(model, runner, source, (mine, other), 1, 0.0)
+    assert tokens.is_near_tie(model, runner, source, (mine, other), SearchSettings())

@@ -112,3 +112,92 @@ def _marian_config(sizes: tuple[int, int], *, separate: bool) -> dict[str, Any]:
         "eos_token_id": 0,
         "forced_eos_token_id": 0,
     }
+
+
+MULTILINGUAL = {"m2m_100": "M2M-100", "nllb": "NLLB-200", "mbart50": "mBART-50"}
+HEAD = ("<s>", "<pad>", "</s>", "<unk>")
+NLLB_CODES = ("deu_Latn", "eng_Latn", "fra_Latn", "zho_Hans", "zho_Hant")
+
+
+def save_multilingual(folder: Path, kind: str, *, seed: int = 1, ends: float = 4.0) -> Path:
+    """Save a model of several languages with the files of a published one; kind: a key of MULTILINGUAL."""
+    from transformers import GenerationConfig
+
+    content = train_pieces([*lines("en"), *lines("de")], 400)
+    folder.mkdir(parents=True)
+    (folder / "sentencepiece.bpe.model").write_bytes(content)
+    model = spm.ModelProto()
+    model.ParseFromString(content)
+    pieces = [piece.piece for piece in model.pieces][3:]
+    rows = _write_vocabulary(folder, kind, [piece for piece in pieces if piece != "▁Tom"], len(pieces))
+    torch.manual_seed(seed)
+    built = _multilingual_model(kind, rows)
+    _spread(built, seed, ends)
+    built.generation_config = GenerationConfig(num_beams=5, max_length=200)
+    built.save_pretrained(folder)
+    return folder
+
+
+def _write_vocabulary(folder: Path, kind: str, dictionary: Sequence[str], pieces: int) -> int:
+    """Write the files of the tokenizer; return the number of rows of the model's table."""
+    if kind == "m2m_100":
+        from transformers.models.m2m_100.tokenization_m2m_100 import FAIRSEQ_LANGUAGE_CODES
+
+        codes = [f"__{code}__" for code in FAIRSEQ_LANGUAGE_CODES["m2m100"]]
+        ids = {piece: number for number, piece in enumerate([*HEAD, *dictionary])}
+        (folder / "vocab.json").write_text(json.dumps(ids), encoding="utf-8")
+        name, rows = "M2M100Tokenizer", len(ids) + len(codes) + 8
+    else:
+        from transformers.models.mbart50.tokenization_mbart50 import FAIRSEQ_LANGUAGE_CODES as MBART_CODES
+
+        codes = list(NLLB_CODES if kind == "nllb" else MBART_CODES)
+        name = "NllbTokenizer" if kind == "nllb" else "MBart50Tokenizer"
+        rows = 4 + pieces + len(codes) + 1 + (2 if kind == "nllb" else 0)
+    values: dict[str, Any] = {"tokenizer_class": name, "additional_special_tokens": codes, "src_lang": codes[0]}
+    if kind == "m2m_100":
+        values["src_lang"] = "en"
+    else:  # as published files have it; else Transformers would number <mask> before the languages
+        values["mask_token"] = "<mask>"
+        values["added_tokens_decoder"] = {
+            str(number): {"content": token, "special": True}
+            for number, token in [*enumerate(HEAD), *enumerate([*codes, "<mask>"], start=4 + pieces)]
+        }
+    for file in ("tokenizer_config.json", "special_tokens_map.json"):
+        (folder / file).write_text(
+            json.dumps(values if file.startswith("tok") else {"additional_special_tokens": codes})
+        )
+    return rows
+
+
+def _multilingual_model(kind: str, rows: int) -> Any:
+    from transformers import M2M100Config, M2M100ForConditionalGeneration, MBartConfig, MBartForConditionalGeneration
+
+    values = {
+        "vocab_size": rows,
+        "d_model": 32,
+        **{f"{side}_layers": 2 for side in ("encoder", "decoder")},
+        **{f"{side}_attention_heads": 4 for side in ("encoder", "decoder")},
+        **{f"{side}_ffn_dim": 64 for side in ("encoder", "decoder")},
+        "max_position_embeddings": 128,
+        "scale_embedding": True,
+        "pad_token_id": 1,
+        "bos_token_id": 0,
+        "eos_token_id": 2,
+        "decoder_start_token_id": 2,
+        "forced_eos_token_id": None,
+    }
+    if kind == "mbart50":
+        return MBartForConditionalGeneration(MBartConfig(**values)).eval()
+    return M2M100ForConditionalGeneration(M2M100Config(**values)).eval()
+
+
+def _spread(model: Any, seed: int, ends: float) -> None:
+    """Set weights as `random_weights` does; the last norm's bias points to the end token, which raises its logit."""
+    random = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            spread = 0.15 if "shared" in name or "embed" in name else 0.3 if parameter.dim() == 2 else 0.1
+            noise = spread * torch.randn(parameter.shape, generator=random)
+            parameter.copy_(noise if parameter.dim() == 2 else parameter + noise)
+        row = model.model.shared.weight[2]
+        model.model.decoder.layer_norm.bias += ends * row / row.dot(row)

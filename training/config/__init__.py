@@ -10,6 +10,7 @@ from lingon.training.config.blocks import (
 )
 from lingon.training.config.differences import model_differences, setting_differences
 from lingon.training.config.kinds import MODEL_KINDS
+from lingon.training.config.languages import LanguageSettings
 from lingon.training.config.model import DROPOUT_STEPS, ModelSettings, default_layer
 from lingon.training.config.recurrent import LuongSettings, RecurrentSettings, RnnencSettings, RnnsearchSettings
 from lingon.training.config.run import Config, load_config, parse_config
@@ -23,6 +24,7 @@ __all__ = [
     "Config",
     "Corpus",
     "DataSettings",
+    "LanguageSettings",
     "LuongSettings",
     "ModelSettings",
     "OriginSettings",

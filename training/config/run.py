@@ -11,6 +11,7 @@ from typing import Any, Self
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from lingon.errors import SettingsError
+from lingon.text import Tokenizer
 from lingon.training.config.blocks import (
     Corpus,
     DataSettings,
@@ -20,6 +21,7 @@ from lingon.training.config.blocks import (
     TrainingSettings,
 )
 from lingon.training.config.kinds import AnyModelSettings
+from lingon.training.config.languages import LanguageSettings
 from lingon.training.config.messages import explain
 from lingon.training.config.model import default_layer
 from lingon.training.config.transformer import PAPER_WARMUP_STEPS, PRESETS, TransformerSettings, paper_learning_rate
@@ -35,6 +37,7 @@ class Config(Settings):
     model: AnyModelSettings = Field(default_factory=lambda: TransformerSettings.model_validate({}))
     training: TrainingSettings = TrainingSettings()
     origin: OriginSettings | None = None
+    languages: LanguageSettings | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -95,6 +98,25 @@ class Config(Settings):
                 f"training.guided_alignment = {weight} needs data.train.0.alignment, a file of word alignments"
             )
 
+    def _check_languages(self) -> None:
+        """Raise ValueError if the pair of the run is not one of the languages, or a setting needs one pair."""
+        if self.languages is None:
+            return
+        for name, side in (("source_language", self.languages.sources), ("target_language", self.languages.targets)):
+            tag, tags = getattr(self.data, name), [each.language for each in side]
+            if tag not in tags:
+                raise ValueError(f"data.{name} must be one of {', '.join(tags[:20])}, as languages says, got {tag!r}")
+        if self.training.guided_alignment or self.tokenizer.sampling_alpha:
+            name = "training.guided_alignment" if self.training.guided_alignment else "tokenizer.sampling_alpha"
+            raise ValueError(f"{name} must be 0 for a model of several languages")
+
+    def tokenizer_of_pair(self, tokenizer: Tokenizer) -> Tokenizer:
+        """Return a tokenizer that writes the tokens of the run's languages. Raises SettingsError for unknown pieces."""
+        if self.languages is None:
+            return tokenizer
+        tokens = self.languages.resolve(tokenizer).tokens(self.data.source_language, self.data.target_language)
+        return tokenizer.for_languages(tokens)
+
     @model_validator(mode="after")
     def _has_text(self) -> Self:
         for name in ("train", "valid") if self.origin is None else ():
@@ -111,6 +133,7 @@ class Config(Settings):
                 "model.tie = 'all' needs tokenizer.joint = true, because two vocabularies cannot share one matrix"
             )
         self._check_attention()
+        self._check_languages()
         if self.data.max_tokens >= self.model.max_positions:
             raise ValueError(
                 f"data.max_tokens must be below model.max_positions ({self.model.max_positions}), "

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from lingon.errors import CorpusError
-from lingon.text import BOS, EOS, PAD, Tokenizer
+from lingon.text import BOS, EOS, PAD, LanguageTokens, Tokenizer
 from lingon.training.data.corpus import FilterCounts, Pair, TrainingText, sides
 from lingon.training.data.piece_alignments import PieceAlignments
 from lingon.training.data.segmentation_sampling import SegmentationSampler
@@ -54,20 +54,25 @@ class Batch(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class EncodedPairs:
-    """Token ids of parallel sentences, without special tokens, and their alignments if training is guided."""
+    """Token ids of parallel sentences, without special tokens, and their alignments if training is guided.
+
+    after: source tokens after the end token, as a model of several languages may have them
+    """
 
     sources: list[list[int]]
     targets: list[list[int]]
     alignments: PieceAlignments | None = None
+    after: tuple[int, ...] = ()
 
     def lengths(self) -> NDArray[np.int64]:
         """Return source and target lengths (pairs, 2), the end token counted."""
         pairs = zip(self.sources, self.targets, strict=True)
-        return np.array([(len(source) + 1, len(target) + 1) for source, target in pairs], np.int64).reshape(-1, 2)
+        end = 1 + len(self.after)
+        return np.array([(len(source) + end, len(target) + 1) for source, target in pairs], np.int64).reshape(-1, 2)
 
     def batch(self, rows: Sequence[int]) -> Batch:
         """Return the pairs at these indices, padded."""
-        sources = [[*self.sources[row], EOS] for row in rows]
+        sources = [[*self.sources[row], EOS, *self.after] for row in rows]
         targets = [self.targets[row] for row in rows]
         return Batch(
             pad(sources),
@@ -121,9 +126,17 @@ class EpochEncoder:
 
 
 def encode_pairs(pairs: Sequence[Pair], tokenizer: Tokenizer) -> EncodedPairs:
-    """Return the token ids of pairs, with the best segmentation."""
+    """Return the token ids of pairs, with the best segmentation and the tokens of the tokenizer's languages."""
     sources, targets = sides(pairs)
-    return EncodedPairs(tokenizer.source.encode(sources), tokenizer.target.encode(targets))
+    encoded = EncodedPairs(tokenizer.source.encode(sources), tokenizer.target.encode(targets))
+    tokens = tokenizer.languages
+    if tokens == LanguageTokens():
+        return encoded
+    return EncodedPairs(
+        [[*tokens.before, *source] for source in encoded.sources],
+        [[*tokens.forced, *target] for target in encoded.targets],
+        after=tokens.after,
+    )
 
 
 def derive_seed(*numbers: int) -> int:

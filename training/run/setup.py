@@ -13,7 +13,7 @@ from lingon.errors import CheckpointError, CorpusError, SettingsError
 from lingon.files import lock_path, make_folders, write_bytes, write_text
 from lingon.text import Tokenizer
 from lingon.training import checkpoint as checkpoints
-from lingon.training.config import Config, TrainingSettings, model_differences, setting_differences
+from lingon.training.config import Config, TrainingSettings, model_differences, parse_config, setting_differences
 from lingon.training.data.batches import drop_long, filter_by_length
 from lingon.training.data.corpus import Pair, TrainingText, read_pairs, read_training_text
 from lingon.training.data.tokenizer import train_tokenizer
@@ -84,6 +84,7 @@ def build_trainer(
         init_from = checkpoints.resolve_checkpoint(init_from)  # fails before the text is read, which may take minutes
     elif init_from is not None:
         report.message(f"--init-from {init_from} is ignored: the run resumes from {last}")
+    config = _with_languages(config, last or init_from)
     guided = bool(config.training.guided_alignment)
     assert config.data.valid is not None, "only an imported model has no validation text"
     text, valid = read_training_text(config.data, linked=guided), list(read_pairs(config.data.valid))
@@ -112,6 +113,16 @@ def build_trainer(
     return trainer
 
 
+def _with_languages(config: Config, origin: Path | None) -> Config:
+    """Return the settings with the languages of the checkpoint that a run goes on from, if it has several."""
+    if origin is None or config.languages is not None:
+        return config
+    languages = checkpoints.read_config(origin).languages
+    if languages is None:
+        return config
+    return parse_config({**config.model_dump(), "languages": languages.model_dump()}, str(origin))
+
+
 def _guidance(config: Config, text: TrainingText) -> str:
     """Return a message that says what is guided; raise CorpusError if no pair has a link."""
     linked = sum(bool(pair.links) for pairs in text.corpora for pair in pairs)
@@ -130,7 +141,7 @@ def _tokenizer(config: Config, text: TrainingText, origin: Path | None, run: Pat
         if processes.is_leader:
             _write_tokenizer(train_tokenizer(text.epoch(), config.tokenizer), run)
         processes.barrier()
-    tokenizer = Tokenizer.read(folder)
+    tokenizer = config.tokenizer_of_pair(Tokenizer.read(folder))
     # two models that were learnt of like texts may number their pieces alike; they are still one for each language
     alike = tokenizer.joint if config.tokenizer.joint else len(tokenizer.files()) == 1
     if config.tokenizer.joint != alike:

@@ -48,8 +48,14 @@ class BartReader:
         for side, layers in (("encoder", self.settings.encoder_layers), ("decoder", self.settings.decoder_layers)):
             for number in range(layers):
                 yield from self._layer(side, number)
-        yield "output.bias", self.tensors.take(BIAS, (1, self.rows[1]))[0][list(self.target.rows)]
-        self._check_positions()
+        if self.settings.norm == "pre":
+            for side in ("encoder", "decoder"):
+                yield from self._norm(f"{side}_norm", f"model.{side}.layer_norm")
+        yield from self._output_bias()
+        if self.settings.positions == "learned":
+            yield from self._learned_positions()
+        else:
+            self._check_positions()
         self.tensors.check_all_taken()
 
     def _tables(self) -> Iterator[tuple[str, Tensor]]:
@@ -68,6 +74,22 @@ class BartReader:
             self._check_same(target, (HEAD,))
         else:
             yield "output.weight", self.tensors.take(HEAD, (target_rows, dim))[list(self.target.rows)]
+
+    def _output_bias(self) -> Iterator[tuple[str, Tensor]]:
+        """Yield the bias of the output, which models of several languages save as zeros or not at all."""
+        if self.settings.output_bias:
+            yield "output.bias", self.tensors.take(BIAS, (1, self.rows[1]))[0][list(self.target.rows)]
+        elif BIAS in self.tensors and bool(self.tensors.take(BIAS, (1, self.rows[1])).any()):
+            raise SourceModelError(f"{self.tensors.origin}: {BIAS} must be zeros")
+
+    def _learned_positions(self) -> Iterator[tuple[str, Tensor]]:
+        """Yield the tables of positions, whose first rows no token has, and the norms of the embeddings."""
+        skipped, settings = 2, self.settings
+        for ours, side in (("source", "encoder"), ("target", "decoder")):
+            name = f"model.{side}.embed_positions.weight"
+            table = self.tensors.take(name, (settings.max_positions + skipped, settings.dim))
+            yield f"{ours}_embedding.positions", table[skipped:]
+            yield from self._norm(f"{ours}_embedding.norm", f"model.{side}.layernorm_embedding")
 
     def _check_same(self, table: Tensor, names: tuple[str, ...]) -> None:
         """Leave copies of a tied table; several published files have an untrained output matrix beside it."""

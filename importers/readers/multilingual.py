@@ -1,0 +1,196 @@
+"""M2M-100, NLLB-200 and mBART-50 in the form of Transformers: one model, a token for each language."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from sentencepiece.sentencepiece_model_pb2 import ModelProto
+
+from lingon.errors import SourceModelError
+from lingon.importers.fields import Fields
+from lingon.importers.pieces import Numbering, SpecialIds, read_model, renumber, rewrite
+from lingon.importers.readers.bart import BartReader
+from lingon.importers.readers.codes import M2M_100, WMT21, tags_of
+from lingon.importers.readers.opus_mt import (
+    ACTIVATIONS,
+    CONFIG,
+    GENERATION,
+    MOST,
+    MOST_POSITIONS,
+    TOKENIZER_CONFIG,
+    VOCABULARY,
+    Vocabulary,
+    read_file,
+)
+from lingon.importers.source import Facts, Source
+from lingon.importers.tensors import open_tensors, tensor_files
+from lingon.text import Tokenizer
+from lingon.training.config import LanguageSettings, TransformerSettings
+
+PIECES, SPECIAL = "sentencepiece.bpe.model", "special_tokens_map.json"
+NLLB_LICENCE = "CC-BY-NC-4.0 for the published weights of NLLB-200"
+FIRST_POSITION = 2  # of fairseq, whose padding id is 1
+HEAD = ("<s>", "<pad>", "</s>", "<unk>")  # of fairseq, with the ids 0 to 3
+START_OF_PIECES = 3  # the first piece of a sentencepiece model that fairseq numbers: after <unk>, <s> and </s>
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """What tells the forms apart.
+
+    tokenizer: the class that tokenizer_config.json names; the fast one has the suffix Fast
+    has_dictionary: whether vocab.json numbers the pieces, and not their order in the sentencepiece model
+    learned: whether positions are learned, and a norm follows the embedding
+    """
+
+    name: str
+    tokenizer: str
+    model: str
+    has_dictionary: bool = False
+    learned: bool = False
+    licence: str = ""
+
+
+FORMS = (
+    Form("M2M-100", "M2M100Tokenizer", "m2m_100", has_dictionary=True),
+    Form("NLLB-200", "NllbTokenizer", "m2m_100", licence=NLLB_LICENCE),
+    Form("mBART-50", "MBart50Tokenizer", "mbart", learned=True),
+)
+
+
+def read_multilingual(folder: Path, longest: int | None = None) -> Source:
+    """Read a folder; longest: source tokens that the model shall read. Raises SourceModelError."""
+    config, more = Fields.read(folder / CONFIG), Fields.read(folder / TOKENIZER_CONFIG)
+    form = _form(config, more)
+    rows = config.integer("vocab_size", 1, MOST)
+    segmenter = read_model(read_file(folder / PIECES), str(folder / PIECES))
+    vocabulary, codes = _vocabulary(folder, form, more, segmenter)
+    if rows < len(vocabulary):
+        raise config.error("vocab_size", f"must be the number of pieces ({len(vocabulary):,}) or more")
+    reserved = {*codes, *vocabulary[len(vocabulary) - 1 :]} if vocabulary[-1] == "<mask>" else set(codes)
+    spare = [f"<spare {number}>" for number in range(rows - len(vocabulary))]
+    special = SpecialIds(pad=1, start=_start(config), eos=2, unk=3)
+    numbering = renumber([*vocabulary, *spare], special, [segmenter], {*reserved, *spare})
+    tokenizer = Tokenizer(rewrite(segmenter, numbering, {*reserved, *spare}))
+    longest = longest or config.integer("max_position_embeddings", 2, MOST_POSITIONS)
+    settings = _settings(config, form, numbering, longest)
+    tensors = open_tensors(folder)
+    reader = BartReader(tensors, settings, numbering, numbering, (rows, rows), separate=False)
+    facts = _facts(folder, config, form, longest)
+    languages = _languages(codes, legacy=more.flag("legacy_behaviour", False))
+    weights = reader.weights()
+    return Source(settings, weights, tokenizer, numbering, numbering, facts, tensors.notes, languages)
+
+
+def _form(config: Fields, more: Fields) -> Form:
+    kind = config.text("model_type", "")
+    named = more.text("tokenizer_class", "").removesuffix("Fast")
+    for form in FORMS:
+        if (form.model, form.tokenizer) == (kind, named):
+            return form
+    known = ", ".join(form.tokenizer for form in FORMS if form.model == kind)
+    raise more.error("tokenizer_class", f"must be one of {known} for a model of the type {kind}")
+
+
+def _start(config: Fields) -> int:
+    """Return the id of the token that the decoder reads first, which is </s>."""
+    start = config.integer("decoder_start_token_id", 0, MOST, default=2)
+    if start != 2:
+        raise config.error("decoder_start_token_id", "must be that of </s> (2)")
+    return start
+
+
+def _vocabulary(folder: Path, form: Form, more: Fields, segmenter: ModelProto) -> tuple[list[str], list[str]]:
+    """Return the pieces in the order of the checkpoint's ids, and those of them that are language codes."""
+    if form.has_dictionary:
+        pieces = Vocabulary.read(folder / VOCABULARY).pieces
+        names = WMT21 if more.text("language_codes", "m2m100") == "wmt21" else M2M_100
+        codes = [f"__{name}__" for name in names]
+        _check_head(folder / VOCABULARY, pieces)
+        return [*pieces, *codes], codes
+    pieces = [*HEAD, *(piece.piece for piece in segmenter.pieces[START_OF_PIECES:])]
+    codes = _listed_codes(folder)
+    return [*pieces, *codes, "<mask>"], codes
+
+
+def _check_head(path: Path, pieces: list[str]) -> None:
+    if tuple(pieces[:4]) != HEAD:
+        raise SourceModelError(f"{path}: its first pieces must be {', '.join(HEAD)}, are {', '.join(pieces[:4])}")
+
+
+def _listed_codes(folder: Path) -> list[str]:
+    """Return the language codes in the order of their ids, as the files of the tokenizer list them."""
+    for name in (SPECIAL, TOKENIZER_CONFIG):
+        if not (folder / name).is_file():
+            continue
+        try:
+            found = json.loads((folder / name).read_text(encoding="utf-8")).get("additional_special_tokens", [])
+            codes = [each if isinstance(each, str) else each["content"] for each in found]
+        except (OSError, ValueError, AttributeError, KeyError, TypeError):
+            raise SourceModelError(f"{folder / name}: additional_special_tokens must be a list of tokens") from None
+        if codes:
+            return codes
+    raise SourceModelError(f"{folder / SPECIAL}: has no additional_special_tokens, which name the languages in order")
+
+
+def _languages(codes: list[str], *, legacy: bool) -> LanguageSettings:
+    """Return all languages; legacy: whether the code of the source follows the end token, as before April 2023."""
+    tags = tags_of(codes)
+    place = "after" if legacy else "before"
+    return LanguageSettings.model_validate(
+        {
+            "sources": [{"language": tag, place: [code]} for tag, code in tags.items()],
+            "targets": [{"language": tag, "forced": [code]} for tag, code in tags.items()],
+        }
+    )
+
+
+def _settings(config: Fields, form: Form, numbering: Numbering, longest: int) -> TransformerSettings:
+    heads = config.integer("encoder_attention_heads", 1, MOST)
+    for size in ("attention_heads", "ffn_dim"):
+        encoder, decoder = (config.integer(f"{side}_{size}", 1, MOST) for side in ("encoder", "decoder"))
+        if decoder != encoder:
+            raise config.error(f"decoder_{size}", f"must be that of the encoder ({encoder})")
+    dim = config.integer("d_model", 2, MOST)
+    if dim % (2 * heads):
+        raise config.error("d_model", f"must be even and a multiple of encoder_attention_heads ({heads})")
+    positions = config.integer("max_position_embeddings", 2, MOST_POSITIONS)
+    if form.learned and longest > positions:
+        raise config.error("max_position_embeddings", f"must be the tokens that are read ({longest}) or more")
+    return TransformerSettings(
+        dim=dim,
+        heads=heads,
+        head_dim=dim // heads,
+        ffn=config.integer("encoder_ffn_dim", 1, MOST),
+        encoder_layers=config.integer("encoder_layers", 1, 1000),
+        decoder_layers=config.integer("decoder_layers", 1, 1000),
+        norm="pre",
+        embedding_norm=form.learned,
+        activation=config.choice("activation_function", ACTIVATIONS),
+        positions="learned" if form.learned else "sinusoidal",
+        sinusoids="interleaved" if form.learned else "inclusive-halves",
+        first_position=0 if form.learned else FIRST_POSITION,
+        never_generated=numbering.never,
+        scale_embedding=config.flag("scale_embedding", form.model == "m2m_100"),
+        tie="all",
+        max_positions=positions if form.learned else max(longest, positions) + 1,
+        dropout=0.1,
+    )
+
+
+def _facts(folder: Path, config: Fields, form: Form, longest: int) -> Facts:
+    generation = Fields.read_if_there(folder / GENERATION)
+    names = (CONFIG, TOKENIZER_CONFIG, SPECIAL, GENERATION, PIECES, VOCABULARY)
+    files = [folder / name for name in names if (folder / name).is_file()]
+    return Facts(
+        form=f"Hugging Face {form.name}",
+        languages=("", ""),
+        beam_size=generation.integer("num_beams", 1, 64, default=config.integer("num_beams", 1, 64, default=5)),
+        length_penalty=generation.number("length_penalty", 0, 10, default=1),
+        longest=longest - 1 if form.learned else longest,
+        alignment=None,
+        files=(*files, *tensor_files(folder)),
+        licence=form.licence,
+    )

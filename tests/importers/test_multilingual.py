@@ -1,0 +1,110 @@
+"""M2M-100, NLLB-200 and mBART-50 become the same model in Lingon, and one bundle serves several of their pairs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lingon.errors import InvalidRequest, SettingsError, UnknownModel
+from lingon.export.settings import ExportSettings, Texts
+from lingon.importers import pipeline, witness
+from lingon.importers.pipeline import Imported, ImportSettings
+from lingon.importers.readers.codes import tags_of
+from lingon.serving.in_process import LocalTranslator
+from lingon.text import normalise
+from lingon.training.checkpoint import load_checkpoint, save_checkpoint
+from lingon.training.data.corpus import Pair
+from lingon.training.search import SearchSettings, translate
+from lingon.translation.v1 import translation_pb2 as pb
+from tests.support.foreign_models import MULTILINGUAL, lines, save_multilingual
+
+TEXTS = [normalise(text) for text in lines("en")[:10]]
+PAIR = ImportSettings(languages=(["en", "de"], ["de", "fr"]))
+
+
+def silent(line: str) -> None:
+    """A log that nobody reads."""
+
+
+@pytest.fixture(scope="module", params=MULTILINGUAL)
+def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_multilingual(tmp_path_factory.mktemp("zoo") / request.param, request.param, seed=3, ends=3.0)
+
+
+@pytest.fixture(scope="module")
+def imported(folder: Path) -> Imported:
+    return pipeline.read_source(folder, PAIR, silent)
+
+
+def test_ids_and_tokens_are_those_of_transformers(imported: Imported, folder: Path) -> None:
+    found = witness.compare(imported.checkpoint, imported.source, folder, TEXTS)
+    assert found[0].endswith("ids of 10 texts are the same")
+    assert [line.partition("tokens of ")[2][:8] for line in found[1:3]] == ["10 of 10"] * 2
+
+
+def test_another_target_language_has_other_translations(imported: Imported, folder: Path) -> None:
+    other = pipeline.read_source(folder, ImportSettings(languages=(["en"], ["fr"])), silent)
+    german, french = (
+        translate(
+            each.checkpoint.model,
+            [each.checkpoint.tokenizer.encode_source(text) for text in TEXTS],
+            SearchSettings(forced=each.checkpoint.tokenizer.languages.forced, length_factor=0),
+        )
+        for each in (imported, other)
+    )
+    assert german != french
+
+
+def test_the_languages_are_in_the_checkpoint(imported: Imported, tmp_path: Path) -> None:
+    written = imported.checkpoint
+    save_checkpoint(tmp_path / "new", written.config, written.tokenizer, written.model, written.progress)
+    read = load_checkpoint(tmp_path / "new")
+    assert read.tokenizer.languages == written.tokenizer.languages
+    assert read.tokenizer.languages.forced
+    assert read.config.languages == imported.source.languages
+
+
+def test_a_language_that_the_model_lacks_is_named(folder: Path) -> None:
+    with pytest.raises(SettingsError, match="has no xx; it has "):
+        pipeline.read_source(folder, ImportSettings(languages=(["en"], ["xx"])), silent)
+    with pytest.raises(SettingsError, match="a model of several languages; name those to serve"):
+        pipeline.read_source(folder, ImportSettings(), silent)
+
+
+def test_one_bundle_serves_several_pairs(tmp_path: Path) -> None:
+    source = save_multilingual(tmp_path / "m2m", "m2m_100", seed=3, ends=3.0)
+    imported = pipeline.read_source(source, PAIR, silent)
+    texts = Texts([Pair(text, "") for text in TEXTS])
+    settings = ExportSettings(precisions=("fp32",), shortlist=None, parity_sentences=5, gate_sentences=5)
+    bundle = pipeline.export_imported(imported, tmp_path / "models" / "many", texts, settings, silent)
+    assert (bundle.manifest.source_language, bundle.manifest.target_language) == ("mul", "mul")
+
+    def ask(source: str, target: str) -> pb.TranslateResponse:
+        return translator.translate(
+            pb.TranslateRequest(texts=TEXTS, source_language_code=source, target_language_code=target)
+        )
+
+    with LocalTranslator(bundle.folder, device="cpu") as translator:
+        replies = [ask("en", "de"), ask("en-GB", "fr"), ask("de", "fr")]
+        shown = [(reply.source_language_code, reply.target_language_code) for reply in replies]
+        assert shown == [("en", "de"), ("en", "fr"), ("de", "fr")]
+        assert len({tuple(each.hypotheses[0].text for each in reply.results) for reply in replies}) == 3
+        with pytest.raises(InvalidRequest, match="target_language_code must name a language of many/1: de, fr"):
+            ask("en", "")
+        with pytest.raises(UnknownModel, match="no model translates from en to it"):
+            ask("en", "it")
+    tokenizer = imported.checkpoint.tokenizer
+    settings_of_search = SearchSettings(forced=tokenizer.languages.forced)
+    expected = translate(
+        imported.checkpoint.model, [tokenizer.encode_source(text) for text in TEXTS], settings_of_search
+    )
+    assert [each.hypotheses[0].text for each in replies[0].results] == [
+        tokenizer.decode(best.tokens).strip() for best, *_ in expected
+    ]
+
+
+def test_codes_become_tags() -> None:
+    codes = ["eng_Latn", "zho_Hans", "zho_Hant", "ace_Arab", "ace_Latn", "__de__", ">>fra<<", "pt_XX", "<mask>"]
+    tags = {"en": "eng_Latn", "zh": "zho_Hans", "zh-Hant": "zho_Hant", "ace-Arab": "ace_Arab", "ace": "ace_Latn"}
+    assert tags_of(codes) == tags | {"de": "__de__", "fr": ">>fra<<", "pt": "pt_XX"}

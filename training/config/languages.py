@@ -1,0 +1,60 @@
+"""The settings of a model of several languages: which, and the pieces by which it is told them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+from pydantic import Field
+
+from lingon.bundle import Language, Languages, SourceLanguage, TargetLanguage
+from lingon.errors import SettingsError
+from lingon.text import UNK, Tokenizer
+from lingon.training.config.blocks import Settings, bundle_rule
+
+Tag = Annotated[str, bundle_rule(Language)]
+Pieces = Annotated[tuple[str, ...], Field(max_length=8)]
+
+
+class SourceSettings(Settings):
+    """A language that is translated."""
+
+    language: Tag
+    before: Pieces = ()  # pieces of the source vocabulary before those of a text
+    after: Pieces = ()  # pieces after the end token
+
+
+class TargetSettings(Settings):
+    """A language that is translated into."""
+
+    language: Tag
+    source: Pieces = ()  # pieces of the source vocabulary before all others
+    forced: Pieces = ()  # pieces of the target vocabulary that every translation begins with
+
+
+class LanguageSettings(Settings):
+    """Every source language is translated into every other target language.
+
+    A run trains one pair of them: data.source_language and data.target_language.
+    """
+
+    sources: Annotated[tuple[SourceSettings, ...], Field(min_length=1)]
+    targets: Annotated[tuple[TargetSettings, ...], Field(min_length=1)]
+
+    def resolve(self, tokenizer: Tokenizer) -> Languages:
+        """Return the languages with the ids of their pieces. Raises SettingsError for a piece that is not there."""
+
+        def ids(pieces: Sequence[str], *, target: bool = False) -> tuple[int, ...]:
+            model = tokenizer.target if target else tokenizer.source
+            found = tuple(model.piece_to_id(piece) for piece in pieces)
+            if UNK in found:
+                side = "target" if target else "source"
+                raise SettingsError(f"languages: {pieces[found.index(UNK)]!r} is no piece of the {side} vocabulary")
+            return found
+
+        return Languages(
+            tuple(SourceLanguage(each.language, ids(each.before), ids(each.after)) for each in self.sources),
+            tuple(
+                TargetLanguage(each.language, ids(each.source), ids(each.forced, target=True)) for each in self.targets
+            ),
+        )
