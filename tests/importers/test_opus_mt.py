@@ -162,7 +162,10 @@ def removed(name: str) -> Callable[[Path], None]:
 LAYER = "model.decoder.layers.1.fc1"
 WRONG: dict[str, tuple[Callable[[Path], None], str]] = {
     "no config": (removed("config.json"), "has no config.json"),
-    "another type": (config(model_type="bert"), "config.json: model_type must be marian, got 'bert'"),
+    "another type": (
+        config(model_type="bert"),
+        "config.json: model_type must be marian or m2m_100 or mbart, got 'bert'",
+    ),
     "no size": (config(d_model=None), "config.json: has no d_model"),
     "a size of text": (config(d_model="x"), 'config.json: d_model must be 2 to 1,048,576, got "x"'),
     "an absurd size": (config(encoder_ffn_dim=2**40), "encoder_ffn_dim must be 1 to 1,048,576, got 1099511627776"),
