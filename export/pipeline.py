@@ -23,7 +23,7 @@ from lingon.export.graphs.precisions import (
 )
 from lingon.export.manifest import build_manifest, read_attachments
 from lingon.export.model_card import model_card
-from lingon.export.settings import ExportSettings, Texts
+from lingon.export.settings import ExportSettings, Known, Texts
 from lingon.export.shortlist.build import build_shortlist
 from lingon.export.shortlist.coverage import measure_coverage
 from lingon.export.text_data.build import Search, fit_confidence, text_data
@@ -46,14 +46,17 @@ def export_checkpoint(
     texts: Texts,
     settings: ExportSettings,
     log: Callable[[str], None] = lambda line: None,
+    known: Known | None = None,
 ) -> Bundle:
     """Publish the next version of a model below folder (models/NAME) and return it.
 
+    known: what need not be learned from the training text
     The bundle is built and verified in a hidden folder next to its final one, so that its files are written once.
     Raises ParityError if a graph differs from the checkpoint or lossy arithmetic costs too much quality, and
     CheckpointError if a weight is beyond the range of a precision. Raises DeviceError if the gates must run on CUDA and
     cannot.
     """
+    known = known or Known()
     check_gate_device(settings.gate_on)
     check_heads(checkpoint)
     check_weights(checkpoint, settings.build_order)
@@ -66,14 +69,14 @@ def export_checkpoint(
         manifest, files = replace(manifest, text=text), files | ({names.PROFILES: profiles} if profiles else {})
     with_checksums(target, manifest, files)  # raises an error now that would come at the end
     if settings.shortlist is not None:
-        shortlist = build_shortlist(texts.training, checkpoint.tokenizer, settings.shortlist, log)
+        shortlist = known.shortlist or build_shortlist(texts.training, checkpoint.tokenizer, settings.shortlist, log)
         files[names.SHORTLIST] = shortlist.to_bytes()
         coverage = measure_coverage(shortlist, texts.held_out, checkpoint.tokenizer)
         manifest = replace(manifest, shortlist={"coverage": asdict(coverage)})
     for compared, count in settings.gate_sentence_counts.items():
         if len(texts.held_out) < count:
             log(f"held-out text: {len(texts.held_out):,} sentences, not {count:,}, to compare {compared}")
-    built, weights = _build_graphs(checkpoint, texts.training, settings, log)
+    built, weights = _build_graphs(checkpoint, texts.training, settings, log, known)
     reads = {name: each.reads for name, each in built.items()}
     for each in built.values():
         files |= each.graphs
@@ -137,7 +140,11 @@ def _golden(verifier: BundleVerifier, held_out: Sequence[Pair], log: Callable[[s
 
 
 def _build_graphs(
-    checkpoint: Checkpoint, training: Sequence[Pair], settings: ExportSettings, log: Callable[[str], None]
+    checkpoint: Checkpoint,
+    training: Sequence[Pair],
+    settings: ExportSettings,
+    log: Callable[[str], None],
+    known: Known,
 ) -> tuple[dict[str, BuiltGraphs], dict[str, bytes]]:
     """Return the graphs of each precision, and the weight files."""
     model, tokenizer, weights = checkpoint.model, checkpoint.tokenizer, WeightFiles()
@@ -151,7 +158,8 @@ def _build_graphs(
         kind = PRECISION_KINDS[name]
         if kind.provider == CUDA and not kind.scattered:
             _log_slow_heads(name, model.settings, log)
-        built[name] = build(model, name, weights, calibration, shortlist=settings.shortlist is not None)
+        listed = settings.shortlist is not None
+        built[name] = build(model, name, weights, calibration, shortlist=listed, ranges=known.ranges)
         sizes = ", ".join(f"{file} {weights.size(file) / 1e6:.1f} MB" for file in built[name].reads)
         log(f"{name}: built, reads {sizes}")
     return built, weight_files(weights)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,8 +12,10 @@ from lingon.bundle.schema import unmet_rule
 from lingon.errors import SettingsError
 from lingon.export.differences import EXACT
 from lingon.export.graphs.precisions import PRECISION_KINDS
+from lingon.export.graphs.quantisation import Range
 from lingon.export.shortlist.build import ShortlistSettings
 from lingon.serving.runtime.device import CUDA
+from lingon.serving.runtime.shortlist import Shortlist
 from lingon.training.data.corpus import Pair
 from lingon.training.search import LENGTH_EXTRA, LENGTH_FACTOR
 
@@ -81,6 +83,18 @@ class Texts:
 
     held_out: Sequence[Pair]
     training: Sequence[Pair] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What a model brings that an export otherwise learns from the training text.
+
+    shortlist: its likely target pieces of each source piece
+    ranges: of the inputs of its 8-bit products, by the names of `lingon.export.graphs.quantisation.calibrate`
+    """
+
+    shortlist: Shortlist | None = None
+    ranges: Mapping[str, Range] | None = None
 
 
 def _check_gate_on(gate_on: str, precisions: Sequence[str]) -> None:

@@ -61,6 +61,10 @@ CheckpointOption = Annotated[
     Path | None,
     typer.Option(help="New folder for a checkpoint of Lingon, in the place of a bundle. Default: none is written."),
 ]
+ShortlistOption = Annotated[
+    bool,
+    typer.Option(help="Take the shortlist of the model, if its files have one, and use it by default."),
+]
 ReportOption = Annotated[bool, typer.Option("--report", help="Say what the files hold, and write nothing.")]
 
 
@@ -77,6 +81,7 @@ def import_model(
     compare: CompareOption = None,
     least_log_prob: LeastLogProbOption = -2.5,
     licence: LicenceOption = "",
+    shortlist: ShortlistOption = True,
     checkpoint: CheckpointOption = None,
     report: ReportOption = False,
 ) -> None:
@@ -91,6 +96,7 @@ def import_model(
         raise SettingsError(f"--checkpoint {checkpoint} exists already; choose a new folder")
     from lingon.export.report import print_report
     from lingon.export.settings import ExportSettings, Texts
+    from lingon.export.shortlist.build import ShortlistSettings
     from lingon.importers import pipeline
     from lingon.text import normalise
     from lingon.training.checkpoint import save_checkpoint
@@ -115,10 +121,11 @@ def import_model(
         typer.echo(f"written: {checkpoint}")
     if folder is None:
         return
-    facts = imported.source.facts
+    facts, own_shortlist = imported.source.facts, shortlist and imported.source.shortlist is not None
     export = ExportSettings(
         precisions=tuple(name.strip() for name in precision.split(",")),
-        shortlist=None,
+        shortlist=ShortlistSettings() if own_shortlist else None,
+        shortlist_by_default=own_shortlist,
         beam_size=facts.beam_size,
         max_beam_size=max(facts.beam_size, 8),
         length_penalty=facts.length_penalty,

@@ -63,6 +63,7 @@ def renumber(
     special: SpecialIds,
     segmenters: Sequence[ModelProto],
     reserved: Collection[str] = (),
+    silent: Collection[str] = (),
 ) -> Numbering:
     """Return the new ids of a vocabulary: the special ones, the others in their order, then aliases of unk.
 
@@ -70,6 +71,7 @@ def renumber(
     segmenters: the sentencepiece models whose pieces have these ids. A piece that the vocabulary lacks is an unknown
         one for the checkpoint: its alias has a copy of the row of unk.
     reserved: pieces of the vocabulary that no text may become, such as language codes
+    silent: pieces that the model must not generate, though a text may become them
     """
     used = set(special)
     others = [row for row in range(len(vocabulary)) if row not in used]
@@ -80,7 +82,8 @@ def renumber(
     head = [_free(NAMES[each], taken) for each in (PAD, BOS, EOS, UNK)]
     rows = (special.pad, special.start, special.eos, special.unk, *others, *([special.unk] * len(aliases)))
     first_alias = 4 + len(others)
-    never = [new for new, piece in enumerate(named, start=4) if piece in reserved or new >= first_alias]
+    unsaid = {*reserved, *silent}
+    never = [new for new, piece in enumerate(named, start=4) if piece in unsaid or new >= first_alias]
     return Numbering((*head, *named), rows, tuple(never), len(aliases))
 
 

@@ -9,12 +9,14 @@ from pathlib import Path
 from lingon.bundle import Bundle
 from lingon.errors import ParityError, SettingsError, SourceModelError
 from lingon.export.pipeline import export_checkpoint
-from lingon.export.settings import ExportSettings, Texts
+from lingon.export.settings import ExportSettings, Known, Texts
 from lingon.importers import witness
 from lingon.importers.assemble import checkpoint_of
 from lingon.importers.fields import Fields
 from lingon.importers.languages import choose_languages
 from lingon.importers.pieces import Numbering
+from lingon.importers.readers.marian.files import models_of
+from lingon.importers.readers.marian.folder import read_marian
 from lingon.importers.readers.multilingual import read_multilingual
 from lingon.importers.readers.opus_mt import CONFIG, read_opus_mt
 from lingon.importers.source import Source
@@ -76,7 +78,12 @@ def check_imported(imported: Imported, folder: Path, texts: Sequence[str], setti
     texts: normalised, in the source language
     """
     checkpoint = imported.checkpoint
-    if settings.compare or (settings.compare is None and witness.is_installed()):
+    toolkit = imported.source.facts.toolkit
+    if toolkit != witness.TOOLKIT:
+        if settings.compare:
+            raise SettingsError(f"--compare: there is nothing to compare a model of {toolkit} with")
+        log(f"not compared with {toolkit}, which has no Python package")
+    elif settings.compare or (settings.compare is None and witness.is_installed()):
         for line in witness.compare(checkpoint, imported.source, folder, texts):
             log(line)
     else:
@@ -91,22 +98,37 @@ def check_imported(imported: Imported, folder: Path, texts: Sequence[str], setti
 
 
 def export_imported(imported: Imported, folder: Path, texts: Texts, settings: ExportSettings, log: Log) -> Bundle:
-    """Export an imported model; without int8, and with a line that says so, if int8 costs too much quality."""
+    """Export an imported model; without int8 or its shortlist, and with a line that says so, if quality suffers."""
     facts = imported.source.facts
     if settings.alignment_layer is None and settings.alignment_heads is None and facts.alignment is not None:
         layer, heads = facts.alignment
         settings = replace(settings, alignment_layer=layer, alignment_heads=heads)
-    if "int8" in settings.precisions and not texts.training:
+    known = Known(imported.source.shortlist if settings.shortlist else None, imported.source.ranges)
+    if "int8" in settings.precisions and known.ranges is not None:
+        log("int8: ranges of the model's own training for 8-bit integers")
+    elif "int8" in settings.precisions and not texts.training:
         log(f"int8: ranges from translations of {CALIBRATION_SENTENCES} sentences by the model itself")
         texts = replace(texts, training=_own_pairs(imported.checkpoint, texts.held_out[:CALIBRATION_SENTENCES]))
-    try:
-        return export_checkpoint(imported.checkpoint, folder, texts, settings, log)
-    except ParityError as error:
-        others = tuple(name for name in settings.precisions if name != "int8")
-        if others == settings.precisions or not str(error).startswith("int8: "):
-            raise
-        log(f"{error}; the bundle has no int8")
-    return export_checkpoint(imported.checkpoint, folder, texts, replace(settings, precisions=others), log)
+    while True:
+        try:
+            return export_checkpoint(imported.checkpoint, folder, texts, settings, log, known)
+        except ParityError as error:
+            lesser = _without_what_fails(settings, str(error))
+            if lesser is None:
+                raise
+            settings, left_out = lesser
+            log(f"{error}; the bundle has no {left_out}")
+
+
+def _without_what_fails(settings: ExportSettings, error: str) -> tuple[ExportSettings, str] | None:
+    """Return the settings of a bundle without what costs too much quality, and its name; None if nothing is left."""
+    what = error.partition(": ")[0]
+    if what.endswith("with shortlist") and settings.shortlist is not None:
+        return replace(settings, shortlist=None, shortlist_by_default=False), "shortlist"
+    others = tuple(name for name in settings.precisions if name != "int8")
+    if what == "int8" and others != settings.precisions:
+        return replace(settings, precisions=others), "int8"
+    return None
 
 
 def gate_pairs(imported: Imported, source: Path, reference: Path | None) -> list[Pair]:
@@ -125,7 +147,9 @@ def _read(folder: Path, longest: int | None) -> Source:
     if not folder.is_dir():
         raise SourceModelError(f"{folder}: is no folder; unpack an archive before")
     if not (folder / CONFIG).is_file():
-        raise SourceModelError(f"{folder}: has no {CONFIG}, so it is no model that Lingon imports")
+        if models_of(folder):
+            return read_marian(folder, longest)
+        raise SourceModelError(f"{folder}: has no {CONFIG} and no model of Marian, so it is none that Lingon imports")
     kind = Fields.read(folder / CONFIG).text("model_type", "")
     if kind not in READERS:
         raise SourceModelError(f"{folder / CONFIG}: model_type must be {' or '.join(READERS)}, got {kind!r}")
@@ -141,6 +165,8 @@ def _found(checkpoint: Checkpoint, source: Source) -> list[str]:
         names = [", ".join(each.language for each in side) for side in (several.sources, several.targets)]
         languages = f"{names[0]} to {names[1]} (gates: {languages})"
     lines = [f"{source.facts.form}: {languages}, {weights:,} weights, all tensors used"]
+    if source.shortlist is not None:
+        lines.append(f"shortlist: {len(source.shortlist.pieces):,} candidates, {len(source.shortlist.always):,} always")
     if source.source == source.target:
         return [*lines, f"pieces: {_pieces(source.source)}"]
     return [*lines, f"source pieces: {_pieces(source.source)}", f"target pieces: {_pieces(source.target)}"]

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from torch import Tensor
 
+from lingon.export.graphs.quantisation import Range
 from lingon.importers.pieces import Numbering
+from lingon.serving.runtime.shortlist import Shortlist
 from lingon.text import Tokenizer
 from lingon.training.config import LanguageSettings, TransformerSettings
 
@@ -24,6 +26,7 @@ class Facts:
     longest: source tokens that it reads, the end token counted
     alignment: the decoder layer and its heads whose attention gives alignments; None if the checkpoint does not say
     files: what was read
+    toolkit: what the checkpoint was made for
     """
 
     form: str
@@ -34,6 +37,7 @@ class Facts:
     alignment: tuple[int, tuple[int, ...]] | None
     files: tuple[Path, ...]
     licence: str = ""
+    toolkit: str = "Transformers"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +48,8 @@ class Source:
     source, target: the numberings of the two vocabularies
     notes: what a user should know about the files
     languages: of a model of several languages: all that it knows
+    shortlist: its own likely target pieces of each source piece, if its files have them
+    ranges: of the inputs of its 8-bit products, if it was trained for them
     """
 
     settings: TransformerSettings
@@ -54,6 +60,8 @@ class Source:
     facts: Facts
     notes: list[str] = field(default_factory=list)
     languages: LanguageSettings | None = None
+    shortlist: Shortlist | None = None
+    ranges: Mapping[str, Range] | None = None
 
 
 def digests(files: Iterable[Path]) -> dict[str, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,9 +33,17 @@ class Tensors:
     def __contains__(self, name: str) -> bool:
         return name in self._readers
 
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._readers)
+
     def rows(self, name: str) -> int:
-        """Return the first dimension of a tensor."""
-        return int(self._readers[name]().size(0))
+        """Return the first dimension of a tensor. Raises SourceModelError if it is missing or a single number."""
+        if name not in self._readers:
+            raise SourceModelError(f"{self.origin}: has no tensor {name}")
+        tensor = self._readers[name]()
+        if not tensor.dim():
+            raise SourceModelError(f"{self.origin}: {name} must be a table, is a single number")
+        return int(tensor.size(0))
 
     def take(self, name: str, shape: Sequence[int]) -> Tensor:
         """Return a tensor as float32. Raises SourceModelError if it is missing, of another shape, or not finite."""

@@ -19,6 +19,7 @@ from lingon.training.checkpoint import Checkpoint
 from lingon.training.models.interface import AnyModel
 from lingon.training.search import SearchSettings, normalised_score, translate
 
+TOOLKIT = "Transformers"
 SENTENCES = 40  # that are compared
 SEARCHES = ((1, 0.0), (4, 0.0), (4, 1.0))  # beam size and length penalty
 

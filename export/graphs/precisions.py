@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ from lingon import bundle
 from lingon.bundle import State
 from lingon.errors import CheckpointError, SettingsError
 from lingon.export.graphs.onnx_writer import WeightFiles
-from lingon.export.graphs.quantisation import Sentence, calibrate, emulate, smooth_and_calibrate
+from lingon.export.graphs.quantisation import Range, Sentence, calibrate, emulate, smooth_and_calibrate
 from lingon.export.graphs.recurrent.graphs import RecurrentGraphs, RecurrentModel, system_of
 from lingon.export.graphs.transformer.graphs import TransformerGraphs
 from lingon.export.graphs.transformer.graphs import states as transformer_states
@@ -110,20 +110,27 @@ def check_weights(checkpoint: Checkpoint, precisions: Sequence[str]) -> None:
 
 
 def build(
-    model: AnyModel, precision: str, weights: WeightFiles, calibration: Sequence[Sentence], *, shortlist: bool
+    model: AnyModel,
+    precision: str,
+    weights: WeightFiles,
+    calibration: Sequence[Sentence],
+    *,
+    shortlist: bool,
+    ranges: Mapping[str, Range] | None = None,
 ) -> BuiltGraphs:
     """Build the graphs of one precision and add their weights to `weights`.
 
     calibration: sentences on which the ranges of 8-bit activations are measured
     shortlist: whether to build the graphs for decoding with a shortlist; only the CPU provider has them
+    ranges: those of a Transformer that was trained for 8-bit products; they are then not measured
     """
     kind = PRECISION_KINDS[precision]
-    if kind.quantised and not calibration:
+    if kind.quantised and not calibration and ranges is None:
         raise SettingsError(f"{precision} needs sentences to measure activation ranges on, got none")
     assert precision in precisions_of(model), f"{precision} graphs of {type(model).__name__}"
     graphs: TransformerGraphs | RecurrentGraphs
     if isinstance(model, Transformer):
-        graphs, emulated = _transformer_graphs(model, kind, weights, calibration)
+        graphs, emulated = _transformer_graphs(model, kind, weights, calibration, ranges)
     else:
         graphs, emulated = _recurrent_graphs(model, kind, weights, calibration)
     files = graphs.files(shortlist=shortlist and not kind.on_device)
@@ -132,12 +139,17 @@ def build(
 
 
 def _transformer_graphs(
-    model: Transformer, kind: PrecisionKind, weights: WeightFiles, calibration: Sequence[Sentence]
+    model: Transformer,
+    kind: PrecisionKind,
+    weights: WeightFiles,
+    calibration: Sequence[Sentence],
+    known: Mapping[str, Range] | None,
 ) -> tuple[TransformerGraphs, AnyModel | None]:
     """Return the builder of the graphs, and for 8-bit graphs the model that they compute."""
     ranges, emulated = None, None
     if kind.quantised:
-        model, ranges = smooth_and_calibrate(model, calibration)
+        # Smoothing would move the values out of the ranges that the model was trained with.
+        model, ranges = smooth_and_calibrate(model, calibration) if known is None else (model, dict(known))
         emulated = emulate(model, ranges)
     graphs = TransformerGraphs(
         model, kind.dtype, weights, ranges, device_states=kind.on_device, scattered=kind.scattered

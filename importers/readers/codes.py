@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from lingon.bundle import MANY
 from lingon.serving.models.languages import canonical
+from lingon.training.config import LanguageSettings
 
 _M2M_100 = (
     "af am ar ast az ba be bg bn br bs ca ceb cs cy da de el en es et fa ff fi fr fy ga gd gl gu ha he hi hr ht hu hy "
@@ -38,3 +40,19 @@ def tags_of(codes: Iterable[str]) -> dict[str, str]:
         short = next((code for tag, code in own if tag in (language, f"{language}-{_COMMON}")), own[0][1])
         tags |= {language if code == short else tag: code for tag, code in own}
     return tags
+
+
+def languages_by_code(codes: set[str], pair: tuple[str, str]) -> LanguageSettings | None:
+    """Return the target languages that a code before the source chooses; None for a model of one pair.
+
+    Several published models of one pair have the code of a dialect that they do not need.
+    """
+    tags = tags_of(sorted(codes))
+    if len(tags) < 2 and pair[1] not in tags:
+        return None
+    return LanguageSettings.model_validate(
+        {
+            "sources": [{"language": pair[0] or MANY}],
+            "targets": [{"language": tag, "source": [code]} for tag, code in tags.items()],
+        }
+    )

@@ -7,17 +7,17 @@ from pathlib import Path
 
 from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
-from lingon.bundle import MANY, Language
+from lingon.bundle import Language
 from lingon.bundle.schema import unmet_rule
 from lingon.errors import SourceModelError
 from lingon.importers.fields import Fields
 from lingon.importers.pieces import Numbering, SpecialIds, read_model, renumber, rewrite, tokenizer_of
 from lingon.importers.readers.bart import BartReader
-from lingon.importers.readers.codes import tags_of
+from lingon.importers.readers.codes import languages_by_code
 from lingon.importers.source import Facts, Source
 from lingon.importers.tensors import open_tensors, tensor_files
 from lingon.text import Tokenizer
-from lingon.training.config import Activation, LanguageSettings, TransformerSettings
+from lingon.training.config import Activation, TransformerSettings
 
 CONFIG, TOKENIZER_CONFIG, GENERATION = "config.json", "tokenizer_config.json", "generation_config.json"
 SOURCE_PIECES, TARGET_PIECES = "source.spm", "target.spm"
@@ -50,24 +50,8 @@ def read_opus_mt(folder: Path, longest: int | None = None) -> Source:
     settings = _settings(config, of_target, separate=separate, longest=longest)
     reader = BartReader(tensors, settings, of_source, of_target, sizes, separate=separate)
     facts = _facts(folder, config, more, settings, longest)
-    languages = _languages(source.codes, facts.languages)
+    languages = languages_by_code(source.codes, facts.languages)
     return Source(settings, reader.weights(), tokenizer, of_source, of_target, facts, tensors.notes, languages)
-
-
-def _languages(codes: set[str], pair: tuple[str, str]) -> LanguageSettings | None:
-    """Return the target languages that a code before the source chooses; None for a model of one pair.
-
-    Several published models of one pair have the code of a dialect that they do not need.
-    """
-    tags = tags_of(sorted(codes))
-    if len(tags) < 2 and pair[1] not in tags:
-        return None
-    return LanguageSettings.model_validate(
-        {
-            "sources": [{"language": pair[0] or MANY}],
-            "targets": [{"language": tag, "source": [code]} for tag, code in tags.items()],
-        }
-    )
 
 
 def _settings(config: Fields, target: Numbering, *, separate: bool, longest: int) -> TransformerSettings:

@@ -88,7 +88,7 @@ def test_a_wrong_command_is_one_line(
 def test_what_is_no_model_leaves_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "source").mkdir()
     assert main(["import", str(tmp_path / "source"), str(tmp_path / "models" / "x"), *GATES]) == 1
-    assert "has no config.json, so it is no model that Lingon imports" in capsys.readouterr().err
+    assert "has no config.json and no model of Marian, so it is none that Lingon imports" in capsys.readouterr().err
     assert not (tmp_path / "models").exists()
 
 

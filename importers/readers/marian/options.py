@@ -1,0 +1,138 @@
+"""The options of a model of Marian, which say what it computes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from lingon.errors import SourceModelError
+from lingon.training.config import Activation
+
+NORM_EPSILON = 1e-6
+"""Of the layer norms of Marian; the port of its models to Transformers has 1e-5."""
+
+ACTIVATIONS: dict[str, Activation] = {"relu": "relu", "swish": "silu", "gelu": "quick-gelu"}
+AS_PLAIN: dict[str, Any] = {
+    "type": "transformer",
+    "input-types": [],
+    "lemma-dim-emb": 0,
+    "lemma-dependency": "",
+    "right-left": False,
+    "transformer-ffn-depth": 2,
+    "transformer-decoder-ffn-depth": 0,
+    "transformer-no-projection": False,
+    "transformer-pool": False,
+    "transformer-rnn-projection": False,
+    "transformer-tied-layers": [],
+    "ulr": False,
+}
+"""Options that change what a model computes, with the value that Lingon reads; absent ones have this value."""
+
+PLAIN_DEPTHS = (0, 2)  # of the decoder's feed-forward layer; 0 is that of the encoder
+MOST = 2**20
+MOST_OPTIONS = 2**20  # bytes of a file of options
+FOLLOWED = ("", "d", "n", "nd")  # values of transformer-postprocess-emb
+POST_NORM, PRE_NORM = ("", "an", ""), ("n", "a", "n")
+"""What is done before a layer, after it, and at the end: a is the sum with its input, n is a norm."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The options of a model, checked as they are read; path: of the model, for messages."""
+
+    path: Path
+    values: Mapping[str, Any]
+
+    @classmethod
+    def parse(cls, path: Path, text: str) -> Options:
+        """Read the options. Raises SourceModelError if they are of a model that Lingon does not compute."""
+        options = cls(path, read_yaml(path, text))
+        if problems := options._problems():
+            raise SourceModelError(f"{path}: Lingon has no model with these options: {'; '.join(problems)}")
+        return options
+
+    def integer(self, name: str, least: int, most: int = MOST) -> int:
+        """Return a whole number from least to most."""
+        value = self.values.get(name)
+        if type(value) is not int or not least <= value <= most:
+            raise SourceModelError(f"{self.path}: {name} must be {least} to {most:,}, got {str(value)[:60]!r}")
+        return value
+
+    @property
+    def pre_norm(self) -> bool:
+        """Whether norms come before the layers."""
+        return self._norms() == PRE_NORM
+
+    @property
+    def embedding_norm(self) -> bool:
+        """Whether a norm follows the sum of piece and position."""
+        return "n" in str(self.values.get("transformer-postprocess-emb", ""))
+
+    @property
+    def recurrent(self) -> bool:
+        """Whether the decoder has SSRU cells in the place of self-attention."""
+        return bool(self.values.get("transformer-decoder-autoreg", "self-attention") == "rnn")
+
+    @property
+    def activation(self) -> Activation:
+        """The activation of feed-forward layers."""
+        return ACTIVATIONS[self.values.get("transformer-ffn-activation", "swish")]
+
+    @property
+    def alignment_layer(self) -> int | None:
+        """The decoder layer, from 0, whose first head was trained to align; None without guided alignment."""
+        if str(self.values.get("guided-alignment", "none")) == "none":
+            return None
+        layer = self.values.get("transformer-guided-alignment-layer", "last")
+        layers = self.integer("dec-depth", 1, 1000)
+        return layers - 1 if layer == "last" else self.integer("transformer-guided-alignment-layer", 1, layers) - 1
+
+    def _norms(self) -> tuple[str, ...]:
+        names = ("transformer-preprocess", "transformer-postprocess", "transformer-postprocess-top")
+        return tuple(str(self.values.get(name, "")).replace("d", "") for name in names)  # d is dropout
+
+    def _problems(self) -> list[str]:
+        """Return all options that Lingon has no counterpart of, each with the value that it reads."""
+        found = []
+        for name, plain in AS_PLAIN.items():
+            value = self.values.get(name, plain)
+            allowed = PLAIN_DEPTHS if name == "transformer-decoder-ffn-depth" else (plain,)
+            if value not in allowed:
+                found.append(f"{name} must be {_shown(plain)}, is {_shown(value)}")
+        if self._norms() not in (POST_NORM, PRE_NORM):
+            found.append(
+                "transformer-preprocess, -postprocess and -postprocess-top must be '', 'dan', '' or 'n', 'da', 'n'"
+            )
+        found += self._not_among("transformer-postprocess-emb", FOLLOWED, "")
+        found += self._not_among("transformer-ffn-activation", tuple(ACTIVATIONS), "swish")
+        found += self._not_among("transformer-decoder-autoreg", ("self-attention", "rnn"), "self-attention")
+        if self.recurrent:
+            found += self._not_among("dec-cell", ("ssru",), "gru")
+        width = self.values.get("transformer-decoder-dim-ffn", 0)
+        if width not in (0, self.values.get("transformer-dim-ffn")):
+            found.append(f"transformer-decoder-dim-ffn must be 0 or that of the encoder, is {_shown(width)}")
+        return found
+
+    def _not_among(self, name: str, allowed: tuple[str, ...], default: str) -> list[str]:
+        value = self.values.get(name, default)
+        return [] if value in allowed else [f"{name} must be {' or '.join(map(_shown, allowed))}, is {_shown(value)}"]
+
+
+def read_yaml(path: Path, text: str) -> dict[str, Any]:
+    """Read a YAML object. Raises SourceModelError."""
+    try:
+        found = yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError, RecursionError):
+        raise SourceModelError(f"{path}: its options are not YAML") from None
+    if not isinstance(found, dict) or not all(isinstance(name, str) for name in found):
+        raise SourceModelError(f"{path}: its options must be names with values")
+    return found
+
+
+def _shown(value: Any) -> str:
+    """Return a value for a message."""
+    return repr(value)[:40] if isinstance(value, str | int | float | bool) or value == [] else type(value).__name__

@@ -1,0 +1,180 @@
+"""The tensors of Marian by the names of Lingon, and the ranges of its 8-bit products.
+
+Its names: encoder_l1_self_Wq, decoder_l1_context_bo, encoder_l1_ffn_W1, encoder_l1_self_Wo_ln_scale and so on. Numbers
+of layers begin with 1. A name of a norm ends in _pre if the norm comes before the layer.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from lingon.errors import SourceModelError
+from lingon.export.graphs.quantisation import Range
+from lingon.importers.pieces import Numbering
+from lingon.importers.tensors import Tensors
+from lingon.training.config import TransformerSettings
+
+TABLE, TABLES = "Wemb", {"source": "encoder_Wemb", "target": "decoder_Wemb"}
+OUTPUT, OUTPUT_TRANSPOSED, BIAS = "decoder_ff_logit_out_W", "decoder_ff_logit_out_Wt", "decoder_ff_logit_out_b"
+POSITIONS = "Wpos"
+ALPHA = "_QuantMultA"  # suffix of the activation scale of a product
+OUTPUT_ALPHA = "none"  # the name of the output product, whose matrix is a part of the table
+LARGEST = 127  # of an 8-bit value
+
+
+@dataclass(frozen=True, slots=True)
+class MarianReader:
+    """Takes the tensors of a model.
+
+    source, target: the numberings of the two vocabularies; the row after the last one of a table is of zeros, which the
+        decoder reads first
+    rows: the number of rows of the source and target tables
+    """
+
+    tensors: Tensors
+    settings: TransformerSettings
+    source: Numbering
+    target: Numbering
+    rows: tuple[int, int]
+
+    def weights(self) -> Iterator[tuple[str, Tensor]]:
+        """Yield the weights of a model with these settings, tied tables once.
+
+        Raises SourceModelError if one is missing or has another shape, or if there is a tensor besides them.
+        """
+        settings = self.settings
+        yield from self._tables()
+        for number in range(settings.encoder_layers):
+            yield from self._encoder_layer(number)
+        for number in range(settings.decoder_layers):
+            yield from self._decoder_layer(number)
+        for side, ours in (("encoder", "source"), ("decoder", "target")):
+            if settings.norm == "pre":
+                yield from self._norm(f"{side}_norm", f"{side}_top", "")
+            if settings.embedding_norm:
+                yield from self._norm(f"{ours}_embedding.norm", f"{side}_emb", "_pre")
+            if settings.positions == "learned":
+                shape = (settings.max_positions, settings.dim)
+                yield f"{ours}_embedding.positions", self.tensors.take(POSITIONS, shape)
+        if settings.output_bias:
+            bias = self.tensors.take(BIAS, (1, self.rows[1]))[0]
+            yield "output.bias", torch.cat([bias, bias.new_zeros(1)])[list(self.target.rows)]
+        self.tensors.check_all_taken()
+
+    def ranges(self) -> dict[str, Range] | None:
+        """Return the ranges of the inputs of all products, which a model for 8-bit integers is trained with.
+
+        None if the files have none. A range holds those of all products that read the same input.
+        """
+        if not any(name.endswith(ALPHA) for name in self.tensors):
+            return None
+        settings, found = self.settings, dict[str, Range]()
+        inner = 0.0 if settings.activation == "relu" else -1.0
+        for side, layers in (("encoder", settings.encoder_layers), ("decoder", settings.decoder_layers)):
+            for number in range(layers):
+                theirs, ours = f"{side}_l{number + 1}", f"{side}.{number}"
+                if side == "decoder" and settings.decoder_cell == "ssru":
+                    found[f"{ours}.attention.gates"] = self._range([f"{theirs}_rnn_W", f"{theirs}_rnn_Wf"])
+                else:
+                    found[f"{ours}.attention.qkv"] = self._range([f"{theirs}_self_W{each}" for each in "qkv"])
+                    found[f"{ours}.attention.output"] = self._range([f"{theirs}_self_Wo"])
+                if side == "decoder":
+                    found[f"{ours}.cross.query"] = self._range([f"{theirs}_context_Wq"])
+                    found[f"{ours}.cross.output"] = self._range([f"{theirs}_context_Wo"])
+                found[f"{ours}.feed_forward.inner"] = self._range([f"{theirs}_ffn_W1"])
+                found[f"{ours}.feed_forward.outer"] = self._range([f"{theirs}_ffn_W2"], lowest=inner)
+        numbers = range(settings.decoder_layers)
+        found["memory"] = self._range([f"decoder_l{each + 1}_context_W{part}" for each in numbers for part in "kv"])
+        found |= {f"decoder.{each}.cross.key_value": found["memory"] for each in numbers}
+        found["output"] = self._range([OUTPUT_ALPHA])
+        for unused in (f"{name}{ALPHA}" for name in (TABLE, *TABLES.values(), OUTPUT, OUTPUT_TRANSPOSED)):
+            if unused in self.tensors:
+                self.tensors.take(unused, (1, 1))
+        return found
+
+    def _range(self, names: Sequence[str], lowest: float = -1.0) -> Range:
+        """Return the range of a product: the scale of an activation x is a, where round(a x) is within +-127."""
+        scales = [float(self.tensors.take(f"{name}{ALPHA}", (1, 1))) for name in names]
+        if not all(math.isfinite(scale) and scale > 0 for scale in scales):
+            raise SourceModelError(f"{self.tensors.origin}: {names[0]}{ALPHA} must be above 0")
+        largest = LARGEST / min(scales)
+        return Range(lowest * largest, largest)
+
+    def _tables(self) -> Iterator[tuple[str, Tensor]]:
+        tie = self.settings.tie
+        source = self._table(TABLE if TABLE in self.tensors else TABLES["source"], self.rows[0])
+        yield "source_embedding.pieces.weight", source[list(self.source.rows)]
+        if tie == "all":
+            return
+        target = source if TABLE in self.tensors else self._table(TABLES["target"], self.rows[1])
+        yield "target_embedding.pieces.weight", target[list(self.target.rows)]
+        if tie == "none":
+            yield "output.weight", self._output()[list(self.target.rows)]
+
+    def _table(self, name: str, rows: int) -> Tensor:
+        """Return a table of pieces with a last row of zeros."""
+        table = self.tensors.take(name, (rows, self.settings.dim))
+        return torch.cat([table, table.new_zeros(1, self.settings.dim)])
+
+    def _output(self) -> Tensor:
+        """Return the output matrix (rows + 1, dim)."""
+        dim, rows = self.settings.dim, self.rows[1]
+        if OUTPUT_TRANSPOSED in self.tensors:
+            return self._table(OUTPUT_TRANSPOSED, rows)
+        matrix = self.tensors.take(OUTPUT, (dim, rows)).T
+        return torch.cat([matrix, matrix.new_zeros(1, dim)])
+
+    def _encoder_layer(self, number: int) -> Iterator[tuple[str, Tensor]]:
+        theirs, ours = f"encoder_l{number + 1}", f"encoder.{number}"
+        yield from self._self_attention(ours, theirs)
+        yield from self._feed_forward(ours, theirs)
+
+    def _decoder_layer(self, number: int) -> Iterator[tuple[str, Tensor]]:
+        theirs, ours = f"decoder_l{number + 1}", f"decoder.{number}"
+        if self.settings.decoder_cell == "ssru":
+            yield from self._cell(ours, theirs)
+        else:
+            yield from self._self_attention(ours, theirs)
+        width, dim, cross = self.settings.attention_dim, self.settings.dim, f"{theirs}_context"
+        yield from self._affine(f"{ours}.cross.query", cross, "q", dim, width)
+        yield from self._affine(f"{ours}.cross.key_value", cross, "kv", dim, width)
+        yield from self._affine(f"{ours}.cross.output", cross, "o", width, dim)
+        yield from self._norm(f"{ours}.around_cross.norm", f"{cross}_Wo")
+        yield from self._feed_forward(ours, theirs)
+
+    def _self_attention(self, ours: str, theirs: str) -> Iterator[tuple[str, Tensor]]:
+        width, dim = self.settings.attention_dim, self.settings.dim
+        yield from self._affine(f"{ours}.attention.qkv", f"{theirs}_self", "qkv", dim, width)
+        yield from self._affine(f"{ours}.attention.output", f"{theirs}_self", "o", width, dim)
+        yield from self._norm(f"{ours}.around_attention.norm", f"{theirs}_self_Wo")
+
+    def _cell(self, ours: str, theirs: str) -> Iterator[tuple[str, Tensor]]:
+        """Yield the product of an SSRU, whose gate comes first; the value has no bias."""
+        dim = self.settings.dim
+        matrices = [self.tensors.take(f"{theirs}_rnn_{name}", (dim, dim)).T for name in ("Wf", "W")]
+        bias = self.tensors.take(f"{theirs}_rnn_bf", (1, dim))[0]
+        yield f"{ours}.attention.gates.weight", torch.cat(matrices)
+        yield f"{ours}.attention.gates.bias", torch.cat([bias, bias.new_zeros(dim)])
+        yield from self._norm(f"{ours}.around_attention.norm", f"{theirs}_rnn_ffn")
+
+    def _feed_forward(self, ours: str, theirs: str) -> Iterator[tuple[str, Tensor]]:
+        dim, ffn = self.settings.dim, self.settings.ffn
+        yield from self._affine(f"{ours}.feed_forward.inner", f"{theirs}_ffn", "1", dim, ffn)
+        yield from self._affine(f"{ours}.feed_forward.outer", f"{theirs}_ffn", "2", ffn, dim)
+        yield from self._norm(f"{ours}.around_feed_forward.norm", f"{theirs}_ffn_ffn")
+
+    def _affine(self, ours: str, theirs: str, parts: str, inputs: int, outputs: int) -> Iterator[tuple[str, Tensor]]:
+        """Yield weight and bias of a product that packs several of theirs, each (inputs, outputs)."""
+        matrices = [self.tensors.take(f"{theirs}_W{part}", (inputs, outputs)).T for part in parts]
+        yield f"{ours}.weight", torch.cat(matrices)
+        yield f"{ours}.bias", torch.cat([self.tensors.take(f"{theirs}_b{part}", (1, outputs))[0] for part in parts])
+
+    def _norm(self, ours: str, theirs: str, suffix: str | None = None) -> Iterator[tuple[str, Tensor]]:
+        suffix = ("_pre" if self.settings.norm == "pre" else "") if suffix is None else suffix
+        for part, name in (("weight", "scale"), ("bias", "bias")):
+            yield f"{ours}.{part}", self.tensors.take(f"{theirs}_ln_{name}{suffix}", (1, self.settings.dim))[0]

@@ -1,0 +1,289 @@
+"""Tiny models of Marian with random weights in its own files, and what they compute, written in NumPy.
+
+The computation follows the papers: Vaswani et al. (2017), and Kim et al. (2019), section 3.1, for SSRU. It shares no
+code with lingon.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sentencepiece import sentencepiece_model_pb2 as spm
+
+from tests.support.foreign_models import lines, train_pieces
+
+Array = NDArray[np.float32]
+OPTIONS: dict[str, Any] = {
+    "type": "transformer",
+    "dim-emb": 32,
+    "transformer-heads": 2,
+    "transformer-dim-ffn": 48,
+    "enc-depth": 2,
+    "dec-depth": 2,
+    "transformer-ffn-activation": "relu",
+    "transformer-preprocess": "",
+    "transformer-postprocess": "dan",
+    "transformer-postprocess-emb": "d",
+    "transformer-decoder-autoreg": "self-attention",
+    "dec-cell": "gru",
+    "tied-embeddings-all": True,
+    "guided-alignment": "none",
+}
+STUDENT = {"transformer-decoder-autoreg": "rnn", "dec-cell": "ssru"}
+PRE_NORM = {
+    "transformer-preprocess": "n",
+    "transformer-postprocess": "da",
+    "transformer-postprocess-top": "n",
+}
+
+
+@dataclass(slots=True)
+class Marian:
+    """A model: its options and its tensors by the names of Marian; matrices are (in, out)."""
+
+    options: dict[str, Any]
+    tensors: dict[str, Array] = field(default_factory=dict)
+
+    @classmethod
+    def random(cls, rows: tuple[int, int], seed: int, ends: float, **changed: Any) -> Marian:
+        """Return a model with random weights; rows: of the two tables; ends: added to the bias of the end token."""
+        model, random = cls({**OPTIONS, **changed}), np.random.default_rng(seed)
+        dim, ffn = model.options["dim-emb"], model.options["transformer-dim-ffn"]
+
+        def put(name: str, *shape: int, spread: float = 0.3, mean: float = 0.0) -> None:
+            model.tensors[name] = (mean + spread * random.standard_normal(shape)).astype(np.float32)
+
+        def norm(name: str, suffix: str) -> None:
+            put(f"{name}_ln_scale{suffix}", 1, dim, spread=0.1, mean=1.0)
+            put(f"{name}_ln_bias{suffix}", 1, dim, spread=0.1)
+
+        def product(name: str, part: str, inputs: int, outputs: int) -> None:
+            put(f"{name}_W{part}", inputs, outputs)
+            put(f"{name}_b{part}", 1, outputs, spread=0.1)
+
+        suffix = "_pre" if model.pre_norm else ""
+        if model.options["tied-embeddings-all"]:
+            put("Wemb", rows[0], dim, spread=0.15)
+        else:
+            put("encoder_Wemb", rows[0], dim, spread=0.15)
+            put("decoder_Wemb", rows[1], dim, spread=0.15)
+        for side, depth in (("encoder", model.options["enc-depth"]), ("decoder", model.options["dec-depth"])):
+            for layer in (f"{side}_l{number}" for number in range(1, depth + 1)):
+                if side == "decoder" and model.recurrent:
+                    put(f"{layer}_rnn_W", dim, dim)
+                    product(f"{layer}_rnn", "f", dim, dim)
+                    norm(f"{layer}_rnn_ffn", suffix)
+                attentions = [] if side == "decoder" and model.recurrent else ["self"]
+                for kind in [*attentions, *(["context"] if side == "decoder" else [])]:
+                    for part in "qkvo":
+                        product(f"{layer}_{kind}", part, dim, dim)
+                    norm(f"{layer}_{kind}_Wo", suffix)
+                product(f"{layer}_ffn", "1", dim, ffn)
+                product(f"{layer}_ffn", "2", ffn, dim)
+                norm(f"{layer}_ffn_ffn", suffix)
+            if model.pre_norm:
+                norm(f"{side}_top", "")
+        put("decoder_ff_logit_out_b", 1, rows[1])
+        model.tensors["decoder_ff_logit_out_b"][0, 0] += ends
+        return model
+
+    @property
+    def pre_norm(self) -> bool:
+        return self.options["transformer-preprocess"] == "n"
+
+    @property
+    def recurrent(self) -> bool:
+        return self.options["transformer-decoder-autoreg"] == "rnn"
+
+    def logits(self, source: list[int], given: list[int]) -> Array:
+        """Return the logits (1 + len(given), rows) after the start and after each given id."""
+        tensors = self.tensors
+        tables = [tensors.get("Wemb", tensors.get(f"{side}_Wemb")) for side in ("encoder", "decoder")]
+        assert tables[0] is not None
+        assert tables[1] is not None
+        memory = self._embedded(tables[0][source])
+        for number in range(1, self.options["enc-depth"] + 1):
+            memory = self._around(f"encoder_l{number}_self_Wo", memory, self._attention(f"encoder_l{number}_self"))
+            memory = self._feed_forward(f"encoder_l{number}", memory)
+        memory = self._top("encoder", memory)
+        begun = np.concatenate([np.zeros((1, tables[1].shape[1]), np.float32), tables[1][given]])
+        hidden = self._embedded(begun)
+        for layer in (f"decoder_l{number}" for number in range(1, self.options["dec-depth"] + 1)):
+            if self.recurrent:
+                hidden = self._around(f"{layer}_rnn_ffn", hidden, lambda rows, at=layer: self._cell(at, rows))
+            else:
+                hidden = self._around(f"{layer}_self_Wo", hidden, self._attention(f"{layer}_self", causal=True))
+            hidden = self._around(f"{layer}_context_Wo", hidden, self._attention(f"{layer}_context", memory))
+            hidden = self._feed_forward(layer, hidden)
+        return self._top("decoder", hidden) @ tables[1].T + tensors["decoder_ff_logit_out_b"]
+
+    def greedy(self, source: list[int], never: list[int], eos: int, most: int) -> list[int]:
+        """Return the generated ids without that of the end; `most` at most, the end counted."""
+        found: list[int] = []
+        while len(found) < most:
+            logits = self.logits(source, found)[-1].copy()
+            logits[never] = -np.inf
+            found.append(int(logits.argmax()))
+            if found[-1] == eos:
+                return found[:-1]
+        return found
+
+    def _embedded(self, rows: Array) -> Array:
+        """Return rows scaled by sqrt(dim), with sines before cosines of rates from 1 to 1 / 10,000."""
+        count, dim = rows.shape
+        rates = np.exp(np.arange(dim // 2) * -(np.log(10_000.0) / (dim // 2 - 1)))
+        angles = np.arange(count)[:, None] * rates
+        return (rows * np.sqrt(dim) + np.concatenate([np.sin(angles), np.cos(angles)], axis=1)).astype(np.float32)
+
+    def _around(self, norm: str, hidden: Array, layer: Any) -> Array:
+        """Return the sum of a layer and its input; the norm is before the layer or after the sum."""
+        if self.pre_norm:
+            return hidden + layer(self._norm(norm, hidden, "_pre"))
+        return self._norm(norm, hidden + layer(hidden))
+
+    def _feed_forward(self, layer: str, hidden: Array) -> Array:
+        def both(rows: Array) -> Array:
+            inner = self._affine(f"{layer}_ffn", "1", rows)
+            swish = self.options["transformer-ffn-activation"] == "swish"
+            return self._affine(f"{layer}_ffn", "2", inner * _sigmoid(inner) if swish else np.maximum(inner, 0))
+
+        return self._around(f"{layer}_ffn_ffn", hidden, both)
+
+    def _attention(self, name: str, memory: Array | None = None, *, causal: bool = False) -> Any:
+        def attend(rows: Array) -> Array:
+            read, heads = rows if memory is None else memory, self.options["transformer-heads"]
+            query, key, value = (
+                self._affine(name, part, each).reshape(len(each), heads, -1).transpose(1, 0, 2)
+                for part, each in (("q", rows), ("k", read), ("v", read))
+            )
+            scores = query @ key.transpose(0, 2, 1) / np.sqrt(query.shape[-1])
+            if causal:
+                scores = np.where(np.tri(len(rows), dtype=bool), scores, -np.inf)
+            shares = np.exp(scores - scores.max(-1, keepdims=True))
+            mixed = shares / shares.sum(-1, keepdims=True) @ value
+            return self._affine(name, "o", mixed.transpose(1, 0, 2).reshape(len(rows), -1))
+
+        return attend
+
+    def _cell(self, layer: str, rows: Array) -> Array:
+        keep = _sigmoid(self._affine(f"{layer}_rnn", "f", rows))
+        value = rows @ self.tensors[f"{layer}_rnn_W"]
+        cell, found = np.zeros(rows.shape[1], np.float32), []
+        for gate, new in zip(keep, value, strict=True):
+            cell = gate * cell + (1 - gate) * new
+            found.append(np.maximum(cell, 0))
+        return np.stack(found)
+
+    def _affine(self, name: str, part: str, rows: Array) -> Array:
+        return rows @ self.tensors[f"{name}_W{part}"] + self.tensors[f"{name}_b{part}"]
+
+    def _norm(self, name: str, rows: Array, suffix: str = "") -> Array:
+        centred = rows - rows.mean(-1, keepdims=True)
+        scaled = centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-6)
+        found: Array = scaled * self.tensors[f"{name}_ln_scale{suffix}"] + self.tensors[f"{name}_ln_bias{suffix}"]
+        return found
+
+    def _top(self, side: str, rows: Array) -> Array:
+        return self._norm(f"{side}_top", rows) if self.pre_norm else rows
+
+
+def _sigmoid(value: Array) -> Array:
+    found: Array = 1 / (1 + np.exp(-value))
+    return found
+
+
+def options_text(options: dict[str, Any]) -> bytes:
+    """Return the options as Marian writes them, with a zero byte at the end."""
+    shown = {True: "true", False: "false"}
+    lines_of = [
+        f"{name}: {shown[value] if isinstance(value, bool) else json.dumps(value)}" for name, value in options.items()
+    ]
+    return "\n".join(lines_of).encode() + b"\n\0"
+
+
+def save_npz(path: Path, model: Marian) -> Path:
+    options = np.frombuffer(options_text(model.options), np.int8)
+    np.savez(path, **model.tensors, **{"special:model.yml": options})
+    return path
+
+
+def quantised(model: Marian, alphas: dict[str, float]) -> tuple[Marian, dict[str, tuple[NDArray[np.int8], float]]]:
+    """Return the model that 8-bit matrices stand for, and their values and scales.
+
+    alphas: the scales of the inputs of products by the names of their matrices, which the model gets as tensors
+    """
+    integers: dict[str, tuple[NDArray[np.int8], float]] = {}
+    found = Marian(model.options, dict(model.tensors))
+    for name, matrix in model.tensors.items():
+        if name.startswith("decoder_ff") or "_W" not in f"_{name}" or "_ln_" in name:
+            continue
+        scale = float(np.float32(127 / np.abs(matrix).max()))
+        values = np.clip(np.rint(matrix * np.float32(scale)), -127, 127).astype(np.int8)
+        integers[name] = (values, scale)
+        found.tensors[name] = values.astype(np.float32) / np.float32(scale)
+    for name, alpha in alphas.items():
+        found.tensors[f"{name}_QuantMultA"] = np.array([[alpha]], np.float32)
+    return found, integers
+
+
+def binary(model: Marian, integers: dict[str, tuple[NDArray[np.int8], float]], kind: int = 0x4101) -> bytes:
+    """Return a binary file of version 1; matrices of 8-bit integers are saved as (out, in), tables are not."""
+    items: list[tuple[str, int, tuple[int, ...], bytes]] = []
+    for name, tensor in model.tensors.items():
+        if name in integers:
+            values, scale = integers[name]
+            data = (values if "Wemb" in name else values.T).tobytes(order="C") + struct.pack("<f", scale)
+            items.append((name, kind, tensor.shape, data))
+        else:
+            items.append((name, 0x0404, tensor.shape, tensor.tobytes()))
+    options = options_text(model.options)
+    items.append(("special:model.yml", 0x0101, (len(options),), options))
+    head = struct.pack("<2Q", 1, len(items))
+    for name, each, shape, data in items:
+        head += struct.pack("<4Q", len(name) + 1, each, len(shape), len(data))
+    head += b"".join(name.encode() + b"\0" for name, *_ in items)
+    head += b"".join(struct.pack(f"<{len(shape)}i", *shape) for _, _, shape, _ in items)
+    padding = -(len(head) + 8) % 256
+    return head + struct.pack("<Q", padding) + b"\0" * padding + b"".join(data for *_, data in items)
+
+
+def lexicon(lists: list[list[int]], frequent: int) -> bytes:
+    """Return a binary shortlist."""
+    offsets = np.cumsum([0, *map(len, lists)]).astype(np.uint64)
+    ids = np.array([each for found in lists for each in found], np.uint32)
+    body = struct.pack("<4Q", frequent, 50, len(offsets), len(ids)) + offsets.tobytes() + ids.tobytes()
+    seed = 0
+    for number in struct.unpack(f"<{len(body) // 8}Q", body[: len(body) // 8 * 8]):
+        seed = (seed ^ (number + 0x9E3779B9 + seed * 64 + seed // 4)) % 2**64
+    return struct.pack("<2Q", 0xF11A48D5013417F5, seed) + body
+
+
+def own_pieces(size: int = 300) -> bytes:
+    """Return a sentencepiece model with ids as Marian has them: end 0, unknown 1, no begin, no padding."""
+    model = spm.ModelProto()
+    model.ParseFromString(train_pieces([*lines("en"), *lines("de")], size))
+    kept = [piece for piece in model.pieces if piece.type == piece.NORMAL]
+    written = spm.ModelProto()
+    written.CopyFrom(model)
+    del written.pieces[:]
+    written.pieces.add(piece="</s>", score=0, type=spm.ModelProto.SentencePiece.CONTROL)
+    written.pieces.add(piece="<unk>", score=0, type=spm.ModelProto.SentencePiece.UNKNOWN)
+    for piece in kept:
+        written.pieces.add().CopyFrom(piece)
+    trainer = written.trainer_spec
+    trainer.eos_id, trainer.unk_id, trainer.bos_id, trainer.pad_id = 0, 1, -1, -1
+    trainer.vocab_size = len(written.pieces)
+    return bytes(written.SerializeToString())
+
+
+def names_of(pieces: bytes) -> list[str]:
+    """Return the pieces of a sentencepiece model in the order of their ids."""
+    model = spm.ModelProto()
+    model.ParseFromString(pieces)
+    return [piece.piece for piece in model.pieces]
