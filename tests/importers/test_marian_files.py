@@ -164,6 +164,21 @@ def test_rows_beyond_the_vocabulary_are_never_generated(folder: Path, pieces: by
     assert {target.rows[each] for each in target.never} >= set(range(rows, rows + 5))
 
 
+def test_control_bytes_are_read_and_never_generated(tmp_path: Path) -> None:
+    pieces = own_pieces(200, spells_bytes=True)
+    (tmp_path / "vocab.ende.spm").write_bytes(pieces)
+    save_npz(tmp_path / "model.npz", model_of(pieces))
+    imported = pipeline.read_source(tmp_path, SETTINGS, silent)
+    target = imported.source.target
+    assert [target.pieces[each] for each in target.never] == [f"<0x{value:02X}>" for value in range(32)]
+    ids = imported.checkpoint.tokenizer.encode_source("\u2603")
+    assert [target.pieces[each] for each in ids if target.pieces[each].startswith("<0x")] == [
+        "<0xE2>",
+        "<0x98>",
+        "<0x83>",
+    ]
+
+
 @pytest.fixture(scope="module")
 def packed(pieces: bytes) -> bytes:
     """A binary file with 8-bit matrices."""

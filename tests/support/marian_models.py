@@ -264,8 +264,11 @@ def lexicon(lists: list[list[int]], frequent: int) -> bytes:
     return struct.pack("<2Q", 0xF11A48D5013417F5, seed) + body
 
 
-def own_pieces(size: int = 300) -> bytes:
-    """Return a sentencepiece model with ids as Marian has them: end 0, unknown 1, no begin, no padding."""
+def own_pieces(size: int = 300, *, spells_bytes: bool = False) -> bytes:
+    """Return a sentencepiece model with ids as Marian has them: end 0, unknown 1, no begin, no padding.
+
+    spells_bytes: whether it cuts unknown characters into pieces of single bytes
+    """
     model = spm.ModelProto()
     model.ParseFromString(train_pieces([*lines("en"), *lines("de")], size))
     kept = [piece for piece in model.pieces if piece.type == piece.NORMAL]
@@ -274,11 +277,13 @@ def own_pieces(size: int = 300) -> bytes:
     del written.pieces[:]
     written.pieces.add(piece="</s>", score=0, type=spm.ModelProto.SentencePiece.CONTROL)
     written.pieces.add(piece="<unk>", score=0, type=spm.ModelProto.SentencePiece.UNKNOWN)
+    for value in range(256) if spells_bytes else ():
+        written.pieces.add(piece=f"<0x{value:02X}>", score=0, type=spm.ModelProto.SentencePiece.BYTE)
     for piece in kept:
         written.pieces.add().CopyFrom(piece)
     trainer = written.trainer_spec
     trainer.eos_id, trainer.unk_id, trainer.bos_id, trainer.pad_id = 0, 1, -1, -1
-    trainer.vocab_size = len(written.pieces)
+    trainer.vocab_size, trainer.byte_fallback = len(written.pieces), spells_bytes
     return bytes(written.SerializeToString())
 
 
