@@ -59,9 +59,9 @@ def test_a_pair_of_a_model_of_several_languages_is_found_as_the_manifest_writes_
 @pytest.mark.parametrize(
     ("source", "target", "message"),
     [
-        ("", "de", "source_language_code must name a language of many/1: en, de, zh-Hant, pt-BR"),
-        ("en", "", "target_language_code must name a language of many/1: de, fr, en"),
-        ("", "", "source_language_code must name a language of many/1: en, de, zh-Hant, pt-BR"),
+        ("", "de", "source_language_code must name a language of many/1: en, de, zh-Hant, pt-BR; see ListModels"),
+        ("en", "", "target_language_code must name a language of many/1: de, fr, en; see ListModels"),
+        ("", "", "source_language_code must name a language of many/1: en, de, zh-Hant, pt-BR; see ListModels"),
     ],
 )
 def test_an_open_language_of_several_must_be_named(source: str, target: str, message: str):
@@ -91,12 +91,12 @@ def test_a_pair_that_is_not_served_is_an_error_that_counts_the_languages(pair: t
         Catalog([MANY]).find("many", *pair)
 
 
-@pytest.mark.parametrize(("count", "end"), [(20, "x-19"), (21, "x-19 and 1 more, see ListModels")])
+@pytest.mark.parametrize(("count", "end"), [(20, "x-19"), (21, "x-19 and 1 more")])
 def test_at_most_twenty_languages_are_listed(count: int, end: str):
     catalog = Catalog([several("en", " ".join(f"qaa-x-{number}" for number in range(count)))])
     with pytest.raises(InvalidRequest) as caught:
         catalog.find("", "en", "")
-    assert str(caught.value).endswith(f"qaa-{end}")
+    assert str(caught.value).endswith(f"qaa-{end}; see ListModels")
     assert str(caught.value).count("qaa") == 20
 
 
