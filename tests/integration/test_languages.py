@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import queue
 from collections import defaultdict
 from collections.abc import Iterator
+from importlib.metadata import EntryPoint
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,8 @@ import pytest
 import torch
 
 from lingon.bundle import Bundle
+from lingon.cli.main import main
+from lingon.client.client import AsyncClient
 from lingon.serving.decoding.job import DecodeJob, Options, PhaseTimes
 from lingon.serving.engine.engine import Engine
 from lingon.serving.engine.limits import EngineLimits
@@ -200,6 +204,24 @@ async def test_streams_show_no_token_of_a_language_and_all_pairs_share_a_server(
     assert list(listed[0].source_language_codes) == ["en", "de", "fr"]
     assert list(listed[0].target_language_codes) == ["en", "de", "fr"]
     assert (listed[0].source_language_code, listed[0].target_language_code) == ("mul", "mul")
+
+
+async def test_the_command_and_the_client_list_the_languages(
+    bundle: Bundle, capsys: pytest.CaptureFixture[str]
+) -> None:
+    verb = [EntryPoint("models", "lingon.cli.models:models", "lingon.verbs")]
+    async with real_server.serving(models=(bundle.folder,), admin_port=0) as served:
+        listing = ["models", "list", "--server", f"127.0.0.1:{served.server.admin_port}"]
+        assert await asyncio.to_thread(main, listing, verb) == 0
+        assert await asyncio.to_thread(main, [*listing, "--json"], verb) == 0
+        async with AsyncClient(f"127.0.0.1:{served.server.port}") as client:
+            (info,) = await client.list_models()
+    line, values = capsys.readouterr().out.splitlines()
+    assert line.startswith("many/1: serving, [en, de, fr] to [en, de, fr], fp32 on CPU, ")
+    assert json.loads(values)["source_language_codes"] == ["en", "de", "fr"]
+    assert json.loads(values)["target_language_codes"] == ["en", "de", "fr"]
+    assert (info.source_languages, info.target_languages) == (("en", "de", "fr"), ("en", "de", "fr"))
+    assert (info.source_language, info.target_language) == ("mul", "mul")
 
 
 def jobs_of(
