@@ -16,6 +16,13 @@ _M2M_100 = (
 M2M_100 = tuple(_M2M_100.split())
 """The languages of M2M-100 in the order of their ids (Fan et al., 2020)."""
 
+_MBART_25 = (
+    "ar_AR cs_CZ de_DE en_XX es_XX et_EE fi_FI fr_XX gu_IN hi_IN it_IT ja_XX kk_KZ ko_KR lt_LT lv_LV my_MM ne_NP nl_XX "
+    "ro_RO ru_RU si_LK tr_TR vi_VN zh_CN"
+)
+MBART_25 = tuple(_MBART_25.split())
+"""The languages of mBART in the order of their ids (Liu et al., 2020)."""
+
 WMT21 = ("en", "ha", "is", "ja", "cs", "ru", "zh", "de")
 """The languages of the model of WMT 2021 that is built as M2M-100, in the order of their ids."""
 
