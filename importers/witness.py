@@ -90,10 +90,11 @@ def compare(checkpoint: Checkpoint, source: Source, folder: Path, texts: Sequenc
     Raises ParityError if the ids of a text differ, or if a translation of Transformers scores better than ours.
     """
     witness, texts = TransformersWitness(folder, _source_code(checkpoint)), list(texts[:SENTENCES])
+    code = _target_code(checkpoint)
     sources = [checkpoint.tokenizer.encode_source(text) for text in texts]
     theirs = [[source.source.rows[each] for each in ids] for ids in sources]
     for text, ids in zip(texts, theirs, strict=True):
-        if (found := witness.encode(text)) != ids:
+        if (found := witness.encode(f"{code} {text}" if code else text)) != ids:
             raise ParityError(f"Transformers reads {text[:60]!r} as ids {found[:20]}, Lingon as {ids[:20]}")
     lines = [f"Transformers: ids of {len(texts)} texts are the same"]
     for beam_size, penalty in SEARCHES:
@@ -156,6 +157,13 @@ def _source_code(checkpoint: Checkpoint) -> str:
             code = (*source.before, *source.after)[0]
             return code.removeprefix("__").removesuffix("__") if code.startswith("__") else code
     return ""
+
+
+def _target_code(checkpoint: Checkpoint) -> str:
+    """Return the code of the target language that is written before a text; "" if none is."""
+    languages, wanted = checkpoint.config.languages, checkpoint.config.data.target_language
+    codes = [each.source for each in languages.targets if each.language == wanted] if languages else []
+    return " ".join(codes[0]) if codes else ""
 
 
 def _new_ids(numbering: Numbering) -> dict[int, int]:

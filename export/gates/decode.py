@@ -63,10 +63,14 @@ def engine_search(
 
 
 def engine_search_alone(
-    runner: Runner, sources: Sequence[tuple[int, ...]], beam_size: int, length_penalty: float
+    runner: Runner,
+    sources: Sequence[tuple[int, ...]],
+    beam_size: int,
+    length_penalty: float,
+    forced: tuple[int, ...] = (),
 ) -> list[tuple[Hypothesis, ...]]:
     """Return what engine_search returns, but decode each source before the next one is submitted."""
-    return [engine_search(runner, [source], beam_size, length_penalty)[0] for source in sources]
+    return [engine_search(runner, [source], beam_size, length_penalty, forced=forced)[0] for source in sources]
 
 
 def engine_scores(runner: Runner, pairs: Sequence[Pair], forced: tuple[int, ...] = ()) -> list[Scored]:

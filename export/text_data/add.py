@@ -46,13 +46,18 @@ def add_text_data(path: Path, text: CalibrationText, log: Callable[[str], None] 
 
     path: a bundle, or the folder of its versions, of which the highest is read
 
-    Raises BundleError if the bundle is damaged, and SettingsError if it is too old or there is too little text.
+    Raises BundleError if the bundle is damaged, and SettingsError if it is too old, serves several
+    languages, or there is too little text.
     """
     bundle = open_bundle(path)
     manifest, folder = bundle.manifest, bundle.folder.absolute().parent
     if manifest.format < OLDEST:
         raise SettingsError(
             f"{bundle.folder}: has format {manifest.format}, at least {OLDEST} is needed; export it anew"
+        )
+    if manifest.languages is not None:
+        raise SettingsError(
+            f"{bundle.folder}: serves several languages, but text data is of one pair; a bundle of one pair can have it"
         )
     bundle.verify()
     tokenizer = Tokenizer(*bundle.tokenizer_files())

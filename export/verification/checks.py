@@ -22,7 +22,7 @@ from lingon.export.gates.quality import (
 )
 from lingon.export.gates.scores import SENTENCES, TOLERANCE, check_scores
 from lingon.export.verification.invariance import bound, check_invariance
-from lingon.export.verification.text import Pairs, Text, text_of
+from lingon.export.verification.text import LanguagePair, Pairs, Text, text_of
 from lingon.serving.decoding.job import Hypothesis
 from lingon.serving.models.golden import MAX_DIFFERENT, check_golden, golden_of
 from lingon.serving.runtime.device import DeviceChoice
@@ -90,11 +90,13 @@ def verify_bundle(
     pairs: Pairs | None,
     sentences: int,
     log: Callable[[str], None] = lambda line: None,
+    languages: LanguagePair | None = None,
 ) -> Verification:
     """Check a precision of a bundle on its provider.
 
     pairs: text to translate; None is the golden sentences
     sentences: of the text, at most
+    languages: of the text, for a bundle of several; see `pair_of`
 
     Raises SettingsError or BundleError if the bundle has no golden sentences, or the text none that it can read.
     """
@@ -105,7 +107,7 @@ def verify_bundle(
         row.result = f"{len(bundle.manifest.checksums)} files match"
     if found.failed:
         return found
-    text = text_of(bundle, pairs, sentences)
+    text = text_of(bundle, pairs, sentences, languages)
     runner: OnnxRunner | None = None
     with found.checking("graphs", "all load and run, every node on the provider") as row:
         runner = _load(bundle, choice.precision)
@@ -169,14 +171,15 @@ class _Checks:
         bounds = f"{share}, differences {LOG_PROBS[precision]}"
         with self.found.checking(f"tokens of {REFERENCE}, {_name(beam_size)}", bounds) as row:
             mine, theirs = (_best(each, self.text, *search) for each in (self.runner, reference))
-            expected = ExactSearch(reference, self.text.sources, theirs, *search)
+            expected = ExactSearch(reference, self.text.sources, theirs, *search, self.text.forced)
             agreement = check_agreement(precision, mine, expected, exact=exact)
             row.result, row.figures = str(agreement), asdict(agreement)
 
     def _scores(self, beam_size: int, penalty: float) -> None:
         precision = self.choice.precision
         with self.found.checking(f"scores, {_name(beam_size)}", str(TOLERANCE[precision])) as row:
-            scores = check_scores(self.runner, self.text.sources[:SENTENCES], beam_size, penalty, precision)
+            sources, forced = self.text.sources[:SENTENCES], self.text.forced
+            scores = check_scores(self.runner, sources, beam_size, penalty, precision, forced)
             row.result, row.figures = str(scores), asdict(scores)
 
     def _invariance(self, beam_size: int, penalty: float) -> None:
@@ -199,7 +202,7 @@ class _Checks:
 
 
 def _best(runner: OnnxRunner, text: Text, beam_size: int, penalty: float) -> list[Hypothesis]:
-    return [best for best, *_ in engine_search(runner, text.sources, beam_size, penalty)]
+    return [best for best, *_ in engine_search(runner, text.sources, beam_size, penalty, forced=text.forced)]
 
 
 def _name(beam_size: int) -> str:

@@ -25,6 +25,14 @@ GateDataOption = Annotated[
         show_default="the golden sentences of the bundle",
     ),
 ]
+LanguagesOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SOURCE:TARGET",
+        help="Pair of the sentences, as en:de, of a bundle of several languages.",
+        show_default="that of the first golden sentence, else the first pair of the bundle",
+    ),
+]
 SentencesOption = Annotated[
     int,
     typer.Option(
@@ -45,6 +53,7 @@ def verify(
     device: DeviceOption = "auto",
     precision: PrecisionOption = None,
     gate_data: GateDataOption = None,
+    languages: LanguagesOption = None,
     sentences: SentencesOption = 2500,
     publish: PublishOption = False,
 ) -> None:
@@ -60,21 +69,24 @@ def verify(
     from lingon.errors import ParityError
     from lingon.export.verification.checks import check_known, verify_bundle
     from lingon.export.verification.publication import next_version, publish_verified
-    from lingon.export.verification.text import read_gate_data
+    from lingon.export.verification.text import pair_of, read_gate_data
     from lingon.serving.runtime.device import choose_device
 
     opened = open_bundle(bundle)
     choice = choose_device(opened, device, precision)
     check_known(opened, choice.precision)
+    pair = pair_of(opened, languages)
     target = next_version(opened) if publish else None
     pairs = read_gate_data(*gate_data) if gate_data else None
-    found = verify_bundle(opened, choice, pairs, sentences, lambda line: typer.echo(line, err=True))
+    found = verify_bundle(opened, choice, pairs, sentences, lambda line: typer.echo(line, err=True), pair)
     what = f"{opened.label}: {choice.precision} on {choice.provider.removesuffix('ExecutionProvider')}"
+    what += f", {' to '.join(pair)}" if pair else ""
     _print_table(what, found.rows)
     if found.failed:
         raise ParityError(f"{what}: {len(found.failed)} of {len(found.rows)} checks failed: {'; '.join(found.failed)}")
     if target is not None:
-        typer.echo(f"written: {publish_verified(opened, choice, found.report, target).folder}")
+        report = {**found.report, **({"languages": ":".join(pair)} if pair else {})}
+        typer.echo(f"written: {publish_verified(opened, choice, report, target).folder}")
 
 
 def _print_table(title: str, rows: list[Row]) -> None:

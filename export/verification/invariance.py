@@ -51,8 +51,8 @@ def check_invariance(
     Raises ParityError if they differ more.
     """
     search = text.sources, beam_size, length_penalty
-    alone = [best for best, *_ in engine_search_alone(runner, *search)]
-    together = [best for best, *_ in engine_search(runner, *search)]
+    alone = [best for best, *_ in engine_search_alone(runner, *search, text.forced)]
+    together = [best for best, *_ in engine_search(runner, *search, forced=text.forced)]
     if provider == CPU:
         same = [one == other for one, other in zip(alone, together, strict=True)]
     else:

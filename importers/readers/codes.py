@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from lingon.bundle import MANY
-from lingon.serving.models.languages import canonical
+from lingon.serving.models.languages import canonical, primary
 from lingon.training.config import LanguageSettings
 
 _M2M_100 = (
@@ -17,6 +18,13 @@ _M2M_100 = (
 M2M_100 = tuple(_M2M_100.split())
 """The languages of M2M-100 in the order of their ids (Fan et al., 2020)."""
 
+_MBART_25 = (
+    "ar_AR cs_CZ de_DE en_XX es_XX et_EE fi_FI fr_XX gu_IN hi_IN it_IT ja_XX kk_KZ ko_KR lt_LT lv_LV my_MM ne_NP nl_XX "
+    "ro_RO ru_RU si_LK tr_TR vi_VN zh_CN"
+)
+MBART_25 = tuple(_MBART_25.split())
+"""The languages of mBART in the order of their ids (Liu et al., 2020)."""
+
 WMT21 = ("en", "ha", "is", "ja", "cs", "ru", "zh", "de")
 """The languages of the model of WMT 2021 that is built as M2M-100, in the order of their ids."""
 
@@ -24,21 +32,35 @@ _CODE = re.compile(r"(?:__|>>)?([A-Za-z]{2,8}(?:[-_][A-Za-z0-9]{1,8})*?)(?:__|<<
 _COMMON = "Latn"
 
 
+class _Code(NamedTuple):
+    """A code, the tag that it writes, and the canonical form of that."""
+
+    code: str
+    written: str
+    tag: str
+
+
 def tags_of(codes: Iterable[str]) -> dict[str, str]:
     """Return the code of each tag. A code that has the form of no tag is left out.
 
     The forms are __de__, >>deu<<, deu_Latn and de_DE. A script or a region is left out of the tag of the language's
-    only code; of several codes of a language, that in Latin script, else the first one, has the short tag.
+    only code; of several codes of a language, that in Latin script, else the first one, has the short tag. Two codes
+    may have one canonical tag, as ara and arb, which are ar: then one of them keeps the tag that it writes.
     """
-    by_language: dict[str, list[tuple[str, str]]] = {}
+    by_language: dict[str, list[_Code]] = {}
     for code in codes:
         if found := _CODE.fullmatch(code):
-            tag = canonical(found[1].replace("_", "-"), "a language code")
-            by_language.setdefault(tag.partition("-")[0], []).append((tag, code))
+            written = found[1].replace("_", "-")
+            tag = canonical(written, "a language code")
+            by_language.setdefault(primary(tag), []).append(_Code(code, written, tag))
     tags: dict[str, str] = {}
     for language, own in by_language.items():
-        short = next((code for tag, code in own if tag in (language, f"{language}-{_COMMON}")), own[0][1])
-        tags |= {language if code == short else tag: code for tag, code in own}
+        short = min(own, key=lambda each: _preference(each, language))  # the first of equals
+        tags[language] = short.code
+        for each in own:
+            if each is not short:
+                alone = [other.tag for other in own].count(each.tag) == 1 and each.tag not in tags
+                tags.setdefault(each.tag if alone else each.written, each.code)
     return tags
 
 
@@ -56,3 +78,10 @@ def languages_by_code(codes: set[str], pair: tuple[str, str]) -> LanguageSetting
             "targets": [{"language": tag, "source": [code]} for tag, code in tags.items()],
         }
     )
+
+
+def _preference(code: _Code, language: str) -> int:
+    """Return the rank of a code for the short tag of its language; the lowest has it."""
+    if code.written.lower() == language:
+        return 0
+    return 1 if code.tag in (language, f"{language}-{_COMMON}") else 2

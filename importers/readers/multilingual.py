@@ -1,4 +1,4 @@
-"""M2M-100, NLLB-200 and mBART-50 in the form of Transformers: one model, a token for each language."""
+"""M2M-100, NLLB-200 and both mBART in the form of Transformers: one model, a token for each language."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lingon.errors import SourceModelError
 from lingon.importers.fields import Fields
 from lingon.importers.pieces import Numbering, SpecialIds, read_model, renumber, rewrite
 from lingon.importers.readers.bart import BartReader
-from lingon.importers.readers.codes import M2M_100, WMT21, tags_of
+from lingon.importers.readers.codes import M2M_100, MBART_25, WMT21, tags_of
 from lingon.importers.readers.opus_mt import (
     ACTIVATIONS,
     CONFIG,
@@ -43,6 +43,10 @@ class Form:
     tokenizer: the class that tokenizer_config.json names; the fast one has the suffix Fast
     has_dictionary: whether vocab.json numbers the pieces, and not their order in the sentencepiece model
     learned: whether positions are learned, and a norm follows the embedding
+    codes: the language codes in the order of their ids, where the files need not list them
+    one_target: whether the decoder reads the code of the target language first, in the place of </s>. A bundle has one
+        such row, so that it serves one target language: that of decoder_start_token_id. The code of the source follows
+        the end token.
     """
 
     name: str
@@ -50,6 +54,8 @@ class Form:
     model: str
     has_dictionary: bool = False
     learned: bool = False
+    codes: tuple[str, ...] = ()
+    one_target: bool = False
     licence: str = ""
 
 
@@ -57,6 +63,7 @@ FORMS = (
     Form("M2M-100", "M2M100Tokenizer", "m2m_100", has_dictionary=True),
     Form("NLLB-200", "NllbTokenizer", "m2m_100", licence=NLLB_LICENCE),
     Form("mBART-50", "MBart50Tokenizer", "mbart", learned=True),
+    Form("mBART", "MBartTokenizer", "mbart", learned=True, codes=MBART_25, one_target=True),
 )
 
 
@@ -71,7 +78,8 @@ def read_multilingual(folder: Path, longest: int | None = None) -> Source:
         raise config.error("vocab_size", f"must be the number of pieces ({len(vocabulary):,}) or more")
     reserved = {*codes, *vocabulary[len(vocabulary) - 1 :]} if vocabulary[-1] == "<mask>" else set(codes)
     spare = [f"<spare {number}>" for number in range(rows - len(vocabulary))]
-    special = SpecialIds(pad=1, start=_start(config), eos=2, unk=3)
+    start = _start(config, form, vocabulary)
+    special = SpecialIds(pad=1, start=start, eos=2, unk=3)
     numbering = renumber([*vocabulary, *spare], special, [segmenter], {*reserved, *spare})
     tokenizer = Tokenizer(rewrite(segmenter, numbering, {*reserved, *spare}))
     longest = longest or config.integer("max_position_embeddings", 2, MOST_POSITIONS)
@@ -79,7 +87,8 @@ def read_multilingual(folder: Path, longest: int | None = None) -> Source:
     tensors = open_tensors(folder)
     reader = BartReader(tensors, settings, numbering, numbering, (rows, rows), separate=False)
     facts = _facts(folder, config, form, longest)
-    languages = _languages(codes, legacy=more.flag("legacy_behaviour", False))
+    first = vocabulary[start] if form.one_target else ""
+    languages = _languages(codes, legacy=form.one_target or more.flag("legacy_behaviour", False), first=first)
     weights = reader.weights()
     return Source(settings, weights, tokenizer, numbering, numbering, facts, tensors.notes, languages)
 
@@ -94,10 +103,14 @@ def _form(config: Fields, more: Fields) -> Form:
     raise more.error("tokenizer_class", f"must be one of {known} for a model of the type {kind}")
 
 
-def _start(config: Fields) -> int:
-    """Return the id of the token that the decoder reads first, which is </s>."""
-    start = config.integer("decoder_start_token_id", 0, MOST, default=2)
-    if start != 2:
+def _start(config: Fields, form: Form, vocabulary: list[str]) -> int:
+    """Return the id of the token that the decoder reads first: of </s>, or of the only target language."""
+    start = config.integer("decoder_start_token_id", 0, MOST, default=None if form.one_target else 2)
+    if form.one_target and (start >= len(vocabulary) or vocabulary[start] not in form.codes):
+        least = len(vocabulary) - 1 - len(form.codes)
+        rule = f"must be that of the code of the target language ({least:,} to {len(vocabulary) - 2:,})"
+        raise config.error("decoder_start_token_id", rule)
+    if not form.one_target and start != 2:
         raise config.error("decoder_start_token_id", "must be that of </s> (2)")
     return start
 
@@ -111,7 +124,7 @@ def _vocabulary(folder: Path, form: Form, more: Fields, segmenter: ModelProto) -
         _check_head(folder / VOCABULARY, pieces)
         return [*pieces, *codes], codes
     pieces = [*HEAD, *(piece.piece for piece in segmenter.pieces[START_OF_PIECES:])]
-    codes = _listed_codes(folder)
+    codes = list(form.codes) or _listed_codes(folder)
     return [*pieces, *codes, "<mask>"], codes
 
 
@@ -135,10 +148,18 @@ def _listed_codes(folder: Path) -> list[str]:
     raise SourceModelError(f"{folder / SPECIAL}: has no additional_special_tokens, which name the languages in order")
 
 
-def _languages(codes: list[str], *, legacy: bool) -> LanguageSettings:
-    """Return all languages; legacy: whether the code of the source follows the end token, as before April 2023."""
+def _languages(codes: list[str], *, legacy: bool, first: str) -> LanguageSettings:
+    """Return all languages.
+
+    legacy: whether the code of the source follows the end token, as in NLLB-200 before April 2023
+    first: the code that the decoder reads first, of a model of one target language; else ""
+    """
     tags = tags_of(codes)
     place = "after" if legacy else "before"
+    if first:
+        sources = [{"language": tag, place: [code]} for tag, code in tags.items() if code != first]
+        (target,) = (tag for tag, code in tags.items() if code == first)
+        return LanguageSettings.model_validate({"sources": sources, "targets": [{"language": target}]})
     return LanguageSettings.model_validate(
         {
             "sources": [{"language": tag, place: [code]} for tag, code in tags.items()],

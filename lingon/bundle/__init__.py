@@ -1,6 +1,6 @@
 """The bundle: what an export writes and a server reads. Imports only the root modules of `lingon`."""
 
-from lingon.bundle.languages import MANY, Language, Languages, SourceLanguage, TargetLanguage
+from lingon.bundle.languages import MANY, Language, Languages, SourceLanguage, TargetLanguage, shown_languages
 from lingon.bundle.manifest import (
     ALLOWED,
     CANDIDATE_COUNT,
@@ -167,6 +167,7 @@ __all__ = [
     "past_name",
     "present_name",
     "read_trusted",
+    "shown_languages",
     "trusted_line",
     "use_highest_whole",
     "versions",

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
 from lingon.bundle.schema import MaxLength, Pattern, Range
-from lingon.text import LanguageTokens
+from lingon.text import EOS, LanguageTokens
 
 MANY = "mul"  # of ISO 639: several languages; what a manifest names where there are several
 MOST_LANGUAGES = 500  # on each side
+MOST_SHOWN = 20  # languages in a line
 
 Language = Annotated[str, Pattern(r"[A-Za-z]{2,8}([-_][A-Za-z0-9]{1,8}){0,8}", "a BCP-47 language tag")]
 TokenIds = Annotated[tuple[Annotated[int, Range(0, 2**20)], ...], MaxLength(8)]
+
+
+def shown_languages(tags: Sequence[str]) -> str:
+    """Return tags for a line of text, the first MOST_SHOWN of them."""
+    more = f" and {len(tags) - MOST_SHOWN} more" if len(tags) > MOST_SHOWN else ""
+    return ", ".join(tags[:MOST_SHOWN]) + more
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +75,17 @@ class Languages:
         source, target = (side[0] if len(side) == 1 else MANY for side in sides)
         return source, target
 
+    @property
+    def most_source_tokens(self) -> int:
+        """The largest number of tokens that a pair adds to a source."""
+        of_sources = (len(each.before) + len(each.after) for each in self.sources)
+        return max(of_sources, default=0) + max((len(each.source) for each in self.targets), default=0)
+
+    def __str__(self) -> str:
+        """Return the languages of both sides for a line of text."""
+        source, target = (shown_languages([each.language for each in side]) for side in (self.sources, self.targets))
+        return f"{source} to {target}"
+
     def problems(self, source_vocab: int, target_vocab: int) -> Iterator[str]:
         """Yield messages about what contradicts the vocabularies or itself."""
         sides = [each.language for each in self.sources], [each.language for each in self.targets]
@@ -83,3 +101,6 @@ class Languages:
         for name, ids, bound in (("source", read, source_vocab), ("target", written, target_vocab)):
             if max(ids, default=0) >= bound:
                 yield f"languages: the {name} ids must be below {bound}, got {max(ids)}"
+        for each in self.targets:
+            if EOS in each.forced:  # every translation would end there
+                yield f"languages: {each.language} must not force the end token"

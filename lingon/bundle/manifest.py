@@ -86,6 +86,7 @@ StateKind = Literal["memory", "cache", "recurrent"]
 VARYING = {"memory": ([], ["source_length"]), "cache": (["capacity"],), "recurrent": ([],)}
 """The variable dimensions that a shape of each kind of state may have."""
 
+LEAST_PIECES = 10  # of a source, the end token counted, beside the tokens of a pair of languages
 MAX_STATE_ELEMENTS = 2**28  # in all states of the longest sentence; a large model of today has a tenth of it
 
 _FILE = r"\w[\w.+ -]*"
@@ -313,9 +314,9 @@ class Manifest:
         if self.text is not None:
             yield "text must be null with languages: it is of one pair"
         limits = self.limits
-        for each in languages.sources:
-            if len(each.before) + len(each.after) + 10 > limits.max_source_tokens:
-                yield f"languages: {each.language} leaves no room in {limits.max_source_tokens} source tokens"
+        if languages.most_source_tokens + LEAST_PIECES > limits.max_source_tokens:
+            added, most = languages.most_source_tokens, limits.max_source_tokens
+            yield f"languages: {added} tokens of a pair leave no room in {most} source tokens"
         if max(len(each.forced) for each in languages.targets) >= limits.max_target_tokens:
             yield f"languages: no room in {limits.max_target_tokens} target tokens"
 

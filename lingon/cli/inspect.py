@@ -106,7 +106,7 @@ def _facts(manifest: Manifest) -> list[tuple[str, str]]:
     return [
         ("format", str(manifest.format)),
         ("created", manifest.created),
-        ("languages", f"{manifest.source_language} to {manifest.target_language}"),
+        ("languages", str(manifest.languages or f"{manifest.source_language} to {manifest.target_language}")),
         ("architecture", manifest.architecture),
         ("vocabulary", f"{manifest.source_vocab} source pieces, {manifest.target_vocab} target pieces"),
         ("special ids", ", ".join(f"{name} {value}" for name, value in manifest.special_ids.items())),

@@ -156,17 +156,32 @@ def _print_progress(server: str | None, credentials: Credentials, done: threadin
 def _line(model: pb.Model) -> str:
     served = [f"{model.precision} on {model.provider.removesuffix('ExecutionProvider')}"] if model.precision else []
     size = [f"{model.graph_bytes / 1e6:.1f} MB"] if model.graph_bytes else []
-    languages = f"{model.source_language_code} to {model.target_language_code}"
     phase = model.load_phase.replace("_", " ")
     state = f"{_state(model)} ({phase}, {model.load_seconds:.1f} s)" if phase else _state(model)
-    parts = [state, languages, *served, *size, f"{model.requests} requests"]
+    parts = [state, _languages(model), *served, *size, f"{model.requests} requests"]
     return f"{model.name}/{model.version}: {', '.join(parts)}"
+
+
+def _languages(model: pb.Model) -> str:
+    """Return the languages of a model; a list of several is in brackets, since commas separate the parts of a line."""
+    from lingon.bundle import shown_languages
+
+    sides = (
+        (model.source_language_code, model.source_language_codes),
+        (
+            model.target_language_code,
+            model.target_language_codes,
+        ),
+    )
+    source, target = (f"[{shown_languages(list(many))}]" if len(many) > 1 else one for one, many in sides)
+    return f"{source} to {target}"
 
 
 def _json(model: pb.Model) -> str:
     import json
 
     values = {field.name: getattr(model, field.name) for field in model.DESCRIPTOR.fields}
+    values |= {name: list(values[name]) for name in ("source_language_codes", "target_language_codes")}
     return json.dumps({**values, "state": _state(model)}, ensure_ascii=False)
 
 

@@ -285,6 +285,8 @@ def model_infos(response: pb.ListModelsResponse) -> list[ModelInfo]:
             has_shortlist=model.has_shortlist,
             shortlist=model.default_options.shortlist,
             has_confidence=model.has_confidence,
+            source_languages=tuple(model.source_language_codes),
+            target_languages=tuple(model.target_language_codes),
         )
         for model in response.models
     ]

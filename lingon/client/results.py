@@ -203,6 +203,8 @@ class ModelInfo:
     has_shortlist: whether the option shortlist may be set
     has_confidence: whether results have a confidence
     beam_size, num_hypotheses, length_penalty, shortlist: defaults of the options
+    source_language, target_language: "mul" for several
+    source_languages, target_languages: those of a model of several languages; empty for a model of one pair
     """
 
     name: str
@@ -221,3 +223,5 @@ class ModelInfo:
     has_shortlist: bool
     shortlist: bool
     has_confidence: bool = False
+    source_languages: tuple[str, ...] = ()
+    target_languages: tuple[str, ...] = ()

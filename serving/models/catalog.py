@@ -6,13 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from lingon.bundle import Languages, Manifest
+from lingon.bundle import Languages, Manifest, shown_languages
 from lingon.errors import InvalidRequest, SettingsError, UnknownModel
-from lingon.serving.models.languages import canonical, distance
+from lingon.serving.models.languages import canonical, distance, primary
 
 Model = TypeVar("Model")
 MAX_CACHED = 1000  # different selections that are found once
-MOST_LISTED = 20  # languages in a message
 FIELDS = "source_language_code", "target_language_code"
 
 
@@ -103,7 +102,9 @@ class Catalog(Generic[Model]):
         ((entry, pair_found),) = closest
         for tag, side, field in zip(pair_found, entry.sides, FIELDS, strict=True):
             if not tag:
-                raise InvalidRequest(field, f"{field} must name a language of {entry.label}: {_some(side)}")
+                raise InvalidRequest(
+                    field, f"{field} must name a language of {entry.label}: {shown_languages(side)}; see ListModels"
+                )
         return Selected(entry.model, *pair_found)
 
     def listing(self) -> str:
@@ -127,10 +128,12 @@ class Catalog(Generic[Model]):
 
 def _closest(entries: Sequence[Entry[Model]], source: str, target: str) -> list[tuple[Entry[Model], tuple[str, str]]]:
     """The entries whose languages match the request best, each with its pair; empty without a match."""
-    wanted = [canonical(tag, field) if tag else "" for tag, field in zip((source, target), FIELDS, strict=True)]
+    for tag, field in zip((source, target), FIELDS, strict=True):
+        if tag:
+            canonical(tag, field)
     found = []
     for entry in entries:
-        best = [_best(tag, side) for tag, side in zip(wanted, entry.sides, strict=True)]
+        best = [_best(tag, side) for tag, side in zip((source, target), entry.sides, strict=True)]
         if None in best:
             continue
         (one, first), (other, second) = filter(None, best)
@@ -143,15 +146,19 @@ def _closest(entries: Sequence[Entry[Model]], source: str, target: str) -> list[
 def _best(wanted: str, served: Sequence[str]) -> tuple[int, str] | None:
     """Return the served language that is nearest to a wanted one, and the subtags to drop from that; None without one.
 
-    wanted: canonical; "" is any language, for which "" is found if there are several
+    Of tags with one canonical form, as ar and arb, the one that is written as the wanted one is nearer, and then the
+    canonical one: a model may have both.
+
+    wanted: "" is any language, for which "" is found if there are several
     """
     if not wanted:
         return 0, served[0] if len(served) == 1 else ""
-    steps = [(distance(wanted, canonical(tag, "the bundle's language")), tag) for tag in served]
-    return min(((found, tag) for found, tag in steps if found is not None), default=None)
-
-
-def _some(tags: Sequence[str]) -> str:
-    """Return the first MOST_LISTED tags, for messages."""
-    rest = len(tags) - MOST_LISTED
-    return ", ".join(tags[:MOST_LISTED]) + (f" and {rest} more, see ListModels" if rest > 0 else "")
+    asked, written = canonical(wanted, "the language"), primary(wanted)
+    found: list[tuple[int, int, str]] = []
+    for tag in served:
+        known = canonical(tag, "the bundle's language")
+        steps = distance(asked, known)
+        if steps is not None:
+            found.append((steps, 0 if primary(tag) == written else 1 if primary(tag) == primary(known) else 2, tag))
+    steps, _, tag = min(found, default=(0, 0, ""))
+    return (steps, tag) if found else None

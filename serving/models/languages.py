@@ -9,17 +9,39 @@ from lingon.errors import InvalidRequest
 MAX_CHARACTERS = 256  # of a tag; real ones have at most about 35, and the time to match one is quadratic in its subtags
 _TAG = re.compile(r"[A-Za-z]{2,8}(?:[-_][A-Za-z0-9]{1,8})*")
 
-_SHORT: dict[str, str] = dict(
+_ISO_639_1 = dict(
     re.findall(
         r"(\w{3}):(\w{2})",
-        "afr:af amh:am arb:ar ara:ar aze:az bel:be ben:bn bos:bs bul:bg cat:ca ces:cs cym:cy dan:da deu:de ell:el "
-        "eng:en epo:eo est:et eus:eu fas:fa pes:fa fin:fi fra:fr gle:ga glg:gl guj:gu heb:he hin:hi hrv:hr hun:hu "
-        "hye:hy ind:id isl:is ita:it jpn:ja kan:kn kat:ka kaz:kk khm:km kor:ko lao:lo lat:la lav:lv lvs:lv lit:lt "
-        "ltz:lb mal:ml mar:mr mkd:mk mlt:mt msa:ms zsm:ms mya:my nld:nl nno:nn nob:nb nor:no npi:ne pan:pa pol:pl "
-        "por:pt ron:ro rus:ru sin:si slk:sk slv:sl som:so spa:es sqi:sq srp:sr swe:sv swh:sw tam:ta tel:te tgl:tl "
-        "tha:th tur:tr ukr:uk urd:ur uzb:uz vie:vi zho:zh cmn:zh zul:zu ",
+        "aar:aa abk:ab afr:af aka:ak amh:am ara:ar arg:an asm:as ava:av ave:ae aym:ay aze:az bak:ba bam:bm bel:be "
+        "ben:bn bis:bi bod:bo bos:bs bre:br bul:bg cat:ca ces:cs cha:ch che:ce chu:cu chv:cv cor:kw cos:co cre:cr "
+        "cym:cy dan:da deu:de div:dv dzo:dz ell:el eng:en epo:eo est:et eus:eu ewe:ee fao:fo fas:fa fij:fj fin:fi "
+        "fra:fr fry:fy ful:ff gla:gd gle:ga glg:gl glv:gv grn:gn guj:gu hat:ht hau:ha hbs:sh heb:he her:hz hin:hi "
+        "hmo:ho hrv:hr hun:hu hye:hy ibo:ig ido:io iii:ii iku:iu ile:ie ina:ia ind:id ipk:ik isl:is ita:it jav:jv "
+        "jpn:ja kal:kl kan:kn kas:ks kat:ka kau:kr kaz:kk khm:km kik:ki kin:rw kir:ky kom:kv kon:kg kor:ko kua:kj "
+        "kur:ku lao:lo lat:la lav:lv lim:li lin:ln lit:lt ltz:lb lub:lu lug:lg mah:mh mal:ml mar:mr mkd:mk mlg:mg "
+        "mlt:mt mon:mn mri:mi msa:ms mya:my nau:na nav:nv nbl:nr nde:nd ndo:ng nep:ne nld:nl nno:nn nob:nb nor:no "
+        "nya:ny oci:oc oji:oj ori:or orm:om oss:os pan:pa pli:pi pol:pl por:pt pus:ps que:qu roh:rm ron:ro run:rn "
+        "rus:ru sag:sg san:sa sin:si slk:sk slv:sl sme:se smo:sm sna:sn snd:sd som:so sot:st spa:es sqi:sq srd:sc "
+        "srp:sr ssw:ss sun:su swa:sw swe:sv tah:ty tam:ta tat:tt tel:te tgk:tg tgl:tl tha:th tir:ti ton:to tsn:tn "
+        "tso:ts tuk:tk tur:tr twi:tw uig:ug ukr:uk urd:ur uzb:uz ven:ve vie:vi vol:vo wln:wa wol:wo xho:xh yid:yi "
+        "yor:yo zha:za zho:zh zul:zu ",
     )
 )
+"""The codes of ISO 639-3 that ISO 639-1 has in two letters."""
+
+_MEMBERS = dict(
+    re.findall(
+        r"(\w{3}):(\w{2})",
+        "als:sq arb:ar ayr:ay azj:az cmn:zh ekk:et fuv:ff gaz:om gug:gn khk:mn kmr:ku lvs:lv npi:ne ory:or pbt:ps "
+        "pes:fa plt:mg quy:qu swh:sw uzn:uz ydd:yi zsm:ms ",
+    )
+)
+"""Members of the macrolanguages of ISO 639-3 that have the two letters of the whole: those in FLORES and NLLB-200.
+
+Arabic is arb there, and so ar. Other members, such as ary for Moroccan Arabic, keep their three letters.
+"""
+
+_SHORT: dict[str, str] = _ISO_639_1 | _MEMBERS
 """Three-letter codes (ISO 639-3) to two-letter codes, so that FLORES codes such as eng_Latn are accepted."""
 
 
@@ -30,6 +52,11 @@ def canonical(tag: str, field: str) -> str:
     language, *others = re.split("[-_]", tag)
     language = language.lower()
     return "-".join([_SHORT.get(language, language), *(_subtag(other) for other in others)])
+
+
+def primary(tag: str) -> str:
+    """Return the language of a tag as it is written, in lower case: arb of arb-EG."""
+    return re.split("[-_]", tag, maxsplit=1)[0].lower()
 
 
 def distance(requested: str, served: str) -> int | None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypedDict
 
 import grpc
 
 from lingon.admin.v1 import admin_pb2 as pb
 from lingon.admin.v1 import admin_pb2_grpc as pb_grpc
-from lingon.bundle import Manifest
+from lingon.bundle import Languages, Manifest
 from lingon.serving.auth.callers import caller_of
 from lingon.serving.models.catalog import Entry
 from lingon.serving.models.inflight import AdmissionGate
@@ -66,6 +66,7 @@ class ModelService(pb_grpc.ModelServiceServicer):
             version=str(manifest.version),
             source_language_code=manifest.source_language,
             target_language_code=manifest.target_language,
+            **_languages(manifest.languages),
             state=pb.MODEL_STATE_LOADING,
         )
         progress = self._registry.progress
@@ -94,6 +95,20 @@ class ModelService(pb_grpc.ModelServiceServicer):
         return pb.UnloadModelResponse()
 
 
+class _LanguageCodes(TypedDict):
+    """The fields of a model with the languages of its sides."""
+
+    source_language_codes: list[str]
+    target_language_codes: list[str]
+
+
+def _languages(languages: Languages | None) -> _LanguageCodes:
+    """Return the languages of a model of several; a model of one pair has none."""
+    sides = (languages.sources, languages.targets) if languages else ((), ())
+    source, target = ([each.language for each in side] for side in sides)
+    return {"source_language_codes": source, "target_language_codes": target}
+
+
 def _message(entry: Entry[ServedModel], state: pb.ModelState.ValueType) -> pb.Model:
     """Return the message of a model."""
     served = entry.model
@@ -102,6 +117,7 @@ def _message(entry: Entry[ServedModel], state: pb.ModelState.ValueType) -> pb.Mo
         version=str(entry.version),
         source_language_code=entry.source,
         target_language_code=entry.target,
+        **_languages(entry.languages),
         precision=served.translator.precision,
         provider=served.translator.provider,
         state=state,

@@ -65,6 +65,22 @@ def test_the_languages_are_in_the_checkpoint(imported: Imported, tmp_path: Path)
     assert read.config.languages == imported.source.languages
 
 
+def test_a_code_of_a_language_in_a_text_stays_text(imported: Imported) -> None:
+    """It must not choose another language than the request does, nor be generated."""
+    tokenizer, numbering = imported.checkpoint.tokenizer, imported.source.source
+    languages = imported.checkpoint.config.languages
+    assert languages is not None
+    codes = {code for each in languages.targets for code in each.forced}
+    reserved = {number for number, piece in enumerate(numbering.pieces) if piece in codes}
+    assert len(reserved) == 2
+    for code in codes:
+        for text in (code, f"{code} Tom", f"Tom {code} Tom", code * 3, f"{code[:-1]}\u200b{code[-1]}"):
+            pieces = tokenizer.unframed(tokenizer.encode_source(normalise(text)))
+            assert not reserved.intersection(pieces), text
+            assert not reserved.intersection(tokenizer.encode_target(normalise(text))), text
+    assert reserved <= set(imported.source.target.never)
+
+
 def test_a_language_that_the_model_lacks_is_named(folder: Path) -> None:
     with pytest.raises(SettingsError, match="has no xx; it has "):
         pipeline.read_source(folder, ImportSettings(languages=(["en"], ["xx"])), silent)

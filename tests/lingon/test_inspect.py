@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from lingon.bundle import Alignment, Bundle, write_bundle
+from lingon.bundle import Alignment, Bundle, Languages, SourceLanguage, TargetLanguage, write_bundle
 from lingon.cli.main import main
 from tests.support.bundles import FILES, MANIFEST, write_small_bundle
 
@@ -46,6 +46,19 @@ def test_everything_that_a_bundle_declares_is_printed(bundle: Bundle, capsys: py
     told += ["4, at most 8", "0.6", "memory.0.key", "4 x capacity x 64", "CUDAExecutionProvider", "not run on cuda"]
     told += ["sentences 500, excused 0", "layer 2, heads 0, 3", *FILES, "2.05 kB", "7 B"]
     assert [entry for entry in told if entry not in printed] == []
+
+
+@pytest.mark.parametrize(("count", "more"), [(20, ""), (23, "and3more")])
+def test_at_most_twenty_languages_of_each_side_are_printed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], count: int, more: str
+) -> None:
+    targets = tuple(TargetLanguage(f"qaa-x-{number}", (), (4,)) for number in range(count))
+    languages = Languages((SourceLanguage("en", (), ()), SourceLanguage("de", (), ())), targets)
+    manifest = replace(MANIFEST, source_language="mul", target_language="mul", languages=languages)
+    assert inspect(write_bundle(tmp_path / "1", manifest, FILES).folder) == 0
+    printed = "".join(capsys.readouterr().out.split())  # a long line is folded anywhere
+    shown = ",".join(f"qaa-x-{number}" for number in range(20))
+    assert f"languagesen,deto{shown}{more}architecture" in printed
 
 
 def test_a_model_without_attention_has_no_alignment(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -114,13 +114,14 @@ def _marian_config(sizes: tuple[int, int], *, separate: bool) -> dict[str, Any]:
     }
 
 
+MBART_25_TARGET = 2  # place of de_DE in the list of the languages of mBART
 MULTILINGUAL = {"m2m_100": "M2M-100", "nllb": "NLLB-200", "mbart50": "mBART-50"}
 HEAD = ("<s>", "<pad>", "</s>", "<unk>")
 NLLB_CODES = ("deu_Latn", "eng_Latn", "fra_Latn", "zho_Hans", "zho_Hant")
 
 
 def save_multilingual(folder: Path, kind: str, *, seed: int = 1, ends: float = 4.0) -> Path:
-    """Save a model of several languages with the files of a published one; kind: a key of MULTILINGUAL."""
+    """Save a model of several languages with the files of a published one; kind: a key of MULTILINGUAL, or mbart25."""
     from transformers import GenerationConfig
 
     content = train_pieces([*lines("en"), *lines("de")], 400)
@@ -147,6 +148,10 @@ def _write_vocabulary(folder: Path, kind: str, dictionary: Sequence[str], pieces
         ids = {piece: number for number, piece in enumerate([*HEAD, *dictionary])}
         (folder / "vocab.json").write_text(json.dumps(ids), encoding="utf-8")
         name, rows = "M2M100Tokenizer", len(ids) + len(codes) + 8
+    elif kind == "mbart25":
+        from transformers.models.mbart.tokenization_mbart import FAIRSEQ_LANGUAGE_CODES as MBART_25_CODES
+
+        codes, name, rows = list(MBART_25_CODES), "MBartTokenizer", 4 + pieces + len(MBART_25_CODES) + 1
     else:
         from transformers.models.mbart50.tokenization_mbart50 import FAIRSEQ_LANGUAGE_CODES as MBART_CODES
 
@@ -186,7 +191,9 @@ def _multilingual_model(kind: str, rows: int) -> Any:
         "decoder_start_token_id": 2,
         "forced_eos_token_id": None,
     }
-    if kind == "mbart50":
+    if kind == "mbart25":
+        values["decoder_start_token_id"] = rows - 26 + MBART_25_TARGET
+    if kind.startswith("mbart"):
         return MBartForConditionalGeneration(MBartConfig(**values)).eval()
     return M2M100ForConditionalGeneration(M2M100Config(**values)).eval()
 

@@ -238,6 +238,8 @@ class Model(_message.Message):
     FOLDER_FIELD_NUMBER: _builtins.int
     LOAD_PHASE_FIELD_NUMBER: _builtins.int
     LOAD_SECONDS_FIELD_NUMBER: _builtins.int
+    SOURCE_LANGUAGE_CODES_FIELD_NUMBER: _builtins.int
+    TARGET_LANGUAGE_CODES_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name of the model."""
     version: _builtins.str
@@ -264,6 +266,16 @@ class Model(_message.Message):
     """
     load_seconds: _builtins.float
     """While the model is loaded, seconds since its loading began; else 0."""
+    @_builtins.property
+    def source_language_codes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Of a model of several languages, the ones that it translates; source_language_code is "mul" then, or the only one.
+        Empty for a model of one pair.
+        """
+
+    @_builtins.property
+    def target_language_codes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The languages that it translates into, as source_language_codes."""
+
     def __init__(
         self,
         *,
@@ -279,10 +291,12 @@ class Model(_message.Message):
         folder: _builtins.str = ...,
         load_phase: _builtins.str = ...,
         load_seconds: _builtins.float = ...,
+        source_language_codes: _abc.Iterable[_builtins.str] | None = ...,
+        target_language_codes: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["folder", b"folder", "graph_bytes", b"graph_bytes", "load_phase", b"load_phase", "load_seconds", b"load_seconds", "name", b"name", "precision", b"precision", "provider", b"provider", "requests", b"requests", "source_language_code", b"source_language_code", "state", b"state", "target_language_code", b"target_language_code", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["folder", b"folder", "graph_bytes", b"graph_bytes", "load_phase", b"load_phase", "load_seconds", b"load_seconds", "name", b"name", "precision", b"precision", "provider", b"provider", "requests", b"requests", "source_language_code", b"source_language_code", "source_language_codes", b"source_language_codes", "state", b"state", "target_language_code", b"target_language_code", "target_language_codes", b"target_language_codes", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

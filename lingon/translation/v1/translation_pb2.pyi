@@ -322,7 +322,8 @@ class _AttentionKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Attenti
 
 class AttentionKind(_AttentionKind, metaclass=_AttentionKindEnumTypeWrapper):
     """Which tokens attend to which. Padding is never part of a matrix. Each row sums to one; only local attention (Luong et
-    al. 2015, section 3.2), whose weights a Gaussian scales, has smaller sums. The tokens of a source are its pieces with
+    al. 2015, section 3.2), whose weights a Gaussian scales, has smaller sums, and a model of several languages, whose
+    tokens that name the languages are left out. The tokens of a source are its pieces with
     the end token last, and so are those of a target.
     """
 

@@ -16,6 +16,14 @@ def test_language_tags_have_one_canonical_form(tag: str, expected: str):
     assert canonical(tag, "field") == expected
 
 
+def test_three_letters_are_the_two_of_iso_639_1_where_it_has_some():
+    """Members of a macrolanguage, such as lvs, have the letters of the whole, but those of others keep their own."""
+    pairs = {"gla": "gd", "hat": "ht", "nya": "ny", "mri": "mi", "lvs": "lv", "gaz": "om", "als": "sq", "srp": "sr"}
+    assert {tag: canonical(tag, "field") for tag in pairs} == pairs
+    for tag in ("ary", "azb", "ckb", "yue", "ast", "de", "qaa"):
+        assert canonical(tag, "field") == tag
+
+
 def test_a_language_matches_less_specific_models_but_not_more_specific_ones():
     assert [distance("en-Latn-US", served) for served in ("en-Latn-US", "en-Latn", "en", "de")] == [0, 1, 2, None]
     assert distance("en", "en-US") is None
