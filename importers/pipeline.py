@@ -19,6 +19,7 @@ from lingon.importers.readers.marian.files import models_of
 from lingon.importers.readers.marian.folder import read_marian
 from lingon.importers.readers.multilingual import read_multilingual
 from lingon.importers.readers.opus_mt import CONFIG, read_opus_mt
+from lingon.importers.readers.t5 import read_t5
 from lingon.importers.source import Source
 from lingon.lines import read_lines, read_parallel
 from lingon.text import normalise
@@ -28,7 +29,13 @@ from lingon.training.search import SearchSettings, translate
 
 CALIBRATION_SENTENCES = 200  # of the text for the gates, for int8 ranges if there is no training text
 PROBED = 100  # sentences whose translations must be likely
-READERS = {"marian": read_opus_mt, "m2m_100": read_multilingual, "mbart": read_multilingual}
+READERS = {
+    "marian": read_opus_mt,
+    "m2m_100": read_multilingual,
+    "mbart": read_multilingual,
+    "t5": read_t5,
+    "mt5": read_t5,
+}
 Log = Callable[[str], None]
 
 

@@ -20,6 +20,7 @@ from lingon.training.models.interface import AnyModel
 from lingon.training.search import SearchSettings, normalised_score, translate
 
 TOOLKIT = "Transformers"
+SPACE = "\u2581"  # in pieces of sentencepiece
 SENTENCES = 40  # that are compared
 SEARCHES = ((1, 0.0), (4, 0.0), (4, 1.0))  # beam size and length penalty
 
@@ -160,10 +161,10 @@ def _source_code(checkpoint: Checkpoint) -> str:
 
 
 def _target_code(checkpoint: Checkpoint) -> str:
-    """Return the code of the target language that is written before a text; "" if none is."""
+    """Return what is written before a text for the target language, a code or a sentence; "" if nothing is."""
     languages, wanted = checkpoint.config.languages, checkpoint.config.data.target_language
     codes = [each.source for each in languages.targets if each.language == wanted] if languages else []
-    return " ".join(codes[0]) if codes else ""
+    return "".join(codes[0]).replace(SPACE, " ").strip() if codes else ""
 
 
 def _new_ids(numbering: Numbering) -> dict[int, int]:

@@ -14,7 +14,7 @@ MOST_LANGUAGES = 500  # on each side
 MOST_SHOWN = 20  # languages in a line
 
 Language = Annotated[str, Pattern(r"[A-Za-z]{2,8}([-_][A-Za-z0-9]{1,8}){0,8}", "a BCP-47 language tag")]
-TokenIds = Annotated[tuple[Annotated[int, Range(0, 2**20)], ...], MaxLength(8)]
+TokenIds = Annotated[tuple[Annotated[int, Range(0, 2**20)], ...], MaxLength(16)]
 
 
 def shown_languages(tags: Sequence[str]) -> str:

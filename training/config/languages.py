@@ -13,7 +13,7 @@ from lingon.text import UNK, Tokenizer
 from lingon.training.config.blocks import Settings, bundle_rule
 
 Tag = Annotated[str, bundle_rule(Language)]
-Pieces = Annotated[tuple[str, ...], Field(max_length=8)]
+Pieces = Annotated[tuple[str, ...], Field(max_length=16)]
 
 
 class SourceSettings(Settings):
