@@ -57,6 +57,15 @@ LeastLogProbOption = Annotated[
 LicenceOption = Annotated[
     str, typer.Option(help="The licence of the model, for its card. Default: what the files say.", show_default=False)
 ]
+TrimOption = Annotated[
+    list[Path] | None,
+    typer.Option(
+        metavar="FILE",
+        help="Text of all served languages, one sentence a line; may be given several times. The model keeps the "
+        "pieces of this text, single characters and bytes: it gets smaller and faster. Default: it keeps all pieces.",
+        show_default=False,
+    ),
+]
 CheckpointOption = Annotated[
     Path | None,
     typer.Option(help="New folder for a checkpoint of Lingon, in the place of a bundle. Default: none is written."),
@@ -82,24 +91,22 @@ def import_model(
     least_log_prob: LeastLogProbOption = -2.5,
     licence: LicenceOption = "",
     shortlist: ShortlistOption = True,
+    trim: TrimOption = None,
     checkpoint: CheckpointOption = None,
     report: ReportOption = False,
 ) -> None:
     """Turn a model of another toolkit into a bundle, verified against it."""
-    from lingon.errors import SettingsError
+    from lingon.lines import check_files
 
-    if sum((folder is not None, checkpoint is not None, report)) != 1:
-        raise SettingsError("name one of: the folder of a model (models/NAME), --checkpoint FOLDER, --report")
-    if folder is not None and gate_source is None:
-        raise SettingsError("a bundle needs text for its gates: name sentences of the source language, --gate-source")
-    if checkpoint is not None and checkpoint.exists():
-        raise SettingsError(f"--checkpoint {checkpoint} exists already; choose a new folder")
+    _check_outputs(folder, checkpoint, gate_source, report=report)
+    check_files(trim or [])
     from lingon.export.report import print_report
     from lingon.export.settings import ExportSettings, Texts
     from lingon.export.shortlist.build import ShortlistSettings
     from lingon.importers import pipeline
     from lingon.text import normalise
     from lingon.training.checkpoint import save_checkpoint
+    from lingon.training.data.corpus import Pair
 
     def log(line: str) -> None:
         typer.echo(line, err=True)
@@ -111,10 +118,13 @@ def import_model(
         least_log_prob=least_log_prob,
         licence=licence,
     )
-    imported = pipeline.read_source(source, settings, log)
+    imported, pairs = pipeline.read_source(source, settings, log), list[Pair]()
     if gate_source is not None:
         pairs = pipeline.gate_pairs(imported, gate_source, gate_reference)[: max(gate_sentences, parity_sentences)]
         pipeline.check_imported(imported, source, [normalise(pair.source) for pair in pairs], settings, log)
+    if trim:
+        imported = pipeline.trim_imported(imported, trim, log)
+        pairs = pipeline.gate_pairs(imported, gate_source, gate_reference)[: len(pairs)] if gate_source else []
     loaded = imported.checkpoint
     if checkpoint is not None:
         save_checkpoint(checkpoint, loaded.config, loaded.tokenizer, loaded.model, loaded.progress)
@@ -133,6 +143,18 @@ def import_model(
         gate_sentences=gate_sentences,
     )
     print_report(pipeline.export_imported(imported, folder, Texts(pairs), export, log))
+
+
+def _check_outputs(folder: Path | None, checkpoint: Path | None, gate_source: Path | None, *, report: bool) -> None:
+    """Raise SettingsError unless one thing is to be written that can be written."""
+    from lingon.errors import SettingsError
+
+    if sum((folder is not None, checkpoint is not None, report)) != 1:
+        raise SettingsError("name one of: the folder of a model (models/NAME), --checkpoint FOLDER, --report")
+    if folder is not None and gate_source is None:
+        raise SettingsError("a bundle needs text for its gates: name sentences of the source language, --gate-source")
+    if checkpoint is not None and checkpoint.exists():
+        raise SettingsError(f"--checkpoint {checkpoint} exists already; choose a new folder")
 
 
 def _languages(given: str | None) -> tuple[list[str], list[str]] | None:

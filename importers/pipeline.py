@@ -21,6 +21,7 @@ from lingon.importers.readers.multilingual import read_multilingual
 from lingon.importers.readers.opus_mt import CONFIG, read_opus_mt
 from lingon.importers.readers.t5 import read_t5
 from lingon.importers.source import Source
+from lingon.importers.trim import trim
 from lingon.lines import read_lines, read_parallel
 from lingon.text import normalise
 from lingon.training.checkpoint import Checkpoint
@@ -102,6 +103,11 @@ def check_imported(imported: Imported, folder: Path, texts: Sequence[str], setti
             f"{folder}: the tokens of its own translations have a log-probability of {mean:.2f} on average, must have "
             f"{settings.least_log_prob:g} or more: the model is read wrongly, or the text is not of its source language"
         )
+
+
+def trim_imported(imported: Imported, files: Sequence[Path], log: Log) -> Imported:
+    """Return a model with the pieces of these texts alone; see `trim`. Raises SettingsError if they have no text."""
+    return Imported(*trim(imported.checkpoint, imported.source, files, log))
 
 
 def export_imported(imported: Imported, folder: Path, texts: Texts, settings: ExportSettings, log: Log) -> Bundle:

@@ -204,6 +204,24 @@ def test_the_shortlist_is_that_of_the_file(student: tuple[Marian, Imported]) -> 
     assert EOS in shortlist.always
 
 
+def test_a_trimmed_shortlist_has_the_kept_pieces(student: tuple[Marian, Imported], tmp_path: Path) -> None:
+    (tmp_path / "text.en").write_text("\n".join(TEXTS[:3]), encoding="utf-8")
+    whole = student[1].source
+    trimmed = pipeline.trim_imported(student[1], [tmp_path / "text.en"], silent)
+    assert whole.shortlist is not None
+    assert trimmed.source.shortlist is not None
+    assert len(trimmed.source.target.pieces) < len(whole.target.pieces)
+    kept = set(trimmed.source.target.rows)
+    for text in TEXTS[:3]:
+        before, after = (
+            {each.source.target.rows[piece] for piece in each.source.shortlist.select(ids)}
+            for each in (student[1], trimmed)
+            if each.source.shortlist is not None
+            for ids in [each.checkpoint.tokenizer.encode_source(text)]
+        )
+        assert after == before & kept
+
+
 def _list(row: int, count: int) -> list[int]:
     return [(row * 7 + step) % count for step in range(20)]
 

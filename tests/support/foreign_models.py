@@ -120,11 +120,14 @@ HEAD = ("<s>", "<pad>", "</s>", "<unk>")
 NLLB_CODES = ("deu_Latn", "eng_Latn", "fra_Latn", "zho_Hans", "zho_Hant")
 
 
-def save_multilingual(folder: Path, kind: str, *, seed: int = 1, ends: float = 4.0) -> Path:
-    """Save a model of several languages with the files of a published one; kind: a key of MULTILINGUAL, or mbart25."""
+def save_multilingual(folder: Path, kind: str, *, seed: int = 1, ends: float = 4.0, pieces_of: str = "unigram") -> Path:
+    """Save a model of several languages with the files of a published one; kind: a key of MULTILINGUAL, or mbart25.
+
+    pieces_of: the kind of the sentencepiece model
+    """
     from transformers import GenerationConfig
 
-    content = train_pieces([*lines("en"), *lines("de")], 400)
+    content = train_pieces([*lines("en"), *lines("de")], 400, pieces_of)
     folder.mkdir(parents=True)
     (folder / "sentencepiece.bpe.model").write_bytes(content)
     model = spm.ModelProto()
