@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
 from lingon.bundle import open_bundle
 from lingon.cli.main import main
@@ -184,3 +185,12 @@ def test_files_without_text_are_refused_and_nothing_is_written(
     assert not (tmp_path / "new").exists()
     with pytest.raises(SettingsError, match="has no text"):
         pipeline.trim_imported(pipeline.read_source(folder, ImportSettings(), lambda line: None), [empty], print)
+
+
+def test_the_lowest_score_is_kept_from_which_that_of_unknown_characters_is_made() -> None:
+    model = ModelProto()
+    for piece, kind in zip(("<pad>", "<s>", "</s>", "<unk>"), (3, 3, 3, 2), strict=True):
+        model.pieces.add(piece=piece, type=kind)
+    for piece, score in (("ab", -2.0), ("cd", -9.0), ("ef", -5.0), ("a", -6.0)):
+        model.pieces.add(piece=piece, score=score)
+    assert trim._kept(model, frozenset({4}), None) == [0, 1, 2, 3, 4, 5, 7]
