@@ -1,4 +1,4 @@
-"""Models of the T5 family become the same models in Lingon: ids, logits, tokens, and the bundle that serves them."""
+"""T5, T5 v1.1, mT5 and MADLAD-400 become the same model in Lingon: ids, logits, tokens, and the bundle."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from lingon.errors import SettingsError, SourceModelError
+from lingon.cli.main import main
+from lingon.errors import LingonError, SettingsError, SourceModelError
 from lingon.export.settings import ExportSettings, Texts
 from lingon.importers import pipeline, witness
 from lingon.importers.pipeline import Imported, ImportSettings
@@ -22,11 +23,13 @@ from lingon.text import normalise
 from lingon.training.data.corpus import Pair
 from lingon.training.search import SearchSettings, translate
 from lingon.translation.v1 import translation_pb2 as pb
-from tests.support.foreign_models import lines
+from tests.support.foreign_models import DATA, lines
 from tests.support.foreign_t5 import KINDS, save_t5
 
-TEXTS = [normalise(text) for text in lines("en")[:40]]
-SETTINGS = ImportSettings(languages=(["en"], ["de"]))
+TEXTS = [normalise(text) for text in lines("en")[:24]]
+PAIR = ImportSettings(languages=(["en"], ["de"]))
+ENDS = {"t5": 5.0}
+Change = Callable[[Path], object]
 
 
 def silent(line: str) -> None:
@@ -35,37 +38,49 @@ def silent(line: str) -> None:
 
 @pytest.fixture(scope="module", params=KINDS)
 def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_t5(tmp_path_factory.mktemp("zoo") / request.param, request.param)
+    kind: str = request.param
+    return save_t5(tmp_path_factory.mktemp("zoo") / kind, kind, seed=2, ends=ENDS.get(kind, 2.5))
 
 
 @pytest.fixture(scope="module")
 def imported(folder: Path) -> Imported:
-    return pipeline.read_source(folder, SETTINGS, silent)
+    return pipeline.read_source(folder, PAIR, silent)
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_t5(tmp_path_factory.mktemp("many") / "madlad", "madlad", seed=2, ends=2.5)
+
+
+@pytest.fixture
+def changed(many: Path, tmp_path: Path) -> Path:
+    """A copy of the files, which a test may change."""
+    return Path(shutil.copytree(many, tmp_path / "madlad"))
 
 
 def test_the_zoo_has_outputs_that_differ_and_end(imported: Imported) -> None:
     """Otherwise equal tokens would say nothing: a random model may say one word for ever."""
-    sources = [imported.checkpoint.tokenizer.encode_source(text) for text in TEXTS]
-    found = translate(imported.checkpoint.model, sources, SearchSettings())
+    model, tokenizer = imported.checkpoint.model, imported.checkpoint.tokenizer
+    found = translate(model, [tokenizer.encode_source(text) for text in TEXTS], SearchSettings())
     assert len({best.tokens for best, *_ in found}) >= 10
     assert sum(best.finished for best, *_ in found) >= 10
 
 
 def test_ids_and_tokens_are_those_of_transformers(folder: Path, imported: Imported) -> None:
     found = witness.compare(imported.checkpoint, imported.source, folder, TEXTS)
-    assert found[0] == "Transformers: ids of 40 texts are the same"
-    assert [line.partition("tokens of ")[2][:8] for line in found[1:]] == ["40 of 40"] * 3
+    assert found[0] == "Transformers: ids of 24 texts are the same"
+    assert [line.partition("tokens of ")[2][:8] for line in found[1:]] == ["24 of 24"] * 3
 
 
 def test_logits_are_those_of_transformers(folder: Path, imported: Imported) -> None:
     from transformers import AutoModelForSeq2SeqLM
 
     theirs = AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
-    rows = imported.source.target.rows
+    rows = imported.source.source.rows
     generated = sorted(witness._new_ids(imported.source.target).values())
-    for text in TEXTS[:5]:
+    for text in TEXTS[:10]:
         ids = imported.checkpoint.tokenizer.encode_source(text)
-        given = [1, *generated[20 : 60 + len(ids)]]  # farther than the last bucket
+        given = [1, *generated[:40]]
         mine = imported.checkpoint.model(torch.tensor([ids]), torch.tensor([len(ids)]), torch.tensor([given]))
         foreign = theirs(
             input_ids=torch.tensor([[rows[each] for each in ids]]),
@@ -76,86 +91,128 @@ def test_logits_are_those_of_transformers(folder: Path, imported: Imported) -> N
         )
 
 
-def exported(folder: Path, target: Path, settings: ImportSettings) -> Path:
-    imported = pipeline.read_source(folder, settings, silent)
-    export = ExportSettings(precisions=("fp32",), shortlist=None, parity_sentences=5, gate_sentences=5)
-    return pipeline.export_imported(
-        imported, target, Texts([Pair(text, "") for text in TEXTS[:10]]), export, silent
-    ).folder
+def test_rows_without_a_piece_and_sentinels_are_never_generated(imported: Imported) -> None:
+    numbering = imported.source.target
+    spare = {new for new, piece in enumerate(numbering.pieces) if piece.startswith(("<spare", "<2", "<extra_id"))}
+    assert len(spare) >= 12
+    assert spare <= set(numbering.never)
+    assert not spare & set(imported.checkpoint.tokenizer.encode_source("<2fr> <spare 3>")[1:])
 
 
-@pytest.mark.parametrize("kind", ["t5", "madlad"])
-def test_one_bundle_serves_several_target_languages(tmp_path: Path, kind: str) -> None:
-    source = save_t5(tmp_path / kind, kind)
-    bundle = exported(source, tmp_path / "models" / "many", ImportSettings(languages=(["en"], ["de", "fr"])))
-
-    def ask(target: str) -> pb.TranslateResponse:
-        request = pb.TranslateRequest(texts=TEXTS[:5], source_language_code="en", target_language_code=target)
-        request.options.beam_size = 1
-        return translator.translate(request)
-
-    with LocalTranslator(bundle, device="cpu") as translator:
-        german, french = ([each.hypotheses[0].text for each in ask(target).results] for target in ("de", "fr"))
-    assert german != french
-
-
-def test_a_model_of_one_pair_needs_its_languages(tmp_path: Path) -> None:
-    source = save_t5(tmp_path / "t5", "t5-v1.1")
+def test_a_model_without_prefixes_is_one_of_the_pair_that_is_named(tmp_path: Path) -> None:
+    source = save_t5(tmp_path / "mt5", "mt5")
     with pytest.raises(SettingsError, match="its files do not say the two languages"):
         pipeline.read_source(source, ImportSettings(), silent)
+    found = pipeline.read_source(source, ImportSettings(languages=(["sv"], ["nb"])), silent)
+    assert found.source.languages is None
+    assert found.checkpoint.tokenizer.languages.before == ()
 
 
-@pytest.fixture(scope="module")
-def one(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_t5(tmp_path_factory.mktemp("one") / "t5", "t5")
+def test_a_table_that_only_the_decoder_has_is_read(many: Path, changed: Path) -> None:
+    tensors = load_file(changed / SAFETENSORS)
+    tensors["decoder.embed_tokens.weight"] = tensors.pop("shared.weight")
+    save_file(tensors, changed / SAFETENSORS)
+    first, second = (pipeline.read_source(each, PAIR, silent).checkpoint.model for each in (many, changed))
+    assert all(torch.equal(each, second.get_parameter(name)) for name, each in first.named_parameters())
 
 
-@pytest.fixture
-def changed(one: Path, tmp_path: Path) -> Path:
-    """A copy of the files, which a test may change."""
-    return Path(shutil.copytree(one, tmp_path / "t5"))
+def test_a_copy_of_the_table_that_differs_is_named(changed: Path) -> None:
+    tensors = load_file(changed / SAFETENSORS)
+    tensors["encoder.embed_tokens.weight"] = tensors["shared.weight"] + 1
+    save_file(tensors, changed / SAFETENSORS)
+    notes = pipeline.read_source(changed, PAIR, silent).source.notes
+    assert "encoder.embed_tokens.weight differs from the table that it is tied to, and is not used" in notes
+    assert any("overflow in float16" in note for note in notes)
 
 
-def config(**values: Any) -> Callable[[Path], None]:
-    def change(folder: Path) -> None:
-        path = folder / "config.json"
-        path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
-
-    return change
-
-
-def tensors(change: Callable[[dict[str, torch.Tensor]], object]) -> Callable[[Path], None]:
+def config(**values: Any) -> Change:
     def apply(folder: Path) -> None:
-        found = load_file(folder / SAFETENSORS)
-        change(found)
-        save_file({name: tensor.contiguous() for name, tensor in found.items()}, folder / SAFETENSORS)
+        path = folder / "config.json"
+        path.write_text(json.dumps({**json.loads(path.read_text(encoding="utf-8")), **values}), encoding="utf-8")
 
     return apply
 
 
-QUERY = "encoder.block.1.layer.0.SelfAttention.q.weight"
-WRONG: dict[str, tuple[Callable[[Path], None], str]] = {
-    "activation": (config(feed_forward_proj="gated-tanh"), "config.json: feed_forward_proj must be relu or gelu or"),
-    "absurd size": (config(d_ff=2**40), "config.json: d_ff must be 1 to 1,048,576, got 1099511627776"),
-    "no size": (config(d_kv=None), "config.json: has no d_kv"),
-    "few rows": (config(vocab_size=10), "config.json: vocab_size must be the number of pieces (400) or more, got 10"),
-    "start": (config(decoder_start_token_id=9999), "config.json: decoder_start_token_id must be 0 to 403, got 9999"),
-    "end": (config(eos_token_id=0), "eos_token_id must not be the id of the padding, of the start or of the unknown"),
-    "buckets": (config(relative_attention_num_buckets=6), "relative_attention_num_buckets must be a multiple of 4"),
-    "distance": (config(relative_attention_max_distance=3), "relative_attention_max_distance must be 5 to 1,048,576"),
-    "prefixes": (config(task_specific_params=[1]), "config.json: task_specific_params must be an object, got [1]"),
-    "missing": (tensors(lambda found: found.pop(QUERY)), f"has no tensor {QUERY}"),
-    "shape": (tensors(lambda found: found.update({QUERY: torch.zeros(3, 3)})), "must have shape (48, 32), has (3, 3)"),
-    "one more": (tensors(lambda found: found.update(more=torch.zeros(3))), "this form of model does not use: more"),
-    "no pieces": (lambda folder: (folder / "spiece.model").unlink(), "spiece.model: No such file"),
+def tensors(change: Callable[[dict[str, torch.Tensor]], object]) -> Change:
+    def apply(folder: Path) -> None:
+        found = load_file(folder / SAFETENSORS)
+        change(found)
+        save_file(found, folder / SAFETENSORS)
+
+    return apply
+
+
+QUERY = "decoder.block.1.layer.1.EncDecAttention.q.weight"
+MIXED = {f"translation_{pair}": {"prefix": "x: "} for pair in ("en_to_de", "de_to_en")}
+WRONG: dict[str, tuple[Change, str]] = {
+    "a shape": (
+        tensors(lambda found: found.update({QUERY: torch.ones(3, 32)})),
+        f"{QUERY} must have shape (64, 32), has (3, 32)",
+    ),
+    "a missing tensor": (tensors(lambda found: found.pop(QUERY)), f"has no tensor {QUERY}"),
+    "no head": (tensors(lambda found: found.pop("lm_head.weight")), "has no tensor lm_head.weight"),
+    "one more": (
+        tensors(lambda found: found.update({"encoder.bias": torch.ones(2)})),
+        "has tensors that this form of model does not use: encoder.bias",
+    ),
+    "an absurd size": (config(d_kv=2**40), "config.json: d_kv must be 1 to 1,048,576, got 1099511627776"),
+    "a size beyond memory": (config(d_ff=2**20, d_kv=2**20), "must have shape (4194304, 32), has (64, 32)"),
+    "too many layers": (config(num_layers=1000), "has no tensor encoder.block.999.layer.0.SelfAttention.q.weight"),
+    "a feed-forward": (config(feed_forward_proj="gated-mish"), 'gated-silu, got "gated-mish"'),
+    "no pieces": (
+        lambda folder: (folder / "spiece.model").unlink(),
+        "has neither spiece.model nor sentencepiece.model",
+    ),
+    "start is the end": (config(decoder_start_token_id=2), "decoder_start_token_id must not be that of the end token"),
+    "start beyond": (config(decoder_start_token_id=9999), "config.json: decoder_start_token_id must be 0 to "),
+    "no end": (config(eos_token_id=50), "eos_token_id must be the id of a control piece of spiece.model, got 50"),
+    "few rows": (config(vocab_size=9), "vocab_size must be the number of pieces of spiece.model (4"),
+    "buckets": (config(relative_attention_num_buckets=30), "relative_attention_num_buckets must be a multiple of 4"),
+    "two sources": (config(task_specific_params=MIXED), "must translate from one language, translates from de, en"),
+    "a long prefix": (
+        config(task_specific_params={"translation_en_to_de": {"prefix": "zoology quixotic examples "}}),
+        "must be 1 to 16 known pieces",
+    ),
 }
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_files_that_contradict_each_other_are_one_line(changed: Path, name: str) -> None:
+def test_files_that_contradict_each_other_are_one_line(
+    changed: Path, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     change, message = WRONG[name]
     change(changed)
     with pytest.raises(SourceModelError) as caught:
-        pipeline.read_source(changed, SETTINGS, silent)
+        pipeline.read_source(changed, PAIR, silent)
     assert message in str(caught.value)
-    assert len(str(caught.value).splitlines()) == 1
+    assert "\n" not in str(caught.value)
+    assert isinstance(caught.value, LingonError)
+    options = ["--languages", "en:de", "--gate-source", str(DATA / "tatoeba.en")]
+    assert main(["import", str(changed), str(tmp_path / "models" / "x"), *options]) == 1
+    assert not (tmp_path / "models").exists()
+
+
+def test_a_report_names_the_languages(many: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["import", str(many), "--report", "--languages", "en:de"]) == 0
+    assert "Hugging Face T5: en to de (gates: en to de)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", ["madlad", "t5"])
+def test_one_verified_bundle_serves_two_target_languages(tmp_path: Path, kind: str) -> None:
+    source = save_t5(tmp_path / kind, kind, seed=2, ends=ENDS.get(kind, 2.5))
+    imported = pipeline.read_source(source, ImportSettings(languages=(["en"], ["de", "fr"])), silent)
+    pipeline.check_imported(imported, source, TEXTS[:5], ImportSettings(compare=True, least_log_prob=-9), silent)
+    settings = ExportSettings(precisions=("fp32",), shortlist=None, parity_sentences=5, gate_sentences=5)
+    texts = Texts([Pair(text, "") for text in TEXTS[:10]])
+    bundle = pipeline.export_imported(imported, tmp_path / "models" / "many", texts, settings, silent)
+    assert bundle.manifest.precisions["fp32"].gate == "passed"
+    with LocalTranslator(bundle.folder, device="cpu") as translator:
+        replies = [
+            translator.translate(
+                pb.TranslateRequest(texts=TEXTS[:5], source_language_code="en", target_language_code=target)
+            )
+            for target in ("de", "fr")
+        ]
+    assert [reply.target_language_code for reply in replies] == ["de", "fr"]
+    german, french = ([each.hypotheses[0].text for each in reply.results] for reply in replies)
+    assert german != french
