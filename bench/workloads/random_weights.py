@@ -9,15 +9,17 @@ best; here the gain of the last norm is negative, so that the last token is the 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from lingon.text import EOS, FORBIDDEN, UNK
-from lingon.training.config import TransformerSettings
+from lingon.training.config import Activation, TransformerSettings
 from lingon.training.models.attention import CrossAttention, SelfAttention
 from lingon.training.models.layers import FeedForward
+from lingon.training.models.ssru import SSRU
 from lingon.training.models.transformer import Transformer
 
 NEVER_GENERATED = sorted({*FORBIDDEN, EOS})
@@ -31,7 +33,10 @@ SPECIAL_LOGIT, CONSTANT = 24.0, 1.5
 class Shape:
     """The size of a post-norm model; the defaults are the Transformer base of Vaswani et al. (2017)."""
 
-    layers: int = 6  # of the encoder, and as many of the decoder
+    layers: int = 6  # of the encoder, and as many of the decoder unless decoder_layers says another number
+    decoder_layers: int = 0
+    decoder_cell: Literal["attention", "ssru"] = "attention"
+    activation: Activation = "relu"
     dim: int = 512
     heads: int = 8
     ffn: int = 2048
@@ -48,7 +53,9 @@ class Shape:
             head_dim=self.dim // self.heads,
             ffn=self.ffn,
             encoder_layers=self.layers,
-            decoder_layers=self.layers,
+            decoder_layers=self.decoder_layers or self.layers,
+            decoder_cell=self.decoder_cell,
+            activation=self.activation,
             max_positions=self.positions,
             dropout=0.0,
         )
@@ -67,7 +74,7 @@ def random_transformer(shape: Shape) -> Transformer:
     random = np.random.default_rng(shape.seed)
     model = Transformer(shape.settings(), shape.vocab, shape.vocab).eval()
     for module in model.modules():
-        if isinstance(module, SelfAttention | CrossAttention | FeedForward):
+        if isinstance(module, SelfAttention | SSRU | CrossAttention | FeedForward):
             _set_weights(module, random, shape.dim)
     pieces = model.output.weight
     pieces.copy_(_normal(random, pieces.shape, shape.dim**-0.5))
@@ -83,7 +90,9 @@ def random_transformer(shape: Shape) -> Transformer:
     return model
 
 
-def _set_weights(module: SelfAttention | CrossAttention | FeedForward, random: np.random.Generator, dim: int) -> None:
+def _set_weights(
+    module: SelfAttention | SSRU | CrossAttention | FeedForward, random: np.random.Generator, dim: int
+) -> None:
     """Set the weights of a sublayer to random values with the gains above."""
     for linear in module.children():
         if isinstance(linear, nn.Linear):
@@ -94,7 +103,7 @@ def _set_weights(module: SelfAttention | CrossAttention | FeedForward, random: n
     elif isinstance(module, CrossAttention):
         module.query.weight *= ratio
         module.key_value.weight[:dim] *= ratio
-    else:
+    elif isinstance(module, FeedForward):
         module.inner.weight *= ratio
 
 

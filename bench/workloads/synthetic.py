@@ -176,7 +176,7 @@ def _manifest(model: Transformer, shape: Shape, precisions: dict[str, Precision]
         candidates=16,
         states=states(model),
         precisions=precisions,
-        alignment=Alignment(max(shape.layers - 2, 0), tuple(range(shape.heads))),
+        alignment=Alignment(max((shape.decoder_layers or shape.layers) - 2, 0), tuple(range(shape.heads))),
         shortlist={"candidates": "random"},
     )
 
