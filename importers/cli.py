@@ -70,6 +70,16 @@ CheckpointOption = Annotated[
     Path | None,
     typer.Option(help="New folder for a checkpoint of Lingon, in the place of a bundle. Default: none is written."),
 ]
+SourcePiecesOption = Annotated[
+    Path | None,
+    typer.Option(
+        help="Sentencepiece model of the source, for a folder of CTranslate2. Default: source.spm or another one there."
+    ),
+]
+TargetPiecesOption = Annotated[
+    Path | None,
+    typer.Option(help="Sentencepiece model of the target. Default: that of the source, or target.spm there."),
+]
 ShortlistOption = Annotated[
     bool,
     typer.Option(help="Take the shortlist of the model, if its files have one, and use it by default."),
@@ -90,6 +100,8 @@ def import_model(
     compare: CompareOption = None,
     least_log_prob: LeastLogProbOption = -2.5,
     licence: LicenceOption = "",
+    source_pieces: SourcePiecesOption = None,
+    target_pieces: TargetPiecesOption = None,
     shortlist: ShortlistOption = True,
     trim: TrimOption = None,
     checkpoint: CheckpointOption = None,
@@ -114,6 +126,7 @@ def import_model(
     settings = pipeline.ImportSettings(
         languages=_languages(languages),
         longest=max_source_tokens,
+        pieces=(source_pieces, target_pieces or source_pieces),
         compare=compare,
         least_log_prob=least_log_prob,
         licence=licence,

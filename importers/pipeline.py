@@ -15,6 +15,7 @@ from lingon.importers.assemble import checkpoint_of
 from lingon.importers.fields import Fields
 from lingon.importers.languages import choose_languages
 from lingon.importers.pieces import Numbering
+from lingon.importers.readers.ctranslate2.folder import is_ctranslate2, read_ctranslate2
 from lingon.importers.readers.marian.files import models_of
 from lingon.importers.readers.marian.folder import read_marian
 from lingon.importers.readers.multilingual import read_multilingual
@@ -48,6 +49,7 @@ class ImportSettings:
         first; ALL stands for all others. None where its files say
     licence: of the model, if the user knows it
     longest: source tokens that the bundle reads, the end token counted; None is what the files say
+    pieces: sentencepiece models of the source and of the target, for files that have none
     compare: whether to compare with the toolkit that the checkpoint is of; None if it is installed
     least_log_prob: mean natural logarithm of the probability of a token of its own translations. A table of positions,
         a start token or a norm that is read wrongly moves it from about -1 to below -4.
@@ -56,6 +58,7 @@ class ImportSettings:
     languages: tuple[Sequence[str], Sequence[str]] | None = None
     licence: str = ""
     longest: int | None = None
+    pieces: tuple[Path | None, Path | None] = (None, None)
     compare: bool | None = None
     least_log_prob: float = -2.5
 
@@ -70,7 +73,7 @@ class Imported:
 
 def read_source(folder: Path, settings: ImportSettings, log: Log) -> Imported:
     """Read the files of a model. Raises SourceModelError if they are not one that Lingon reads."""
-    source = _read(folder, settings.longest)
+    source = _read(folder, settings)
     chosen, pair = choose_languages(folder, source, settings.languages)
     facts = replace(source.facts, licence=settings.licence or source.facts.licence)
     source = replace(source, facts=facts, languages=chosen)
@@ -90,7 +93,7 @@ def check_imported(imported: Imported, folder: Path, texts: Sequence[str], setti
     if toolkit != witness.TOOLKIT:
         if settings.compare:
             raise SettingsError(f"--compare: there is nothing to compare a model of {toolkit} with")
-        log(f"not compared with {toolkit}, which has no Python package")
+        log(f"not compared with {toolkit}")
     elif settings.compare or (settings.compare is None and witness.is_installed()):
         for line in witness.compare(checkpoint, imported.source, folder, texts):
             log(line)
@@ -155,18 +158,22 @@ def gate_pairs(imported: Imported, source: Path, reference: Path | None) -> list
     return found
 
 
-def _read(folder: Path, longest: int | None) -> Source:
+def _read(folder: Path, settings: ImportSettings) -> Source:
     """Read a folder of a form that is known by its files."""
     if not folder.is_dir():
         raise SourceModelError(f"{folder}: is no folder; unpack an archive before")
+    if is_ctranslate2(folder):
+        return read_ctranslate2(folder, settings.longest, settings.pieces)
+    if any(settings.pieces):
+        raise SettingsError("--source-pieces and --target-pieces are for folders of CTranslate2 alone")
     if not (folder / CONFIG).is_file():
         if models_of(folder):
-            return read_marian(folder, longest)
+            return read_marian(folder, settings.longest)
         raise SourceModelError(f"{folder}: has no {CONFIG} and no model of Marian, so it is none that Lingon imports")
     kind = Fields.read(folder / CONFIG).text("model_type", "")
     if kind not in READERS:
         raise SourceModelError(f"{folder / CONFIG}: model_type must be {' or '.join(READERS)}, got {kind!r}")
-    return READERS[kind](folder, longest)
+    return READERS[kind](folder, settings.longest)
 
 
 def _found(checkpoint: Checkpoint, source: Source) -> list[str]:

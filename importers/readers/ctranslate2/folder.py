@@ -1,0 +1,322 @@
+"""Folders of CTranslate2: a Transformer with its vocabularies, and sentencepiece models that lie beside it."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from lingon.errors import SourceModelError
+from lingon.importers.fields import MOST_JSON_BYTES, Fields
+from lingon.importers.pieces import Numbering, SpecialIds, read_model, renumber, rewrite, tokenizer_of
+from lingon.importers.readers.codes import languages_by_code, tags_of
+from lingon.importers.readers.ctranslate2.container import SCALE, Variables, read_variables
+from lingon.importers.readers.ctranslate2.weights import BIAS, EMBEDDINGS, POSITIONS, PROJECTION, CTranslate2Reader
+from lingon.importers.readers.opus_mt import CONFIG, MOST_POSITIONS, read_file
+from lingon.importers.source import Facts, Source
+from lingon.text import Tokenizer
+from lingon.training.config import Activation, LanguageSettings, TransformerSettings
+from lingon.training.models.layers import Form, sinusoids
+
+MODEL = "model.bin"
+SPEC = "TransformerSpec"
+VOCABULARIES = ("shared", "source", "target")
+PIECES = {"source": ("source.spm",), "target": ("target.spm",)}
+SHARED_PIECES = ("sentencepiece.bpe.model", "spiece.model", "sentencepiece.model")
+ACTIVATIONS: tuple[Activation, ...] = ("relu", "gelu-tanh", "silu", "gelu", "quick-gelu")
+"""By the numbers that CTranslate2 gives them."""
+OFF = ("alibi", "alibi_use_positive_positions", "scale_alibi", "multi_query_attention", "embeddings_merge")
+"""Numbers that are 0 in the models that Lingon computes."""
+KNOWN = (
+    "activation",
+    "alignment_heads",
+    "alignment_layer",
+    "num_heads",
+    "pre_norm",
+    "scale_embeddings",
+    "start_from_zero_embedding",
+)
+NORM_EPSILON = 1e-5
+SAME_POSITIONS = 1e-3  # how far a saved table of sinusoids may be from the formula: some are saved in float16
+TOKEN_FORMS = ("__", ">>")  # how the codes of M2M-100 and of multilingual OPUS-MT begin
+
+
+def is_ctranslate2(folder: Path) -> bool:
+    """Whether a folder has the files of a model of CTranslate2."""
+    return (folder / MODEL).is_file() and any(_vocabulary_file(folder, name) for name in VOCABULARIES)
+
+
+def read_ctranslate2(
+    folder: Path, longest: int | None = None, pieces: tuple[Path | None, Path | None] = (None, None)
+) -> Source:
+    """Read a folder. Raises SourceModelError.
+
+    longest: source tokens that the model shall read
+    pieces: the sentencepiece models of the source and of the target; None: one beside the model
+    """
+    config, variables = Fields.read_if_there(folder / CONFIG), read_variables(folder / MODEL)
+    if variables.spec != SPEC:
+        raise SourceModelError(f"{folder / MODEL}: the model must be a {SPEC}, is a {variables.spec}")
+    vocabularies = _vocabularies(folder)
+    tokenizer, source, target, files = _tokenizer(folder, config, variables, vocabularies, pieces)
+    table = _positions(variables)
+    longest = longest or min(512, len(table) - 1)
+    settings = _settings(config, variables, target, table, longest)
+    rows = len(vocabularies[0]), len(vocabularies[1])
+    reader = CTranslate2Reader(variables, settings, source, target, rows)
+    facts = Facts(
+        form="CTranslate2",
+        languages=("", ""),
+        beam_size=4,
+        length_penalty=1.0,
+        longest=longest,
+        alignment=_alignment(variables, settings),
+        files=(folder / MODEL, *([folder / CONFIG] if (folder / CONFIG).is_file() else []), *files),
+        toolkit="CTranslate2",
+    )
+    languages = _languages(vocabularies[0])
+    notes = variables.tensors.notes
+    return Source(settings, reader.weights(), tokenizer, source, target, facts, notes, languages)
+
+
+def _vocabulary_file(folder: Path, name: str) -> Path | None:
+    """Return the file of a vocabulary; None if there is none."""
+    found = (folder / f"{name}_vocabulary{suffix}" for suffix in (".json", ".txt"))
+    return next((path for path in found if path.is_file()), None)
+
+
+def _vocabularies(folder: Path) -> tuple[list[str], list[str]]:
+    """Return the pieces of the source and of the target, one object if they share a vocabulary."""
+    if shared := _vocabulary_file(folder, "shared"):
+        both = _read_vocabulary(shared)
+        return both, both
+    paths = [_vocabulary_file(folder, name) for name in ("source", "target")]
+    if None in paths:
+        raise SourceModelError(f"{folder}: has neither shared_vocabulary nor source_vocabulary and target_vocabulary")
+    source, target = (_read_vocabulary(path) for path in paths if path is not None)
+    return source, target
+
+
+def _read_vocabulary(path: Path) -> list[str]:
+    content = read_file(path)
+    if len(content) > MOST_JSON_BYTES:
+        raise SourceModelError(f"{path}: must have at most {MOST_JSON_BYTES:,} bytes, has {len(content):,}")
+    try:
+        text = content.decode("utf-8")
+        found: Any = json.loads(text) if path.suffix == ".json" else text.rstrip("\n").split("\n")
+    except (ValueError, RecursionError):
+        raise SourceModelError(f"{path}: must be a list of pieces") from None
+    if not (isinstance(found, list) and found and all(isinstance(piece, str) for piece in found)):
+        raise SourceModelError(f"{path}: must be a list of pieces")
+    if len(set(found)) < len(found):
+        twice = next(piece for piece in found if found.count(piece) > 1)
+        raise SourceModelError(f"{path}: has the piece {twice!r} twice")
+    return found
+
+
+def _tokenizer(
+    folder: Path,
+    config: Fields,
+    variables: Variables,
+    vocabularies: tuple[list[str], list[str]],
+    given: tuple[Path | None, Path | None],
+) -> tuple[Tokenizer, Numbering, Numbering, list[Path]]:
+    """Return the tokenizer, the numberings of both vocabularies, and the files that were read."""
+    sides = zip(PIECES.items(), given, strict=True)
+    paths = [path or _pieces(folder, side, (*names, *SHARED_PIECES)) for (side, names), path in sides]
+    models = [read_model(read_file(path), str(path)) for path in paths]
+    source, target = vocabularies
+    if source is target:
+        codes = _codes(source)
+        numbering = renumber([*source, _zeros(source)], _special(config, variables, source), models, codes)
+        written = [rewrite(model, numbering, codes) for model in models]
+        return tokenizer_of(written[0], written[1]), numbering, numbering, paths
+    numberings = [
+        renumber([*each, _zeros(each)], _special(config, variables, each), [model], _codes(each))
+        for each, model in zip(vocabularies, models, strict=True)
+    ]
+    written = [
+        rewrite(model, numbering, _codes(each))
+        for model, numbering, each in zip(models, numberings, vocabularies, strict=True)
+    ]
+    return Tokenizer(written[0], written[1]), numberings[0], numberings[1], paths
+
+
+def _pieces(folder: Path, side: str, names: Sequence[str]) -> Path:
+    for name in names:
+        if (folder / name).is_file():
+            return folder / name
+    raise SourceModelError(
+        f"{folder}: has no sentencepiece model ({', '.join(names)}): name it, as in --{side}-pieces FILE"
+    )
+
+
+def _zeros(vocabulary: Sequence[str]) -> str:
+    """Return a name for the row of zeros after the last one, which no piece has."""
+    name = "<zeros>"
+    while name in vocabulary:
+        name = f"<{name}>"
+    return name
+
+
+def _special(config: Fields, variables: Variables, vocabulary: list[str]) -> SpecialIds:
+    """Return the special ids; the padding is the row of zeros after the last one."""
+
+    def place(name: str, default: str) -> int:
+        token = config.text(name, default)
+        if token not in vocabulary:
+            raise config.error(name, "must be a piece of the vocabulary")
+        return vocabulary.index(token)
+
+    zeros = len(vocabulary)
+    if "decoder_start_token" in config.values and config.values["decoder_start_token"] is None:
+        raise config.error(
+            "decoder_start_token", "must be a piece: Lingon reads no model that starts with its language"
+        )
+    from_zero = bool(variables.scalars.get("decoder/start_from_zero_embedding", 0))
+    start = zeros if from_zero else place("decoder_start_token", "<s>")
+    return SpecialIds(zeros, start, place("eos_token", "</s>"), place("unk_token", "<unk>"))
+
+
+def _codes(vocabulary: Sequence[str]) -> set[str]:
+    """Return the pieces that no text may become: padding and the codes of languages."""
+    marked = {piece for piece in vocabulary if piece.startswith(TOKEN_FORMS) and piece.endswith(("__", "<<"))}
+    return {*marked, *_plain_codes(vocabulary), *({"<pad>", "<mask>"} & set(vocabulary))}
+
+
+def _plain_codes(vocabulary: Sequence[str]) -> list[str]:
+    """Return codes such as deu_Latn and de_DE, which stand together at the end of a vocabulary."""
+    end = list(vocabulary[-300:])
+    found = [piece for piece in end if len(piece) in (5, 8) and piece[2:3] + piece[3:4] != "__" and "_" in piece[2:4]]
+    shaped = [each for each in found if each.partition("_")[2][:1].isupper() and each.partition("_")[0].islower()]
+    return shaped if len(shaped) >= 2 else []
+
+
+def _languages(vocabulary: Sequence[str]) -> LanguageSettings | None:
+    """Return the languages of a model that is told them by codes; None for one of a pair."""
+    marked = [piece for piece in vocabulary if piece.startswith(TOKEN_FORMS) and piece.endswith(("__", "<<"))]
+    if [piece for piece in marked if piece.startswith(">>")]:
+        return languages_by_code(set(marked), ("", ""))
+    codes = marked or _plain_codes(vocabulary)
+    if len(codes) < 2:
+        return None
+    tags = tags_of(codes)
+    return LanguageSettings.model_validate(
+        {
+            "sources": [{"language": tag, "before": [code]} for tag, code in tags.items()],
+            "targets": [{"language": tag, "forced": [code]} for tag, code in tags.items()],
+        }
+    )
+
+
+def _positions(variables: Variables) -> Tensor:
+    """Return the table of positions (positions, dim)."""
+    name, origin = POSITIONS["decoder"], variables.tensors.origin
+    if name not in variables.names:
+        raise SourceModelError(f"{origin}: has no {name}; relative and rotary positions are not read")
+    shape = variables.shapes[variables.names[name]]
+    if len(shape) != 2 or not 2 <= shape[0] <= MOST_POSITIONS + 1:
+        raise SourceModelError(f"{origin}: {name} must be a table of 2 to {MOST_POSITIONS + 1:,} rows, has {shape}")
+    return variables.tensors.take(name, shape)
+
+
+def _formula(table: Tensor) -> tuple[Form, int] | None:
+    """Return the form and the first position of sinusoids; None if a table is of learned positions."""
+    rows, dim = table.shape
+    forms: tuple[Form, ...] = ("halves", "interleaved", *(("inclusive-halves",) if dim >= 4 else ()))
+    for form in forms if dim % 2 == 0 else ():
+        for first in range(3):
+            if float((sinusoids(rows, dim, form, first) - table).abs().max()) < SAME_POSITIONS:
+                return form, first
+    return None
+
+
+def _settings(
+    config: Fields, variables: Variables, target: Numbering, table: Tensor, longest: int
+) -> TransformerSettings:
+    dim, heads = table.size(1), int(_of_both(variables, "num_heads"))
+    _check(variables, dim, heads)
+    formula, names = _formula(table), variables.names
+    if formula is None and longest >= len(table):
+        raise SourceModelError(
+            f"{variables.tensors.origin}: has {len(table):,} learned positions, must have {longest + 1:,} or more"
+        )
+    tied = names.get(PROJECTION) == names.get(EMBEDDINGS["decoder"])
+    shared = names.get(EMBEDDINGS["encoder"]) == names.get(EMBEDDINGS["decoder"])
+    return TransformerSettings(
+        dim=dim,
+        heads=heads,
+        head_dim=dim // heads,
+        ffn=variables.shapes.get("encoder/layer_0/ffn/linear_0/bias", (1,))[0],
+        encoder_layers=_layers(variables, "encoder"),
+        decoder_layers=_layers(variables, "decoder"),
+        norm="pre" if _of_both(variables, "pre_norm") else "post",
+        norm_epsilon=config.number("layer_norm_epsilon", 1e-12, 0.1, default=NORM_EPSILON),
+        embedding_norm="encoder/layernorm_embedding/gamma" in names,
+        activation=ACTIVATIONS[int(_of_both(variables, "activation"))],
+        output_bias=BIAS in names,
+        scale_embedding=_is_scaled(variables, dim),
+        positions="sinusoidal" if formula else "learned",
+        sinusoids=formula[0] if formula else "interleaved",
+        first_position=formula[1] if formula else 0,
+        never_generated=target.never,
+        tie="none" if not tied else "all" if shared else "decoder",
+        max_positions=max(longest + 1, len(table)) if formula else len(table),
+        dropout=0.1,
+    )
+
+
+def _check(variables: Variables, dim: int, heads: int) -> None:
+    """Raise SourceModelError if a number is not that of a model that Lingon computes."""
+    origin = variables.tensors.origin
+    for name, value in variables.scalars.items():
+        if name.rpartition("/")[2] in OFF and value:
+            raise SourceModelError(f"{origin}: {name} must be 0, is {value:g}")
+    numbers = [name for name in variables.scalars if not name.endswith(SCALE)]
+    if unknown := [name for name in numbers if name.rpartition("/")[2] not in (*OFF, *KNOWN)][:1]:
+        raise SourceModelError(f"{origin}: has the number {unknown[0]}, which Lingon does not know")
+    activation = _of_both(variables, "activation")
+    if activation not in range(len(ACTIVATIONS)):
+        raise SourceModelError(f"{origin}: activation must be 0 to {len(ACTIVATIONS) - 1}, is {activation:g}")
+    if heads < 1 or dim % (2 * heads):
+        raise SourceModelError(f"{origin}: the width ({dim}) must be even and a multiple of num_heads ({heads})")
+
+
+def _of_both(variables: Variables, name: str) -> float:
+    """Return a number that is the same for the encoder and the decoder."""
+    found = [variables.scalars.get(f"{side}/{name}") for side in EMBEDDINGS]
+    if found[0] is None or found[0] != found[1]:
+        raise SourceModelError(f"{variables.tensors.origin}: {name} of encoder and decoder must be equal, are {found}")
+    return found[0]
+
+
+def _is_scaled(variables: Variables, dim: int) -> bool:
+    """Whether rows of the tables are multiplied by the square root of the width."""
+    scale = _of_both(variables, "scale_embeddings")
+    if isinstance(scale, int) or scale == 1.0:
+        return isinstance(scale, int) and bool(scale)
+    if not math.isclose(scale, math.sqrt(dim), rel_tol=1e-3):
+        raise SourceModelError(
+            f"{variables.tensors.origin}: scale_embeddings must be 1 or the square root of {dim}, is {scale:g}"
+        )
+    return True
+
+
+def _layers(variables: Variables, side: str) -> int:
+    """Return the number of layers; an empty side is refused where its tensors are taken."""
+    found = {name.split("/")[1] for name in variables.names if name.startswith(f"{side}/layer_")}
+    return max(len([each for each in found if each.removeprefix("layer_").isdigit()]), 1)
+
+
+def _alignment(variables: Variables, settings: TransformerSettings) -> tuple[int, tuple[int, ...]] | None:
+    """Return the decoder layer and its heads whose attention gives alignments."""
+    layer = int(variables.scalars.get("decoder/alignment_layer", -1))
+    heads = int(variables.scalars.get("decoder/alignment_heads", 1))
+    layer = layer + settings.decoder_layers if layer < 0 else layer
+    if not 0 <= layer < settings.decoder_layers or not 0 <= heads <= settings.heads:
+        return None
+    return layer, tuple(range(heads or settings.heads))
