@@ -173,11 +173,11 @@ def _special(config: Fields, variables: Variables, vocabulary: list[str]) -> Spe
         return vocabulary.index(token)
 
     zeros = len(vocabulary)
-    if "decoder_start_token" in config.values and config.values["decoder_start_token"] is None:
+    from_zero = bool(variables.scalars.get("decoder/start_from_zero_embedding", 0))
+    if not from_zero and "decoder_start_token" in config.values and config.values["decoder_start_token"] is None:
         raise config.error(
             "decoder_start_token", "must be a piece: Lingon reads no model that starts with its language"
         )
-    from_zero = bool(variables.scalars.get("decoder/start_from_zero_embedding", 0))
     start = zeros if from_zero else place("decoder_start_token", "<s>")
     return SpecialIds(zeros, start, place("eos_token", "</s>"), place("unk_token", "<unk>"))
 

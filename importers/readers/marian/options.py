@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
+from yaml import YAMLError, safe_load
 
 from lingon.errors import SourceModelError
 from lingon.training.config import Activation
@@ -125,8 +125,8 @@ class Options:
 def read_yaml(path: Path, text: str) -> dict[str, Any]:
     """Read a YAML object. Raises SourceModelError."""
     try:
-        found = yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError, RecursionError):
+        found = safe_load(text)
+    except (YAMLError, ValueError, RecursionError):
         raise SourceModelError(f"{path}: its options are not YAML") from None
     if not isinstance(found, dict) or not all(isinstance(name, str) for name in found):
         raise SourceModelError(f"{path}: its options must be names with values")
