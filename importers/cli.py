@@ -7,7 +7,9 @@ from typing import Annotated
 
 import typer
 
-SourceArgument = Annotated[Path, typer.Argument(help="Folder with the files of a model of another toolkit.")]
+SourceArgument = Annotated[
+    Path, typer.Argument(help="Folder or archive (.zip, .tar, .tar.gz) with the files of a model of another toolkit.")
+]
 FolderArgument = Annotated[
     Path | None,
     typer.Argument(help="models/NAME; the next version is written below this folder. Default: no bundle is written."),
@@ -108,14 +110,12 @@ def import_model(
     report: ReportOption = False,
 ) -> None:
     """Turn a model of another toolkit into a bundle, verified against it."""
-    from lingon.lines import check_files
-
-    _check_outputs(folder, checkpoint, gate_source, report=report)
-    check_files(trim or [])
+    _check_arguments(folder, checkpoint, gate_source, trim or [], report=report)
     from lingon.export.report import print_report
     from lingon.export.settings import ExportSettings, Texts
     from lingon.export.shortlist.build import ShortlistSettings
     from lingon.importers import pipeline
+    from lingon.importers.archive import folder_of
     from lingon.text import normalise
     from lingon.training.checkpoint import save_checkpoint
     from lingon.training.data.corpus import Pair
@@ -131,10 +131,11 @@ def import_model(
         least_log_prob=least_log_prob,
         licence=licence,
     )
-    imported, pairs = pipeline.read_source(source, settings, log), list[Pair]()
-    if gate_source is not None:
-        pairs = pipeline.gate_pairs(imported, gate_source, gate_reference)[: max(gate_sentences, parity_sentences)]
-        pipeline.check_imported(imported, source, [normalise(pair.source) for pair in pairs], settings, log)
+    with folder_of(source) as files:
+        imported, pairs = pipeline.read_source(files, settings, log), list[Pair]()
+        if gate_source is not None:
+            pairs = pipeline.gate_pairs(imported, gate_source, gate_reference)[: max(gate_sentences, parity_sentences)]
+            pipeline.check_imported(imported, files, [normalise(pair.source) for pair in pairs], settings, log)
     if trim:
         imported = pipeline.trim_imported(imported, trim, log)
         pairs = pipeline.gate_pairs(imported, gate_source, gate_reference)[: len(pairs)] if gate_source else []
@@ -158,9 +159,12 @@ def import_model(
     print_report(pipeline.export_imported(imported, folder, Texts(pairs), export, log))
 
 
-def _check_outputs(folder: Path | None, checkpoint: Path | None, gate_source: Path | None, *, report: bool) -> None:
-    """Raise SettingsError unless one thing is to be written that can be written."""
+def _check_arguments(
+    folder: Path | None, checkpoint: Path | None, gate_source: Path | None, trim: list[Path], *, report: bool
+) -> None:
+    """Raise SettingsError unless one thing is to be written that can be, or if a file to trim by is missing."""
     from lingon.errors import SettingsError
+    from lingon.lines import check_files
 
     if sum((folder is not None, checkpoint is not None, report)) != 1:
         raise SettingsError("name one of: the folder of a model (models/NAME), --checkpoint FOLDER, --report")
@@ -168,6 +172,7 @@ def _check_outputs(folder: Path | None, checkpoint: Path | None, gate_source: Pa
         raise SettingsError("a bundle needs text for its gates: name sentences of the source language, --gate-source")
     if checkpoint is not None and checkpoint.exists():
         raise SettingsError(f"--checkpoint {checkpoint} exists already; choose a new folder")
+    check_files(trim)
 
 
 def _languages(given: str | None) -> tuple[list[str], list[str]] | None:

@@ -161,7 +161,9 @@ def gate_pairs(imported: Imported, source: Path, reference: Path | None) -> list
 def _read(folder: Path, settings: ImportSettings) -> Source:
     """Read a folder of a form that is known by its files."""
     if not folder.is_dir():
-        raise SourceModelError(f"{folder}: is no folder; unpack an archive before")
+        raise SourceModelError(
+            f"{folder}: is no folder, and no archive that Lingon unpacks (.zip, .tar, .tar.gz, .tgz, .tar.xz, .tar.bz2)"
+        )
     if is_ctranslate2(folder):
         return read_ctranslate2(folder, settings.longest, settings.pieces)
     if any(settings.pieces):
