@@ -12,9 +12,10 @@ from lingon.export.pipeline import export_checkpoint
 from lingon.export.settings import ExportSettings, Known, Texts
 from lingon.importers import witness
 from lingon.importers.assemble import checkpoint_of
-from lingon.importers.fields import Fields
+from lingon.importers.files.fields import Fields
+from lingon.importers.files.pieces import Numbering
+from lingon.importers.files.tensors import are_graphs
 from lingon.importers.languages import choose_languages
-from lingon.importers.pieces import Numbering
 from lingon.importers.readers.ctranslate2.folder import is_ctranslate2, read_ctranslate2
 from lingon.importers.readers.marian.files import models_of
 from lingon.importers.readers.marian.folder import read_marian
@@ -175,7 +176,11 @@ def _read(folder: Path, settings: ImportSettings) -> Source:
     kind = Fields.read(folder / CONFIG).text("model_type", "")
     if kind not in READERS:
         raise SourceModelError(f"{folder / CONFIG}: model_type must be {' or '.join(READERS)}, got {kind!r}")
-    return READERS[kind](folder, settings.longest)
+    source = READERS[kind](folder, settings.longest)
+    if not are_graphs(folder):
+        return source
+    facts = replace(source.facts, form=f"{source.facts.form}, exported to ONNX by optimum", toolkit="optimum")
+    return replace(source, facts=facts)
 
 
 def _found(checkpoint: Checkpoint, source: Source) -> list[str]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from torch import Tensor
 
 from lingon.export.graphs.quantisation import Range
-from lingon.importers.pieces import Numbering
+from lingon.importers.files.pieces import Numbering
 from lingon.serving.runtime.shortlist import Shortlist
 from lingon.text import Tokenizer
 from lingon.training.config import LanguageSettings, TransformerSettings

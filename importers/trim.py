@@ -14,7 +14,7 @@ from torch import Tensor
 
 from lingon.errors import SettingsError
 from lingon.importers.assemble import checkpoint_of
-from lingon.importers.pieces import Numbering, Piece, tokenizer_of
+from lingon.importers.files.pieces import Numbering, Piece, tokenizer_of
 from lingon.importers.source import Source
 from lingon.lines import read_lines
 from lingon.serving.runtime.shortlist import Shortlist

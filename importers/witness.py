@@ -12,7 +12,7 @@ import torch
 
 from lingon.errors import ParityError
 from lingon.export.gates.quality import NEAR_TIE
-from lingon.importers.pieces import Numbering
+from lingon.importers.files.pieces import Numbering
 from lingon.importers.source import Source
 from lingon.text import BOS, EOS, FORBIDDEN
 from lingon.training.checkpoint import Checkpoint

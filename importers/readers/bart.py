@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from lingon.errors import SourceModelError
-from lingon.importers.pieces import Numbering
-from lingon.importers.tensors import Tensors
+from lingon.importers.files.pieces import Numbering
+from lingon.importers.files.tensors import Tensors
 from lingon.training.config import TransformerSettings
 from lingon.training.models.layers import sinusoids
 

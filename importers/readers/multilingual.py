@@ -9,8 +9,9 @@ from pathlib import Path
 from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
 from lingon.errors import SourceModelError
-from lingon.importers.fields import Fields
-from lingon.importers.pieces import Numbering, SpecialIds, read_model, renumber, rewrite
+from lingon.importers.files.fields import Fields
+from lingon.importers.files.pieces import Numbering, SpecialIds, read_model, renumber, rewrite
+from lingon.importers.files.tensors import open_tensors, tensor_files
 from lingon.importers.readers.bart import BartReader
 from lingon.importers.readers.codes import M2M_100, MBART_25, WMT21, tags_of
 from lingon.importers.readers.opus_mt import (
@@ -25,7 +26,6 @@ from lingon.importers.readers.opus_mt import (
     read_file,
 )
 from lingon.importers.source import Facts, Source
-from lingon.importers.tensors import open_tensors, tensor_files
 from lingon.text import Tokenizer
 from lingon.training.config import LanguageSettings, TransformerSettings
 

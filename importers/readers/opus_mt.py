@@ -10,12 +10,12 @@ from sentencepiece.sentencepiece_model_pb2 import ModelProto
 from lingon.bundle import Language
 from lingon.bundle.schema import unmet_rule
 from lingon.errors import SourceModelError
-from lingon.importers.fields import Fields
-from lingon.importers.pieces import Numbering, SpecialIds, read_model, renumber, rewrite, tokenizer_of
+from lingon.importers.files.fields import Fields
+from lingon.importers.files.pieces import Numbering, SpecialIds, read_model, renumber, rewrite, tokenizer_of
+from lingon.importers.files.tensors import open_tensors, tensor_files
 from lingon.importers.readers.bart import BartReader
 from lingon.importers.readers.codes import languages_by_code
 from lingon.importers.source import Facts, Source
-from lingon.importers.tensors import open_tensors, tensor_files
 from lingon.text import Tokenizer
 from lingon.training.config import Activation, TransformerSettings
 

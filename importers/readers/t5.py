@@ -11,13 +11,13 @@ from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
 from lingon.bundle import MANY
 from lingon.errors import SourceModelError
-from lingon.importers.fields import Fields
-from lingon.importers.pieces import Numbering, Piece, SpecialIds, read_model, renumber, rewrite
+from lingon.importers.files.fields import Fields
+from lingon.importers.files.pieces import Numbering, Piece, SpecialIds, read_model, renumber, rewrite
+from lingon.importers.files.tensors import open_tensors, tensor_files
 from lingon.importers.readers.codes import tags_of
 from lingon.importers.readers.opus_mt import CONFIG, GENERATION, MOST, MOST_POSITIONS, TOKENIZER_CONFIG, read_file
 from lingon.importers.readers.t5_tensors import T5Reader
 from lingon.importers.source import Facts, Source
-from lingon.importers.tensors import open_tensors, tensor_files
 from lingon.text import Tokenizer
 from lingon.training.config import Activation, LanguageSettings, TransformerSettings
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from lingon.importers.pieces import Numbering
-from lingon.importers.tensors import Tensors
+from lingon.importers.files.pieces import Numbering
+from lingon.importers.files.tensors import Tensors
 from lingon.training.config import TransformerSettings
 
 TABLES = ("shared.weight", "decoder.embed_tokens.weight", "encoder.embed_tokens.weight")  # copies of one table

@@ -44,7 +44,7 @@ DANGEROUS = {
 
 
 TENSORS_ALONE = "torch.load(weights_only=True)"  # an import reads foreign checkpoints, and this form builds no objects
-READS_TENSORS = "importers/tensors.py"
+READS_TENSORS = "importers/files/tensors.py"
 SAFE = {"torch.load", "weights_only=True"}
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from lingon.errors import SourceModelError
 from lingon.importers import pipeline
-from lingon.importers.pieces import Numbering
+from lingon.importers.files.pieces import Numbering
 from lingon.importers.pipeline import ImportSettings
 from lingon.importers.readers.marian.container import open_model
 from lingon.importers.readers.marian.lexicon import read_lexicon

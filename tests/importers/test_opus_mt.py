@@ -14,8 +14,8 @@ from safetensors.torch import load_file, save_file
 
 from lingon.errors import LingonError, ParityError, SourceModelError
 from lingon.importers import pipeline, witness
+from lingon.importers.files.tensors import PICKLED, SAFETENSORS
 from lingon.importers.pipeline import Imported, ImportSettings
-from lingon.importers.tensors import PICKLED, SAFETENSORS
 from lingon.text import normalise
 from lingon.training.checkpoint import load_checkpoint, save_checkpoint
 from lingon.training.search import SearchSettings, translate

@@ -16,8 +16,8 @@ from lingon.cli.main import main
 from lingon.errors import LingonError, SettingsError, SourceModelError
 from lingon.export.settings import ExportSettings, Texts
 from lingon.importers import pipeline, witness
+from lingon.importers.files.tensors import SAFETENSORS
 from lingon.importers.pipeline import Imported, ImportSettings
-from lingon.importers.tensors import SAFETENSORS
 from lingon.serving.in_process import LocalTranslator
 from lingon.text import normalise
 from lingon.training.data.corpus import Pair

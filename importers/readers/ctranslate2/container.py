@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from lingon.errors import SourceModelError
-from lingon.importers.tensors import Tensors
+from lingon.importers.files.tensors import Tensors
 
 VERSION = 6
 MOST_VARIABLES, MOST_DIMENSIONS = 100_000, 8

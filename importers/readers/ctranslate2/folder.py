@@ -11,8 +11,8 @@ from typing import Any
 from torch import Tensor
 
 from lingon.errors import SourceModelError
-from lingon.importers.fields import MOST_JSON_BYTES, Fields
-from lingon.importers.pieces import Numbering, SpecialIds, read_model, renumber, rewrite, tokenizer_of
+from lingon.importers.files.fields import MOST_JSON_BYTES, Fields
+from lingon.importers.files.pieces import Numbering, SpecialIds, read_model, renumber, rewrite, tokenizer_of
 from lingon.importers.readers.codes import languages_by_code, tags_of
 from lingon.importers.readers.ctranslate2.container import SCALE, Variables, read_variables
 from lingon.importers.readers.ctranslate2.weights import BIAS, EMBEDDINGS, POSITIONS, PROJECTION, CTranslate2Reader

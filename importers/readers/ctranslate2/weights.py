@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from lingon.errors import SourceModelError
-from lingon.importers.pieces import Numbering
+from lingon.importers.files.pieces import Numbering
 from lingon.importers.readers.ctranslate2.container import Variables
 from lingon.training.config import TransformerSettings
 

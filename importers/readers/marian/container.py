@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from lingon.errors import SourceModelError
-from lingon.importers.tensors import Tensors
+from lingon.importers.files.tensors import Tensors
 
 OPTIONS = "special:model.yml"
 EMBEDDING = "Wemb"  # in the names of the tables of pieces

@@ -11,7 +11,7 @@ from typing import Any
 from lingon.bundle import Language
 from lingon.bundle.schema import unmet_rule
 from lingon.errors import SourceModelError
-from lingon.importers.fields import Fields
+from lingon.importers.files.fields import Fields
 from lingon.importers.readers.marian.container import unpacked
 from lingon.importers.readers.marian.options import MOST_OPTIONS, read_yaml
 from lingon.importers.readers.marian.vocabulary import MarianVocabulary, read_vocabulary

@@ -9,7 +9,8 @@ from pathlib import Path
 from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
 from lingon.errors import SourceModelError
-from lingon.importers.pieces import Numbering, SpecialIds, read_model, renumber, rewrite, tokenizer_of
+from lingon.importers.files.pieces import Numbering, SpecialIds, read_model, renumber, rewrite, tokenizer_of
+from lingon.importers.files.tensors import Tensors
 from lingon.importers.readers.codes import languages_by_code
 from lingon.importers.readers.marian.container import open_model
 from lingon.importers.readers.marian.files import (
@@ -35,7 +36,6 @@ from lingon.importers.readers.marian.weights import (
     MarianReader,
 )
 from lingon.importers.source import Facts, Source
-from lingon.importers.tensors import Tensors
 from lingon.text import Tokenizer
 from lingon.training.config import TransformerSettings
 

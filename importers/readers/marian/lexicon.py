@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lingon.errors import SourceModelError
-from lingon.importers.pieces import Numbering
+from lingon.importers.files.pieces import Numbering
 from lingon.importers.readers.marian.container import Bytes, unpacked
 from lingon.serving.runtime.shortlist import Shortlist
 from lingon.text import EOS, FORBIDDEN

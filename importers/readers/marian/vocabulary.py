@@ -10,8 +10,8 @@ from pathlib import Path
 from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
 from lingon.errors import SourceModelError
-from lingon.importers.fields import MOST_JSON_BYTES
-from lingon.importers.pieces import Piece, read_model
+from lingon.importers.files.fields import MOST_JSON_BYTES
+from lingon.importers.files.pieces import Piece, read_model
 from lingon.importers.readers.marian.container import unpacked
 
 ENDS, UNKNOWNS = ("</s>", "eos"), ("<unk>", "UNK")  # names of the special pieces; the second ones are of Nematus

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from lingon.errors import SourceModelError
 from lingon.export.graphs.quantisation import Range
-from lingon.importers.pieces import Numbering
-from lingon.importers.tensors import Tensors
+from lingon.importers.files.pieces import Numbering
+from lingon.importers.files.tensors import Tensors
 from lingon.training.config import TransformerSettings
 
 TABLE, TABLES = "Wemb", {"source": "encoder_Wemb", "target": "decoder_Wemb"}

@@ -12,6 +12,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from lingon.errors import SourceModelError
+from lingon.importers.files.graphs import graph_files, has_graphs, read_graphs
 
 SAFETENSORS, SHARDS, PICKLED = "model.safetensors", "model.safetensors.index.json", "pytorch_model.bin"
 READABLE = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
@@ -69,20 +70,29 @@ class Tensors:
 
 
 def open_tensors(folder: Path) -> Tensors:
-    """Open model.safetensors, its shards, or pytorch_model.bin. Raises SourceModelError."""
+    """Open model.safetensors, its shards, pytorch_model.bin, or else ONNX graphs. Raises SourceModelError."""
     if (folder / SAFETENSORS).is_file():
         return Tensors(folder / SAFETENSORS, _safetensors(folder / SAFETENSORS))
     if (folder / SHARDS).is_file():
         return Tensors(folder / SHARDS, _sharded(folder))
     if (folder / PICKLED).is_file():
         return Tensors(folder / PICKLED, _pickled(folder / PICKLED))
+    if has_graphs(folder):
+        return Tensors(folder, read_graphs(folder))
     raise SourceModelError(f"{folder}: has neither {SAFETENSORS} nor {PICKLED}")
 
 
 def tensor_files(folder: Path) -> list[Path]:
     """Return the files that `open_tensors` reads."""
     found = [folder / name for name in (SAFETENSORS, SHARDS, PICKLED) if (folder / name).is_file()][:1]
-    return found + (sorted(folder.glob("model-*.safetensors")) if found and found[0].name == SHARDS else [])
+    if not found:
+        return graph_files(folder) if has_graphs(folder) else []
+    return found + (sorted(folder.glob("model-*.safetensors")) if found[0].name == SHARDS else [])
+
+
+def are_graphs(folder: Path) -> bool:
+    """Whether `open_tensors` reads ONNX graphs, because a folder has no other tensors."""
+    return has_graphs(folder) and not any((folder / name).is_file() for name in (SAFETENSORS, SHARDS, PICKLED))
 
 
 def _safetensors(path: Path) -> dict[str, Callable[[], Tensor]]:
