@@ -116,6 +116,7 @@ def import_model(
     from lingon.export.shortlist.build import ShortlistSettings
     from lingon.importers import pipeline
     from lingon.importers.archive import folder_of
+    from lingon.importers.samples import check_samples
     from lingon.text import normalise
     from lingon.training.checkpoint import save_checkpoint
     from lingon.training.data.corpus import Pair
@@ -133,6 +134,7 @@ def import_model(
     )
     with folder_of(source) as files:
         imported, pairs = pipeline.read_source(files, settings, log), list[Pair]()
+        check_samples(imported.checkpoint, imported.source, files, log)
         if gate_source is not None:
             pairs = pipeline.gate_pairs(imported, gate_source, gate_reference)[: max(gate_sentences, parity_sentences)]
             pipeline.check_imported(imported, files, [normalise(pair.source) for pair in pairs], settings, log)
