@@ -14,6 +14,8 @@ from lingon.training.checkpoint import Checkpoint, Progress
 from lingon.training.config import Config, parse_config
 from lingon.training.models.transformer import Transformer
 
+WEIGHTS_A_BYTE = 2  # at most, of compressed files of 8-bit weights with tables that several layers share
+
 
 def checkpoint_of(source: Source, pair: tuple[str, str], folder: Path) -> Checkpoint:
     """Return a checkpoint with the weights of a source, which it reads one by one.
@@ -26,6 +28,7 @@ def checkpoint_of(source: Source, pair: tuple[str, str], folder: Path) -> Checkp
     tokenizer = source.tokenizer
     config = _config(source, pair)
     tokenizer = config.tokenizer_of_pair(tokenizer)
+    _check_size(source, tokenizer, folder)
     model = Transformer(source.settings, tokenizer.source_vocab, tokenizer.target_vocab)
     left = dict(model.named_parameters())
     with torch.no_grad():
@@ -36,6 +39,18 @@ def checkpoint_of(source: Source, pair: tuple[str, str], folder: Path) -> Checkp
     if left:
         raise SourceModelError(f"{folder}: nothing gives the weights {', '.join(sorted(left)[:3])}")
     return Checkpoint(config, tokenizer, model.eval(), Progress(), folder)
+
+
+def _check_size(source: Source, tokenizer: Tokenizer, folder: Path) -> None:
+    """Raise SourceModelError if a model with these settings is far larger than its files, before memory is taken."""
+    with torch.device("meta"):
+        sketch = Transformer(source.settings, tokenizer.source_vocab, tokenizer.target_vocab)
+    weights = sum(parameter.numel() for parameter in sketch.parameters())
+    held = sum(path.stat().st_size for path in source.facts.files)
+    if weights > WEIGHTS_A_BYTE * held:
+        raise SourceModelError(
+            f"{folder}: its settings are those of {weights:,} weights, its files have {held:,} bytes"
+        )
 
 
 def _config(source: Source, pair: tuple[str, str]) -> Config:
