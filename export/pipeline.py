@@ -8,7 +8,7 @@ from pathlib import Path
 
 from lingon import bundle as names
 from lingon.bundle import Bundle, Confidence, Manifest, Precision, with_checksums
-from lingon.bundle.publish import publish_bundle, write_files
+from lingon.bundle.publish import Content, publish_bundle, write_files
 from lingon.errors import DeviceError, SettingsError
 from lingon.export.gates.golden import golden_sentences
 from lingon.export.gates.verifier import BundleVerifier
@@ -62,7 +62,7 @@ def export_checkpoint(
     check_weights(checkpoint, settings.build_order)
     checkpoint.model.to("cpu").eval()
     manifest = build_manifest(checkpoint, folder, settings)
-    files = dict(checkpoint.tokenizer.files()) | read_attachments(settings.attachments)
+    files: dict[str, Content] = {**checkpoint.tokenizer.files(), **read_attachments(settings.attachments)}
     target = folder / str(manifest.version)
     if manifest.languages is None:  # what is measured of texts is of one pair
         text, profiles = text_data([(pair.source, pair.target) for pair in texts.training], checkpoint.tokenizer)
@@ -76,11 +76,12 @@ def export_checkpoint(
     for compared, count in settings.gate_sentence_counts.items():
         if len(texts.held_out) < count:
             log(f"held-out text: {len(texts.held_out):,} sentences, not {count:,}, to compare {compared}")
-    built, weights = _build_graphs(checkpoint, texts.training, settings, log, known)
+    weights = WeightFiles(folder.absolute())
+    built = _build_graphs(checkpoint, texts.training, settings, log, known, weights)
+    files |= weight_files(weights)
     reads = {name: each.reads for name, each in built.items()}
     for each in built.values():
         files |= each.graphs
-    files |= weights
     with publish_bundle(target) as part:
         write_files(part, files, target)
         trial = Bundle(part, with_checksums(part, _unverified_manifest(manifest, reads, settings, log), files))
@@ -145,9 +146,10 @@ def _build_graphs(
     settings: ExportSettings,
     log: Callable[[str], None],
     known: Known,
-) -> tuple[dict[str, BuiltGraphs], dict[str, bytes]]:
-    """Return the graphs of each precision, and the weight files."""
-    model, tokenizer, weights = checkpoint.model, checkpoint.tokenizer, WeightFiles()
+    weights: WeightFiles,
+) -> dict[str, BuiltGraphs]:
+    """Return the graphs of each precision; their weights are added to `weights`."""
+    model, tokenizer = checkpoint.model, checkpoint.tokenizer
     chosen = _evenly_spaced(training, settings.calibration_sentences)
     calibration = [
         (tokenizer.encode_source(pair.source), tokenizer.encode_target(pair.target))
@@ -162,7 +164,7 @@ def _build_graphs(
         built[name] = build(model, name, weights, calibration, shortlist=listed, ranges=known.ranges)
         sizes = ", ".join(f"{file} {weights.size(file) / 1e6:.1f} MB" for file in built[name].reads)
         log(f"{name}: built, reads {sizes}")
-    return built, weight_files(weights)
+    return built
 
 
 def _log_slow_heads(precision: str, settings: ModelSettings, log: Callable[[str], None]) -> None:

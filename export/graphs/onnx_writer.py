@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
+import weakref
 from collections.abc import Callable, Sequence
-from typing import Any
+from mmap import ACCESS_READ, mmap
+from pathlib import Path
+from tempfile import mkstemp
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
 from onnx import TensorProto, helper
+
+from lingon.errors import BundleError
 
 OPSET, IR_VERSION = 21, 10  # ONNX Runtime 1.31 reads opsets up to 26 and IR versions up to 13
 CONTRIB = "com.microsoft"
@@ -18,36 +26,74 @@ LoopBody = Callable[[list[str], list[str]], tuple[Sequence[str], Sequence[str]]]
 """Takes the names of states and inputs of one step; returns those of the next states and of the outputs, all floats."""
 
 
+class Place(NamedTuple):
+    """Where a tensor is in a weight file, in bytes, and the SHA-256 of its values."""
+
+    offset: int
+    length: int
+    digest: bytes
+
+
 class WeightFiles:
-    """The weight files of a bundle; a file has a tensor once, even if several graphs use it."""
+    """The weight files of a bundle; a file has a tensor once, even if several graphs use it.
 
-    def __init__(self) -> None:
-        self._files: dict[str, bytearray] = {}
-        self._places: dict[tuple[str, str], tuple[int, int]] = {}
+    They are temporary files without a name until the bundle is written: memory holds one tensor at a time.
+    """
 
-    def to_bytes(self) -> dict[str, bytes]:
-        """Return the content of every file, by its name."""
-        return {file: bytes(content) for file, content in self._files.items()}
+    def __init__(self, folder: Path | None = None) -> None:
+        """folder: on the disk of the bundle, or above it; None is the folder of temporary files."""
+        self._folder = next((each for each in (folder, *folder.parents) if each.is_dir()), None) if folder else None
+        self._descriptors: dict[str, int] = {}
+        self._sizes: dict[str, int] = {}
+        self._places: dict[tuple[str, str], Place] = {}
+
+    def contents(self) -> dict[str, mmap]:
+        """Return the content of every file, by its name, mapped into memory."""
+        return {file: mmap(opened, 0, access=ACCESS_READ) for file, opened in self._descriptors.items()}
 
     def size(self, file: str) -> int:
         """Return the bytes of a file so far."""
-        return len(self._files[file])
+        return self._sizes[file]
 
     def add(self, file: str, name: str, values: np.ndarray) -> TensorProto:
-        """Add a tensor to a file, unless the file has it; return an initializer that points to it."""
+        """Add a tensor to a file, unless the file has it; return an initializer that points to it.
+
+        values: in the order of their memory. Raises BundleError if the disk is full.
+        """
+        content = values.reshape(-1).view(np.uint8).data
+        digest = hashlib.sha256(content).digest()
         if (file, name) not in self._places:
-            target = self._files.setdefault(file, bytearray())
-            target += b"\0" * (-len(target) % ALIGNMENT)
-            content = values.tobytes()
-            self._places[file, name] = (len(target), len(content))
-            target += content
-        offset, length = self._places[file, name]
-        assert self._files[file][offset : offset + length] == values.tobytes(), f"{file}: two tensors named {name}"
+            self._places[file, name] = Place(self._write(file, content), len(content), digest)
+        offset, length, known = self._places[file, name]
+        assert known == digest, f"{file}: two tensors named {name}"
         tensor = TensorProto(name=name, data_type=helper.np_dtype_to_tensor_dtype(values.dtype), dims=values.shape)
         tensor.data_location = TensorProto.EXTERNAL
         for key, value in (("location", file), ("offset", offset), ("length", length)):
             tensor.external_data.add(key=key, value=str(value))
         return tensor
+
+    def _write(self, file: str, content: memoryview) -> int:
+        """Write to the end of a file; return where the content begins."""
+        try:
+            if file not in self._descriptors:
+                self._descriptors[file] = self._open()
+            size = self._sizes.get(file, 0)
+            begin = at = size + -size % ALIGNMENT
+            while content:  # a call writes at most 2 GiB
+                written = os.pwrite(self._descriptors[file], content, at)
+                content, at = content[written:], at + written
+        except OSError as error:
+            where = self._folder or "temporary files"
+            raise BundleError(f"{where}: weights cannot be written ({error.strerror or error})") from None
+        self._sizes[file] = at
+        return begin
+
+    def _open(self) -> int:
+        """Return the descriptor of a new file without a name, which is closed when this object goes."""
+        descriptor, path = mkstemp(dir=self._folder)
+        Path(path).unlink()
+        weakref.finalize(self, os.close, descriptor)
+        return descriptor
 
 
 class GraphBuilder:

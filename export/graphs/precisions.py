@@ -11,6 +11,7 @@ import numpy as np
 
 from lingon import bundle
 from lingon.bundle import State
+from lingon.bundle.publish import Content
 from lingon.errors import CheckpointError, SettingsError
 from lingon.export.graphs.onnx_writer import WeightFiles
 from lingon.export.graphs.quantisation import Range, Sentence, calibrate, emulate, smooth_and_calibrate
@@ -169,6 +170,6 @@ def _recurrent_graphs(
     return RecurrentGraphs(system, weights, ranges), emulated
 
 
-def weight_files(weights: WeightFiles) -> dict[str, bytes]:
+def weight_files(weights: WeightFiles) -> dict[str, Content]:
     """Return the weight files by their paths in the bundle."""
-    return {f"{bundle.WEIGHTS}/{name}": content for name, content in weights.to_bytes().items()}
+    return {f"{bundle.WEIGHTS}/{name}": content for name, content in weights.contents().items()}

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from mmap import mmap
 from pathlib import Path
 
 from lingon.errors import BundleError
 from lingon.files import publish_folder
+
+Content = bytes | mmap
+"""Of a file; one that is mapped into memory takes none until it is read."""
 
 
 @contextmanager
@@ -39,7 +43,7 @@ def publish_bundle(folder: Path) -> Iterator[Path]:
         raise
 
 
-def write_files(part: Path, files: dict[str, bytes], folder: Path) -> None:
+def write_files(part: Path, files: Mapping[str, Content], folder: Path) -> None:
     """Write files by their paths below part, the temporary folder of `folder`. Raises BundleError."""
     try:
         for name, content in files.items():

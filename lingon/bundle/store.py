@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TypeVar
 
 from lingon.bundle.manifest import MANIFEST, WEIGHTS, Manifest
-from lingon.bundle.publish import publish_bundle, write_files
+from lingon.bundle.publish import Content, publish_bundle, write_files
 from lingon.errors import BundleError, DamagedBundle
 from lingon.files import read_plain_file
 from lingon.text import Tokenizer
@@ -133,15 +133,15 @@ def open_version(folder: Path, version: int) -> Bundle:
     return bundle
 
 
-def write_bundle(folder: Path, manifest: Manifest, files: dict[str, bytes]) -> Bundle:
+def write_bundle(folder: Path, manifest: Manifest, files: Mapping[str, Content]) -> Bundle:
     """Publish a bundle atomically; the checksums of files are added to the manifest."""
     complete = with_checksums(folder, manifest, files)
     with publish_bundle(folder) as part:
-        write_files(part, files | {MANIFEST: complete.to_bytes()}, folder)
+        write_files(part, {**files, MANIFEST: complete.to_bytes()}, folder)
     return Bundle(folder, complete)
 
 
-def with_checksums(folder: Path, manifest: Manifest, files: dict[str, bytes]) -> Manifest:
+def with_checksums(folder: Path, manifest: Manifest, files: Mapping[str, Content]) -> Manifest:
     """The manifest with the checksums of files. Raises BundleError if a reader of the bundle would refuse it."""
     sums = {name: hashlib.sha256(content).hexdigest() for name, content in sorted(files.items())}
     values = {entry.name: getattr(manifest, entry.name) for entry in fields(manifest)}

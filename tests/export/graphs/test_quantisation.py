@@ -30,7 +30,7 @@ def product(rows: np.ndarray, weight: np.ndarray, seen: Range) -> np.ndarray:
     named = graph.declare_output("result", np.float32, ["n", len(weight)])
     Int8MatMul(graph, {"it": seen}).linear("it", read, weight, np.zeros(len(weight), np.float32), named=named)
     options = ort.SessionOptions()
-    files = weights.to_bytes()
+    files = weights.contents()
     options.add_external_initializers_from_files_in_memory(
         list(files), list(files.values()), [*map(len, files.values())]
     )

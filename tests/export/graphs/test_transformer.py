@@ -50,7 +50,7 @@ def files_of(model: Transformer, *precisions: str) -> dict[str, bytes]:
     weights, graphs = WeightFiles(), {}
     for precision in precisions:
         graphs |= build(model, precision, weights, random_pairs(4), shortlist=True).graphs
-    return graphs | weight_files(weights)
+    return graphs | {name: bytes(content) for name, content in weight_files(weights).items()}
 
 
 def bytes_of_weights(files: dict[str, bytes]) -> int:
