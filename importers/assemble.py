@@ -76,6 +76,8 @@ def _config(source: Source, pair: tuple[str, str]) -> Config:
 
 def _kind(tokenizer: Tokenizer) -> str:
     """Return the kind of the target model, as the settings name it."""
+    if tokenizer.moses is not None:
+        return "bpe"
     model = ModelProto()
     model.ParseFromString(list(tokenizer.files().values())[-1])
     return "bpe" if model.trainer_spec.model_type == TrainerSpec.BPE else "unigram"

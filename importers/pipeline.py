@@ -17,6 +17,7 @@ from lingon.importers.files.pieces import Numbering
 from lingon.importers.files.tensors import are_graphs
 from lingon.importers.languages import choose_languages
 from lingon.importers.readers.ctranslate2.folder import is_ctranslate2, read_ctranslate2
+from lingon.importers.readers.fsmt import read_fsmt
 from lingon.importers.readers.marian.files import models_of
 from lingon.importers.readers.marian.folder import read_marian
 from lingon.importers.readers.multilingual import read_multilingual
@@ -34,6 +35,7 @@ CALIBRATION_SENTENCES = 200  # of the text for the gates, for int8 ranges if the
 PROBED = 100  # sentences whose translations must be likely
 READERS = {
     "marian": read_opus_mt,
+    "fsmt": read_fsmt,
     "m2m_100": read_multilingual,
     "mbart": read_multilingual,
     "t5": read_t5,
@@ -171,7 +173,8 @@ def _read(folder: Path, settings: ImportSettings) -> Source:
         raise SettingsError("--source-pieces and --target-pieces are for folders of CTranslate2 alone")
     if not (folder / CONFIG).is_file():
         if models_of(folder):
-            return read_marian(folder, settings.longest)
+            sources, targets = settings.languages or ([""], [""])
+            return read_marian(folder, settings.longest, (sources[0], targets[0]))
         raise SourceModelError(f"{folder}: has no {CONFIG} and no model of Marian, so it is none that Lingon imports")
     kind = Fields.read(folder / CONFIG).text("model_type", "")
     if kind not in READERS:

@@ -53,7 +53,7 @@ def trim(
     Any text can still be cut, and one of kept pieces alone is cut as before. Raises SettingsError if there is no text.
     """
     tokenizer = checkpoint.tokenizer
-    seen = [_seen(model, files) for model in (tokenizer.source, tokenizer.target)]
+    seen = [_seen(model, files) for model in tokenizer.sentencepieces("--trim")]
     kept = [_kept(model, each.ids, source.languages) for model, each in zip(_models(tokenizer), seen, strict=True)]
     if tokenizer.joint:
         kept = [sorted({*kept[0], *kept[1]})] * 2

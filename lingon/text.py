@@ -10,12 +10,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
-from lingon.errors import BundleError
+from lingon.errors import BundleError, SettingsError
 
 if TYPE_CHECKING:
     import sentencepiece  # not in the base install, whose clients normalise text too
+
+    from lingon.moses import MosesPieces
+
+    Segmenter: TypeAlias = sentencepiece.SentencePieceProcessor | MosesPieces
 
 PAD, BOS, EOS, UNK = 0, 1, 2, 3
 """Ids of the special pieces, the same in every vocabulary that Lingon trains."""
@@ -85,13 +89,16 @@ class LanguageTokens:
 
 
 class Tokenizer:
-    """One sentencepiece model for both languages, or one each; all have the special ids above."""
+    """One sentencepiece model for both languages, or one each; all have the special ids above.
+
+    Two vocabularies of Moses pieces may stand for them: see lingon.moses.
+    """
 
     JOINT = ("tokenizer.model",)
     SEPARATE = ("source.model", "target.model")
 
     def __init__(self, source: bytes, target: bytes | None = None) -> None:
-        """source, target: serialised sentencepiece models; without target, source is used for both languages."""
+        """source, target: serialised models; without target, source is used for both languages."""
         self.languages = LanguageTokens()  # with which sources are encoded
         self._token_texts: dict[int, str] = {}  # at most one entry for each piece of the vocabulary
         self._models = (source,) if target is None else (source, target)
@@ -117,6 +124,22 @@ class Tokenizer:
         """The files of this tokenizer by name, as `read` expects them."""
         names = self.JOINT if len(self._models) == 1 else self.SEPARATE
         return dict(zip(names, self._models, strict=True))
+
+    @functools.cached_property
+    def moses(self) -> MosesPieces | None:
+        """The target vocabulary if it is one of Moses pieces: then a text is not its pieces, one after the other."""
+        from lingon.moses import MosesPieces
+
+        return self.target if isinstance(self.target, MosesPieces) else None
+
+    def sentencepieces(self, user: str) -> list[sentencepiece.SentencePieceProcessor]:
+        """Return the models of both sides; raises SettingsError, which names their user, for Moses pieces."""
+        from lingon.moses import MosesPieces
+
+        found = [side for side in (self.source, self.target) if not isinstance(side, MosesPieces)]
+        if len(found) < 2:
+            raise SettingsError(f"{user} needs a vocabulary of sentencepiece; this model has Moses pieces")
+        return found
 
     @functools.cached_property
     def joint(self) -> bool:
@@ -145,7 +168,7 @@ class Tokenizer:
         """The text of a target token, with a space before a word; empty for bytes and special ids."""
         if token <= UNK or self.target.is_byte(token):
             return ""
-        return str(self.target.id_to_piece(token)).replace("\u2581", " ")
+        return str(self.target.id_to_piece(token)).replace("\u2581", " ").replace("</w>", " ")
 
     def for_languages(self, tokens: LanguageTokens) -> Tokenizer:
         """Return this tokenizer for a pair of languages; the two share their models."""
@@ -189,7 +212,11 @@ class Tokenizer:
         return [str(self.target.id_to_piece(token)) for token in ids]
 
 
-def _load(model: bytes, name: str) -> sentencepiece.SentencePieceProcessor:
+def _load(model: bytes, name: str) -> Segmenter:
+    if model.startswith(b"{"):  # as no sentencepiece model does
+        from lingon.moses import MosesPieces
+
+        return MosesPieces(model, name, UNK)
     import sentencepiece
 
     if not model:  # sentencepiece would read it as a model without pieces

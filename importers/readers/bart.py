@@ -30,6 +30,7 @@ class BartReader:
     source, target: the numberings of the two vocabularies
     rows: the number of rows of the checkpoint's source and target tables
     separate: whether there are two tables and no shared one
+    head: the name of the output matrix
     """
 
     tensors: Tensors
@@ -38,6 +39,7 @@ class BartReader:
     target: Numbering
     rows: tuple[int, int]
     separate: bool
+    head: str = HEAD
 
     def weights(self) -> Iterator[tuple[str, Tensor]]:
         """Yield the weights of a model with these settings, tied tables once.
@@ -66,14 +68,17 @@ class BartReader:
         self._check_same(source, copies)
         yield "source_embedding.pieces.weight", source[list(self.source.rows)]
         if tie == "all":
-            self._check_same(source, (HEAD,))
+            self._check_same(source, (self.head,))
             return
-        target = self.tensors.take(EMBEDDINGS["target"], (target_rows, dim)) if self.separate else source
+        name = EMBEDDINGS["target"]
+        if tie == "decoder" and name not in self.tensors:  # safetensors files have one name of a tied table
+            name = self.head
+        target = self.tensors.take(name, (target_rows, dim)) if self.separate else source
         yield "target_embedding.pieces.weight", target[list(self.target.rows)]
         if tie == "decoder":
-            self._check_same(target, (HEAD,))
+            self._check_same(target, (self.head,))
         else:
-            yield "output.weight", self.tensors.take(HEAD, (target_rows, dim))[list(self.target.rows)]
+            yield "output.weight", self.tensors.take(self.head, (target_rows, dim))[list(self.target.rows)]
 
     def _output_bias(self) -> Iterator[tuple[str, Tensor]]:
         """Yield the bias of the output, which models of several languages save as zeros or not at all."""
@@ -104,8 +109,9 @@ class BartReader:
             if name not in self.tensors:
                 continue
             rows = self.tensors.rows(name)
-            expected = sinusoids(rows, settings.dim, settings.sinusoids, settings.first_position)
-            off = float((self.tensors.take(name, expected.shape) - expected).abs().max())
+            expected = sinusoids(rows, settings.dim, settings.sinusoids)
+            differences = (self.tensors.take(name, expected.shape) - expected).abs()
+            off = float(differences[settings.first_position :].max())  # no token has the rows before
             if off > SAME_POSITIONS:
                 raise SourceModelError(
                     f"{self.tensors.origin}: {name} must be sinusoids, differs from them by up to {off:.2g}"

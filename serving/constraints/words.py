@@ -6,7 +6,7 @@ import unicodedata
 from collections.abc import Sequence
 from functools import cached_property
 
-from lingon.errors import InvalidRequest
+from lingon.errors import InvalidRequest, Unsupported
 from lingon.serving.constraints.forced import ForcedWords
 from lingon.serving.constraints.pieces import REPLACEMENT, Pieces
 from lingon.serving.constraints.rules import Rules
@@ -40,8 +40,12 @@ class Vocabulary:
     ) -> RequestRules:
         """Return the rules of a request; forbidden, forced: words as `checked_words` returns them.
 
-        Raises InvalidRequest for words that contradict each other, or that the model cannot write.
+        Raises InvalidRequest for words that contradict each other, or that the model cannot write, and Unsupported for
+        any words if the model writes Moses tokens.
         """
+        if self.tokenizer.moses is not None and (forced or forbidden):
+            field = FORCED_WORDS if forced else FORBIDDEN_WORDS
+            raise Unsupported(f"{field}: the model writes Moses tokens, whose text depends on the tokens after them")
         words = ForcedWords(
             self.pieces, [word.encode() for word in forced], [self._tokens(word, at) for at, word in enumerate(forced)]
         )

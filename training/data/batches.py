@@ -115,8 +115,9 @@ class EpochEncoder:
             self._encoded = replace(encode_pairs(pairs, tokenizer), alignments=self._alignments)
             return
         sources, targets = sides(pairs)
-        self._sources = SegmentationSampler(tokenizer.source, sources, alpha, max_tokens - 1)
-        self._targets = SegmentationSampler(tokenizer.target, targets, alpha, max_tokens - 1)
+        source, target = tokenizer.sentencepieces("tokenizer.sampling_alpha")
+        self._sources = SegmentationSampler(source, sources, alpha, max_tokens - 1)
+        self._targets = SegmentationSampler(target, targets, alpha, max_tokens - 1)
 
     def encode(self, seed: Sequence[int]) -> EncodedPairs:
         """Return the token ids of one epoch, a function of its seed."""

@@ -21,7 +21,7 @@ class PieceAlignments:
     def __init__(self, links: Sequence[Sequence[WordLink]], tokenizer: Tokenizer) -> None:
         """links: between the words of each pair, whose texts are normalised."""
         self._links = links
-        self._source_spaces, self._target_spaces = _spaces(tokenizer.source), _spaces(tokenizer.target)
+        self._source_spaces, self._target_spaces = map(_spaces, tokenizer.sentencepieces("guided alignment"))
 
     def batch(self, rows: Sequence[int], sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> Tensor:
         """Return (batch, target_length, source_length): entry (t, j) is the share of source piece j in target piece t.

@@ -9,6 +9,7 @@ from pathlib import Path
 from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
 from lingon.errors import SourceModelError
+from lingon.importers.files.merges import moses_tokenizer, read_merges, with_word_ends
 from lingon.importers.files.pieces import Numbering, SpecialIds, read_model, renumber, rewrite, tokenizer_of
 from lingon.importers.files.tensors import Tensors
 from lingon.importers.readers.codes import languages_by_code
@@ -40,18 +41,28 @@ from lingon.text import Tokenizer
 from lingon.training.config import TransformerSettings
 
 SOURCE_PIECES, TARGET_PIECES = "source.spm", "target.spm"
+MERGES = ("source.bpe", "target.bpe")  # of models before sentencepiece, whose text is Moses tokens
 LONGEST = 512  # source tokens of a model without learned positions, by default
 
 
-def read_marian(folder: Path, longest: int | None = None) -> Source:
-    """Read a folder; longest: source tokens that the model shall read. Raises SourceModelError."""
+def read_marian(folder: Path, longest: int | None = None, pair: tuple[str, str] = ("", "")) -> Source:
+    """Read a folder. Raises SourceModelError.
+
+    longest: source tokens that the model shall read
+    pair: the languages, "" where the files say them
+    """
     decoder = read_decoder_options(folder)
     path = model_file(folder, decoder)
     tensors, text = open_model(path)
     options = Options.parse(path, text)
     vocabularies = read_vocabularies(folder, decoder)
     rows = _rows(tensors, vocabularies)
-    tokenizer, source, target = _tokenizer(folder, vocabularies, rows)
+    named = languages_of(folder, path)
+    if has_merges(folder):
+        languages = pair[0] or named[0], pair[1] or named[1]
+        tokenizer, source, target = _moses_tokenizer(folder, vocabularies, rows, languages)
+    else:
+        tokenizer, source, target = _tokenizer(folder, vocabularies, rows)
     settings = _settings(options, tensors, target, longest)
     reader = MarianReader(tensors, settings, source, target, rows)
     ranges = reader.ranges()
@@ -109,6 +120,35 @@ def _tokenizer(
     )
     written = [rewrite(*each) for each in zip(segmenters, (of_source, of_target), silences, strict=True)]
     return Tokenizer(written[0], written[1]), of_source, of_target
+
+
+def has_merges(folder: Path) -> bool:
+    """Whether a model cuts Moses tokens by byte-pair merges."""
+    return any((folder / name).is_file() for name in MERGES)
+
+
+def _moses_tokenizer(
+    folder: Path,
+    vocabularies: tuple[MarianVocabulary, MarianVocabulary],
+    rows: tuple[int, int],
+    languages: tuple[str, str],
+) -> tuple[Tokenizer, Numbering, Numbering]:
+    """Return the tokenizer of a model with byte-pair merges, and the numberings of both vocabularies."""
+    if not all(languages):
+        raise SourceModelError(
+            f"{folder}: Moses has rules for each language, and the files do not say the languages: name them, as in "
+            "--languages en:de"
+        )
+    merges = read_merges(folder / MERGES[0]), read_merges(folder / MERGES[1])
+    found, reserved = [], set[str]()
+    for vocabulary, count in zip(vocabularies, rows, strict=True):
+        special = {*vocabulary.codes, vocabulary.pieces[vocabulary.eos], vocabulary.pieces[vocabulary.unk]}
+        numbering, silent = _renumbered(
+            replace(vocabulary, pieces=with_word_ends(vocabulary.pieces, special)), count, []
+        )
+        found.append(numbering)
+        reserved.update(silent)
+    return moses_tokenizer(languages, (found[0], found[1]), merges, reserved), found[0], found[1]
 
 
 def _segmenter(path: Path) -> ModelProto:
@@ -175,7 +215,7 @@ def _facts(
 ) -> Facts:
     student = settings.decoder_cell == "ssru"
     lexicon = first(folder, LEXICONS)
-    more = [folder / name for name in (SOURCE_PIECES, TARGET_PIECES, METADATA) if (folder / name).is_file()]
+    more = [folder / name for name in (SOURCE_PIECES, TARGET_PIECES, *MERGES, METADATA) if (folder / name).is_file()]
     optional = [each for each in (decoder.path, lexicon) if each is not None]
     layer = options.alignment_layer
     beam_size = int(decoder.number("beam-size", 1 if student else 4))

@@ -31,6 +31,8 @@ class PartDetokenizer:
         if token <= UNK:
             return
         self._window.append(token)
+        if self._tokenizer.moses is not None:
+            return
         if not self._tokenizer.target.is_byte(token):
             self._bytes.reset()
         else:
@@ -42,6 +44,8 @@ class PartDetokenizer:
 
     def take(self) -> str:
         """Return the text that is certain and was not returned yet, without white space at its end."""
+        if self._tokenizer.moses is not None:
+            return self._extended(self._tokenizer.moses.certain(self._window))
         if not self._certain:
             return ""
         text = self._tokenizer.decode(self._window[: self._certain])
@@ -60,6 +64,14 @@ class PartDetokenizer:
         """Return what was not returned yet of the part's whole text."""
         shown = "".join(self._shown)
         assert text.startswith(shown), "a delta would be taken back"
+        self._shown = [text]
+        return text[len(shown) :]
+
+    def _extended(self, text: str) -> str:
+        """Return what a text, of which no part is taken back, has more than what was returned."""
+        shown = "".join(self._shown)
+        if not text.startswith(shown):
+            return ""
         self._shown = [text]
         return text[len(shown) :]
 

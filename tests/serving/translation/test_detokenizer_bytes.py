@@ -94,7 +94,7 @@ def test_only_the_last_tokens_are_decoded_again():
     decoded: list[int] = []
 
     class Counting:
-        target = tokenizer().target
+        target, moses = tokenizer().target, None
 
         decode_token = tokenizer().decode_token
 

@@ -1,0 +1,114 @@
+"""FSMT: the models of fairseq for WMT19 in the form of Transformers, with Moses tokens and byte-pair merges."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from lingon.bundle import Language
+from lingon.bundle.schema import unmet_rule
+from lingon.importers.files.fields import Fields
+from lingon.importers.files.merges import moses_tokenizer, read_merges
+from lingon.importers.files.pieces import Numbering, SpecialIds, renumber
+from lingon.importers.files.tensors import open_tensors, tensor_files
+from lingon.importers.readers.bart import BartReader
+from lingon.importers.readers.opus_mt import (
+    ACTIVATIONS,
+    CONFIG,
+    GENERATION,
+    MOST,
+    MOST_POSITIONS,
+    TOKENIZER_CONFIG,
+    Vocabulary,
+)
+from lingon.importers.source import Facts, Source
+from lingon.training.config import TransformerSettings
+
+VOCABULARIES = {"src": "vocab-src.json", "tgt": "vocab-tgt.json"}
+MERGES = "merges.txt"
+OUTPUT = "model.decoder.output_projection.weight"
+FIRST_POSITION = 2  # of fairseq, whose padding id is 1
+NEVER = "<s>"  # which fairseq has in its vocabularies and does not use
+
+
+def read_fsmt(folder: Path, longest: int | None = None) -> Source:
+    """Read a folder; longest: source tokens that the model shall read. Raises SourceModelError."""
+    config, more = Fields.read(folder / CONFIG), Fields.read_if_there(folder / TOKENIZER_CONFIG)
+    if more.flag("do_lower_case", False):
+        raise more.error("do_lower_case", "must be false: Lingon keeps the case of a text")
+    languages = _languages(config)
+    vocabularies = [Vocabulary.read(folder / name) for name in VOCABULARIES.values()]
+    source, target = (_renumbered(config, side, each) for side, each in zip(VOCABULARIES, vocabularies, strict=True))
+    merges = read_merges(folder / MERGES)
+    tokenizer = moses_tokenizer(languages, (source, target), (merges, merges), {NEVER})
+    longest = longest or config.integer("max_position_embeddings", 2, MOST_POSITIONS, default=1024)
+    settings = _settings(config, target, longest)
+    tensors = open_tensors(folder)
+    rows = len(vocabularies[0].pieces), len(vocabularies[1].pieces)
+    reader = BartReader(tensors, settings, source, target, rows, separate=True, head=OUTPUT)
+    facts = _facts(folder, config, languages, longest)
+    return Source(settings, reader.weights(), tokenizer, source, target, facts, tensors.notes)
+
+
+def _languages(config: Fields) -> tuple[str, str]:
+    found = config.values.get("langs")
+    if not (isinstance(found, list) and len(found) == 2 and not any(unmet_rule(Language, each) for each in found)):
+        raise config.error("langs", "must be the codes of two languages")
+    return found[0], found[1]
+
+
+def _renumbered(config: Fields, side: str, vocabulary: Vocabulary) -> Numbering:
+    pieces = vocabulary.pieces
+    if config.integer(f"{side}_vocab_size", 1, MOST) != len(pieces):
+        rule = f"must be the number of pieces of {vocabulary.path.name} ({len(pieces):,})"
+        raise config.error(f"{side}_vocab_size", rule)
+    pad, eos, unk = (vocabulary.id_of(piece) for piece in ("<pad>", "</s>", "<unk>"))
+    for name, piece, number in (("pad_token_id", "<pad>", pad), ("eos_token_id", "</s>", eos)):
+        if config.integer(name, 0, MOST, default=number) != number:
+            raise config.error(name, f"must be the id of {piece} in {vocabulary.path.name} ({number:,})")
+    if config.integer("decoder_start_token_id", 0, MOST, default=eos) != eos:
+        raise config.error("decoder_start_token_id", f"must be the id of </s> ({eos:,})")
+    return renumber(pieces, SpecialIds(pad=pad, start=eos, eos=eos, unk=unk), [], {NEVER})
+
+
+def _settings(config: Fields, target: Numbering, longest: int) -> TransformerSettings:
+    heads = config.integer("encoder_attention_heads", 1, MOST)
+    for size in ("attention_heads", "ffn_dim"):
+        encoder, decoder = (config.integer(f"{side}_{size}", 1, MOST) for side in ("encoder", "decoder"))
+        if decoder != encoder:
+            raise config.error(f"decoder_{size}", f"must be that of the encoder ({encoder})")
+    dim = config.integer("d_model", 4, MOST)
+    if dim % (2 * heads):
+        raise config.error("d_model", f"must be even and a multiple of encoder_attention_heads ({heads})")
+    return TransformerSettings(
+        dim=dim,
+        heads=heads,
+        head_dim=dim // heads,
+        ffn=config.integer("encoder_ffn_dim", 1, MOST),
+        encoder_layers=config.integer("encoder_layers", 1, 1000),
+        decoder_layers=config.integer("decoder_layers", 1, 1000),
+        activation=config.choice("activation_function", ACTIVATIONS),
+        sinusoids="inclusive-halves",
+        first_position=FIRST_POSITION,
+        never_generated=target.never,
+        scale_embedding=config.flag("scale_embedding", True),
+        tie="decoder",
+        max_positions=longest + 1,
+        dropout=0.1,
+    )
+
+
+def _facts(folder: Path, config: Fields, languages: tuple[str, str], longest: int) -> Facts:
+    generation = Fields.read_if_there(folder / GENERATION)
+    names = (CONFIG, TOKENIZER_CONFIG, GENERATION, *VOCABULARIES.values(), MERGES)
+    files = [folder / name for name in names if (folder / name).is_file()]
+    penalty = config.number("length_penalty", 0, 10, default=1)
+    return Facts(
+        form="Hugging Face FSMT (fairseq WMT19)",
+        languages=languages,
+        beam_size=generation.integer("num_beams", 1, 64, default=config.integer("num_beams", 1, 64, default=5)),
+        length_penalty=generation.number("length_penalty", 0, 10, default=penalty),
+        longest=longest,
+        alignment=None,
+        files=(*files, *tensor_files(folder)),
+        toolkit="fairseq",  # Transformers is no witness: its search gives all tokens one position
+    )

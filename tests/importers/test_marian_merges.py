@@ -1,0 +1,108 @@
+"""The first models of OPUS-MT: Moses tokens and the merges of subword-nmt beside a model of Marian."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from lingon.errors import SourceModelError
+from lingon.importers import pipeline
+from lingon.importers.pipeline import Imported, ImportSettings
+from lingon.text import FORBIDDEN, normalise
+from lingon.training.search import SearchSettings, translate
+from tests.support.foreign_models import lines
+from tests.support.marian_models import Marian, save_npz
+from tests.support.moses_models import END, learn_merges, moses_tokens, pieces_of, slow_pieces
+
+TEXTS = [normalise(text) for text in lines("en")[:40]]
+SETTINGS = ImportSettings(languages=(["en"], ["de"]))
+
+
+def silent(line: str) -> None:
+    """A log that nobody reads."""
+
+
+def with_marks(piece: str) -> str:
+    """Return a piece as subword-nmt writes it."""
+    return piece.removesuffix(END) if piece.endswith(END) else f"{piece}@@"
+
+
+def save(folder: Path) -> Marian:
+    """Save a model with one vocabulary, a code of a target language, and merges for each side."""
+    folder.mkdir(parents=True)
+    pieces: set[str] = set()
+    for side, language in (("source", "en"), ("target", "de")):
+        tokens = moses_tokens(language)
+        merges = learn_merges(tokens, 120)
+        pieces.update(map(with_marks, pieces_of(tokens, merges)))
+        listed = "".join(f"{first} {second}\n" for first, second in merges)
+        (folder / f"{side}.bpe").write_text(f"#version: 0.2\n{listed}", encoding="utf-8")
+    vocabulary = ["</s>", "<unk>", *sorted(pieces)]
+    listed = "".join(f"{json.dumps(piece, ensure_ascii=False)}: {number}\n" for number, piece in enumerate(vocabulary))
+    (folder / "opus.bpe32k.vocab.yml").write_text(listed, encoding="utf-8")
+    names = "models:\n  - opus.npz\nvocabs:\n  - opus.bpe32k.vocab.yml\n  - opus.bpe32k.vocab.yml\nbeam-size: 6\n"
+    (folder / "decoder.yml").write_text(names)
+    model = Marian.random((len(vocabulary), len(vocabulary)), seed=2, ends=1.0)
+    save_npz(folder / "opus.npz", model)
+    return model
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Marian]:
+    folder = tmp_path_factory.mktemp("merges") / "opus"
+    return folder, save(folder)
+
+
+@pytest.fixture(scope="module")
+def imported(saved: tuple[Path, Marian]) -> Imported:
+    return pipeline.read_source(saved[0], SETTINGS, silent)
+
+
+def test_ids_are_those_of_subword_nmt(imported: Imported) -> None:
+    """Moses tokens, cut by the definition of the merges, looked up in the dictionary."""
+    from sacremoses import MosesTokenizer
+
+    moses, merges = MosesTokenizer(lang="en"), learn_merges(moses_tokens("en"), 120)
+    rows = dict(zip(imported.source.source.pieces, imported.source.source.rows, strict=True))
+    for text in TEXTS:
+        tokens = moses.tokenize(text, aggressive_dash_splits=True)
+        expected = [rows.get(piece, 1) for token in tokens for piece in slow_pieces(token, merges)]
+        ids = imported.checkpoint.tokenizer.encode_source(text)
+        assert [imported.source.source.rows[each] for each in ids] == [*expected, 0]
+
+
+def test_tokens_are_those_of_the_transcription(imported: Imported, saved: tuple[Path, Marian]) -> None:
+    _, model = saved
+    target, tokenizer = imported.source.target, imported.checkpoint.tokenizer
+    sources = [tokenizer.encode_source(text) for text in TEXTS]
+    found = translate(imported.checkpoint.model, sources, settings := SearchSettings())
+    rows = len(model.tensors["decoder_ff_logit_out_b"][0])
+    never = sorted({target.rows[each] for each in (*FORBIDDEN, *target.never)} - {rows})
+    for source, (best, *_) in zip(sources, found, strict=True):
+        most = settings.max_length(len(source), imported.checkpoint.model.settings.max_positions)
+        expected = model.greedy([imported.source.source.rows[each] for each in source], never, eos=0, most=most)
+        assert [target.rows[each] for each in best.tokens] == expected
+        assert "@@" not in tokenizer.decode(best.tokens)
+    assert len({best.tokens for best, *_ in found}) >= 10  # otherwise equal tokens would say nothing
+
+
+def test_texts_come_back_from_their_ids(imported: Imported) -> None:
+    tokenizer = imported.checkpoint.tokenizer
+    same = [
+        text for text in map(normalise, lines("de")[:100]) if tokenizer.decode(tokenizer.encode_target(text)) == text
+    ]
+    assert len(same) > 90  # quotation marks and dashes of some are written in another way
+
+
+def test_a_model_that_does_not_say_its_languages_asks_for_them(saved: tuple[Path, Marian]) -> None:
+    with pytest.raises(SourceModelError, match="name them, as in --languages en:de"):
+        pipeline.read_source(saved[0], ImportSettings(), silent)
+
+
+def test_a_missing_file_of_merges_is_named(tmp_path: Path) -> None:
+    save(tmp_path / "opus")
+    (tmp_path / "opus" / "target.bpe").unlink()
+    with pytest.raises(SourceModelError, match=r"target.bpe: No such file"):
+        pipeline.read_source(tmp_path / "opus", SETTINGS, silent)
