@@ -48,7 +48,7 @@ CompareOption = Annotated[
     bool | None,
     typer.Option(
         "--compare/--no-compare",
-        help="Compare ids and tokens with those of Transformers. Default: if it is installed.",
+        help="Compare tokens with those of Transformers and CTranslate2. Default: with those that are installed.",
         show_default=False,
     ),
 ]

@@ -10,7 +10,6 @@ from lingon.bundle import Bundle
 from lingon.errors import ParityError, SettingsError, SourceModelError
 from lingon.export.pipeline import export_checkpoint
 from lingon.export.settings import ExportSettings, Known, Texts
-from lingon.importers import witness
 from lingon.importers.assemble import checkpoint_of
 from lingon.importers.files.fields import Fields
 from lingon.importers.files.pieces import Numbering
@@ -25,6 +24,7 @@ from lingon.importers.readers.opus_mt import CONFIG, read_opus_mt
 from lingon.importers.readers.t5 import read_t5
 from lingon.importers.source import Source
 from lingon.importers.trim import trim
+from lingon.importers.witness.choice import compare_with_toolkits
 from lingon.lines import read_lines, read_parallel
 from lingon.text import normalise
 from lingon.training.checkpoint import Checkpoint
@@ -53,7 +53,7 @@ class ImportSettings:
     licence: of the model, if the user knows it
     longest: source tokens that the bundle reads, the end token counted; None is what the files say
     pieces: sentencepiece models of the source and of the target, for files that have none
-    compare: whether to compare with the toolkit that the checkpoint is of; None if it is installed
+    compare: whether to compare with the toolkit that the checkpoint is of, and others; None if they are installed
     least_log_prob: mean natural logarithm of the probability of a token of its own translations. A table of positions,
         a start token or a norm that is read wrongly moves it from about -1 to below -4.
     """
@@ -92,16 +92,8 @@ def check_imported(imported: Imported, folder: Path, texts: Sequence[str], setti
     texts: normalised, in the source language
     """
     checkpoint = imported.checkpoint
-    toolkit = imported.source.facts.toolkit
-    if toolkit != witness.TOOLKIT:
-        if settings.compare:
-            raise SettingsError(f"--compare: there is nothing to compare a model of {toolkit} with")
-        log(f"not compared with {toolkit}")
-    elif settings.compare or (settings.compare is None and witness.is_installed()):
-        for line in witness.compare(checkpoint, imported.source, folder, texts):
-            log(line)
-    else:
-        log("not compared with Transformers" + ("" if settings.compare is False else ", which is not installed"))
+    for line in compare_with_toolkits(checkpoint, imported.source, folder, texts, wanted=settings.compare):
+        log(line)
     mean = _mean_log_prob(checkpoint, texts[:PROBED])
     log(f"log-probability of a token of its own translations: {mean:.2f} on average")
     if not mean >= settings.least_log_prob:

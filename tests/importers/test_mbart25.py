@@ -10,8 +10,9 @@ import pytest
 
 from lingon.errors import SettingsError, SourceModelError
 from lingon.export.settings import ExportSettings, Texts
-from lingon.importers import pipeline, witness
+from lingon.importers import pipeline
 from lingon.importers.pipeline import Imported, ImportSettings
+from lingon.importers.witness import transformers as witness
 from lingon.serving.in_process import LocalTranslator
 from lingon.text import BOS, EOS, normalise
 from lingon.training.data.corpus import Pair

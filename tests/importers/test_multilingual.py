@@ -8,9 +8,10 @@ import pytest
 
 from lingon.errors import InvalidRequest, SettingsError, UnknownModel
 from lingon.export.settings import ExportSettings, Texts
-from lingon.importers import pipeline, witness
+from lingon.importers import pipeline
 from lingon.importers.pipeline import Imported, ImportSettings
 from lingon.importers.readers.codes import tags_of
+from lingon.importers.witness import transformers as witness
 from lingon.serving.in_process import LocalTranslator
 from lingon.text import normalise
 from lingon.training.checkpoint import load_checkpoint, save_checkpoint

@@ -8,8 +8,10 @@ import pytest
 
 from lingon.errors import SettingsError
 from lingon.export.settings import ExportSettings, Texts
-from lingon.importers import pipeline, witness
+from lingon.importers import pipeline
 from lingon.importers.pipeline import Imported, ImportSettings
+from lingon.importers.witness import transformers as witness
+from lingon.importers.witness.comparison import never_generated
 from lingon.serving.in_process import LocalTranslator
 from lingon.serving.translation.planning.text_options import WHOLE
 from lingon.text import normalise
@@ -53,7 +55,7 @@ def test_one_bundle_serves_the_chosen_targets_with_the_tokens_of_transformers(
     bundle = pipeline.export_imported(imported, tmp_path / "models" / "many", texts, settings, silent)
     assert (bundle.manifest.source_language, bundle.manifest.target_language) == ("en", "mul")
     theirs, rows = witness.TransformersWitness(folder), imported.source.target.rows
-    never = witness._never_generated(imported.source.target)
+    never = never_generated(imported.source.target)
     search, replies = SearchSettings(beam_size=4, length_penalty=1.0), []
     options = pb.DecodingOptions(beam_size=4, num_hypotheses=1, length_penalty=1.0, return_tokens=True)
     limits = bundle.manifest.limits

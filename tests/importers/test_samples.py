@@ -11,7 +11,7 @@ from lingon.errors import ParityError
 from lingon.importers import pipeline
 from lingon.importers.pipeline import Imported, ImportSettings
 from lingon.importers.samples import check_samples
-from lingon.importers.witness import TransformersWitness
+from lingon.importers.witness.transformers import TransformersWitness
 from lingon.text import normalise
 from lingon.training.search import SearchSettings
 from tests.support.foreign_models import lines, save_opus_mt

@@ -15,9 +15,11 @@ from safetensors.torch import load_file, save_file
 from lingon.cli.main import main
 from lingon.errors import LingonError, SettingsError, SourceModelError
 from lingon.export.settings import ExportSettings, Texts
-from lingon.importers import pipeline, witness
+from lingon.importers import pipeline
 from lingon.importers.files.tensors import SAFETENSORS
 from lingon.importers.pipeline import Imported, ImportSettings
+from lingon.importers.witness import transformers as witness
+from lingon.importers.witness.comparison import new_ids
 from lingon.serving.in_process import LocalTranslator
 from lingon.text import normalise
 from lingon.training.data.corpus import Pair
@@ -77,7 +79,7 @@ def test_logits_are_those_of_transformers(folder: Path, imported: Imported) -> N
 
     theirs = AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
     rows = imported.source.source.rows
-    generated = sorted(witness._new_ids(imported.source.target).values())
+    generated = sorted(new_ids(imported.source.target).values())
     for text in TEXTS[:10]:
         ids = imported.checkpoint.tokenizer.encode_source(text)
         given = [1, *generated[:40]]

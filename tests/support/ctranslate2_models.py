@@ -116,7 +116,8 @@ def save_ctranslate2(folder: Path, source: Path, kind: str = "float32") -> Path:
     variables, aliases, vocabulary = variables_of(source)
     (folder / "model.bin").write_bytes(content_of(converted(variables, kind), aliases))
     (folder / "shared_vocabulary.json").write_text(json.dumps(vocabulary), encoding="utf-8")
-    config = {"decoder_start_token": "</s>", "eos_token": "</s>", "unk_token": "<unk>", "layer_norm_epsilon": None}
+    tokens = {"bos_token": "<s>", "decoder_start_token": "</s>", "eos_token": "</s>", "unk_token": "<unk>"}
+    config = {**tokens, "add_source_bos": False, "add_source_eos": False, "layer_norm_epsilon": None}
     (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
     for name in ("source.spm", "target.spm"):
         shutil.copy(source / name, folder / name)

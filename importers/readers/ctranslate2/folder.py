@@ -61,7 +61,7 @@ def read_ctranslate2(
     config, variables = Fields.read_if_there(folder / CONFIG), read_variables(folder / MODEL)
     if variables.spec != SPEC:
         raise SourceModelError(f"{folder / MODEL}: the model must be a {SPEC}, is a {variables.spec}")
-    vocabularies = _vocabularies(folder)
+    vocabularies = read_vocabularies(folder)
     tokenizer, source, target, files = _tokenizer(folder, config, variables, vocabularies, pieces)
     table = _positions(variables)
     longest = longest or min(512, len(table) - 1)
@@ -89,8 +89,11 @@ def _vocabulary_file(folder: Path, name: str) -> Path | None:
     return next((path for path in found if path.is_file()), None)
 
 
-def _vocabularies(folder: Path) -> tuple[list[str], list[str]]:
-    """Return the pieces of the source and of the target, one object if they share a vocabulary."""
+def read_vocabularies(folder: Path) -> tuple[list[str], list[str]]:
+    """Return the pieces of the source and of the target, one object if they share a vocabulary.
+
+    Raises SourceModelError if there is none, or a file is no list of pieces.
+    """
     if shared := _vocabulary_file(folder, "shared"):
         both = _read_vocabulary(shared)
         return both, both

@@ -1,0 +1,41 @@
+"""Which witnesses a model is compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from lingon.errors import SettingsError
+from lingon.importers.source import Source
+from lingon.importers.witness import ctranslate2, transformers
+from lingon.training.checkpoint import Checkpoint
+
+WITNESSES = {transformers.TOOLKIT: transformers, ctranslate2.TOOLKIT: ctranslate2}
+EXTRA = "lingon[bench]"  # installs both
+
+
+def compare_with_toolkits(
+    checkpoint: Checkpoint, source: Source, folder: Path, texts: Sequence[str], *, wanted: bool | None
+) -> Iterator[str]:
+    """Compare a model with the toolkit that its files are of, and a model of Transformers with CTranslate2 too.
+
+    texts: normalised, in the source language
+    wanted: None compares with what is installed; True raises SettingsError if the toolkit is missing
+
+    Yields a line for each comparison, and one for each that is left out. Raises ParityError.
+    """
+    toolkit = source.facts.toolkit
+    witness = WITNESSES.get(toolkit)
+    if wanted and witness is None:
+        raise SettingsError(f"--compare: there is nothing to compare a model of {toolkit} with")
+    if wanted and witness is not None and not witness.is_installed():
+        raise SettingsError(f"--compare: {toolkit} is not installed; the extra {EXTRA} has it")
+    if witness is None or wanted is False:
+        yield f"not compared with {toolkit}"
+        return
+    if not witness.is_installed():
+        yield f"not compared with {toolkit}, which is not installed"
+        return
+    yield from witness.compare(checkpoint, source, folder, texts)
+    if witness is transformers and ctranslate2.is_installed():
+        yield from ctranslate2.compare_converted(checkpoint, source, folder, texts)
