@@ -160,7 +160,8 @@ def _read(folder: Path, settings: ImportSettings) -> Source:
             f"{folder}: is no folder, and no archive that Lingon unpacks (.zip, .tar, .tar.gz, .tgz, .tar.xz, .tar.bz2)"
         )
     if is_ctranslate2(folder):
-        return read_ctranslate2(folder, settings.longest, settings.pieces)
+        targets = settings.languages[1] if settings.languages else ()
+        return read_ctranslate2(folder, settings.longest, settings.pieces, targets)
     if any(settings.pieces):
         raise SettingsError("--source-pieces and --target-pieces are for folders of CTranslate2 alone")
     if not (folder / CONFIG).is_file():

@@ -85,3 +85,15 @@ def _preference(code: _Code, language: str) -> int:
     if code.written.lower() == language:
         return 0
     return 1 if code.tag in (language, f"{language}-{_COMMON}") else 2
+
+
+def languages_of_one_target(codes: Iterable[str], first: str, place: str) -> LanguageSettings:
+    """Return the languages of a model whose decoder reads the code of its only target language first.
+
+    first: that code
+    place: of the code of the source language: before or after
+    """
+    tags = tags_of(codes)
+    sources = [{"language": tag, place: [code]} for tag, code in tags.items() if code != first]
+    (target,) = (tag for tag, code in tags.items() if code == first)
+    return LanguageSettings.model_validate({"sources": sources, "targets": [{"language": target}]})

@@ -13,7 +13,7 @@ from lingon.importers.files.fields import Fields
 from lingon.importers.files.pieces import Numbering, SpecialIds, read_model, renumber, rewrite
 from lingon.importers.files.tensors import open_tensors, tensor_files
 from lingon.importers.readers.bart import BartReader
-from lingon.importers.readers.codes import M2M_100, MBART_25, WMT21, tags_of
+from lingon.importers.readers.codes import M2M_100, MBART_25, WMT21, languages_of_one_target, tags_of
 from lingon.importers.readers.opus_mt import (
     ACTIVATIONS,
     CONFIG,
@@ -157,9 +157,7 @@ def _languages(codes: list[str], *, legacy: bool, first: str) -> LanguageSetting
     tags = tags_of(codes)
     place = "after" if legacy else "before"
     if first:
-        sources = [{"language": tag, place: [code]} for tag, code in tags.items() if code != first]
-        (target,) = (tag for tag, code in tags.items() if code == first)
-        return LanguageSettings.model_validate({"sources": sources, "targets": [{"language": target}]})
+        return languages_of_one_target(codes, first, place)
     return LanguageSettings.model_validate(
         {
             "sources": [{"language": tag, place: [code]} for tag, code in tags.items()],

@@ -7,6 +7,7 @@ import shutil
 import struct
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,10 +17,10 @@ from lingon.errors import SettingsError, SourceModelError
 from lingon.importers import pipeline
 from lingon.importers.pipeline import Imported, ImportSettings
 from lingon.importers.readers.ctranslate2.container import read_variables
-from lingon.text import normalise
+from lingon.text import BOS, normalise
 from lingon.training.search import SearchSettings, translate
 from tests.support.ctranslate2_models import Array, content_of, save_ctranslate2, variables_of
-from tests.support.foreign_models import lines, save_multilingual, save_opus_mt
+from tests.support.foreign_models import lines, save_multilingual, save_opus_mt, write_published_settings
 
 TEXTS = [normalise(text) for text in lines("en")[:40]]
 SETTINGS = ImportSettings(languages=(["en"], ["de"]))
@@ -80,6 +81,44 @@ def test_sentencepiece_models_may_lie_elsewhere(tmp_path: Path, opus: Path, orig
     assert found.files() == original.checkpoint.tokenizer.files()
     with pytest.raises(SettingsError, match="--source-pieces and --target-pieces are for folders of CTranslate2 alone"):
         pipeline.read_source(opus, named, silent)
+
+
+@pytest.fixture(scope="module")
+def coded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder whose decoder reads the code of the target language first, as that of mBART of 25 languages."""
+    room = tmp_path_factory.mktemp("coded")
+    source = save_opus_mt(room / "files", seed=6)
+    folder = save_ctranslate2(room / "ctranslate2", source)
+    no_start(folder, source)
+    pieces = json.loads((folder / "shared_vocabulary.json").read_text(encoding="utf-8"))
+    codes = ["de_DE", "en_XX", "fr_XX"]
+    (folder / "shared_vocabulary.json").write_text(json.dumps([*pieces[:-3], *codes]), encoding="utf-8")
+    return folder
+
+
+def test_the_decoder_starts_with_the_code_of_the_only_target(coded: Path) -> None:
+    outputs = []
+    for target, code in (("de", "de_DE"), ("FR", "fr_XX")):
+        settings = ImportSettings(languages=(["en"], [target]))
+        imported = pipeline.read_source(coded, settings, silent)
+        tokenizer, numbering = imported.checkpoint.tokenizer, imported.source.source
+        vocabulary = json.loads((coded / "shared_vocabulary.json").read_text(encoding="utf-8"))
+        assert vocabulary[numbering.rows[BOS]] == code
+        assert tokenizer.languages.forced == ()
+        sources = [tokenizer.encode_source(text) for text in TEXTS]
+        assert all([numbering.pieces[each] for each in ids[-2:]] == ["</s>", "en_XX"] for ids in sources)
+        found = translate(imported.checkpoint.model, sources, SearchSettings())
+        outputs.append([best.tokens for best, *_ in found])
+    assert outputs[0] != outputs[1]
+
+
+@pytest.mark.parametrize("languages", [None, (["en"], ["de", "fr"]), (["en"], ["it"]), (["en"], ["all"])])
+def test_a_model_that_starts_with_its_target_needs_one(coded: Path, languages: Any) -> None:
+    with pytest.raises(
+        SettingsError, match=r"so that a bundle has one; name it, as in .*; it has de, en, fr$"
+    ) as caught:
+        pipeline.read_source(coded, ImportSettings(languages=languages), silent)
+    assert len(str(caught.value).splitlines()) == 1
 
 
 @pytest.fixture
@@ -170,7 +209,7 @@ WRONG: dict[str, tuple[Callable[[Path, Path], None], str]] = {
         "decoder/layer_0/ffn/linear_0/weight holds integers and has no weight_scale",
     ),
     "end token": (config(eos_token="<end>"), "config.json: eos_token must be a piece of the vocabulary"),
-    "no start": (no_start, "config.json: decoder_start_token must be a piece: Lingon reads no"),
+    "no start": (no_start, "config.json: decoder_start_token must be a piece: the vocabulary has no codes"),
     "epsilon": (config(layer_norm_epsilon=-1), "config.json: layer_norm_epsilon must be 1e-12 to 0.1, got -1"),
     "vocabulary": (vocabulary("{}"), "shared_vocabulary.json: must be a list of pieces"),
     "a piece twice": (vocabulary('["</s>", "<unk>", "a", "a"]'), "shared_vocabulary.json: has the piece 'a' twice"),
@@ -208,14 +247,12 @@ def test_absurd_numbers_in_the_head_take_no_memory(changed: Path) -> None:
 
 
 @pytest.mark.peer
-@pytest.mark.parametrize("kind", ["opus", "m2m_100", "mbart50"])
+@pytest.mark.parametrize("kind", ["opus", "m2m_100", "mbart50", "mbart25"])
 def test_what_its_converter_writes_is_the_original(tmp_path: Path, opus: Path, kind: str) -> None:
     converters = pytest.importorskip("ctranslate2.converters", reason="ctranslate2 is not installed")
     source = opus if kind == "opus" else save_multilingual(tmp_path / kind, kind, seed=3, ends=3.0)
-    if kind == "mbart50":  # as published files have it, which new ones of Transformers have not
-        path = source / "config.json"
-        more = {"normalize_before": True, "normalize_embedding": True, "tokenizer_class": "MBart50Tokenizer"}
-        path.write_text(json.dumps({**json.loads(path.read_text()), **more}))
+    if kind.startswith("mbart"):
+        write_published_settings(source, kind)
     converters.TransformersConverter(str(source)).convert(str(tmp_path / "converted"))
     for path in source.glob("*.spm" if kind == "opus" else "sentencepiece*"):
         shutil.copy(path, tmp_path / "converted" / path.name)

@@ -16,7 +16,7 @@ from lingon.importers.witness import transformers
 from lingon.importers.witness.choice import compare_with_toolkits
 from lingon.text import normalise
 from tests.support.ctranslate2_models import save_ctranslate2
-from tests.support.foreign_models import lines, save_multilingual, save_opus_mt
+from tests.support.foreign_models import lines, save_multilingual, save_opus_mt, write_published_settings
 
 TEXTS = [normalise(text) for text in lines("en")[:40]]
 SETTINGS = ImportSettings(languages=(["en"], ["de"]))
@@ -94,13 +94,16 @@ def test_a_weight_that_is_read_wrongly_is_one_line(imported: Imported, folder: P
 
 
 @pytest.mark.peer
-@pytest.mark.parametrize("kind", ["opus", "m2m_100", "nllb"])
+@pytest.mark.parametrize("kind", ["opus", "m2m_100", "nllb", "mbart50", "mbart25"])
 def test_a_folder_of_transformers_is_converted(tmp_path: Path, opus: Path, kind: str) -> None:
     pytest.importorskip("ctranslate2", reason="ctranslate2 is not installed")
-    source = opus if kind == "opus" else save_multilingual(tmp_path / kind, kind, seed=3, ends=3.0)
+    source = opus if kind == "opus" else save_multilingual(tmp_path / kind, kind, seed=3, ends=1.5)
+    if kind.startswith("mbart"):
+        write_published_settings(source, kind)
     found = compare(pipeline.read_source(source, SETTINGS, silent), source)
-    check_same([line for line in found if "CTranslate2" in line], 2 if kind == "opus" else 1)
-    assert len(found) == (6 if kind == "opus" else 5)
+    searches = 2 if kind in ("opus", "mbart25") else 1  # the others force a language
+    check_same([line for line in found if "CTranslate2" in line], searches)
+    assert len(found) == 4 + searches
 
 
 @pytest.mark.peer

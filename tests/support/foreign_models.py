@@ -142,6 +142,18 @@ def save_multilingual(folder: Path, kind: str, *, seed: int = 1, ends: float = 4
     return folder
 
 
+def write_published_settings(folder: Path, kind: str) -> None:
+    """Write settings that published files of mBART have and new ones have not; the converter of CTranslate2 needs them.
+
+    kind: mbart50 or mbart25
+    """
+    name = "MBart50Tokenizer" if kind == "mbart50" else "MBartTokenizer"
+    norms = {"normalize_before": True, "normalize_embedding": True, "tokenizer_class": name}
+    for file, more in (("config.json", norms), ("tokenizer_config.json", {"bos_token": "<s>"})):
+        values = json.loads((folder / file).read_text(encoding="utf-8"))
+        (folder / file).write_text(json.dumps({**values, **more}), encoding="utf-8")
+
+
 def _write_vocabulary(folder: Path, kind: str, dictionary: Sequence[str], pieces: int) -> int:
     """Write the files of the tokenizer; return the number of rows of the model's table."""
     if kind == "m2m_100":

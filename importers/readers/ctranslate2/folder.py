@@ -10,10 +10,10 @@ from typing import Any
 
 from torch import Tensor
 
-from lingon.errors import SourceModelError
+from lingon.errors import SettingsError, SourceModelError
 from lingon.importers.files.fields import MOST_JSON_BYTES, Fields
 from lingon.importers.files.pieces import Numbering, SpecialIds, read_model, renumber, rewrite, tokenizer_of
-from lingon.importers.readers.codes import languages_by_code, tags_of
+from lingon.importers.readers.codes import languages_by_code, languages_of_one_target, tags_of
 from lingon.importers.readers.ctranslate2.container import SCALE, Variables, read_variables
 from lingon.importers.readers.ctranslate2.weights import BIAS, EMBEDDINGS, POSITIONS, PROJECTION, CTranslate2Reader
 from lingon.importers.readers.opus_mt import CONFIG, MOST_POSITIONS, read_file
@@ -51,18 +51,24 @@ def is_ctranslate2(folder: Path) -> bool:
 
 
 def read_ctranslate2(
-    folder: Path, longest: int | None = None, pieces: tuple[Path | None, Path | None] = (None, None)
+    folder: Path,
+    longest: int | None = None,
+    pieces: tuple[Path | None, Path | None] = (None, None),
+    targets: Sequence[str] = (),
 ) -> Source:
     """Read a folder. Raises SourceModelError.
 
     longest: source tokens that the model shall read
     pieces: the sentencepiece models of the source and of the target; None: one beside the model
+    targets: target languages that are wanted. A model whose decoder reads the code of the target language first, in the
+        place of </s>, gets that of the first one: a bundle has one such row.
     """
     config, variables = Fields.read_if_there(folder / CONFIG), read_variables(folder / MODEL)
     if variables.spec != SPEC:
         raise SourceModelError(f"{folder / MODEL}: the model must be a {SPEC}, is a {variables.spec}")
     vocabularies = read_vocabularies(folder)
-    tokenizer, source, target, files = _tokenizer(folder, config, variables, vocabularies, pieces)
+    first = _first_code(folder, config, variables, vocabularies[1], targets)
+    tokenizer, source, target, files = _tokenizer(folder, config, variables, vocabularies, pieces, first)
     table = _positions(variables)
     longest = longest or min(512, len(table) - 1)
     settings = _settings(config, variables, target, table, longest)
@@ -78,7 +84,7 @@ def read_ctranslate2(
         files=(folder / MODEL, *([folder / CONFIG] if (folder / CONFIG).is_file() else []), *files),
         toolkit="CTranslate2",
     )
-    languages = _languages(vocabularies[0])
+    languages = _languages(vocabularies[0], first)
     notes = variables.tensors.notes
     return Source(settings, reader.weights(), tokenizer, source, target, facts, notes, languages)
 
@@ -127,6 +133,7 @@ def _tokenizer(
     variables: Variables,
     vocabularies: tuple[list[str], list[str]],
     given: tuple[Path | None, Path | None],
+    first: str,
 ) -> tuple[Tokenizer, Numbering, Numbering, list[Path]]:
     """Return the tokenizer, the numberings of both vocabularies, and the files that were read."""
     sides = zip(PIECES.items(), given, strict=True)
@@ -135,11 +142,11 @@ def _tokenizer(
     source, target = vocabularies
     if source is target:
         codes = _codes(source)
-        numbering = renumber([*source, _zeros(source)], _special(config, variables, source), models, codes)
+        numbering = renumber([*source, _zeros(source)], _special(config, variables, source, first), models, codes)
         written = [rewrite(model, numbering, codes) for model in models]
         return tokenizer_of(written[0], written[1]), numbering, numbering, paths
     numberings = [
-        renumber([*each, _zeros(each)], _special(config, variables, each), [model], _codes(each))
+        renumber([*each, _zeros(each)], _special(config, variables, each, first), [model], _codes(each))
         for each, model in zip(vocabularies, models, strict=True)
     ]
     written = [
@@ -166,8 +173,30 @@ def _zeros(vocabulary: Sequence[str]) -> str:
     return name
 
 
-def _special(config: Fields, variables: Variables, vocabulary: list[str]) -> SpecialIds:
-    """Return the special ids; the padding is the row of zeros after the last one."""
+def _starts_from_zero(variables: Variables) -> bool:
+    """Whether the decoder first reads zeros."""
+    return bool(variables.scalars.get("decoder/start_from_zero_embedding", 0))
+
+
+def _first_code(
+    folder: Path, config: Fields, variables: Variables, vocabulary: Sequence[str], targets: Sequence[str]
+) -> str:
+    """Return the code of the target language that the decoder reads first; "" if it reads another token."""
+    if _starts_from_zero(variables) or config.values.get("decoder_start_token", "") is not None:
+        return ""
+    codes = {tag.lower(): code for tag, code in tags_of(_plain_codes(vocabulary)).items()}
+    if not codes:
+        raise config.error("decoder_start_token", "must be a piece: the vocabulary has no codes such as de_DE")
+    if len(targets) != 1 or targets[0].lower() not in codes:
+        raise SettingsError(
+            f"{folder}: the decoder starts with the code of the target language, so that a bundle has one; name it, as "
+            f"in --languages en,fr:de; it has {', '.join(sorted(codes))}"
+        )
+    return codes[targets[0].lower()]
+
+
+def _special(config: Fields, variables: Variables, vocabulary: list[str], first: str) -> SpecialIds:
+    """Return the special ids; the padding is the row of zeros after the last one. first: see `_first_code`."""
 
     def place(name: str, default: str) -> int:
         token = config.text(name, default)
@@ -176,12 +205,10 @@ def _special(config: Fields, variables: Variables, vocabulary: list[str]) -> Spe
         return vocabulary.index(token)
 
     zeros = len(vocabulary)
-    from_zero = bool(variables.scalars.get("decoder/start_from_zero_embedding", 0))
-    if not from_zero and "decoder_start_token" in config.values and config.values["decoder_start_token"] is None:
-        raise config.error(
-            "decoder_start_token", "must be a piece: Lingon reads no model that starts with its language"
-        )
-    start = zeros if from_zero else place("decoder_start_token", "<s>")
+    if _starts_from_zero(variables):
+        start = zeros
+    else:
+        start = vocabulary.index(first) if first else place("decoder_start_token", "<s>")
     return SpecialIds(zeros, start, place("eos_token", "</s>"), place("unk_token", "<unk>"))
 
 
@@ -199,8 +226,10 @@ def _plain_codes(vocabulary: Sequence[str]) -> list[str]:
     return shaped if len(shaped) >= 2 else []
 
 
-def _languages(vocabulary: Sequence[str]) -> LanguageSettings | None:
-    """Return the languages of a model that is told them by codes; None for one of a pair."""
+def _languages(vocabulary: Sequence[str], first: str) -> LanguageSettings | None:
+    """Return the languages of a model that is told them by codes; None for one of a pair. first: see `_first_code`."""
+    if first:
+        return languages_of_one_target(_plain_codes(vocabulary), first, "after")
     marked = [piece for piece in vocabulary if piece.startswith(TOKEN_FORMS) and piece.endswith(("__", "<<"))]
     if [piece for piece in marked if piece.startswith(">>")]:
         return languages_by_code(set(marked), ("", ""))
