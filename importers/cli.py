@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from lingon.export.settings import ExportSettings, Texts
+    from lingon.importers.pipeline import Imported
 
 SourceArgument = Annotated[
     Path, typer.Argument(help="Folder or archive (.zip, .tar, .tar.gz) with the files of a model of another toolkit.")
@@ -83,8 +87,13 @@ TargetPiecesOption = Annotated[
     typer.Option(help="Sentencepiece model of the target. Default: that of the source, or target.spm there."),
 ]
 ShortlistOption = Annotated[
-    bool,
-    typer.Option(help="Take the shortlist of the model, if its files have one, and use it by default."),
+    str,
+    typer.Option(
+        metavar="own|learn|FILE|none",
+        help="The shortlist, which requests use by default. own: that of the model's files, if they have one. learn: "
+        "learned from the sentences of --gate-source after those of the gates, with their references or with "
+        "translations by the model; tens of thousands are needed. FILE: a lexicon in a form of Marian, text or binary.",
+    ),
 ]
 ReportOption = Annotated[bool, typer.Option("--report", help="Say what the files hold, and write nothing.")]
 
@@ -104,7 +113,7 @@ def import_model(
     licence: LicenceOption = "",
     source_pieces: SourcePiecesOption = None,
     target_pieces: TargetPiecesOption = None,
-    shortlist: ShortlistOption = True,
+    shortlist: ShortlistOption = "own",
     trim: TrimOption = None,
     checkpoint: CheckpointOption = None,
     report: ReportOption = False,
@@ -112,14 +121,11 @@ def import_model(
     """Turn a model of another toolkit into a bundle, verified against it."""
     _check_arguments(folder, checkpoint, gate_source, trim or [], report=report)
     from lingon.export.report import print_report
-    from lingon.export.settings import ExportSettings, Texts
-    from lingon.export.shortlist.build import ShortlistSettings
     from lingon.importers import pipeline
     from lingon.importers.archive import folder_of
     from lingon.importers.samples import check_samples
     from lingon.text import normalise
     from lingon.training.checkpoint import save_checkpoint
-    from lingon.training.data.corpus import Pair
 
     def log(line: str) -> None:
         typer.echo(line, err=True)
@@ -131,34 +137,60 @@ def import_model(
         compare=compare,
         least_log_prob=least_log_prob,
         licence=licence,
+        shortlist=shortlist,
     )
+
+    def texts_of(imported: pipeline.Imported) -> Texts:
+        return _texts(imported, gate_source, gate_reference, max(gate_sentences, parity_sentences), shortlist)
+
     with folder_of(source) as files:
-        imported, pairs = pipeline.read_source(files, settings, log), list[Pair]()
+        imported = pipeline.read_source(files, settings, log)
         check_samples(imported.checkpoint, imported.source, files, log)
         if gate_source is not None:
-            pairs = pipeline.gate_pairs(imported, gate_source, gate_reference)[: max(gate_sentences, parity_sentences)]
-            pipeline.check_imported(imported, files, [normalise(pair.source) for pair in pairs], settings, log)
+            texts = [normalise(pair.source) for pair in texts_of(imported).held_out]
+            pipeline.check_imported(imported, files, texts, settings, log)
     if trim:
         imported = pipeline.trim_imported(imported, trim, log)
-        pairs = pipeline.gate_pairs(imported, gate_source, gate_reference)[: len(pairs)] if gate_source else []
     loaded = imported.checkpoint
     if checkpoint is not None:
         save_checkpoint(checkpoint, loaded.config, loaded.tokenizer, loaded.model, loaded.progress)
         typer.echo(f"written: {checkpoint}")
     if folder is None:
         return
-    facts, own_shortlist = imported.source.facts, shortlist and imported.source.shortlist is not None
-    export = ExportSettings(
+    export = _export_settings(imported, precision, parity_sentences, gate_sentences, shortlist)
+    print_report(pipeline.export_imported(imported, folder, texts_of(imported), export, log))
+
+
+def _texts(
+    imported: Imported, gate_source: Path | None, gate_reference: Path | None, gates: int, shortlist: str
+) -> Texts:
+    """Return the text for the gates, and that to learn a shortlist from, whose targets may be missing."""
+    from lingon.export.settings import Texts
+    from lingon.importers.pipeline import gate_pairs
+    from lingon.importers.shortlist import split_pairs
+
+    if gate_source is None:
+        return Texts(())
+    return Texts(*split_pairs(gate_pairs(imported, gate_source, gate_reference), gates, shortlist, gate_source))
+
+
+def _export_settings(imported: Imported, precision: str, parity: int, gates: int, shortlist: str) -> ExportSettings:
+    """Return the settings of an export; parity and gates: numbers of sentences."""
+    from lingon.export.settings import ExportSettings
+    from lingon.export.shortlist.build import ShortlistSettings
+    from lingon.importers.shortlist import LEARN
+
+    facts, listed = imported.source.facts, shortlist == LEARN or imported.source.shortlist is not None
+    return ExportSettings(
         precisions=tuple(name.strip() for name in precision.split(",")),
-        shortlist=ShortlistSettings() if own_shortlist else None,
-        shortlist_by_default=own_shortlist,
+        shortlist=ShortlistSettings() if listed else None,
+        shortlist_by_default=listed,
         beam_size=facts.beam_size,
         max_beam_size=max(facts.beam_size, 8),
         length_penalty=facts.length_penalty,
-        parity_sentences=parity_sentences,
-        gate_sentences=gate_sentences,
+        parity_sentences=parity,
+        gate_sentences=gates,
     )
-    print_report(pipeline.export_imported(imported, folder, Texts(pairs), export, log))
 
 
 def _check_arguments(

@@ -22,6 +22,7 @@ from lingon.importers.readers.marian.folder import read_marian
 from lingon.importers.readers.multilingual import read_multilingual
 from lingon.importers.readers.opus_mt import CONFIG, read_opus_mt
 from lingon.importers.readers.t5 import read_t5
+from lingon.importers.shortlist import OWN, own_pairs, pairs_to_learn, with_shortlist
 from lingon.importers.source import Source
 from lingon.importers.trim import trim
 from lingon.importers.witness.choice import compare_with_toolkits
@@ -56,6 +57,7 @@ class ImportSettings:
     compare: whether to compare with the toolkit that the checkpoint is of, and others; None if they are installed
     least_log_prob: mean natural logarithm of the probability of a token of its own translations. A table of positions,
         a start token or a norm that is read wrongly moves it from about -1 to below -4.
+    shortlist: OWN, LEARN, NONE or the name of a file; see `with_shortlist`
     """
 
     languages: tuple[Sequence[str], Sequence[str]] | None = None
@@ -64,6 +66,7 @@ class ImportSettings:
     pieces: tuple[Path | None, Path | None] = (None, None)
     compare: bool | None = None
     least_log_prob: float = -2.5
+    shortlist: str = OWN
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +82,7 @@ def read_source(folder: Path, settings: ImportSettings, log: Log) -> Imported:
     source = _read(folder, settings)
     chosen, pair = choose_languages(folder, source, settings.languages)
     facts = replace(source.facts, licence=settings.licence or source.facts.licence)
-    source = replace(source, facts=facts, languages=chosen)
+    source = with_shortlist(replace(source, facts=facts, languages=chosen), settings.shortlist)
     checkpoint = checkpoint_of(source, pair, folder)
     for line in (*_found(checkpoint, source), *(f"note: {note}" for note in source.notes)):
         log(line)
@@ -109,17 +112,22 @@ def trim_imported(imported: Imported, files: Sequence[Path], log: Log) -> Import
 
 
 def export_imported(imported: Imported, folder: Path, texts: Texts, settings: ExportSettings, log: Log) -> Bundle:
-    """Export an imported model; without int8 or its shortlist, and with a line that says so, if quality suffers."""
+    """Export an imported model; without int8 or its shortlist, and with a line that says so, if quality suffers.
+
+    texts: of the training text, targets may be missing: the model translates it then
+    """
     facts = imported.source.facts
     if settings.alignment_layer is None and settings.alignment_heads is None and facts.alignment is not None:
         layer, heads = facts.alignment
         settings = replace(settings, alignment_layer=layer, alignment_heads=heads)
+    if texts.training:
+        texts = replace(texts, training=pairs_to_learn(imported.checkpoint, texts.training))
     known = Known(imported.source.shortlist if settings.shortlist else None, imported.source.ranges)
     if "int8" in settings.precisions and known.ranges is not None:
         log("int8: ranges of the model's own training for 8-bit integers")
     elif "int8" in settings.precisions and not texts.training:
         log(f"int8: ranges from translations of {CALIBRATION_SENTENCES} sentences by the model itself")
-        texts = replace(texts, training=_own_pairs(imported.checkpoint, texts.held_out[:CALIBRATION_SENTENCES]))
+        texts = replace(texts, training=own_pairs(imported.checkpoint, texts.held_out[:CALIBRATION_SENTENCES]))
     while True:
         try:
             return export_checkpoint(imported.checkpoint, folder, texts, settings, log, known)
@@ -208,14 +216,3 @@ def _mean_log_prob(checkpoint: Checkpoint, texts: Sequence[str]) -> float:
     found = [best for best, *_ in translate(checkpoint.model, sources, settings)]
     tokens = sum(len(best.tokens) + best.finished for best in found)
     return sum(best.score for best in found) / max(tokens, 1)  # a score without a penalty is a sum over the tokens
-
-
-def _own_pairs(checkpoint: Checkpoint, pairs: Sequence[Pair]) -> list[Pair]:
-    """Return sources with greedy translations by the model."""
-    sources = [checkpoint.tokenizer.encode_source(normalise(pair.source)) for pair in pairs]
-    settings = SearchSettings(forced=checkpoint.tokenizer.languages.forced)
-    found = translate(checkpoint.model, sources, settings)
-    return [
-        Pair(pair.source, checkpoint.tokenizer.decode(best.tokens))
-        for pair, (best, *_) in zip(pairs, found, strict=True)
-    ]

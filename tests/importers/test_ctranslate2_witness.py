@@ -71,6 +71,16 @@ def test_a_folder_is_compared_with_itself(tmp_path: Path, opus: Path, kind: str)
 
 
 @pytest.mark.peer
+def test_empty_translations_are_compared_in_greedy_search_alone(tmp_path: Path) -> None:
+    pytest.importorskip("ctranslate2", reason="ctranslate2 is not installed")
+    source = save_opus_mt(tmp_path / "opus", seed=6, ends=2.4)
+    folder = save_ctranslate2(tmp_path / "ctranslate2", source)
+    greedy, beam = compare(pipeline.read_source(folder, SETTINGS, silent), folder)
+    assert greedy.endswith(": tokens of 40 of 40 texts are the same")
+    assert beam.endswith(": tokens of 5 of 5 texts are the same; 35 are left out, whose translation is empty")
+
+
+@pytest.mark.peer
 def test_greedy_tokens_may_differ_where_two_are_alike(tmp_path: Path) -> None:
     """One of these texts has two tokens whose log-probabilities differ by 4e-6."""
     pytest.importorskip("ctranslate2", reason="ctranslate2 is not installed")

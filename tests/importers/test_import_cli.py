@@ -75,6 +75,11 @@ def test_a_report_writes_nothing(opus: Path, tmp_path: Path, capsys: pytest.Capt
         (["models/x"], "a bundle needs text for its gates"),
         (["--report", "--languages", "en-de"], "--languages must be two languages with a colon between them"),
         (["--report", "--languages", "en:d"], "each a BCP-47 language tag, got 'd'"),
+        (["--report", "--shortlist", "own-one"], "--shortlist must be own, learn, none or a file, got 'own-one'"),
+        (
+            ["models/x", *GATES, "--gate-sentences", "500", "--shortlist", "learn"],
+            "after the 500 of the gates, has 500",
+        ),
         (["--report", "--max-source-tokens", "1"], "--max-source-tokens': Input should be greater than or equal to 2"),
     ],
 )

@@ -204,6 +204,12 @@ def test_the_shortlist_is_that_of_the_file(student: tuple[Marian, Imported]) -> 
     assert EOS in shortlist.always
 
 
+@pytest.mark.parametrize("choice", ["none", "learn"])
+def test_its_own_shortlist_is_left_out_for_none_or_another(student: tuple[Marian, Imported], choice: str) -> None:
+    settings = ImportSettings(languages=(["en"], ["de"]), shortlist=choice)
+    assert pipeline.read_source(student[1].checkpoint.folder, settings, silent).source.shortlist is None
+
+
 def test_a_trimmed_shortlist_has_the_kept_pieces(student: tuple[Marian, Imported], tmp_path: Path) -> None:
     (tmp_path / "text.en").write_text("\n".join(TEXTS[:3]), encoding="utf-8")
     whole = student[1].source

@@ -102,6 +102,8 @@ def _text(path: Path, content: Bytes, source: Numbering, target: Numbering) -> L
             ) from None
         if SOURCE_NULL not in (target_piece, source_piece) and source_piece in of_source and target_piece in of_target:
             found.setdefault(of_source[source_piece], []).append((-weight, of_target[target_piece]))
+    if not found:
+        raise SourceModelError(f"{path}: has no line with a target piece and a source piece of the model")
     frequent, best = _numbers_of(path)
     rows = [[row for _, row in sorted(found.get(each, []))[:best]] for each in range(max(source.rows) + 1)]
     return Lists(frequent, rows)

@@ -1,0 +1,77 @@
+"""The shortlist of an imported model: its own, one of a file, one that is learned, or none."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from lingon.errors import SettingsError
+from lingon.importers.readers.marian.lexicon import read_lexicon
+from lingon.importers.source import Source
+from lingon.text import normalise
+from lingon.training.checkpoint import Checkpoint
+from lingon.training.data.corpus import Pair
+from lingon.training.search import SearchSettings, translate
+
+OWN, LEARN, NONE = "own", "learn", "none"
+MOST_TRANSLATED = 20_000  # sentences that the model translates to learn from; references are all used
+
+
+def with_shortlist(source: Source, choice: str) -> Source:
+    """Return a source with the shortlist that a user chooses; without one if it is learned later.
+
+    choice: OWN, LEARN, NONE, or a lexicon in a form of Marian for the vocabularies of the model
+
+    Raises SettingsError if it is none of these, and SourceModelError if the file is no such lexicon.
+    """
+    if choice == OWN:
+        return source
+    if choice in (LEARN, NONE):
+        if choice == LEARN and (several := source.languages) and len(several.sources) + len(several.targets) > 2:
+            raise SettingsError(
+                "--shortlist learn: text of one pair of languages would leave out the pieces of the others; serve one "
+                "pair, as in --languages en:de, or choose none"
+            )
+        return replace(source, shortlist=None)
+    path = Path(choice)
+    if not path.is_file():
+        raise SettingsError(f"--shortlist must be {OWN}, {LEARN}, {NONE} or a file, got {choice!r}")
+    rows = max(source.source.rows) + 1, max(source.target.rows) + 1
+    shared = source.source == source.target
+    found = read_lexicon(path, source.source, source.target, rows, shared=shared)
+    files = (*source.facts.files, path)
+    return replace(source, shortlist=found, facts=replace(source.facts, files=files))
+
+
+def split_pairs(pairs: Sequence[Pair], gates: int, choice: str, origin: Path) -> tuple[Sequence[Pair], Sequence[Pair]]:
+    """Return the pairs for the gates, and those after them if a shortlist is learned.
+
+    The gates must not measure a shortlist on text that it was learned from.
+    origin: of the pairs. Raises SettingsError if no pair is left to learn from.
+    """
+    if choice != LEARN:
+        return pairs[:gates], ()
+    if len(pairs) <= gates:
+        raise SettingsError(
+            f"--shortlist learn: it learns from the sentences of {origin} after the {gates:,} of the gates, has "
+            f"{len(pairs):,} in all"
+        )
+    return pairs[:gates], pairs[gates:]
+
+
+def pairs_to_learn(checkpoint: Checkpoint, pairs: Sequence[Pair]) -> list[Pair]:
+    """Return pairs that have targets: references, or translations of MOST_TRANSLATED sentences by the model itself."""
+    referenced = [pair for pair in pairs if pair.target]
+    return referenced or own_pairs(checkpoint, pairs[:MOST_TRANSLATED])
+
+
+def own_pairs(checkpoint: Checkpoint, pairs: Sequence[Pair]) -> list[Pair]:
+    """Return sources with greedy translations by the model."""
+    sources = [checkpoint.tokenizer.encode_source(normalise(pair.source)) for pair in pairs]
+    settings = SearchSettings(forced=checkpoint.tokenizer.languages.forced)
+    found = translate(checkpoint.model, sources, settings)
+    return [
+        Pair(pair.source, checkpoint.tokenizer.decode(best.tokens))
+        for pair, (best, *_) in zip(pairs, found, strict=True)
+    ]
