@@ -8,11 +8,11 @@ import torch
 from sentencepiece.sentencepiece_model_pb2 import ModelProto, TrainerSpec
 
 from lingon.errors import SourceModelError
-from lingon.importers.source import Source, digests
+from lingon.importers.source import Rows, Source, digests
 from lingon.text import Tokenizer
 from lingon.training.checkpoint import Checkpoint, Progress
-from lingon.training.config import Config, parse_config
-from lingon.training.models.transformer import Transformer
+from lingon.training.config import Config, TransformerSettings, parse_config
+from lingon.training.models.build import build_unset
 
 WEIGHTS_A_BYTE = 2  # at most, of compressed files of 8-bit weights with tables that several layers share
 
@@ -29,13 +29,17 @@ def checkpoint_of(source: Source, pair: tuple[str, str], folder: Path) -> Checkp
     config = _config(source, pair)
     tokenizer = config.tokenizer_of_pair(tokenizer)
     _check_size(source, tokenizer, folder)
-    model = Transformer(source.settings, tokenizer.source_vocab, tokenizer.target_vocab)
+    model = build_unset(source.settings, tokenizer.source_vocab, tokenizer.target_vocab)
     left = dict(model.named_parameters())
     with torch.no_grad():
         for name, tensor in source.weights:
             if name not in left:
                 raise SourceModelError(f"{folder}: {name} is no weight of a model with these settings")
-            left.pop(name).copy_(tensor)
+            parameter = left.pop(name).detach()
+            if isinstance(tensor, Rows):
+                tensor.write(parameter)
+            else:
+                parameter.copy_(tensor)
     if left:
         raise SourceModelError(f"{folder}: nothing gives the weights {', '.join(sorted(left)[:3])}")
     return Checkpoint(config, tokenizer, model.eval(), Progress(), folder)
@@ -43,14 +47,20 @@ def checkpoint_of(source: Source, pair: tuple[str, str], folder: Path) -> Checkp
 
 def _check_size(source: Source, tokenizer: Tokenizer, folder: Path) -> None:
     """Raise SourceModelError if a model with these settings is far larger than its files, before memory is taken."""
-    with torch.device("meta"):
-        sketch = Transformer(source.settings, tokenizer.source_vocab, tokenizer.target_vocab)
-    weights = sum(parameter.numel() for parameter in sketch.parameters())
+    weights = _least_weights(source.settings, tokenizer)
     held = sum(path.stat().st_size for path in source.facts.files)
     if weights > WEIGHTS_A_BYTE * held:
         raise SourceModelError(
-            f"{folder}: its settings are those of {weights:,} weights, its files have {held:,} bytes"
+            f"{folder}: its settings are those of {weights:,} weights or more, its files have {held:,} bytes"
         )
+
+
+def _least_weights(settings: TransformerSettings, tokenizer: Tokenizer) -> int:
+    """Return the weights of the tables, the feed-forward layers and the encoder's attention; others are few."""
+    pieces = tokenizer.source_vocab + (0 if settings.tie == "all" else tokenizer.target_vocab)
+    inner = 2 * settings.ffn * (settings.encoder_layers + settings.decoder_layers)
+    attention = 4 * settings.attention_dim * settings.encoder_layers
+    return settings.dim * (pieces + inner + attention)
 
 
 def _config(source: Source, pair: tuple[str, str]) -> Config:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import torch
 from torch import Tensor
 
 from lingon.export.graphs.quantisation import Range
@@ -14,6 +15,22 @@ from lingon.importers.files.pieces import Numbering
 from lingon.serving.runtime.shortlist import Shortlist
 from lingon.text import Tokenizer
 from lingon.training.config import LanguageSettings, TransformerSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Rows of a table in a new order. They are written where they belong: a copy would take the memory of the table."""
+
+    table: Tensor
+    order: Sequence[int]
+
+    def write(self, target: Tensor) -> None:
+        """Write the rows to a tensor of their shape, without gradients."""
+        assert target.shape == (len(self.order), *self.table.shape[1:])
+        torch.index_select(self.table, 0, torch.tensor(self.order), out=target)
+
+
+Weight = Tensor | Rows
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,7 +70,7 @@ class Source:
     """
 
     settings: TransformerSettings
-    weights: Iterator[tuple[str, Tensor]]
+    weights: Iterator[tuple[str, Weight]]
     tokenizer: Tokenizer
     source: Numbering
     target: Numbering

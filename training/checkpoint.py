@@ -19,7 +19,7 @@ from lingon.errors import BundleError, CheckpointError, SettingsError
 from lingon.files import publish_folder, remove_partial_files, write_json
 from lingon.text import Tokenizer
 from lingon.training.config import Config, load_config, model_differences
-from lingon.training.models.build import build_model
+from lingon.training.models.build import build_unset
 from lingon.training.models.interface import AnyModel
 
 CONFIG, MODEL, OPTIMIZER, STATE, BEST = (
@@ -89,7 +89,7 @@ def load_checkpoint(path: Path) -> Checkpoint:
     """Load the checkpoint at path; for the folder of a run, its best one, or its last if none was validated."""
     folder = resolve_checkpoint(path)
     config, tokenizer = _read_settings(folder)
-    model = build_model(config.model, tokenizer.source_vocab, tokenizer.target_vocab)
+    model = build_unset(config.model, tokenizer.source_vocab, tokenizer.target_vocab)
     model.load_state_dict(_matching_weights(model, folder), strict=False)  # not strict: tied weights are saved once
     return Checkpoint(config, tokenizer, model.eval(), load_progress(folder), folder)
 

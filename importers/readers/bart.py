@@ -14,6 +14,7 @@ from torch import Tensor
 from lingon.errors import SourceModelError
 from lingon.importers.files.pieces import Numbering
 from lingon.importers.files.tensors import Tensors
+from lingon.importers.source import Rows, Weight
 from lingon.training.config import TransformerSettings
 from lingon.training.models.layers import sinusoids
 
@@ -41,7 +42,7 @@ class BartReader:
     separate: bool
     head: str = HEAD
 
-    def weights(self) -> Iterator[tuple[str, Tensor]]:
+    def weights(self) -> Iterator[tuple[str, Weight]]:
         """Yield the weights of a model with these settings, tied tables once.
 
         Raises SourceModelError if one is missing or has another shape, or if there is a tensor besides them.
@@ -60,13 +61,13 @@ class BartReader:
             self._check_positions()
         self.tensors.check_all_taken()
 
-    def _tables(self) -> Iterator[tuple[str, Tensor]]:
+    def _tables(self) -> Iterator[tuple[str, Weight]]:
         dim, tie = self.settings.dim, self.settings.tie
         source_rows, target_rows = self.rows
         copies = () if self.separate else tuple(EMBEDDINGS.values())
         source = self.tensors.take(EMBEDDINGS["source"] if self.separate else SHARED, (source_rows, dim))
         self._check_same(source, copies)
-        yield "source_embedding.pieces.weight", source[list(self.source.rows)]
+        yield "source_embedding.pieces.weight", Rows(source, self.source.rows)
         if tie == "all":
             self._check_same(source, (self.head,))
             return
@@ -74,11 +75,11 @@ class BartReader:
         if tie == "decoder" and name not in self.tensors:  # safetensors files have one name of a tied table
             name = self.head
         target = self.tensors.take(name, (target_rows, dim)) if self.separate else source
-        yield "target_embedding.pieces.weight", target[list(self.target.rows)]
+        yield "target_embedding.pieces.weight", Rows(target, self.target.rows)
         if tie == "decoder":
             self._check_same(target, (self.head,))
         else:
-            yield "output.weight", self.tensors.take(self.head, (target_rows, dim))[list(self.target.rows)]
+            yield "output.weight", Rows(self.tensors.take(self.head, (target_rows, dim)), self.target.rows)
 
     def _output_bias(self) -> Iterator[tuple[str, Tensor]]:
         """Yield the bias of the output, which models of several languages save as zeros or not at all."""

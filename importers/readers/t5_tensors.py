@@ -14,6 +14,7 @@ from torch import Tensor
 
 from lingon.importers.files.pieces import Numbering
 from lingon.importers.files.tensors import Tensors
+from lingon.importers.source import Rows, Weight
 from lingon.training.config import TransformerSettings
 
 TABLES = ("shared.weight", "decoder.embed_tokens.weight", "encoder.embed_tokens.weight")  # copies of one table
@@ -30,7 +31,7 @@ class T5Reader:
     numbering: Numbering
     rows: int
 
-    def weights(self) -> Iterator[tuple[str, Tensor]]:
+    def weights(self) -> Iterator[tuple[str, Weight]]:
         """Yield the weights of a model with these settings, tied tables once.
 
         Raises SourceModelError if one is missing or has another shape, or if there is a tensor besides them.
@@ -56,7 +57,7 @@ class T5Reader:
             for _ in self._layer(side, layers - 1):
                 pass
 
-    def _tables(self) -> Iterator[tuple[str, Tensor]]:
+    def _tables(self) -> Iterator[tuple[str, Weight]]:
         shape = self.rows, self.settings.dim
         name = next((each for each in TABLES if each in self.tensors), TABLES[0])
         table, order = self.tensors.take(name, shape), list(self.numbering.rows)
@@ -64,10 +65,10 @@ class T5Reader:
         for copy in (*TABLES, *([HEAD] if tied else [])):
             if copy != name and copy in self.tensors and not torch.equal(self.tensors.take(copy, shape), table):
                 self.tensors.notes.append(f"{copy} differs from the table that it is tied to, and is not used")
-        yield "source_embedding.pieces.weight", table[order]
+        yield "source_embedding.pieces.weight", Rows(table, order)
         if not tied:
-            yield "target_embedding.pieces.weight", table[order]
-            yield "output.weight", self.tensors.take(HEAD, shape)[order]
+            yield "target_embedding.pieces.weight", Rows(table, order)
+            yield "output.weight", Rows(self.tensors.take(HEAD, shape), order)
 
     def _side(self, side: str) -> Iterator[tuple[str, Tensor]]:
         """Yield the last norm and the biases of distances, which the first layer holds for all.

@@ -171,8 +171,11 @@ WRONG: dict[str, tuple[Callable[[Path], None], str]] = {
     "no size": (config(d_model=None), "config.json: has no d_model"),
     "a size of text": (config(d_model="x"), 'config.json: d_model must be 2 to 1,048,576, got "x"'),
     "an absurd size": (config(encoder_ffn_dim=2**40), "encoder_ffn_dim must be 1 to 1,048,576, got 1099511627776"),
-    "a size beyond memory": (config(d_model=2**19), "its settings are those of 6,"),
-    "layers that the files lack": (config(decoder_layers=900), "weights, its files have "),
+    "a size beyond memory": (
+        config(d_model=2**19),
+        "its settings are those of 2,199,571,660,800 weights or more, its files",
+    ),
+    "layers that the files lack": (config(decoder_layers=900), "weights or more, its files have "),
     "odd heads": (config(encoder_attention_heads=3, decoder_attention_heads=3), "d_model must be even and a multiple"),
     "two widths": (config(decoder_ffn_dim=8), "decoder_ffn_dim must be that of the encoder (64), got 8"),
     "an activation": (

@@ -60,9 +60,19 @@ def random_weights(model: Any, seed: int, *, ends: float) -> None:
 
 
 def save_opus_mt(
-    folder: Path, *, separate: bool = False, seed: int = 1, codes: Sequence[str] = (), ends: float = 2.4, **config: Any
+    folder: Path,
+    *,
+    separate: bool = False,
+    seed: int = 1,
+    codes: Sequence[str] = (),
+    unused: int = 0,
+    ends: float = 2.4,
+    **config: Any,
 ) -> Path:
-    """Save a MarianMTModel with the files of an OPUS-MT model: the dictionary is in another order than the pieces."""
+    """Save a MarianMTModel with the files of an OPUS-MT model: the dictionary is in another order than the pieces.
+
+    unused: pieces of the dictionary besides that no text is cut into
+    """
     from transformers import GenerationConfig, MarianConfig, MarianMTModel
 
     models = {side: train_pieces(lines(language), 300) for side, language in (("source", "en"), ("target", "de"))}
@@ -72,14 +82,17 @@ def save_opus_mt(
     pieces = {side: [piece for piece in normal_pieces(content) if piece != "▁Tom"] for side, content in models.items()}
     if not separate:
         pieces = dict.fromkeys(pieces, sorted({*pieces["source"], *pieces["target"]}))
-    vocabularies = {side: ["</s>", "<unk>", *codes, *found, "<pad>"] for side, found in pieces.items()}
+    vocabularies = {
+        side: ["</s>", "<unk>", *codes, *found, *(f"<unused {each}>" for each in range(unused)), "<pad>"]
+        for side, found in pieces.items()
+    }
     names = {"source": "vocab.json", "target": "target_vocab.json"} if separate else {"source": "vocab.json"}
     for side, name in names.items():
         ids = {piece: number for number, piece in enumerate(vocabularies[side])}
         (folder / name).write_text(json.dumps(ids), encoding="utf-8")
     torch.manual_seed(seed)
     sizes = len(vocabularies["source"]), len(vocabularies["target"])
-    model = MarianMTModel(MarianConfig(**_marian_config(sizes, separate=separate), **config)).eval()
+    model = MarianMTModel(MarianConfig(**(_marian_config(sizes, separate=separate) | config))).eval()
     random_weights(model, seed, ends=ends)
     model.generation_config = GenerationConfig(num_beams=3, length_penalty=1.0, max_length=128)
     model.save_pretrained(folder)

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from torch import Tensor
+from torch.nn import init
+from torch.overrides import TorchFunctionMode
+
 from lingon.training.config import (
     LuongSettings,
     ModelSettings,
@@ -14,6 +20,9 @@ from lingon.training.models.recurrent.luong import Luong
 from lingon.training.models.recurrent.rnnenc import Rnnenc
 from lingon.training.models.recurrent.rnnsearch import Rnnsearch
 from lingon.training.models.transformer import Transformer
+
+DRAWING = (init.normal_, init.uniform_, init.kaiming_uniform_, init.xavier_uniform_, Tensor.normal_, Tensor.uniform_)
+"""What draws the first values of weights."""
 
 
 def build_model(settings: ModelSettings, source_vocab: int, target_vocab: int) -> AnyModel:
@@ -28,3 +37,21 @@ def build_model(settings: ModelSettings, source_vocab: int, target_vocab: int) -
         case LuongSettings():
             return Luong(settings, source_vocab, target_vocab)
     raise AssertionError(f"settings without a model: {type(settings).__name__}")
+
+
+def build_unset(settings: ModelSettings, source_vocab: int, target_vocab: int) -> AnyModel:
+    """Return a model whose weights are to be written, in training mode: drawing them would take time and memory."""
+    with _Undrawn():
+        return build_model(settings, source_vocab, target_vocab)
+
+
+class _Undrawn(TorchFunctionMode):
+    """Leaves tensors as they are where random values would be drawn; their memory is taken when they are written."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        options = kwargs or {}
+        if func in DRAWING:
+            return args[0] if args else options["tensor"]
+        return func(*args, **options)

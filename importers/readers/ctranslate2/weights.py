@@ -14,6 +14,7 @@ from torch import Tensor
 from lingon.errors import SourceModelError
 from lingon.importers.files.pieces import Numbering
 from lingon.importers.readers.ctranslate2.container import Variables
+from lingon.importers.source import Rows, Weight
 from lingon.training.config import TransformerSettings
 
 EMBEDDINGS = {"encoder": "encoder/embeddings_0/weight", "decoder": "decoder/embeddings/weight"}
@@ -35,7 +36,7 @@ class CTranslate2Reader:
     target: Numbering
     rows: tuple[int, int]
 
-    def weights(self) -> Iterator[tuple[str, Tensor]]:
+    def weights(self) -> Iterator[tuple[str, Weight]]:
         """Yield the weights of a model with these settings, tied tables once.
 
         Raises SourceModelError if one is missing or has another shape, or if there is a tensor besides them.
@@ -67,16 +68,16 @@ class CTranslate2Reader:
                 raise SourceModelError(f"{self.variables.tensors.origin}: {name} must be that of the decoder")
         return table
 
-    def _tables(self) -> Iterator[tuple[str, Tensor]]:
+    def _tables(self) -> Iterator[tuple[str, Weight]]:
         source_rows, target_rows = self.rows
         source = self._with_zeros(self._take(EMBEDDINGS["encoder"], source_rows, self.settings.dim))
-        yield "source_embedding.pieces.weight", source[list(self.source.rows)]
+        yield "source_embedding.pieces.weight", Rows(source, self.source.rows)
         target = self._with_zeros(self._take(EMBEDDINGS["decoder"], target_rows, self.settings.dim))
         output = self._with_zeros(self._take(PROJECTION, target_rows, self.settings.dim))
         if self.settings.tie != "all":
-            yield "target_embedding.pieces.weight", target[list(self.target.rows)]
+            yield "target_embedding.pieces.weight", Rows(target, self.target.rows)
         if self.settings.tie == "none":
-            yield "output.weight", output[list(self.target.rows)]
+            yield "output.weight", Rows(output, self.target.rows)
         if self.settings.output_bias:
             bias = self._take(BIAS, target_rows)
             yield "output.bias", torch.cat([bias, bias.new_zeros(1)])[list(self.target.rows)]

@@ -17,6 +17,7 @@ from lingon.errors import SourceModelError
 from lingon.export.graphs.quantisation import Range
 from lingon.importers.files.pieces import Numbering
 from lingon.importers.files.tensors import Tensors
+from lingon.importers.source import Rows, Weight
 from lingon.training.config import TransformerSettings
 
 TABLE, TABLES = "Wemb", {"source": "encoder_Wemb", "target": "decoder_Wemb"}
@@ -42,7 +43,7 @@ class MarianReader:
     target: Numbering
     rows: tuple[int, int]
 
-    def weights(self) -> Iterator[tuple[str, Tensor]]:
+    def weights(self) -> Iterator[tuple[str, Weight]]:
         """Yield the weights of a model with these settings, tied tables once.
 
         Raises SourceModelError if one is missing or has another shape, or if there is a tensor besides them.
@@ -105,16 +106,16 @@ class MarianReader:
         largest = LARGEST / min(scales)
         return Range(lowest * largest, largest)
 
-    def _tables(self) -> Iterator[tuple[str, Tensor]]:
+    def _tables(self) -> Iterator[tuple[str, Weight]]:
         tie = self.settings.tie
         source = self._table(TABLE if TABLE in self.tensors else TABLES["source"], self.rows[0])
-        yield "source_embedding.pieces.weight", source[list(self.source.rows)]
+        yield "source_embedding.pieces.weight", Rows(source, self.source.rows)
         if tie == "all":
             return
         target = source if TABLE in self.tensors else self._table(TABLES["target"], self.rows[1])
-        yield "target_embedding.pieces.weight", target[list(self.target.rows)]
+        yield "target_embedding.pieces.weight", Rows(target, self.target.rows)
         if tie == "none":
-            yield "output.weight", self._output()[list(self.target.rows)]
+            yield "output.weight", Rows(self._output(), self.target.rows)
 
     def _table(self, name: str, rows: int) -> Tensor:
         """Return a table of pieces with a last row of zeros."""
