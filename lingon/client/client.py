@@ -46,6 +46,9 @@ CHANNEL_OPTIONS = (
 )
 
 
+CLOSED = "the client was closed during this call"
+
+
 class _ClientBase:
     """The settings, the channel and the protocol of a client of either kind."""
 
@@ -130,6 +133,8 @@ class _ClientBase:
 
     def _explain(self, code: int, details: str) -> str:
         """The message of an error that gRPC itself made; details: its own message."""
+        if code == code_pb2.CANCELLED and self._closed.is_set():
+            return CLOSED
         if code == code_pb2.UNAVAILABLE:
             return no_answer(self.target, details, tls=self._credentials is not None)
         if code == code_pb2.DEADLINE_EXCEEDED:
@@ -363,7 +368,7 @@ class AsyncClient(_ClientBase):
             task = asyncio.current_task()
             if not self._closed.is_set() or (task is not None and task.cancelling()):
                 raise  # the task that called was cancelled, not the client closed
-            raise ServerError("the client was closed during this call", code_pb2.CANCELLED) from None
+            raise ServerError(CLOSED, code_pb2.CANCELLED) from None
 
 
 def _serialise(request: Any) -> bytes:

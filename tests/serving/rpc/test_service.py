@@ -287,9 +287,9 @@ async def test_a_cancelled_call_frees_its_rows_at_once(streams: bool):
 async def test_a_text_that_expires_in_the_queue_is_never_decoded():
     async with running(max_rows=1) as server:
         server.runner.gate.clear()
+        encoded = server.runner.encoded + 1
         first = server.call("Tom")
-        await eventually(lambda: server.metric("lingon_running_sentences", model="en-de", version="1") == 1)
-        encoded = server.runner.encoded
+        await eventually(lambda: server.runner.encoded == encoded)
         with pytest.raises(grpc.aio.AioRpcError) as raised:
             await server.call(*TEXTS, seconds=1.0)
         server.runner.gate.set()
