@@ -146,11 +146,13 @@ def import_model(
     with folder_of(source) as files:
         imported = pipeline.read_source(files, settings, log)
         check_samples(imported.checkpoint, imported.source, files, log)
+        texts = texts_of(imported)
         if gate_source is not None:
-            texts = [normalise(pair.source) for pair in texts_of(imported).held_out]
-            pipeline.check_imported(imported, files, texts, settings, log)
+            sources = [normalise(pair.source) for pair in texts.held_out]
+            pipeline.check_imported(imported, files, sources, settings, log)
     if trim:
         imported = pipeline.trim_imported(imported, trim, log)
+        texts = texts_of(imported)  # more tokens in some of them
     loaded = imported.checkpoint
     if checkpoint is not None:
         save_checkpoint(checkpoint, loaded.config, loaded.tokenizer, loaded.model, loaded.progress)
@@ -158,7 +160,7 @@ def import_model(
     if folder is None:
         return
     export = _export_settings(imported, precision, parity_sentences, gate_sentences, shortlist)
-    print_report(pipeline.export_imported(imported, folder, texts_of(imported), export, log))
+    print_report(pipeline.export_imported(imported, folder, texts, export, log))
 
 
 def _texts(

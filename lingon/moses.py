@@ -158,7 +158,7 @@ class MosesPieces:
         found = SegmentedText(text)
         done = 0
         for word in words:
-            plain = _plain("".join(word).removesuffix(WORD_END))
+            plain = self._plain("".join(word).removesuffix(WORD_END))
             begin = text.find(plain, done, done + len(plain) + REACH)
             ends = [done] * len(word) if begin < 0 else _ends(word, begin, len(plain))
             for piece, end in zip(word, ends, strict=True):
@@ -168,6 +168,10 @@ class MosesPieces:
             last = found.pieces.pop()
             found.pieces.append(SurfacePiece(last.piece, last.id, last.surface + text[done:]))
         return found
+
+    def _plain(self, token: str) -> str:
+        """Return a token as it stands in a text."""
+        return "-" if token == HYPHEN else str(self._detokenizer.unescape_xml(token))
 
 
 def serialised(language: str, pieces: Sequence[str], controls: Sequence[int], merges: Sequence[str]) -> bytes:
@@ -234,27 +238,6 @@ def _ends(word: Sequence[str], begin: int, length: int) -> list[int]:
     if sum(sizes) != length:
         return [begin] * (len(word) - 1) + [begin + length]
     return [begin + sum(sizes[: place + 1]) for place in range(len(sizes))]
-
-
-def _plain(token: str) -> str:
-    """Return a token as it stands in a text."""
-    if token == HYPHEN:
-        return "-"
-    for escaped, plain in _ESCAPES:
-        token = token.replace(escaped, plain)
-    return token
-
-
-_ESCAPES = (
-    ("&#124;", "|"),
-    ("&lt;", "<"),
-    ("&gt;", ">"),
-    ("&quot;", '"'),
-    ("&apos;", "'"),
-    ("&#91;", "["),
-    ("&#93;", "]"),
-    ("&amp;", "&"),
-)
 
 
 def _parsed(content: bytes, name: str) -> dict[str, Any]:

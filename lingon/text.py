@@ -13,11 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from lingon.errors import BundleError, SettingsError
+from lingon.moses import WORD_END, MosesPieces
 
 if TYPE_CHECKING:
     import sentencepiece  # not in the base install, whose clients normalise text too
-
-    from lingon.moses import MosesPieces
 
     Segmenter: TypeAlias = sentencepiece.SentencePieceProcessor | MosesPieces
 
@@ -128,14 +127,10 @@ class Tokenizer:
     @functools.cached_property
     def moses(self) -> MosesPieces | None:
         """The target vocabulary if it is one of Moses pieces: then a text is not its pieces, one after the other."""
-        from lingon.moses import MosesPieces
-
         return self.target if isinstance(self.target, MosesPieces) else None
 
     def sentencepieces(self, user: str) -> list[sentencepiece.SentencePieceProcessor]:
         """Return the models of both sides; raises SettingsError, which names their user, for Moses pieces."""
-        from lingon.moses import MosesPieces
-
         found = [side for side in (self.source, self.target) if not isinstance(side, MosesPieces)]
         if len(found) < 2:
             raise SettingsError(f"{user} needs a vocabulary of sentencepiece; this model has Moses pieces")
@@ -168,7 +163,7 @@ class Tokenizer:
         """The text of a target token, with a space before a word; empty for bytes and special ids."""
         if token <= UNK or self.target.is_byte(token):
             return ""
-        return str(self.target.id_to_piece(token)).replace("\u2581", " ").replace("</w>", " ")
+        return str(self.target.id_to_piece(token)).replace("\u2581", " ").replace(WORD_END, " ")
 
     def for_languages(self, tokens: LanguageTokens) -> Tokenizer:
         """Return this tokenizer for a pair of languages; the two share their models."""
@@ -214,8 +209,6 @@ class Tokenizer:
 
 def _load(model: bytes, name: str) -> Segmenter:
     if model.startswith(b"{"):  # as no sentencepiece model does
-        from lingon.moses import MosesPieces
-
         return MosesPieces(model, name, UNK)
     import sentencepiece
 

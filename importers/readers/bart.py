@@ -7,21 +7,44 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from lingon.errors import SourceModelError
+from lingon.importers.files.fields import Fields
 from lingon.importers.files.pieces import Numbering
 from lingon.importers.files.tensors import Tensors
 from lingon.importers.source import Rows, Weight
 from lingon.training.config import TransformerSettings
 from lingon.training.models.layers import sinusoids
 
+MOST = 2**20  # of a size
 SHARED, HEAD, BIAS = "model.shared.weight", "lm_head.weight", "final_logits_bias"
 EMBEDDINGS = {"source": "model.encoder.embed_tokens.weight", "target": "model.decoder.embed_tokens.weight"}
 POSITIONS = ("model.encoder.embed_positions.weight", "model.decoder.embed_positions.weight")
 SAME_POSITIONS = 1e-4  # how far a saved table of sinusoids may be from the formula: some were saved in float16
+
+
+def read_sizes(config: Fields, least: int = 2) -> dict[str, Any]:
+    """Return the sizes of a model by the names of TransformerSettings. Raises SourceModelError. least: of the width."""
+    heads = config.integer("encoder_attention_heads", 1, MOST)
+    for size in ("attention_heads", "ffn_dim"):
+        encoder, decoder = (config.integer(f"{side}_{size}", 1, MOST) for side in ("encoder", "decoder"))
+        if decoder != encoder:
+            raise config.error(f"decoder_{size}", f"must be that of the encoder ({encoder})")
+    dim = config.integer("d_model", least, MOST)
+    if dim % (2 * heads):
+        raise config.error("d_model", f"must be even and a multiple of encoder_attention_heads ({heads})")
+    return {
+        "dim": dim,
+        "heads": heads,
+        "head_dim": dim // heads,
+        "ffn": config.integer("encoder_ffn_dim", 1, MOST),
+        "encoder_layers": config.integer("encoder_layers", 1, 1000),
+        "decoder_layers": config.integer("decoder_layers", 1, 1000),
+    }
 
 
 @dataclass(frozen=True, slots=True)

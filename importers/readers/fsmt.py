@@ -10,12 +10,11 @@ from lingon.importers.files.fields import Fields
 from lingon.importers.files.merges import moses_tokenizer, read_merges
 from lingon.importers.files.pieces import Numbering, SpecialIds, renumber
 from lingon.importers.files.tensors import open_tensors, tensor_files
-from lingon.importers.readers.bart import BartReader
+from lingon.importers.readers.bart import MOST, BartReader, read_sizes
 from lingon.importers.readers.opus_mt import (
     ACTIVATIONS,
     CONFIG,
     GENERATION,
-    MOST,
     MOST_POSITIONS,
     TOKENIZER_CONFIG,
     Vocabulary,
@@ -71,21 +70,8 @@ def _renumbered(config: Fields, side: str, vocabulary: Vocabulary) -> Numbering:
 
 
 def _settings(config: Fields, target: Numbering, longest: int) -> TransformerSettings:
-    heads = config.integer("encoder_attention_heads", 1, MOST)
-    for size in ("attention_heads", "ffn_dim"):
-        encoder, decoder = (config.integer(f"{side}_{size}", 1, MOST) for side in ("encoder", "decoder"))
-        if decoder != encoder:
-            raise config.error(f"decoder_{size}", f"must be that of the encoder ({encoder})")
-    dim = config.integer("d_model", 4, MOST)
-    if dim % (2 * heads):
-        raise config.error("d_model", f"must be even and a multiple of encoder_attention_heads ({heads})")
     return TransformerSettings(
-        dim=dim,
-        heads=heads,
-        head_dim=dim // heads,
-        ffn=config.integer("encoder_ffn_dim", 1, MOST),
-        encoder_layers=config.integer("encoder_layers", 1, 1000),
-        decoder_layers=config.integer("decoder_layers", 1, 1000),
+        **read_sizes(config, least=4),
         activation=config.choice("activation_function", ACTIVATIONS),
         sinusoids="inclusive-halves",
         first_position=FIRST_POSITION,

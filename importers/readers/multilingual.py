@@ -12,13 +12,12 @@ from lingon.errors import SourceModelError
 from lingon.importers.files.fields import Fields
 from lingon.importers.files.pieces import Numbering, SpecialIds, read_model, renumber, rewrite
 from lingon.importers.files.tensors import open_tensors, tensor_files
-from lingon.importers.readers.bart import BartReader
+from lingon.importers.readers.bart import MOST, BartReader, read_sizes
 from lingon.importers.readers.codes import M2M_100, MBART_25, WMT21, languages_of_one_target, tags_of
 from lingon.importers.readers.opus_mt import (
     ACTIVATIONS,
     CONFIG,
     GENERATION,
-    MOST,
     MOST_POSITIONS,
     TOKENIZER_CONFIG,
     VOCABULARY,
@@ -167,24 +166,11 @@ def _languages(codes: list[str], *, legacy: bool, first: str) -> LanguageSetting
 
 
 def _settings(config: Fields, form: Form, numbering: Numbering, longest: int) -> TransformerSettings:
-    heads = config.integer("encoder_attention_heads", 1, MOST)
-    for size in ("attention_heads", "ffn_dim"):
-        encoder, decoder = (config.integer(f"{side}_{size}", 1, MOST) for side in ("encoder", "decoder"))
-        if decoder != encoder:
-            raise config.error(f"decoder_{size}", f"must be that of the encoder ({encoder})")
-    dim = config.integer("d_model", 2, MOST)
-    if dim % (2 * heads):
-        raise config.error("d_model", f"must be even and a multiple of encoder_attention_heads ({heads})")
     positions = config.integer("max_position_embeddings", 2, MOST_POSITIONS)
     if form.learned and longest > positions:
         raise config.error("max_position_embeddings", f"must be the tokens that are read ({longest}) or more")
     return TransformerSettings(
-        dim=dim,
-        heads=heads,
-        head_dim=dim // heads,
-        ffn=config.integer("encoder_ffn_dim", 1, MOST),
-        encoder_layers=config.integer("encoder_layers", 1, 1000),
-        decoder_layers=config.integer("decoder_layers", 1, 1000),
+        **read_sizes(config),
         norm="pre",
         embedding_norm=form.learned,
         activation=config.choice("activation_function", ACTIVATIONS),

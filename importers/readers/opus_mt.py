@@ -13,7 +13,7 @@ from lingon.errors import SourceModelError
 from lingon.importers.files.fields import Fields
 from lingon.importers.files.pieces import Numbering, SpecialIds, read_model, renumber, rewrite, tokenizer_of
 from lingon.importers.files.tensors import open_tensors, tensor_files
-from lingon.importers.readers.bart import BartReader
+from lingon.importers.readers.bart import MOST, BartReader, read_sizes
 from lingon.importers.readers.codes import languages_by_code
 from lingon.importers.source import Facts, Source
 from lingon.text import Tokenizer
@@ -30,7 +30,6 @@ ACTIVATIONS: dict[str, Activation] = {
     "gelu_new": "gelu-tanh",
 }
 FORM = "Hugging Face MarianMTModel (OPUS-MT)"
-MOST = 2**20  # of a size
 MOST_POSITIONS = 2**15 - 1  # tokens of a source; a bundle has at most one more
 
 
@@ -56,22 +55,9 @@ def read_opus_mt(folder: Path, longest: int | None = None) -> Source:
 
 def _settings(config: Fields, target: Numbering, *, separate: bool, longest: int) -> TransformerSettings:
     positions = config.integer("max_position_embeddings", 2, MOST_POSITIONS)
-    heads = config.integer("encoder_attention_heads", 1, MOST)
-    for size in ("attention_heads", "ffn_dim"):
-        encoder, decoder = (config.integer(f"{side}_{size}", 1, MOST) for side in ("encoder", "decoder"))
-        if decoder != encoder:
-            raise config.error(f"decoder_{size}", f"must be that of the encoder ({encoder})")
-    dim = config.integer("d_model", 2, MOST)
-    if dim % (2 * heads):
-        raise config.error("d_model", f"must be even and a multiple of encoder_attention_heads ({heads})")
     tied = config.flag("tie_word_embeddings", True)
     return TransformerSettings(
-        dim=dim,
-        heads=heads,
-        head_dim=dim // heads,
-        ffn=config.integer("encoder_ffn_dim", 1, MOST),
-        encoder_layers=config.integer("encoder_layers", 1, 1000),
-        decoder_layers=config.integer("decoder_layers", 1, 1000),
+        **read_sizes(config),
         activation=config.choice("activation_function", ACTIVATIONS),
         sinusoids="halves",
         output_bias=True,

@@ -14,8 +14,9 @@ from lingon.errors import SourceModelError
 from lingon.importers.files.fields import Fields
 from lingon.importers.files.pieces import Numbering, Piece, SpecialIds, read_model, renumber, rewrite
 from lingon.importers.files.tensors import open_tensors, tensor_files
+from lingon.importers.readers.bart import MOST
 from lingon.importers.readers.codes import tags_of
-from lingon.importers.readers.opus_mt import CONFIG, GENERATION, MOST, MOST_POSITIONS, TOKENIZER_CONFIG, read_file
+from lingon.importers.readers.opus_mt import CONFIG, GENERATION, MOST_POSITIONS, TOKENIZER_CONFIG, read_file
 from lingon.importers.readers.t5_tensors import T5Reader
 from lingon.importers.source import Facts, Source
 from lingon.text import Tokenizer
