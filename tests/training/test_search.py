@@ -45,6 +45,14 @@ def _enumerate(model: Transformer, source: list[int], longest: int, alpha: float
         yield Hypothesis(words, log_probability(model, source, words) / longest**alpha, finished=False)
 
 
+def test_of_equally_likely_continuations_the_better_parent_and_then_the_lower_id_comes_first() -> None:
+    model = small_vocab_model(0)
+    with torch.no_grad():
+        model.output.weight.zero_()
+    (found,) = translate(model, [[4, EOS]], SearchSettings(beam_size=3, num_hypotheses=3, length_penalty=1.0))
+    assert [hypothesis.tokens for hypothesis in found] == [(), (4,), (4, 4)]
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_greedy_search_takes_the_likeliest_token_until_the_end(seed: int) -> None:
     model = small_vocab_model(seed)
