@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -54,7 +54,7 @@ def export_checkpoint(
     The bundle is built and verified in a hidden folder next to its final one, so that its files are written once.
     Raises ParityError if a graph differs from the checkpoint or lossy arithmetic costs too much quality, and
     CheckpointError if a weight is beyond the range of a precision. Raises DeviceError if the gates must run on CUDA and
-    cannot.
+    cannot. A precision that settings.optional names is left out in place of the error.
     """
     known = known or Known()
     check_gate_device(settings.gate_on)
@@ -73,9 +73,7 @@ def export_checkpoint(
         files[names.SHORTLIST] = shortlist.to_bytes()
         coverage = measure_coverage(shortlist, texts.held_out, checkpoint.tokenizer)
         manifest = replace(manifest, shortlist={"coverage": asdict(coverage)})
-    for compared, count in settings.gate_sentence_counts.items():
-        if len(texts.held_out) < count:
-            log(f"held-out text: {len(texts.held_out):,} sentences, not {count:,}, to compare {compared}")
+    _log_short_text(texts.held_out, settings, log)
     weights = WeightFiles(folder.absolute())
     built = _build_graphs(checkpoint, texts.training, settings, log, known, weights)
     files |= weight_files(weights)
@@ -87,7 +85,8 @@ def export_checkpoint(
         trial = Bundle(part, with_checksums(part, _unverified_manifest(manifest, reads, settings, log), files))
         emulated = {name: each.emulated for name, each in built.items() if each.emulated is not None}
         verifier = BundleVerifier(checkpoint, trial, _runners(trial), texts.held_out, settings, log, emulated)
-        manifest = replace(manifest, precisions={name: verifier.verify_precision(name) for name in reads})
+        manifest = replace(manifest, precisions=verifier.verify_precisions())
+        _leave_out(_unread_files(built, manifest.precisions), files, part)
         if manifest.shortlist is not None:
             manifest = replace(manifest, shortlist=manifest.shortlist | verifier.verify_shortlist())
         if manifest.text is not None:
@@ -98,6 +97,12 @@ def export_checkpoint(
         manifest = with_checksums(target, manifest, files | more)
         write_files(part, {**more, names.MANIFEST: manifest.to_bytes()}, target)
     return Bundle(target, manifest)
+
+
+def _log_short_text(held_out: Sequence[Pair], settings: ExportSettings, log: Callable[[str], None]) -> None:
+    for compared, count in settings.gate_sentence_counts.items():
+        if len(held_out) < count:
+            log(f"held-out text: {len(held_out):,} sentences, not {count:,}, to compare {compared}")
 
 
 def check_gate_device(gate_on: str) -> None:
@@ -112,6 +117,21 @@ def _runners(trial: Bundle) -> dict[str, OnnxRunner]:
     for name, runner in runners.items():
         check_bundle(trial, name, runner)
     return runners
+
+
+def _unread_files(built: Mapping[str, BuiltGraphs], kept: Container[str]) -> set[str]:
+    """Return the paths of the files that are of no precision that the bundle keeps."""
+    paths = {name: {*each.graphs, *(f"{names.WEIGHTS}/{file}" for file in each.reads)} for name, each in built.items()}
+    return set().union(*paths.values()).difference(*(each for name, each in paths.items() if name in kept))
+
+
+def _leave_out(paths: set[str], files: dict[str, Content], part: Path) -> None:
+    """Delete files of a bundle, and folders that are empty then."""
+    for path in paths:
+        del files[path]
+        (part / path).unlink()
+        if not any((part / path).parent.iterdir()):
+            (part / path).parent.rmdir()
 
 
 def _confidence(

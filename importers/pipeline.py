@@ -128,26 +128,15 @@ def export_imported(imported: Imported, folder: Path, texts: Texts, settings: Ex
     elif "int8" in settings.precisions and not texts.training:
         log(f"int8: ranges from translations of {CALIBRATION_SENTENCES} sentences by the model itself")
         texts = replace(texts, training=own_pairs(imported.checkpoint, texts.held_out[:CALIBRATION_SENTENCES]))
-    while True:
-        try:
-            return export_checkpoint(imported.checkpoint, folder, texts, settings, log, known)
-        except ParityError as error:
-            lesser = _without_what_fails(settings, str(error))
-            if lesser is None:
-                raise
-            settings, left_out = lesser
-            log(f"{error}; the bundle has no {left_out}")
-
-
-def _without_what_fails(settings: ExportSettings, error: str) -> tuple[ExportSettings, str] | None:
-    """Return the settings of a bundle without what costs too much quality, and its name; None if nothing is left."""
-    what = error.partition(": ")[0]
-    if what.endswith("with shortlist") and settings.shortlist is not None:
-        return replace(settings, shortlist=None, shortlist_by_default=False), "shortlist"
-    others = tuple(name for name in settings.precisions if name != "int8")
-    if what == "int8" and others != settings.precisions:
-        return replace(settings, precisions=others), "int8"
-    return None
+    settings = replace(settings, optional=("int8",))
+    try:
+        return export_checkpoint(imported.checkpoint, folder, texts, settings, log, known)
+    except ParityError as error:
+        if settings.shortlist is None or not str(error).partition(": ")[0].endswith("with shortlist"):
+            raise
+        log(f"{error}; the bundle has no shortlist")
+    settings = replace(settings, shortlist=None, shortlist_by_default=False)
+    return export_checkpoint(imported.checkpoint, folder, texts, settings, log, known)
 
 
 def gate_pairs(imported: Imported, source: Path, reference: Path | None) -> list[Pair]:

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from lingon.bundle import PASSED, Bundle, Precision
+from lingon.errors import ParityError
 from lingon.export.differences import EXACT
 from lingon.export.gates.attention import check_attention
 from lingon.export.gates.decode import engine_search
@@ -52,6 +53,22 @@ class BundleVerifier:
     _translations: dict[tuple[str, bool], list[str]] = field(default_factory=dict)
     _grid: list[Reference] = field(default_factory=list)
 
+    def verify_precisions(self) -> dict[str, Precision]:
+        """Run the gate of every precision and return the entries of those that pass.
+
+        Raises ParityError if one fails, unless it is optional: it is left out then.
+        """
+        passed = {}
+        for name in self.trial.manifest.precisions:
+            try:
+                passed[name] = self.verify_precision(name)
+            except ParityError as error:
+                if name not in self.settings.optional:
+                    raise
+                self.log(f"{error}; the bundle has no {name}")
+        self.runners = {name: self.runners[name] for name in passed}
+        return passed
+
     def verify_precision(self, name: str) -> Precision:
         """Run the gate of a precision and return its entry of the manifest; raises ParityError if it fails."""
         kind, entry = PRECISION_KINDS[name], self.trial.manifest.precisions[name]
@@ -71,7 +88,7 @@ class BundleVerifier:
 
         Raises ParityError if they are too low, or steps with the shortlist are not those without over fewer pieces.
         """
-        served = [name for name in self.trial.manifest.precisions if PRECISION_KINDS[name].provider == CPU]
+        served = [name for name in self.runners if PRECISION_KINDS[name].provider == CPU]
         for name in served:
             check_shortlist_steps(self.runners[name], self._sources(SENTENCES), name)
         return {name: self._quality(name, shortlist=True) for name in served}

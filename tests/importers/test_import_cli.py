@@ -47,8 +47,14 @@ def test_int8_is_left_out_with_a_line_if_it_costs_too_much(
     models = tmp_path / "models" / "opus"
     assert main(["import", str(opus), str(models), *GATES, "--least-log-prob", "-9", "--no-compare"]) == 0
     assert "; the bundle has no int8" in capsys.readouterr().err
-    assert list(open_bundle(models).manifest.precisions) == ["fp32"]
+    bundle = open_bundle(models)
+    assert list(bundle.manifest.precisions) == ["fp32"]
     assert [path.name for path in models.iterdir()] == ["1"]
+    found = {str(path.relative_to(bundle.folder)) for path in bundle.folder.rglob("*")}
+    assert found == {
+        *("manifest.json", "MODEL_CARD.md", "golden.json", "source.model", "target.model", "fp32", "weights"),
+        *("fp32/encoder.onnx", "fp32/decoder.onnx", "fp32/scorer.onnx", "weights/fp32.bin"),
+    }
 
 
 def test_a_checkpoint_is_written_instead_of_a_bundle(opus: Path, tmp_path: Path) -> None:
