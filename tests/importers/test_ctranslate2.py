@@ -209,6 +209,7 @@ WRONG: dict[str, tuple[Callable[[Path, Path], None], str]] = {
         "decoder/layer_0/ffn/linear_0/weight holds integers and has no weight_scale",
     ),
     "end token": (config(eos_token="<end>"), "config.json: eos_token must be a piece of the vocabulary"),
+    "start token": (config(add_source_bos=True), "config.json: add_source_bos must be false: Lingon's models read no"),
     "no start": (no_start, "config.json: decoder_start_token must be a piece: the vocabulary has no codes"),
     "epsilon": (config(layer_norm_epsilon=-1), "config.json: layer_norm_epsilon must be 1e-12 to 0.1, got -1"),
     "vocabulary": (vocabulary("{}"), "shared_vocabulary.json: must be a list of pieces"),

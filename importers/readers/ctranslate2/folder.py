@@ -204,6 +204,8 @@ def _special(config: Fields, variables: Variables, vocabulary: list[str], first:
             raise config.error(name, "must be a piece of the vocabulary")
         return vocabulary.index(token)
 
+    if config.flag("add_source_bos", False):
+        raise config.error("add_source_bos", "must be false: Lingon's models read no start token before a text")
     zeros = len(vocabulary)
     if _starts_from_zero(variables):
         start = zeros
