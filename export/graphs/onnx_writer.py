@@ -19,11 +19,14 @@ from lingon.errors import BundleError
 
 OPSET, IR_VERSION = 21, 10  # ONNX Runtime 1.31 reads opsets up to 26 and IR versions up to 13
 CONTRIB = "com.microsoft"
+KERNELS = "lingon"  # the domain of our own operators, see kernels/
 ALIGNMENT = 64  # bytes; the size of a vector load
 FILE_STEMS = {"float32": "fp32", "float16": "fp16"}
 INT8_FILE = "int8.bin"  # the weight file of graphs with 8-bit products
 LoopBody = Callable[[list[str], list[str]], tuple[Sequence[str], Sequence[str]]]
 """Takes the names of states and inputs of one step; returns those of the next states and of the outputs, all floats."""
+
+Rewrite = Callable[[Sequence[onnx.NodeProto], Sequence[str]], list[onnx.NodeProto]]
 
 
 class Place(NamedTuple):
@@ -101,13 +104,21 @@ class GraphBuilder:
 
     dtype: type of the arithmetic, float32 or float16
     file: the weight file for all weights; without it, weights of 16 bits go to fp16.bin, those of 32 bits to fp32.bin
+    rewrite: changes the nodes of the finished graph, without those of loop bodies; also gets the names of its outputs
     reads: the weight files that the graph points to
     """
 
-    def __init__(self, name: str, weights: WeightFiles, dtype: type[np.floating[Any]], file: str | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        weights: WeightFiles,
+        dtype: type[np.floating[Any]],
+        file: str | None = None,
+        rewrite: Rewrite | None = None,
+    ) -> None:
         self.name, self.dtype = name, np.dtype(dtype)
         self.reads: set[str] = set()
-        self._weights, self._file = weights, file
+        self._weights, self._file, self._rewrite = weights, file, rewrite
         self._top: list[onnx.NodeProto] = []  # the nodes of the graph itself
         self._nodes = self._top  # the nodes of the graph, or of the loop body that is being written
         self._count = 0  # of all nodes; names are unique in the graph and its loop bodies
@@ -255,8 +266,12 @@ class GraphBuilder:
 
     def finish(self) -> bytes:
         """Return the content of the ONNX file."""
-        graph = helper.make_graph(self._top, self.name, self._inputs, self._outputs, list(self._initializers.values()))
-        opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid(CONTRIB, 1)]
+        nodes = self._top
+        if self._rewrite is not None:
+            nodes = self._rewrite(nodes, [each.name for each in self._outputs])
+        graph = helper.make_graph(nodes, self.name, self._inputs, self._outputs, list(self._initializers.values()))
+        domains = {"": OPSET, CONTRIB: 1} | ({KERNELS: 1} if any(node.domain == KERNELS for node in nodes) else {})
+        opsets = [helper.make_opsetid(domain, version) for domain, version in domains.items()]
         model = helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION, producer_name="lingon")
         content: bytes = model.SerializeToString(deterministic=True)
         return content

@@ -44,15 +44,23 @@ class OutputLayer:
         batch: int64 [sentences]; pieces that a sentence must not use have probability 0
         """
         graph = blocks.graph
-        pieces = graph.input(bundle.PIECE_IDS, np.int64, ["union"])
-        allowed = graph.input(bundle.ALLOWED, np.bool_, ["sentences", "union"])
-        chosen = [graph.input(f"{NAME}.{number}", *kept) for number, kept in enumerate(self._piece_tensors(blocks))]
-        logits = blocks.matmul.linear_of_pieces(NAME, rows, chosen)
+        logits, pieces, allowed = self.product_of_pieces(blocks, rows)
         union = graph.op("Shape", pieces)
         by_sentence = graph.op("Reshape", logits, graph.op("Concat", batch, graph.int64s(-1), union, axis=0))
         mask = graph.op("Unsqueeze", allowed, graph.int64s(1))
         masked = graph.op("Where", mask, by_sentence, graph.scalar(FORBIDDEN_LOGIT))
         return graph.op("Reshape", masked, graph.op("Concat", graph.int64s(-1), union, axis=0)), pieces
+
+    def product_of_pieces(self, blocks: Layers, rows: str) -> tuple[str, str, str]:
+        """Return logits (n, union) as `logits_of_pieces`, also of pieces that a sentence must not use.
+
+        The others are inputs of the graph: the ids of the pieces, and bool (sentences, union), which it may use.
+        """
+        graph = blocks.graph
+        pieces = graph.input(bundle.PIECE_IDS, np.int64, ["union"])
+        allowed = graph.input(bundle.ALLOWED, np.bool_, ["sentences", "union"])
+        chosen = [graph.input(f"{NAME}.{number}", *kept) for number, kept in enumerate(self._piece_tensors(blocks))]
+        return blocks.matmul.linear_of_pieces(NAME, rows, chosen), pieces, allowed
 
     @property
     def width(self) -> int:

@@ -13,12 +13,13 @@ from lingon import bundle
 from lingon.bundle import State
 from lingon.bundle.publish import Content
 from lingon.errors import CheckpointError, SettingsError
+from lingon.export.graphs.native.transformer import NativeTransformerGraphs
 from lingon.export.graphs.onnx_writer import WeightFiles
 from lingon.export.graphs.quantisation import Range, Sentence, calibrate, emulate, smooth_and_calibrate
 from lingon.export.graphs.recurrent.graphs import RecurrentGraphs, RecurrentModel, system_of
 from lingon.export.graphs.transformer.graphs import TransformerGraphs
 from lingon.export.graphs.transformer.graphs import states as transformer_states
-from lingon.serving.runtime.device import CPU, CUDA, FP32_ON_CUDA
+from lingon.serving.runtime.device import CPU, CUDA, FP32_ON_CUDA, NATIVE
 from lingon.training.checkpoint import Checkpoint
 from lingon.training.config import TransformerSettings
 from lingon.training.models.interface import AnyModel
@@ -31,11 +32,13 @@ class PrecisionKind:
 
     dtype: type of the arithmetic, and of matrix products unless they are quantised
     quantised: whether matrix products are in 8-bit integers
+    native: whether the graphs have our own operators; see kernels/
     """
 
     dtype: type[np.floating[Any]]
     provider: str
     quantised: bool = False
+    native: bool = False
 
     @property
     def on_device(self) -> bool:
@@ -56,6 +59,7 @@ PRECISION_KINDS = {
     FP32_ON_CUDA: PrecisionKind(np.float32, CUDA),
     "fp16": PrecisionKind(np.float16, CUDA),
     "int8": PrecisionKind(np.float32, CPU, quantised=True),
+    NATIVE: PrecisionKind(np.float32, CPU, quantised=True, native=True),
 }
 
 
@@ -93,7 +97,9 @@ def states_of(model: AnyModel) -> tuple[State, ...]:
 
 def precisions_of(model: AnyModel) -> tuple[str, ...]:
     """Return the precisions in which a model can be exported."""
-    return tuple(name for name, kind in PRECISION_KINDS.items() if isinstance(model, Transformer) or not kind.on_device)
+    only_transformers = (name for name, kind in PRECISION_KINDS.items() if kind.on_device or kind.native)
+    excluded = set() if isinstance(model, Transformer) else set(only_transformers)
+    return tuple(name for name in PRECISION_KINDS if name not in excluded)
 
 
 def check_weights(checkpoint: Checkpoint, precisions: Sequence[str]) -> None:
@@ -151,7 +157,9 @@ def _transformer_graphs(
     if kind.quantised:
         # Smoothing would move the values out of the ranges that the model was trained with.
         model, ranges = smooth_and_calibrate(model, calibration) if known is None else (model, dict(known))
-        emulated = emulate(model, ranges)
+        emulated = emulate(model, None if kind.native else ranges)
+    if kind.native:
+        return NativeTransformerGraphs(model, kind.dtype, weights), emulated
     graphs = TransformerGraphs(
         model, kind.dtype, weights, ranges, device_states=kind.on_device, scattered=kind.scattered
     )

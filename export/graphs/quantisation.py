@@ -25,6 +25,7 @@ from lingon.training.models.transformer import DecoderLayer, EncoderLayer, Trans
 ModelT = TypeVar("ModelT", bound=AnyModel)
 MAX_WEIGHT = 63
 MAX_ACTIVATION = 255
+TINY = 1e-30  # a row whose range is smaller is 0
 
 
 class Range(NamedTuple):
@@ -120,18 +121,30 @@ def smooth(model: Transformer, ranges: dict[str, _ChannelRanges]) -> Transformer
 
 
 @torch.no_grad()
-def emulate(model: ModelT, ranges: Mapping[str, Range]) -> ModelT:
+def emulate(model: ModelT, ranges: Mapping[str, Range] | None) -> ModelT:
     """Return a copy of a calibrated model whose products round as those of 8-bit graphs do.
 
     It computes in floating point what the graphs compute in integers, and is the reference of the gates for them.
+
+    ranges: of the inputs of each product; None if every row has its own
     """
     model = copy.deepcopy(model)
     for name, module in model.named_modules():
         if isinstance(module, nn.Linear):
             columns, scale = quantise_columns(module.weight.numpy())
             module.weight = nn.Parameter(torch.from_numpy(columns * scale[:, None]))  # not shared with an embedding
-            module.register_forward_pre_hook(_rounding_hook(ranges[name]))
+            module.register_forward_pre_hook(_round_rows if ranges is None else _rounding_hook(ranges[name]))
     return model
+
+
+def _round_rows(module: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor]:
+    """Round each row of the input of a product to 256 levels from its smallest to its largest value, with 0."""
+    rows = inputs[0]
+    low, high = rows.amin(-1, keepdim=True).clamp_max(0), rows.amax(-1, keepdim=True).clamp_min(0)
+    step = ((high - low) / MAX_ACTIVATION).where(high - low > TINY, 1)
+    zero_point = -(low / step).round()
+    levels = ((rows / step).round() + zero_point).clamp(0, MAX_ACTIVATION)
+    return ((levels - zero_point) * step,)
 
 
 def _rounding_hook(seen: Range) -> Callable[[nn.Module, tuple[Tensor]], tuple[Tensor]]:

@@ -15,12 +15,16 @@ from typing import NamedTuple
 from lingon.bundle import PLACE, Bundle
 from lingon.errors import DeviceError
 from lingon.extras import install_command
+from lingon.serving.runtime.kernels import kernels_missing
 
 CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
 FP32_ON_CUDA = "fp32-cuda"
 """The precision of the float32 graphs for CUDA, which "fp32" means on that device."""
 
-PREFERRED_PRECISIONS = {CPU: ("int8", "fp32"), CUDA: ("fp16", FP32_ON_CUDA)}
+NATIVE = "int8-native"
+"""The precision of the graphs in our own operators, for the CPU; see lingon.serving.runtime.kernels."""
+
+PREFERRED_PRECISIONS = {CPU: (NATIVE, "int8", "fp32"), CUDA: ("fp16", FP32_ON_CUDA)}
 """By provider, the precisions in order of preference."""
 
 DRIVER_CARDS = Path("/proc/driver/nvidia/gpus")
@@ -55,6 +59,10 @@ def choose_device(bundle: Bundle, device: str = "auto", precision: str | None = 
     available = _precisions_for(bundle, provider)
     if provider == CUDA and precision == "fp32" and precision not in available:
         precision = FP32_ON_CUDA
+    if (missing_kernels := kernels_missing()) and precision == NATIVE and NATIVE in available:
+        raise DeviceError(f"precision {NATIVE}: {missing_kernels}")
+    if missing_kernels:
+        available = [name for name in available if name != NATIVE]
     if precision is None:
         ranked = [name for name in PREFERRED_PRECISIONS[provider] if name in available] or available
         if not ranked:

@@ -16,6 +16,7 @@ import onnxruntime as ort
 
 from lingon.errors import BundleError, DeviceError
 from lingon.serving.runtime.device import CPU, CUDA
+from lingon.serving.runtime.kernels import LIBRARY, instruction_set
 
 STEP_GAP = 0.02  # seconds that a thread stays active after it computed: it is probably between two steps
 TYPES: dict[str, Any] = {
@@ -159,6 +160,8 @@ def _session_options(weights: dict[str, bytes], provider: str, threads: int) -> 
     options.log_severity_level = 3
     options.enable_mem_pattern = False  # Shapes change with every batch.
     if provider == CPU:
+        if instruction_set():
+            options.register_custom_ops_library(str(LIBRARY))
         _share_one_arena()
         options.add_session_config_entry("session.use_env_allocators", "1")
         # Weights stay out of the shared arena, so that unloading a model frees them.

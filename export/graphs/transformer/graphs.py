@@ -5,8 +5,9 @@ One class builds them for every provider and precision.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -31,8 +32,12 @@ from lingon.export.graphs.transformer.step_attention import (
     ScatteredAttention,
     StepAttention,
 )
+from lingon.training.models.attention import CrossAttention
 from lingon.training.models.ssru import SSRU
 from lingon.training.models.transformer import DecoderLayer, EncoderLayer, Transformer
+
+Crossing = Callable[[CrossAttention, str, str, tuple[str, str]], tuple[str, str]]
+"""Writes the cross-attention of a module, with its name, of rows over a memory; see `cross_attention`."""
 
 
 def states(model: Transformer) -> tuple[State, ...]:
@@ -101,8 +106,11 @@ class TransformerGraphs:
         blocks, rows, _ = self._decoder_step("decoder")
         graph = blocks.graph
         named = graph.declare_output(bundle.LOGITS, self.dtype, ("rows", self._output_layer.width))
-        write_candidates(graph, cast_to_float32(graph, self._output_layer.logits(blocks, rows, named=named)))
+        self._write_candidates(graph, self._output_layer.logits(blocks, rows, named=named))
         return self._finish(graph)
+
+    def _write_candidates(self, graph: GraphBuilder, logits: str) -> None:
+        write_candidates(graph, cast_to_float32(graph, logits))
 
     def greedy(self) -> bytes:
         """Return a graph like decoder whose outputs are what the next step of greedy search reads."""
@@ -133,9 +141,7 @@ class TransformerGraphs:
         lengths = graph.input(bundle.MEMORY_LENGTHS, np.int64, ["sentences"])
         declared = {state.name: self._declare_state(graph, state) for state in states(self.model)}
         batch = graph.op("Shape", lengths)
-        axis = 1 + memory_key_shape(self.model.settings).index("source_length")
-        width = graph.op("Shape", declared["memory.0.key"], start=axis, end=axis + 1)
-        bias = blocks.attention_bias(visible(graph, lengths, width))
+        crossing = self._crossing(blocks, declared["memory.0.key"], lengths, batch)
         attention = self._step_attention(blocks, positions, declared)
         rows = blocks.embed(self.model.target_embedding, table_name(self.model, "target"), "target", ids, positions)
         for number, layer in enumerate(self._decoder_layers()):
@@ -144,7 +150,7 @@ class TransformerGraphs:
             attended = self._step_past(blocks, layer, number, read, declared, attention)
             rows = blocks.after(layer.around_attention, f"{name}.around_attention", rows, attended)
             memory = (declared[f"memory.{number}.key"], declared[f"memory.{number}.value"])
-            rows, _ = self._rest_of_layer(blocks, layer, name, rows, memory, batch, bias)
+            rows, _ = self._rest_of_layer(blocks, layer, name, rows, memory, crossing)
         return blocks, blocks.norm(self.model.decoder_norm, "decoder_norm", rows), batch
 
     def _step_past(
@@ -185,6 +191,13 @@ class TransformerGraphs:
             return ScatteredAttention.write(blocks, positions, capacity, rotation, relative)
         return AdditiveAttention.write(blocks, positions, capacity, rotation, given=self.device_states)
 
+    def _crossing(self, blocks: Blocks, key: str, lengths: str, batch: str) -> Crossing:
+        """Return what writes cross-attention into a step; key: a memory of the first layer."""
+        graph, axis = blocks.graph, 1 + memory_key_shape(self.model.settings).index("source_length")
+        width = graph.op("Shape", key, start=axis, end=axis + 1)
+        bias = blocks.attention_bias(visible(graph, lengths, width))
+        return partial(cross_attention, blocks, batch=batch, bias=bias)
+
     def _past(
         self, graph: GraphBuilder, declared: dict[str, str], layer: int
     ) -> tuple[tuple[str, str], tuple[str, str]]:
@@ -213,6 +226,7 @@ class TransformerGraphs:
             self.model.target_embedding, table_name(self.model, "target"), "target", target, positions
         )
         rows = graph.op("Reshape", embedded, graph.int64s(-1, self.model.settings.dim))
+        crossing = partial(cross_attention, blocks, batch=source.batch, bias=source.bias)
         own_weights, cross_weights = [], []
         for number, (layer, memory) in enumerate(zip(self._decoder_layers(), memories, strict=True)):
             name = f"decoder.{number}"
@@ -225,7 +239,7 @@ class TransformerGraphs:
                 )
                 own_weights.append(own)
             rows = blocks.after(layer.around_attention, f"{name}.around_attention", rows, attended)
-            rows, cross = self._rest_of_layer(blocks, layer, name, rows, memory, source.batch, source.bias)
+            rows, cross = self._rest_of_layer(blocks, layer, name, rows, memory, crossing)
             cross_weights.append(cross)
         rows = blocks.norm(self.model.decoder_norm, "decoder_norm", rows)
         log_probs = graph.op("LogSoftmax", cast_to_float32(graph, self._output_layer.logits(blocks, rows)), axis=-1)
@@ -318,12 +332,11 @@ class TransformerGraphs:
         name: str,
         rows: str,
         memory: tuple[str, str],
-        batch: str,
-        bias: str,
+        crossing: Crossing,
     ) -> tuple[str, str]:
         """Write cross-attention and feed-forward of a decoder layer; also return the weights of the cross-attention."""
         read = blocks.before(layer.around_cross, f"{name}.around_cross", rows)
-        crossed, weights = cross_attention(blocks, layer.cross, f"{name}.cross", read, memory, batch, bias)
+        crossed, weights = crossing(layer.cross, f"{name}.cross", read, memory)
         rows = blocks.after(layer.around_cross, f"{name}.around_cross", rows, crossed)
         return self._feed_forward(blocks, layer, name, rows), weights
 

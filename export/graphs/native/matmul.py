@@ -1,0 +1,60 @@
+"""Matrix products by the operator Linear: 8-bit integers, and a scale for every row that is found when it is computed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from lingon.export.graphs.onnx_writer import KERNELS, GraphBuilder
+from lingon.export.graphs.quantisation import quantise_columns
+
+PANEL, GROUP = 16, 4  # output columns, and input columns, that lie together in memory; as in kernels/kernels.h
+
+
+@dataclass(frozen=True, slots=True)
+class NativeMatMul:
+    """See lingon.export.graphs.matmul.MatMul. The weights are those of Int8MatMul, in the same file."""
+
+    graph: GraphBuilder
+
+    def linear(
+        self, name: str, rows: str, weight: np.ndarray, bias: np.ndarray, *, shared: str = "", named: str = ""
+    ) -> str:
+        """See MatMul."""
+        inputs = rows, *self._stored(name, weight, bias)
+        without = {"norm": 0, "epsilon": 0.0, "relu": 0}
+        return self.graph.op("Linear", *inputs, domain=KERNELS, named=named or None, **without)
+
+    def relu(self, rows: str, reader: str) -> str:
+        """See MatMul; lingon.export.graphs.native.fusion makes it part of the product before it."""
+        return self.graph.op("Relu", rows)
+
+    def gather_pieces(self, name: str, weight: np.ndarray, bias: np.ndarray, pieces: str, *, shared: str) -> list[str]:
+        """See MatMul: panels of these columns, the sums of their weights, their scales and biases."""
+        outputs = [f"{name}.pieces.{part}" for part in ("panels", "sums", "scale", "bias")]
+        return self.graph.ops(
+            "GatherColumns", pieces, *self._stored(name, weight, bias), outputs=outputs, domain=KERNELS
+        )
+
+    def piece_tensors(self, size: int) -> list[tuple[np.dtype[Any], list[int | str]]]:
+        """See MatMul."""
+        number = np.dtype(np.float32)
+        panels: list[int | str] = ["panels", -(-size // GROUP) * GROUP * PANEL]
+        vectors: list[tuple[np.dtype[Any], list[int | str]]] = [
+            (each, ["union"]) for each in (np.dtype(np.int32), number, number)
+        ]
+        return [(np.dtype(np.int8), panels), *vectors]
+
+    def linear_of_pieces(self, name: str, rows: str, chosen: list[str], *, named: str = "") -> str:
+        """See MatMul."""
+        return self.graph.op("PackedLinear", rows, *chosen, domain=KERNELS, named=named or None)
+
+    def _stored(self, name: str, weight: np.ndarray, bias: np.ndarray) -> tuple[str, str, str]:
+        columns, scale = quantise_columns(weight)
+        return (
+            self.graph.initializer(f"{name}.columns", columns.T),
+            self.graph.initializer(f"{name}.scale", scale),
+            self.graph.weight(f"{name}.bias", bias),
+        )

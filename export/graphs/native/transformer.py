@@ -1,0 +1,138 @@
+"""The graphs of a Transformer in our own operators: without padding in the encoder, and without masks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from lingon import bundle
+from lingon.export.graphs.layers import bias_of, table_name, to_numpy
+from lingon.export.graphs.native.fusion import fuse
+from lingon.export.graphs.native.matmul import NativeMatMul
+from lingon.export.graphs.onnx_writer import INT8_FILE, KERNELS, GraphBuilder
+from lingon.export.graphs.transformer.blocks import Blocks
+from lingon.export.graphs.transformer.graphs import Crossing, TransformerGraphs, states
+from lingon.export.graphs.transformer.ssru import zero_cells
+from lingon.export.graphs.transformer.step_attention import Caches, StepAttention
+from lingon.training.config import TransformerSettings
+from lingon.training.models.attention import CrossAttention, SelfAttention
+
+
+def has_native_attention(settings: TransformerSettings) -> bool:
+    """Whether the operators have the attention of a model; the standard nodes compute any other one."""
+    softmax = settings.encoder_attention == "softmax" and not settings.encoder_window
+    return softmax and settings.score == "scaled-dot" and settings.positions not in ("rotary", "relative")
+
+
+class NativeTransformerGraphs(TransformerGraphs):
+    """See TransformerGraphs. Products are Linear nodes in every graph, the attention of steps and encoders too."""
+
+    def encoder(self) -> bytes:
+        """See TransformerGraphs."""
+        if not has_native_attention(self.model.settings):
+            return super().encoder()
+        blocks, model = self._blocks("encoder"), self.model
+        graph, settings = blocks.graph, model.settings
+        padded = graph.input(bundle.SOURCE_IDS, np.int64, ["batch", "source_length"])
+        lengths = graph.input(bundle.SOURCE_LENGTHS, np.int64, ["batch"])
+        ids, positions = graph.ops("Tokens", padded, lengths, outputs=["ids", "positions"], domain=KERNELS)
+        rows = blocks.embed(model.source_embedding, table_name(model, "source"), "source", ids, positions)
+        for number, layer in enumerate(model.encoder):
+            name = f"encoder.{number}"
+            read = blocks.before(layer.around_attention, f"{name}.around_attention", rows)
+            packed = blocks.linear(layer.attention.qkv, f"{name}.attention.qkv", read)
+            mixed = graph.op(
+                "SelfAttention", packed, lengths, domain=KERNELS, heads=settings.heads, scale=settings.head_dim**-0.5
+            )
+            attended = blocks.linear(layer.attention.output, f"{name}.attention.output", mixed)
+            rows = blocks.after(layer.around_attention, f"{name}.around_attention", rows, attended)
+            rows = self._feed_forward(blocks, layer, name, rows)
+        rows = blocks.norm(model.encoder_norm, "encoder_norm", rows)
+        self._write_memory(blocks, rows, padded, lengths)
+        return self._finish(graph)
+
+    def _write_memory(self, blocks: Blocks, rows: str, padded: str, lengths: str) -> None:
+        """Output the memory of every decoder layer, and the first values of recurrent states."""
+        graph, layers = blocks.graph, self._decoder_layers()
+        weight = np.concatenate([to_numpy(layer.cross.key_value.weight) for layer in layers])
+        bias = np.concatenate([bias_of(layer.cross.key_value) for layer in layers])
+        packed = blocks.matmul.linear("memory", rows, weight, bias)
+        sizes = {"heads": blocks.settings.heads, "layers": len(layers)}
+        shapes = {state.name: ("batch", *state.shape) for state in states(self.model)}
+        for layer in range(len(layers)):
+            names = [f"memory.{layer}.key", f"memory.{layer}.value"]
+            for name in names:
+                graph.declare_output(name, self.dtype, shapes[name])
+            graph.ops("Memory", packed, padded, lengths, outputs=names, domain=KERNELS, layer=layer, **sizes)
+        for state in states(self.model):
+            if state.kind == "recurrent":
+                batch = graph.op("Shape", lengths)
+                graph.output(zero_cells(blocks, batch), state.name, self.dtype, shapes[state.name])
+
+    def _step_attention(self, blocks: Blocks, positions: str, declared: Mapping[str, str]) -> StepAttention | None:
+        settings = self.model.settings
+        if has_native_attention(settings) and settings.decoder_cell == "attention":
+            return NativeStepAttention(blocks, positions)
+        return super()._step_attention(blocks, positions, declared)
+
+    def _crossing(self, blocks: Blocks, key: str, lengths: str, batch: str) -> Crossing:
+        settings = blocks.settings
+        if settings.score != "scaled-dot":
+            return super()._crossing(blocks, key, lengths, batch)
+
+        def write(module: CrossAttention, name: str, rows: str, memory: tuple[str, str]) -> tuple[str, str]:
+            query = blocks.linear(module.query, f"{name}.query", rows, settings.head_dim**-0.5)
+            attributes = {"heads": settings.heads, "scale": 1.0}
+            mixed = blocks.graph.op("CrossAttention", query, *memory, lengths, domain=KERNELS, **attributes)
+            return blocks.linear(module.output, f"{name}.output", mixed), ""
+
+        return write
+
+    def _write_candidates(self, graph: GraphBuilder, logits: str) -> None:
+        _write_candidates(graph, logits)
+
+    def decoder_shortlist(self) -> bytes:
+        """See TransformerGraphs."""
+        blocks, rows, _ = self._decoder_step("decoder_shortlist")
+        _write_candidates(blocks.graph, *self._output_layer.product_of_pieces(blocks, rows))
+        return self._finish(blocks.graph)
+
+    def _blocks(self, name: str) -> Blocks:
+        graph = GraphBuilder(name, self.weights, self.dtype, file=INT8_FILE, rewrite=fuse)
+        return Blocks(graph, NativeMatMul(graph), self.model.settings)
+
+
+@dataclass(frozen=True, slots=True)
+class NativeStepAttention:
+    """See StepAttention: the operator of the same name."""
+
+    blocks: Blocks
+    positions: str
+
+    def attend(self, module: SelfAttention, name: str, packed: str, past: Caches, present: Caches) -> str:
+        """See StepAttention."""
+        settings = self.blocks.settings
+        return self.blocks.graph.ops(
+            "StepAttention",
+            *(packed, *past, self.positions),
+            outputs=[f"{name}.mixed", *present],
+            domain=KERNELS,
+            heads=settings.heads,
+            scale=settings.head_dim**-0.5,
+        )[0]
+
+
+def _write_candidates(graph: GraphBuilder, logits: str, pieces: str = "", allowed: str = "") -> None:
+    """Output the candidates of each row with their log-probabilities.
+
+    logits: (rows, columns)
+    pieces, allowed: the piece of each column, and which of them each sentence may use; see OutputLayer
+    """
+    count = graph.input(bundle.CANDIDATE_COUNT, np.int64, [1])
+    names, shape = (bundle.CANDIDATE_IDS, bundle.CANDIDATE_LOG_PROBS), ("rows", "candidates")
+    for name, dtype in zip(names, (np.int64, np.float32), strict=True):
+        graph.declare_output(name, dtype, shape)
+    given = (pieces, allowed) if pieces else ()
+    graph.ops("Candidates", logits, count, *given, outputs=list(names), domain=KERNELS)

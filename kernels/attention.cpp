@@ -1,0 +1,190 @@
+// Attention by scaled dot products. A query reads the keys of its own sentence, as far as its length, and no mask.
+#include <algorithm>
+#include <cstring>
+
+#include "operators.h"
+
+namespace lingon {
+namespace {
+
+constexpr int64_t kGrain = 1 << 14;  // multiplications that make a part of the work worth a thread
+constexpr int64_t kMostLength = 1 << 16;
+
+int64_t grain_for(int64_t length, int64_t size) { return kGrain / (2 * std::max<int64_t>(length * size, 1)) + 1; }
+
+// Memory of a thread for the weights of one query.
+float* weights_of(int64_t length) {
+  thread_local std::vector<float> memory;
+  const int64_t size = (length + 7) / 8 * 8;
+  if ((int64_t)memory.size() < size) memory.resize(size);
+  return memory.data();
+}
+
+struct Heads {
+  int64_t count, size;
+
+  static Heads of(int64_t count, int64_t dim) {
+    require(count > 0 && dim % count == 0 && dim / count % 8 == 0, "expects heads of a multiple of 8 dimensions");
+    return {count, dim / count};
+  }
+  int64_t dim() const { return count * size; }
+};
+
+// Attributes of all: heads, scale.
+class Attention : public Operator {
+ public:
+  explicit Attention(const NodeInfo& info) : heads_(info.integer("heads")), scale_(info.number("scale")) {}
+
+ protected:
+  int64_t heads_;
+  float scale_;
+};
+
+// One step of a decoder over its caches.
+// Inputs: packed (rows, 3 * dim), the query, key and value of the new position of each row; the caches of keys and of
+// values (rows, heads, capacity, size); positions (rows) int64, that of the new position. Outputs: (rows, dim), and the
+// caches with the new position, which may be in the memory of the old ones.
+class StepAttention : public Attention {
+ public:
+  using Attention::Attention;
+
+  void run(const RunContext& context) const override {
+    const Tensor packed = context.input(0), keys = context.input(1), values = context.input(2);
+    require(packed.rank() == 2 && packed.dims[1] % 3 == 0, "expects packed rows of two dimensions");
+    const int64_t rows = packed.dims[0];
+    const Heads heads = Heads::of(heads_, packed.dims[1] / 3);
+    require(keys.rank() == 4 && keys.dims == values.dims, "expects caches of four dimensions and of one shape");
+    const int64_t capacity = keys.dims[2];
+    require(keys.dims[0] == rows && keys.dims[1] == heads.count && keys.dims[3] == heads.size && capacity <= kMostLength,
+            "expects caches for its rows and heads");
+    const Tensor positions = context.input(3);
+    require(positions.size() == rows, "expects a position for each row");
+    const int64_t* at = positions.as<int64_t>();
+    int64_t longest = 0;
+    for (int64_t row = 0; row < rows; ++row) {
+      require(0 <= at[row] && at[row] < capacity, "got a position beyond the capacity of the cache");
+      longest = std::max(longest, at[row] + 1);
+    }
+    float* mixed = context.output(0, {rows, heads.dim()}).as<float>();
+    float* key = in_place(keys, context.output(1, keys.dims));
+    float* value = in_place(values, context.output(2, keys.dims));
+    const float* query = packed.as<float>();
+    context.parallel(rows * heads.count, grain_for(longest, heads.size), [&](int64_t first, int64_t last) {
+      float* weights = weights_of(longest);
+      for (int64_t each = first; each < last; ++each) {
+        const int64_t row = each / heads.count, head = each % heads.count, begin = each * capacity * heads.size;
+        const float* own = query + row * 3 * heads.dim() + head * heads.size;
+        const int64_t bytes = heads.size * sizeof(float), added = begin + at[row] * heads.size;
+        std::memcpy(key + added, own + heads.dim(), bytes);
+        std::memcpy(value + added, own + 2 * heads.dim(), bytes);
+        kernels().attend(own, {key + begin, value + begin, heads.size, heads.size, at[row] + 1, heads.size}, scale_,
+                         false, weights, mixed + row * heads.dim() + head * heads.size);
+      }
+    });
+  }
+
+ private:
+  static float* in_place(const Tensor& past, const Tensor& present) {
+    if (past.data != present.data) std::memcpy(present.data, past.data, past.size() * sizeof(float));
+    return present.as<float>();
+  }
+};
+
+// Inputs: query (rows, dim), keys (sentences, heads, size, width), values (sentences, heads, width, size), lengths
+// (sentences) int64, the keys of each sentence. A sentence has rows / sentences adjacent rows. Output: (rows, dim).
+class CrossAttention : public Attention {
+ public:
+  using Attention::Attention;
+
+  void run(const RunContext& context) const override {
+    const Tensor query = context.input(0), keys = context.input(1), values = context.input(2);
+    require(query.rank() == 2 && keys.rank() == 4 && values.rank() == 4, "expects a query of two dimensions, others of four");
+    const int64_t rows = query.dims[0], sentences = keys.dims[0], width = keys.dims[3];
+    const Heads heads = Heads::of(heads_, query.dims[1]);
+    require(keys.dims[1] == heads.count && keys.dims[2] == heads.size && width <= kMostLength,
+            "expects keys for its heads");
+    require(values.dims == Dims({sentences, heads.count, width, heads.size}), "expects values like its keys");
+    require(sentences > 0 ? rows % sentences == 0 : rows == 0, "expects the same number of rows for each sentence");
+    const Tensor lengths = context.input(3);
+    require(lengths.size() == sentences, "expects a length for each sentence");
+    const int64_t* length = lengths.as<int64_t>();
+    for (int64_t sentence = 0; sentence < sentences; ++sentence)
+      require(0 < length[sentence] && length[sentence] <= width, "got a length beyond the width of the memory");
+    float* mixed = context.output(0, {rows, heads.dim()}).as<float>();
+    const float *own = query.as<float>(), *key = keys.as<float>(), *value = values.as<float>();
+    context.parallel(rows * heads.count, grain_for(width, heads.size), [&](int64_t first, int64_t last) {
+      float* weights = weights_of(width);
+      for (int64_t each = first; each < last; ++each) {
+        const int64_t row = each / heads.count, head = each % heads.count, sentence = row / (rows / sentences);
+        const int64_t begin = (sentence * heads.count + head) * width * heads.size, place = each * heads.size;
+        kernels().attend(own + place, {key + begin, value + begin, width, heads.size, length[sentence], heads.size},
+                         scale_, true, weights, mixed + place);
+      }
+    });
+  }
+};
+
+// Self-attention of whole sentences.
+// Inputs: packed (tokens, 3 * dim), the query, key and value of every token, sentence by sentence without padding;
+// lengths (sentences) int64. Output: (tokens, dim).
+class SelfAttention : public Attention {
+ public:
+  using Attention::Attention;
+
+  void run(const RunContext& context) const override {
+    const Tensor packed = context.input(0), lengths = context.input(1);
+    require(packed.rank() == 2 && packed.dims[1] % 3 == 0, "expects packed rows of two dimensions");
+    const Heads heads = Heads::of(heads_, packed.dims[1] / 3);
+    const int64_t sentences = lengths.size();
+    const int64_t* length = lengths.as<int64_t>();
+    std::vector<int64_t> begins(sentences + 1, 0);
+    int64_t longest = 0;
+    for (int64_t sentence = 0; sentence < sentences; ++sentence) {
+      require(0 < length[sentence] && length[sentence] <= kMostLength, "takes sentences of 1 to 65,536 tokens");
+      begins[sentence + 1] = begins[sentence] + length[sentence];
+      longest = std::max(longest, length[sentence]);
+    }
+    require(begins.back() == packed.dims[0], "expects a row for each token");
+    float* mixed = context.output(0, {packed.dims[0], heads.dim()}).as<float>();
+    const float* values = packed.as<float>();
+    context.parallel(sentences * heads.count, grain_for(longest * longest, heads.size), [&](int64_t first, int64_t last) {
+      for (int64_t each = first; each < last; ++each) {
+        const int64_t sentence = each / heads.count, head = each % heads.count, begin = begins[sentence];
+        attend_to_all(values + begin * 3 * heads.dim() + head * heads.size, heads, length[sentence],
+                      mixed + begin * heads.dim() + head * heads.size);
+      }
+    });
+  }
+
+ private:
+  // One head of one sentence: values and mixed begin with its first token.
+  void attend_to_all(const float* values, const Heads& heads, int64_t length, float* mixed) const {
+    const int64_t stride = 3 * heads.dim(), columns = (length + 7) / 8 * 8;
+    thread_local std::vector<float> memory;
+    memory.resize(std::max<size_t>(memory.size(), heads.size * columns));
+    float* keys = memory.data();  // (size, columns): eight keys lie together
+    for (int64_t key = 0; key < length; ++key)
+      for (int64_t place = 0; place < heads.size; ++place)
+        keys[place * columns + key] = values[key * stride + heads.dim() + place];
+    const Head head{keys, values + 2 * heads.dim(), columns, stride, length, heads.size};
+    float* weights = weights_of(length);
+    for (int64_t query = 0; query < length; ++query)
+      kernels().attend(values + query * stride, head, scale_, true, weights, mixed + query * heads.dim());
+  }
+};
+
+template <typename T>
+std::unique_ptr<Operator> make(const NodeInfo& info, size_t) {
+  return std::make_unique<T>(info);
+}
+
+}  // namespace
+
+std::vector<OperatorKind> attention_kinds() {
+  const ElementType number = ElementType::kFloat, integer = ElementType::kInt64;
+  return {{"StepAttention", {number, number, number, integer}, {number, number, number}, 4, make<StepAttention>},
+          {"CrossAttention", {number, number, number, integer}, {number}, 4, make<CrossAttention>},
+          {"SelfAttention", {number, integer}, {number}, 2, make<SelfAttention>}};
+}
+
+}  // namespace lingon

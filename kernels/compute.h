@@ -1,0 +1,278 @@
+// The arithmetic of kernels.h for one instruction set, LINGON_ISA. All functions compute a row without the other rows.
+//
+// It uses no containers: their code, compiled for a new processor, could be linked into functions for all processors.
+#pragma once
+
+#include "kernels.h"
+#include "tiles.h"
+#include "vectors.h"
+
+namespace lingon {
+namespace LINGON_ISA {
+namespace {
+
+// Call use(values, place, count) for eight elements at a time; the last ones may be fewer, filled up with `rest`.
+template <typename Use>
+LINGON_INLINE void each_eight(const float* values, int64_t size, float rest, Use use) {
+  int64_t place = 0;
+  for (; place + kLanes <= size; place += kLanes) use(load(values + place), place, kLanes);
+  if (place < size) use(load_part(values + place, size - place, rest), place, size - place);
+}
+
+LINGON_INLINE Floats load_up_to(const float* from, int64_t count) {
+  return count == kLanes ? load(from) : load_part(from, count, 0);
+}
+
+LINGON_INLINE void store_up_to(float* to, Floats values, int64_t count) {
+  if (count == kLanes)
+    store(to, values);
+  else
+    store_part(to, values, count);
+}
+
+// What a norm subtracts from each value, and by what it multiplies the rest.
+struct Moments {
+  float mean, inverse;
+};
+
+LINGON_INLINE Moments moments(const float* row, int64_t columns, const Norm& norm) {
+  float mean = 0;
+  if (norm.kind == NormKind::kLayer) {
+    Floats sum = spread(0);
+    each_eight(row, columns, 0, [&](Floats values, int64_t, int64_t) { sum += values; });
+    mean = sum_lanes(sum) / columns;
+  }
+  Floats squares = spread(0);
+  each_eight(row, columns, mean, [&](Floats values, int64_t, int64_t) {
+    const Floats difference = values - spread(mean);
+    squares += difference * difference;
+  });
+  return {mean, 1.0f / std::sqrt(sum_lanes(squares) / columns + norm.epsilon)};
+}
+
+LINGON_INLINE Floats normalised(Floats values, const Moments& found, const Norm& norm, int64_t place, int64_t count) {
+  if (norm.kind == NormKind::kNone) return values;
+  values = (values - spread(found.mean)) * spread(found.inverse) * load_up_to(norm.gain + place, count);
+  return norm.bias ? values + load_up_to(norm.bias + place, count) : values;
+}
+
+void normalise(float* row, int64_t columns, const Norm& norm) {
+  const Moments found = moments(row, columns, norm);
+  each_eight(row, columns, 0, [&](Floats values, int64_t place, int64_t count) {
+    store_up_to(row + place, normalised(values, found, norm, place, count), count);
+  });
+}
+
+typedef uint8_t Bytes __attribute__((vector_size(32)));
+
+// Store values 0..255 as bytes: the lowest byte of each integer.
+LINGON_INLINE void store_bytes(uint8_t* to, Floats values, int64_t count) {
+  const Bytes all = (Bytes)__builtin_convertvector(values, Ints);
+  const auto bytes = __builtin_shufflevector(all, all, 0, 4, 8, 12, 16, 20, 24, 28);
+  std::memcpy(to, &bytes, count == kLanes ? sizeof bytes : (size_t)count);
+}
+
+// Lanes beyond the end of a row are 0: their gain and bias are, or without a norm they themselves.
+RowScale quantise(const float* row, int64_t columns, const Norm& norm, uint8_t* values) {
+  const Moments found = norm.kind == NormKind::kNone ? Moments{0, 1} : moments(row, columns, norm);
+  Floats low = spread(0), high = spread(0), broken = spread(0);  // the range contains 0
+  each_eight(row, columns, 0, [&](Floats read, int64_t place, int64_t count) {
+    const Floats each = normalised(read, found, norm, place, count);
+    low = smaller(each, low), high = larger(each, high);
+    broken += each - each;  // NaN for NaN and infinity
+  });
+  const float least = smallest_lane(low), range = largest_lane(high) - least;
+  const float scale = range > 1e-30f ? range / 255 : 1, inverse = 1 / scale;
+  const Floats zero = spread(kRounding) - (spread(least * inverse) + spread(kRounding));
+  each_eight(row, columns, 0, [&](Floats read, int64_t place, int64_t count) {
+    const Floats level = normalised(read, found, norm, place, count) * spread(inverse) + spread(kRounding);
+    const Floats moved = level - spread(kRounding) + zero;
+    store_bytes(values + place, smaller(larger(moved, spread(0)), spread(255)), count);
+  });
+  std::memset(values + columns, 0, padded_inputs(columns) - columns);
+  const bool finite = sum_lanes(broken) == 0 && range <= std::numeric_limits<float>::max();
+  // All results of a row with NaN are NaN, so that the row alone fails.
+  return {finite ? scale : std::numeric_limits<float>::quiet_NaN(), finite ? (int32_t)zero[0] : 0};
+}
+
+// Eight outputs of a row from their sums, or fewer at the end of a row.
+LINGON_INLINE void end_outputs(const int32_t* sums, RowScale row, const Weights& weights, int64_t output, int64_t count,
+                               const Ending& ending, int64_t place) {
+  Ints sum, of_weights{};
+  std::memcpy(&sum, sums, sizeof sum);
+  if (count == kLanes)
+    std::memcpy(&of_weights, weights.sums + output, sizeof of_weights);
+  else
+    std::memcpy(&of_weights, weights.sums + output, count * sizeof(int32_t));
+  sum -= row.zero * of_weights;
+  const Floats scale = spread(row.scale) * load_up_to(weights.scale + output, count);
+  Floats found = __builtin_convertvector(sum, Floats) * scale + load_up_to(weights.bias + output, count);
+  if (ending.relu) found = found < spread(0) ? spread(0) : found;  // NaN stays
+  if (ending.residual) found += load_up_to(ending.residual + place, count);
+  store_up_to(ending.outputs + place, found, count);
+}
+
+LINGON_INLINE void end_panel(const int32_t* sums, RowScale row, const Weights& weights, int64_t output,
+                             const Ending& ending, int64_t place) {
+  const int64_t left = weights.outputs - output;
+  if (left >= kPanel) {
+    end_outputs(sums, row, weights, output, kLanes, ending, place);
+    end_outputs(sums + kLanes, row, weights, output + kLanes, kLanes, ending, place + kLanes);
+  } else {
+    end_outputs(sums, row, weights, output, left < kLanes ? left : kLanes, ending, place);
+    if (left > kLanes)
+      end_outputs(sums + kLanes, row, weights, output + kLanes, left - kLanes, ending, place + kLanes);
+  }
+}
+
+void product(const Rows& rows, const Weights& weights, int64_t first, int64_t last, const Ending& ending) {
+  const int64_t stride = padded_inputs(weights.inputs), groups = stride / kGroup;
+  int32_t sums[kTileRows * kPanel];
+  for (int64_t panel = first; panel < last; ++panel) {
+    const int8_t* columns = weights.panels + panel * stride * kPanel;
+    for (int64_t begin = 0; begin < rows.count; begin += kTileRows) {
+      const int64_t count = rows.count - begin < kTileRows ? rows.count - begin : kTileRows;
+      tile_of<kTileRows>(count, rows.values + begin * stride, stride, columns, groups, sums);
+      for (int64_t row = 0; row < count; ++row) {
+        const int64_t place = (begin + row) * weights.outputs + panel * kPanel;
+        end_panel(sums + row * kPanel, rows.scales[begin + row], weights, panel * kPanel, ending, place);
+      }
+    }
+  }
+}
+
+// Scores of the keys in rows: one dot product for each.
+LINGON_INLINE void scores_of_rows(const float* query, const Head& head, float scale, float* scores) {
+  for (int64_t key = 0; key < head.length; ++key) {
+    const float* values = head.keys + key * head.key_stride;
+    Floats sum = spread(0);
+    for (int64_t place = 0; place < head.size; place += kLanes) sum += load(query + place) * load(values + place);
+    scores[key] = sum_lanes(sum) * scale;
+  }
+}
+
+// Scores of the keys in columns: eight at a time.
+LINGON_INLINE void scores_of_columns(const float* query, const Head& head, float scale, float* scores) {
+  for (int64_t key = 0; key < head.length; key += kLanes) {
+    const int64_t count = head.length - key < kLanes ? head.length - key : kLanes;
+    Floats sum = spread(0);
+    for (int64_t place = 0; place < head.size; ++place)
+      sum += spread(query[place]) * load_up_to(head.keys + place * head.key_stride + key, count);
+    store(scores + key, sum * spread(scale));
+  }
+}
+
+// Replace scores by weights whose sum is 1; beyond the length they are 0, up to a multiple of eight.
+LINGON_INLINE void softmax(float* scores, int64_t length) {
+  const int64_t whole = (length + kLanes - 1) / kLanes * kLanes;
+  for (int64_t place = length; place < whole; ++place) scores[place] = -std::numeric_limits<float>::infinity();
+  Floats most = load(scores);
+  for (int64_t place = kLanes; place < whole; place += kLanes) most = larger(load(scores + place), most);
+  const Floats largest = spread(largest_lane(most));
+  Floats sum = spread(0);
+  for (int64_t place = 0; place < whole; place += kLanes) {
+    const Floats each = exp_of_negative(load(scores + place) - largest);
+    store(scores + place, each);
+    sum += each;
+  }
+  const Floats inverse = spread(1.0f / sum_lanes(sum));
+  for (int64_t place = 0; place < whole; place += kLanes) store(scores + place, load(scores + place) * inverse);
+}
+
+template <int Parts>
+LINGON_INLINE void mix(const float* weights, const Head& head, int64_t first, float* mixed) {
+  Floats sums[Parts];
+  for (int part = 0; part < Parts; ++part) sums[part] = spread(0);
+  for (int64_t key = 0; key < head.length; ++key) {
+    const float* values = head.values + key * head.value_stride + first;
+    for (int part = 0; part < Parts; ++part) sums[part] += spread(weights[key]) * load(values + part * kLanes);
+  }
+  for (int part = 0; part < Parts; ++part) store(mixed + first + part * kLanes, sums[part]);
+}
+
+void attend(const float* query, const Head& head, float scale, bool transposed, float* weights, float* mixed) {
+  if (transposed)
+    scores_of_columns(query, head, scale, weights);
+  else
+    scores_of_rows(query, head, scale, weights);
+  softmax(weights, head.length);
+  int64_t first = 0;
+  for (; first + 8 * kLanes <= head.size; first += 8 * kLanes) mix<8>(weights, head, first, mixed);
+  for (; first + 4 * kLanes <= head.size; first += 4 * kLanes) mix<4>(weights, head, first, mixed);
+  for (; first < head.size; first += kLanes) mix<1>(weights, head, first, mixed);
+}
+
+constexpr int64_t kBlock = 64;  // logits that are compared together at first
+constexpr float kForbidden = -std::numeric_limits<float>::infinity();
+
+LINGON_INLINE float allowed_or_none(const float* logits, const bool* allowed, int64_t place) {
+  return !allowed || allowed[place] ? logits[place] : kForbidden;
+}
+
+// The largest logit of each block into tops; returns the largest of all.
+LINGON_INLINE float find_tops(const float* logits, const bool* allowed, int64_t size, float* tops) {
+  float largest = kForbidden;
+  for (int64_t begin = 0; begin < size; begin += kBlock) {
+    const int64_t count = size - begin < kBlock ? size - begin : kBlock;
+    float top = kForbidden;
+    if (allowed) {
+      for (int64_t place = begin; place < begin + count; ++place) {
+        const float logit = allowed_or_none(logits, allowed, place);
+        top = logit > top ? logit : top;
+      }
+    } else {
+      Floats most = spread(kForbidden);
+      each_eight(logits + begin, count, kForbidden, [&](Floats each, int64_t, int64_t) { most = larger(each, most); });
+      top = largest_lane(most);
+    }
+    tops[begin / kBlock] = top;
+    largest = top > largest ? top : largest;
+  }
+  return largest;
+}
+
+LINGON_INLINE float sum_of_exps(const float* logits, const bool* allowed, int64_t size, float largest) {
+  Floats sum = spread(0);
+  int64_t place = 0;
+  each_eight(logits, size, kForbidden, [&](Floats each, int64_t, int64_t count) {
+    if (allowed)
+      for (int64_t lane = 0; lane < count; ++lane) each[lane] = allowed[place + lane] ? each[lane] : kForbidden;
+    sum += exp_of_negative(each - spread(largest));
+    place += count;
+  });
+  return sum_lanes(sum);
+}
+
+// Put a value into the `count` largest ones, which are in order. An equal one that came first stays before it.
+LINGON_INLINE void insert(float value, int64_t column, int64_t count, float* values, int64_t* columns) {
+  int64_t place = count - 1;
+  if (!(value > values[place])) return;
+  for (; place > 0 && value > values[place - 1]; --place) {
+    values[place] = values[place - 1];
+    columns[place] = columns[place - 1];
+  }
+  values[place] = value;
+  columns[place] = column;
+}
+
+void choose(const float* logits, const bool* allowed, int64_t size, int64_t count, float* tops, int64_t* columns,
+            float* log_probs) {
+  const float largest = find_tops(logits, allowed, size, tops);
+  const float sum = sum_of_exps(logits, allowed, size, largest);
+  for (int64_t place = 0; place < count; ++place) columns[place] = 0, log_probs[place] = kForbidden;
+  for (int64_t begin = 0; begin < size; begin += kBlock) {
+    if (!(tops[begin / kBlock] > log_probs[count - 1])) continue;
+    const int64_t end = begin + kBlock < size ? begin + kBlock : size;
+    for (int64_t place = begin; place < end; ++place)
+      insert(allowed_or_none(logits, allowed, place), place, count, log_probs, columns);
+  }
+  // NaN anywhere in the row makes the sum NaN, and with it every log-probability of the row.
+  const float log_sum = sum > 0 ? (float)log_of(sum) : std::numeric_limits<float>::quiet_NaN();
+  for (int64_t place = 0; place < count; ++place) log_probs[place] = (log_probs[place] - largest) - log_sum;
+}
+
+const Kernels kKernels = {LINGON_NAME, quantise, normalise, product, attend, choose};
+
+}  // namespace
+}  // namespace LINGON_ISA
+}  // namespace lingon

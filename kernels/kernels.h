@@ -1,0 +1,99 @@
+// The arithmetic of the operators. It is compiled once for each instruction set; `best_kernels` returns the fastest one
+// that the processor has.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace lingon {
+
+constexpr int64_t kPanel = 16;       // output columns that a product computes together
+constexpr int64_t kGroup = 4;        // input columns that lie together for one output column
+constexpr int64_t kMostCandidates = 64;
+
+// Bytes of a row of `columns` activations or of a column of weights, whole groups.
+constexpr int64_t padded_inputs(int64_t inputs) { return (inputs + kGroup - 1) / kGroup * kGroup; }
+constexpr int64_t panels_of(int64_t outputs) { return (outputs + kPanel - 1) / kPanel; }
+constexpr int64_t panel_bytes(int64_t inputs) { return padded_inputs(inputs) * kPanel; }
+
+enum class NormKind { kNone, kLayer, kRms };
+
+// A norm over the last dimension (Ba et al., 2016; Zhang and Sennrich, 2019).
+struct Norm {
+  NormKind kind = NormKind::kNone;
+  const float* gain = nullptr;  // (columns)
+  const float* bias = nullptr;  // (columns), or null
+  float epsilon = 0;
+};
+
+// A row of activations is scale * (value - zero), with value in 0..255.
+struct RowScale {
+  float scale;
+  int32_t zero;
+};
+
+// Weights (outputs, inputs) within +-63, as panels of 16 outputs: (panels, groups of inputs, 16, 4), zeros at the ends.
+// With 7 bits a sum of two products fits the 16-bit sums of AVX2, so that all instruction sets give the same integers.
+struct Weights {
+  const int8_t* panels;
+  const int32_t* sums;  // (outputs), of the weights of each output
+  const float* scale;   // (outputs)
+  const float* bias;    // (outputs)
+  int64_t inputs, outputs;
+};
+
+struct Rows {
+  const uint8_t* values;    // (rows, padded_inputs)
+  const RowScale* scales;   // (rows)
+  int64_t count;
+};
+
+// The end of a product: outputs = relu?(product + bias) + residual?
+struct Ending {
+  float* outputs;           // (rows, outputs)
+  const float* residual;    // (rows, outputs), or null
+  bool relu;
+};
+
+// One query of one head over the keys and values of one sentence.
+struct Head {
+  const float* keys;
+  const float* values;
+  int64_t key_stride;       // floats between two keys; if keys are transposed, between two dimensions of them
+  int64_t value_stride;     // floats between two values
+  int64_t length;           // keys
+  int64_t size;             // dimensions of the head, a multiple of 8
+};
+
+struct Kernels {
+  const char* name;
+
+  // Normalise a row and quantise it with a scale of its own; zeros up to padded_inputs.
+  RowScale (*quantise)(const float* row, int64_t columns, const Norm& norm, uint8_t* values);
+
+  // Normalise a row in place.
+  void (*normalise)(float* row, int64_t columns, const Norm& norm);
+
+  // The outputs of the panels first..last-1 for all rows.
+  void (*product)(const Rows& rows, const Weights& weights, int64_t first, int64_t last, const Ending& ending);
+
+  // softmax(scale * query keys) values. weights: scratch of `length` rounded up to 8.
+  void (*attend)(const float* query, const Head& head, float scale, bool transposed, float* weights, float* mixed);
+
+  // The `count` largest logits of those that are allowed, the lower index first among equal ones, and their
+  // log-probabilities. allowed: (size), or null. tops: scratch of size / 64 + 1.
+  void (*choose)(const float* logits, const bool* allowed, int64_t size, int64_t count, float* tops, int64_t* columns,
+                 float* log_probs);
+};
+
+// Null if the processor cannot run it.
+const Kernels* portable_kernels();
+const Kernels* avx2_kernels();
+const Kernels* avx_vnni_kernels();
+const Kernels* avx512_vnni_kernels();
+const Kernels* neon_kernels();
+
+// The kernels of a name, or the fastest ones if it is null or empty; null if there are none of this name.
+const Kernels* kernels_named(const char* name);
+
+}  // namespace lingon

@@ -1,0 +1,34 @@
+// The operators of the domain `lingon`, as ONNX nodes see them.
+#pragma once
+
+#include <memory>
+
+#include "kernels.h"
+#include "session.h"
+
+namespace lingon {
+
+// The kernel of a node.
+class Operator {
+ public:
+  virtual ~Operator() = default;
+  virtual void run(const RunContext& context) const = 0;
+};
+
+// A kind of node: what ONNX Runtime must know of it, and how its kernel is made.
+struct OperatorKind {
+  const char* name;
+  std::vector<ElementType> inputs, outputs;
+  size_t required_inputs;  // the others are optional
+  std::unique_ptr<Operator> (*make)(const NodeInfo& info, size_t inputs);
+};
+
+std::vector<OperatorKind> attention_kinds();   // StepAttention, CrossAttention, SelfAttention
+std::vector<OperatorKind> product_kinds();     // Linear, GatherColumns, PackedLinear
+std::vector<OperatorKind> sentence_kinds();    // Tokens, Memory
+std::vector<OperatorKind> candidate_kinds();   // Candidates
+
+// The instruction set that all operators use, chosen when the library is registered first.
+const Kernels& kernels();
+
+}  // namespace lingon

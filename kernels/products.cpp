@@ -1,0 +1,166 @@
+// Products of rows with 8-bit weights. Each row is quantised with a scale of its own, so that its result does not
+// depend on the other rows.
+#include "operators.h"
+
+#include <algorithm>
+
+#include "weights.h"
+
+namespace lingon {
+namespace {
+
+constexpr int64_t kGrain = 1 << 17;  // products of 8-bit integers that make a part of the work worth a thread
+
+// Memory of a thread that grows and is used again.
+template <typename T>
+T* scratch(int64_t size) {
+  thread_local std::vector<T> memory;
+  if ((int64_t)memory.size() < size) memory.resize(size);
+  return memory.data();
+}
+
+struct LinearRun {
+  const RunContext& context;
+  Tensor rows;
+  Weights weights;
+  Norm before;
+  Ending ending;
+};
+
+void run_product(const LinearRun& run) {
+  const int64_t inputs = run.weights.inputs, stride = padded_inputs(inputs);
+  require(run.rows.rank() > 0 && run.rows.dims.last() == inputs, "expects as many columns as its weights have inputs");
+  const int64_t count = run.rows.size() / inputs;
+  const float* values = run.rows.as<float>();
+  uint8_t* quantised = scratch<uint8_t>(count * stride);
+  RowScale* scales = scratch<RowScale>(count);
+  run.context.parallel(count, kGrain / (64 * inputs) + 1, [&](int64_t first, int64_t last) {
+    for (int64_t row = first; row < last; ++row)
+      scales[row] = kernels().quantise(values + row * inputs, inputs, run.before, quantised + row * stride);
+  });
+  const Rows rows{quantised, scales, count};
+  const int64_t grain = kGrain / (std::max<int64_t>(count, 1) * panel_bytes(inputs)) + 1;
+  run.context.parallel(panels_of(run.weights.outputs), grain, [&](int64_t first, int64_t last) {
+    kernels().product(rows, run.weights, first, last, run.ending);
+  });
+}
+
+const float* vector_of(const Tensor& tensor, int64_t size) {
+  require(tensor.size() == size, "has a scale, a bias or a norm of another size than its weights");
+  return tensor.as<float>();
+}
+
+// Inputs: rows (..., in) float, columns (in, out) int8, scale (out), bias (out), and optionally the gain (in) and the
+// bias (in) of a norm of the rows, and a residual (..., out) that is added to the result.
+// Attributes: norm (0 none, 1 layer, 2 RMS), epsilon, relu (whether max(0, x) follows the bias).
+class Linear : public Operator {
+ public:
+  enum { kRows, kColumns, kScale, kBias, kGain, kNormBias, kResidual };
+
+  Linear(const NodeInfo& info, size_t inputs) : has_residual_(inputs > kResidual), relu_(info.integer("relu") != 0) {
+    const Tensor columns = info.constant(kColumns);
+    require(columns.rank() == 2, "expects weights of two dimensions");
+    packed_ = pack(columns.as<int8_t>(), columns.dims[0], columns.dims[1]);
+    weights_ = {packed_->panels.data(), packed_->sums.data(), vector_of(info.constant(kScale), packed_->outputs),
+                vector_of(info.constant(kBias), packed_->outputs), packed_->inputs, packed_->outputs};
+    const int64_t kind = info.integer("norm");
+    require(0 <= kind && kind <= 2, "expects the norm 0, 1 or 2");
+    norm_.kind = (NormKind)kind;
+    norm_.epsilon = info.number("epsilon");
+    if (kind > 0) norm_.gain = vector_of(info.constant(kGain), packed_->inputs);
+    if (kind == 1) norm_.bias = vector_of(info.constant(kNormBias), packed_->inputs);
+  }
+
+  void run(const RunContext& context) const override {
+    const Tensor rows = context.input(kRows);
+    const Tensor residual = has_residual_ ? context.input(kResidual) : Tensor{};
+    require(rows.rank() > 0, "expects rows of at least one dimension");
+    const Dims dims = rows.dims.with_last(weights_.outputs);
+    require(!residual.given() || residual.dims == dims, "expects a residual of the shape of the result");
+    const Tensor result = context.output(0, dims);
+    const float* added = residual.given() ? residual.as<float>() : nullptr;
+    run_product({context, rows, weights_, norm_, {result.as<float>(), added, relu_}});
+  }
+
+ private:
+  std::shared_ptr<const PackedWeights> packed_;
+  Weights weights_;
+  Norm norm_;
+  bool has_residual_, relu_;
+};
+
+// Inputs: pieces (n) int64, columns (in, out) int8, scale (out), bias (out).
+// Outputs: panels (panels of n, bytes of a panel) int8, sums (n) int32, scale (n), bias (n) of these columns.
+class GatherColumns : public Operator {
+ public:
+  GatherColumns(const NodeInfo& info, size_t) {
+    const Tensor columns = info.constant(1);
+    require(columns.rank() == 2, "expects weights of two dimensions");
+    packed_ = pack(columns.as<int8_t>(), columns.dims[0], columns.dims[1]);
+    scale_ = vector_of(info.constant(2), packed_->outputs), bias_ = vector_of(info.constant(3), packed_->outputs);
+  }
+
+  void run(const RunContext& context) const override {
+    const Tensor pieces = context.input(0);
+    const int64_t count = pieces.size(), bytes = panel_bytes(packed_->inputs);
+    const int64_t* ids = pieces.as<int64_t>();
+    int8_t* panels = context.output(0, {panels_of(count), bytes}).as<int8_t>();
+    int32_t* sums = context.output(1, {count}).as<int32_t>();
+    float *scale = context.output(2, {count}).as<float>(), *bias = context.output(3, {count}).as<float>();
+    if (count % kPanel != 0) std::fill_n(panels + (panels_of(count) - 1) * bytes, bytes, 0);
+    for (int64_t place = 0; place < count; ++place) {
+      const int64_t id = ids[place];
+      require(0 <= id && id < packed_->outputs, "got the id of a piece that the vocabulary does not have");
+      copy_column(packed_->panels.data() + id / kPanel * bytes + id % kPanel * kGroup,
+                  panels + place / kPanel * bytes + place % kPanel * kGroup, bytes);
+      sums[place] = packed_->sums[id], scale[place] = scale_[id], bias[place] = bias_[id];
+    }
+  }
+
+ private:
+  static void copy_column(const int8_t* from, int8_t* to, int64_t bytes) {
+    for (int64_t place = 0; place < bytes; place += kGroup * kPanel) std::copy_n(from + place, kGroup, to + place);
+  }
+
+  std::shared_ptr<const PackedWeights> packed_;
+  const float *scale_, *bias_;
+};
+
+// Inputs: rows (..., in) float, and the four outputs of GatherColumns. Output: (..., n).
+class PackedLinear : public Operator {
+ public:
+  PackedLinear(const NodeInfo&, size_t) {}
+
+  void run(const RunContext& context) const override {
+    const Tensor rows = context.input(0), panels = context.input(1), sums = context.input(2);
+    const Tensor scale = context.input(3), bias = context.input(4);
+    require(rows.rank() > 0 && panels.rank() == 2, "expects rows, and panels of two dimensions");
+    const int64_t inputs = rows.dims.last(), outputs = sums.size();
+    require(panels.dims[0] == panels_of(outputs) && panels.dims[1] == panel_bytes(inputs),
+            "expects panels for as many columns as its rows and sums have");
+    const Weights weights{panels.as<int8_t>(),        sums.as<int32_t>(), vector_of(scale, outputs),
+                          vector_of(bias, outputs), inputs,             outputs};
+    const Tensor result = context.output(0, rows.dims.with_last(outputs));
+    run_product({context, rows, weights, Norm{}, {result.as<float>(), nullptr, false}});
+  }
+};
+
+}  // namespace
+
+template <typename T>
+std::unique_ptr<Operator> make(const NodeInfo& info, size_t inputs) {
+  return std::make_unique<T>(info, inputs);
+}
+
+std::vector<OperatorKind> product_kinds() {
+  const ElementType number = ElementType::kFloat, byte = ElementType::kInt8, sum = ElementType::kInt32;
+  return {{"Linear", {number, byte, number, number, number, number, number}, {number}, 4, make<Linear>},
+          {"GatherColumns",
+           {ElementType::kInt64, byte, number, number},
+           {byte, sum, number, number},
+           4,
+           make<GatherColumns>},
+          {"PackedLinear", {number, byte, sum, number, number}, {number}, 5, make<PackedLinear>}};
+}
+
+}  // namespace lingon

@@ -1,0 +1,98 @@
+// Tokens and Memory: between sentences padded to one width and the rows of all their tokens.
+#include <algorithm>
+
+#include "operators.h"
+
+namespace lingon {
+namespace {
+
+// The lengths of sentences, each 1 to `width`, and their sum.
+struct Lengths {
+  const int64_t* each;
+  int64_t sentences, tokens;
+
+  static Lengths of(const Tensor& tensor, int64_t width) {
+    Lengths found{tensor.as<int64_t>(), tensor.size(), 0};
+    for (int64_t sentence = 0; sentence < found.sentences; ++sentence) {
+      require(0 < found.each[sentence] && found.each[sentence] <= width, "got a length beyond the width of the batch");
+      found.tokens += found.each[sentence];
+    }
+    return found;
+  }
+};
+
+// Inputs: ids (sentences, width) int64, lengths (sentences) int64.
+// Outputs: the ids and the positions of all tokens without padding, sentence by sentence, (tokens) int64 each.
+class Tokens : public Operator {
+ public:
+  explicit Tokens(const NodeInfo&) {}
+
+  void run(const RunContext& context) const override {
+    const Tensor ids = context.input(0), given = context.input(1);
+    require(ids.rank() == 2 && ids.dims[0] == given.size(), "expects ids of two dimensions and a length for each sentence");
+    const int64_t width = ids.dims[1];
+    const Lengths lengths = Lengths::of(given, width);
+    const int64_t* from = ids.as<int64_t>();
+    int64_t* to = context.output(0, {lengths.tokens}).as<int64_t>();
+    int64_t* positions = context.output(1, {lengths.tokens}).as<int64_t>();
+    for (int64_t sentence = 0; sentence < lengths.sentences; ++sentence, from += width)
+      for (int64_t place = 0; place < lengths.each[sentence]; ++place) *to++ = from[place], *positions++ = place;
+  }
+};
+
+// Inputs: rows (tokens, layers * 2 * dim), the keys and values of every decoder layer; ids (sentences, width), for the
+// width; lengths (sentences) int64. Attributes: heads, layer, layers.
+// Outputs: keys (sentences, heads, size, width) and values (sentences, heads, width, size) of the layer, 0 as padding.
+class Memory : public Operator {
+ public:
+  explicit Memory(const NodeInfo& info)
+      : heads_(info.integer("heads")), layer_(info.integer("layer")), layers_(info.integer("layers")) {
+    require(heads_ > 0 && 0 <= layer_ && layer_ < layers_, "expects heads, and a layer of its layers");
+  }
+
+  void run(const RunContext& context) const override {
+    const Tensor rows = context.input(0), ids = context.input(1), given = context.input(2);
+    require(rows.rank() == 2 && ids.rank() == 2, "expects rows and ids of two dimensions");
+    const int64_t width = ids.dims[1], stride = rows.dims[1], dim = stride / (2 * layers_), size = dim / heads_;
+    require(stride == layers_ * 2 * heads_ * size, "expects keys and values of its layers and heads");
+    const Lengths lengths = Lengths::of(given, width);
+    require(lengths.tokens == rows.dims[0], "expects a row for each token");
+    float* keys = context.output(0, {lengths.sentences, heads_, size, width}).as<float>();
+    float* values = context.output(1, {lengths.sentences, heads_, width, size}).as<float>();
+    const float* from = rows.as<float>() + layer_ * 2 * dim;
+    for (int64_t sentence = 0; sentence < lengths.sentences; ++sentence) {
+      for (int64_t head = 0; head < heads_; ++head, keys += size * width, values += size * width)
+        place(from + head * size, stride, dim, size, lengths.each[sentence], width, keys, values);
+      from += lengths.each[sentence] * stride;
+    }
+  }
+
+ private:
+  static void place(const float* from, int64_t stride, int64_t dim, int64_t size, int64_t length, int64_t width,
+                    float* keys, float* values) {
+    for (int64_t each = 0; each < size; ++each) {
+      for (int64_t token = 0; token < length; ++token) keys[each * width + token] = from[token * stride + each];
+      std::fill(keys + each * width + length, keys + (each + 1) * width, 0.0f);
+    }
+    for (int64_t token = 0; token < length; ++token)
+      std::copy_n(from + token * stride + dim, size, values + token * size);
+    std::fill(values + length * size, values + width * size, 0.0f);
+  }
+
+  int64_t heads_, layer_, layers_;
+};
+
+template <typename T>
+std::unique_ptr<Operator> make(const NodeInfo& info, size_t) {
+  return std::make_unique<T>(info);
+}
+
+}  // namespace
+
+std::vector<OperatorKind> sentence_kinds() {
+  const ElementType number = ElementType::kFloat, integer = ElementType::kInt64;
+  return {{"Tokens", {integer, integer}, {integer, integer}, 2, make<Tokens>},
+          {"Memory", {number, integer, integer}, {number, number}, 3, make<Memory>}};
+}
+
+}  // namespace lingon

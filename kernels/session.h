@@ -1,0 +1,150 @@
+// What the operators see of ONNX Runtime: tensors, attributes, and loops over the threads of the session.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <initializer_list>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "ort_abi.h"
+
+namespace lingon {
+
+// An input that an operator refuses; ONNX Runtime reports the message as the error of the run or of the session.
+struct Refusal : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+inline void require(bool condition, const char* message) {
+  if (!condition) throw Refusal(message);
+}
+
+// The dimensions of a tensor.
+class Dims {
+ public:
+  static constexpr size_t kMost = 6;
+
+  Dims() = default;
+  Dims(std::initializer_list<int64_t> dims) : Dims(dims.begin(), dims.size()) {}
+  Dims(const int64_t* dims, size_t rank) : rank_(rank) {
+    require(rank <= kMost, "got a tensor of more than six dimensions");
+    std::copy_n(dims, rank, dims_);
+  }
+
+  int64_t rank() const { return (int64_t)rank_; }
+  const int64_t* data() const { return dims_; }
+  int64_t operator[](size_t index) const { return dims_[index]; }
+  int64_t last() const { return rank_ ? dims_[rank_ - 1] : 1; }
+  bool operator==(const Dims& other) const { return std::equal(dims_, dims_ + rank_, other.dims_, other.dims_ + other.rank_); }
+
+  int64_t size() const {
+    int64_t product = 1;
+    for (size_t index = 0; index < rank_; ++index) product *= dims_[index];
+    return product;
+  }
+
+  Dims with_last(int64_t last) const {
+    Dims found = *this;
+    if (rank_) found.dims_[rank_ - 1] = last;
+    return found;
+  }
+
+ private:
+  int64_t dims_[kMost] = {};
+  size_t rank_ = 0;
+};
+
+// A tensor in main memory; its data is null for an optional input that is not there.
+struct Tensor {
+  void* data = nullptr;
+  ElementType type = ElementType::kUndefined;
+  Dims dims;
+
+  bool given() const { return type != ElementType::kUndefined; }
+  int64_t rank() const { return dims.rank(); }
+  int64_t size() const { return dims.size(); }
+
+  template <typename T>
+  T* as() const;
+};
+
+template <>
+inline float* Tensor::as<float>() const {
+  require(type == ElementType::kFloat, "expects float32");
+  return (float*)data;
+}
+template <>
+inline int64_t* Tensor::as<int64_t>() const {
+  require(type == ElementType::kInt64, "expects int64");
+  return (int64_t*)data;
+}
+template <>
+inline int32_t* Tensor::as<int32_t>() const {
+  require(type == ElementType::kInt32, "expects int32");
+  return (int32_t*)data;
+}
+template <>
+inline int8_t* Tensor::as<int8_t>() const {
+  require(type == ElementType::kInt8, "expects int8");
+  return (int8_t*)data;
+}
+template <>
+inline bool* Tensor::as<bool>() const {
+  require(type == ElementType::kBool, "expects bool");
+  return (bool*)data;
+}
+
+// The attributes and the constant inputs of a node, while its kernel is made.
+class NodeInfo {
+ public:
+  NodeInfo(const Api& api, const OrtKernelInfo* info) : api_(api), info_(info) {}
+
+  float number(const char* name) const;
+  int64_t integer(const char* name) const;
+  Tensor constant(size_t index) const;  // Refusal if the input is not constant
+
+ private:
+  const Api& api_;
+  const OrtKernelInfo* info_;
+};
+
+// The inputs and outputs of one run of a node.
+class RunContext {
+ public:
+  RunContext(const Api& api, OrtKernelContext* context) : api_(api), context_(context) {}
+
+  Tensor input(size_t index) const;
+  Tensor output(size_t index, const Dims& dims) const;
+
+  // Call body(first, last) for parts of 0..count-1, each at least `grain` long, on the threads of the session.
+  template <typename Body>
+  void parallel(int64_t count, int64_t grain, const Body& body) const {
+    const int64_t parts = std::min<int64_t>(count / std::max<int64_t>(grain, 1), kMostParts);
+    if (parts <= 1) {
+      body((int64_t)0, count);
+      return;
+    }
+    struct Work {
+      const Body& body;
+      int64_t count, parts;
+    } work{body, count, parts};
+    run_parts(
+        [](void* data, size_t part) {
+          const Work& work = *(const Work*)data;
+          const int64_t index = (int64_t)part;
+          work.body(work.count * index / work.parts, work.count * (index + 1) / work.parts);
+        },
+        parts, &work);
+  }
+
+ private:
+  static constexpr int64_t kMostParts = 16;
+  void run_parts(void (*body)(void*, size_t), size_t parts, void* data) const;
+
+  const Api& api_;
+  OrtKernelContext* context_;
+};
+
+}  // namespace lingon

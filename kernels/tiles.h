@@ -1,0 +1,138 @@
+// Sums of products of 8-bit integers: Tile<R> adds R rows of activations times one panel of weights.
+//
+// Every instruction set gives the same integers. The panels are laid out for all of them: 64 bytes hold four inputs
+// of 16 outputs.
+#pragma once
+
+#include "kernels.h"
+#include "vectors.h"
+
+#if defined(LINGON_AVX2) || defined(LINGON_AVX_VNNI) || defined(LINGON_AVX512_VNNI)
+#include <immintrin.h>
+#elif defined(LINGON_NEON)
+#include <arm_neon.h>
+#endif
+
+namespace lingon {
+namespace LINGON_ISA {
+
+// sums: (R, 16), the sum over `groups` of four inputs. values: rows at a distance of `stride` bytes.
+template <int R>
+void tile(const uint8_t* values, int64_t stride, const int8_t* panel, int64_t groups, int32_t* sums);
+
+LINGON_INLINE int32_t four_bytes(const uint8_t* from) {
+  int32_t found;
+  std::memcpy(&found, from, sizeof found);
+  return found;
+}
+
+#if defined(LINGON_AVX2) || defined(LINGON_AVX_VNNI)
+
+constexpr int kTileRows = 4;
+
+LINGON_INLINE __m256i add_products(__m256i sum, __m256i values, __m256i weights) {
+#ifdef LINGON_AVX_VNNI
+  return _mm256_dpbusd_avx_epi32(sum, values, weights);
+#else
+  // A pair of products is at most 2 * 255 * 63, which 16 bits hold.
+  return _mm256_add_epi32(sum, _mm256_madd_epi16(_mm256_maddubs_epi16(values, weights), _mm256_set1_epi16(1)));
+#endif
+}
+
+template <int R>
+void tile(const uint8_t* values, int64_t stride, const int8_t* panel, int64_t groups, int32_t* sums) {
+  __m256i low[R], high[R];
+  for (int row = 0; row < R; ++row) low[row] = high[row] = _mm256_setzero_si256();
+  for (int64_t group = 0; group < groups; ++group, panel += 64, values += 4) {
+    const __m256i left = _mm256_loadu_si256((const __m256i*)panel);
+    const __m256i right = _mm256_loadu_si256((const __m256i*)(panel + 32));
+    _mm_prefetch((const char*)(panel + 1024), _MM_HINT_T0);
+#pragma GCC unroll 8
+    for (int row = 0; row < R; ++row) {
+      const __m256i value = _mm256_set1_epi32(four_bytes(values + row * stride));
+      low[row] = add_products(low[row], value, left);
+      high[row] = add_products(high[row], value, right);
+    }
+  }
+  for (int row = 0; row < R; ++row) {
+    _mm256_storeu_si256((__m256i*)(sums + row * kPanel), low[row]);
+    _mm256_storeu_si256((__m256i*)(sums + row * kPanel + 8), high[row]);
+  }
+}
+
+#elif defined(LINGON_AVX512_VNNI)
+
+constexpr int kTileRows = 8;
+
+template <int R>
+void tile(const uint8_t* values, int64_t stride, const int8_t* panel, int64_t groups, int32_t* sums) {
+  __m512i found[R];
+  for (int row = 0; row < R; ++row) found[row] = _mm512_setzero_si512();
+  for (int64_t group = 0; group < groups; ++group, panel += 64, values += 4) {
+    const __m512i weights = _mm512_loadu_si512(panel);
+    _mm_prefetch((const char*)(panel + 1024), _MM_HINT_T0);
+#pragma GCC unroll 8
+    for (int row = 0; row < R; ++row) {
+      const __m512i value = _mm512_set1_epi32(four_bytes(values + row * stride));
+      found[row] = _mm512_dpbusd_epi32(found[row], value, weights);
+    }
+  }
+  for (int row = 0; row < R; ++row) _mm512_storeu_si512(sums + row * kPanel, found[row]);
+}
+
+#elif defined(LINGON_NEON)
+
+constexpr int kTileRows = 4;
+
+// The instruction takes signed bytes: it adds (value - 128) * weight, and 128 * weight is added for each value.
+template <int R>
+void tile(const uint8_t* values, int64_t stride, const int8_t* panel, int64_t groups, int32_t* sums) {
+  int32x4_t found[R][4], offset[4];
+  for (int part = 0; part < 4; ++part) offset[part] = vdupq_n_s32(0);
+  for (int row = 0; row < R; ++row)
+    for (int part = 0; part < 4; ++part) found[row][part] = vdupq_n_s32(0);
+  const int8x16_t ones = vdupq_n_s8(1);
+  for (int64_t group = 0; group < groups; ++group, panel += 64, values += 4) {
+    int8x16_t weights[4];
+    for (int part = 0; part < 4; ++part) {
+      weights[part] = vld1q_s8(panel + 16 * part);
+      offset[part] = vdotq_s32(offset[part], weights[part], ones);
+    }
+    for (int row = 0; row < R; ++row) {
+      const int32_t bytes = four_bytes(values + row * stride) ^ (int32_t)0x80808080u;
+      const int8x16_t value = vreinterpretq_s8_s32(vdupq_n_s32(bytes));
+      for (int part = 0; part < 4; ++part) found[row][part] = vdotq_s32(found[row][part], weights[part], value);
+    }
+  }
+  for (int row = 0; row < R; ++row)
+    for (int part = 0; part < 4; ++part)
+      vst1q_s32(sums + row * kPanel + 4 * part, vaddq_s32(found[row][part], vshlq_n_s32(offset[part], 7)));
+}
+
+#else
+
+constexpr int kTileRows = 4;
+
+template <int R>
+void tile(const uint8_t* values, int64_t stride, const int8_t* panel, int64_t groups, int32_t* sums) {
+  std::memset(sums, 0, R * kPanel * sizeof(int32_t));
+  for (int64_t group = 0; group < groups; ++group, panel += 64, values += 4)
+    for (int row = 0; row < R; ++row)
+      for (int column = 0; column < kPanel; ++column)
+        for (int input = 0; input < 4; ++input)
+          sums[row * kPanel + column] += values[row * stride + input] * panel[4 * column + input];
+}
+
+#endif
+
+template <int R>
+LINGON_INLINE void tile_of(int64_t rows, const uint8_t* values, int64_t stride, const int8_t* panel, int64_t groups,
+                           int32_t* sums) {
+  if (rows == R)
+    tile<R>(values, stride, panel, groups, sums);
+  else if constexpr (R > 1)
+    tile_of<R - 1>(rows, values, stride, panel, groups, sums);
+}
+
+}  // namespace LINGON_ISA
+}  // namespace lingon

@@ -1,0 +1,33 @@
+"""The library of operators in `kernels/`, which the graphs of the precision int8-native name. It is optional."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from pathlib import Path
+
+LIBRARY = Path(__file__).with_name("lingon_kernels.so")
+
+
+@functools.cache
+def instruction_set() -> str:
+    """Return the name of the instruction set that the operators use; empty if there is no library for this machine.
+
+    The variable LINGON_KERNELS chooses another one that the processor has: avx512_vnni, avx_vnni, avx2, neon, portable.
+    """
+    try:
+        library = ctypes.CDLL(str(LIBRARY))
+    except OSError:
+        return ""
+    library.lingon_kernels_name.restype = ctypes.c_char_p
+    name: bytes = library.lingon_kernels_name()
+    return name.decode()
+
+
+def kernels_missing() -> str | None:
+    """Return why graphs with these operators cannot run and what to do, in one line; None if they can."""
+    if instruction_set():
+        return None
+    if LIBRARY.is_file():
+        return f"{LIBRARY.name} does not run on this machine, or LINGON_KERNELS names an instruction set it has not"
+    return "the library of native operators is not built: `make kernels` builds it with a C++ compiler"
