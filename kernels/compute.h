@@ -50,8 +50,10 @@ LINGON_INLINE Moments moments(const float* row, int64_t columns, const Norm& nor
   return {mean, 1.0f / std::sqrt(sum_lanes(squares) / columns + norm.epsilon)};
 }
 
-LINGON_INLINE Floats normalised(Floats values, const Moments& found, const Norm& norm, int64_t place, int64_t count) {
-  if (norm.kind == NormKind::kNone) return values;
+// Copies of norms and moments are passed: bytes that are written might else lie in them, for all that the compiler knows.
+template <bool Normed>
+LINGON_INLINE Floats normalised(Floats values, Moments found, Norm norm, int64_t place, int64_t count) {
+  if (!Normed) return values;
   values = (values - spread(found.mean)) * spread(found.inverse) * load_up_to(norm.gain + place, count);
   return norm.bias ? values + load_up_to(norm.bias + place, count) : values;
 }
@@ -59,7 +61,7 @@ LINGON_INLINE Floats normalised(Floats values, const Moments& found, const Norm&
 void normalise(float* row, int64_t columns, const Norm& norm) {
   const Moments found = moments(row, columns, norm);
   each_eight(row, columns, 0, [&](Floats values, int64_t place, int64_t count) {
-    store_up_to(row + place, normalised(values, found, norm, place, count), count);
+    store_up_to(row + place, normalised<true>(values, found, norm, place, count), count);
   });
 }
 
@@ -73,11 +75,12 @@ LINGON_INLINE void store_bytes(uint8_t* to, Floats values, int64_t count) {
 }
 
 // Lanes beyond the end of a row are 0: their gain and bias are, or without a norm they themselves.
-RowScale quantise(const float* row, int64_t columns, const Norm& norm, uint8_t* values) {
-  const Moments found = norm.kind == NormKind::kNone ? Moments{0, 1} : moments(row, columns, norm);
+template <bool Normed>
+LINGON_INLINE RowScale quantise_as(const float* row, int64_t columns, const Norm norm, uint8_t* values) {
+  const Moments found = Normed ? moments(row, columns, norm) : Moments{0, 1};
   Floats low = spread(0), high = spread(0), broken = spread(0);  // the range contains 0
   each_eight(row, columns, 0, [&](Floats read, int64_t place, int64_t count) {
-    const Floats each = normalised(read, found, norm, place, count);
+    const Floats each = normalised<Normed>(read, found, norm, place, count);
     low = smaller(each, low), high = larger(each, high);
     broken += each - each;  // NaN for NaN and infinity
   });
@@ -85,14 +88,19 @@ RowScale quantise(const float* row, int64_t columns, const Norm& norm, uint8_t* 
   const float scale = range > 1e-30f ? range / 255 : 1, inverse = 1 / scale;
   const Floats zero = spread(kRounding) - (spread(least * inverse) + spread(kRounding));
   each_eight(row, columns, 0, [&](Floats read, int64_t place, int64_t count) {
-    const Floats level = normalised(read, found, norm, place, count) * spread(inverse) + spread(kRounding);
+    const Floats level = normalised<Normed>(read, found, norm, place, count) * spread(inverse) + spread(kRounding);
     const Floats moved = level - spread(kRounding) + zero;
-    store_bytes(values + place, smaller(larger(moved, spread(0)), spread(255)), count);
+    store_bytes(values + place, smaller(moved, spread(255)), count);  // two roundings may add up to 256
   });
   std::memset(values + columns, 0, padded_inputs(columns) - columns);
   const bool finite = sum_lanes(broken) == 0 && range <= std::numeric_limits<float>::max();
   // All results of a row with NaN are NaN, so that the row alone fails.
   return {finite ? scale : std::numeric_limits<float>::quiet_NaN(), finite ? (int32_t)zero[0] : 0};
+}
+
+RowScale quantise(const float* row, int64_t columns, const Norm& norm, uint8_t* values) {
+  if (norm.kind == NormKind::kNone) return quantise_as<false>(row, columns, norm, values);
+  return quantise_as<true>(row, columns, norm, values);
 }
 
 // Eight outputs of a row from their sums, or fewer at the end of a row.

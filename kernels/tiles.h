@@ -30,34 +30,53 @@ LINGON_INLINE int32_t four_bytes(const uint8_t* from) {
 
 constexpr int kTileRows = 4;
 
-LINGON_INLINE __m256i add_products(__m256i sum, __m256i values, __m256i weights) {
+// The addition is in assembly, because the compiler does not keep eight sums in place: it moves them, and one of them
+// to memory and back, which takes a third more time.
+LINGON_INLINE void add_products(__m256i& sum, __m256i values, __m256i weights) {
 #ifdef LINGON_AVX_VNNI
-  return _mm256_dpbusd_avx_epi32(sum, values, weights);
+  sum = _mm256_dpbusd_avx_epi32(sum, values, weights);
 #else
   // A pair of products is at most 2 * 255 * 63, which 16 bits hold.
-  return _mm256_add_epi32(sum, _mm256_madd_epi16(_mm256_maddubs_epi16(values, weights), _mm256_set1_epi16(1)));
+  const __m256i pairs = _mm256_madd_epi16(_mm256_maddubs_epi16(values, weights), _mm256_set1_epi16(1));
+  __asm__("vpaddd %1, %0, %0" : "+x"(sum) : "x"(pairs));
 #endif
 }
 
+// The sums of R rows, in registers.
+template <int R>
+struct RowSums {
+  RowSums<R - 1> others;
+  __m256i low = _mm256_setzero_si256(), high = _mm256_setzero_si256();
+
+  LINGON_INLINE void add(const uint8_t* values, int64_t stride, __m256i left, __m256i right) {
+    others.add(values, stride, left, right);
+    const __m256i value = _mm256_set1_epi32(four_bytes(values + (R - 1) * stride));
+    add_products(low, value, left);
+    add_products(high, value, right);
+  }
+  LINGON_INLINE void store(int32_t* sums) const {
+    others.store(sums);
+    _mm256_storeu_si256((__m256i*)(sums + (R - 1) * kPanel), low);
+    _mm256_storeu_si256((__m256i*)(sums + (R - 1) * kPanel + 8), high);
+  }
+};
+
+template <>
+struct RowSums<0> {
+  LINGON_INLINE void add(const uint8_t*, int64_t, __m256i, __m256i) {}
+  LINGON_INLINE void store(int32_t*) const {}
+};
+
 template <int R>
 void tile(const uint8_t* values, int64_t stride, const int8_t* panel, int64_t groups, int32_t* sums) {
-  __m256i low[R], high[R];
-  for (int row = 0; row < R; ++row) low[row] = high[row] = _mm256_setzero_si256();
+  RowSums<R> found;
   for (int64_t group = 0; group < groups; ++group, panel += 64, values += 4) {
     const __m256i left = _mm256_loadu_si256((const __m256i*)panel);
     const __m256i right = _mm256_loadu_si256((const __m256i*)(panel + 32));
     _mm_prefetch((const char*)(panel + 1024), _MM_HINT_T0);
-#pragma GCC unroll 8
-    for (int row = 0; row < R; ++row) {
-      const __m256i value = _mm256_set1_epi32(four_bytes(values + row * stride));
-      low[row] = add_products(low[row], value, left);
-      high[row] = add_products(high[row], value, right);
-    }
+    found.add(values, stride, left, right);
   }
-  for (int row = 0; row < R; ++row) {
-    _mm256_storeu_si256((__m256i*)(sums + row * kPanel), low[row]);
-    _mm256_storeu_si256((__m256i*)(sums + row * kPanel + 8), high[row]);
-  }
+  found.store(sums);
 }
 
 #elif defined(LINGON_AVX512_VNNI)
