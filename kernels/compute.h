@@ -67,7 +67,7 @@ void normalise(float* row, int64_t columns, const Norm& norm) {
 
 typedef uint8_t Bytes __attribute__((vector_size(32)));
 
-// Store values 0..255 as bytes: the lowest byte of each integer.
+// Store values 0..kMostLevel as bytes: the lowest byte of each integer.
 LINGON_INLINE void store_bytes(uint8_t* to, Floats values, int64_t count) {
   const Bytes all = (Bytes)__builtin_convertvector(values, Ints);
   const auto bytes = __builtin_shufflevector(all, all, 0, 4, 8, 12, 16, 20, 24, 28);
@@ -85,12 +85,12 @@ LINGON_INLINE RowScale quantise_as(const float* row, int64_t columns, const Norm
     broken += each - each;  // NaN for NaN and infinity
   });
   const float least = smallest_lane(low), range = largest_lane(high) - least;
-  const float scale = range > 1e-30f ? range / 255 : 1, inverse = 1 / scale;
+  const float scale = range > 1e-30f ? range / kMostLevel : 1, inverse = 1 / scale;
   const Floats zero = spread(kRounding) - (spread(least * inverse) + spread(kRounding));
   each_eight(row, columns, 0, [&](Floats read, int64_t place, int64_t count) {
     const Floats level = normalised<Normed>(read, found, norm, place, count) * spread(inverse) + spread(kRounding);
     const Floats moved = level - spread(kRounding) + zero;
-    store_bytes(values + place, smaller(moved, spread(255)), count);  // two roundings may add up to 256
+    store_bytes(values + place, smaller(moved, spread(kMostLevel)), count);  // two roundings may add up to one more
   });
   std::memset(values + columns, 0, padded_inputs(columns) - columns);
   const bool finite = sum_lanes(broken) == 0 && range <= std::numeric_limits<float>::max();
@@ -136,10 +136,11 @@ LINGON_INLINE void end_panel(const int32_t* sums, RowScale row, const Weights& w
 void product(const Rows& rows, const Weights& weights, int64_t first, int64_t last, const Ending& ending) {
   const int64_t stride = padded_inputs(weights.inputs), groups = stride / kGroup;
   int32_t sums[kTileRows * kPanel];
+  const int64_t tiles = (rows.count + kTileRows - 1) / kTileRows;
   for (int64_t panel = first; panel < last; ++panel) {
     const int8_t* columns = weights.panels + panel * stride * kPanel;
-    for (int64_t begin = 0; begin < rows.count; begin += kTileRows) {
-      const int64_t count = rows.count - begin < kTileRows ? rows.count - begin : kTileRows;
+    for (int64_t each = 0; each < tiles; ++each) {  // of nearly equal size: small ones take more time for a row
+      const int64_t begin = rows.count * each / tiles, count = rows.count * (each + 1) / tiles - begin;
       tile_of<kTileRows>(count, rows.values + begin * stride, stride, columns, groups, sums);
       for (int64_t row = 0; row < count; ++row) {
         const int64_t place = (begin + row) * weights.outputs + panel * kPanel;
@@ -149,25 +150,35 @@ void product(const Rows& rows, const Weights& weights, int64_t first, int64_t la
   }
 }
 
-// Scores of the keys in rows: one dot product for each.
+// Scores of the keys in rows: the dot products of eight keys at a time, the last key again where there are fewer.
 LINGON_INLINE void scores_of_rows(const float* query, const Head& head, float scale, float* scores) {
-  for (int64_t key = 0; key < head.length; ++key) {
-    const float* values = head.keys + key * head.key_stride;
-    Floats sum = spread(0);
-    for (int64_t place = 0; place < head.size; place += kLanes) sum += load(query + place) * load(values + place);
-    scores[key] = sum_lanes(sum) * scale;
+  for (int64_t first = 0; first < head.length; first += kLanes) {
+    const float* keys[kLanes];
+    Floats sums[kLanes];
+    for (int lane = 0; lane < kLanes; ++lane) {
+      const int64_t key = first + lane < head.length ? first + lane : head.length - 1;
+      keys[lane] = head.keys + key * head.key_stride;
+      sums[lane] = spread(0);
+    }
+    for (int64_t place = 0; place < head.size; place += kLanes) {
+      const Floats part = load(query + place);
+      for (int lane = 0; lane < kLanes; ++lane) sums[lane] += part * load(keys[lane] + place);
+    }
+    store(scores + first, sums_of_lanes(sums) * spread(scale));
   }
 }
 
-// Scores of the keys in columns: eight at a time.
-LINGON_INLINE void scores_of_columns(const float* query, const Head& head, float scale, float* scores) {
-  for (int64_t key = 0; key < head.length; key += kLanes) {
-    const int64_t count = head.length - key < kLanes ? head.length - key : kLanes;
-    Floats sum = spread(0);
-    for (int64_t place = 0; place < head.size; ++place)
-      sum += spread(query[place]) * load_up_to(head.keys + place * head.key_stride + key, count);
-    store(scores + key, sum * spread(scale));
+// Scores of eight keys in columns. Beyond the length they are of whatever lies there; beyond a row nothing is read.
+LINGON_INLINE Floats scores_of_columns(const float* query, const Head& head, int64_t key) {
+  Floats sum = spread(0);
+  const float* keys = head.keys + key;
+  if (key + kLanes <= head.key_stride) {
+    for (int64_t place = 0; place < head.size; ++place, keys += head.key_stride) sum += spread(query[place]) * load(keys);
+  } else {
+    for (int64_t place = 0; place < head.size; ++place, keys += head.key_stride)
+      sum += spread(query[place]) * load_part(keys, head.length - key, 0);
   }
+  return sum;
 }
 
 // Replace scores by weights whose sum is 1; beyond the length they are 0, up to a multiple of eight.
@@ -199,10 +210,12 @@ LINGON_INLINE void mix(const float* weights, const Head& head, int64_t first, fl
 }
 
 void attend(const float* query, const Head& head, float scale, bool transposed, float* weights, float* mixed) {
-  if (transposed)
-    scores_of_columns(query, head, scale, weights);
-  else
+  if (transposed) {
+    for (int64_t key = 0; key < head.length; key += kLanes)
+      store(weights + key, scores_of_columns(query, head, key) * spread(scale));
+  } else {
     scores_of_rows(query, head, scale, weights);
+  }
   softmax(weights, head.length);
   int64_t first = 0;
   for (; first + 8 * kLanes <= head.size; first += 8 * kLanes) mix<8>(weights, head, first, mixed);
@@ -239,16 +252,22 @@ LINGON_INLINE float find_tops(const float* logits, const bool* allowed, int64_t 
   return largest;
 }
 
+// The sum over all allowed logits. Lane i of two sums adds the elements i and i + 8 of every sixteen.
 LINGON_INLINE float sum_of_exps(const float* logits, const bool* allowed, int64_t size, float largest) {
-  Floats sum = spread(0);
-  int64_t place = 0;
-  each_eight(logits, size, kForbidden, [&](Floats each, int64_t, int64_t count) {
+  Floats sums[2] = {spread(0), spread(0)};
+  const auto add = [&](Floats values, int64_t place, int64_t count) {
     if (allowed)
-      for (int64_t lane = 0; lane < count; ++lane) each[lane] = allowed[place + lane] ? each[lane] : kForbidden;
-    sum += exp_of_negative(each - spread(largest));
-    place += count;
-  });
-  return sum_lanes(sum);
+      for (int64_t lane = 0; lane < count; ++lane) values[lane] = allowed[place + lane] ? values[lane] : kForbidden;
+    sums[place / kLanes % 2] += exp_of_negative(values - spread(largest));
+  };
+  int64_t place = 0;
+  for (; place + 2 * kLanes <= size; place += 2 * kLanes) {
+    add(load(logits + place), place, kLanes);
+    add(load(logits + place + kLanes), place + kLanes, kLanes);
+  }
+  each_eight(logits + place, size - place, kForbidden,
+             [&](Floats values, int64_t more, int64_t count) { add(values, place + more, count); });
+  return sum_lanes(sums[0] + sums[1]);
 }
 
 // Put a value into the `count` largest ones, which are in order. An equal one that came first stays before it.
@@ -267,11 +286,16 @@ void choose(const float* logits, const bool* allowed, int64_t size, int64_t coun
             float* log_probs) {
   const float largest = find_tops(logits, allowed, size, tops);
   const float sum = sum_of_exps(logits, allowed, size, largest);
+  const int64_t blocks = (size + kBlock - 1) / kBlock;
+  // At least `count` logits are as large as the count-th largest top, and those of other blocks are smaller.
   for (int64_t place = 0; place < count; ++place) columns[place] = 0, log_probs[place] = kForbidden;
-  for (int64_t begin = 0; begin < size; begin += kBlock) {
-    if (!(tops[begin / kBlock] > log_probs[count - 1])) continue;
-    const int64_t end = begin + kBlock < size ? begin + kBlock : size;
-    for (int64_t place = begin; place < end; ++place)
+  for (int64_t block = 0; block < blocks; ++block) insert(tops[block], block, count, log_probs, columns);
+  const float least = log_probs[count - 1];
+  for (int64_t place = 0; place < count; ++place) columns[place] = 0, log_probs[place] = kForbidden;
+  for (int64_t block = 0; block < blocks; ++block) {
+    if (!(tops[block] >= least)) continue;
+    const int64_t end = (block + 1) * kBlock < size ? (block + 1) * kBlock : size;
+    for (int64_t place = block * kBlock; place < end; ++place)
       insert(allowed_or_none(logits, allowed, place), place, count, log_probs, columns);
   }
   // NaN anywhere in the row makes the sum NaN, and with it every log-probability of the row.

@@ -11,8 +11,14 @@ constexpr int64_t kPanel = 16;       // output columns that a product computes t
 constexpr int64_t kGroup = 4;        // input columns that lie together for one output column
 constexpr int64_t kMostCandidates = 64;
 
-// Bytes of a row of `columns` activations or of a column of weights, whole groups.
-constexpr int64_t padded_inputs(int64_t inputs) { return (inputs + kGroup - 1) / kGroup * kGroup; }
+constexpr int64_t kGroups = 2;       // a product reads so many groups at a time
+constexpr int kMostLevel = 127;      // of a quantised activation; the least is 0
+constexpr int kMostWeight = 63;      // and the least is -63
+
+// Bytes of a row of activations or of a column of weights.
+constexpr int64_t padded_inputs(int64_t inputs) {
+  return (inputs + kGroup * kGroups - 1) / (kGroup * kGroups) * (kGroup * kGroups);
+}
 constexpr int64_t panels_of(int64_t outputs) { return (outputs + kPanel - 1) / kPanel; }
 constexpr int64_t panel_bytes(int64_t inputs) { return padded_inputs(inputs) * kPanel; }
 
@@ -26,14 +32,15 @@ struct Norm {
   float epsilon = 0;
 };
 
-// A row of activations is scale * (value - zero), with value in 0..255.
+// A row of activations is scale * (value - zero), with value in 0..kMostLevel.
 struct RowScale {
   float scale;
   int32_t zero;
 };
 
-// Weights (outputs, inputs) within +-63, as panels of 16 outputs: (panels, groups of inputs, 16, 4), zeros at the ends.
-// With 7 bits a sum of two products fits the 16-bit sums of AVX2, so that all instruction sets give the same integers.
+// Weights (outputs, inputs), as panels of 16 outputs: (panels, groups of inputs, 16, 4), zeros at the ends.
+// With 7 bits on both sides a sum of four products fits the 16-bit sums of AVX2, so that it needs fewer instructions,
+// and all instruction sets give the same integers.
 struct Weights {
   const int8_t* panels;
   const int32_t* sums;  // (outputs), of the weights of each output

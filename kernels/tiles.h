@@ -28,17 +28,21 @@ LINGON_INLINE int32_t four_bytes(const uint8_t* from) {
 
 #if defined(LINGON_AVX2) || defined(LINGON_AVX_VNNI)
 
-constexpr int kTileRows = 4;
+constexpr int kTileRows = 6;
 
-// The addition is in assembly, because the compiler does not keep eight sums in place: it moves them, and one of them
-// to memory and back, which takes a third more time.
-LINGON_INLINE void add_products(__m256i& sum, __m256i values, __m256i weights) {
+// Add the products of eight inputs: two groups of four bytes of values, and two vectors of weights at a distance of 64.
+//
+// Four products are at most 4 * 127 * 63, which 16 bits hold. The addition is in assembly, because the compiler does not
+// keep all sums in place: it moves them, and some to memory and back, which takes a third more time.
+LINGON_INLINE void add_products(__m256i& sum, __m256i first, __m256i second, const int8_t* weights) {
+  const __m256i of_first = _mm256_loadu_si256((const __m256i*)weights);
+  const __m256i of_second = _mm256_loadu_si256((const __m256i*)(weights + 64));
 #ifdef LINGON_AVX_VNNI
-  sum = _mm256_dpbusd_avx_epi32(sum, values, weights);
+  sum = _mm256_dpbusd_avx_epi32(_mm256_dpbusd_avx_epi32(sum, first, of_first), second, of_second);
 #else
-  // A pair of products is at most 2 * 255 * 63, which 16 bits hold.
-  const __m256i pairs = _mm256_madd_epi16(_mm256_maddubs_epi16(values, weights), _mm256_set1_epi16(1));
-  __asm__("vpaddd %1, %0, %0" : "+x"(sum) : "x"(pairs));
+  const __m256i pairs =
+      _mm256_add_epi16(_mm256_maddubs_epi16(first, of_first), _mm256_maddubs_epi16(second, of_second));
+  __asm__("vpaddd %1, %0, %0" : "+x"(sum) : "x"(_mm256_madd_epi16(pairs, _mm256_set1_epi16(1))));
 #endif
 }
 
@@ -48,11 +52,12 @@ struct RowSums {
   RowSums<R - 1> others;
   __m256i low = _mm256_setzero_si256(), high = _mm256_setzero_si256();
 
-  LINGON_INLINE void add(const uint8_t* values, int64_t stride, __m256i left, __m256i right) {
-    others.add(values, stride, left, right);
-    const __m256i value = _mm256_set1_epi32(four_bytes(values + (R - 1) * stride));
-    add_products(low, value, left);
-    add_products(high, value, right);
+  LINGON_INLINE void add(const uint8_t* values, int64_t stride, const int8_t* weights) {
+    others.add(values, stride, weights);
+    const uint8_t* own = values + (R - 1) * stride;
+    const __m256i first = _mm256_set1_epi32(four_bytes(own)), second = _mm256_set1_epi32(four_bytes(own + 4));
+    add_products(low, first, second, weights);
+    add_products(high, first, second, weights + 32);
   }
   LINGON_INLINE void store(int32_t* sums) const {
     others.store(sums);
@@ -63,18 +68,17 @@ struct RowSums {
 
 template <>
 struct RowSums<0> {
-  LINGON_INLINE void add(const uint8_t*, int64_t, __m256i, __m256i) {}
+  LINGON_INLINE void add(const uint8_t*, int64_t, const int8_t*) {}
   LINGON_INLINE void store(int32_t*) const {}
 };
 
 template <int R>
 void tile(const uint8_t* values, int64_t stride, const int8_t* panel, int64_t groups, int32_t* sums) {
   RowSums<R> found;
-  for (int64_t group = 0; group < groups; ++group, panel += 64, values += 4) {
-    const __m256i left = _mm256_loadu_si256((const __m256i*)panel);
-    const __m256i right = _mm256_loadu_si256((const __m256i*)(panel + 32));
+  for (int64_t group = 0; group < groups; group += 2, panel += 128, values += 8) {
     _mm_prefetch((const char*)(panel + 1024), _MM_HINT_T0);
-    found.add(values, stride, left, right);
+    _mm_prefetch((const char*)(panel + 1088), _MM_HINT_T0);
+    found.add(values, stride, panel);
   }
   found.store(sums);
 }
@@ -103,29 +107,22 @@ void tile(const uint8_t* values, int64_t stride, const int8_t* panel, int64_t gr
 
 constexpr int kTileRows = 4;
 
-// The instruction takes signed bytes: it adds (value - 128) * weight, and 128 * weight is added for each value.
+// The instruction takes signed bytes, which values below 128 are.
 template <int R>
 void tile(const uint8_t* values, int64_t stride, const int8_t* panel, int64_t groups, int32_t* sums) {
-  int32x4_t found[R][4], offset[4];
-  for (int part = 0; part < 4; ++part) offset[part] = vdupq_n_s32(0);
+  int32x4_t found[R][4];
   for (int row = 0; row < R; ++row)
     for (int part = 0; part < 4; ++part) found[row][part] = vdupq_n_s32(0);
-  const int8x16_t ones = vdupq_n_s8(1);
   for (int64_t group = 0; group < groups; ++group, panel += 64, values += 4) {
     int8x16_t weights[4];
-    for (int part = 0; part < 4; ++part) {
-      weights[part] = vld1q_s8(panel + 16 * part);
-      offset[part] = vdotq_s32(offset[part], weights[part], ones);
-    }
+    for (int part = 0; part < 4; ++part) weights[part] = vld1q_s8(panel + 16 * part);
     for (int row = 0; row < R; ++row) {
-      const int32_t bytes = four_bytes(values + row * stride) ^ (int32_t)0x80808080u;
-      const int8x16_t value = vreinterpretq_s8_s32(vdupq_n_s32(bytes));
+      const int8x16_t value = vreinterpretq_s8_s32(vdupq_n_s32(four_bytes(values + row * stride)));
       for (int part = 0; part < 4; ++part) found[row][part] = vdotq_s32(found[row][part], weights[part], value);
     }
   }
   for (int row = 0; row < R; ++row)
-    for (int part = 0; part < 4; ++part)
-      vst1q_s32(sums + row * kPanel + 4 * part, vaddq_s32(found[row][part], vshlq_n_s32(offset[part], 7)));
+    for (int part = 0; part < 4; ++part) vst1q_s32(sums + row * kPanel + 4 * part, found[row][part]);
 }
 
 #else

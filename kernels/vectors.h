@@ -53,31 +53,48 @@ LINGON_INLINE float sum_lanes(Floats values) {
   return ((values[0] + values[4]) + (values[2] + values[6])) + ((values[1] + values[5]) + (values[3] + values[7]));
 }
 
+// The sums of the lanes of eight vectors, with the same bits as `sum_lanes` of each.
+LINGON_INLINE Floats sums_of_lanes(const Floats (&each)[8]) {
+  Floats halves[4], quarters[2];
+  for (int pair = 0; pair < 4; ++pair) {
+    const Floats a = each[2 * pair], b = each[2 * pair + 1];
+    halves[pair] = __builtin_shufflevector(a, b, 0, 1, 2, 3, 8, 9, 10, 11) +
+                   __builtin_shufflevector(a, b, 4, 5, 6, 7, 12, 13, 14, 15);
+  }
+  for (int pair = 0; pair < 2; ++pair) {
+    const Floats a = halves[2 * pair], b = halves[2 * pair + 1];
+    quarters[pair] = __builtin_shufflevector(a, b, 0, 1, 4, 5, 8, 9, 12, 13) +
+                     __builtin_shufflevector(a, b, 2, 3, 6, 7, 10, 11, 14, 15);
+  }
+  return __builtin_shufflevector(quarters[0], quarters[1], 0, 2, 4, 6, 8, 10, 12, 14) +
+         __builtin_shufflevector(quarters[0], quarters[1], 1, 3, 5, 7, 9, 11, 13, 15);
+}
+
 LINGON_INLINE float largest_lane(Floats values) {
-  float found = values[0];
-  for (int lane = 1; lane < kLanes; ++lane) found = values[lane] > found ? values[lane] : found;
-  return found;
+  values = larger(values, __builtin_shufflevector(values, values, 4, 5, 6, 7, 0, 1, 2, 3));
+  values = larger(values, __builtin_shufflevector(values, values, 2, 3, 0, 1, 6, 7, 4, 5));
+  return values[0] > values[1] ? values[0] : values[1];
 }
 
 LINGON_INLINE float smallest_lane(Floats values) {
-  float found = values[0];
-  for (int lane = 1; lane < kLanes; ++lane) found = values[lane] < found ? values[lane] : found;
-  return found;
+  values = smaller(values, __builtin_shufflevector(values, values, 4, 5, 6, 7, 0, 1, 2, 3));
+  values = smaller(values, __builtin_shufflevector(values, values, 2, 3, 0, 1, 6, 7, 4, 5));
+  return values[0] < values[1] ? values[0] : values[1];
 }
 
 constexpr float kRounding = 12582912.0f;  // 1.5 * 2^23: adding and subtracting it rounds to the nearest even integer
 
-// exp for x <= 0, within 2 units in the last place; 0 below -87, NaN for NaN. exp(x) = 2^n * exp(r), |r| <= ln(2) / 2.
+// exp for x <= 0, within 2 units in the last place; exp(-87) below -87, NaN for NaN.
+// exp(x) = 2^n * exp(r) with |r| <= ln(2) / 2.
 LINGON_INLINE Floats exp_of_negative(Floats x) {
-  const Ints vanishes = x < spread(-87.0f);
-  x = vanishes ? spread(-87.0f) : x;
+  x = larger(spread(-87.0f), x);
   const Floats rounded = x * spread(1.44269504f) + spread(kRounding);
   const Floats n = rounded - spread(kRounding);
   const Floats r = (x - n * spread(0.693359375f)) - n * spread(-2.12194440e-4f);  // ln(2) in two parts
-  Floats sum = spread(1.0f / 5040);
-  for (float term : {1.0f / 720, 1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f, 1.0f, 1.0f}) sum = sum * r + spread(term);
+  Floats sum = spread(1.0f / 720);
+  for (float term : {1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f, 1.0f, 1.0f}) sum = sum * r + spread(term);
   const Ints exponent = ((Ints)rounded - (Ints)spread(kRounding) + 127) << 23;
-  return vanishes ? spread(0.0f) : sum * (Floats)exponent;
+  return sum * (Floats)exponent;
 }
 
 // log for normal x > 0. With x = m * 2^e and m in [sqrt(1/2), sqrt(2)): e * ln(2) + 2 * artanh((m - 1) / (m + 1)).
