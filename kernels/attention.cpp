@@ -33,7 +33,7 @@ struct Heads {
 // Attributes of all: heads, scale.
 class Attention : public Operator {
  public:
-  explicit Attention(const NodeInfo& info) : heads_(info.integer("heads")), scale_(info.number("scale")) {}
+  Attention(const NodeInfo& info, size_t) : heads_(info.integer("heads")), scale_(info.number("scale")) {}
 
  protected:
   int64_t heads_;
@@ -42,11 +42,12 @@ class Attention : public Operator {
 
 // One step of a decoder over its caches.
 // Inputs: packed (rows, 3 * dim), the query, key and value of the new position of each row; the caches of keys and of
-// values (rows, heads, capacity, size); positions (rows) int64, that of the new position. Outputs: (rows, dim), and the
+// values (rows, heads, capacity, size); positions (rows) int64, that of the new position; and optionally a table (rows,
+// capacity) int32: position p of row r is read from row r + table[r][p], see BeamStep. Outputs: (rows, dim), and the
 // caches with the new position, which may be in the memory of the old ones.
 class StepAttention : public Attention {
  public:
-  using Attention::Attention;
+  StepAttention(const NodeInfo& info, size_t inputs) : Attention(info, inputs), has_table_(inputs > 4) {}
 
   void run(const RunContext& context) const override {
     const Tensor packed = context.input(0), keys = context.input(1), values = context.input(2);
@@ -65,29 +66,50 @@ class StepAttention : public Attention {
       require(0 <= at[row] && at[row] < capacity, "got a position beyond the capacity of the cache");
       longest = std::max(longest, at[row] + 1);
     }
+    const Tensor table = has_table_ ? context.input(4) : Tensor{};
+    if (table.given()) check_table(table, at, rows, capacity);
+    const int32_t* further = table.given() ? table.as<int32_t>() : nullptr;
     float* mixed = context.output(0, {rows, heads.dim()}).as<float>();
     float* key = in_place(keys, context.output(1, keys.dims));
     float* value = in_place(values, context.output(2, keys.dims));
     const float* query = packed.as<float>();
+    const int64_t row_stride = heads.count * capacity * heads.size;
+    for (int64_t each = 0; each < rows * heads.count; ++each) {  // before any row reads another one
+      const int64_t row = each / heads.count, head = each % heads.count;
+      const float* own = query + row * 3 * heads.dim() + head * heads.size;
+      const int64_t added = each * capacity * heads.size + at[row] * heads.size;
+      std::copy_n(own + heads.dim(), heads.size, key + added);
+      std::copy_n(own + 2 * heads.dim(), heads.size, value + added);
+    }
     context.parallel(rows * heads.count, grain_for(longest, heads.size), [&](int64_t first, int64_t last) {
       float* weights = weights_of(longest);
       for (int64_t each = first; each < last; ++each) {
         const int64_t row = each / heads.count, head = each % heads.count, begin = each * capacity * heads.size;
-        const float* own = query + row * 3 * heads.dim() + head * heads.size;
-        const int64_t bytes = heads.size * sizeof(float), added = begin + at[row] * heads.size;
-        std::memcpy(key + added, own + heads.dim(), bytes);
-        std::memcpy(value + added, own + 2 * heads.dim(), bytes);
-        kernels().attend(own, {key + begin, value + begin, heads.size, heads.size, at[row] + 1, heads.size}, scale_,
-                         false, weights, mixed + row * heads.dim() + head * heads.size);
+        const int32_t* rows_of = further ? further + row * capacity : nullptr;
+        kernels().attend(query + row * 3 * heads.dim() + head * heads.size,
+                         {key + begin, value + begin, heads.size, heads.size, at[row] + 1, heads.size, rows_of, row_stride},
+                         scale_, false, weights, mixed + each * heads.size);
       }
     });
   }
 
  private:
+  static void check_table(const Tensor& table, const int64_t* at, int64_t rows, int64_t capacity) {
+    require(table.dims == Dims({rows, capacity}), "expects a table for its rows and the capacity of its caches");
+    const int32_t* further = table.as<int32_t>();
+    for (int64_t row = 0; row < rows; ++row)
+      for (int64_t position = 0; position <= at[row]; ++position) {
+        const int64_t other = row + further[row * capacity + position];
+        require(0 <= other && other < rows, "got a table that points beyond its rows");
+      }
+  }
+
   static float* in_place(const Tensor& past, const Tensor& present) {
     if (past.data != present.data) std::memcpy(present.data, past.data, past.size() * sizeof(float));
     return present.as<float>();
   }
+
+  bool has_table_;
 };
 
 // Inputs: query (rows, dim), keys (sentences, heads, size, width), values (sentences, heads, width, size), lengths
@@ -174,15 +196,19 @@ class SelfAttention : public Attention {
 };
 
 template <typename T>
-std::unique_ptr<Operator> make(const NodeInfo& info, size_t) {
-  return std::make_unique<T>(info);
+std::unique_ptr<Operator> make(const NodeInfo& info, size_t inputs) {
+  return std::make_unique<T>(info, inputs);
 }
 
 }  // namespace
 
 std::vector<OperatorKind> attention_kinds() {
   const ElementType number = ElementType::kFloat, integer = ElementType::kInt64;
-  return {{"StepAttention", {number, number, number, integer}, {number, number, number}, 4, make<StepAttention>},
+  return {{"StepAttention",
+           {number, number, number, integer, ElementType::kInt32},
+           {number, number, number},
+           4,
+           make<StepAttention>},
           {"CrossAttention", {number, number, number, integer}, {number}, 4, make<CrossAttention>},
           {"SelfAttention", {number, integer}, {number}, 2, make<SelfAttention>}};
 }

@@ -150,6 +150,11 @@ void product(const Rows& rows, const Weights& weights, int64_t first, int64_t la
   }
 }
 
+// Where a key begins, and its value if `base` and `stride` are those of values.
+LINGON_INLINE const float* place_of(const float* base, int64_t stride, const Head& head, int64_t key) {
+  return base + key * stride + (head.rows ? head.rows[key] * head.row_stride : 0);
+}
+
 // Scores of the keys in rows: the dot products of eight keys at a time, the last key again where there are fewer.
 LINGON_INLINE void scores_of_rows(const float* query, const Head& head, float scale, float* scores) {
   for (int64_t first = 0; first < head.length; first += kLanes) {
@@ -157,7 +162,7 @@ LINGON_INLINE void scores_of_rows(const float* query, const Head& head, float sc
     Floats sums[kLanes];
     for (int lane = 0; lane < kLanes; ++lane) {
       const int64_t key = first + lane < head.length ? first + lane : head.length - 1;
-      keys[lane] = head.keys + key * head.key_stride;
+      keys[lane] = place_of(head.keys, head.key_stride, head, key);
       sums[lane] = spread(0);
     }
     for (int64_t place = 0; place < head.size; place += kLanes) {
@@ -203,7 +208,7 @@ LINGON_INLINE void mix(const float* weights, const Head& head, int64_t first, fl
   Floats sums[Parts];
   for (int part = 0; part < Parts; ++part) sums[part] = spread(0);
   for (int64_t key = 0; key < head.length; ++key) {
-    const float* values = head.values + key * head.value_stride + first;
+    const float* values = place_of(head.values, head.value_stride, head, key) + first;
     for (int part = 0; part < Parts; ++part) sums[part] += spread(weights[key]) * load(values + part * kLanes);
   }
   for (int part = 0; part < Parts; ++part) store(mixed + first + part * kLanes, sums[part]);

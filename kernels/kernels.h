@@ -66,10 +66,12 @@ struct Ending {
 struct Head {
   const float* keys;
   const float* values;
-  int64_t key_stride;       // floats between two keys; if keys are transposed, between two dimensions of them
-  int64_t value_stride;     // floats between two values
-  int64_t length;           // keys
-  int64_t size;             // dimensions of the head, a multiple of 8
+  int64_t key_stride;              // floats between two keys; if keys are transposed, between two dimensions of them
+  int64_t value_stride;            // floats between two values
+  int64_t length;                  // keys
+  int64_t size;                    // dimensions of the head, a multiple of 8
+  const int32_t* rows = nullptr;   // (length), how many rows further each key and its value are; null if none is
+  int64_t row_stride = 0;          // floats between two rows
 };
 
 struct Kernels {

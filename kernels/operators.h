@@ -27,6 +27,7 @@ std::vector<OperatorKind> attention_kinds();   // StepAttention, CrossAttention,
 std::vector<OperatorKind> product_kinds();     // Linear, GatherColumns, PackedLinear
 std::vector<OperatorKind> sentence_kinds();    // Tokens, Memory
 std::vector<OperatorKind> candidate_kinds();   // Candidates
+std::vector<OperatorKind> beam_kinds();        // BeamStep
 
 // The instruction set that all operators use, chosen when the library is registered first.
 const Kernels& kernels();

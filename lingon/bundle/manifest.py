@@ -8,6 +8,7 @@
         <precision>/output_rows.onnx    with a shortlist: piece_ids -> rows of the output layer for these pieces
         <precision>/decoder_shortlist.onnx  with a shortlist: one step restricted to those pieces
         <precision>/greedy.onnx         for CUDA: one step of greedy search, which writes what the next one reads
+        <precision>/beam.onnx           of int8-native: one step of beam search over the candidates of a decoder step
         <precision>/place.onnx          for CUDA: writes outputs of the encoder into the memory of a running batch
         <precision>/copy_memory.onnx    for CUDA: copies memory of sentences within a running batch
         <precision>/copy_rows.onnx      for CUDA: copies caches and recurrent states of rows within a running batch
@@ -53,7 +54,7 @@ SINCE = {"text": 5, "languages": 6}  # fields of the manifest, and the first for
 MANIFEST, CARD = "manifest.json", "MODEL_CARD.md"
 ENCODER, DECODER, SCORER = "encoder.onnx", "decoder.onnx", "scorer.onnx"
 OUTPUT_ROWS, DECODER_SHORTLIST = "output_rows.onnx", "decoder_shortlist.onnx"
-GREEDY = "greedy.onnx"
+GREEDY, BEAM = "greedy.onnx", "beam.onnx"
 PLACE, COPY_MEMORY, COPY_ROWS = "place.onnx", "copy_memory.onnx", "copy_rows.onnx"
 PASSED = "passed"  # value of Precision.gate after a successful check
 WEIGHTS, SHORTLIST, GOLDEN = "weights", "shortlist.npz", "golden.json"
@@ -70,6 +71,12 @@ TOTAL_LENGTH = (
 )
 HISTORY = "history"  # (steps, rows, 2) float32: the tokens that greedy search chose, and their log-probabilities
 STEP_INDEX = "step_index"  # (1): the entry of HISTORY that a step writes
+BEAM_TABLE = "beam_table"  # (rows, capacity) int32: position p of row r is in the caches of row r + beam_table[r, p]
+BEAM_ROWS, BEAM_TOTALS = "beam_rows", "beam_totals"  # (sentences, beams): the row of each rank, its log-probability
+BEAM_TOKENS, BEAM_LOG_PROBS = "beam_tokens", "beam_log_probs"  # (sentences, beams, capacity): the past of each row
+ENDED, ENDED_TOTALS = "ended", "ended_totals"  # (sentences, beams): whether a continuation ended, its log-probability
+ENDED_TOKENS, ENDED_LOG_PROBS = "ended_tokens", "ended_log_probs"  # (sentences, beams, capacity): of those that ended
+FAILED = "failed"  # (sentences) bool: those with NaN
 SLOTS, INDICES = "slots", "indices"  # (placed): slots of a running batch, and the outputs of the encoder for them
 SOURCES, TARGETS = "sources", "targets"  # (copied): entries to copy, and those that they replace
 CANDIDATE_IDS, CANDIDATE_LOG_PROBS = "candidate_ids", "candidate_log_probs"  # (rows, candidates), best first

@@ -14,7 +14,7 @@ from lingon.serving.decoding.batch import JobResult, RunningBatch, make_hypothes
 from lingon.serving.decoding.job import DecodeJob, Hypothesis
 from lingon.serving.decoding.ruled_row import Candidates, RowState, RuledRow
 from lingon.serving.decoding.search import Ranked, Survivors, assign_rows, rank, select_survivors
-from lingon.serving.runtime.runner import BatchShape, Buffers
+from lingon.serving.runtime.runner import BatchShape, BeamBuffers, BeamStates, Buffers, EndedBeams
 from lingon.text import BOS, EOS
 
 
@@ -86,11 +86,15 @@ class BeamBatch(RunningBatch[BeamSequence]):
         # By slot, row and step: the tokens and their log-probabilities.
         self._tokens = np.zeros((slots, beam_size, shape.capacity), np.int64)
         self._log_probs = np.zeros((slots, beam_size, shape.capacity), np.float32)
+        states = BeamStates(self._rows, self._totals, self._tokens, self._log_probs)
+        self._search = buffers.beam_search(states) if isinstance(buffers, BeamBuffers) else None
 
     def step(self) -> list[JobResult]:
         """Decide one more token of every hypothesis."""
         self.steps, count = 1, len(self._sequences)
         found = self._buffers.step(count, logits=self._with_logits > 0)
+        if self._search is not None and not self._with_logits and not self._is_in_prefix():
+            return self._read(self._search.advance(count))
         shape = (count, self.beam_size, -1)
         by_rank = (self._slot_index[:count], self._rows[:count])
         log_probs = found.candidate_log_probs.reshape(shape)[by_rank]
@@ -108,6 +112,19 @@ class BeamBatch(RunningBatch[BeamSequence]):
             self._sequence(slot).read(survivors.parents[slot].tolist(), survivors.tokens[slot].tolist())
         self._continue(survivors)
         failed = [self._fail(slot) for slot in with_nan]
+        return failed + self._finish()
+
+    def _is_in_prefix(self) -> bool:
+        """Whether the next token of a sentence is one of its prefix."""
+        return any(self._positions[slot, 0] < len(each.job.prefix) for slot, each in self._slots() if each.job.prefix)
+
+    def _read(self, ended: EndedBeams) -> list[JobResult]:
+        """Return the results of a step that the graph of beam search has taken."""
+        for slot, place in zip(*(axis.tolist() for axis in np.nonzero(ended.flags)), strict=True):
+            steps = int(self._positions[slot, 0]) - 1
+            tokens, log_probs = ended.tokens[slot, place, :steps], ended.log_probs[slot, place, : steps + 1]
+            self._sequence(slot).add(0, tokens, log_probs, float(ended.totals[slot, place]), finished=True)
+        failed = [self._fail(slot) for slot in np.flatnonzero(ended.failed).tolist()]
         return failed + self._finish()
 
     def _start(self, slot: int, job: DecodeJob) -> BeamSequence:

@@ -96,6 +96,7 @@ def load_runner(
     state_graphs = None
     if names.PLACE in graphs:
         state_graphs = StateGraphs(bundle.manifest, *(session(name, threads) for name in STATE_GRAPHS))
+    beam = session(names.BEAM, 1) if names.BEAM in graphs else None
     size = sum(map(len, (*graphs.values(), *weights.values())))
     return OnnxRunner(
         bundle.manifest,
@@ -108,6 +109,7 @@ def load_runner(
         size,
         _freeing(provider),
         recorder=GraphRecorder(enabled=cuda_graphs and provider == CUDA),
+        beam=beam,
     )
 
 
@@ -129,6 +131,7 @@ class OnnxRunner:
     freeing: ort.RunOptions | None = None
     keeps_memory: bool = False  # of a large run of the scorer
     recorder: GraphRecorder = field(default_factory=GraphRecorder)
+    beam: ort.InferenceSession | None = None  # the graph of beam search, in main memory
     unused: list[StateBindings] = field(default_factory=list)  # whose buffers are gone, if graphs are recorded
 
     @property
@@ -186,8 +189,8 @@ class OnnxRunner:
             return self._open_on_device(self.state_graphs, shape)
         if shortlist:
             assert self.shortlist_graphs is not None
-            return ShortlistBuffers(self.manifest, self.shortlist_graphs, shape)
-        return OnnxBuffers(self.manifest, self.decoder, shape)
+            return ShortlistBuffers(self.manifest, self.shortlist_graphs, shape, self.beam)
+        return OnnxBuffers(self.manifest, self.decoder, shape, self.beam)
 
     def _open_on_device(self, graphs: StateGraphs, shape: BatchShape) -> DeviceBuffers:
         """Allocate states on the device, or take those of buffers that no batch uses, for which graphs are recorded."""
@@ -299,7 +302,7 @@ class OnnxRunner:
 def _graph_names(bundle: Bundle, precision: str) -> list[str]:
     """Return the graphs of a precision; a bundle has all optional graphs of a group or none."""
     found = list(REQUIRED_GRAPHS)
-    for group in (SHORTLIST_GRAPHS, STATE_GRAPHS):
+    for group in (SHORTLIST_GRAPHS, STATE_GRAPHS, (names.BEAM,)):
         if f"{precision}/{group[0]}" in bundle.manifest.checksums:
             found += group
     return found

@@ -36,8 +36,10 @@ class ShortlistBuffers(OnnxBuffers):
     layer. The union does not shrink when sentences leave.
     """
 
-    def __init__(self, manifest: Manifest, graphs: ShortlistGraphs, shape: BatchShape) -> None:
-        super().__init__(manifest, graphs.decoder, shape)
+    def __init__(
+        self, manifest: Manifest, graphs: ShortlistGraphs, shape: BatchShape, beam: ort.InferenceSession | None = None
+    ) -> None:
+        super().__init__(manifest, graphs.decoder, shape, beam)
         self._output_rows = graphs.output_rows
         self._row_names = [output.name for output in graphs.output_rows.get_outputs()]
         self._pieces = [np.empty(0, np.int64)] * shape.sentences  # by slot, the pieces that its sentence may use

@@ -10,7 +10,8 @@ import onnxruntime as ort
 
 from lingon import bundle as names
 from lingon.bundle import Manifest
-from lingon.serving.runtime.runner import BatchShape, Encoded, Step
+from lingon.serving.runtime.onnx_beam import OnnxBeamSearch
+from lingon.serving.runtime.runner import BatchShape, BeamSearch, BeamStates, Encoded, Step
 from lingon.serving.runtime.sessions import TYPES, SessionPair, raises_memory_error
 
 Bound = tuple[ort.IOBinding, Step]
@@ -32,8 +33,15 @@ class OnnxBuffers:
     slots are the first part of each array.
     """
 
-    def __init__(self, manifest: Manifest, session: SessionPair[ort.InferenceSession], shape: BatchShape) -> None:
-        self._session, self.beam_size = session, shape.beam_size
+    def __init__(
+        self,
+        manifest: Manifest,
+        session: SessionPair[ort.InferenceSession],
+        shape: BatchShape,
+        beam: ort.InferenceSession | None = None,
+    ) -> None:
+        """beam: the graph of beam search, if the bundle has one."""
+        self._session, self.beam_size, self._beam = session, shape.beam_size, beam
         self._memory = manifest.states_of("memory")
         self._recurrent = manifest.states_of("recurrent")
         self._caches = manifest.states_of("cache")
@@ -56,6 +64,8 @@ class OnnxBuffers:
             each.name: np.zeros((shape.rows, *each.sized(**sizes)), self._types[names.past_name(each.name)])
             for each in (*self._caches, *self._recurrent)
         }
+        if names.BEAM_TABLE in self._types:
+            past[names.BEAM_TABLE] = np.zeros((shape.rows, shape.capacity), np.int32)
         return {
             **memory,
             **past,
@@ -74,6 +84,8 @@ class OnnxBuffers:
         first = slot * self.beam_size
         for state in self._recurrent:
             self._arrays[state.name][first : first + self.beam_size] = encoded[state.name][index]
+        if names.BEAM_TABLE in self._arrays:
+            self._arrays[names.BEAM_TABLE][first : first + self.beam_size] = 0
         self._arrays[names.MEMORY_LENGTHS][slot] = encoded[names.MEMORY_LENGTHS][index]
 
     def poison(self, slot: int) -> None:
@@ -107,8 +119,25 @@ class OnnxBuffers:
             session.run_with_iobinding(binding)
         return step
 
+    def beam_search(self, states: BeamStates) -> BeamSearch | None:
+        """Return the search by the graph; see BeamBuffers."""
+        return None if self._beam is None else OnnxBeamSearch(self._beam, self.beam_size, self._arrays, states)
+
     def copy_rows(self, sources: np.ndarray, targets: np.ndarray, lengths: np.ndarray) -> int:
-        """Copy rows of every cache, each up to its length, and of every recurrent state."""
+        """Copy rows of every cache, each up to its length, and of every recurrent state.
+
+        With a table the row of the table alone is copied: it says which row has each position of the past.
+        """
+        table = self._arrays.get(names.BEAM_TABLE)
+        if table is None:
+            return self._copy_pasts(sources, targets, lengths)
+        copied = 0
+        for source, target, length in zip(sources.tolist(), targets.tolist(), lengths.tolist(), strict=True):
+            table[target, :length] = table[source, :length] + (source - target)
+            copied += length * table.itemsize
+        return copied
+
+    def _copy_pasts(self, sources: np.ndarray, targets: np.ndarray, lengths: np.ndarray) -> int:
         copied = 0
         pasts = [(self._arrays[state.name], state.shape.index("capacity")) for state in self._caches]
         replaced = [self._arrays[state.name] for state in self._recurrent]
@@ -126,9 +155,12 @@ class OnnxBuffers:
         """Move the memory and the rows of a sentence to another slot."""
         for name in (*(state.name for state in self._memory), names.MEMORY_LENGTHS):
             self._arrays[name][target] = self._arrays[name][source]
+        first, last = source * self.beam_size, target * self.beam_size
         beams = np.arange(self.beam_size)
-        rows = source * self.beam_size + beams, target * self.beam_size + beams
-        return self.copy_rows(*rows, np.full(self.beam_size, length))
+        if names.BEAM_TABLE in self._arrays:  # its entries do not change: all rows of the sentence move as far
+            table = self._arrays[names.BEAM_TABLE]
+            table[last : last + self.beam_size] = table[first : first + self.beam_size]
+        return self._copy_pasts(first + beams, last + beams, np.full(self.beam_size, length))
 
     def _inputs(self, sentences: int) -> Iterator[Slice]:
         """The inputs of the graph for a step of the first `sentences` slots."""
@@ -136,6 +168,8 @@ class OnnxBuffers:
             yield Slice(name, name, sentences)
         for name in (names.TOKEN_IDS, names.POSITIONS):
             yield Slice(name, name, sentences * self.beam_size)
+        if names.BEAM_TABLE in self._arrays:
+            yield Slice(names.BEAM_TABLE, names.BEAM_TABLE, sentences * self.beam_size)
         yield Slice(names.CANDIDATE_COUNT, names.CANDIDATE_COUNT, 1)
         for state in (*self._caches, *self._recurrent):
             yield Slice(names.past_name(state.name), state.name, sentences * self.beam_size)

@@ -107,6 +107,51 @@ class GreedyBuffers(Protocol):
         """
 
 
+@dataclass(frozen=True, slots=True)
+class BeamStates:
+    """What beam search keeps of its hypotheses, by slot; a step changes these arrays.
+
+    rows, totals: (slots, beam_size), the row of the hypothesis of each rank within its slot, and its log-probability
+    tokens, log_probs: (slots, beam_size, capacity), by row: its tokens and their log-probabilities
+    """
+
+    rows: np.ndarray
+    totals: np.ndarray
+    tokens: np.ndarray
+    log_probs: np.ndarray
+
+
+@dataclass(frozen=True, slots=True)
+class EndedBeams:
+    """The hypotheses that ended in a step; the next step overwrites the arrays.
+
+    flags, totals: (sentences, beam_size), by place in the ranking: whether it ended, and its log-probability
+    tokens, log_probs: (sentences, beam_size, capacity), up to its end; the latter with that of the end token
+    failed: (sentences), those with NaN, of which nothing was changed
+    """
+
+    flags: np.ndarray
+    totals: np.ndarray
+    tokens: np.ndarray
+    log_probs: np.ndarray
+    failed: np.ndarray
+
+
+class BeamSearch(Protocol):
+    """Beam search over the candidates of the last step of some buffers."""
+
+    def advance(self, sentences: int) -> EndedBeams:
+        """Continue the first `sentences` slots with their candidates: their states, tokens, positions and pasts."""
+
+
+@runtime_checkable
+class BeamBuffers(Protocol):
+    """Buffers that can search without the host."""
+
+    def beam_search(self, states: BeamStates) -> BeamSearch | None:
+        """Return the search that changes these states; None if the graphs have none."""
+
+
 class Runner(Protocol):
     """A loaded model.
 

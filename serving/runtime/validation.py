@@ -86,6 +86,8 @@ def _expected_graphs(manifest: Manifest, runner: OnnxRunner) -> Iterator[Expecte
     source: dict[str, Dims] = dict.fromkeys((names.SOURCE_IDS, names.SOURCE_LENGTHS))
     pair = {**source, **dict.fromkeys((names.TARGET_IDS, names.LABELS))}
     scores: dict[str, Dims] = dict.fromkeys(manifest.scorer_outputs)
+    if runner.beam is not None:
+        step[names.BEAM_TABLE] = None
     if runner.state_graphs is not None:
         step[names.TOTAL_LENGTH] = None
         yield from _expected_state_graphs(manifest, runner.state_graphs)

@@ -1,4 +1,4 @@
-"""Matrix products by the operator Linear: 8-bit integers, and a scale for every row that is found when it is computed."""
+"""Matrix products by the operator Linear: 8-bit integers, with a scale for every row, found when it is computed."""
 
 from __future__ import annotations
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from lingon import bundle
 from lingon.export.graphs.layers import bias_of, table_name, to_numpy
+from lingon.export.graphs.native.beam import beam_graph
 from lingon.export.graphs.native.fusion import fuse
 from lingon.export.graphs.native.matmul import NativeMatMul
 from lingon.export.graphs.onnx_writer import INT8_FILE, KERNELS, GraphBuilder
@@ -28,6 +29,16 @@ def has_native_attention(settings: TransformerSettings) -> bool:
 
 class NativeTransformerGraphs(TransformerGraphs):
     """See TransformerGraphs. Products are Linear nodes in every graph, the attention of steps and encoders too."""
+
+    def files(self, *, shortlist: bool = False) -> dict[str, bytes]:
+        """See TransformerGraphs; with the graph of beam search where attention reads its table."""
+        files = super().files(shortlist=shortlist)
+        return files | {bundle.BEAM: beam_graph()} if self._reads_table else files
+
+    @property
+    def _reads_table(self) -> bool:
+        settings = self.model.settings
+        return has_native_attention(settings) and settings.decoder_cell == "attention"
 
     def encoder(self) -> bytes:
         """See TransformerGraphs."""
@@ -72,9 +83,9 @@ class NativeTransformerGraphs(TransformerGraphs):
                 graph.output(zero_cells(blocks, batch), state.name, self.dtype, shapes[state.name])
 
     def _step_attention(self, blocks: Blocks, positions: str, declared: Mapping[str, str]) -> StepAttention | None:
-        settings = self.model.settings
-        if has_native_attention(settings) and settings.decoder_cell == "attention":
-            return NativeStepAttention(blocks, positions)
+        if self._reads_table:
+            table = blocks.graph.input(bundle.BEAM_TABLE, np.int32, ["rows", "capacity"])
+            return NativeStepAttention(blocks, positions, table)
         return super()._step_attention(blocks, positions, declared)
 
     def _crossing(self, blocks: Blocks, key: str, lengths: str, batch: str) -> Crossing:
@@ -84,8 +95,9 @@ class NativeTransformerGraphs(TransformerGraphs):
 
         def write(module: CrossAttention, name: str, rows: str, memory: tuple[str, str]) -> tuple[str, str]:
             query = blocks.linear(module.query, f"{name}.query", rows, settings.head_dim**-0.5)
-            attributes = {"heads": settings.heads, "scale": 1.0}
-            mixed = blocks.graph.op("CrossAttention", query, *memory, lengths, domain=KERNELS, **attributes)
+            mixed = blocks.graph.op(
+                "CrossAttention", query, *memory, lengths, domain=KERNELS, heads=settings.heads, scale=1.0
+            )
             return blocks.linear(module.output, f"{name}.output", mixed), ""
 
         return write
@@ -110,13 +122,14 @@ class NativeStepAttention:
 
     blocks: Blocks
     positions: str
+    table: str
 
     def attend(self, module: SelfAttention, name: str, packed: str, past: Caches, present: Caches) -> str:
         """See StepAttention."""
         settings = self.blocks.settings
         return self.blocks.graph.ops(
             "StepAttention",
-            *(packed, *past, self.positions),
+            *(packed, *past, self.positions, self.table),
             outputs=[f"{name}.mixed", *present],
             domain=KERNELS,
             heads=settings.heads,

@@ -1,0 +1,67 @@
+"""One step of beam search by a graph: the choice of tokens and pasts without NumPy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import onnxruntime as ort
+
+from lingon import bundle as names
+from lingon.serving.runtime.runner import BeamStates, EndedBeams
+from lingon.serving.runtime.sessions import raises_memory_error
+
+PER_ROW = names.TOKEN_IDS, names.POSITIONS, names.BEAM_TABLE
+
+
+class OnnxBeamSearch:
+    """See lingon.serving.runtime.runner.BeamSearch. There is one binding for each number of sentences."""
+
+    def __init__(
+        self, session: ort.InferenceSession, beam_size: int, buffers: Mapping[str, np.ndarray], states: BeamStates
+    ) -> None:
+        """buffers: candidates, tokens, positions and the table of a running batch, by name."""
+        self._session, self._beam_size = session, beam_size
+        self._changed = {name: buffers[name] for name in (names.TOKEN_IDS, names.POSITIONS)} | {
+            names.BEAM_ROWS: states.rows,
+            names.BEAM_TOTALS: states.totals,
+            names.BEAM_TOKENS: states.tokens,
+            names.BEAM_LOG_PROBS: states.log_probs,
+            names.BEAM_TABLE: buffers[names.BEAM_TABLE],
+        }
+        self._candidates = {name: buffers[name] for name in (names.CANDIDATE_IDS, names.CANDIDATE_LOG_PROBS)}
+        self._found = {
+            names.ENDED: np.zeros(states.rows.shape, np.bool_),
+            names.ENDED_TOTALS: np.zeros_like(states.totals),
+            names.ENDED_TOKENS: np.zeros_like(states.tokens),
+            names.ENDED_LOG_PROBS: np.zeros_like(states.log_probs),
+            names.FAILED: np.zeros(len(states.rows), np.bool_),
+        }
+        self._bound: dict[int, tuple[ort.IOBinding, EndedBeams]] = {}
+
+    @raises_memory_error
+    def advance(self, sentences: int) -> EndedBeams:
+        """See BeamSearch."""
+        if sentences not in self._bound:
+            self._bound[sentences] = self._bind(sentences)
+        binding, ended = self._bound[sentences]
+        self._session.run_with_iobinding(binding)
+        return ended
+
+    def _bind(self, sentences: int) -> tuple[ort.IOBinding, EndedBeams]:
+        binding = self._session.io_binding()
+        rows = sentences * self._beam_size
+        for name, array in (self._candidates | self._changed).items():
+            size = rows if name in self._candidates or name in PER_ROW else sentences
+            _bind(binding.bind_input, name, array, size)
+            if name in self._changed:  # in the same memory
+                _bind(binding.bind_output, names.changed_name(name), array, size)
+        for name, array in self._found.items():
+            _bind(binding.bind_output, name, array, sentences)
+        return binding, EndedBeams(*(array[:sentences] for array in self._found.values()))
+
+
+def _bind(bind: object, name: str, array: np.ndarray, size: int) -> None:
+    """Bind the first entries of an array; bind: the method bind_input or bind_output of a binding."""
+    assert callable(bind)
+    bind(name, "cpu", 0, array.dtype, (size, *array.shape[1:]), array.ctypes.data)
