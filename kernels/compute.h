@@ -58,10 +58,26 @@ LINGON_INLINE Floats normalised(Floats values, Moments found, Norm norm, int64_t
   return norm.bias ? values + load_up_to(norm.bias + place, count) : values;
 }
 
-void normalise(float* row, int64_t columns, const Norm& norm) {
-  const Moments found = moments(row, columns, norm);
+// Shifted to the place of a float32, a half is too small by 2^112; that factor also makes denormals of both types right.
+void widen(const uint16_t* halves, int64_t size, float* values) {
+  for (int64_t place = 0; place < size; ++place) {
+    const uint32_t half = halves[place], magnitude = (half & 0x7fff) << 13;
+    uint32_t bits;
+    float value;
+    std::memcpy(&value, &magnitude, sizeof value);
+    value *= 0x1p112f;
+    std::memcpy(&bits, &value, sizeof bits);
+    if ((half & 0x7c00) == 0x7c00) bits |= 0x7f800000;  // infinity and NaN
+    bits |= (half & 0x8000) << 16;
+    std::memcpy(values + place, &bits, sizeof bits);
+  }
+}
+
+void scale_and_add(float* row, int64_t columns, float scale, const float* added) {
   each_eight(row, columns, 0, [&](Floats values, int64_t place, int64_t count) {
-    store_up_to(row + place, normalised<true>(values, found, norm, place, count), count);
+    values *= spread(scale);
+    if (added) values += load_up_to(added + place, count);
+    store_up_to(row + place, values, count);
   });
 }
 
@@ -308,7 +324,7 @@ void choose(const float* logits, const bool* allowed, int64_t size, int64_t coun
   for (int64_t place = 0; place < count; ++place) log_probs[place] = (log_probs[place] - largest) - log_sum;
 }
 
-const Kernels kKernels = {LINGON_NAME, quantise, normalise, product, attend, choose};
+const Kernels kKernels = {LINGON_NAME, quantise, widen, scale_and_add, product, attend, choose};
 
 }  // namespace
 }  // namespace LINGON_ISA

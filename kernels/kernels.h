@@ -80,8 +80,11 @@ struct Kernels {
   // Normalise a row and quantise it with a scale of its own; zeros up to padded_inputs.
   RowScale (*quantise)(const float* row, int64_t columns, const Norm& norm, uint8_t* values);
 
-  // Normalise a row in place.
-  void (*normalise)(float* row, int64_t columns, const Norm& norm);
+  // float16 to float32.
+  void (*widen)(const uint16_t* halves, int64_t size, float* values);
+
+  // row = scale * row + added, where added may be null.
+  void (*scale_and_add)(float* row, int64_t columns, float scale, const float* added);
 
   // The outputs of the panels first..last-1 for all rows.
   void (*product)(const Rows& rows, const Weights& weights, int64_t first, int64_t last, const Ending& ending);

@@ -18,13 +18,14 @@ class Operator {
 // A kind of node: what ONNX Runtime must know of it, and how its kernel is made.
 struct OperatorKind {
   const char* name;
-  std::vector<ElementType> inputs, outputs;
+  std::vector<ElementType> inputs, outputs;  // kUndefined is any type
   size_t required_inputs;  // the others are optional
   std::unique_ptr<Operator> (*make)(const NodeInfo& info, size_t inputs);
 };
 
 std::vector<OperatorKind> attention_kinds();   // StepAttention, CrossAttention, SelfAttention
 std::vector<OperatorKind> product_kinds();     // Linear, GatherColumns, PackedLinear
+std::vector<OperatorKind> embedding_kinds();   // Embed
 std::vector<OperatorKind> sentence_kinds();    // Tokens, Memory
 std::vector<OperatorKind> candidate_kinds();   // Candidates
 std::vector<OperatorKind> beam_kinds();        // BeamStep

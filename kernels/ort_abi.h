@@ -15,7 +15,7 @@ struct OrtKernelContext;
 struct OrtValue;
 struct OrtCustomOp;
 
-enum class ElementType : int { kUndefined = 0, kFloat = 1, kUint8 = 2, kInt8 = 3, kInt32 = 6, kInt64 = 7, kBool = 9 };
+enum class ElementType : int { kUndefined = 0, kFloat = 1, kUint8 = 2, kInt8 = 3, kInt32 = 6, kInt64 = 7, kBool = 9, kFloat16 = 10 };
 enum class Arity : int { kRequired = 0, kOptional = 1 };
 constexpr int kFailure = 1, kInvalidArgument = 2;  // error codes
 constexpr uint32_t kApiVersion = 24;               // the first with all functions below: ONNX Runtime 1.24

@@ -154,7 +154,7 @@ __attribute__((visibility("default"))) lingon::OrtStatus* RegisterCustomOps(ling
     return api->create_status(lingon::kInvalidArgument, "LINGON_KERNELS names kernels that this processor does not have");
   static const std::vector<lingon::Registered> operators = [] {
     std::vector<lingon::Registered> made;
-    for (const auto& kinds : {lingon::product_kinds(), lingon::attention_kinds(), lingon::sentence_kinds(),
+    for (const auto& kinds : {lingon::product_kinds(), lingon::attention_kinds(), lingon::sentence_kinds(), lingon::embedding_kinds(),
                               lingon::candidate_kinds(), lingon::beam_kinds()})
       for (const lingon::OperatorKind& kind : kinds) made.push_back(lingon::registered(kind));
     return made;

@@ -162,11 +162,14 @@ class GraphBuilder:
 
     def gather(self, name: str, values: np.ndarray, ids: str) -> str:
         """Return the rows of a trained table at ids; only these rows are converted, not the whole table."""
-        stored = self._narrowed(values)
-        rows = self.op("Gather", self.initializer(name, stored), ids)
-        if stored.dtype == self.dtype:
+        rows = self.op("Gather", self.table(name, values), ids)
+        if self._narrowed(values).dtype == self.dtype:
             return rows
         return self.op("Cast", rows, to=helper.np_dtype_to_tensor_dtype(self.dtype))
+
+    def table(self, name: str, values: np.ndarray) -> str:
+        """Return a trained table, stored as float16 if that is exact."""
+        return self.initializer(name, self._narrowed(values))
 
     def initializer(self, name: str, values: np.ndarray) -> str:
         """Return a tensor of any type, stored without conversion."""

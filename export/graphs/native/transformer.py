@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lingon import bundle
-from lingon.export.graphs.layers import bias_of, table_name, to_numpy
+from lingon.export.graphs.layers import bias_of, pad_to_blocks, table_name, to_numpy
 from lingon.export.graphs.native.beam import beam_graph
 from lingon.export.graphs.native.fusion import fuse
 from lingon.export.graphs.native.matmul import NativeMatMul
@@ -19,6 +19,7 @@ from lingon.export.graphs.transformer.ssru import zero_cells
 from lingon.export.graphs.transformer.step_attention import Caches, StepAttention
 from lingon.training.config import TransformerSettings
 from lingon.training.models.attention import CrossAttention, SelfAttention
+from lingon.training.models.layers import Embedding
 
 
 def has_native_attention(settings: TransformerSettings) -> bool:
@@ -113,7 +114,21 @@ class NativeTransformerGraphs(TransformerGraphs):
 
     def _blocks(self, name: str) -> Blocks:
         graph = GraphBuilder(name, self.weights, self.dtype, file=INT8_FILE, rewrite=fuse)
-        return Blocks(graph, NativeMatMul(graph), self.model.settings)
+        return NativeBlocks(graph, NativeMatMul(graph), self.model.settings)
+
+
+@dataclass(frozen=True, slots=True)
+class NativeBlocks(Blocks):
+    """See Blocks: embeddings by the operator Embed."""
+
+    def embed(self, module: Embedding, name: str, side: str, ids: str, positions: str) -> str:
+        """See Blocks; the result is (rows, dim) for ids of any shape."""
+        graph = self.graph
+        inputs = [ids, graph.table(name, pad_to_blocks(to_numpy(module.pieces.weight)))]
+        if table := self.position_table(side):
+            inputs += [positions, graph.initializer(table, to_numpy(module.positions))]
+        found = graph.op("Embed", *inputs, domain=KERNELS, scale=float(module.scale))
+        return self.norm(module.norm, f"{side}_embedding.norm", found)
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,15 +24,19 @@ class Blocks(Layers):
         name: the name of the embedding matrix, which both sides may share
         side: source or target, for the names of learned positions and of a norm
         """
-        graph, settings = self.graph, self.settings
+        graph = self.graph
         found = graph.gather(name, pad_to_blocks(to_numpy(module.pieces.weight)), ids)
         if module.scale != 1:
             found = graph.op("Mul", found, graph.scalar(module.scale))
-        if settings.positions not in ("rotary", "relative", "none"):
-            owner = f"{side}." if settings.positions == "learned" else ""
-            encodings = graph.gather(f"{owner}position_table", to_numpy(module.positions), positions)
-            found = graph.op("Add", found, encodings)
+        if table := self.position_table(side):
+            found = graph.op("Add", found, graph.gather(table, to_numpy(module.positions), positions))
         return self.norm(module.norm, f"{side}_embedding.norm", found)
+
+    def position_table(self, side: str) -> str:
+        """Return the name of the table of positions of a side; "" if positions are not added to pieces."""
+        if self.settings.positions in ("rotary", "relative", "none"):
+            return ""
+        return f"{side}.position_table" if self.settings.positions == "learned" else "position_table"
 
     def norm(self, module: nn.Module, name: str, rows: str) -> str:
         """Return the norm of rows over the last dimension, or rows if the model has no norm here."""
