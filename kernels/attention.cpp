@@ -24,7 +24,8 @@ struct Heads {
   int64_t count, size;
 
   static Heads of(int64_t count, int64_t dim) {
-    require(count > 0 && dim % count == 0 && dim / count % 8 == 0, "expects heads of a multiple of 8 dimensions");
+    require(count > 0 && dim > 0 && dim % count == 0 && dim / count % 8 == 0,
+            "expects heads of a multiple of 8 dimensions");
     return {count, dim / count};
   }
   int64_t dim() const { return count * size; }
@@ -105,7 +106,7 @@ class StepAttention : public Attention {
   }
 
   static float* in_place(const Tensor& past, const Tensor& present) {
-    if (past.data != present.data) std::memcpy(present.data, past.data, past.size() * sizeof(float));
+    if (past.data != present.data && past.size() > 0) std::memcpy(present.data, past.data, past.size() * sizeof(float));
     return present.as<float>();
   }
 

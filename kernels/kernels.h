@@ -9,7 +9,8 @@ namespace lingon {
 
 constexpr int64_t kPanel = 16;       // output columns that a product computes together
 constexpr int64_t kGroup = 4;        // input columns that lie together for one output column
-constexpr int64_t kMostCandidates = 64;
+constexpr int64_t kMostCandidates = 256;  // twice the widest beam that a bundle may have
+constexpr int64_t kMostInputs = 1 << 16;  // 127 * 63 * 65,536 is below 2^30, and what a zero point subtracts as well
 
 constexpr int64_t kGroups = 2;       // a product reads so many groups at a time
 constexpr int kMostLevel = 127;      // of a quantised activation; the least is 0

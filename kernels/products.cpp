@@ -136,6 +136,7 @@ class PackedLinear : public Operator {
     const Tensor scale = context.input(3), bias = context.input(4);
     require(rows.rank() > 0 && panels.rank() == 2, "expects rows, and panels of two dimensions");
     const int64_t inputs = rows.dims.last(), outputs = sums.size();
+    require(0 < inputs && inputs <= kMostInputs, "takes 1 to 65,536 inputs");
     require(panels.dims[0] == panels_of(outputs) && panels.dims[1] == panel_bytes(inputs),
             "expects panels for as many columns as its rows and sums have");
     const Weights weights{panels.as<int8_t>(),        sums.as<int32_t>(), vector_of(scale, outputs),

@@ -1,5 +1,6 @@
 // The entry point of the library: it makes the operators known to a session of ONNX Runtime.
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <limits>
 #include <new>
@@ -35,7 +36,9 @@ OrtStatus* as_status(const Api& api, const char* name, const Action& action) {
     action();
     return nullptr;
   } catch (const std::bad_alloc&) {
-    return api.create_status(kFailure, "bad_alloc: an operator could not allocate memory");
+    char message[128];  // there may be no memory for a string
+    std::snprintf(message, sizeof message, "lingon.%s could not allocate memory: bad_alloc", name);
+    return api.create_status(kFailure, message);
   } catch (const std::exception& error) {
     return api.create_status(kInvalidArgument, ("lingon." + std::string(name) + " " + error.what()).c_str());
   }
@@ -137,10 +140,13 @@ const Kernels* kernels_named(const char* name) {
   return nullptr;
 }
 
-const Kernels& kernels() {
+// Null if LINGON_KERNELS names kernels that the processor does not have. The variable is read once: it may change later.
+static const Kernels* chosen_kernels() {
   static const Kernels* const chosen = kernels_named(std::getenv("LINGON_KERNELS"));
-  return *chosen;
+  return chosen;
 }
+
+const Kernels& kernels() { return *chosen_kernels(); }
 
 }  // namespace lingon
 
@@ -150,7 +156,7 @@ __attribute__((visibility("default"))) lingon::OrtStatus* RegisterCustomOps(ling
                                                                             const lingon::OrtApiBase* base) {
   const lingon::Api* api = base->get_api(lingon::kApiVersion);
   if (api == nullptr) return nullptr;  // the session then refuses the operators
-  if (lingon::kernels_named(std::getenv("LINGON_KERNELS")) == nullptr)
+  if (lingon::chosen_kernels() == nullptr)
     return api->create_status(lingon::kInvalidArgument, "LINGON_KERNELS names kernels that this processor does not have");
   static const std::vector<lingon::Registered> operators = [] {
     std::vector<lingon::Registered> made;
@@ -168,7 +174,7 @@ __attribute__((visibility("default"))) lingon::OrtStatus* RegisterCustomOps(ling
 
 // The name of the instruction set of the operators.
 __attribute__((visibility("default"))) const char* lingon_kernels_name() {
-  const lingon::Kernels* found = lingon::kernels_named(std::getenv("LINGON_KERNELS"));
+  const lingon::Kernels* found = lingon::chosen_kernels();
   return found ? found->name : "";
 }
 

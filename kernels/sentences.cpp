@@ -47,14 +47,16 @@ class Memory : public Operator {
  public:
   explicit Memory(const NodeInfo& info)
       : heads_(info.integer("heads")), layer_(info.integer("layer")), layers_(info.integer("layers")) {
-    require(heads_ > 0 && 0 <= layer_ && layer_ < layers_, "expects heads, and a layer of its layers");
+    require(0 < heads_ && heads_ <= kMost && layers_ <= kMost, "takes 1 to 65,536 heads and layers");
+    require(0 <= layer_ && layer_ < layers_, "expects a layer of its layers");
   }
 
   void run(const RunContext& context) const override {
     const Tensor rows = context.input(0), ids = context.input(1), given = context.input(2);
     require(rows.rank() == 2 && ids.rank() == 2, "expects rows and ids of two dimensions");
     const int64_t width = ids.dims[1], stride = rows.dims[1], dim = stride / (2 * layers_), size = dim / heads_;
-    require(stride == layers_ * 2 * heads_ * size, "expects keys and values of its layers and heads");
+    require(size > 0 && stride == layers_ * 2 * heads_ * size, "expects keys and values of its layers and heads");
+    require(ids.dims[0] == given.size(), "expects ids and a length for each sentence");
     const Lengths lengths = Lengths::of(given, width);
     require(lengths.tokens == rows.dims[0], "expects a row for each token");
     float* keys = context.output(0, {lengths.sentences, heads_, size, width}).as<float>();
@@ -79,6 +81,7 @@ class Memory : public Operator {
     std::fill(values + length * size, values + width * size, 0.0f);
   }
 
+  static constexpr int64_t kMost = 1 << 16;
   int64_t heads_, layer_, layers_;
 };
 

@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <exception>
 #include <initializer_list>
+#include <mutex>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -41,7 +43,8 @@ class Dims {
 
   int64_t size() const {
     int64_t product = 1;
-    for (size_t index = 0; index < rank_; ++index) product *= dims_[index];
+    for (size_t index = 0; index < rank_; ++index)
+      require(!__builtin_mul_overflow(product, dims_[index], &product), "got a tensor of too many elements");
     return product;
   }
 
@@ -129,14 +132,22 @@ class RunContext {
     struct Work {
       const Body& body;
       int64_t count, parts;
-    } work{body, count, parts};
+      std::mutex mutex;
+      std::exception_ptr error;
+    } work{body, count, parts, {}, {}};
     run_parts(
         [](void* data, size_t part) {
-          const Work& work = *(const Work*)data;
+          Work& work = *(Work*)data;
           const int64_t index = (int64_t)part;
-          work.body(work.count * index / work.parts, work.count * (index + 1) / work.parts);
+          try {
+            work.body(work.count * index / work.parts, work.count * (index + 1) / work.parts);
+          } catch (...) {  // the process ends if an exception leaves a thread of ONNX Runtime
+            const std::lock_guard<std::mutex> lock(work.mutex);
+            work.error = std::current_exception();
+          }
         },
         parts, &work);
+    if (work.error) std::rethrow_exception(work.error);
   }
 
  private:

@@ -9,7 +9,6 @@
 namespace lingon {
 namespace {
 
-constexpr int64_t kMostInputs = 1 << 16;  // 127 * 63 * 65,536 is below 2^30, and what a zero point subtracts as well
 constexpr int64_t kMostOutputs = 1 << 24;
 
 int64_t place_of(int64_t input, int64_t output, int64_t inputs) {

@@ -10,7 +10,7 @@ import numpy as np
 from lingon.export.graphs.onnx_writer import KERNELS, GraphBuilder
 from lingon.export.graphs.quantisation import quantise_columns
 
-PANEL, GROUP = 16, 4  # output columns, and input columns, that lie together in memory; as in kernels/kernels.h
+PANEL, GROUP = 16, 8  # output columns, and input columns, that a product reads together; as in kernels/kernels.h
 
 
 @dataclass(frozen=True, slots=True)

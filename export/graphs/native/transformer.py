@@ -21,11 +21,18 @@ from lingon.training.config import TransformerSettings
 from lingon.training.models.attention import CrossAttention, SelfAttention
 from lingon.training.models.layers import Embedding
 
+HEAD_STEP = 8  # dimensions; the operators take heads of a multiple of these, as many as floats fit a vector
+
 
 def has_native_attention(settings: TransformerSettings) -> bool:
     """Whether the operators have the attention of a model; the standard nodes compute any other one."""
     softmax = settings.encoder_attention == "softmax" and not settings.encoder_window
-    return softmax and settings.score == "scaled-dot" and settings.positions not in ("rotary", "relative")
+    return softmax and has_native_heads(settings) and settings.positions not in ("rotary", "relative")
+
+
+def has_native_heads(settings: TransformerSettings) -> bool:
+    """Whether the operators take the heads of a model, and have their scores."""
+    return settings.score == "scaled-dot" and settings.head_dim % HEAD_STEP == 0
 
 
 class NativeTransformerGraphs(TransformerGraphs):
@@ -91,7 +98,7 @@ class NativeTransformerGraphs(TransformerGraphs):
 
     def _crossing(self, blocks: Blocks, key: str, lengths: str, batch: str) -> Crossing:
         settings = blocks.settings
-        if settings.score != "scaled-dot":
+        if not has_native_heads(settings):
             return super()._crossing(blocks, key, lengths, batch)
 
         def write(module: CrossAttention, name: str, rows: str, memory: tuple[str, str]) -> tuple[str, str]:

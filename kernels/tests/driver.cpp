@@ -1,0 +1,191 @@
+// Runs every operator on random nodes, sound and spoilt, without ONNX Runtime: driver SEED CASES [SECONDS].
+//
+// It fails if a result depends on the number of threads, or on other nodes that run at the same time, if a refusal is
+// not one line that names the operator, and if an allocation that fails ends the process. Sanitizers see the rest. It
+// prints a digest of all results, which is the same for every instruction set: `kernels/tests/run.py` compares them.
+#include <chrono>
+#include <cmath>
+
+#include "../kernels.h"
+#include "cases.h"
+
+extern "C" lingon::OrtStatus* RegisterCustomOps(lingon::OrtSessionOptions*, const lingon::OrtApiBase*);
+extern "C" const char* lingon_kernels_name();
+
+// Fails where a test wants it; malloc keeps the checks of sanitizers.
+__attribute__((noinline)) void* operator new(size_t size) {
+  using namespace lingon;
+  if (sheltered == 0 && allocations_left >= 0 && allocations_left.fetch_sub(1) <= 0) {
+    allocations_left = 0;
+    throw std::bad_alloc();
+  }
+  if (void* made = std::malloc(size ? size : 1)) return made;
+  throw std::bad_alloc();
+}
+__attribute__((noinline)) void operator delete(void* memory) noexcept { std::free(memory); }
+__attribute__((noinline)) void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+
+namespace lingon {
+namespace {
+
+const std::map<std::string, const OrtCustomOp*>& operators() {
+  static const auto found = registered_operators(RegisterCustomOps);
+  return found;
+}
+
+[[noreturn]] void fail(const Case& drawn, const std::string& what) {
+  std::fprintf(stderr, "%s: %s\n", drawn.op.c_str(), what.c_str());
+  for (const Value& value : drawn.info.inputs) {
+    std::fprintf(stderr, "  input");
+    for (size_t place = 0; value && place < value->dims.size(); ++place) std::fprintf(stderr, " %lld", (long long)value->dims[place]);
+    std::fprintf(stderr, value ? "\n" : " missing\n");
+  }
+  for (const auto& [name, number] : drawn.info.integers) std::fprintf(stderr, "  %s %lld\n", name.c_str(), (long long)number);
+  std::exit(1);
+}
+
+// FNV-1a of outputs; every NaN counts as the same.
+struct Digest {
+  uint64_t hash = 14695981039346656037u;
+
+  void add(const void* bytes, size_t size) {
+    for (size_t place = 0; place < size; ++place) hash = (hash ^ ((const uint8_t*)bytes)[place]) * 1099511628211u;
+  }
+  void add(const OrtValue& value) {
+    add(value.dims.data(), value.dims.size() * sizeof(int64_t));
+    for (int64_t place = 0; place < value.size(); ++place) {
+      const char* at = value.as<char>() + place * size_of(value.type);
+      const float nan = NAN;
+      const bool broken = value.type == ElementType::kFloat && std::isnan(*(const float*)at);
+      add(broken ? (const char*)&nan : at, size_of(value.type));
+    }
+  }
+};
+
+struct Result {
+  std::string refusal;  // empty if there is none
+  uint64_t digest;
+};
+
+std::string message_of(OrtStatus* status) {
+  const std::string message = status->message;
+  delete status;
+  return message;
+}
+
+Value copy_of(const Value& value) {
+  auto made = std::make_shared<OrtValue>(value->type, value->dims);
+  if (made->data) std::memcpy(made->data.get(), value->data.get(), value->size() * size_of(value->type));
+  return made;
+}
+
+// Run a node; `failing` is the allocation of the operator that fails, or -1.
+Result run(const Case& drawn, int threads, int failing = -1) {
+  const OrtCustomOp* op = operators().at(drawn.op);
+  OrtKernelContext context{op, drawn.info.inputs, std::vector<Value>(op->output_count(op)), threads};
+  for (const auto& [output, input] : drawn.in_place)
+    context.inputs[input] = context.outputs[output] = copy_of(drawn.info.inputs[input]);
+  void* kernel = nullptr;
+  OrtStatus* status = op->create_kernel_or_status(op, fake_api(), &drawn.info, &kernel);
+  if (status) return {message_of(status), 0};
+  allocations_left = failing;
+  status = op->compute_or_status(kernel, &context);
+  allocations_left = -1;
+  op->destroy(kernel);
+  if (status) return {message_of(status), 0};
+  Digest digest;
+  for (const Value& value : context.outputs) digest.add(*value);
+  return {"", digest.hash};
+}
+
+// ONNX Runtime refuses a node without an input that is required, before the operator is made.
+bool has_required_inputs(const Case& drawn) {
+  const OrtCustomOp* op = operators().at(drawn.op);
+  for (size_t place = 0; place < op->input_count(op); ++place)
+    if (op->input_arity(op, place) == Arity::kRequired && (place >= drawn.info.inputs.size() || !drawn.info.inputs[place]))
+      return false;
+  return true;
+}
+
+Case draw(uint64_t seed, uint64_t number, bool spoilt) {
+  Random random(seed * 1000003 + number);
+  const auto names = known_operators();
+  for (;;) {
+    Case drawn = draw_case(random, names[number % names.size()]);
+    if (spoilt) spoil(random, drawn);
+    if (has_required_inputs(drawn)) return drawn;
+  }
+}
+
+void check_refusal(const Case& drawn, const Result& found) {
+  const bool named = found.refusal.rfind("lingon." + drawn.op + " ", 0) == 0;
+  if (!named || found.refusal.find('\n') != std::string::npos) fail(drawn, "unclear refusal: " + found.refusal);
+}
+
+// Returns what is added to the digest of all cases.
+uint64_t check(uint64_t seed, uint64_t number) {
+  const bool spoilt = number % 3 == 2;
+  const Case drawn = draw(seed, number, spoilt);
+  const Result alone = run(drawn, 1), together = run(drawn, 4);
+  if (alone.refusal != together.refusal || alone.digest != together.digest) fail(drawn, "threads change the result");
+  if (!alone.refusal.empty() && !spoilt) fail(drawn, "refuses a sound node: " + alone.refusal);
+  if (!alone.refusal.empty()) check_refusal(drawn, alone);
+  if (number % 7 == 0 && alone.refusal.empty())
+    for (int failing = 0; failing < 3; ++failing) {
+      const Result found = run(drawn, 3, failing);
+      if (!found.refusal.empty()) check_refusal(drawn, found);
+      if (found.refusal.empty() && found.digest != alone.digest) fail(drawn, "a failed allocation changes the result");
+    }
+  return alone.digest;
+}
+
+// Nodes that run at the same time share packed weights, and nothing else.
+void check_sessions(uint64_t seed, uint64_t cases) {
+  std::vector<uint64_t> expected;
+  for (uint64_t number = 0; number < cases; ++number) expected.push_back(run(draw(seed, number, false), 1).digest);
+  std::vector<std::thread> threads;
+  for (int thread = 0; thread < 3; ++thread)
+    threads.emplace_back([&, seed] {
+      for (uint64_t number = 0; number < cases; ++number) {
+        const Case drawn = draw(seed, number, false);
+        if (run(drawn, 2).digest != expected[number]) fail(drawn, "other nodes change the result");
+      }
+    });
+  for (std::thread& each : threads) each.join();
+}
+
+int main_of(uint64_t seed, uint64_t cases, double seconds) {
+  for (const auto& each : operators()) {
+    bool known = false;
+    for (const std::string& name : known_operators()) known = known || name == each.first;
+    if (!known) {
+      std::fprintf(stderr, "lingon.%s has no random nodes: add them to kernels/tests/cases.cpp\n", each.first.c_str());
+      return 1;
+    }
+  }
+  const auto begin = std::chrono::steady_clock::now();
+  Digest all;
+  uint64_t done = 0;
+  for (; done < cases; ++done) {
+    const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - begin;
+    if (seconds > 0 && spent.count() > seconds) break;
+    const uint64_t found = check(seed, done);
+    all.add(&found, sizeof found);
+    if (std::getenv("DRIVER_PRINTS")) std::printf("%llu %016llx\n", (unsigned long long)done, (unsigned long long)found);
+  }
+  check_sessions(seed, cases < 90 ? cases : 90);
+  std::printf("%s: %llu nodes, digest %016llx\n", lingon_kernels_name(), (unsigned long long)done, (unsigned long long)all.hash);
+  return 0;
+}
+
+}  // namespace
+}  // namespace lingon
+
+int main(int count, char** arguments) {
+  if (count < 3) {
+    std::fprintf(stderr, "usage: driver SEED CASES [SECONDS]\n");
+    return 2;
+  }
+  const double seconds = count > 3 ? std::atof(arguments[3]) : 0;
+  return lingon::main_of(std::strtoull(arguments[1], nullptr, 10), std::strtoull(arguments[2], nullptr, 10), seconds);
+}

@@ -1,0 +1,141 @@
+"""Products of 8-bit integers: Linear, GatherColumns and PackedLinear, beside what NumPy computes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lingon.export.graphs.native.matmul import GROUP, PANEL
+from tests.support import native_operators as native
+from tests.support.native_operators import run, same_bits
+
+pytestmark = pytest.mark.native
+SHAPES = [(1, 1, 1), (1, 3, 5), (2, 8, 16), (5, 7, 17), (6, 9, 31), (7, 16, 33), (13, 65, 8), (1, 130, 250), (40, 64, 64)]
+shapes = pytest.mark.parametrize("shape", SHAPES, ids=str)
+
+
+def weights_of(draw: np.random.Generator, inputs: int, outputs: int, most: int = 63) -> list[np.ndarray]:
+    """Columns, scales and biases."""
+    columns = draw.integers(-most, most + 1, (inputs, outputs)).astype(np.int8)
+    return [columns, draw.random(outputs, np.float32) / 64, draw.normal(size=outputs).astype(np.float32)]
+
+
+def rows_of(draw: np.random.Generator, rows: int, inputs: int) -> np.ndarray:
+    return draw.normal(size=(rows, inputs)).astype(np.float32)
+
+
+def norm_of(draw: np.random.Generator, inputs: int) -> list[np.ndarray]:
+    return [draw.normal(size=inputs).astype(np.float32) for _ in range(2)]
+
+
+@shapes
+@pytest.mark.parametrize("norm", [0, 1, 2])
+@pytest.mark.parametrize("relu", [0, 1])
+def test_linear_computes_what_numpy_computes(shape: tuple[int, int, int], norm: int, relu: int) -> None:
+    rows, inputs, outputs = shape
+    draw = np.random.default_rng(rows + outputs)
+    given = [rows_of(draw, rows, inputs), *weights_of(draw, inputs, outputs), *norm_of(draw, inputs)]
+    given.append(rows_of(draw, rows, outputs))
+    if norm != 1:
+        given[5] = None  # type: ignore[call-overload]
+    found = run("Linear", *given, norm=norm, epsilon=1e-5, relu=relu)[0]
+    assert same_bits(found, native.linear(given, norm=norm, relu=relu))
+
+
+EXTREMES = {
+    "zeros": np.zeros(20),
+    "negative zeros": np.full(20, -0.0),
+    "equal": np.full(20, 3.7),
+    "all at the highest level": np.full(20, 1.0),
+    "all at the lowest level": np.full(20, -1.0),
+    "huge": np.linspace(-1e38, 1e38, 20),
+    "a range beyond float32": np.linspace(-3e38, 3e38, 20),
+    "tiny": np.linspace(-1e-30, 1e-30, 20),
+    "denormal": np.linspace(-1e-40, 1e-40, 20),
+    "one outlier": np.eye(1, 20, 7)[0] * 1e30,
+    "NaN": np.where(np.arange(20) == 11, np.nan, 1),
+    "infinity": np.where(np.arange(20) == 19, np.inf, 1),
+    "negative infinity": np.where(np.arange(20) == 0, -np.inf, 1),
+}
+
+
+@pytest.mark.parametrize("name", EXTREMES)
+@pytest.mark.parametrize("norm", [0, 1, 2])
+def test_a_row_of_extreme_values_is_computed_as_numpy_does(name: str, norm: int) -> None:
+    draw = np.random.default_rng(0)
+    row = EXTREMES[name].astype(np.float32)[None]
+    given = [row, *weights_of(draw, 20, 18), *norm_of(draw, 20)][: 6 if norm == 1 else 5]
+    assert same_bits(run("Linear", *given, norm=norm, epsilon=1e-5, relu=0)[0], native.linear(given, norm=norm))
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("norm", [0, 1])
+def test_a_row_that_is_not_finite_fails_alone(bad: float, norm: int) -> None:
+    draw = np.random.default_rng(1)
+    rows, rest = rows_of(draw, 9, 24), [*weights_of(draw, 24, 40), *norm_of(draw, 24)]
+    expected = run("Linear", rows, *rest, norm=norm, epsilon=1e-5, relu=1)[0]
+    broken = rows.copy()
+    broken[4, 13] = bad
+    found = run("Linear", broken, *rest, norm=norm, epsilon=1e-5, relu=1)[0]
+    assert np.isnan(found[4]).all()
+    assert same_bits(np.delete(found, 4, axis=0), np.delete(expected, 4, axis=0))
+
+
+@pytest.mark.parametrize("weight", [63, -63])
+@pytest.mark.parametrize("inputs", [8, 1024, 65536])
+@pytest.mark.parametrize("value", [1.0, -1.0])
+def test_sums_of_extreme_products_are_exact(weight: int, inputs: int, value: float) -> None:
+    columns = np.full((inputs, 3), weight, np.int8)
+    rows = np.full((2, inputs), value, np.float32)
+    given = [rows, columns, np.ones(3, np.float32), np.zeros(3, np.float32)]
+    found = run("Linear", *given, norm=0, epsilon=0.0, relu=0)[0]
+    assert same_bits(found, native.linear(given))
+    assert found == pytest.approx(value * weight * inputs, rel=1e-6)
+
+
+@shapes
+def test_a_row_is_computed_alone_as_among_others(shape: tuple[int, int, int]) -> None:
+    rows, inputs, outputs = shape
+    draw = np.random.default_rng(2)
+    given, rest = rows_of(draw, rows, inputs), [*weights_of(draw, inputs, outputs), *norm_of(draw, inputs)]
+    together = run("Linear", given, *rest, norm=1, epsilon=1e-5, relu=0)[0]
+    alone = [run("Linear", row[None], *rest, norm=1, epsilon=1e-5, relu=0)[0] for row in given]
+    assert same_bits(together, np.concatenate(alone))
+
+
+@pytest.mark.parametrize("shape", [(1, 512, 3000), (64, 512, 512), (300, 64, 40)], ids=str)
+def test_any_number_of_threads_computes_the_same_bits(shape: tuple[int, int, int]) -> None:
+    draw = np.random.default_rng(3)
+    given = [rows_of(draw, *shape[:2]), *weights_of(draw, *shape[1:])]
+    one, two = (run("Linear", *given, norm=0, epsilon=0.0, relu=0, threads=threads)[0] for threads in (1, 2))
+    assert same_bits(one, two)
+
+
+def test_rows_may_have_any_number_of_dimensions() -> None:
+    draw = np.random.default_rng(4)
+    rows, rest = rows_of(draw, 6, 10), weights_of(draw, 10, 7)
+    flat = run("Linear", rows, *rest, norm=0, epsilon=0.0, relu=0)[0]
+    assert same_bits(run("Linear", rows.reshape(2, 3, 10), *rest, norm=0, epsilon=0.0, relu=0)[0].reshape(6, 7), flat)
+    assert run("Linear", rows[:0], *rest, norm=0, epsilon=0.0, relu=0)[0].shape == (0, 7)
+
+
+@given(seed=st.integers(0, 1 << 32), inputs=st.integers(1, 40), outputs=st.integers(1, 60), data=st.data())
+def test_a_product_of_gathered_columns_is_that_of_all_columns_at_these_places(
+    seed: int, inputs: int, outputs: int, data: st.DataObject
+) -> None:
+    draw = np.random.default_rng(seed)
+    weights, rows = weights_of(draw, inputs, outputs), rows_of(draw, 3, inputs)
+    ids = np.array(data.draw(st.lists(st.integers(0, outputs - 1), max_size=40)), np.int64)
+    chosen = run("GatherColumns", ids, *weights)
+    every = run("Linear", rows, *weights, norm=0, epsilon=0.0, relu=0)[0]
+    assert chosen[0].shape == (-(-len(ids) // PANEL), -(-inputs // GROUP) * GROUP * PANEL)
+    assert same_bits(run("PackedLinear", rows, *chosen)[0], every[:, ids])
+
+
+def test_gathered_columns_are_the_same_on_every_run() -> None:
+    draw = np.random.default_rng(5)
+    given = [np.array([3, 0, 3]), *weights_of(draw, 5, 9)]
+    first, second = run("GatherColumns", *given), run("GatherColumns", *given)
+    assert [each.tobytes() for each in first] == [each.tobytes() for each in second], "also what fills up the panel"

@@ -1,0 +1,47 @@
+"""Tokens and Memory: between padded sentences and the rows of all their tokens."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.support.native_operators import run, same_bits
+
+pytestmark = pytest.mark.native
+LENGTHS = [[1], [5], [5, 1, 3], [2, 7, 7, 1]]
+lengths = pytest.mark.parametrize("lengths", LENGTHS, ids=str)
+
+
+@lengths
+def test_tokens_are_those_within_the_lengths(lengths: list[int]) -> None:
+    ids = np.arange(len(lengths) * 7).reshape(len(lengths), 7) - 9
+    found, positions = run("Tokens", ids, np.array(lengths))
+    assert found.tolist() == [ids[row, place] for row, length in enumerate(lengths) for place in range(length)]
+    assert positions.tolist() == [place for length in lengths for place in range(length)]
+
+
+@lengths
+@pytest.mark.parametrize("layer", [0, 2])
+def test_memory_has_the_heads_of_its_layer_and_zeros_as_padding(lengths: list[int], layer: int) -> None:
+    heads, size, layers, width = 2, 5, 3, 7
+    rows = np.random.default_rng(0).normal(size=(sum(lengths), layers * 2 * heads * size)).astype(np.float32)
+    ids = np.zeros((len(lengths), width), np.int64)
+    found = run("Memory", rows, ids, np.array(lengths), heads=heads, layer=layer, layers=layers)
+    keys = np.zeros((len(lengths), heads, size, width), np.float32)
+    values = np.zeros((len(lengths), heads, width, size), np.float32)
+    packed, begin = rows.reshape(-1, layers, 2, heads, size), 0
+    for sentence, length in enumerate(lengths):
+        own = packed[begin : begin + length, layer]
+        keys[sentence, :, :, :length] = own[:, 0].transpose(1, 2, 0)
+        values[sentence, :, :length] = own[:, 1].transpose(1, 0, 2)
+        begin += length
+    assert same_bits(found[0], keys)
+    assert same_bits(found[1], values)
+
+
+def test_no_sentences_have_no_tokens_and_no_memory() -> None:
+    none, ids = np.zeros(0, np.int64), np.zeros((0, 4), np.int64)
+    assert [each.shape for each in run("Tokens", ids, none)] == [(0,), (0,)]
+    rows = np.zeros((0, 16), np.float32)
+    found = run("Memory", rows, ids, none, heads=2, layer=0, layers=1)
+    assert [each.shape for each in found] == [(0, 2, 4, 4), (0, 2, 4, 4)]

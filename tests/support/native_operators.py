@@ -1,0 +1,206 @@
+"""Our own operators alone: models of one node, and what each operator computes, in NumPy."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnxruntime as ort
+from onnx import helper, numpy_helper
+
+from lingon.export.graphs.onnx_writer import IR_VERSION, KERNELS, OPSET
+from lingon.serving.runtime.kernels import LIBRARY
+from tests.support.repository import ROOT
+
+Arrays = Sequence[np.ndarray | None]
+"""The inputs of a node; None for one that is optional and missing."""
+
+OUTPUTS = {
+    "Linear": ["float32"],
+    "GatherColumns": ["int8", "int32", "float32", "float32"],
+    "PackedLinear": ["float32"],
+    "StepAttention": ["float32"] * 3,
+    "CrossAttention": ["float32"],
+    "SelfAttention": ["float32"],
+    "Tokens": ["int64", "int64"],
+    "Memory": ["float32", "float32"],
+    "Candidates": ["int64", "float32"],
+}
+"""The types of the outputs, by operator."""
+
+CONSTANT = {"Linear": range(1, 6), "GatherColumns": range(1, 4)}
+"""The places of constant inputs, by operator."""
+
+MOST_LEVEL = 127  # of a quantised activation; the least is 0
+ROUNDING = np.float32(12582912)  # 1.5 * 2^23: adding and subtracting it rounds to the nearest even integer
+
+
+def session_of(
+    op: str, inputs: Arrays, *, threads: int = 1, constant: range | None = None, **attributes: Any
+) -> ort.InferenceSession:
+    """A session of a model that has one node; inputs that are not constant are named by their places."""
+    constant = CONSTANT.get(op, range(0)) if constant is None else constant
+    names = ["" if value is None else str(place) for place, value in enumerate(inputs)]
+    given = {place: value for place, value in enumerate(inputs) if value is not None}
+    results = [f"out.{place}" for place in range(len(OUTPUTS[op]))]
+    node = helper.make_node(op, names, results, domain=KERNELS, **attributes)
+    graph = helper.make_graph(
+        [node],
+        op,
+        [
+            helper.make_tensor_value_info(
+                str(place), helper.np_dtype_to_tensor_dtype(value.dtype), [f"{place}.{axis}" for axis in range(value.ndim)]
+            )
+            for place, value in given.items()
+            if place not in constant
+        ],
+        [
+            helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(np.dtype(dtype)), None)
+            for name, dtype in zip(results, OUTPUTS[op], strict=True)
+        ],
+        [numpy_helper.from_array(value, str(place)) for place, value in given.items() if place in constant],
+    )
+    opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid(KERNELS, 1)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION)
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.log_severity_level = 4
+    options.register_custom_ops_library(str(LIBRARY))
+    return ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+
+
+def run(op: str, *inputs: np.ndarray | None, threads: int = 1, **attributes: Any) -> list[np.ndarray]:
+    """The outputs of one node."""
+    session = session_of(op, inputs, threads=threads, **attributes)
+    found: list[np.ndarray] = session.run(None, feed_of(op, inputs))
+    return found
+
+
+def feed_of(op: str, inputs: Arrays) -> dict[str, np.ndarray]:
+    """The inputs that a session of session_of takes."""
+    constant = CONSTANT.get(op, range(0))
+    return {
+        str(place): value for place, value in enumerate(inputs) if value is not None and place not in constant
+    }
+
+
+def refusal(op: str, *inputs: np.ndarray | None, **attributes: Any) -> str:
+    """The message with which a node is refused, from the name of the operator on; it is one line."""
+    try:
+        run(op, *inputs, **attributes)
+    except Exception as error:
+        message = str(error)
+        assert "\n" not in message.strip(), message
+        assert f"lingon.{op} " in message, message
+        return message.partition(f"lingon.{op} ")[2]
+    raise AssertionError(f"{op} computes what it should refuse")
+
+
+def same_bits(first: np.ndarray, second: np.ndarray) -> bool:
+    """Whether arrays are equal to the last bit; every NaN counts as the same."""
+    if first.shape != second.shape or first.dtype != second.dtype:
+        return False
+    if first.dtype != np.float32:
+        return bool((first == second).all())
+    both_nan = np.isnan(first) & np.isnan(second)
+    return bool(((first.view(np.int32) == second.view(np.int32)) | both_nan).all())
+
+
+def eights(values: np.ndarray) -> np.ndarray:
+    """The sum of the last dimension of (rows, columns) float32, in the order of the operators."""
+    lanes = np.zeros((len(values), 8), np.float32)
+    for begin in range(0, values.shape[1], 8):
+        part = values[:, begin : begin + 8]
+        lanes[:, : part.shape[1]] += part
+    return ((lanes[:, 0] + lanes[:, 4]) + (lanes[:, 2] + lanes[:, 6])) + (
+        (lanes[:, 1] + lanes[:, 5]) + (lanes[:, 3] + lanes[:, 7])
+    )
+
+
+def normalised(rows: np.ndarray, norm: int, epsilon: float, gain: np.ndarray, bias: np.ndarray | None) -> np.ndarray:
+    """Rows after a norm: 1 is the layer norm, 2 the RMS norm."""
+    count = np.float32(rows.shape[1])
+    mean = eights(rows) / count if norm == 1 else np.zeros(len(rows), np.float32)
+    apart = rows - mean[:, None]
+    inverse = np.float32(1) / np.sqrt(eights(apart * apart) / count + np.float32(epsilon))
+    scaled = apart * inverse[:, None] * gain
+    return scaled if bias is None else scaled + bias
+
+
+def quantised(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The levels of rows (rows, columns), and the scale and the zero point of each row; the scale is NaN without one."""
+    finite = np.isfinite(rows).all(axis=1)
+    held = np.where(np.isnan(rows), 0, rows)
+    least, most = np.minimum(held.min(axis=1), 0), np.maximum(held.max(axis=1), 0)
+    extent = most - least
+    finite &= extent <= np.finfo(np.float32).max
+    scale = np.where(extent > np.float32(1e-30), extent / np.float32(MOST_LEVEL), np.float32(1)).astype(np.float32)
+    inverse = np.float32(1) / scale
+    zero = ROUNDING - (least * inverse + ROUNDING)
+    level = (held * inverse[:, None] + ROUNDING) - ROUNDING + zero[:, None]
+    levels = np.where(finite[:, None], np.minimum(level, MOST_LEVEL), 0).astype(np.int32)
+    return levels, np.where(finite, scale, np.float32(np.nan)), np.where(finite, zero, 0).astype(np.int32)
+
+
+def product(rows: np.ndarray, columns: np.ndarray, scale: np.ndarray, bias: np.ndarray) -> np.ndarray:
+    """The product of rows, each quantised by itself, with 8-bit columns (inputs, outputs)."""
+    levels, row_scale, zero = quantised(rows)
+    sums = levels.astype(np.int64) @ columns.astype(np.int64)
+    sums -= zero[:, None].astype(np.int64) * columns.astype(np.int64).sum(axis=0)
+    return sums.astype(np.float32) * (row_scale[:, None] * scale) + bias
+
+
+def linear(inputs: Arrays, *, norm: int = 0, epsilon: float = 1e-5, relu: int = 0) -> np.ndarray:
+    """See kernels/products.cpp."""
+    rows, columns, scale, bias, gain, norm_bias, residual = [*inputs, *[None] * (7 - len(inputs))]
+    assert rows is not None
+    assert columns is not None
+    assert scale is not None
+    assert bias is not None
+    with np.errstate(all="ignore"):
+        if norm:
+            assert gain is not None
+            rows = normalised(rows, norm, epsilon, gain, norm_bias if norm == 1 else None)
+        found = product(rows, columns, scale, bias)
+        if relu:
+            found = np.where(found < 0, np.float32(0), found)
+        return found if residual is None else found + residual
+
+
+def attention(query: np.ndarray, keys: np.ndarray, values: np.ndarray, scale: float) -> np.ndarray:
+    """Attention of one query (size) to keys and values (length, size), in float64."""
+    scores = keys.astype(np.float64) @ query.astype(np.float64) * scale
+    weights = np.exp(scores - scores.max())
+    found: np.ndarray = weights / weights.sum() @ values.astype(np.float64)
+    return found
+
+
+def candidates(logits: np.ndarray, count: int, allowed: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """The columns of the largest logits of each row, and their log-probabilities in float64; allowed: as logits."""
+    exact = logits.astype(np.float64)
+    if allowed is not None:
+        exact = np.where(allowed, exact, -np.inf)
+    order = np.argsort(-exact, axis=1, kind="stable")[:, :count]
+    top = exact.max(axis=1, keepdims=True)
+    log_probs = exact - top - np.log(np.exp(exact - top).sum(axis=1, keepdims=True))
+    return order, np.take_along_axis(log_probs, order, axis=1)
+
+
+def instruction_sets() -> list[str]:
+    """The instruction sets of the library that this processor has."""
+    names = ("avx512_vnni", "avx_vnni", "avx2", "neon", "portable")
+    ask = "from lingon.serving.runtime.kernels import instruction_set; print(instruction_set())"
+    return [name for name in names if in_process(name, ask).strip() == name.encode()]
+
+
+def in_process(instruction_set: str, code: str, *arguments: str) -> bytes:
+    """What a Python program writes in a process whose operators use one instruction set."""
+    environment: Mapping[str, str] = {**os.environ, "LINGON_KERNELS": instruction_set}
+    command = [sys.executable, "-c", code, *arguments]
+    return subprocess.run(command, env=environment, cwd=ROOT, stdout=subprocess.PIPE, check=True).stdout
+
+
