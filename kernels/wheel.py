@@ -17,7 +17,7 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from kernels.build import LIBRARY, BuildError, NoCompilerError, build, machine_of  # after the path of it
+from kernels.build import FOLDER, LIBRARY, BuildError, NoCompilerError, build, machine_of  # after the path of it
 
 EVERYWHERE = {b"libc.so.6", b"libm.so.6", b"libgcc_s.so.1"}
 """Libraries that every system with glibc has, in versions that only glibc's own decides (PEP 600)."""
@@ -41,7 +41,7 @@ class KernelsHook(BuildHookInterface[Any]):
             return
         build_data["pure_python"] = False
         build_data["tag"] = f"py3-none-{platform_of(LIBRARY)}"
-        build_data["force_include"][str(LIBRARY)] = LIBRARY.relative_to(self.root).as_posix()
+        build_data["force_include"][str(LIBRARY)] = LIBRARY.relative_to(FOLDER.parent).as_posix()
 
 
 def platform_of(library: Path) -> str:
