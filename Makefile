@@ -11,12 +11,13 @@ export PIP_CONSTRAINT := constraints.txt
 export PIP_BUILD_CONSTRAINT := constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help serve test checks e2e docs chaos soak format stubs locks images-test clean
+.PHONY: help serve test checks kernels e2e docs chaos soak format stubs locks images-test clean
 
 help:
 	@echo "make serve    serve models/en-de on 127.0.0.1:50051, metrics on :9464"
 	@echo "make test     install the test tools, then run all checks and tests, with coverage"
 	@echo "make checks   run the checks alone: format, linter, types, import rules, generated code"
+	@echo "make kernels  compile the native operators of the precision int8-native; needs a C++ compiler"
 	@echo "make e2e      install clients in other languages (Node, h2load, Prometheus) and test a real server with them"
 	@echo "make docs     build the documentation site in build/docs; open build/docs/index.html"
 	@echo "make format   format the code and apply the linter's fixes"
@@ -27,8 +28,20 @@ help:
 	@echo "make images-test  build the images without an engine and test them as containers; needs root, results in build/images"
 	@echo "make clean    remove .venv, build and caches"
 
-serve: .venv/serve.done
+# The operators are compiled while pip installs. Without them the standard graphs serve.
+serve:
+	@$(MAKE) --no-print-directory --jobs 2 .venv/serve.done kernels-or-none
 	exec $(BIN)/lingon serve models/en-de
+
+kernels: | .venv/bin/pip
+	$(BIN)/python kernels/build.py
+
+.PHONY: kernels-or-none kernels-if-possible
+kernels-if-possible: | .venv/bin/pip
+	@$(BIN)/python kernels/build.py --optional
+
+kernels-or-none: | .venv/bin/pip
+	@$(BIN)/python kernels/build.py --optional || echo "lingon: the native operators are left out: they do not compile" >&2
 
 .PHONY: tests-with-servers tests-of-models tests-apart
 # Three processes run side by side, because tests of servers often wait. The other two have a low priority: they delay
@@ -37,7 +50,7 @@ MODELS := tests/export tests/invariance tests/training
 APART := tests/bench tests/docs tests/end_to_end tests/integration tests/test_install.py tests/test_wheel.py
 COVERAGE := --cov --cov-report= --cov-fail-under=0
 
-test: .venv/test.done
+test: .venv/test.done kernels-if-possible
 	@$(MAKE) --no-print-directory --jobs 3 --output-sync=line tests-with-servers tests-of-models tests-apart
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report --format=total
@@ -87,7 +100,7 @@ images-test: .venv/test.done
 
 clean:
 	rm -rf .venv build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage
-	rm -rf tests/foreign/node/node_modules
+	rm -rf tests/foreign/node/node_modules serving/runtime/lingon_kernels.so
 
 # Every file is checked against its hash. The lock has all that the package needs, so that --no-deps leaves nothing out.
 .venv/serve.done: pyproject.toml constraints.txt $(wildcard deploy/locks/*.txt) | .venv/bin/pip

@@ -5,7 +5,8 @@
 #   deploy/install.sh gpu FOLDER       the same with the CUDA runtime
 #
 # The Dockerfile and the tests run this script, so that the tests cover what is shipped. deploy/locks has the hash of
-# every file that pip installs (deploy/lock.py writes them). Nothing is compiled, so no compiler is needed.
+# every file that pip installs (deploy/lock.py writes them). The native operators are compiled if there is a compiler;
+# a library of them that is there, as in the build of an image, is installed.
 set -eu
 
 extra=${1:-}
@@ -27,8 +28,9 @@ trap 'rm -rf "$builder"' EXIT
 
 # The package of the image holds what serving needs. The links lingon/bench, export, importers and training are left
 # out, so their code is not in the image; `lingon train` there says that it is not part of the installation.
+# Files keep their dates, by which the build of the wheel knows that the library is newer than its sources.
 mkdir "$builder/source"
-cp -RP pyproject.toml README.md LICENSE lingon serving "$builder/source"
+cp -RP --preserve=timestamps pyproject.toml README.md LICENSE lingon serving kernels "$builder/source"
 for link in bench export importers training; do rm "$builder/source/lingon/$link"; done
 
 python3 -m venv "$builder/venv"

@@ -17,6 +17,12 @@ constexpr int kLanes = 8;
 typedef float Floats __attribute__((vector_size(32)));
 typedef int32_t Ints __attribute__((vector_size(32)));
 
+#if defined(__clang__) || __GNUC__ >= 12
+#define LINGON_SHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else
+#define LINGON_SHUFFLE(a, b, ...) __builtin_shuffle(a, b, Ints{__VA_ARGS__})
+#endif
+
 #define LINGON_INLINE inline __attribute__((always_inline))
 
 LINGON_INLINE Floats spread(float value) {
@@ -58,27 +64,27 @@ LINGON_INLINE Floats sums_of_lanes(const Floats (&each)[8]) {
   Floats halves[4], quarters[2];
   for (int pair = 0; pair < 4; ++pair) {
     const Floats a = each[2 * pair], b = each[2 * pair + 1];
-    halves[pair] = __builtin_shufflevector(a, b, 0, 1, 2, 3, 8, 9, 10, 11) +
-                   __builtin_shufflevector(a, b, 4, 5, 6, 7, 12, 13, 14, 15);
+    halves[pair] = LINGON_SHUFFLE(a, b, 0, 1, 2, 3, 8, 9, 10, 11) +
+                   LINGON_SHUFFLE(a, b, 4, 5, 6, 7, 12, 13, 14, 15);
   }
   for (int pair = 0; pair < 2; ++pair) {
     const Floats a = halves[2 * pair], b = halves[2 * pair + 1];
-    quarters[pair] = __builtin_shufflevector(a, b, 0, 1, 4, 5, 8, 9, 12, 13) +
-                     __builtin_shufflevector(a, b, 2, 3, 6, 7, 10, 11, 14, 15);
+    quarters[pair] = LINGON_SHUFFLE(a, b, 0, 1, 4, 5, 8, 9, 12, 13) +
+                     LINGON_SHUFFLE(a, b, 2, 3, 6, 7, 10, 11, 14, 15);
   }
-  return __builtin_shufflevector(quarters[0], quarters[1], 0, 2, 4, 6, 8, 10, 12, 14) +
-         __builtin_shufflevector(quarters[0], quarters[1], 1, 3, 5, 7, 9, 11, 13, 15);
+  return LINGON_SHUFFLE(quarters[0], quarters[1], 0, 2, 4, 6, 8, 10, 12, 14) +
+         LINGON_SHUFFLE(quarters[0], quarters[1], 1, 3, 5, 7, 9, 11, 13, 15);
 }
 
 LINGON_INLINE float largest_lane(Floats values) {
-  values = larger(values, __builtin_shufflevector(values, values, 4, 5, 6, 7, 0, 1, 2, 3));
-  values = larger(values, __builtin_shufflevector(values, values, 2, 3, 0, 1, 6, 7, 4, 5));
+  values = larger(values, LINGON_SHUFFLE(values, values, 4, 5, 6, 7, 0, 1, 2, 3));
+  values = larger(values, LINGON_SHUFFLE(values, values, 2, 3, 0, 1, 6, 7, 4, 5));
   return values[0] > values[1] ? values[0] : values[1];
 }
 
 LINGON_INLINE float smallest_lane(Floats values) {
-  values = smaller(values, __builtin_shufflevector(values, values, 4, 5, 6, 7, 0, 1, 2, 3));
-  values = smaller(values, __builtin_shufflevector(values, values, 2, 3, 0, 1, 6, 7, 4, 5));
+  values = smaller(values, LINGON_SHUFFLE(values, values, 4, 5, 6, 7, 0, 1, 2, 3));
+  values = smaller(values, LINGON_SHUFFLE(values, values, 2, 3, 0, 1, 6, 7, 4, 5));
   return values[0] < values[1] ? values[0] : values[1];
 }
 

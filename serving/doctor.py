@@ -14,6 +14,7 @@ from lingon.bundle import PASSED, Bundle, is_bundle, use_highest_whole
 from lingon.errors import BundleError
 from lingon.extras import install_command
 from lingon.serving.runtime.device import available_providers, cuda_missing
+from lingon.serving.runtime.kernels import instruction_set, kernels_missing
 from lingon.serving.system.cpu import granted_cores, usable_cores
 
 FOR_DEVELOPERS = ("dev", "docs")  # extras that only a change of Lingon itself needs; JSON has them too
@@ -32,6 +33,7 @@ def examine(paths: Iterable[Path]) -> dict[str, Any]:
         "cores": {"machine": os.cpu_count(), "cgroup": granted_cores(), "usable": usable_cores()},
         "providers": available_providers(),
         "cuda": f"not usable: {missing}" if (missing := cuda_missing()) else "usable",
+        "native_operators": f"not usable: {missing}" if (missing := kernels_missing()) else instruction_set(),
         "extras": {name: missing or "installed" for name, missing in extras.items()},
         "models": models,
         "can_serve": bool(has_runtime and models and all(model["problem"] is None for model in models)),
@@ -50,6 +52,7 @@ def report(findings: dict[str, Any]) -> str:
         f"CPU: {cores['usable']} of {cores['machine']} cores usable, {limit}",
         f"ONNX Runtime providers: {', '.join(findings['providers']) or 'none'}",
         f"GPU (CUDA): {findings['cuda']}",
+        f"native operators: {findings['native_operators']}",
     ]
     lines += [_extra_line(name, state) for name, state in findings["extras"].items() if name not in FOR_DEVELOPERS]
     for model in findings["models"]:

@@ -32,8 +32,10 @@ CLIENT_VARIABLES = {
     "LINGON_API_KEY",
     "LINGON_API_KEY_FILE",
     "LINGON_INSECURE",
+    "LINGON_KERNELS",
 }
-"""Variables that are not settings of a server: the path of its TOML file, and the options of clients."""
+"""Variables that are not settings of a server: the path of its TOML file, the options of clients, and the instruction
+set of the native operators, which their library reads."""
 
 _LINK = re.compile(r"LINGON_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP|SCTP)_(PROTO|PORT|ADDR))")
 _LINK_TO_PORT = re.compile(r"LINGON_(\w+_)?PORT(_\d+_(TCP|UDP|SCTP))?=(tcp|udp|sctp)://\S+")

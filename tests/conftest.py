@@ -11,13 +11,14 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from kernels.build import NoCompilerError, find_compiler
 from lingon.serving.runtime.device import cuda_missing
 from lingon.serving.runtime.kernels import kernels_missing
 from tests.support import containers
 from tests.support.foreign_clients import missing as foreign_missing
 from tests.support.scale import FULL
 
-pytest_plugins = ["tests.support.environments"]
+pytest_plugins = ["tests.support.environments", "tests.support.native"]
 
 # PyTorch reads this when it is first imported, here and in the processes that tests start. The products of tests are
 # small, and several threads of a product spend more time waiting for each other than computing if the cores are busy.
@@ -41,6 +42,16 @@ def images_missing() -> str | None:
     return containers.images_missing()
 
 
+@functools.cache
+def native_missing() -> str | None:
+    """Why tests marked `native` cannot run here."""
+    try:
+        find_compiler()
+    except NoCompilerError as error:
+        return str(error)
+    return None
+
+
 def peer_missing() -> str | None:
     """None: every test marked `peer` skips itself if the peer that it needs is missing."""
     return None
@@ -61,6 +72,7 @@ def native_missing() -> str | None:
 MAY_SKIP: dict[str, Callable[..., str | None]] = {
     "gpu": gpu_missing,
     "images": images_missing,
+    "native": native_missing,
     "peer": peer_missing,
     "ops": ops_missing,
     "foreign": foreign_missing,

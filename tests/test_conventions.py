@@ -82,9 +82,17 @@ def loaders_of_code(path: Path) -> Iterator[str]:
 
 def test_a_file_has_at_most_400_lines():
     lengths = {
-        path: len(path.read_text(encoding="utf-8").splitlines()) for path in sources(*PACKAGES, "scripts", "tests")
+        path: len(path.read_text(encoding="utf-8").splitlines())
+        for path in sources(*PACKAGES, "kernels", "scripts", "tests")
     }
     assert [f"{path.relative_to(ROOT)}: {length}" for path, length in lengths.items() if length > 400] == []
+
+
+def test_a_file_in_c_plus_plus_has_at_most_400_lines():
+    files = [path for path in (ROOT / "kernels").rglob("*") if path.suffix in (".cpp", ".h")]
+    texts = {path.relative_to(ROOT): path.read_text(encoding="utf-8").splitlines() for path in files}
+    assert texts
+    assert {path: len(lines) for path, lines in texts.items() if len(lines) > 400} == {}
 
 
 def test_a_test_imports_no_other_test():
@@ -98,11 +106,13 @@ def test_a_test_imports_no_other_test():
 
 
 def test_a_function_has_at_most_50_lines():
-    assert [line for path in sources(*PACKAGES, "scripts", "tests") for line in long_functions(path, 50)] == []
+    assert [
+        line for path in sources(*PACKAGES, "kernels", "scripts", "tests") for line in long_functions(path, 50)
+    ] == []
 
 
 def test_no_file_is_loaded_in_a_way_that_could_run_its_code():
-    assert [line for path in sources(*PACKAGES, "scripts") for line in loaders_of_code(path)] == []
+    assert [line for path in sources(*PACKAGES, "kernels", "scripts") for line in loaders_of_code(path)] == []
 
 
 @pytest.mark.parametrize("config", sorted((ROOT / "configs").rglob("*.toml")), ids=lambda path: path.name)

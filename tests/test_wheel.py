@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import subprocess
@@ -12,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from kernels.build import LIBRARY
+from kernels.build import sources as native_sources
 from tests.support.environments import VARIABLES, Environment, build_wheel, create_environment, pip
 from tests.support.repository import ROOT
 
@@ -26,14 +29,21 @@ LINKED = (
     "bench",
 )  # folders of the repository that links in lingon/ point to
 MODEL = ROOT / "models" / "en-de"
+LIBRARY_NAME = LIBRARY.relative_to(ROOT).as_posix()
 INSTALLED_FILES = "from importlib.metadata import files; print(*files('lingon'), sep='\\n')"
 
 
 @pytest.fixture(scope="module")
-def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The source archive, built by the pinned hatchling in an environment of its own."""
-    builder = create_environment(tmp_path_factory.mktemp("hatchling"))
-    pip("--python", builder.python, "install", "--no-compile", *PROJECT["build-system"]["requires"])
+def builder(tmp_path_factory: pytest.TempPathFactory) -> Environment:
+    """An environment with the pinned hatchling."""
+    environment = create_environment(tmp_path_factory.mktemp("hatchling"))
+    pip("--python", environment.python, "install", "--no-compile", *PROJECT["build-system"]["requires"])
+    return environment
+
+
+@pytest.fixture(scope="module")
+def sdist(builder: Environment, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The source archive."""
     folder = tmp_path_factory.mktemp("sdist")
     command = [builder.python, "-m", "hatchling", "build", "--target", "sdist", "--directory", folder]
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
@@ -51,6 +61,33 @@ def test_the_wheel_holds_one_package_with_every_module_of_the_linked_folders(whe
     }
     assert modules - set(names) == set()
     assert [name for name in names if "results" in Path(name).parts or name.endswith((".json", ".svg"))] == []
+
+
+@pytest.mark.native
+def test_a_wheel_with_the_library_of_native_operators_has_the_tag_of_its_platform(wheel: Path):
+    assert LIBRARY_NAME in zipfile.ZipFile(wheel).namelist()
+    version = PROJECT["project"]["version"]
+    processor = os.uname().machine
+    assert re.fullmatch(rf"lingon-{version}-py3-none-(manylinux_2_\d+|linux)_{processor}\.whl", wheel.name)
+
+
+@pytest.mark.native
+def test_an_installed_lingon_has_native_operators(serve: Environment):
+    ran = serve.run("lingon", "doctor", MODEL)
+    assert re.search(r"^native operators: (avx|neon|portable)", ran.stdout, re.MULTILINE)
+
+
+def test_without_a_compiler_the_wheel_is_for_all_platforms(sdist: Path, builder: Environment, tmp_path: Path):
+    with tarfile.open(sdist) as archive:
+        archive.extractall(tmp_path, filter="data")
+    (tree,) = tmp_path.iterdir()
+    command = [builder.python, "-m", "hatchling", "build", "--target", "wheel", "--directory", tmp_path / "made"]
+    variables = {"PATH": "/nonexistent", "CXX": ""}
+    ran = subprocess.run(command, cwd=tree, env=variables, check=True, capture_output=True, text=True)
+    (made,) = (tmp_path / "made").iterdir()
+    assert made.name == f"lingon-{PROJECT['project']['version']}-py3-none-any.whl"
+    assert [name for name in zipfile.ZipFile(made).namelist() if name.endswith(".so")] == []
+    assert "the wheel is without native operators: no C++ compiler is installed" in ran.stdout + ran.stderr
 
 
 def test_the_wheel_installs_one_top_level_package(serve: Environment):
@@ -99,14 +136,15 @@ def test_an_installed_lingon_serves_the_shipped_bundle(serve: Environment):
 def test_the_sdist_holds_every_source_file_once(sdist: Path):
     with tarfile.open(sdist) as archive:
         members = archive.getmembers()
-    assert [member.name for member in members if not member.isfile()] == []
+    assert [member.name for member in members if not member.isfile() or member.name.endswith(".so")] == []
     names = {member.name.partition("/")[2] for member in members}
     modules = {
         f"lingon/{folder}/{path.relative_to(ROOT / folder)}"
         for folder in LINKED
         for path in (ROOT / folder).rglob("*.py")
     }
-    assert modules - names == set()
+    operators = {f"kernels/{path.relative_to(ROOT / 'kernels')}" for path in native_sources()}
+    assert (modules | operators) - names == set()
     assert [name for name in names if name.startswith(tuple(f"{folder}/" for folder in LINKED))] == []
 
 

@@ -40,7 +40,7 @@ def memory_row(plan: Plan, name: str, server: Server, beam_size: int) -> dict[st
         return {**row, **held}
     with urllib.request.urlopen(f"http://{server.metrics}/metrics", timeout=10) as reply:
         metrics = reply.read().decode()
-    precision = re.findall(r'lingon_model_info{[^}]*precision="(\w+)"', metrics)[0]
+    precision = re.findall(r'lingon_model_info{[^}]*precision="([\w-]+)"', metrics)[0]
     graphs, caches = loaded_mb(plan.bundle, precision), gauge_sum(metrics, STATE_BYTES)
     return {
         **row,

@@ -8,7 +8,11 @@
 #include "../compute.h"
 
 namespace lingon {
-const Kernels* avx512_vnni_kernels() { return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni") ? &avx512_vnni::kKernels : nullptr; }
+const Kernels* avx512_vnni_kernels() {
+  const bool there = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                     __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni");
+  return there ? &avx512_vnni::kKernels : nullptr;
+}
 }  // namespace lingon
 
 #else

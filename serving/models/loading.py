@@ -17,7 +17,7 @@ from lingon.serving.engine.limits import EngineLimits
 from lingon.serving.engine.observer import Observer
 from lingon.serving.models.golden import check_golden
 from lingon.serving.observability.logs import event
-from lingon.serving.runtime.device import CPU, DeviceChoice, choose_device
+from lingon.serving.runtime.device import CPU, NATIVE, DeviceChoice, choose_device, native_left_out
 from lingon.serving.runtime.failpoints import Failpoints, FaultyRunner
 from lingon.serving.runtime.onnx_runner import load_runner
 from lingon.serving.runtime.validation import check_bundle
@@ -84,6 +84,7 @@ def load_translator(bundle: Bundle, options: LoadOptions) -> Translator:
     """
     choice = choose_device(bundle, options.device, options.precision)
     _warn_if_unproven(bundle, choice)
+    _warn_if_not_native(bundle, choice, options)
     if poor := poor_quality(bundle.manifest.measured_bleu()):
         event(logger, logging.WARNING, poor, model=bundle.label)
     options.on_phase("checksums")
@@ -150,6 +151,13 @@ def _warn_if_unproven(bundle: Bundle, choice: DeviceChoice) -> None:
     if gate != PASSED:
         message = "this precision has not passed the gate of its export"
         event(logger, logging.WARNING, message, model=bundle.label, precision=choice.precision, gate=gate)
+
+
+def _warn_if_not_native(bundle: Bundle, choice: DeviceChoice, options: LoadOptions) -> None:
+    """Log a warning if the faster graphs of a bundle are not used, and no setting asks for others."""
+    if options.precision is None and (reason := native_left_out(bundle, choice)):
+        message = f"serves {choice.precision} instead of {NATIVE}"
+        event(logger, logging.WARNING, message, model=bundle.label, reason=reason)
 
 
 def _folders(path: Path) -> list[Path]:

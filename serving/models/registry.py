@@ -20,7 +20,7 @@ from lingon.serving.models.memory_need import memory_need, report_memory
 from lingon.serving.observability.load_progress import LoadProgress
 from lingon.serving.observability.logs import event, fault
 from lingon.serving.observability.metrics import Metrics, ModelMetrics
-from lingon.serving.runtime.device import cuda_missing, expects_cuda, has_fallen_back
+from lingon.serving.runtime.device import cuda_missing, expects_cuda, has_fallen_back, instruction_set_of
 from lingon.serving.runtime.failpoints import Failpoints
 from lingon.serving.settings import Settings
 from lingon.serving.translation.translator import Translator
@@ -150,11 +150,13 @@ class ModelRegistry:
         metrics.fallback.set(fallback)
         if fallback:
             event(logger, logging.WARNING, "falls back to the CPU", model=bundle.label, reason=cuda_missing())
-        metrics.loaded(translator.describe(), bundle.manifest.architecture, translator.graph_bytes)
+        instructions = instruction_set_of(translator.precision)
+        metrics.loaded(translator.describe(), bundle.manifest.architecture, translator.graph_bytes, instructions)
         progress.end(
             folder=bundle.folder,
             manifest_sha256=bundle.manifest_digest,
             precision=translator.precision,
+            **({"instruction_set": instructions} if instructions else {}),
             graph_bytes=translator.graph_bytes,
             state_bytes=translator.engine.state_bytes,
         )

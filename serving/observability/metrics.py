@@ -280,8 +280,8 @@ class ModelMetrics:
     )
     info = gauge(
         "model_info",
-        "Always 1; the labels describe the model.",
-        **dict.fromkeys(("source", "target", "precision", "provider", "architecture"), ()),
+        "Always 1; the labels describe the model. instruction_set is that of native operators, otherwise empty.",
+        **dict.fromkeys(("source", "target", "precision", "provider", "architecture", "instruction_set"), ()),
     )
 
     def __init__(self, families: Mapping[str, Any], labels: tuple[str, str], *, was_known: bool = False) -> None:
@@ -321,11 +321,11 @@ class ModelMetrics:
             self._load_phases[phase].set_function(partial(progress.is_in, phase))
             self._load_phase_durations[phase].set_function(partial(progress.seconds, phase))
 
-    def loaded(self, model: pb.Model, architecture: str, graph_bytes: int) -> None:
-        """Set the metrics of a model that is ready."""
+    def loaded(self, model: pb.Model, architecture: str, graph_bytes: int, instruction_set: str = "") -> None:
+        """Set the metrics of a model that is ready; instruction_set: of its native operators, or empty."""
         self.graph_bytes.set(graph_bytes)
         pair = (model.source_language_code, model.target_language_code)
-        self._child(self.info, *pair, model.precision, model.provider, architecture).set(1)
+        self._child(self.info, *pair, model.precision, model.provider, architecture, instruction_set).set(1)
 
     def restarted(self, cause: str) -> None:
         """Count an engine that died or hung; cause: one of RESTART_CAUSES."""

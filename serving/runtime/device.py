@@ -15,7 +15,7 @@ from typing import NamedTuple
 from lingon.bundle import PLACE, Bundle
 from lingon.errors import DeviceError
 from lingon.extras import install_command
-from lingon.serving.runtime.kernels import kernels_missing
+from lingon.serving.runtime.kernels import instruction_set, kernels_missing
 
 CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
 FP32_ON_CUDA = "fp32-cuda"
@@ -134,6 +134,17 @@ def has_card(devices: Path = Path("/dev"), driver_cards: Path = DRIVER_CARDS) ->
 def expects_cuda() -> bool:
     """Whether this machine is meant to run models on CUDA: it has a card, or the GPU build of onnxruntime."""
     return CUDA in available_providers() or has_card()
+
+
+def instruction_set_of(precision: str) -> str:
+    """The name of the instruction set of a precision's own operators; empty for graphs in ONNX Runtime's operators."""
+    return instruction_set() if precision == NATIVE else ""
+
+
+def native_left_out(bundle: Bundle, choice: DeviceChoice) -> str | None:
+    """Why other graphs serve although the bundle has some in native operators; None if these serve or have no part."""
+    has_native = NATIVE in _precisions_for(bundle, choice.provider)
+    return kernels_missing() if has_native and choice.precision != NATIVE else None
 
 
 def has_fallen_back(bundle: Bundle, provider: str, device: str, precision: str | None, *, expects_cuda: bool) -> bool:

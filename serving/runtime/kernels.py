@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import os
 from pathlib import Path
 
 LIBRARY = Path(__file__).with_name("lingon_kernels.so")
@@ -28,6 +29,8 @@ def kernels_missing() -> str | None:
     """Return why graphs with these operators cannot run and what to do, in one line; None if they can."""
     if instruction_set():
         return None
-    if LIBRARY.is_file():
-        return f"{LIBRARY.name} does not run on this machine, or LINGON_KERNELS names an instruction set it has not"
-    return "the library of native operators is not built: `make kernels` builds it with a C++ compiler"
+    if not LIBRARY.is_file():
+        return "the library of native operators is not built: `make kernels` builds it with a C++ compiler"
+    if chosen := os.environ.get("LINGON_KERNELS"):
+        return f"LINGON_KERNELS is {chosen}, and this processor has no native operators of that name"
+    return f"{LIBRARY.name} cannot be loaded on this machine: `make kernels` builds one for it"

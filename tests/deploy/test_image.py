@@ -9,6 +9,7 @@ import tomllib
 
 import pytest
 
+from kernels.build import LIBRARY
 from lingon.serving.settings import Settings
 from tests.support.deploy_files import DEPLOY
 from tests.support.dockerfile import DOCKERFILE, environment, instructions, stages
@@ -71,6 +72,16 @@ def test_the_build_context_holds_only_files_that_are_copied():
 def test_the_build_copies_all_sources_of_the_wheel():
     copied = {line.split()[1] for line in stages()["source"][1] if line.startswith("COPY ")}
     assert set(PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]) <= copied
+
+
+def test_a_stage_of_its_own_compiles_the_native_operators_and_leaves_the_library_alone():
+    compiling = {name for name, (_, lines) in stages().items() if any("g++" in line for line in lines)}
+    assert compiling == {"kernels"}
+    assert [name for name, (parent, _) in stages().items() if parent == "kernels"] == []
+    copied = [line for _, lines in stages().values() for line in lines if "--from=kernels" in line]
+    library = LIBRARY.relative_to(ROOT)
+    inside = library.relative_to("lingon")
+    assert copied == [f"COPY --from=kernels /build/{library} {inside}"]
 
 
 def test_the_installer_installs_locked_wheels_only():

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from kernels.build import COMPILERS, LIBRARY
 from tests.support.deploy_files import DEPLOY
 from tests.support.dockerfile import environment
 from tests.support.repository import ROOT
@@ -83,6 +84,13 @@ def test_it_holds_no_torch_no_installer_and_no_build_tool(image):
         image, "python", "-c", code, "torch", "onnx", "pip", "setuptools", "hatchling", "onnxruntime", "lingon.serving"
     )
     assert ran.stdout.split() == ["onnxruntime", "lingon.serving"]
+
+
+def test_it_has_native_operators_if_a_compiler_was_there(image):
+    ran = run(image, "lingon", "doctor", str(image / "models"))
+    (found,) = re.findall(r"^native operators: (.*)$", ran.stdout, re.MULTILINE)
+    there = any(shutil.which(name, path=SYSTEM) for name in COMPILERS) or LIBRARY.is_file()
+    assert found.startswith("not usable: ") is not there
 
 
 def test_it_serves_as_an_unprivileged_user_from_read_only_files(image):

@@ -17,7 +17,7 @@ from lingon.serving.observability.metrics import reasons
 from tests.support.pages import DOCS, PAGES, blocks
 from tests.support.repository import PACKAGES, ROOT
 
-FOLDERS = (*PACKAGES, "chaos", "configs", "deploy", "docs", "models", "protos", "scripts", "tests")
+FOLDERS = (*PACKAGES, "kernels", "chaos", "configs", "deploy", "docs", "models", "protos", "scripts", "tests")
 OTHER_OPTIONS = {"--profile"}  # of docker compose
 TEXTS = {page.relative_to(ROOT).as_posix(): page.read_text(encoding="utf-8") for page in PAGES}
 

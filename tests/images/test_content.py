@@ -54,6 +54,12 @@ def test_of_lingon_it_has_what_serving_needs(target):
 
 
 @TARGETS
+def test_it_has_the_library_of_native_operators(target):
+    inside = re.compile(r"/opt/lingon/lib/python3\.\d+/site-packages/lingon/serving/runtime/lingon_kernels\.so")
+    assert sum(inside.fullmatch(path) is not None for path in files(target)) == 1
+
+
+@TARGETS
 def test_no_file_gives_its_user_more_rights(target):
     special = [path for path, each in files(target).items() if each.mode & (stat.S_ISUID | stat.S_ISGID)]
     assert [path for path in special if files(target)[path].kind == tarfile.REGTYPE] == []

@@ -1,0 +1,177 @@
+"""Compiles the operators of this folder into the library that the server loads: `python kernels/build.py`.
+
+It needs Python and a C++ compiler, GCC 11 or Clang 14 or later: $CXX, otherwise the first of c++, g++ and clang++. $CXX
+can be a cross compiler: the instruction sets are those of its target.
+
+Exit codes: 0 the library is there and newer than the sources; 1 it does not compile; 3 there is no compiler, which
+`--optional` turns into 0. One line says so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+FOLDER = Path(__file__).resolve().parent
+LIBRARY = FOLDER.parent / "lingon" / "serving" / "runtime" / "lingon_kernels.so"
+COMPILERS = ("c++", "g++", "clang++")
+NO_COMPILER = 3  # exit code
+
+# Fused multiply-add is off, so that all instruction sets of a processor round alike.
+FLAGS = ("-std=c++17", "-ffp-contract=off", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-Wno-psabi")
+OPTIMISED = ("-O3",)
+SANITIZED = ("-O1", "-g", "-fno-omit-frame-pointer", "-fno-sanitize-recover=all")
+LINK = (
+    *("-shared", "-Wl,-z,relro,-z,now,-z,noexecstack", "-Wl,--gc-sections"),
+    f"-Wl,--version-script={FOLDER / 'exports.map'}",
+)
+
+INSTRUCTION_SETS = {
+    "avx2": ("x86_64", ("-mavx2",)),
+    "avx_vnni": ("x86_64", ("-mavx2", "-mavxvnni")),
+    "avx512_vnni": ("x86_64", ("-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512vnni")),
+    "neon": ("aarch64", ("-march=armv8.2-a+dotprod",)),
+}
+"""By the name of a file in isa/, the processor that has this instruction set and the flags that turn it on.
+
+For another processor the file is compiled without the flags; it then holds nothing.
+"""
+
+MACHINES = {62: "x86_64", 183: "aarch64"}
+"""The processors by their numbers in the header of a library (ELF)."""
+
+
+class BuildError(Exception):
+    """The library cannot be built; the message is one line."""
+
+
+class NoCompilerError(BuildError):
+    """There is no C++ compiler."""
+
+
+def find_compiler(environment: Mapping[str, str] = os.environ) -> list[str]:
+    """Return the command of the C++ compiler. Raises NoCompilerError."""
+    if named := shlex.split(environment.get("CXX", "")):
+        if shutil.which(named[0], path=environment.get("PATH")):
+            return named
+        raise NoCompilerError(f"CXX names the C++ compiler {named[0]}, which is not installed")
+    for name in COMPILERS:
+        if shutil.which(name, path=environment.get("PATH")):
+            return [name]
+    raise NoCompilerError("no C++ compiler is installed: install g++ or clang++, or name one in CXX")
+
+
+def sources() -> list[Path]:
+    """Return the files that are compiled, those that take longest first."""
+    return [*sorted((FOLDER / "isa").glob("*.cpp")), *sorted(FOLDER.glob("*.cpp"))]
+
+
+def machine_of(library: Path) -> str:
+    """Return the processor that a library is for; empty if it is none of those in MACHINES."""
+    with library.open("rb") as file:
+        header = file.read(20)
+    return MACHINES.get(int.from_bytes(header[18:20], "little"), "") if header[:4] == b"\x7fELF" else ""
+
+
+def is_current(library: Path, machine: str) -> bool:
+    """Whether a library is for this processor and newer than all files that it is made of."""
+    if not library.is_file() or machine_of(library) != machine:
+        return False
+    parts = [path for path in FOLDER.rglob("*") if path.suffix in (".cpp", ".h", ".map", ".py")]
+    return library.stat().st_mtime > max(path.stat().st_mtime for path in parts)
+
+
+def build(library: Path = LIBRARY, sanitize: str = "", environment: Mapping[str, str] = os.environ) -> bool:
+    """Compile the library unless it is current; returns whether it was compiled.
+
+    sanitize: sanitizers of the compiler, such as `address,undefined`. A library with other ones needs another path,
+        because only the dates of files are compared.
+
+    Raises NoCompilerError, or BuildError after the compiler has printed why.
+    """
+    compiler = find_compiler(environment)
+    machine = _target(compiler)
+    if is_current(library, machine):
+        return False
+    flags = [*FLAGS, *(SANITIZED if sanitize else OPTIMISED)]
+    common = [f"-fsanitize={sanitize}"] if sanitize else []
+    library.parent.mkdir(parents=True, exist_ok=True)
+    # Objects and library appear in a folder of this process: several may build at the same time.
+    with tempfile.TemporaryDirectory(dir=library.parent, prefix=".kernels-") as folder:
+        objects = {path: Path(folder, f"{path.stem}.o") for path in sources()}
+        commands = [
+            [*compiler, *flags, *common, *_flags_of(path, machine), "-c", str(path), "-o", str(made)]
+            for path, made in objects.items()
+        ]
+        with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+            for path, worked in zip(objects, pool.map(_run, commands), strict=True):
+                if not worked:
+                    raise BuildError(f"{path.relative_to(FOLDER.parent)} does not compile with {compiler[0]}")
+        made = Path(folder, library.name)
+        _link([*compiler, *common, *LINK, *map(str, objects.values()), "-o", str(made)], static=not sanitize)
+        os.replace(made, library)
+    return True
+
+
+def _flags_of(source: Path, machine: str) -> Sequence[str]:
+    wanted, flags = INSTRUCTION_SETS.get(source.stem if source.parent.name == "isa" else "", ("", ()))
+    return flags if wanted == machine else ()
+
+
+def _link(command: list[str], *, static: bool) -> None:
+    """Link the library; static: with the C++ library in it, so that no version of another one is needed.
+
+    Some systems have the archive in a package of its own, which may be missing.
+    """
+    if static and subprocess.run([*command, "-static-libstdc++"], capture_output=True, check=False).returncode == 0:
+        return
+    if not _run(command):
+        raise BuildError(f"{command[0]} does not link the library")
+
+
+def _run(command: list[str]) -> bool:
+    return subprocess.run(command, check=False).returncode == 0
+
+
+def _target(compiler: list[str]) -> str:
+    """Return the processor that a compiler compiles for."""
+    ran = subprocess.run([*compiler, "-dumpmachine"], capture_output=True, text=True, check=False)
+    if ran.returncode or not ran.stdout.strip():
+        raise BuildError(f"{compiler[0]} is no C++ compiler: it does not answer -dumpmachine")
+    return ran.stdout.partition("-")[0].strip()
+
+
+def main() -> int:
+    """Build the library that the arguments describe."""
+    parser = argparse.ArgumentParser(description="Compile the native operators.")
+    parser.add_argument("--output", type=Path, default=LIBRARY, help="Path. Default: where the server loads it.")
+    parser.add_argument("--sanitize", default="", help="Sanitizers: address,undefined or thread. Default: none.")
+    parser.add_argument("--optional", action="store_true", help="Without a compiler, end with exit code 0.")
+    arguments = parser.parse_args()
+    start = time.monotonic()
+    try:
+        if build(arguments.output, arguments.sanitize):
+            print(f"lingon: compiled the native operators in {time.monotonic() - start:.0f} s")
+    except NoCompilerError as error:
+        if arguments.optional:
+            print(f"lingon: the native operators are left out: {error}", file=sys.stderr)
+            return 0
+        print(f"lingon: error: {error}", file=sys.stderr)
+        return NO_COMPILER
+    except BuildError as error:
+        print(f"lingon: error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

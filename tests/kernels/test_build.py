@@ -1,0 +1,176 @@
+"""The script that compiles the native operators: which compiler, which flags, when, and what it says if it cannot."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kernels.build import FLAGS, INSTRUCTION_SETS, find_compiler
+from tests.support.repository import ROOT
+
+FAKE = """#!/bin/sh
+[ "$1" = -dumpmachine ] && {{ echo {machine}-linux-gnu; exit; }}
+echo "$@" >> "{log}"
+case "$*" in *{broken}*) echo "an error of the compiler" >&2; exit 1 ;; esac
+while [ "$1" != -o ]; do shift; done
+printf '\\177ELF\\2\\1\\1\\0\\0\\0\\0\\0\\0\\0\\0\\0\\3\\0\\{number:o}\\0' > "$2"
+"""
+"""A compiler that notes its arguments and writes the header of a library."""
+
+MACHINES = {"x86_64": 62, "aarch64": 183}
+SOURCES = {path.stem for path in [*(ROOT / "kernels").glob("*.cpp"), *(ROOT / "kernels" / "isa").glob("*.cpp")]}
+
+
+class Checkout:
+    """A copy of the sources, with a compiler that compiles nothing."""
+
+    def __init__(self, folder: Path) -> None:
+        self.tree, self.log, self.bin = folder / "tree", folder / "log", folder / "bin"
+        self.library = self.tree / "lingon" / "serving" / "runtime" / "lingon_kernels.so"
+        shutil.copytree(ROOT / "kernels", self.tree / "kernels")
+        self.bin.mkdir()
+        self.compiler("c++")
+
+    def compiler(self, name: str, machine: str = "x86_64", broken: str = "nothing-is-broken") -> None:
+        path = self.bin / name
+        path.write_text(FAKE.format(machine=machine, log=self.log, broken=broken, number=MACHINES[machine]))
+        path.chmod(0o755)
+
+    def build(self, *options: object, cxx: str = "") -> subprocess.CompletedProcess[str]:
+        variables = {"PATH": f"{self.bin}:/nonexistent", "CXX": cxx}
+        script = self.tree / "kernels" / "build.py"
+        # The shell of the fake compiler needs no PATH, but its `[` and `printf` are parts of it.
+        command = [sys.executable, script, *map(str, options)]
+        return subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
+
+    def commands(self) -> list[str]:
+        """The arguments of each call of a compiler since the last time."""
+        lines = self.log.read_text().splitlines() if self.log.exists() else []
+        self.log.unlink(missing_ok=True)
+        return lines
+
+    def flags(self) -> dict[str, set[str]]:
+        """The flags of each source that was compiled since the last time."""
+        compiled = [re.search(r"(.*) -c \S+/(\w+)\.cpp ", line) for line in self.commands()]
+        return {found[2]: set(found[1].split()) for found in compiled if found}
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Checkout:
+    return Checkout(tmp_path)
+
+
+def test_without_a_compiler_it_says_so_in_one_line_and_by_its_exit_code(checkout: Checkout):
+    (checkout.bin / "c++").unlink()
+    ran = checkout.build()
+    line = "lingon: error: no C++ compiler is installed: install g++ or clang++, or name one in CXX\n"
+    assert (ran.returncode, ran.stdout, ran.stderr) == (3, "", line)
+    ran = checkout.build("--optional")
+    line = line.replace("error: ", "the native operators are left out: ")
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "", line)
+    assert not checkout.library.exists()
+
+
+def test_a_compiler_that_is_named_but_missing_is_not_replaced_by_another(checkout: Checkout):
+    ran = checkout.build(cxx="clang++-99 -O0")
+    line = "lingon: error: CXX names the C++ compiler clang++-99, which is not installed\n"
+    assert (ran.returncode, ran.stderr, checkout.commands()) == (3, line, [])
+
+
+def test_a_program_that_is_no_compiler_is_refused(checkout: Checkout):
+    ran = checkout.build(cxx=shutil.which("true") or "true")
+    assert ran.returncode == 1
+    assert re.fullmatch(r"lingon: error: \S+ is no C\+\+ compiler: it does not answer -dumpmachine\n", ran.stderr)
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_each_source_is_compiled_once_with_the_flags_of_its_instruction_set(checkout: Checkout, machine: str):
+    checkout.compiler("c++", machine)
+    ran = checkout.build()
+    assert (ran.returncode, ran.stderr) == (0, "")
+    found = checkout.flags()
+    assert set(found) == SOURCES
+    for name, flags in found.items():
+        of, wanted = INSTRUCTION_SETS.get(name, ("", ()))
+        assert {*FLAGS, "-O3"} <= flags
+        assert {flag for flag in flags if flag.startswith("-m")} == set(wanted if of == machine else ())
+
+
+def test_it_compiles_again_only_if_a_source_is_newer_or_the_processor_another(checkout: Checkout):
+    assert checkout.build().stdout.startswith("lingon: compiled the native operators in ")
+    assert len(checkout.commands()) == len(SOURCES) + 1
+    ran = checkout.build()
+    assert (ran.returncode, ran.stdout, checkout.commands()) == (0, "", [])
+    newer = checkout.library.stat().st_mtime + 1
+    os.utime(checkout.tree / "kernels" / "tiles.h", (newer, newer))
+    checkout.build()
+    assert set(checkout.flags()) == SOURCES
+    os.utime(checkout.library, (newer + 1, newer + 1))
+    checkout.compiler("cross", "aarch64")
+    checkout.build(cxx="cross")
+    assert set(checkout.flags()) == SOURCES
+    assert checkout.library.read_bytes()[18] == MACHINES["aarch64"]
+
+
+def test_a_source_that_does_not_compile_is_named_and_the_library_stays(checkout: Checkout):
+    checkout.build()
+    before = checkout.library.read_bytes()
+    (checkout.tree / "kernels" / "isa" / "avx2.cpp").touch()
+    checkout.compiler("c++", broken="isa/avx2.cpp")
+    ran = checkout.build("--optional")
+    assert ran.returncode == 1
+    last = "lingon: error: kernels/isa/avx2.cpp does not compile with c++"
+    assert ran.stderr.splitlines() == ["an error of the compiler", last]
+    assert checkout.library.read_bytes() == before
+    assert [path.name for path in checkout.library.parent.iterdir()] == [checkout.library.name]
+
+
+def test_the_c_plus_plus_library_is_linked_in_if_its_archive_is_there(checkout: Checkout):
+    checkout.build()
+    assert checkout.commands()[-1].endswith(" -static-libstdc++")
+    checkout.library.unlink()
+    checkout.compiler("c++", broken="-static-libstdc++")
+    ran = checkout.build()
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert not checkout.commands()[-1].endswith("-static-libstdc++")
+
+
+def test_a_library_with_sanitizers_is_another_file(checkout: Checkout):
+    output = checkout.tree / "sanitized" / "library.so"
+    assert checkout.build("--sanitize", "address,undefined", "--output", output).returncode == 0
+    commands = checkout.commands()
+    assert all("-fsanitize=address,undefined" in line and "-O3" not in line for line in commands)
+    assert output.exists()
+    assert not checkout.library.exists()
+
+
+def symbols(*arguments: object) -> list[str]:
+    """The names of the symbols that a file defines."""
+    command = ["nm", "--defined-only", "--format=just-symbols", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+
+
+@pytest.mark.native
+def test_the_library_shows_its_two_entries_alone(native_library: Path):
+    """Templates of the C++ library that it contains could else take the place of those of another library."""
+    assert sorted(symbols("--dynamic", native_library)) == ["RegisterCustomOps", "lingon_kernels_name"]
+
+
+@pytest.mark.native
+@pytest.mark.parametrize("name", sorted(path.stem for path in (ROOT / "kernels" / "isa").glob("*.cpp")))
+def test_code_for_one_instruction_set_cannot_be_linked_into_other_code(name: str, tmp_path: Path):
+    """A function that several objects define is linked once, which may be the one of a processor that is not there.
+
+    Without optimisation no function disappears into another one.
+    """
+    machine = os.uname().machine
+    flags = INSTRUCTION_SETS[name][1] if INSTRUCTION_SETS.get(name, ("", ()))[0] == machine else ()
+    source, made = ROOT / "kernels" / "isa" / f"{name}.cpp", tmp_path / "made.o"
+    subprocess.run([*find_compiler(), *FLAGS, "-O1", *flags, "-c", source, "-o", made], check=True)
+    assert symbols("--extern-only", made) == [f"_ZN6lingon{len(name) + 8}{name}_kernelsEv"]

@@ -1,0 +1,116 @@
+"""Graphs in native operators serve where their library is there; elsewhere others serve, and one line says why."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lingon.bundle import Bundle, Precision
+from lingon.errors import DeviceError
+from lingon.serving.observability.metrics import Metrics
+from lingon.serving.runtime import device as device_module
+from lingon.serving.runtime import kernels
+from lingon.serving.runtime.device import CPU, NATIVE, choose_device, native_left_out
+from lingon.serving.runtime.kernels import instruction_set, kernels_missing
+from lingon.serving.settings import load
+from lingon.translation.v1 import translation_pb2 as pb
+from tests.support import echo_engine
+
+
+def bundle_with(*precisions: str) -> Bundle:
+    """A bundle of precisions for the CPU, without files."""
+    entries = {name: Precision(CPU, "fake", ()) for name in precisions}
+    return Bundle(Path(), dataclasses.replace(echo_engine.manifest(), name="tiny", version=1, precisions=entries))
+
+
+@pytest.fixture
+def missing(monkeypatch: pytest.MonkeyPatch) -> str:
+    """Why there are no native operators in this test."""
+    reason = "the library is not built"
+    monkeypatch.setattr(device_module, "kernels_missing", lambda: reason)
+    return reason
+
+
+@pytest.fixture
+def there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There are native operators in this test."""
+    monkeypatch.setattr(device_module, "kernels_missing", lambda: None)
+
+
+@pytest.fixture
+def searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The path of the library in this test, where there is no file yet."""
+    monkeypatch.setattr(kernels, "LIBRARY", tmp_path / "library.so")
+    instruction_set.cache_clear()
+    yield tmp_path / "library.so"
+    instruction_set.cache_clear()
+
+
+@pytest.mark.usefixtures("there")
+def test_native_operators_are_preferred_to_all_other_graphs():
+    bundle = bundle_with("fp32", "int8", NATIVE)
+    choice = choose_device(bundle)
+    assert choice == choose_device(bundle, "cpu", NATIVE) == (CPU, NATIVE)
+    assert native_left_out(bundle, choice) is None
+    assert native_left_out(bundle, choose_device(bundle, precision="int8")) is None
+
+
+@pytest.mark.parametrize(("others", "chosen"), [(["fp32", "int8"], "int8"), (["fp32"], "fp32")])
+def test_without_their_library_the_best_of_the_other_graphs_serve(missing: str, others: list[str], chosen: str):
+    bundle = bundle_with(NATIVE, *others)
+    choice = choose_device(bundle)
+    assert choice == (CPU, chosen)
+    assert native_left_out(bundle, choice) == missing
+
+
+def test_native_operators_that_are_asked_for_are_an_error_without_their_library(missing: str):
+    with pytest.raises(DeviceError, match=f"^precision int8-native: {missing}$"):
+        choose_device(bundle_with("fp32", "int8", NATIVE), precision=NATIVE)
+    with pytest.raises(DeviceError, match=r"tiny/1 has no int8-native for CPUExecutionProvider; it has fp32 \("):
+        choose_device(bundle_with("fp32"), precision=NATIVE)
+
+
+def test_a_bundle_without_native_graphs_leaves_nothing_out(missing: str):
+    bundle = bundle_with("fp32", "int8")
+    assert native_left_out(bundle, choose_device(bundle)) is None
+
+
+def test_a_library_that_is_not_built_is_said_with_the_command_that_builds_it(searched: Path):
+    assert instruction_set() == ""
+    reason = "the library of native operators is not built: `make kernels` builds it with a C++ compiler"
+    assert kernels_missing() == reason
+
+
+def test_a_library_for_another_machine_is_said(searched: Path):
+    searched.write_bytes(b"\x7fELF for another machine")
+    assert kernels_missing() == "library.so cannot be loaded on this machine: `make kernels` builds one for it"
+
+
+@pytest.mark.native
+@pytest.mark.usefixtures("native_library")
+def test_an_instruction_set_that_does_not_exist_is_named_with_its_variable(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("LINGON_KERNELS", "mmx")
+    instruction_set.cache_clear()
+    reason = kernels_missing()
+    instruction_set.cache_clear()
+    assert reason == "LINGON_KERNELS is mmx, and this processor has no native operators of that name"
+
+
+def test_the_variable_of_the_operators_is_no_unknown_setting(tmp_path: Path):
+    assert load({}, {"LINGON_KERNELS": "portable"}, None).settings
+
+
+def test_the_metric_of_a_model_names_the_instruction_set():
+    metrics = Metrics()
+    metrics.model("tiny", 1).loaded(pb.Model(precision=NATIVE), "transformer", 1, "avx2")
+    metrics.model("tiny", 2).loaded(pb.Model(precision="int8"), "transformer", 1)
+    samples = [
+        each for family in metrics.registry.collect() if family.name == "lingon_model_info" for each in family.samples
+    ]
+    assert [(each.labels["precision"], each.labels["instruction_set"]) for each in samples] == [
+        (NATIVE, "avx2"),
+        ("int8", ""),
+    ]
