@@ -15,6 +15,7 @@
 
 namespace lingon {
 namespace LINGON_ISA {
+namespace {  // nothing here may be linked into code for other processors
 
 // sums: (R, 16), the sum over `groups` of four inputs. values: rows at a distance of `stride` bytes.
 template <int R>
@@ -150,5 +151,6 @@ LINGON_INLINE void tile_of(int64_t rows, const uint8_t* values, int64_t stride, 
     tile_of<R - 1>(rows, values, stride, panel, groups, sums);
 }
 
+}  // namespace
 }  // namespace LINGON_ISA
 }  // namespace lingon

@@ -12,6 +12,7 @@
 
 namespace lingon {
 namespace LINGON_ISA {
+namespace {  // nothing here may be linked into code for other processors
 
 constexpr int kLanes = 8;
 typedef float Floats __attribute__((vector_size(32)));
@@ -114,5 +115,6 @@ inline double log_of(double x) {
   return exponent * 0.69314718055994531 + 2 * t * sum;
 }
 
+}  // namespace
 }  // namespace LINGON_ISA
 }  // namespace lingon
