@@ -11,6 +11,7 @@ from lingon.bundle import Bundle, Confidence, Manifest, Precision, with_checksum
 from lingon.bundle.publish import Content, publish_bundle, write_files
 from lingon.errors import DeviceError, SettingsError
 from lingon.export.gates.golden import golden_sentences
+from lingon.export.gates.runners import Runners
 from lingon.export.gates.verifier import BundleVerifier
 from lingon.export.graphs.onnx_writer import WeightFiles
 from lingon.export.graphs.precisions import (
@@ -28,8 +29,6 @@ from lingon.export.shortlist.build import build_shortlist
 from lingon.export.shortlist.coverage import measure_coverage
 from lingon.export.text_data.build import Search, fit_confidence, text_data
 from lingon.serving.runtime.device import CPU, CUDA, cuda_missing
-from lingon.serving.runtime.onnx_runner import OnnxRunner, load_runner
-from lingon.serving.runtime.validation import check_bundle
 from lingon.text import Tokenizer
 from lingon.training.checkpoint import Checkpoint
 from lingon.training.config import ModelSettings, TransformerSettings
@@ -78,15 +77,18 @@ def export_checkpoint(
     built = _build_graphs(checkpoint, texts.training, settings, log, known, weights)
     files |= weight_files(weights)
     reads = {name: each.reads for name, each in built.items()}
+    paths = {name: {*each.graphs, *(f"{names.WEIGHTS}/{file}" for file in each.reads)} for name, each in built.items()}
     for each in built.values():
         files |= each.graphs
     with publish_bundle(target) as part:
         write_files(part, files, target)
         trial = Bundle(part, with_checksums(part, _unverified_manifest(manifest, reads, settings, log), files))
         emulated = {name: each.emulated for name, each in built.items() if each.emulated is not None}
-        verifier = BundleVerifier(checkpoint, trial, _runners(trial), texts.held_out, settings, log, emulated)
+        built.clear()  # the verifier drops the models when it needs them no more
+        runners = Runners(trial, list(trial.manifest.precisions))
+        verifier = BundleVerifier(checkpoint, trial, runners, texts.held_out, settings, log, emulated)
         manifest = replace(manifest, precisions=verifier.verify_precisions())
-        _leave_out(_unread_files(built, manifest.precisions), files, part)
+        _leave_out(_unread_files(paths, manifest.precisions), files, part)
         if manifest.shortlist is not None:
             manifest = replace(manifest, shortlist=manifest.shortlist | verifier.verify_shortlist())
         if manifest.text is not None:
@@ -111,17 +113,8 @@ def check_gate_device(gate_on: str) -> None:
         raise DeviceError(f"--gate-on cuda: {missing}")
 
 
-def _runners(trial: Bundle) -> dict[str, OnnxRunner]:
-    """Load the graphs of every precision as a server does, with the same checks."""
-    runners = {name: load_runner(trial, name, threads=0) for name in trial.manifest.precisions}
-    for name, runner in runners.items():
-        check_bundle(trial, name, runner)
-    return runners
-
-
-def _unread_files(built: Mapping[str, BuiltGraphs], kept: Container[str]) -> set[str]:
-    """Return the paths of the files that are of no precision that the bundle keeps."""
-    paths = {name: {*each.graphs, *(f"{names.WEIGHTS}/{file}" for file in each.reads)} for name, each in built.items()}
+def _unread_files(paths: Mapping[str, set[str]], kept: Container[str]) -> set[str]:
+    """Return the paths of the files that are of no precision that the bundle keeps; paths: of each precision."""
     return set().union(*paths.values()).difference(*(each for name, each in paths.items() if name in kept))
 
 
@@ -155,7 +148,7 @@ def _confidence(
 
 def _golden(verifier: BundleVerifier, held_out: Sequence[Pair], log: Callable[[str], None]) -> dict[str, bytes]:
     source = verifier.checkpoint.config.data.source_language
-    here = {name: runner for name, runner in verifier.runners.items() if PRECISION_KINDS[name].provider == CPU}
+    here = {name: verifier.runners[name] for name in verifier.runners if PRECISION_KINDS[name].provider == CPU}
     golden = golden_sentences(verifier.trial, here, [pair.source for pair in held_out], log, source=source)
     return {names.GOLDEN: golden.to_bytes()} if golden else {}
 
