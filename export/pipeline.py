@@ -22,6 +22,7 @@ from lingon.export.graphs.precisions import (
     check_weights,
     weight_files,
 )
+from lingon.export.graphs.quantisation import Sentence
 from lingon.export.manifest import build_manifest, read_attachments
 from lingon.export.model_card import model_card
 from lingon.export.settings import ExportSettings, Known, Texts
@@ -162,12 +163,7 @@ def _build_graphs(
     weights: WeightFiles,
 ) -> dict[str, BuiltGraphs]:
     """Return the graphs of each precision; their weights are added to `weights`."""
-    model, tokenizer = checkpoint.model, checkpoint.tokenizer
-    chosen = _evenly_spaced(training, settings.calibration_sentences)
-    calibration = [
-        (tokenizer.encode_source(pair.source), tokenizer.encode_target(pair.target))
-        for pair in (filter_by_length(chosen, tokenizer, checkpoint.config.data.max_tokens) if chosen else [])
-    ]
+    model, calibration = checkpoint.model, known.sentences or _calibration(checkpoint, training, settings)
     built: dict[str, BuiltGraphs] = {}
     for name in settings.build_order:
         kind = PRECISION_KINDS[name]
@@ -178,6 +174,14 @@ def _build_graphs(
         sizes = ", ".join(f"{file} {weights.size(file) / 1e6:.1f} MB" for file in built[name].reads)
         log(f"{name}: built, reads {sizes}")
     return built
+
+
+def _calibration(checkpoint: Checkpoint, training: Sequence[Pair], settings: ExportSettings) -> list[Sentence]:
+    """Return ids of training text, with those that every translation begins with."""
+    tokenizer, chosen = checkpoint.tokenizer, _evenly_spaced(training, settings.calibration_sentences)
+    kept = filter_by_length(chosen, tokenizer, checkpoint.config.data.max_tokens) if chosen else []
+    forced = tokenizer.languages.forced
+    return [(tokenizer.encode_source(pair.source), [*forced, *tokenizer.encode_target(pair.target)]) for pair in kept]
 
 
 def _log_slow_heads(precision: str, settings: ModelSettings, log: Callable[[str], None]) -> None:

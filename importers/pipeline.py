@@ -14,7 +14,7 @@ from lingon.importers.assemble import checkpoint_of
 from lingon.importers.files.fields import Fields
 from lingon.importers.files.pieces import Numbering
 from lingon.importers.files.tensors import are_graphs
-from lingon.importers.greedy import Ids, translate_once
+from lingon.importers.greedy import Ids, own_sentences, translate_once
 from lingon.importers.languages import choose_languages
 from lingon.importers.readers.ctranslate2.folder import is_ctranslate2, read_ctranslate2
 from lingon.importers.readers.fsmt import read_fsmt
@@ -132,8 +132,12 @@ def export_imported(imported: Imported, folder: Path, texts: Texts, settings: Ex
         log("int8: ranges of the model's own training for 8-bit integers")
     elif "int8" in settings.precisions and not texts.training:
         log(f"int8: ranges from translations of {CALIBRATION_SENTENCES} sentences by the model itself")
-        own = own_pairs(imported.checkpoint, texts.held_out[:CALIBRATION_SENTENCES], imported.greedy)
-        texts = replace(texts, training=own)
+        own = texts.held_out[:CALIBRATION_SENTENCES]
+        if imported.source.languages is None:
+            texts = replace(texts, training=own_pairs(imported.checkpoint, own, imported.greedy))
+        else:
+            sources = [normalise(pair.source) for pair in own]
+            known = replace(known, sentences=own_sentences(imported.checkpoint, sources, imported.greedy))
     settings = replace(settings, optional=("int8",))
     try:
         return export_checkpoint(imported.checkpoint, folder, texts, settings, log, known)

@@ -14,6 +14,7 @@ from lingon.bundle import PASSED, Bundle, Precision
 from lingon.errors import ParityError
 from lingon.export.differences import EXACT
 from lingon.export.gates.attention import check_attention
+from lingon.export.gates.languages import gate_languages
 from lingon.export.gates.quality import ExactSearch, check_agreement, check_likeness, check_quality
 from lingon.export.gates.reference import Reference, draw_grid
 from lingon.export.gates.runners import Runners
@@ -51,6 +52,7 @@ class BundleVerifier:
     log: Callable[[str], None]
     emulated: dict[str, AnyModel] = field(default_factory=dict)
     _found: dict[tuple[str, bool], Searches] = field(default_factory=dict)
+    _others: dict[tuple[str, str], Searches] = field(default_factory=dict)
     _grid: list[Reference] = field(default_factory=list)
 
     def verify_precisions(self) -> dict[str, Precision]:
@@ -76,10 +78,11 @@ class BundleVerifier:
         report = self._tensors(name) | self._scores(name)
         if name == "fp32":
             report |= self._tokens()
+            self._in_other_languages(name)  # now, because the graphs of other precisions take their place in memory
         elif name in EXACT:
             report |= self._agreement(name)
         else:
-            report["quality"] = self._quality(name, shortlist=False)
+            report["quality"] = self._quality(name, shortlist=False) | self._quality_of_others(name)
         if entry.provider != kind.provider:
             return Precision(kind.provider, NOT_ON_CUDA, entry.weights, {**report, "checked_on": entry.provider})
         return replace(entry, gate=PASSED, report=report)
@@ -169,6 +172,31 @@ class BundleVerifier:
         report = check_quality(label, found, exact, [pair.target for pair in self.pairs[: len(exact)]])
         self.log(f"{label}: BLEU {report['bleu']:.2f}, fp32 {report['fp32_bleu']:.2f}, {report['sentences']} sentences")
         return report
+
+    def _quality_of_others(self, name: str) -> dict[str, Any]:
+        """Compare translations into the other languages of a model of several with those of fp32."""
+        found, exact = (self._in_other_languages(each) for each in (name, "fp32"))
+        report = {}
+        for language, texts in found.items():
+            report[language] = likeness = check_likeness(f"{name} into {language}", texts, exact[language])
+            self.log(f"{name} into {language}: BLEU {likeness['bleu_against_fp32']:.2f} against fp32")
+        return {"languages": report} if report else {}
+
+    def _in_other_languages(self, name: str) -> dict[str, list[str]]:
+        """Return translations of the first sources into each other language; none if all precisions are exact."""
+        if set(self.trial.manifest.precisions) <= set(EXACT):
+            return {}
+        search, longest = (self.settings.beam_size, self.settings.length_penalty), self.trial.manifest.limits
+        found = {}
+        for language, tokenizer in gate_languages(self.checkpoint).items():
+            texts = [pair.source for pair in self.pairs[: min(SENTENCES, self.settings.gate_sentences)]]
+            sources = [tuple(tokenizer.encode_source(text)) for text in texts]
+            sources = [source for source in sources if len(source) <= longest.max_source_tokens]
+            key = name, language
+            if key not in self._others:
+                self._others[key] = Searches(self.runners, name, sources, tokenizer.languages.forced)
+            found[language] = [tokenizer.decode(each.tokens) for each in self._others[key].best(search, len(sources))]
+        return found
 
     def _translated(self, name: str, *, shortlist: bool) -> list[str]:
         """Return translations of the held-out sources, by the default search of the bundle."""
