@@ -78,16 +78,12 @@ def export_checkpoint(
     built = _build_graphs(checkpoint, texts.training, settings, log, known, weights)
     files |= weight_files(weights)
     reads = {name: each.reads for name, each in built.items()}
-    paths = {name: {*each.graphs, *(f"{names.WEIGHTS}/{file}" for file in each.reads)} for name, each in built.items()}
-    for each in built.values():
-        files |= each.graphs
+    paths = {name: _paths(each) for name, each in built.items()}
+    files |= {path: content for each in built.values() for path, content in each.graphs.items()}
     with publish_bundle(target) as part:
         write_files(part, files, target)
         trial = Bundle(part, with_checksums(part, _unverified_manifest(manifest, reads, settings, log), files))
-        emulated = {name: each.emulated for name, each in built.items() if each.emulated is not None}
-        built.clear()  # the verifier drops the models when it needs them no more
-        runners = Runners(trial, list(trial.manifest.precisions))
-        verifier = BundleVerifier(checkpoint, trial, runners, texts.held_out, settings, log, emulated)
+        verifier = _verifier(checkpoint, trial, built, texts.held_out, settings, log)
         manifest = replace(manifest, precisions=verifier.verify_precisions())
         _leave_out(_unread_files(paths, manifest.precisions), files, part)
         if manifest.shortlist is not None:
@@ -112,6 +108,27 @@ def check_gate_device(gate_on: str) -> None:
     """Raise DeviceError if the gates must run on CUDA and cannot."""
     if gate_on == "cuda" and (missing := cuda_missing()):
         raise DeviceError(f"--gate-on cuda: {missing}")
+
+
+def _verifier(
+    checkpoint: Checkpoint,
+    trial: Bundle,
+    built: dict[str, BuiltGraphs],
+    held_out: Sequence[Pair],
+    settings: ExportSettings,
+    log: Callable[[str], None],
+) -> BundleVerifier:
+    """Return the gates of a bundle; `built` is emptied, so that its models are dropped after their use."""
+    emulated = {name: each.emulated for name, each in built.items() if each.emulated is not None}
+    built.clear()
+    return BundleVerifier(
+        checkpoint, trial, Runners(trial, [*trial.manifest.precisions]), held_out, settings, log, emulated
+    )
+
+
+def _paths(built: BuiltGraphs) -> set[str]:
+    """Return the paths of the files of a precision in the bundle."""
+    return {*built.graphs, *(f"{names.WEIGHTS}/{file}" for file in built.reads)}
 
 
 def _unread_files(paths: Mapping[str, set[str]], kept: Container[str]) -> set[str]:
