@@ -11,6 +11,7 @@ from lingon.bundle import Bundle, Confidence, Manifest, Precision, with_checksum
 from lingon.bundle.publish import Content, publish_bundle, write_files
 from lingon.errors import DeviceError, SettingsError
 from lingon.export.gates.golden import golden_sentences
+from lingon.export.gates.runners import Runners
 from lingon.export.gates.verifier import BundleVerifier
 from lingon.export.graphs.onnx_writer import WeightFiles
 from lingon.export.graphs.precisions import (
@@ -21,6 +22,7 @@ from lingon.export.graphs.precisions import (
     check_weights,
     weight_files,
 )
+from lingon.export.graphs.quantisation import Sentence
 from lingon.export.manifest import build_manifest, read_attachments
 from lingon.export.model_card import model_card
 from lingon.export.settings import ExportSettings, Known, Texts
@@ -28,8 +30,6 @@ from lingon.export.shortlist.build import build_shortlist
 from lingon.export.shortlist.coverage import measure_coverage
 from lingon.export.text_data.build import Search, fit_confidence, text_data
 from lingon.serving.runtime.device import CPU, CUDA, cuda_missing
-from lingon.serving.runtime.onnx_runner import OnnxRunner, load_runner
-from lingon.serving.runtime.validation import check_bundle
 from lingon.text import Tokenizer
 from lingon.training.checkpoint import Checkpoint
 from lingon.training.config import ModelSettings, TransformerSettings
@@ -78,15 +78,14 @@ def export_checkpoint(
     built = _build_graphs(checkpoint, texts.training, settings, log, known, weights)
     files |= weight_files(weights)
     reads = {name: each.reads for name, each in built.items()}
-    for each in built.values():
-        files |= each.graphs
+    paths = {name: _paths(each) for name, each in built.items()}
+    files |= {path: content for each in built.values() for path, content in each.graphs.items()}
     with publish_bundle(target) as part:
         write_files(part, files, target)
         trial = Bundle(part, with_checksums(part, _unverified_manifest(manifest, reads, settings, log), files))
-        emulated = {name: each.emulated for name, each in built.items() if each.emulated is not None}
-        verifier = BundleVerifier(checkpoint, trial, _runners(trial), texts.held_out, settings, log, emulated)
+        verifier = _verifier(checkpoint, trial, built, texts.held_out, settings, log)
         manifest = replace(manifest, precisions=verifier.verify_precisions())
-        _leave_out(_unread_files(built, manifest.precisions), files, part)
+        _leave_out(_unread_files(paths, manifest.precisions), files, part)
         if manifest.shortlist is not None:
             manifest = replace(manifest, shortlist=manifest.shortlist | verifier.verify_shortlist())
         if manifest.text is not None:
@@ -111,17 +110,29 @@ def check_gate_device(gate_on: str) -> None:
         raise DeviceError(f"--gate-on cuda: {missing}")
 
 
-def _runners(trial: Bundle) -> dict[str, OnnxRunner]:
-    """Load the graphs of every precision as a server does, with the same checks."""
-    runners = {name: load_runner(trial, name, threads=0) for name in trial.manifest.precisions}
-    for name, runner in runners.items():
-        check_bundle(trial, name, runner)
-    return runners
+def _verifier(
+    checkpoint: Checkpoint,
+    trial: Bundle,
+    built: dict[str, BuiltGraphs],
+    held_out: Sequence[Pair],
+    settings: ExportSettings,
+    log: Callable[[str], None],
+) -> BundleVerifier:
+    """Return the gates of a bundle; `built` is emptied, so that its models are dropped after their use."""
+    emulated = {name: each.emulated for name, each in built.items() if each.emulated is not None}
+    built.clear()
+    return BundleVerifier(
+        checkpoint, trial, Runners(trial, [*trial.manifest.precisions]), held_out, settings, log, emulated
+    )
 
 
-def _unread_files(built: Mapping[str, BuiltGraphs], kept: Container[str]) -> set[str]:
-    """Return the paths of the files that are of no precision that the bundle keeps."""
-    paths = {name: {*each.graphs, *(f"{names.WEIGHTS}/{file}" for file in each.reads)} for name, each in built.items()}
+def _paths(built: BuiltGraphs) -> set[str]:
+    """Return the paths of the files of a precision in the bundle."""
+    return {*built.graphs, *(f"{names.WEIGHTS}/{file}" for file in built.reads)}
+
+
+def _unread_files(paths: Mapping[str, set[str]], kept: Container[str]) -> set[str]:
+    """Return the paths of the files that are of no precision that the bundle keeps; paths: of each precision."""
     return set().union(*paths.values()).difference(*(each for name, each in paths.items() if name in kept))
 
 
@@ -155,7 +166,7 @@ def _confidence(
 
 def _golden(verifier: BundleVerifier, held_out: Sequence[Pair], log: Callable[[str], None]) -> dict[str, bytes]:
     source = verifier.checkpoint.config.data.source_language
-    here = {name: runner for name, runner in verifier.runners.items() if PRECISION_KINDS[name].provider == CPU}
+    here = {name: verifier.runners[name] for name in verifier.runners if PRECISION_KINDS[name].provider == CPU}
     golden = golden_sentences(verifier.trial, here, [pair.source for pair in held_out], log, source=source)
     return {names.GOLDEN: golden.to_bytes()} if golden else {}
 
@@ -169,12 +180,7 @@ def _build_graphs(
     weights: WeightFiles,
 ) -> dict[str, BuiltGraphs]:
     """Return the graphs of each precision; their weights are added to `weights`."""
-    model, tokenizer = checkpoint.model, checkpoint.tokenizer
-    chosen = _evenly_spaced(training, settings.calibration_sentences)
-    calibration = [
-        (tokenizer.encode_source(pair.source), tokenizer.encode_target(pair.target))
-        for pair in (filter_by_length(chosen, tokenizer, checkpoint.config.data.max_tokens) if chosen else [])
-    ]
+    model, calibration = checkpoint.model, known.sentences or _calibration(checkpoint, training, settings)
     built: dict[str, BuiltGraphs] = {}
     for name in settings.build_order:
         kind = PRECISION_KINDS[name]
@@ -185,6 +191,14 @@ def _build_graphs(
         sizes = ", ".join(f"{file} {weights.size(file) / 1e6:.1f} MB" for file in built[name].reads)
         log(f"{name}: built, reads {sizes}")
     return built
+
+
+def _calibration(checkpoint: Checkpoint, training: Sequence[Pair], settings: ExportSettings) -> list[Sentence]:
+    """Return ids of training text, with those that every translation begins with."""
+    tokenizer, chosen = checkpoint.tokenizer, _evenly_spaced(training, settings.calibration_sentences)
+    kept = filter_by_length(chosen, tokenizer, checkpoint.config.data.max_tokens) if chosen else []
+    forced = tokenizer.languages.forced
+    return [(tokenizer.encode_source(pair.source), [*forced, *tokenizer.encode_target(pair.target)]) for pair in kept]
 
 
 def _log_slow_heads(precision: str, settings: ModelSettings, log: Callable[[str], None]) -> None:

@@ -12,7 +12,7 @@ from lingon.bundle.schema import unmet_rule
 from lingon.errors import SettingsError
 from lingon.export.differences import EXACT
 from lingon.export.graphs.precisions import PRECISION_KINDS
-from lingon.export.graphs.quantisation import Range
+from lingon.export.graphs.quantisation import Range, Sentence
 from lingon.export.shortlist.build import ShortlistSettings
 from lingon.serving.runtime.device import CUDA
 from lingon.serving.runtime.shortlist import Shortlist
@@ -92,10 +92,12 @@ class Known:
 
     shortlist: its likely target pieces of each source piece
     ranges: of the inputs of its 8-bit products, by the names of `lingon.export.graphs.quantisation.calibrate`
+    sentences: to measure these ranges on, with the tokens of their languages, in the place of the training text
     """
 
     shortlist: Shortlist | None = None
     ranges: Mapping[str, Range] | None = None
+    sentences: Sequence[Sentence] = ()
 
 
 def _check_gate_on(gate_on: str, precisions: Sequence[str]) -> None:

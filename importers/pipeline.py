@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from lingon.bundle import Bundle
@@ -14,6 +14,7 @@ from lingon.importers.assemble import checkpoint_of
 from lingon.importers.files.fields import Fields
 from lingon.importers.files.pieces import Numbering
 from lingon.importers.files.tensors import are_graphs
+from lingon.importers.greedy import Ids, own_sentences, translate_once
 from lingon.importers.languages import choose_languages
 from lingon.importers.readers.ctranslate2.folder import is_ctranslate2, read_ctranslate2
 from lingon.importers.readers.fsmt import read_fsmt
@@ -30,7 +31,7 @@ from lingon.lines import read_lines, read_parallel
 from lingon.text import normalise
 from lingon.training.checkpoint import Checkpoint
 from lingon.training.data.corpus import Pair
-from lingon.training.search import SearchSettings, translate
+from lingon.training.search import Hypothesis
 
 CALIBRATION_SENTENCES = 200  # of the text for the gates, for int8 ranges if there is no training text
 PROBED = 100  # sentences whose translations must be likely
@@ -71,10 +72,14 @@ class ImportSettings:
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """A checkpoint of Lingon, and what its files said."""
+    """A checkpoint of Lingon, and what its files said.
+
+    greedy: its translations that several checks read, by the ids of their sources
+    """
 
     checkpoint: Checkpoint
     source: Source
+    greedy: dict[Ids, Hypothesis] = field(default_factory=dict)
 
 
 def read_source(folder: Path, settings: ImportSettings, log: Log) -> Imported:
@@ -97,7 +102,7 @@ def check_imported(imported: Imported, folder: Path, texts: Sequence[str], setti
     checkpoint = imported.checkpoint
     for line in compare_with_toolkits(checkpoint, imported.source, folder, texts, wanted=settings.compare):
         log(line)
-    mean = _mean_log_prob(checkpoint, texts[:PROBED])
+    mean = _mean_log_prob(imported, texts[:PROBED])
     log(f"log-probability of a token of its own translations: {mean:.2f} on average")
     if not mean >= settings.least_log_prob:
         raise ParityError(
@@ -121,13 +126,18 @@ def export_imported(imported: Imported, folder: Path, texts: Texts, settings: Ex
         layer, heads = facts.alignment
         settings = replace(settings, alignment_layer=layer, alignment_heads=heads)
     if texts.training:
-        texts = replace(texts, training=pairs_to_learn(imported.checkpoint, texts.training))
+        texts = replace(texts, training=pairs_to_learn(imported.checkpoint, texts.training, imported.greedy))
     known = Known(imported.source.shortlist if settings.shortlist else None, imported.source.ranges)
     if "int8" in settings.precisions and known.ranges is not None:
         log("int8: ranges of the model's own training for 8-bit integers")
     elif "int8" in settings.precisions and not texts.training:
         log(f"int8: ranges from translations of {CALIBRATION_SENTENCES} sentences by the model itself")
-        texts = replace(texts, training=own_pairs(imported.checkpoint, texts.held_out[:CALIBRATION_SENTENCES]))
+        own = texts.held_out[:CALIBRATION_SENTENCES]
+        if imported.source.languages is None:
+            texts = replace(texts, training=own_pairs(imported.checkpoint, own, imported.greedy))
+        else:
+            sources = [normalise(pair.source) for pair in own]
+            known = replace(known, sentences=own_sentences(imported.checkpoint, sources, imported.greedy))
     settings = replace(settings, optional=("int8",))
     try:
         return export_checkpoint(imported.checkpoint, folder, texts, settings, log, known)
@@ -198,10 +208,8 @@ def _pieces(numbering: Numbering) -> str:
     return f"{len(numbering.pieces):,}, renumbered; {len(numbering.never):,} never generated{unknown}"
 
 
-def _mean_log_prob(checkpoint: Checkpoint, texts: Sequence[str]) -> float:
+def _mean_log_prob(imported: Imported, texts: Sequence[str]) -> float:
     """Return the mean log-probability of the tokens of greedy translations."""
-    sources = [checkpoint.tokenizer.encode_source(text) for text in texts]
-    settings = SearchSettings(forced=checkpoint.tokenizer.languages.forced)
-    found = [best for best, *_ in translate(checkpoint.model, sources, settings)]
+    found = translate_once(imported.checkpoint, texts, imported.greedy)
     tokens = sum(len(best.tokens) + best.finished for best in found)
     return sum(best.score for best in found) / max(tokens, 1)  # a score without a penalty is a sum over the tokens

@@ -7,12 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from lingon.errors import SettingsError
+from lingon.importers.greedy import Ids, translate_once
 from lingon.importers.readers.marian.lexicon import read_lexicon
 from lingon.importers.source import Source
 from lingon.text import normalise
 from lingon.training.checkpoint import Checkpoint
 from lingon.training.data.corpus import Pair
-from lingon.training.search import SearchSettings, translate
+from lingon.training.search import Hypothesis
 
 OWN, LEARN, NONE = "own", "learn", "none"
 MOST_TRANSLATED = 20_000  # sentences that the model translates to learn from; references are all used
@@ -60,18 +61,17 @@ def split_pairs(pairs: Sequence[Pair], gates: int, choice: str, origin: Path) ->
     return pairs[:gates], pairs[gates:]
 
 
-def pairs_to_learn(checkpoint: Checkpoint, pairs: Sequence[Pair]) -> list[Pair]:
+def pairs_to_learn(
+    checkpoint: Checkpoint, pairs: Sequence[Pair], known: dict[Ids, Hypothesis] | None = None
+) -> list[Pair]:
     """Return pairs that have targets: references, or translations of MOST_TRANSLATED sentences by the model itself."""
     referenced = [pair for pair in pairs if pair.target]
-    return referenced or own_pairs(checkpoint, pairs[:MOST_TRANSLATED])
+    return referenced or own_pairs(checkpoint, pairs[:MOST_TRANSLATED], known)
 
 
-def own_pairs(checkpoint: Checkpoint, pairs: Sequence[Pair]) -> list[Pair]:
-    """Return sources with greedy translations by the model."""
-    sources = [checkpoint.tokenizer.encode_source(normalise(pair.source)) for pair in pairs]
-    settings = SearchSettings(forced=checkpoint.tokenizer.languages.forced)
-    found = translate(checkpoint.model, sources, settings)
-    return [
-        Pair(pair.source, checkpoint.tokenizer.decode(best.tokens))
-        for pair, (best, *_) in zip(pairs, found, strict=True)
-    ]
+def own_pairs(checkpoint: Checkpoint, pairs: Sequence[Pair], known: dict[Ids, Hypothesis] | None = None) -> list[Pair]:
+    """Return sources with greedy translations by the model; known: see `translate_once`."""
+    known = {} if known is None else known
+    found = translate_once(checkpoint, [normalise(pair.source) for pair in pairs], known)
+    decode = checkpoint.tokenizer.decode
+    return [Pair(pair.source, decode(best.tokens)) for pair, best in zip(pairs, found, strict=True)]

@@ -52,14 +52,17 @@ def check_scores(
     length_penalty: float,
     precision: str,
     forced: tuple[int, ...] = (),
+    found: Sequence[tuple[Hypothesis, ...]] | None = None,
 ) -> ScoreReport:
     """Score all hypotheses that the engine finds for the sources (ids with EOS) and compare, token by token.
 
     forced: see `decode_all`
+    found: these hypotheses, if the engine has found them already
 
     Raises ParityError if log-probabilities differ too much.
     """
-    found = engine_search(runner, sources, beam_size, length_penalty, num_hypotheses=beam_size, forced=forced)
+    if found is None:
+        found = engine_search(runner, sources, beam_size, length_penalty, num_hypotheses=beam_size, forced=forced)
     pairs = [(source, each) for source, hypotheses in zip(sources, found, strict=True) for each in hypotheses]
     longest = runner.limits.max_target_tokens - 1 - len(forced)  # the scorer reads BOS, too
     scored = engine_scores(runner, [(source, each.tokens[:longest]) for source, each in pairs], forced)

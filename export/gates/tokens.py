@@ -46,13 +46,17 @@ def check_tokens(
     texts: Sequence[str],
     beam_size: int,
     length_penalty: float,
+    found: Sequence[tuple[Hypothesis, ...]] | None = None,
 ) -> TokenReport:
     """Compare the best hypotheses of engine and reference search for every text.
+
+    found: the hypotheses of the engine, if it has found them already
 
     Raises ParityError at the first difference that is no near tie, or if there are too many near ties.
     """
     sources, forced = [tuple(tokenizer.encode_source(text)) for text in texts], tokenizer.languages.forced
-    found = engine_search(runner, sources, beam_size, length_penalty, forced=forced)
+    if found is None:
+        found = engine_search(runner, sources, beam_size, length_penalty, forced=forced)
     settings = replace(reference_settings(runner.limits, beam_size, length_penalty), forced=forced)
     expected = translate(model, sources, settings)
     excused = []

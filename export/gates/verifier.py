@@ -6,7 +6,7 @@ search, exact precisions for other providers those of fp32, and lossy parts must
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -14,16 +14,17 @@ from lingon.bundle import PASSED, Bundle, Precision
 from lingon.errors import ParityError
 from lingon.export.differences import EXACT
 from lingon.export.gates.attention import check_attention
-from lingon.export.gates.decode import engine_search
+from lingon.export.gates.languages import gate_languages
 from lingon.export.gates.quality import ExactSearch, check_agreement, check_likeness, check_quality
 from lingon.export.gates.reference import Reference, draw_grid
+from lingon.export.gates.runners import Runners
 from lingon.export.gates.scores import SENTENCES, check_scores, check_shortlist_steps
+from lingon.export.gates.searches import Searches
 from lingon.export.gates.tensors import check_emulation, check_tensors
 from lingon.export.gates.tokens import check_tokens
 from lingon.export.graphs.precisions import PRECISION_KINDS
 from lingon.export.settings import ExportSettings
 from lingon.serving.runtime.device import CPU
-from lingon.serving.runtime.onnx_runner import OnnxRunner
 from lingon.training.checkpoint import Checkpoint
 from lingon.training.data.corpus import Pair
 from lingon.training.models.interface import AnyModel
@@ -40,17 +41,18 @@ class BundleVerifier:
     runners: its graphs, by precision
     pairs: held-out text; where a target is empty, lossy parts are compared with fp32 and not with references
     settings: the number of sentences for each gate, and the default search
-    emulated: by precision, models that compute what 8-bit graphs compute
+    emulated: by precision, models that compute what 8-bit graphs compute; each is dropped when it was compared
     """
 
     checkpoint: Checkpoint
     trial: Bundle
-    runners: Mapping[str, OnnxRunner]
+    runners: Runners
     pairs: Sequence[Pair]
     settings: ExportSettings
     log: Callable[[str], None]
-    emulated: Mapping[str, AnyModel] = field(default_factory=dict)
-    _translations: dict[tuple[str, bool], list[str]] = field(default_factory=dict)
+    emulated: dict[str, AnyModel] = field(default_factory=dict)
+    _found: dict[tuple[str, bool], Searches] = field(default_factory=dict)
+    _others: dict[tuple[str, str], Searches] = field(default_factory=dict)
     _grid: list[Reference] = field(default_factory=list)
 
     def verify_precisions(self) -> dict[str, Precision]:
@@ -66,7 +68,8 @@ class BundleVerifier:
                 if name not in self.settings.optional:
                     raise
                 self.log(f"{error}; the bundle has no {name}")
-        self.runners = {name: self.runners[name] for name in passed}
+        self.runners = self.runners.only(list(passed))
+        self._grid.clear()
         return passed
 
     def verify_precision(self, name: str) -> Precision:
@@ -75,10 +78,11 @@ class BundleVerifier:
         report = self._tensors(name) | self._scores(name)
         if name == "fp32":
             report |= self._tokens()
+            self._in_other_languages(name)  # now, because the graphs of other precisions take their place in memory
         elif name in EXACT:
             report |= self._agreement(name)
         else:
-            report["quality"] = self._quality(name, shortlist=False)
+            report["quality"] = self._quality(name, shortlist=False) | self._quality_of_others(name)
         if entry.provider != kind.provider:
             return Precision(kind.provider, NOT_ON_CUDA, entry.weights, {**report, "checked_on": entry.provider})
         return replace(entry, gate=PASSED, report=report)
@@ -95,25 +99,27 @@ class BundleVerifier:
 
     def _tensors(self, name: str) -> dict[str, Any]:
         """Compare steps, scores and attention with the checkpoint over the grid of shapes, which is computed once."""
+        runner = self.runners[name]  # first: graphs that no server loads fail before anything is computed
         if not self._grid:
             self._grid = draw_grid(self.checkpoint.model, self.trial.manifest.limits)
-        tensors = check_tensors(self.runners[name], name, self._grid)
+        tensors = check_tensors(runner, name, self._grid)
         report, heads = {"tensors": asdict(tensors)}, 0
         if self._grid[0].rows[0].attention:
-            attention = check_attention(self.runners[name], name, self._grid)
+            attention = check_attention(runner, name, self._grid)
             report["attention"], heads = asdict(attention), attention.heads
         provider = self.trial.manifest.precisions[name].provider
         self.log(f"{name}: {tensors.shapes} shapes and {heads} attention heads compared on {provider}")
         if name in self.emulated:
-            emulated = draw_grid(self.emulated[name], self.trial.manifest.limits)
-            report["emulation"] = {"exact_rows": check_emulation(self.runners[name], name, emulated)}
+            emulated = draw_grid(self.emulated.pop(name), self.trial.manifest.limits)
+            report["emulation"] = {"exact_rows": check_emulation(runner, name, emulated)}
         return report
 
     def _scores(self, name: str) -> dict[str, Any]:
         """Compare scores of the engine's own translations with those of the search, greedy and beam."""
         sources, report = self._sources(SENTENCES), {}
         for beam_size, penalty in self._searches():
-            scores = check_scores(self.runners[name], sources, beam_size, penalty, name, self._forced)
+            found = self._translations(name).hypotheses((beam_size, penalty), SENTENCES, beam_size)
+            scores = check_scores(self.runners[name], sources, beam_size, penalty, name, self._forced, found)
             report[f"scores, {_search_name(beam_size)}"] = asdict(scores)
             self.log(f"{name}: beam size {beam_size}: {scores}")
         return report
@@ -137,8 +143,9 @@ class BundleVerifier:
         texts = [pair.source for pair in self.pairs[: self.settings.parity_sentences]]
         report: dict[str, Any] = {"sentences": len(texts)}
         for beam_size, penalty in self._searches():
-            model, runner = self.checkpoint.model, self.runners["fp32"]
-            tokens = check_tokens(model, runner, self.checkpoint.tokenizer, texts, beam_size, penalty)
+            model, tokenizer, runner = self.checkpoint.model, self.checkpoint.tokenizer, self.runners["fp32"]
+            found = self._translations("fp32").hypotheses((beam_size, penalty), len(texts))
+            tokens = check_tokens(model, runner, tokenizer, texts, beam_size, penalty, found)
             report[_search_name(beam_size)] = asdict(tokens)
             self.log(f"fp32: beam size {beam_size}: {tokens}")
         return report
@@ -147,10 +154,7 @@ class BundleVerifier:
         """Compare the tokens of an exact precision with those of fp32, which are those of the reference search."""
         sources, report = self._sources(self.settings.parity_sentences), {}
         for search in self._searches():
-            exact, found = (
-                [best for best, *_ in engine_search(self.runners[each], sources, *search, forced=self._forced)]
-                for each in ("fp32", name)
-            )
+            exact, found = (self._translations(each).best(search, len(sources)) for each in ("fp32", name))
             expected = ExactSearch(self.runners["fp32"], sources, exact, *search, self._forced)
             agreement = check_agreement(name, found, expected, exact=True)
             report[f"tokens, {_search_name(search[0])}"] = asdict(agreement)
@@ -169,14 +173,43 @@ class BundleVerifier:
         self.log(f"{label}: BLEU {report['bleu']:.2f}, fp32 {report['fp32_bleu']:.2f}, {report['sentences']} sentences")
         return report
 
+    def _quality_of_others(self, name: str) -> dict[str, Any]:
+        """Compare translations into the other languages of a model of several with those of fp32."""
+        found, exact = (self._in_other_languages(each) for each in (name, "fp32"))
+        report = {}
+        for language, texts in found.items():
+            report[language] = likeness = check_likeness(f"{name} into {language}", texts, exact[language])
+            self.log(f"{name} into {language}: BLEU {likeness['bleu_against_fp32']:.2f} against fp32")
+        return {"languages": report} if report else {}
+
+    def _in_other_languages(self, name: str) -> dict[str, list[str]]:
+        """Return translations of the first sources into each other language; none if all precisions are exact."""
+        if set(self.trial.manifest.precisions) <= set(EXACT):
+            return {}
+        search, longest = (self.settings.beam_size, self.settings.length_penalty), self.trial.manifest.limits
+        found = {}
+        for language, tokenizer in gate_languages(self.checkpoint).items():
+            texts = [pair.source for pair in self.pairs[: min(SENTENCES, self.settings.gate_sentences)]]
+            sources = [tuple(tokenizer.encode_source(text)) for text in texts]
+            sources = [source for source in sources if len(source) <= longest.max_source_tokens]
+            key = name, language
+            if key not in self._others:
+                self._others[key] = Searches(self.runners, name, sources, tokenizer.languages.forced)
+            found[language] = [tokenizer.decode(each.tokens) for each in self._others[key].best(search, len(sources))]
+        return found
+
     def _translated(self, name: str, *, shortlist: bool) -> list[str]:
-        """Return translations of the held-out sources, by the default search of the bundle; computed once."""
-        if (name, shortlist) not in self._translations:
-            tokenizer, settings = self.checkpoint.tokenizer, self.settings
-            sources, search = self._sources(settings.gate_sentences), (settings.beam_size, settings.length_penalty)
-            found = engine_search(self.runners[name], sources, *search, shortlist=shortlist, forced=self._forced)
-            self._translations[name, shortlist] = [tokenizer.decode(best.tokens) for best, *_ in found]
-        return self._translations[name, shortlist]
+        """Return translations of the held-out sources, by the default search of the bundle."""
+        search = self.settings.beam_size, self.settings.length_penalty
+        found = self._translations(name, shortlist=shortlist).best(search, self.settings.gate_sentences)
+        return [self.checkpoint.tokenizer.decode(best.tokens) for best in found]
+
+    def _translations(self, name: str, *, shortlist: bool = False) -> Searches:
+        """Return the searches by a precision for the sources of all gates."""
+        if (name, shortlist) not in self._found:
+            sources = self._sources(max(SENTENCES, *self.settings.gate_sentence_counts.values()))
+            self._found[name, shortlist] = Searches(self.runners, name, sources, self._forced, shortlist)
+        return self._found[name, shortlist]
 
 
 def _search_name(beam_size: int) -> str:

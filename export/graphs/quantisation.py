@@ -8,7 +8,9 @@ these sums saturate, and results are wrong without an error.
 from __future__ import annotations
 
 import copy
+import threading
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
@@ -209,27 +211,50 @@ def _smoothing_scale(ranges: _ChannelRanges, readers: list[nn.Linear]) -> Tensor
     return (ranges.largest.clamp_min(1e-5) / weights.clamp_min(1e-5)).sqrt()
 
 
+class _Unread(nn.Linear):
+    """Stands for the output layer where nobody reads the logits, most of the work with a large vocabulary."""
+
+    def __init__(self, output: nn.Linear) -> None:
+        super().__init__(output.in_features, output.out_features, bias=False, device="meta")
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Return zeros of the shape of the logits, which take no memory."""
+        return inputs.new_zeros(1).expand(*inputs.shape[:-1], self.out_features)
+
+
 @torch.inference_mode()
 def _measure_ranges(model: AnyModel, sentences: list[Sentence]) -> dict[str, _ChannelRanges]:
     """Measure the inputs of every linear layer, one sentence at a time, so that no padding is measured."""
     ranges: dict[str, _ChannelRanges] = {}
+    output, threads = model.output, torch.get_num_threads()
+    model.output = _Unread(output)
     linear = {name: module for name, module in model.named_modules() if isinstance(module, nn.Linear)}
-    hooks = [module.register_forward_pre_hook(_range_hook(name, ranges)) for name, module in linear.items()]
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # faster for single sentences: several threads mostly wait for each other
+    lock = threading.Lock()
+    hooks = [module.register_forward_pre_hook(_range_hook(name, ranges, lock)) for name, module in linear.items()]
+
+    @torch.inference_mode()
+    def measure(sentence: Sentence) -> None:
+        source, target = sentence
+        model(torch.tensor([source]), torch.tensor([len(source)]), torch.tensor([[BOS, *target]]))
+
+    torch.set_num_threads(1)  # threads of one sentence mostly wait for each other; those of several do not
     try:
-        for source, target in sentences:
-            model(torch.tensor([source]), torch.tensor([len(source)]), torch.tensor([[BOS, *target]]))
+        with ThreadPoolExecutor(threads) as pool:
+            list(pool.map(measure, sentences))
     finally:
         torch.set_num_threads(threads)
+        model.output = output
         for hook in hooks:
             hook.remove()
     return ranges
 
 
-def _range_hook(name: str, ranges: dict[str, _ChannelRanges]) -> Callable[[nn.Module, tuple[Tensor]], None]:
+def _range_hook(
+    name: str, ranges: dict[str, _ChannelRanges], lock: threading.Lock
+) -> Callable[[nn.Module, tuple[Tensor]], None]:
     def observe(module: nn.Module, inputs: tuple[Tensor]) -> None:
         zeros = torch.zeros(inputs[0].size(-1))
-        ranges.setdefault(name, _ChannelRanges(zeros, zeros)).add(inputs[0])
+        with lock:
+            ranges.setdefault(name, _ChannelRanges(zeros, zeros)).add(inputs[0])
 
     return observe

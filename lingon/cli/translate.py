@@ -73,10 +73,17 @@ def translate(
     ] = None,
     output_file: OutputOption = None,
     source: Annotated[
-        str | None, typer.Option(help="Language of the texts, such as en.", show_default="the model's")
+        str | None,
+        typer.Option("--source", "--source-language", help="Language of the texts, as en.", show_default="the model's"),
     ] = None,
     target: Annotated[
-        str | None, typer.Option(help="Language of the translations, such as de.", show_default="the model's")
+        str | None,
+        typer.Option(
+            "--target",
+            "--target-language",
+            help="Language of the translations, such as de.",
+            show_default="the model's",
+        ),
     ] = None,
     beam_size: Annotated[
         int | None, typer.Option(min=1, help="Beam size; 1 is greedy search.", show_default="the model's")

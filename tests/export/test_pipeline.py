@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import lingon.export.gates.quality
-import lingon.export.gates.verifier
+import lingon.export.gates.searches
 import lingon.export.pipeline
 from lingon.bundle import CARD, open_bundle
 from lingon.errors import BundleError, CheckpointError, DeviceError, ParityError, SettingsError
@@ -290,13 +290,16 @@ def test_gates_use_the_default_search_and_the_numbers_of_sentences_of_the_settin
         searches.append((len(sources), width))
         return decode.engine_search(runner, sources, width, *rest, **more)
 
-    monkeypatch.setattr(lingon.export.gates.verifier, "engine_search", noted)
+    monkeypatch.setattr(lingon.export.gates.searches, "engine_search", noted)
     for bound in ("MAX_BLEU_LOSS", "MAX_CHRF_LOSS"):
         monkeypatch.setattr(lingon.export.gates.quality, bound, 100)
     settings = ExportSettings(precisions=("int8",), shortlist=None, beam_size=beam_size, parity_sentences=4)
     settings, lines = replace(settings, gate_sentences=3), list[str]()
     bundle = export_checkpoint(checkpoint, tmp_path / "digits", Texts(pairs[:6], pairs), settings, lines.append)
-    assert searches == [(3, beam_size), (3, beam_size)]
+    # Scores need all six with both searches, in each precision; tokens and quality read the first of these.
+    quality = [(3, 1), (3, 1)] if beam_size == 1 else []  # greedy search with the length penalty of the bundle
+    assert searches == [(6, 1), (6, 4 if beam_size == 1 else 3)] * 2 + quality
+    assert bundle.manifest.precisions["int8"].report["quality"]["sentences"] == 3
     report = bundle.manifest.precisions["fp32"].report
     assert report["sentences"] == 4
     assert {"greedy", "beam 4" if beam_size == 1 else "beam 3"} < report.keys()

@@ -11,7 +11,8 @@ import torch
 
 from lingon.export.graphs.matmul import Int8MatMul
 from lingon.export.graphs.onnx_writer import GraphBuilder, WeightFiles
-from lingon.export.graphs.quantisation import MAX_WEIGHT, Range, quantise_columns, smooth_and_calibrate
+from lingon.export.graphs.quantisation import MAX_WEIGHT, Range, calibrate, quantise_columns, smooth_and_calibrate
+from lingon.text import BOS
 from lingon.training.models.transformer import Transformer
 from tests.support.random_models import random_model, random_pairs, random_runner
 
@@ -82,6 +83,30 @@ def test_smoothing_changes_nothing_that_a_model_computes(options: dict[str, Any]
     assert torch.equal(logits_of(model), before), "the model itself is left as it was"
     changed = zip(smoothed.parameters(), model.parameters(), strict=False)
     assert not all(one.shape == other.shape and torch.equal(one, other) for one, other in changed)
+
+
+def test_ranges_are_those_of_every_sentence_whatever_the_number_of_threads() -> None:
+    """The output layer is not computed for them, but its input has a range."""
+    model, threads = random_model(), torch.get_num_threads()
+    output = model.output
+    try:
+        found = []
+        for count in (1, 4):
+            torch.set_num_threads(count)
+            found.append(calibrate(model, random_pairs(20)))
+            assert torch.get_num_threads() == count
+    finally:
+        torch.set_num_threads(threads)
+    assert found[0] == found[1]
+    assert model.output is output
+    assert found[0].keys() == {name for name, each in model.named_modules() if isinstance(each, torch.nn.Linear)}
+    inputs = []
+    hook = output.register_forward_pre_hook(lambda module, given: inputs.append(given[0].detach()))
+    for source, target in random_pairs(20):
+        model(torch.tensor([source]), torch.tensor([len(source)]), torch.tensor([[BOS, *target]]))
+    hook.remove()
+    low, high = min(float(each.min()) for each in inputs), max(float(each.max()) for each in inputs)
+    assert found[0]["output"] == Range(pytest.approx(low), pytest.approx(high))
 
 
 def test_quantisation_after_a_relu_replaces_the_relu() -> None:
