@@ -94,7 +94,7 @@ void copy_past(const Sentence& sentence, int64_t from, int64_t to) {
   std::copy_n(sentence.history + source, steps, sentence.history + target);
   std::copy_n(sentence.history_log_probs + source, steps, sentence.history_log_probs + target);
   for (int64_t position = 0; position <= steps; ++position)
-    sentence.table[target + position] = sentence.table[source + position] + (int32_t)(from - to);
+    sentence.table[target + position] = (int32_t)((int64_t)sentence.table[source + position] + from - to);
 }
 
 // Give each survivor a row: the first child of a parent has that of the parent, the others those of hypotheses without
@@ -160,7 +160,7 @@ class BeamStep : public Operator {
     const Dims& dims = changed[4].dims;
     require(dims.rank() == 3 && ids.rank() == 2 && ids.dims == log_probs.dims, "expects candidates and a history");
     const int64_t sentences = dims[0], beams = dims[1], capacity = dims[2], candidates = ids.dims[1];
-    require(0 < beams && beams <= kMostBeams && beams * candidates >= 2 * beams, "expects 1 to 32 beams of two candidates");
+    require(0 < beams && beams <= kMostBeams && candidates >= 2, "expects 1 to 128 beams of two candidates");
     const Dims by_row{sentences * beams}, by_rank{sentences, beams};
     require(ids.dims[0] == by_row[0] && changed[0].dims == by_row && changed[1].dims == by_row, "expects a token for each row");
     require(changed[2].dims == by_rank && changed[3].dims == by_rank && changed[5].dims == dims, "expects a total for each beam");
@@ -207,7 +207,7 @@ class BeamStep : public Operator {
   static Tensor written(const RunContext& context, size_t index, const Tensor& before) {
     const Tensor after = context.output(index, before.dims);
     const int64_t size = before.type == ElementType::kInt64 ? sizeof(int64_t) : sizeof(float);
-    if (after.data != before.data) std::memcpy(after.data, before.data, before.size() * size);
+    if (after.data != before.data && before.size() > 0) std::memcpy(after.data, before.data, before.size() * size);
     return after;
   }
 

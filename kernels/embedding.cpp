@@ -25,7 +25,8 @@ class Embed : public Operator {
     const Tensor ids = context.input(kIds), positions = table_.given() ? context.input(kPositions) : Tensor{};
     const int64_t rows = ids.size(), dim = pieces_.dims[1];
     const int64_t period = std::max<int64_t>(positions.size(), 1);
-    require(!positions.given() || rows % period == 0, "expects positions for its ids");
+    require(!positions.given() || (positions.size() > 0 && rows % period == 0) || rows == 0,
+            "expects positions for its ids");
     const int64_t* id = ids.as<int64_t>();
     const int64_t* at = positions.given() ? positions.as<int64_t>() : nullptr;
     float* output = context.output(0, {rows, dim}).as<float>();

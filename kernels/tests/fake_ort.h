@@ -126,9 +126,8 @@ OrtStatus* attribute(const std::map<std::string, T>& all, const char* name, T* v
 }
 
 // The table of functions, at the places that ort_abi.h names.
-inline const Api* fake_api() {
-  static void* places[415] = {};
-  const auto put = [](size_t place, auto* function) { places[place] = (void*)function; };
+inline const Api* fill(void** places) {
+  const auto put = [places](size_t place, auto* function) { places[place] = (void*)function; };
   put(0, +[](int code, const char* message) {
     const Shelter shelter;
     return new OrtStatus{code, message};
@@ -173,6 +172,12 @@ inline const Api* fake_api() {
     return nullptr;
   });
   return (const Api*)places;
+}
+
+inline const Api* fake_api() {
+  static void* places[415] = {};
+  static const Api* const filled = fill(places);
+  return filled;
 }
 
 // The operators of the library, by name.

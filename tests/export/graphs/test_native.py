@@ -1,0 +1,76 @@
+"""Graphs of our own operators compute what the model computes, for every setting of a Transformer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from lingon import bundle
+from lingon.export.gates.attention import check_attention
+from lingon.export.gates.reference import draw_grid
+from lingon.export.gates.tensors import check_emulation, check_tensors
+from lingon.export.graphs.native.transformer import NativeTransformerGraphs
+from lingon.export.graphs.onnx_writer import KERNELS, WeightFiles
+from lingon.export.graphs.precisions import build
+from lingon.serving.runtime.device import NATIVE
+from tests.support.random_models import limits_of, random_grid, random_model, random_pairs, random_runner
+
+pytestmark = pytest.mark.native
+OPTIONS: list[dict[str, Any]] = [
+    {},
+    {"norm": "pre", "activation": "silu"},
+    {"norm_kind": "rms", "norm": "pre", "bias": False, "gated": True, "activation": "gelu-tanh"},
+    {"positions": "rotary", "norm": "pre"},
+    {"positions": "relative", "relative_buckets": 8, "relative_distance": 5},
+    {"score": "additive", "head_dim": 24, "bias": False},
+    {"encoder_attention": "linear", "head_dim": 24, "positions": "learned", "embedding_norm": True},
+    {"encoder_window": 3, "tie": "none"},
+    {"decoder_cell": "ssru"},
+    {"decoder_cell": "ssru", "dim": 60, "heads": 3, "ffn": 90, "norm": "pre", "activation": "gelu"},
+]
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_native_graphs_compute_the_outputs_of_the_model(options: dict[str, Any]) -> None:
+    runner, grid = random_runner(precision=NATIVE, **options), random_grid(**options)
+    assert check_tensors(runner, NATIVE, grid).step_difference > 0
+    check_attention(runner, NATIVE, grid)
+
+
+@pytest.mark.parametrize("options", [OPTIONS[0], OPTIONS[2]], ids=str)
+def test_native_graphs_compute_what_their_emulation_computes(options: dict[str, Any]) -> None:
+    model = random_model(**options)
+    emulated = build(model, NATIVE, WeightFiles(), random_pairs(8), shortlist=False).emulated
+    assert emulated is not None
+    assert check_emulation(random_runner(precision=NATIVE, **options), NATIVE, draw_grid(emulated, limits_of(model))) > 0.9
+
+
+def kinds_of(graph: bytes) -> dict[str, int]:
+    """The nodes of a graph, by the name of the operator, with their number."""
+    kinds = [node.op_type for node in onnx.load_model_from_string(graph).graph.node]
+    return {kind: kinds.count(kind) for kind in kinds}
+
+
+def test_norms_and_residuals_of_a_step_are_part_of_its_products() -> None:
+    graphs = NativeTransformerGraphs(random_model(norm="pre"), np.float32, WeightFiles())
+    found = kinds_of(graphs.decoder())
+    layers = graphs.model.settings.decoder_layers
+    assert found["StepAttention"] == found["CrossAttention"] == layers
+    assert "LayerNormalization" not in found
+    assert "Relu" not in found
+    assert found["Candidates"] == 1
+
+
+@pytest.mark.parametrize("size", [60, 64])
+def test_the_declared_rows_of_the_output_layer_are_those_that_are_gathered(size: int) -> None:
+    model = random_model(dim=size, heads=2, head_dim=32)
+    graphs = NativeTransformerGraphs(model, np.float32, WeightFiles())
+    written = onnx.load_model_from_string(graphs.output_rows())
+    assert {node.domain for node in written.graph.node if node.op_type == "GatherColumns"} == {KERNELS}
+    read = {each.name: each for each in onnx.load_model_from_string(graphs.decoder_shortlist()).graph.input}
+    panels = read["output.0"].type.tensor_type.shape.dim[1].dim_value
+    assert panels == -(-size // 8) * 8 * 16
+    assert {each.name for each in written.graph.input} == {bundle.PIECE_IDS}

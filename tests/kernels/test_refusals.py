@@ -1,0 +1,177 @@
+"""What an operator does not take is an error of one line that names the operator, never a crash."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.support.native_operators import Arrays, refusal, session_of
+
+pytestmark = pytest.mark.native
+MOST = np.iinfo(np.int64).max
+
+
+def floats(*shape: int) -> np.ndarray:
+    return np.ones(shape, np.float32)
+
+
+def bytes_of(*shape: int, value: int = 1) -> np.ndarray:
+    return np.full(shape, value, np.int8)
+
+
+def ints(*values: int) -> np.ndarray:
+    return np.array(values, np.int64)
+
+
+LINEAR = {"norm": 0, "epsilon": 0.0, "relu": 0}
+SIZES = "a scale, a bias or a norm of another size"
+PRODUCTS = [
+    ("Linear", [floats(2, 7), bytes_of(8, 3), floats(3), floats(3)], {}, "as many columns as its weights"),
+    ("Linear", [np.array(1, np.float32), bytes_of(1, 3), floats(3), floats(3)], {}, "rows of at least one dimension"),
+    ("Linear", [floats(2, 8), bytes_of(8, 3), floats(2), floats(3)], {}, SIZES),
+    ("Linear", [floats(2, 8), bytes_of(8, 3), floats(3), floats(4)], {}, SIZES),
+    ("Linear", [floats(2, 8), bytes_of(8, 3), floats(3), floats(3), floats(9), floats(8)], {"norm": 1}, SIZES),
+    ("Linear", [floats(2, 8), bytes_of(8, 3), floats(3), floats(3), floats(8)], {"norm": 1}, "constant weights"),
+    ("Linear", [floats(2, 8), bytes_of(8, 3), floats(3), floats(3)], {"norm": 2}, "constant weights"),
+    ("Linear", [floats(2, 8), bytes_of(8, 3), floats(3), floats(3)], {"norm": 3}, "the norm 0, 1 or 2"),
+    ("Linear", [floats(2, 8), bytes_of(8, 3), floats(3), floats(3)], {"norm": -1}, "the norm 0, 1 or 2"),
+    ("Linear", [floats(2, 8), bytes_of(8), floats(3), floats(3)], {}, "weights of two dimensions"),
+    ("Linear", [floats(2, 8), bytes_of(8, 3, value=64), floats(3), floats(3)], {}, "a weight beyond"),
+    ("Linear", [floats(2, 8), bytes_of(8, 3, value=-64), floats(3), floats(3)], {}, "a weight beyond"),
+    ("Linear", [floats(2, 0), bytes_of(0, 3), floats(3), floats(3)], {}, "1 to 65,536 inputs"),
+    ("Linear", [floats(2, 8), bytes_of(8, 0), floats(0), floats(0)], {}, "1 to 16,777,216 outputs"),
+    ("Linear", [floats(1, 65537), bytes_of(65537, 1), floats(1), floats(1)], {}, "1 to 65,536 inputs"),
+    ("Linear", [floats(1, 1, 1, 1, 1, 2, 8), bytes_of(8, 3), floats(3), floats(3)], {}, "more than six dimensions"),
+    (
+        "Linear",
+        [floats(2, 8), bytes_of(8, 3), floats(3), floats(3), None, None, floats(1, 3)],
+        {},
+        "a residual of the shape of the result",
+    ),
+]
+GATHERED = [bytes_of(1, 8 * 16), np.ones(3, np.int32), floats(3), floats(3)]
+PIECES = [
+    ("GatherColumns", [ints(3), bytes_of(8, 3), floats(3), floats(3)], "a piece that the vocabulary does not have"),
+    ("GatherColumns", [ints(0, -1), bytes_of(8, 3), floats(3), floats(3)], "a piece that the vocabulary does not have"),
+    ("GatherColumns", [ints(MOST), bytes_of(8, 3), floats(3), floats(3)], "a piece that the vocabulary does not have"),
+    ("PackedLinear", [floats(2, 0), bytes_of(1, 0), *GATHERED[1:]], "1 to 65,536 inputs"),
+    ("PackedLinear", [floats(1, 65544), bytes_of(1, 65544 * 16), *GATHERED[1:]], "1 to 65,536 inputs"),
+    ("PackedLinear", [floats(2, 9), *GATHERED], "panels for as many columns"),
+    ("PackedLinear", [floats(2, 8), bytes_of(2, 8 * 16), *GATHERED[1:]], "panels for as many columns"),
+    ("PackedLinear", [floats(2, 8), *GATHERED[:2], floats(2), floats(3)], SIZES),
+    ("PackedLinear", [floats(2, 8), *GATHERED[:3], floats(4)], SIZES),
+]
+HEADS = "heads of a multiple of 8 dimensions"
+
+
+def step(**changed: np.ndarray) -> list[np.ndarray]:
+    given = {"packed": floats(2, 48), "keys": floats(2, 1, 4, 16), "values": floats(2, 1, 4, 16), "at": ints(0, 3)}
+    return list({**given, **changed}.values())
+
+
+def crossing(**changed: np.ndarray) -> list[np.ndarray]:
+    given = {"query": floats(4, 16), "keys": floats(2, 1, 16, 5), "values": floats(2, 1, 5, 16), "lengths": ints(5, 1)}
+    return list({**given, **changed}.values())
+
+
+ATTENTION = [
+    ("StepAttention", step(at=ints(0, 4)), 1, "a position beyond the capacity"),
+    ("StepAttention", step(at=ints(-1, 0)), 1, "a position beyond the capacity"),
+    ("StepAttention", step(at=ints(MOST, 0)), 1, "a position beyond the capacity"),
+    ("StepAttention", step(at=ints(0)), 1, "a position for each row"),
+    ("StepAttention", step(keys=floats(2, 1, 5, 16)), 1, "caches of four dimensions and of one shape"),
+    ("StepAttention", step(keys=floats(1, 1, 4, 16), values=floats(1, 1, 4, 16)), 1, "caches for its rows and heads"),
+    ("StepAttention", step(packed=floats(2, 49)), 1, "packed rows of two dimensions"),
+    ("StepAttention", step(), 0, HEADS),
+    ("StepAttention", step(), -1, HEADS),
+    ("StepAttention", step(), 4, HEADS),
+    ("StepAttention", step(packed=floats(2, 0)), MOST, HEADS),
+    ("CrossAttention", crossing(lengths=ints(6, 1)), 1, "a length beyond the width"),
+    ("CrossAttention", crossing(lengths=ints(0, 1)), 1, "a length beyond the width"),
+    ("CrossAttention", crossing(lengths=ints(1)), 1, "a length for each sentence"),
+    ("CrossAttention", crossing(query=floats(5, 16)), 1, "the same number of rows for each sentence"),
+    ("CrossAttention", crossing(values=floats(2, 1, 4, 16)), 1, "values like its keys"),
+    ("CrossAttention", crossing(keys=floats(2, 2, 8, 5)), 1, "keys for its heads"),
+    ("CrossAttention", crossing(query=floats(4, 0)), 1, HEADS),
+    ("SelfAttention", [floats(4, 24), ints(3)], 1, "a row for each token"),
+    ("SelfAttention", [floats(4, 24), ints(5, -1)], 1, "sentences of 1 to 65,536 tokens"),
+    ("SelfAttention", [floats(4, 24), ints(MOST, MOST)], 1, "sentences of 1 to 65,536 tokens"),
+    ("SelfAttention", [floats(4, 25), ints(4)], 1, "packed rows of two dimensions"),
+    ("SelfAttention", [floats(4, 0), ints(4)], MOST, HEADS),
+]
+LAYERS = {"heads": 2, "layer": 0, "layers": 1}
+SENTENCES = [
+    ("Tokens", [np.zeros((2, 3), np.int64), ints(1, 4)], {}, "a length beyond the width of the batch"),
+    ("Tokens", [np.zeros((2, 3), np.int64), ints(1, 0)], {}, "a length beyond the width of the batch"),
+    ("Tokens", [np.zeros((2, 3), np.int64), ints(1)], {}, "a length for each sentence"),
+    ("Memory", [floats(3, 16), np.zeros((1, 3), np.int64), ints(2)], LAYERS, "a row for each token"),
+    ("Memory", [floats(3, 16), np.zeros((2, 3), np.int64), ints(3)], LAYERS, "a length for each sentence"),
+    ("Memory", [floats(3, 16), np.zeros((1, 2), np.int64), ints(3)], LAYERS, "a length beyond the width of the batch"),
+    ("Memory", [floats(3, 17), np.zeros((1, 3), np.int64), ints(3)], LAYERS, "keys and values of its layers and heads"),
+    ("Memory", [floats(3, 0), np.zeros((1, 3), np.int64), ints(3)], LAYERS, "keys and values of its layers and heads"),
+    *[
+        ("Memory", [floats(3, 16), np.zeros((1, 3), np.int64), ints(3)], {**LAYERS, **wrong}, message)
+        for wrong, message in [
+            ({"heads": 0}, "1 to 65,536 heads and layers"),
+            ({"heads": MOST}, "1 to 65,536 heads and layers"),
+            ({"layers": MOST, "layer": MOST - 1}, "1 to 65,536 heads and layers"),
+            ({"layers": 0}, "a layer of its layers"),
+            ({"layer": 1}, "a layer of its layers"),
+            ({"layer": -1}, "a layer of its layers"),
+        ]
+    ],
+]
+ALLOWED = np.ones((2, 9), bool)
+COUNT = "a count of 1 to 256 and of the columns at most"
+CANDIDATES = [
+    ([floats(2, 9), ints(0)], COUNT),
+    ([floats(2, 9), ints(-1)], COUNT),
+    ([floats(2, 9), ints(10)], COUNT),
+    ([floats(2, 900), ints(257)], COUNT),
+    ([floats(2, 0), ints(1)], COUNT),
+    ([floats(9), ints(1)], "logits of two dimensions and one count"),
+    ([floats(2, 9), ints(1, 2)], "logits of two dimensions and one count"),
+    ([floats(2, 9), ints(1), ints(*range(8)), ALLOWED], "a piece for each column"),
+    ([floats(2, 9), ints(1), ints(*range(9)), ALLOWED[:, :8]], "allowed columns for each sentence"),
+    ([floats(3, 9), ints(1), ints(*range(9)), ALLOWED], "the same number of rows for each sentence"),
+    ([floats(2, 9), ints(1), ints(*range(9)), ALLOWED[:0]], "the same number of rows for each sentence"),
+    ([floats(2, 9), ints(1), ints(*range(9))], "expects bool"),
+]
+
+
+@pytest.mark.parametrize(("op", "given", "wrong", "message"), PRODUCTS)
+def test_a_product_of_wrong_sizes_or_weights_is_refused(
+    op: str, given: Arrays, wrong: dict[str, int], message: str
+) -> None:
+    assert message in refusal(op, *given, **{**LINEAR, **wrong})
+
+
+@pytest.mark.parametrize(("op", "given", "message"), PIECES)
+def test_a_piece_or_a_panel_that_is_not_there_is_refused(op: str, given: Arrays, message: str) -> None:
+    assert message in refusal(op, *given)
+
+
+@pytest.mark.parametrize(("op", "given", "heads", "message"), ATTENTION)
+def test_attention_beyond_what_its_caches_hold_is_refused(op: str, given: Arrays, heads: int, message: str) -> None:
+    assert message in refusal(op, *given, heads=heads, scale=1.0)
+
+
+@pytest.mark.parametrize(("op", "given", "attributes", "message"), SENTENCES)
+def test_sentences_and_layers_that_are_not_there_are_refused(
+    op: str, given: Arrays, attributes: dict[str, Any], message: str
+) -> None:
+    assert message in refusal(op, *given, **attributes)
+
+
+@pytest.mark.parametrize(("given", "message"), CANDIDATES)
+def test_candidates_that_are_not_there_are_refused(given: Arrays, message: str) -> None:
+    assert message in refusal("Candidates", *given)
+
+
+@pytest.mark.parametrize("place", [1, 2, 3])
+def test_weights_that_are_not_constant_are_refused_when_the_graph_is_loaded(place: int) -> None:
+    given = [floats(2, 8), bytes_of(8, 3), floats(3), floats(3)]
+    with pytest.raises(Exception, match=r"lingon\.Linear expects constant weights"):
+        session_of("Linear", given, constant=range(place + 1, 6), **LINEAR)

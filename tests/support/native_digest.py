@@ -1,0 +1,51 @@
+"""The results of all operators on drawn inputs, to compare processes that use different instruction sets."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+
+import numpy as np
+
+from tests.support.native_operators import run
+
+
+def print_outputs() -> None:
+    """Print a digest of each result; every NaN counts as the same."""
+    for place, value in enumerate(outputs()):
+        held = np.where(np.isnan(value), np.float32(np.nan), value) if value.dtype == np.float32 else value
+        print(place, hashlib.sha256(held.tobytes()).hexdigest())  # noqa: T201
+
+
+def outputs() -> Iterator[np.ndarray]:
+    """The results of all operators, of several shapes and magnitudes."""
+    for seed, scale in enumerate((1.0, 1e-38, 1e30, 30.0)):
+        draw = np.random.default_rng(seed)
+
+        def floats(*shape: int, draw: np.random.Generator = draw, scale: float = scale) -> np.ndarray:
+            found = (draw.normal(size=shape) * scale).astype(np.float32)
+            found.reshape(-1)[:: 53 + seed] = [np.nan, np.inf, 0, -0.0][seed]
+            return found
+
+        yield from products(draw, floats(7, 77))
+        lengths, positions = np.array([5, 11, 1]), np.array([0, 12, 7])
+        caches = floats(3, 2, 13, 24), floats(3, 2, 13, 24)
+        yield from run("StepAttention", floats(3, 144), *caches, positions, heads=2, scale=0.2)
+        memory = floats(3, 2, 24, 11), floats(3, 2, 11, 24)
+        yield from run("CrossAttention", floats(6, 48), *memory, lengths, heads=2, scale=0.2)
+        yield from run("SelfAttention", floats(17, 144), lengths, heads=2, scale=0.2)
+        yield from run("Candidates", floats(3, 1000), np.array([9]))
+        allowed = draw.random((3, 1000)) < 0.3
+        yield from run("Candidates", floats(6, 1000), np.array([9]), np.arange(1000), allowed)
+
+
+def products(draw: np.random.Generator, rows: np.ndarray) -> Iterator[np.ndarray]:
+    """The results of Linear, with every norm, and of PackedLinear."""
+    columns = draw.integers(-63, 64, (77, 45)).astype(np.int8)
+    weights = columns, draw.random(45, np.float32), draw.random(45, np.float32)
+    norm = draw.random(77, np.float32), draw.random(77, np.float32)
+    for kind in range(3):
+        added = draw.random((7, 45), np.float32)
+        gains = norm if kind == 1 else (norm[0], None)
+        yield from run("Linear", rows, *weights, *gains, added, norm=kind, epsilon=1e-6, relu=kind % 2)
+    yield from run("PackedLinear", rows, *run("GatherColumns", draw.integers(0, 45, 21), *weights))
