@@ -86,12 +86,8 @@ typedef uint8_t Bytes __attribute__((vector_size(32)));
 // Store values 0..kMostLevel as bytes: the lowest byte of each integer.
 LINGON_INLINE void store_bytes(uint8_t* to, Floats values, int64_t count) {
   const Bytes all = (Bytes)__builtin_convertvector(values, Ints);
-#if defined(__clang__) || __GNUC__ >= 12
   const auto bytes = __builtin_shufflevector(all, all, 0, 4, 8, 12, 16, 20, 24, 28);
-#else
-  const auto bytes = __builtin_shuffle(all, Bytes{0, 4, 8, 12, 16, 20, 24, 28});
-#endif
-  std::memcpy(to, &bytes, count == kLanes ? (size_t)kLanes : (size_t)count);
+  std::memcpy(to, &bytes, count == kLanes ? sizeof bytes : (size_t)count);
 }
 
 // Lanes beyond the end of a row are 0: their gain and bias are, or without a norm they themselves.

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <initializer_list>
 #include <limits>
+#include <type_traits>
 
 namespace lingon {
 namespace LINGON_ISA {
@@ -25,6 +26,17 @@ typedef int32_t Ints __attribute__((vector_size(32)));
 #endif
 
 #define LINGON_INLINE inline __attribute__((always_inline))
+
+#if !defined(__clang__) && __GNUC__ < 12  // GCC 11 does not have it.
+template <typename Vector, typename... Places>
+LINGON_INLINE auto shuffled(Vector a, Vector b, Places... places) {
+  typedef std::remove_reference_t<decltype(a[0])> Element;
+  constexpr int kSize = sizeof(Vector) / sizeof(Element);
+  typedef Element Shuffled __attribute__((vector_size(sizeof...(places) * sizeof(Element))));
+  return Shuffled{(places < kSize ? a[places] : b[places - kSize])...};
+}
+#define __builtin_shufflevector shuffled
+#endif
 
 LINGON_INLINE Floats spread(float value) {
   return Floats{value, value, value, value, value, value, value, value};
