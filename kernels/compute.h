@@ -86,7 +86,7 @@ typedef uint8_t Bytes __attribute__((vector_size(32)));
 // Store values 0..kMostLevel as bytes: the lowest byte of each integer.
 LINGON_INLINE void store_bytes(uint8_t* to, Floats values, int64_t count) {
   const Bytes all = (Bytes)__builtin_convertvector(values, Ints);
-  const auto bytes = __builtin_shufflevector(all, all, 0, 4, 8, 12, 16, 20, 24, 28);
+  const auto bytes = LINGON_SHUFFLE(all, all, 0, 4, 8, 12, 16, 20, 24, 28);
   std::memcpy(to, &bytes, count == kLanes ? sizeof bytes : (size_t)count);
 }
 

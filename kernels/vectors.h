@@ -19,15 +19,12 @@ constexpr int kLanes = 8;
 typedef float Floats __attribute__((vector_size(32)));
 typedef int32_t Ints __attribute__((vector_size(32)));
 
+#define LINGON_INLINE inline __attribute__((always_inline))
+
+// The elements of a and b at these places, those of b after those of a.
 #if defined(__clang__) || __GNUC__ >= 12
 #define LINGON_SHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
 #else
-#define LINGON_SHUFFLE(a, b, ...) __builtin_shuffle(a, b, Ints{__VA_ARGS__})
-#endif
-
-#define LINGON_INLINE inline __attribute__((always_inline))
-
-#if !defined(__clang__) && __GNUC__ < 12  // GCC 11 does not have it.
 template <typename Vector, typename... Places>
 LINGON_INLINE auto shuffled(Vector a, Vector b, Places... places) {
   typedef std::remove_reference_t<decltype(a[0])> Element;
@@ -35,7 +32,7 @@ LINGON_INLINE auto shuffled(Vector a, Vector b, Places... places) {
   typedef Element Shuffled __attribute__((vector_size(sizeof...(places) * sizeof(Element))));
   return Shuffled{(places < kSize ? a[places] : b[places - kSize])...};
 }
-#define __builtin_shufflevector shuffled
+#define LINGON_SHUFFLE(a, b, ...) shuffled(a, b, __VA_ARGS__)
 #endif
 
 LINGON_INLINE Floats spread(float value) {
