@@ -11,13 +11,14 @@ export PIP_CONSTRAINT := constraints.txt
 export PIP_BUILD_CONSTRAINT := constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help serve test checks kernels e2e docs chaos soak format stubs locks images-test clean
+.PHONY: help serve test checks kernels kernels-test e2e docs chaos soak format stubs locks images-test clean
 
 help:
 	@echo "make serve    serve models/en-de on 127.0.0.1:50051, metrics on :9464"
 	@echo "make test     install the test tools, then run all checks and tests, with coverage"
 	@echo "make checks   run the checks alone: format, linter, types, import rules, generated code"
 	@echo "make kernels  compile the native operators of the precision int8-native; needs a C++ compiler"
+	@echo "make kernels-test  run the native operators on random nodes under sanitizers"
 	@echo "make e2e      install clients in other languages (Node, h2load, Prometheus) and test a real server with them"
 	@echo "make docs     build the documentation site in build/docs; open build/docs/index.html"
 	@echo "make format   format the code and apply the linter's fixes"
@@ -35,6 +36,9 @@ serve:
 
 kernels: | .venv/bin/pip
 	$(BIN)/python kernels/build.py
+
+kernels-test: | .venv/bin/pip
+	$(BIN)/python kernels/tests/run.py
 
 .PHONY: kernels-or-none kernels-if-possible
 kernels-if-possible: | .venv/bin/pip

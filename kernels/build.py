@@ -99,7 +99,7 @@ def build(library: Path = LIBRARY, sanitize: str = "", environment: Mapping[str,
     Raises NoCompilerError, or BuildError after the compiler has printed why.
     """
     compiler = find_compiler(environment)
-    machine = _target(compiler)
+    machine = target(compiler)
     if is_current(library, machine):
         return False
     flags = [*FLAGS, *(SANITIZED if sanitize else OPTIMISED)]
@@ -109,7 +109,7 @@ def build(library: Path = LIBRARY, sanitize: str = "", environment: Mapping[str,
     with tempfile.TemporaryDirectory(dir=library.parent, prefix=".kernels-") as folder:
         objects = {path: Path(folder, f"{path.stem}.o") for path in sources()}
         commands = [
-            [*compiler, *flags, *common, *_flags_of(path, machine), "-c", str(path), "-o", str(made)]
+            [*compiler, *flags, *common, *flags_of(path, machine), "-c", str(path), "-o", str(made)]
             for path, made in objects.items()
         ]
         with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
@@ -122,7 +122,8 @@ def build(library: Path = LIBRARY, sanitize: str = "", environment: Mapping[str,
     return True
 
 
-def _flags_of(source: Path, machine: str) -> Sequence[str]:
+def flags_of(source: Path, machine: str) -> Sequence[str]:
+    """Return the flags that turn on the instruction set of a file, for the processor that has it."""
     wanted, flags = INSTRUCTION_SETS.get(source.stem if source.parent.name == "isa" else "", ("", ()))
     return flags if wanted == machine else ()
 
@@ -142,7 +143,7 @@ def _run(command: list[str]) -> bool:
     return subprocess.run(command, check=False).returncode == 0
 
 
-def _target(compiler: list[str]) -> str:
+def target(compiler: list[str]) -> str:
     """Return the processor that a compiler compiles for."""
     ran = subprocess.run([*compiler, "-dumpmachine"], capture_output=True, text=True, check=False)
     if ran.returncode or not ran.stdout.strip():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import os
-import shutil
 from collections.abc import Callable, Generator
 from typing import Any
 
@@ -13,7 +12,6 @@ from hypothesis import settings
 
 from kernels.build import NoCompilerError, find_compiler
 from lingon.serving.runtime.device import cuda_missing
-from lingon.serving.runtime.kernels import kernels_missing
 from tests.support import containers
 from tests.support.foreign_clients import missing as foreign_missing
 from tests.support.scale import FULL
@@ -62,13 +60,6 @@ def ops_missing() -> str | None:
     return None
 
 
-@functools.cache
-def native_missing() -> str | None:
-    """Why tests marked `native` cannot run here: without a compiler there is no library. With one, it must be there."""
-    compilers = [os.environ.get("CXX") or "c++", "g++", "clang++"]
-    return None if any(map(shutil.which, compilers)) else kernels_missing()
-
-
 MAY_SKIP: dict[str, Callable[..., str | None]] = {
     "gpu": gpu_missing,
     "images": images_missing,
@@ -76,7 +67,6 @@ MAY_SKIP: dict[str, Callable[..., str | None]] = {
     "peer": peer_missing,
     "ops": ops_missing,
     "foreign": foreign_missing,
-    "native": native_missing,
 }
 """By mark: a function that takes the arguments of the mark, and returns why the test cannot run here."""
 

@@ -160,7 +160,47 @@ Case candidates(Random& random) {
   return made;
 }
 
+Case embed(Random& random) {
+  const int64_t vocab = size(random, 50), dim = size(random, 40), parts = random.between(0, 3), part = random.between(1, 9);
+  Case made{"Embed", {{{"scale", 8.0f}}, {}, {}, 1, 4}, {}};
+  made.info.inputs = {int64s({parts * part}, [&] { return random.between(0, vocab - 1); }), floats(random, {vocab, dim})};
+  if (random.chance(50))
+    made.info.inputs[1] = integers<uint16_t>(ElementType::kFloat16, {vocab, dim}, [&] { return random.between(0, 65535); });
+  if (random.chance(60)) {
+    const int64_t length = size(random, 20);
+    made.info.inputs.push_back(int64s({part}, [&] { return random.between(0, length - 1); }));
+    made.info.inputs.push_back(floats(random, {length, dim}));
+  }
+  return made;
+}
+
+Case beam_step(Random& random) {
+  const int64_t sentences = random.between(0, 4), beams = random.between(1, random.chance(90) ? 6 : 128);
+  const int64_t capacity = size(random, 12), candidates = random.between(2, 2 * beams), rows = sentences * beams;
+  Case made{"BeamStep", {{}, {{"end", 2}}, {}, 0, 0}, {}};
+  const auto token = [&] { return random.between(0, 9); };
+  const auto log_prob = [&](std::vector<int64_t> dims) {
+    const Value value = floats(random, dims);
+    for (int64_t place = 0; place < value->size(); ++place)
+      if (!(value->as<float>()[place] <= 0) && random.chance(95)) value->as<float>()[place] = random.chance(90) ? -1.0f : -INFINITY;
+    return value;
+  };
+  const Value positions = int64s({rows}, [] { return 0; }), order = int64s({sentences, beams}, [] { return 0; });
+  for (int64_t row = 0; row < rows; ++row) {
+    order->as<int64_t>()[row] = (row + row / beams) % beams;
+    positions->as<int64_t>()[row] = row % beams == 0 ? random.between(0, capacity - 1) : positions->as<int64_t>()[row - 1];
+  }
+  made.info.inputs = {int64s({rows, candidates}, token), log_prob({rows, candidates}), int64s({rows}, token), positions, order,
+                      log_prob({sentences, beams}), int64s({sentences, beams, capacity}, token),
+                      log_prob({sentences, beams, capacity}),
+                      integers<int32_t>(ElementType::kInt32, {rows, capacity}, [&] { return random.between(-9, 9); })};
+  if (random.chance(50))
+    for (size_t place = 0; place < 7; ++place) made.in_place[place] = place + 2;
+  return made;
+}
+
 const std::map<std::string, Case (*)(Random&)> kDraw = {
+    {"Embed", embed}, {"BeamStep", beam_step},
     {"Linear", linear},  {"GatherColumns", gather_columns}, {"PackedLinear", packed_linear}, {"StepAttention", step_attention},
     {"CrossAttention", cross_attention}, {"SelfAttention", self_attention}, {"Tokens", tokens}, {"Memory", memory},
     {"Candidates", candidates}};

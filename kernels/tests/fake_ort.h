@@ -26,6 +26,7 @@ inline int64_t size_of(ElementType type) {
   switch (type) {
     case ElementType::kInt64: return 8;
     case ElementType::kFloat: case ElementType::kInt32: return 4;
+    case ElementType::kFloat16: return 2;
     default: return 1;
   }
 }

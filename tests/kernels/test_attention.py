@@ -145,7 +145,9 @@ def test_a_sentence_is_attended_alone_as_among_others() -> None:
 def test_a_row_steps_alone_as_among_others() -> None:
     given = steps(7, 2, 24, 40)
     together = run("StepAttention", *given, heads=2, scale=SCALE)[0]
-    alone = [run("StepAttention", *(each[row : row + 1] for each in given), heads=2, scale=SCALE)[0] for row in range(7)]
+    alone = [
+        run("StepAttention", *(each[row : row + 1] for each in given), heads=2, scale=SCALE)[0] for row in range(7)
+    ]
     assert same_bits(together, np.concatenate(alone))
 
 

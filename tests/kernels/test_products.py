@@ -12,7 +12,17 @@ from tests.support import native_operators as native
 from tests.support.native_operators import run, same_bits
 
 pytestmark = pytest.mark.native
-SHAPES = [(1, 1, 1), (1, 3, 5), (2, 8, 16), (5, 7, 17), (6, 9, 31), (7, 16, 33), (13, 65, 8), (1, 130, 250), (40, 64, 64)]
+SHAPES = [
+    (1, 1, 1),
+    (1, 3, 5),
+    (2, 8, 16),
+    (5, 7, 17),
+    (6, 9, 31),
+    (7, 16, 33),
+    (13, 65, 8),
+    (1, 130, 250),
+    (40, 64, 64),
+]
 shapes = pytest.mark.parametrize("shape", SHAPES, ids=str)
 
 

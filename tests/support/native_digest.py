@@ -22,7 +22,7 @@ def outputs() -> Iterator[np.ndarray]:
     for seed, scale in enumerate((1.0, 1e-38, 1e30, 30.0)):
         draw = np.random.default_rng(seed)
 
-        def floats(*shape: int, draw: np.random.Generator = draw, scale: float = scale) -> np.ndarray:
+        def floats(*shape: int, draw: np.random.Generator = draw, scale: float = scale, seed: int = seed) -> np.ndarray:
             found = (draw.normal(size=shape) * scale).astype(np.float32)
             found.reshape(-1)[:: 53 + seed] = [np.nan, np.inf, 0, -0.0][seed]
             return found

@@ -53,7 +53,9 @@ def session_of(
         op,
         [
             helper.make_tensor_value_info(
-                str(place), helper.np_dtype_to_tensor_dtype(value.dtype), [f"{place}.{axis}" for axis in range(value.ndim)]
+                str(place),
+                helper.np_dtype_to_tensor_dtype(value.dtype),
+                [f"{place}.{axis}" for axis in range(value.ndim)],
             )
             for place, value in given.items()
             if place not in constant
@@ -83,9 +85,7 @@ def run(op: str, *inputs: np.ndarray | None, threads: int = 1, **attributes: Any
 def feed_of(op: str, inputs: Arrays) -> dict[str, np.ndarray]:
     """The inputs that a session of session_of takes."""
     constant = CONSTANT.get(op, range(0))
-    return {
-        str(place): value for place, value in enumerate(inputs) if value is not None and place not in constant
-    }
+    return {str(place): value for place, value in enumerate(inputs) if value is not None and place not in constant}
 
 
 def refusal(op: str, *inputs: np.ndarray | None, **attributes: Any) -> str:
@@ -132,7 +132,7 @@ def normalised(rows: np.ndarray, norm: int, epsilon: float, gain: np.ndarray, bi
 
 
 def quantised(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The levels of rows (rows, columns), and the scale and the zero point of each row; the scale is NaN without one."""
+    """The levels of rows (rows, columns), the scale of each row, NaN if it is not finite, and its zero point."""
     finite = np.isfinite(rows).all(axis=1)
     held = np.where(np.isnan(rows), 0, rows)
     least, most = np.minimum(held.min(axis=1), 0), np.maximum(held.max(axis=1), 0)
@@ -202,5 +202,3 @@ def in_process(instruction_set: str, code: str, *arguments: str) -> bytes:
     environment: Mapping[str, str] = {**os.environ, "LINGON_KERNELS": instruction_set}
     command = [sys.executable, "-c", code, *arguments]
     return subprocess.run(command, env=environment, cwd=ROOT, stdout=subprocess.PIPE, check=True).stdout
-
-

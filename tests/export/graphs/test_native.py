@@ -45,7 +45,9 @@ def test_native_graphs_compute_what_their_emulation_computes(options: dict[str, 
     model = random_model(**options)
     emulated = build(model, NATIVE, WeightFiles(), random_pairs(8), shortlist=False).emulated
     assert emulated is not None
-    assert check_emulation(random_runner(precision=NATIVE, **options), NATIVE, draw_grid(emulated, limits_of(model))) > 0.9
+    assert (
+        check_emulation(random_runner(precision=NATIVE, **options), NATIVE, draw_grid(emulated, limits_of(model))) > 0.9
+    )
 
 
 def kinds_of(graph: bytes) -> dict[str, int]:

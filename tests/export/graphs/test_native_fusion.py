@@ -87,9 +87,7 @@ def results(nodes: list[NodeProto], outputs: tuple[str, ...]) -> list[np.ndarray
 
 @pytest.mark.parametrize("norm", [Written.layer_norm, Written.rms_norm])
 @pytest.mark.parametrize("readers", [1, 2])
-def test_a_norm_that_only_products_read_becomes_part_of_them(
-    norm: Callable[[Written, str], str], readers: int
-) -> None:
+def test_a_norm_that_only_products_read_becomes_part_of_them(norm: Callable[[Written, str], str], readers: int) -> None:
     graph = Written([])
     read = norm(graph, "rows")
     outputs = [graph.linear(read) for _ in range(readers)]
