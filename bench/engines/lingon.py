@@ -14,6 +14,7 @@ from lingon.errors import RequestError
 from lingon.serving.decoding.job import DecodeJob, Hypothesis, Options
 from lingon.serving.engine.engine import Engine
 from lingon.serving.engine.limits import EngineLimits
+from lingon.serving.runtime.device import NATIVE, choose_device
 from lingon.serving.runtime.onnx_runner import OnnxRunner, load_runner
 
 DEVICE_BATCH_TOKENS = 16_384
@@ -32,10 +33,12 @@ def prepare(bundle: Bundle, folder: Path) -> None:
 
 
 def load(folder: Path, setting: Setting) -> Lingon:
-    """Load the graphs of a bundle's folder as the server loads them."""
+    """Load the graphs of a bundle's folder as the server loads them; int8 is int8-native where that would serve."""
+    bundle = open_bundle(folder)
+    served = choose_device(bundle, "cpu").precision if setting.precision == "int8" else setting.precision
     runner = load_runner(
-        open_bundle(folder),
-        setting.precision,
+        bundle,
+        served if served == NATIVE else setting.precision,
         threads=setting.workers * setting.threads,
         shared_threads=setting.threads,
         cuda_graphs=setting.cuda_graphs,
