@@ -26,7 +26,7 @@ def test_every_instruction_set_gives_the_bits_of_the_portable_one() -> None:
 
 def test_a_name_without_kernels_is_no_instruction_set() -> None:
     ask = "from lingon.serving.runtime.kernels import kernels_missing; print(kernels_missing())"
-    assert b"LINGON_KERNELS names an instruction set it has not" in native.in_process("sse", ask)
+    assert b"LINGON_KERNELS is sse, and this processor has no native operators" in native.in_process("sse", ask)
 
 
 def test_the_library_reads_its_variable_once() -> None:

@@ -168,7 +168,10 @@ def test_a_value_that_a_loop_body_reads_stays() -> None:
         [helper.make_node("Add", ["row", product], ["moved"]), helper.make_node("Identity", ["row"], ["last"])],
         "body",
         [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in ("state", "row")],
-        [helper.make_tensor_value_info(name, TensorProto.FLOAT, [DIM]) for name in ("last", "moved")],
+        [
+            helper.make_tensor_value_info("last", TensorProto.FLOAT, [DIM]),
+            helper.make_tensor_value_info("moved", TensorProto.FLOAT, ["n", DIM]),
+        ],
     )
     scan = helper.make_node("Scan", ["gain", "rows"], ["end", "stacked"], name="scan", body=body, num_scan_inputs=1)
     graph.nodes.append(scan)
