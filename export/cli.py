@@ -19,7 +19,7 @@ PrecisionOption = Annotated[
     str | None,
     typer.Option(
         help="Comma-separated precisions: fp32 (CPU; always exported), fp32-cuda and fp16 (CUDA; only a Transformer), "
-        "int8 (CPU). Default: all that the model can have."
+        "int8 and int8-native (CPU). Default: all that the model can have."
     ),
 ]
 TrainDataOption = Annotated[

@@ -57,8 +57,9 @@ class StepAttention : public Attention {
     const Heads heads = Heads::of(heads_, packed.dims[1] / 3);
     require(keys.rank() == 4 && keys.dims == values.dims, "expects caches of four dimensions and of one shape");
     const int64_t capacity = keys.dims[2];
-    require(keys.dims[0] == rows && keys.dims[1] == heads.count && keys.dims[3] == heads.size && capacity <= kMostLength,
-            "expects caches for its rows and heads");
+    require(
+        keys.dims[0] == rows && keys.dims[1] == heads.count && keys.dims[3] == heads.size && capacity <= kMostLength,
+        "expects caches for its rows and heads");
     const Tensor positions = context.input(3);
     require(positions.size() == rows, "expects a position for each row");
     const int64_t* at = positions.as<int64_t>();
@@ -87,9 +88,10 @@ class StepAttention : public Attention {
       for (int64_t each = first; each < last; ++each) {
         const int64_t row = each / heads.count, head = each % heads.count, begin = each * capacity * heads.size;
         const int32_t* rows_of = further ? further + row * capacity : nullptr;
-        kernels().attend(query + row * 3 * heads.dim() + head * heads.size,
-                         {key + begin, value + begin, heads.size, heads.size, at[row] + 1, heads.size, rows_of, row_stride},
-                         scale_, false, weights, mixed + each * heads.size);
+        kernels().attend(
+            query + row * 3 * heads.dim() + head * heads.size,
+            {key + begin, value + begin, heads.size, heads.size, at[row] + 1, heads.size, rows_of, row_stride}, scale_,
+            false, weights, mixed + each * heads.size);
       }
     });
   }
@@ -121,7 +123,8 @@ class CrossAttention : public Attention {
 
   void run(const RunContext& context) const override {
     const Tensor query = context.input(0), keys = context.input(1), values = context.input(2);
-    require(query.rank() == 2 && keys.rank() == 4 && values.rank() == 4, "expects a query of two dimensions, others of four");
+    require(query.rank() == 2 && keys.rank() == 4 && values.rank() == 4,
+            "expects a query of two dimensions, others of four");
     const int64_t rows = query.dims[0], sentences = keys.dims[0], width = keys.dims[3];
     const Heads heads = Heads::of(heads_, query.dims[1]);
     require(keys.dims[1] == heads.count && keys.dims[2] == heads.size && width <= kMostLength,
@@ -148,33 +151,45 @@ class CrossAttention : public Attention {
 };
 
 // Self-attention of whole sentences.
-// Inputs: packed (tokens, 3 * dim), the query, key and value of every token, sentence by sentence without padding;
-// lengths (sentences) int64. Output: (tokens, dim).
+// Inputs: packed (tokens, 3 * dim), the query, key and value of every token, sentence by sentence without padding, or
+// (sentences * width, 3 * dim) with padding; lengths (sentences) int64. Attribute: causal (0), whether a token sees
+// only those up to itself, with the bits of StepAttention. Output: (tokens, dim), 0 where there is padding.
 class SelfAttention : public Attention {
  public:
-  using Attention::Attention;
+  SelfAttention(const NodeInfo& info, size_t inputs)
+      : Attention(info, inputs), causal_(info.integer("causal", 0) != 0) {}
 
   void run(const RunContext& context) const override {
     const Tensor packed = context.input(0), lengths = context.input(1);
     require(packed.rank() == 2 && packed.dims[1] % 3 == 0, "expects packed rows of two dimensions");
     const Heads heads = Heads::of(heads_, packed.dims[1] / 3);
-    const int64_t sentences = lengths.size();
+    const int64_t sentences = lengths.size(), rows = packed.dims[0];
     const int64_t* length = lengths.as<int64_t>();
-    std::vector<int64_t> begins(sentences + 1, 0);
-    int64_t longest = 0;
+    int64_t tokens = 0, longest = 0;
     for (int64_t sentence = 0; sentence < sentences; ++sentence) {
       require(0 < length[sentence] && length[sentence] <= kMostLength, "takes sentences of 1 to 65,536 tokens");
-      begins[sentence + 1] = begins[sentence] + length[sentence];
+      tokens += length[sentence];
       longest = std::max(longest, length[sentence]);
     }
-    require(begins.back() == packed.dims[0], "expects a row for each token");
-    float* mixed = context.output(0, {packed.dims[0], heads.dim()}).as<float>();
+    const bool padded = tokens != rows;
+    require(!padded || (sentences > 0 && rows % sentences == 0 && longest <= rows / sentences),
+            "expects a row for each token");
+    std::vector<int64_t> begins(sentences + 1, 0);
+    for (int64_t sentence = 0; sentence < sentences; ++sentence)
+      begins[sentence + 1] = begins[sentence] + (padded ? rows / sentences : length[sentence]);
+    float* mixed = context.output(0, {rows, heads.dim()}).as<float>();
+    if (padded) std::fill_n(mixed, rows * heads.dim(), 0.0f);
     const float* values = packed.as<float>();
-    context.parallel(sentences * heads.count, grain_for(longest * longest, heads.size), [&](int64_t first, int64_t last) {
+    const int64_t grain = grain_for(longest * longest, heads.size);
+    context.parallel(sentences * heads.count, grain, [&](int64_t first, int64_t last) {
       for (int64_t each = first; each < last; ++each) {
         const int64_t sentence = each / heads.count, head = each % heads.count, begin = begins[sentence];
-        attend_to_all(values + begin * 3 * heads.dim() + head * heads.size, heads, length[sentence],
-                      mixed + begin * heads.dim() + head * heads.size);
+        const float* own = values + begin * 3 * heads.dim() + head * heads.size;
+        float* written = mixed + begin * heads.dim() + head * heads.size;
+        if (causal_)
+          attend_to_past(own, heads, length[sentence], written);
+        else
+          attend_to_all(own, heads, length[sentence], written);
       }
     });
   }
@@ -194,6 +209,17 @@ class SelfAttention : public Attention {
     for (int64_t query = 0; query < length; ++query)
       kernels().attend(values + query * stride, head, scale_, true, weights, mixed + query * heads.dim());
   }
+
+  void attend_to_past(const float* values, const Heads& heads, int64_t length, float* mixed) const {
+    const int64_t stride = 3 * heads.dim();
+    float* weights = weights_of(length);
+    for (int64_t query = 0; query < length; ++query) {
+      const Head head{values + heads.dim(), values + 2 * heads.dim(), stride, stride, query + 1, heads.size};
+      kernels().attend(values + query * stride, head, scale_, false, weights, mixed + query * heads.dim());
+    }
+  }
+
+  bool causal_;
 };
 
 template <typename T>

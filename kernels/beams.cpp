@@ -1,7 +1,7 @@
 // BeamStep: one step of beam search for every sentence of a running batch.
 //
-// The search is that of lingon.serving.decoding.search, to the last bit. No past is copied: a table says which row holds
-// each position of a row's past.
+// The search is that of lingon.serving.decoding.search, to the last bit. No past is copied: a table says which row
+// holds each position of a row's past.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -49,8 +49,8 @@ struct Sentence {
   float* totals;           // (beams), the log-probability of each rank
   int64_t* history;        // (beams, capacity) by row: the tokens so far
   float* history_log_probs;
-  int32_t* table;          // (beams, capacity) by row: how many rows further each position of the past is
-  bool* ended;             // (beams) by place in the ranking, and so are the next three
+  int32_t* table;  // (beams, capacity) by row: how many rows further each position of the past is
+  bool* ended;     // (beams) by place in the ranking, and so are the next three
   float* ended_totals;
   int64_t* ended_tokens;   // (beams, capacity)
   float* ended_log_probs;  // (beams, capacity), that of the end token too
@@ -146,9 +146,9 @@ void advance(const Sentence& sentence, int64_t end_token) {
 // Inputs: candidate ids and log-probabilities (rows, candidates); then what a step changes: tokens and positions (rows)
 // int64, rows (sentences, beams) int64, totals (sentences, beams), history (sentences, beams, capacity) int64, its
 // log-probabilities, and the table (rows, capacity) int32.
-// Outputs: the seven that change, which may be in the memory of the inputs; ended (sentences, beams) bool, their totals,
-// tokens and log-probabilities, see Sentence; and failed (sentences) bool, sentences with NaN, which stay as they are.
-// Attribute: end, the end token.
+// Outputs: the seven that change, which may be in the memory of the inputs; ended (sentences, beams) bool, their
+// totals, tokens and log-probabilities, see Sentence; and failed (sentences) bool, sentences with NaN, which stay as
+// they are. Attribute: end, the end token.
 class BeamStep : public Operator {
  public:
   BeamStep(const NodeInfo& info, size_t) : end_(info.integer("end")) {}
@@ -162,8 +162,10 @@ class BeamStep : public Operator {
     const int64_t sentences = dims[0], beams = dims[1], capacity = dims[2], candidates = ids.dims[1];
     require(0 < beams && beams <= kMostBeams && candidates >= 2, "expects 1 to 128 beams of two candidates");
     const Dims by_row{sentences * beams}, by_rank{sentences, beams};
-    require(ids.dims[0] == by_row[0] && changed[0].dims == by_row && changed[1].dims == by_row, "expects a token for each row");
-    require(changed[2].dims == by_rank && changed[3].dims == by_rank && changed[5].dims == dims, "expects a total for each beam");
+    require(ids.dims[0] == by_row[0] && changed[0].dims == by_row && changed[1].dims == by_row,
+            "expects a token for each row");
+    require(changed[2].dims == by_rank && changed[3].dims == by_rank && changed[5].dims == dims,
+            "expects a total for each beam");
     require(changed[6].dims == Dims({sentences * beams, capacity}), "expects a table for its rows");
     check_places(changed[1], changed[2], sentences, beams, capacity);
     for (size_t index = 0; index < 7; ++index) changed[index] = written(context, index, changed[index]);
@@ -195,7 +197,8 @@ class BeamStep : public Operator {
   }
 
  private:
-  static void check_places(const Tensor& positions, const Tensor& rows, int64_t sentences, int64_t beams, int64_t capacity) {
+  static void check_places(const Tensor& positions, const Tensor& rows, int64_t sentences, int64_t beams,
+                           int64_t capacity) {
     const int64_t *at = positions.as<int64_t>(), *row = rows.as<int64_t>();
     for (int64_t each = 0; each < sentences * beams; ++each) {
       require(0 <= at[each] && at[each] < capacity && at[each] == at[each / beams * beams],

@@ -17,7 +17,8 @@ class Candidates : public Operator {
     const Tensor logits = context.input(0), wanted = context.input(1);
     require(logits.rank() == 2 && wanted.size() == 1, "expects logits of two dimensions and one count");
     const int64_t rows = logits.dims[0], columns = logits.dims[1], count = *wanted.as<int64_t>();
-    require(0 < count && count <= kMostCandidates && count <= columns, "expects a count of 1 to 256 and of the columns at most");
+    require(0 < count && count <= kMostCandidates && count <= columns,
+            "expects a count of 1 to 256 and of the columns at most");
     const Tensor pieces = listed_ ? context.input(2) : Tensor{}, allowed = listed_ ? context.input(3) : Tensor{};
     const int64_t* piece = listed_ ? pieces.as<int64_t>() : nullptr;
     const bool* permitted = listed_ ? allowed.as<bool>() : nullptr;

@@ -50,7 +50,8 @@ LINGON_INLINE Moments moments(const float* row, int64_t columns, const Norm& nor
   return {mean, 1.0f / std::sqrt(sum_lanes(squares) / columns + norm.epsilon)};
 }
 
-// Copies of norms and moments are passed: bytes that are written might else lie in them, for all that the compiler knows.
+// Copies of norms and moments are passed: bytes that are written might else lie in them, for all that the compiler
+// knows.
 template <bool Normed>
 LINGON_INLINE Floats normalised(Floats values, Moments found, Norm norm, int64_t place, int64_t count) {
   if (!Normed) return values;
@@ -58,7 +59,8 @@ LINGON_INLINE Floats normalised(Floats values, Moments found, Norm norm, int64_t
   return norm.bias ? values + load_up_to(norm.bias + place, count) : values;
 }
 
-// Shifted to the place of a float32, a half is too small by 2^112; that factor also makes denormals of both types right.
+// Shifted to the place of a float32, a half is too small by 2^112; that factor also makes denormals of both types
+// right.
 void widen(const uint16_t* halves, int64_t size, float* values) {
   for (int64_t place = 0; place < size; ++place) {
     const uint32_t half = halves[place], magnitude = (half & 0x7fff) << 13;
@@ -85,7 +87,7 @@ typedef uint8_t Bytes __attribute__((vector_size(32)));
 
 // Store values 0..kMostLevel as bytes: the lowest byte of each integer.
 LINGON_INLINE void store_bytes(uint8_t* to, Floats values, int64_t count) {
-  const Bytes all = (Bytes)__builtin_convertvector(values, Ints);
+  const Bytes all = (Bytes) __builtin_convertvector(values, Ints);
   const auto bytes = LINGON_SHUFFLE(all, all, 0, 4, 8, 12, 16, 20, 24, 28);
   std::memcpy(to, &bytes, count == kLanes ? sizeof bytes : (size_t)count);
 }
@@ -128,7 +130,7 @@ LINGON_INLINE void end_outputs(const int32_t* sums, RowScale row, const Weights&
     std::memcpy(&of_weights, weights.sums + output, sizeof of_weights);
   else
     std::memcpy(&of_weights, weights.sums + output, count * sizeof(int32_t));
-  sum -= row.zero * of_weights;
+  sum -= (row.zero - kOffset) * of_weights;
   const Floats scale = spread(row.scale) * load_up_to(weights.scale + output, count);
   Floats found = __builtin_convertvector(sum, Floats) * scale + load_up_to(weights.bias + output, count);
   if (ending.relu) found = found < spread(0) ? spread(0) : found;  // NaN stays
@@ -144,8 +146,7 @@ LINGON_INLINE void end_panel(const int32_t* sums, RowScale row, const Weights& w
     end_outputs(sums + kLanes, row, weights, output + kLanes, kLanes, ending, place + kLanes);
   } else {
     end_outputs(sums, row, weights, output, left < kLanes ? left : kLanes, ending, place);
-    if (left > kLanes)
-      end_outputs(sums + kLanes, row, weights, output + kLanes, left - kLanes, ending, place + kLanes);
+    if (left > kLanes) end_outputs(sums + kLanes, row, weights, output + kLanes, left - kLanes, ending, place + kLanes);
   }
 }
 
@@ -194,7 +195,8 @@ LINGON_INLINE Floats scores_of_columns(const float* query, const Head& head, int
   Floats sum = spread(0);
   const float* keys = head.keys + key;
   if (key + kLanes <= head.key_stride) {
-    for (int64_t place = 0; place < head.size; ++place, keys += head.key_stride) sum += spread(query[place]) * load(keys);
+    for (int64_t place = 0; place < head.size; ++place, keys += head.key_stride)
+      sum += spread(query[place]) * load(keys);
   } else {
     for (int64_t place = 0; place < head.size; ++place, keys += head.key_stride)
       sum += spread(query[place]) * load_part(keys, head.length - key, 0);

@@ -7,7 +7,8 @@ namespace lingon {
 namespace {
 
 // Inputs: ids (rows) int64; pieces (vocab, dim), float16 as its bits or float32; optionally positions int64 and a
-// table of them (length, dim) float. Fewer positions than ids are those of each part of the ids. Attribute: scale, of the pieces. Output: (rows, dim), scale * piece + position.
+// table of them (length, dim) float. Fewer positions than ids are those of each part of the ids. Attribute: scale, of
+// the pieces. Output: (rows, dim), scale * piece + position.
 class Embed : public Operator {
  public:
   enum { kIds, kPieces, kPositions, kTable };
@@ -51,7 +52,10 @@ class Embed : public Operator {
 
 std::vector<OperatorKind> embedding_kinds() {
   const ElementType number = ElementType::kFloat, integer = ElementType::kInt64;
-  return {{"Embed", {integer, ElementType::kUndefined, integer, number}, {number}, 2,
+  return {{"Embed",
+           {integer, ElementType::kUndefined, integer, number},
+           {number},
+           2,
            [](const NodeInfo& info, size_t inputs) -> std::unique_ptr<Operator> {
              return std::make_unique<Embed>(info, inputs);
            }}};

@@ -19,16 +19,16 @@ class Operator {
 struct OperatorKind {
   const char* name;
   std::vector<ElementType> inputs, outputs;  // kUndefined is any type
-  size_t required_inputs;  // the others are optional
+  size_t required_inputs;                    // the others are optional
   std::unique_ptr<Operator> (*make)(const NodeInfo& info, size_t inputs);
 };
 
-std::vector<OperatorKind> attention_kinds();   // StepAttention, CrossAttention, SelfAttention
-std::vector<OperatorKind> product_kinds();     // Linear, GatherColumns, PackedLinear
-std::vector<OperatorKind> embedding_kinds();   // Embed
-std::vector<OperatorKind> sentence_kinds();    // Tokens, Memory
-std::vector<OperatorKind> candidate_kinds();   // Candidates
-std::vector<OperatorKind> beam_kinds();        // BeamStep
+std::vector<OperatorKind> attention_kinds();  // StepAttention, CrossAttention, SelfAttention
+std::vector<OperatorKind> product_kinds();    // Linear, GatherColumns, PackedLinear
+std::vector<OperatorKind> embedding_kinds();  // Embed
+std::vector<OperatorKind> sentence_kinds();   // Tokens, Memory
+std::vector<OperatorKind> candidate_kinds();  // Candidates
+std::vector<OperatorKind> beam_kinds();       // BeamStep
 
 // The instruction set that all operators use, chosen when the library is registered first.
 const Kernels& kernels();

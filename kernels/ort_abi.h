@@ -15,7 +15,16 @@ struct OrtKernelContext;
 struct OrtValue;
 struct OrtCustomOp;
 
-enum class ElementType : int { kUndefined = 0, kFloat = 1, kUint8 = 2, kInt8 = 3, kInt32 = 6, kInt64 = 7, kBool = 9, kFloat16 = 10 };
+enum class ElementType : int {
+  kUndefined = 0,
+  kFloat = 1,
+  kUint8 = 2,
+  kInt8 = 3,
+  kInt32 = 6,
+  kInt64 = 7,
+  kBool = 9,
+  kFloat16 = 10
+};
 enum class Arity : int { kRequired = 0, kOptional = 1 };
 constexpr int kFailure = 1, kInvalidArgument = 2;  // error codes
 constexpr uint32_t kApiVersion = 24;               // the first with all functions below: ONNX Runtime 1.24
@@ -55,7 +64,7 @@ class Api {
   }
   OrtStatus* output(OrtKernelContext* context, size_t index, const int64_t* dims, size_t rank, OrtValue** value) const {
     return at<OrtStatus* (*)(OrtKernelContext*, size_t, const int64_t*, size_t, OrtValue**)>(91)(context, index, dims,
-                                                                                              rank, value);
+                                                                                                 rank, value);
   }
   void release_status(OrtStatus* status) const { at<void (*)(OrtStatus*)>(93)(status); }
   OrtStatus* input_count(const OrtKernelInfo* info, size_t* count) const {

@@ -1,9 +1,8 @@
 // Products of rows with 8-bit weights. Each row is quantised with a scale of its own, so that its result does not
 // depend on the other rows.
-#include "operators.h"
-
 #include <algorithm>
 
+#include "operators.h"
 #include "weights.h"
 
 namespace lingon {
@@ -61,8 +60,12 @@ class Linear : public Operator {
     const Tensor columns = info.constant(kColumns);
     require(columns.rank() == 2, "expects weights of two dimensions");
     packed_ = pack(columns.as<int8_t>(), columns.dims[0], columns.dims[1]);
-    weights_ = {packed_->panels.data(), packed_->sums.data(), vector_of(info.constant(kScale), packed_->outputs),
-                vector_of(info.constant(kBias), packed_->outputs), packed_->inputs, packed_->outputs};
+    weights_ = {packed_->panels.data(),
+                packed_->sums.data(),
+                vector_of(info.constant(kScale), packed_->outputs),
+                vector_of(info.constant(kBias), packed_->outputs),
+                packed_->inputs,
+                packed_->outputs};
     const int64_t kind = info.integer("norm");
     require(0 <= kind && kind <= 2, "expects the norm 0, 1 or 2");
     norm_.kind = (NormKind)kind;
@@ -139,8 +142,8 @@ class PackedLinear : public Operator {
     require(0 < inputs && inputs <= kMostInputs, "takes 1 to 65,536 inputs");
     require(panels.dims[0] == panels_of(outputs) && panels.dims[1] == panel_bytes(inputs),
             "expects panels for as many columns as its rows and sums have");
-    const Weights weights{panels.as<int8_t>(),        sums.as<int32_t>(), vector_of(scale, outputs),
-                          vector_of(bias, outputs), inputs,             outputs};
+    const Weights weights{
+        panels.as<int8_t>(), sums.as<int32_t>(), vector_of(scale, outputs), vector_of(bias, outputs), inputs, outputs};
     const Tensor result = context.output(0, rows.dims.with_last(outputs));
     run_product({context, rows, weights, Norm{}, {result.as<float>(), nullptr, false}});
   }

@@ -108,6 +108,15 @@ int64_t NodeInfo::integer(const char* name) const {
   return value;
 }
 
+int64_t NodeInfo::integer(const char* name, int64_t otherwise) const {
+  int64_t value = otherwise;
+  if (OrtStatus* status = api_.integer_attribute(info_, name, &value)) {
+    api_.release_status(status);
+    return otherwise;
+  }
+  return value;
+}
+
 Tensor NodeInfo::constant(size_t index) const {
   int constant = 0;
   const OrtValue* value = nullptr;
@@ -140,7 +149,8 @@ const Kernels* kernels_named(const char* name) {
   return nullptr;
 }
 
-// Null if LINGON_KERNELS names kernels that the processor does not have. The variable is read once: it may change later.
+// Null if LINGON_KERNELS names kernels that the processor does not have. The variable is read once: it may change
+// later.
 static const Kernels* chosen_kernels() {
   static const Kernels* const chosen = kernels_named(std::getenv("LINGON_KERNELS"));
   return chosen;
@@ -157,11 +167,12 @@ __attribute__((visibility("default"))) lingon::OrtStatus* RegisterCustomOps(ling
   const lingon::Api* api = base->get_api(lingon::kApiVersion);
   if (api == nullptr) return nullptr;  // the session then refuses the operators
   if (lingon::chosen_kernels() == nullptr)
-    return api->create_status(lingon::kInvalidArgument, "LINGON_KERNELS names kernels that this processor does not have");
+    return api->create_status(lingon::kInvalidArgument,
+                              "LINGON_KERNELS names kernels that this processor does not have");
   static const std::vector<lingon::Registered> operators = [] {
     std::vector<lingon::Registered> made;
-    for (const auto& kinds : {lingon::product_kinds(), lingon::attention_kinds(), lingon::sentence_kinds(), lingon::embedding_kinds(),
-                              lingon::candidate_kinds(), lingon::beam_kinds()})
+    for (const auto& kinds : {lingon::product_kinds(), lingon::attention_kinds(), lingon::sentence_kinds(),
+                              lingon::embedding_kinds(), lingon::candidate_kinds(), lingon::beam_kinds()})
       for (const lingon::OperatorKind& kind : kinds) made.push_back(lingon::registered(kind));
     return made;
   }();
@@ -177,5 +188,4 @@ __attribute__((visibility("default"))) const char* lingon_kernels_name() {
   const lingon::Kernels* found = lingon::chosen_kernels();
   return found ? found->name : "";
 }
-
 }

@@ -29,7 +29,8 @@ class Tokens : public Operator {
 
   void run(const RunContext& context) const override {
     const Tensor ids = context.input(0), given = context.input(1);
-    require(ids.rank() == 2 && ids.dims[0] == given.size(), "expects ids of two dimensions and a length for each sentence");
+    require(ids.rank() == 2 && ids.dims[0] == given.size(),
+            "expects ids of two dimensions and a length for each sentence");
     const int64_t width = ids.dims[1];
     const Lengths lengths = Lengths::of(given, width);
     const int64_t* from = ids.as<int64_t>();

@@ -39,7 +39,9 @@ class Dims {
   const int64_t* data() const { return dims_; }
   int64_t operator[](size_t index) const { return dims_[index]; }
   int64_t last() const { return rank_ ? dims_[rank_ - 1] : 1; }
-  bool operator==(const Dims& other) const { return std::equal(dims_, dims_ + rank_, other.dims_, other.dims_ + other.rank_); }
+  bool operator==(const Dims& other) const {
+    return std::equal(dims_, dims_ + rank_, other.dims_, other.dims_ + other.rank_);
+  }
 
   int64_t size() const {
     int64_t product = 1;
@@ -106,7 +108,8 @@ class NodeInfo {
 
   float number(const char* name) const;
   int64_t integer(const char* name) const;
-  Tensor constant(size_t index) const;  // Refusal if the input is not constant
+  int64_t integer(const char* name, int64_t otherwise) const;  // if the node does not have it
+  Tensor constant(size_t index) const;                         // Refusal if the input is not constant
 
  private:
   const Api& api_;

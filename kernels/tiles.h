@@ -17,6 +17,12 @@ namespace lingon {
 namespace LINGON_ISA {
 namespace {  // nothing here may be linked into code for other processors
 
+#ifdef LINGON_NEON
+constexpr int32_t kOffset = 128;  // what a tile subtracts from each value
+#else
+constexpr int32_t kOffset = 0;
+#endif
+
 // sums: (R, 16), the sum over `groups` of four inputs. values: rows at a distance of `stride` bytes.
 template <int R>
 void tile(const uint8_t* values, int64_t stride, const int8_t* panel, int64_t groups, int32_t* sums);
@@ -33,7 +39,7 @@ constexpr int kTileRows = 6;
 
 // Add the products of eight inputs: two groups of four bytes of values, and two vectors of weights at a distance of 64.
 //
-// Four products are at most 4 * 127 * 63, which 16 bits hold. The addition is in assembly, because the compiler does not
+// Two products are at most 2 * 255 * 63, which 16 bits hold. The addition is in assembly, because the compiler does not
 // keep all sums in place: it moves them, and some to memory and back, which takes a third more time.
 LINGON_INLINE void add_products(__m256i& sum, __m256i first, __m256i second, const int8_t* weights) {
   const __m256i of_first = _mm256_loadu_si256((const __m256i*)weights);
@@ -41,9 +47,10 @@ LINGON_INLINE void add_products(__m256i& sum, __m256i first, __m256i second, con
 #ifdef LINGON_AVX_VNNI
   sum = _mm256_dpbusd_avx_epi32(_mm256_dpbusd_avx_epi32(sum, first, of_first), second, of_second);
 #else
-  const __m256i pairs =
-      _mm256_add_epi16(_mm256_maddubs_epi16(first, of_first), _mm256_maddubs_epi16(second, of_second));
-  __asm__("vpaddd %1, %0, %0" : "+x"(sum) : "x"(_mm256_madd_epi16(pairs, _mm256_set1_epi16(1))));
+  const __m256i one = _mm256_set1_epi16(1);
+  const __m256i found = _mm256_add_epi32(_mm256_madd_epi16(_mm256_maddubs_epi16(first, of_first), one),
+                                         _mm256_madd_epi16(_mm256_maddubs_epi16(second, of_second), one));
+  __asm__("vpaddd %1, %0, %0" : "+x"(sum) : "x"(found));
 #endif
 }
 
@@ -108,7 +115,7 @@ void tile(const uint8_t* values, int64_t stride, const int8_t* panel, int64_t gr
 
 constexpr int kTileRows = 4;
 
-// The instruction takes signed bytes, which values below 128 are.
+// The instruction takes signed bytes: these are the sums of (value - kOffset) * weight.
 template <int R>
 void tile(const uint8_t* values, int64_t stride, const int8_t* panel, int64_t groups, int32_t* sums) {
   int32x4_t found[R][4];
@@ -118,7 +125,8 @@ void tile(const uint8_t* values, int64_t stride, const int8_t* panel, int64_t gr
     int8x16_t weights[4];
     for (int part = 0; part < 4; ++part) weights[part] = vld1q_s8(panel + 16 * part);
     for (int row = 0; row < R; ++row) {
-      const int8x16_t value = vreinterpretq_s8_s32(vdupq_n_s32(four_bytes(values + row * stride)));
+      const int32_t bytes = four_bytes(values + row * stride) ^ (int32_t)0x80808080u;
+      const int8x16_t value = vreinterpretq_s8_s32(vdupq_n_s32(bytes));
       for (int part = 0; part < 4; ++part) found[row][part] = vdotq_s32(found[row][part], weights[part], value);
     }
   }

@@ -35,9 +35,7 @@ LINGON_INLINE auto shuffled(Vector a, Vector b, Places... places) {
 #define LINGON_SHUFFLE(a, b, ...) shuffled(a, b, __VA_ARGS__)
 #endif
 
-LINGON_INLINE Floats spread(float value) {
-  return Floats{value, value, value, value, value, value, value, value};
-}
+LINGON_INLINE Floats spread(float value) { return Floats{value, value, value, value, value, value, value, value}; }
 
 LINGON_INLINE Floats load(const float* from) {
   Floats found;
@@ -54,7 +52,9 @@ LINGON_INLINE Floats load_part(const float* from, int64_t count, float rest) {
   return found;
 }
 
-LINGON_INLINE void store_part(float* to, Floats values, int64_t count) { std::memcpy(to, &values, count * sizeof(float)); }
+LINGON_INLINE void store_part(float* to, Floats values, int64_t count) {
+  std::memcpy(to, &values, count * sizeof(float));
+}
 
 // b if one of them is NaN.
 #ifdef __AVX__  // The compiler makes two instructions of the conditions.
@@ -74,13 +74,11 @@ LINGON_INLINE Floats sums_of_lanes(const Floats (&each)[8]) {
   Floats halves[4], quarters[2];
   for (int pair = 0; pair < 4; ++pair) {
     const Floats a = each[2 * pair], b = each[2 * pair + 1];
-    halves[pair] = LINGON_SHUFFLE(a, b, 0, 1, 2, 3, 8, 9, 10, 11) +
-                   LINGON_SHUFFLE(a, b, 4, 5, 6, 7, 12, 13, 14, 15);
+    halves[pair] = LINGON_SHUFFLE(a, b, 0, 1, 2, 3, 8, 9, 10, 11) + LINGON_SHUFFLE(a, b, 4, 5, 6, 7, 12, 13, 14, 15);
   }
   for (int pair = 0; pair < 2; ++pair) {
     const Floats a = halves[2 * pair], b = halves[2 * pair + 1];
-    quarters[pair] = LINGON_SHUFFLE(a, b, 0, 1, 4, 5, 8, 9, 12, 13) +
-                     LINGON_SHUFFLE(a, b, 2, 3, 6, 7, 10, 11, 14, 15);
+    quarters[pair] = LINGON_SHUFFLE(a, b, 0, 1, 4, 5, 8, 9, 12, 13) + LINGON_SHUFFLE(a, b, 2, 3, 6, 7, 10, 11, 14, 15);
   }
   return LINGON_SHUFFLE(quarters[0], quarters[1], 0, 2, 4, 6, 8, 10, 12, 14) +
          LINGON_SHUFFLE(quarters[0], quarters[1], 1, 3, 5, 7, 9, 11, 13, 15);

@@ -26,7 +26,7 @@ TOLERANCE = {  # largest: of a weight; mean: of the part of its weight that a qu
     "fp32-cuda": Tolerance(largest=1e-4),
     "fp16": Tolerance(largest=2e-2),
     "int8": Tolerance(mean=0.1),
-    "int8-native": Tolerance(mean=0.15),  # activations have 7 bits; it was 0.10 for an SSRU decoder with drawn weights
+    "int8-native": Tolerance(mean=0.1),
 }
 
 

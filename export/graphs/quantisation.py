@@ -27,7 +27,6 @@ from lingon.training.models.transformer import DecoderLayer, EncoderLayer, Trans
 ModelT = TypeVar("ModelT", bound=AnyModel)
 MAX_WEIGHT = 63
 MAX_ACTIVATION = 255
-MAX_ROW_LEVEL = 127  # of an activation in a row with a scale of its own: 7 bits, see kernels/kernels.h
 TINY = 1e-30  # a row whose range is smaller is 0
 
 
@@ -141,12 +140,12 @@ def emulate(model: ModelT, ranges: Mapping[str, Range] | None) -> ModelT:
 
 
 def _round_rows(module: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor]:
-    """Round each row of the input of a product to 128 levels from its smallest to its largest value, with 0."""
+    """Round each row of the input of a product to 256 levels from its smallest to its largest value, with 0."""
     rows = inputs[0]
     low, high = rows.amin(-1, keepdim=True).clamp_max(0), rows.amax(-1, keepdim=True).clamp_min(0)
-    step = ((high - low) / MAX_ROW_LEVEL).where(high - low > TINY, 1)
+    step = ((high - low) / MAX_ACTIVATION).where(high - low > TINY, 1)
     zero_point = -(low / step).round()
-    levels = ((rows / step).round() + zero_point).clamp(0, MAX_ROW_LEVEL)
+    levels = ((rows / step).round() + zero_point).clamp(0, MAX_ACTIVATION)
     return ((levels - zero_point) * step,)
 
 

@@ -13,7 +13,9 @@ uint64_t Random::bits() {
   return mixed ^ (mixed >> 31);
 }
 
-int64_t Random::between(int64_t least, int64_t most) { return least + (int64_t)(bits() % (uint64_t)(most - least + 1)); }
+int64_t Random::between(int64_t least, int64_t most) {
+  return least + (int64_t)(bits() % (uint64_t)(most - least + 1));
+}
 
 namespace {
 
@@ -21,8 +23,22 @@ constexpr int64_t kHuge = int64_t{1} << 40;
 
 float special(Random& random) {
   using Limits = std::numeric_limits<float>;
-  const float values[] = {0.0f, -0.0f, 1.0f, -1.0f, Limits::denorm_min(), -Limits::min(), Limits::max(), -Limits::max(),
-                          1e20f, -1e20f, 1e-30f, 88.0f, -88.0f, Limits::infinity(), -Limits::infinity(), Limits::quiet_NaN()};
+  const float values[] = {0.0f,
+                          -0.0f,
+                          1.0f,
+                          -1.0f,
+                          Limits::denorm_min(),
+                          -Limits::min(),
+                          Limits::max(),
+                          -Limits::max(),
+                          1e20f,
+                          -1e20f,
+                          1e-30f,
+                          88.0f,
+                          -88.0f,
+                          Limits::infinity(),
+                          -Limits::infinity(),
+                          Limits::quiet_NaN()};
   return values[random.between(0, 15)];
 }
 
@@ -57,7 +73,9 @@ Value weights(Random& random, std::vector<int64_t> dims) {
 }
 
 // Mostly small; sometimes enough for several threads, or a tail of a vector or a panel.
-int64_t size(Random& random, int64_t most) { return random.chance(90) ? random.between(1, most) : random.between(1, 4 * most); }
+int64_t size(Random& random, int64_t most) {
+  return random.chance(90) ? random.between(1, most) : random.between(1, 4 * most);
+}
 
 Case linear(Random& random) {
   const int64_t inputs = size(random, 70), outputs = size(random, 70), rows = random.chance(5) ? 0 : size(random, 20);
@@ -77,8 +95,8 @@ Case linear(Random& random) {
 Case gather_columns(Random& random) {
   const int64_t inputs = size(random, 40), outputs = size(random, 70), count = random.between(0, 50);
   Case made{"GatherColumns", {{}, {}, {}, 1, 4}, {}};
-  made.info.inputs = {int64s({count}, [&] { return random.between(0, outputs - 1); }), weights(random, {inputs, outputs}),
-                      floats(random, {outputs}), floats(random, {outputs})};
+  made.info.inputs = {int64s({count}, [&] { return random.between(0, outputs - 1); }),
+                      weights(random, {inputs, outputs}), floats(random, {outputs}), floats(random, {outputs})};
   return made;
 }
 
@@ -92,9 +110,7 @@ Case packed_linear(Random& random) {
   return made;
 }
 
-Case attention(const char* op, int64_t heads) {
-  return {op, {{{"scale", 0.25f}}, {{"heads", heads}}, {}, 0, 0}, {}};
-}
+Case attention(const char* op, int64_t heads) { return {op, {{{"scale", 0.25f}}, {{"heads", heads}}, {}, 0, 0}, {}}; }
 
 Case step_attention(Random& random) {
   const int64_t heads = random.between(1, 4), width = 8 * random.between(1, 9), rows = random.between(0, 9);
@@ -111,7 +127,8 @@ Case cross_attention(Random& random) {
   const int64_t heads = random.between(1, 4), size_of_head = 8 * random.between(1, 9), sentences = random.between(0, 5);
   const int64_t width = size(random, 40), rows = sentences * random.between(0, 4);
   Case made = attention("CrossAttention", heads);
-  made.info.inputs = {floats(random, {rows, heads * size_of_head}), floats(random, {sentences, heads, size_of_head, width}),
+  made.info.inputs = {floats(random, {rows, heads * size_of_head}),
+                      floats(random, {sentences, heads, size_of_head, width}),
                       floats(random, {sentences, heads, width, size_of_head}),
                       int64s({sentences}, [&] { return random.between(1, width); })};
   return made;
@@ -143,29 +160,36 @@ Case memory(Random& random) {
   const int64_t sentences = random.between(0, 5), width = size(random, 20), heads = random.between(1, 4);
   const int64_t layers = random.between(1, 4), dim = heads * random.between(1, 17);
   const Value lengths = int64s({sentences}, [&] { return random.between(1, width); });
-  Case made{"Memory", {{}, {{"heads", heads}, {"layers", layers}, {"layer", random.between(0, layers - 1)}}, {}, 0, 0}, {}};
-  made.info.inputs = {floats(random, {sum(*lengths), layers * 2 * dim}), int64s({sentences, width}, [] { return 0; }), lengths};
+  Case made{
+      "Memory", {{}, {{"heads", heads}, {"layers", layers}, {"layer", random.between(0, layers - 1)}}, {}, 0, 0}, {}};
+  made.info.inputs = {floats(random, {sum(*lengths), layers * 2 * dim}), int64s({sentences, width}, [] { return 0; }),
+                      lengths};
   return made;
 }
 
 Case candidates(Random& random) {
   const int64_t sentences = random.between(0, 5), rows = sentences * random.between(1, 4), columns = size(random, 300);
   Case made{"Candidates", {{}, {}, {}, 0, 0}, {}};
-  made.info.inputs = {floats(random, {rows, columns}), int64s({1}, [&] { return random.between(1, std::min<int64_t>(columns, 256)); })};
+  made.info.inputs = {floats(random, {rows, columns}),
+                      int64s({1}, [&] { return random.between(1, std::min<int64_t>(columns, 256)); })};
   if (random.chance(50)) {
     const int64_t percent = random.between(0, 100);
     made.info.inputs.push_back(int64s({columns}, [&] { return random.between(0, 99999); }));
-    made.info.inputs.push_back(integers<bool>(ElementType::kBool, {sentences, columns}, [&] { return random.chance((int)percent); }));
+    made.info.inputs.push_back(
+        integers<bool>(ElementType::kBool, {sentences, columns}, [&] { return random.chance((int)percent); }));
   }
   return made;
 }
 
 Case embed(Random& random) {
-  const int64_t vocab = size(random, 50), dim = size(random, 40), parts = random.between(0, 3), part = random.between(1, 9);
+  const int64_t vocab = size(random, 50), dim = size(random, 40), parts = random.between(0, 3),
+                part = random.between(1, 9);
   Case made{"Embed", {{{"scale", 8.0f}}, {}, {}, 1, 4}, {}};
-  made.info.inputs = {int64s({parts * part}, [&] { return random.between(0, vocab - 1); }), floats(random, {vocab, dim})};
+  made.info.inputs = {int64s({parts * part}, [&] { return random.between(0, vocab - 1); }),
+                      floats(random, {vocab, dim})};
   if (random.chance(50))
-    made.info.inputs[1] = integers<uint16_t>(ElementType::kFloat16, {vocab, dim}, [&] { return random.between(0, 65535); });
+    made.info.inputs[1] =
+        integers<uint16_t>(ElementType::kFloat16, {vocab, dim}, [&] { return random.between(0, 65535); });
   if (random.chance(60)) {
     const int64_t length = size(random, 20);
     made.info.inputs.push_back(int64s({part}, [&] { return random.between(0, length - 1); }));
@@ -182,16 +206,23 @@ Case beam_step(Random& random) {
   const auto log_prob = [&](std::vector<int64_t> dims) {
     const Value value = floats(random, dims);
     for (int64_t place = 0; place < value->size(); ++place)
-      if (!(value->as<float>()[place] <= 0) && random.chance(95)) value->as<float>()[place] = random.chance(90) ? -1.0f : -INFINITY;
+      if (!(value->as<float>()[place] <= 0) && random.chance(95))
+        value->as<float>()[place] = random.chance(90) ? -1.0f : -INFINITY;
     return value;
   };
   const Value positions = int64s({rows}, [] { return 0; }), order = int64s({sentences, beams}, [] { return 0; });
   for (int64_t row = 0; row < rows; ++row) {
     order->as<int64_t>()[row] = (row + row / beams) % beams;
-    positions->as<int64_t>()[row] = row % beams == 0 ? random.between(0, capacity - 1) : positions->as<int64_t>()[row - 1];
+    positions->as<int64_t>()[row] =
+        row % beams == 0 ? random.between(0, capacity - 1) : positions->as<int64_t>()[row - 1];
   }
-  made.info.inputs = {int64s({rows, candidates}, token), log_prob({rows, candidates}), int64s({rows}, token), positions, order,
-                      log_prob({sentences, beams}), int64s({sentences, beams, capacity}, token),
+  made.info.inputs = {int64s({rows, candidates}, token),
+                      log_prob({rows, candidates}),
+                      int64s({rows}, token),
+                      positions,
+                      order,
+                      log_prob({sentences, beams}),
+                      int64s({sentences, beams, capacity}, token),
                       log_prob({sentences, beams, capacity}),
                       integers<int32_t>(ElementType::kInt32, {rows, capacity}, [&] { return random.between(-9, 9); })};
   if (random.chance(50))
@@ -199,11 +230,17 @@ Case beam_step(Random& random) {
   return made;
 }
 
-const std::map<std::string, Case (*)(Random&)> kDraw = {
-    {"Embed", embed}, {"BeamStep", beam_step},
-    {"Linear", linear},  {"GatherColumns", gather_columns}, {"PackedLinear", packed_linear}, {"StepAttention", step_attention},
-    {"CrossAttention", cross_attention}, {"SelfAttention", self_attention}, {"Tokens", tokens}, {"Memory", memory},
-    {"Candidates", candidates}};
+const std::map<std::string, Case (*)(Random&)> kDraw = {{"Embed", embed},
+                                                        {"BeamStep", beam_step},
+                                                        {"Linear", linear},
+                                                        {"GatherColumns", gather_columns},
+                                                        {"PackedLinear", packed_linear},
+                                                        {"StepAttention", step_attention},
+                                                        {"CrossAttention", cross_attention},
+                                                        {"SelfAttention", self_attention},
+                                                        {"Tokens", tokens},
+                                                        {"Memory", memory},
+                                                        {"Candidates", candidates}};
 
 // Give a tensor other dimensions, and values that fit its type.
 Value reshaped(Random& random, const OrtValue& value, std::vector<int64_t> dims) {
@@ -211,7 +248,8 @@ Value reshaped(Random& random, const OrtValue& value, std::vector<int64_t> dims)
   if (size < 0 || size > (1 << 20)) dims.assign(dims.size(), 1);
   if (value.type == ElementType::kFloat) return floats(random, dims);
   auto made = std::make_shared<OrtValue>(value.type, dims);
-  if (made->data) std::memset(made->data.get(), value.type == ElementType::kInt8 ? 1 : 0, made->size() * size_of(value.type));
+  if (made->data)
+    std::memset(made->data.get(), value.type == ElementType::kInt8 ? 1 : 0, made->size() * size_of(value.type));
   return made;
 }
 
@@ -233,8 +271,22 @@ void spoil_shape(Random& random, Value& value) {
 }
 
 int64_t absurd(Random& random) {
-  const int64_t values[] = {-1, 0, 1, 2, 3, 65536, 65537, int64_t{1} << 31, int64_t{1} << 32, int64_t{1} << 61,
-                            int64_t{1} << 62, INT64_MAX, INT64_MAX - 1, INT64_MIN, INT64_MIN + 1, 8};
+  const int64_t values[] = {-1,
+                            0,
+                            1,
+                            2,
+                            3,
+                            65536,
+                            65537,
+                            int64_t{1} << 31,
+                            int64_t{1} << 32,
+                            int64_t{1} << 61,
+                            int64_t{1} << 62,
+                            INT64_MAX,
+                            INT64_MAX - 1,
+                            INT64_MIN,
+                            INT64_MIN + 1,
+                            8};
   return values[random.between(0, 15)];
 }
 

@@ -17,7 +17,7 @@ class Random {
  public:
   explicit Random(uint64_t seed) : state_(seed) {}
 
-  uint64_t bits();                             // SplitMix64
+  uint64_t bits();                               // SplitMix64
   int64_t between(int64_t least, int64_t most);  // both may be drawn
   bool chance(int percent) { return between(1, 100) <= percent; }
 

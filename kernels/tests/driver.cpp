@@ -37,10 +37,12 @@ const std::map<std::string, const OrtCustomOp*>& operators() {
   std::fprintf(stderr, "%s: %s\n", drawn.op.c_str(), what.c_str());
   for (const Value& value : drawn.info.inputs) {
     std::fprintf(stderr, "  input");
-    for (size_t place = 0; value && place < value->dims.size(); ++place) std::fprintf(stderr, " %lld", (long long)value->dims[place]);
+    for (size_t place = 0; value && place < value->dims.size(); ++place)
+      std::fprintf(stderr, " %lld", (long long)value->dims[place]);
     std::fprintf(stderr, value ? "\n" : " missing\n");
   }
-  for (const auto& [name, number] : drawn.info.integers) std::fprintf(stderr, "  %s %lld\n", name.c_str(), (long long)number);
+  for (const auto& [name, number] : drawn.info.integers)
+    std::fprintf(stderr, "  %s %lld\n", name.c_str(), (long long)number);
   std::exit(1);
 }
 
@@ -102,7 +104,8 @@ Result run(const Case& drawn, int threads, int failing = -1) {
 bool has_required_inputs(const Case& drawn) {
   const OrtCustomOp* op = operators().at(drawn.op);
   for (size_t place = 0; place < op->input_count(op); ++place)
-    if (op->input_arity(op, place) == Arity::kRequired && (place >= drawn.info.inputs.size() || !drawn.info.inputs[place]))
+    if (op->input_arity(op, place) == Arity::kRequired &&
+        (place >= drawn.info.inputs.size() || !drawn.info.inputs[place]))
       return false;
   return true;
 }
@@ -171,10 +174,12 @@ int main_of(uint64_t seed, uint64_t cases, double seconds) {
     if (seconds > 0 && spent.count() > seconds) break;
     const uint64_t found = check(seed, done);
     all.add(&found, sizeof found);
-    if (std::getenv("DRIVER_PRINTS")) std::printf("%llu %016llx\n", (unsigned long long)done, (unsigned long long)found);
+    if (std::getenv("DRIVER_PRINTS"))
+      std::printf("%llu %016llx\n", (unsigned long long)done, (unsigned long long)found);
   }
   check_sessions(seed, cases < 90 ? cases : 90);
-  std::printf("%s: %llu nodes, digest %016llx\n", lingon_kernels_name(), (unsigned long long)done, (unsigned long long)all.hash);
+  std::printf("%s: %llu nodes, digest %016llx\n", lingon_kernels_name(), (unsigned long long)done,
+              (unsigned long long)all.hash);
   return 0;
 }
 

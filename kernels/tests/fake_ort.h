@@ -24,10 +24,15 @@ struct OrtStatus {
 
 inline int64_t size_of(ElementType type) {
   switch (type) {
-    case ElementType::kInt64: return 8;
-    case ElementType::kFloat: case ElementType::kInt32: return 4;
-    case ElementType::kFloat16: return 2;
-    default: return 1;
+    case ElementType::kInt64:
+      return 8;
+    case ElementType::kFloat:
+    case ElementType::kInt32:
+      return 4;
+    case ElementType::kFloat16:
+      return 2;
+    default:
+      return 1;
   }
 }
 
@@ -88,7 +93,8 @@ constexpr int64_t kMostBytes = 1 << 28;  // ONNX Runtime refuses what it cannot 
 
 inline OrtStatus* failed(const char* message) { return new OrtStatus{kFailure, message}; }
 
-inline OrtStatus* make_output(OrtKernelContext* context, size_t index, const int64_t* dims, size_t rank, OrtValue** value) {
+inline OrtStatus* make_output(OrtKernelContext* context, size_t index, const int64_t* dims, size_t rank,
+                              OrtValue** value) {
   const Shelter shelter;
   const std::vector<int64_t> wanted(dims, dims + rank);
   const int64_t size = elements_of(wanted);
@@ -101,7 +107,8 @@ inline OrtStatus* make_output(OrtKernelContext* context, size_t index, const int
 }
 
 // Runs the parts of an operator on threads of their own, so that each one has new memory.
-inline OrtStatus* run_parts(const OrtKernelContext* context, void (*body)(void*, size_t), size_t count, size_t, void* data) {
+inline OrtStatus* run_parts(const OrtKernelContext* context, void (*body)(void*, size_t), size_t count, size_t,
+                            void* data) {
   const Shelter shelter;
   if (context->threads == 1) {
     for (size_t part = 0; part < count; ++part) body(data, part);
@@ -129,49 +136,63 @@ OrtStatus* attribute(const std::map<std::string, T>& all, const char* name, T* v
 // The table of functions, at the places that ort_abi.h names.
 inline const Api* fill(void** places) {
   const auto put = [places](size_t place, auto* function) { places[place] = (void*)function; };
-  put(0, +[](int code, const char* message) {
-    const Shelter shelter;
-    return new OrtStatus{code, message};
-  });
+  put(
+      0, +[](int code, const char* message) {
+        const Shelter shelter;
+        return new OrtStatus{code, message};
+      });
   put(2, +[](const OrtStatus* status) { return status->message.c_str(); });
-  put(26, +[](const char*, OrtCustomOpDomain** domain) -> OrtStatus* {
-    *domain = new OrtCustomOpDomain;
-    return nullptr;
-  });
-  put(27, +[](OrtCustomOpDomain* domain, const OrtCustomOp* op) -> OrtStatus* {
-    domain->operators.push_back(op);
-    return nullptr;
-  });
-  put(28, +[](OrtSessionOptions* options, OrtCustomOpDomain* domain) -> OrtStatus* {
-    *(OrtCustomOpDomain**)options = domain;
-    return nullptr;
-  });
-  put(51, +[](OrtValue* value, void** data) -> OrtStatus* {
-    *data = value->data.get();
-    return nullptr;
-  });
-  put(85, +[](const OrtKernelInfo* info, const char* name, float* value) { return attribute(info->numbers, name, value); });
-  put(86, +[](const OrtKernelInfo* info, const char* name, int64_t* value) { return attribute(info->integers, name, value); });
-  put(90, +[](const OrtKernelContext* context, size_t index, const OrtValue** value) -> OrtStatus* {
-    *value = index < context->inputs.size() ? context->inputs[index].get() : nullptr;
-    return nullptr;
-  });
+  put(
+      26, +[](const char*, OrtCustomOpDomain** domain) -> OrtStatus* {
+        *domain = new OrtCustomOpDomain;
+        return nullptr;
+      });
+  put(
+      27, +[](OrtCustomOpDomain* domain, const OrtCustomOp* op) -> OrtStatus* {
+        domain->operators.push_back(op);
+        return nullptr;
+      });
+  put(
+      28, +[](OrtSessionOptions* options, OrtCustomOpDomain* domain) -> OrtStatus* {
+        *(OrtCustomOpDomain**)options = domain;
+        return nullptr;
+      });
+  put(
+      51, +[](OrtValue* value, void** data) -> OrtStatus* {
+        *data = value->data.get();
+        return nullptr;
+      });
+  put(
+      85,
+      +[](const OrtKernelInfo* info, const char* name, float* value) { return attribute(info->numbers, name, value); });
+  put(
+      86, +[](const OrtKernelInfo* info, const char* name, int64_t* value) {
+        return attribute(info->integers, name, value);
+      });
+  put(
+      90, +[](const OrtKernelContext* context, size_t index, const OrtValue** value) -> OrtStatus* {
+        *value = index < context->inputs.size() ? context->inputs[index].get() : nullptr;
+        return nullptr;
+      });
   put(91, make_output);
   put(93, +[](OrtStatus* status) { delete status; });
-  put(230, +[](const OrtKernelInfo* info, size_t* count) -> OrtStatus* {
-    *count = info->inputs.size();
-    return nullptr;
-  });
-  put(249, +[](const OrtKernelInfo* info, size_t index, int* constant, const OrtValue** value) -> OrtStatus* {
-    *constant = info->first_constant <= index && index < info->last_constant && index < info->inputs.size();
-    *value = *constant ? info->inputs[index].get() : nullptr;
-    return nullptr;
-  });
+  put(
+      230, +[](const OrtKernelInfo* info, size_t* count) -> OrtStatus* {
+        *count = info->inputs.size();
+        return nullptr;
+      });
+  put(
+      249, +[](const OrtKernelInfo* info, size_t index, int* constant, const OrtValue** value) -> OrtStatus* {
+        *constant = info->first_constant <= index && index < info->last_constant && index < info->inputs.size();
+        *value = *constant ? info->inputs[index].get() : nullptr;
+        return nullptr;
+      });
   put(274, run_parts);
-  put(414, +[](const OrtValue* value, ElementType* type, const int64_t** dims, size_t* rank) -> OrtStatus* {
-    *type = value->type, *dims = value->dims.data(), *rank = value->dims.size();
-    return nullptr;
-  });
+  put(
+      414, +[](const OrtValue* value, ElementType* type, const int64_t** dims, size_t* rank) -> OrtStatus* {
+        *type = value->type, *dims = value->dims.data(), *rank = value->dims.size();
+        return nullptr;
+      });
   return (const Api*)places;
 }
 
@@ -182,7 +203,8 @@ inline const Api* fake_api() {
 }
 
 // The operators of the library, by name.
-inline std::map<std::string, const OrtCustomOp*> registered_operators(OrtStatus* (*add)(OrtSessionOptions*, const OrtApiBase*)) {
+inline std::map<std::string, const OrtCustomOp*> registered_operators(OrtStatus* (*add)(OrtSessionOptions*,
+                                                                                        const OrtApiBase*)) {
   static const OrtApiBase base{[](uint32_t) { return fake_api(); }, [] { return "fake"; }};
   OrtCustomOpDomain* domain = nullptr;
   std::map<std::string, const OrtCustomOp*> found;

@@ -142,6 +142,40 @@ def test_a_sentence_is_attended_alone_as_among_others() -> None:
         assert same_bits(together[end - length : end], own)
 
 
+def test_padding_changes_nothing() -> None:
+    lengths = np.array([5, 17, 1], np.int64)
+    packed, ends = drawn(23, 3 * 2 * 24), np.cumsum(lengths)
+    padded = np.full((3, 17, 3 * 2 * 24), np.nan, np.float32)
+    for row, (end, length) in enumerate(zip(ends, lengths, strict=True)):
+        padded[row, :length] = packed[end - length : end]
+    expected = run("SelfAttention", packed, lengths, heads=2, scale=SCALE)[0]
+    found = run("SelfAttention", padded.reshape(51, -1), lengths, heads=2, scale=SCALE)[0].reshape(3, 17, -1)
+    for row, (end, length) in enumerate(zip(ends, lengths, strict=True)):
+        assert same_bits(found[row, :length], expected[end - length : end])
+        assert not found[row, length:].any()
+
+
+def test_causal_attention_has_the_bits_of_steps() -> None:
+    packed, capacity = drawn(11, 3 * 2 * 24), 13
+    whole = run("SelfAttention", packed, np.array([11]), heads=2, scale=SCALE, causal=1)[0]
+    keys = values = np.zeros((1, 2, capacity, 24), np.float32)
+    for position in range(11):
+        row = packed[position : position + 1]
+        found, keys, values = run("StepAttention", row, keys, values, np.array([position]), heads=2, scale=SCALE)
+        assert same_bits(found[0], whole[position])
+
+
+def test_a_table_says_which_row_has_a_position() -> None:
+    packed, keys, values, positions = steps(3, 2, 16, 13)
+    positions[:] = 6
+    table = np.zeros((3, 13), np.int32)
+    table[2, :4], table[1, 2] = -2, 1
+    chosen = np.arange(3)[:, None] + table
+    gathered = [each[chosen[:, None, :], np.arange(2)[:, None], np.arange(13)] for each in (keys, values)]
+    found = run("StepAttention", packed, keys, values, positions, table, heads=2, scale=SCALE)[0]
+    assert same_bits(found, run("StepAttention", packed, *gathered, positions, heads=2, scale=SCALE)[0])
+
+
 def test_a_row_steps_alone_as_among_others() -> None:
     given = steps(7, 2, 24, 40)
     together = run("StepAttention", *given, heads=2, scale=SCALE)[0]

@@ -95,7 +95,7 @@ ATTENTION = [
     ("CrossAttention", crossing(values=floats(2, 1, 4, 16)), 1, "values like its keys"),
     ("CrossAttention", crossing(keys=floats(2, 2, 8, 5)), 1, "keys for its heads"),
     ("CrossAttention", crossing(query=floats(4, 0)), 1, HEADS),
-    ("SelfAttention", [floats(4, 24), ints(3)], 1, "a row for each token"),
+    ("SelfAttention", [floats(4, 24), ints(5)], 1, "a row for each token"),
     ("SelfAttention", [floats(4, 24), ints(5, -1)], 1, "sentences of 1 to 65,536 tokens"),
     ("SelfAttention", [floats(4, 24), ints(MOST, MOST)], 1, "sentences of 1 to 65,536 tokens"),
     ("SelfAttention", [floats(4, 25), ints(4)], 1, "packed rows of two dimensions"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,18 +29,23 @@ OUTPUTS = {
     "Tokens": ["int64", "int64"],
     "Memory": ["float32", "float32"],
     "Candidates": ["int64", "float32"],
+    "Embed": ["float32"],
+    "BeamStep": [
+        *("int64", "int64", "int64", "float32", "int64", "float32", "int32"),
+        *("bool", "float32", "int64", "float32", "bool"),
+    ],
 }
 """The types of the outputs, by operator."""
 
-CONSTANT = {"Linear": range(1, 6), "GatherColumns": range(1, 4)}
+CONSTANT: dict[str, Container[int]] = {"Linear": range(1, 6), "GatherColumns": range(1, 4), "Embed": (1, 3)}
 """The places of constant inputs, by operator."""
 
-MOST_LEVEL = 127  # of a quantised activation; the least is 0
+MOST_LEVEL = 255  # of a quantised activation; the least is 0
 ROUNDING = np.float32(12582912)  # 1.5 * 2^23: adding and subtracting it rounds to the nearest even integer
 
 
 def session_of(
-    op: str, inputs: Arrays, *, threads: int = 1, constant: range | None = None, **attributes: Any
+    op: str, inputs: Arrays, *, threads: int = 1, constant: Container[int] | None = None, **attributes: Any
 ) -> ort.InferenceSession:
     """A session of a model that has one node; inputs that are not constant are named by their places."""
     constant = CONSTANT.get(op, range(0)) if constant is None else constant

@@ -13,8 +13,11 @@ from lingon.export.graphs.native.beam import beam_graph
 from lingon.export.graphs.native.fusion import fuse
 from lingon.export.graphs.native.matmul import NativeMatMul
 from lingon.export.graphs.onnx_writer import INT8_FILE, KERNELS, GraphBuilder
+from lingon.export.graphs.transformer.attention import Mask
 from lingon.export.graphs.transformer.blocks import Blocks
 from lingon.export.graphs.transformer.graphs import Crossing, TransformerGraphs, states
+from lingon.export.graphs.transformer.heads import ProductScores, attention_weights, lay_out_keys
+from lingon.export.graphs.transformer.source import Source
 from lingon.export.graphs.transformer.ssru import zero_cells
 from lingon.export.graphs.transformer.step_attention import Caches, StepAttention
 from lingon.training.config import TransformerSettings
@@ -63,7 +66,11 @@ class NativeTransformerGraphs(TransformerGraphs):
             read = blocks.before(layer.around_attention, f"{name}.around_attention", rows)
             packed = blocks.linear(layer.attention.qkv, f"{name}.attention.qkv", read)
             mixed = graph.op(
-                "SelfAttention", packed, lengths, domain=KERNELS, heads=settings.heads, scale=settings.head_dim**-0.5
+                "SelfAttention",
+                *(packed, lengths),
+                domain=KERNELS,
+                heads=settings.heads,
+                scale=settings.head_dim**-0.5,
             )
             attended = blocks.linear(layer.attention.output, f"{name}.attention.output", mixed)
             rows = blocks.after(layer.around_attention, f"{name}.around_attention", rows, attended)
@@ -109,6 +116,57 @@ class NativeTransformerGraphs(TransformerGraphs):
             return blocks.linear(module.output, f"{name}.output", mixed), ""
 
         return write
+
+    def _weighted_crossing(self, blocks: Blocks, source: Source) -> Crossing:
+        settings = blocks.settings
+        if not has_native_heads(settings):
+            return super()._weighted_crossing(blocks, source)
+        lengths, heads = bundle.SOURCE_LENGTHS, ProductScores(blocks)
+
+        def write(module: CrossAttention, name: str, rows: str, memory: tuple[str, str]) -> tuple[str, str]:
+            """The mix has the bits of a step; standard nodes compute the weights, which only are returned."""
+            query = blocks.linear(module.query, f"{name}.query", rows, settings.head_dim**-0.5)
+            mixed = blocks.graph.op(
+                "CrossAttention", query, *memory, lengths, domain=KERNELS, heads=settings.heads, scale=1.0
+            )
+            by_head = heads.query(query, source.batch)
+            weights = attention_weights(heads, blocks, by_head, memory[0], source.bias)
+            return blocks.linear(module.output, f"{name}.output", mixed), weights
+
+        return write
+
+    def _self_attention(
+        self,
+        blocks: Blocks,
+        module: SelfAttention,
+        name: str,
+        rows: str,
+        source: Source,
+        mask: Mask,
+        *,
+        weighted: bool,
+        lengths: str,
+    ) -> tuple[str, str]:
+        settings, graph, heads = blocks.settings, blocks.graph, ProductScores(blocks)
+        if not has_native_attention(settings):
+            return super()._self_attention(blocks, module, name, rows, source, mask, weighted=weighted, lengths=lengths)
+        packed = blocks.linear(module.qkv, f"{name}.qkv", rows)
+        query, key, _ = blocks.split(packed, 3)
+        scaled = graph.op("Mul", heads.query(query, source.batch), graph.scalar(heads.scale))
+        weights = attention_weights(heads, blocks, scaled, lay_out_keys(blocks, key, source.batch), mask.bias)
+        causal = not lengths
+        if causal:
+            width = graph.op("Shape", bundle.TARGET_IDS, start=1, end=2)
+            lengths = graph.op("Expand", width, graph.op("Shape", bundle.SOURCE_LENGTHS))
+        mixed = graph.op(
+            "SelfAttention",
+            *(packed, lengths),
+            domain=KERNELS,
+            heads=settings.heads,
+            scale=heads.scale,
+            causal=int(causal),
+        )
+        return blocks.linear(module.output, f"{name}.output", mixed), weights
 
     def _write_candidates(self, graph: GraphBuilder, logits: str) -> None:
         _write_candidates(graph, logits)

@@ -32,7 +32,7 @@ from lingon.export.graphs.transformer.step_attention import (
     ScatteredAttention,
     StepAttention,
 )
-from lingon.training.models.attention import CrossAttention
+from lingon.training.models.attention import CrossAttention, SelfAttention
 from lingon.training.models.ssru import SSRU
 from lingon.training.models.transformer import DecoderLayer, EncoderLayer, Transformer
 
@@ -198,6 +198,28 @@ class TransformerGraphs:
         bias = blocks.attention_bias(visible(graph, lengths, width))
         return partial(cross_attention, blocks, batch=batch, bias=bias)
 
+    def _weighted_crossing(self, blocks: Blocks, source: Source) -> Crossing:
+        """Return what writes cross-attention into the scorer, with its weights."""
+        return partial(cross_attention, blocks, batch=source.batch, bias=source.bias)
+
+    def _self_attention(
+        self,
+        blocks: Blocks,
+        module: SelfAttention,
+        name: str,
+        rows: str,
+        source: Source,
+        mask: Mask,
+        *,
+        weighted: bool,
+        lengths: str,
+    ) -> tuple[str, str]:
+        """Return the self-attention of whole sequences, and its weights; see `self_attention`.
+
+        lengths: of the sequences of an encoder, int64 (batch); "" for a decoder, which sees what came before
+        """
+        return self_attention(blocks, module, name, rows, source.batch, mask, source.rotation, weighted=weighted)
+
     def _past(
         self, graph: GraphBuilder, declared: dict[str, str], layer: int
     ) -> tuple[tuple[str, str], tuple[str, str]]:
@@ -226,7 +248,7 @@ class TransformerGraphs:
             self.model.target_embedding, table_name(self.model, "target"), "target", target, positions
         )
         rows = graph.op("Reshape", embedded, graph.int64s(-1, self.model.settings.dim))
-        crossing = partial(cross_attention, blocks, batch=source.batch, bias=source.bias)
+        crossing = self._weighted_crossing(blocks, source)
         own_weights, cross_weights = [], []
         for number, (layer, memory) in enumerate(zip(self._decoder_layers(), memories, strict=True)):
             name = f"decoder.{number}"
@@ -234,8 +256,8 @@ class TransformerGraphs:
             if isinstance(layer.attention, SSRU):
                 attended = run_cell(blocks, layer.attention, f"{name}.attention", read, source.batch)
             else:
-                attended, own = self_attention(
-                    blocks, layer.attention, f"{name}.attention", read, source.batch, causal, source.rotation
+                attended, own = self._self_attention(
+                    blocks, layer.attention, f"{name}.attention", read, source, causal, weighted=True, lengths=""
                 )
                 own_weights.append(own)
             rows = blocks.after(layer.around_attention, f"{name}.around_attention", rows, attended)
@@ -298,15 +320,15 @@ class TransformerGraphs:
         for number, layer in enumerate(model.encoder):
             name = f"encoder.{number}"
             read = blocks.before(layer.around_attention, f"{name}.around_attention", rows)
-            attended, weights = self_attention(
+            attended, weights = self._self_attention(
                 blocks,
                 layer.attention,
                 f"{name}.attention",
                 read,
-                source.batch,
+                source,
                 source.mask,
-                source.rotation,
                 weighted=weighted,
+                lengths=bundle.SOURCE_LENGTHS,
             )
             rows = blocks.after(layer.around_attention, f"{name}.around_attention", rows, attended)
             rows = self._feed_forward(blocks, layer, name, rows)

@@ -138,9 +138,13 @@ def attend(heads: Heads, blocks: Blocks, query: str, key: str, value: str, bias:
     value: (batch, heads, source_length, head_dim)
     bias: from `Blocks.attention_bias`, broadcast over (batch, heads, length, source_length)
     """
-    graph = blocks.graph
-    # Of score + mask, fp32 keeps nothing of the score and fp16 little: the weight is exactly 0 in both.
-    scores = graph.op("Add", heads.scores(query, key), bias)
-    weights = graph.op("Softmax", scores, axis=-1)
+    graph, weights = blocks.graph, attention_weights(heads, blocks, query, key, bias)
     mixed = graph.op("Transpose", graph.op("MatMul", weights, value), perm=[0, 2, 1, 3])
     return graph.op("Reshape", mixed, graph.int64s(-1, blocks.settings.attention_dim)), weights
+
+
+def attention_weights(heads: Heads, blocks: Blocks, query: str, key: str, bias: str) -> str:
+    """Return the weights (batch, heads, length, source_length); see `attend`."""
+    # Of score + mask, fp32 keeps nothing of the score and fp16 little: the weight is exactly 0 in both.
+    scores = blocks.graph.op("Add", heads.scores(query, key), bias)
+    return blocks.graph.op("Softmax", scores, axis=-1)

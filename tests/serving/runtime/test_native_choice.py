@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -91,12 +94,12 @@ def test_a_library_for_another_machine_is_said(searched: Path):
 
 @pytest.mark.native
 @pytest.mark.usefixtures("native_library")
-def test_an_instruction_set_that_does_not_exist_is_named_with_its_variable(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("LINGON_KERNELS", "mmx")
-    instruction_set.cache_clear()
-    reason = kernels_missing()
-    instruction_set.cache_clear()
-    assert reason == "LINGON_KERNELS is mmx, and this processor has no native operators of that name"
+def test_an_instruction_set_that_does_not_exist_is_named_with_its_variable():
+    asked = "from lingon.serving.runtime.kernels import kernels_missing; print(kernels_missing())"
+    variables = {**os.environ, "LINGON_KERNELS": "mmx"}  # a process reads it once
+    answer = subprocess.run([sys.executable, "-c", asked], env=variables, check=True, capture_output=True, text=True)
+    reason = "LINGON_KERNELS is mmx, and this processor has no native operators of that name"
+    assert answer.stdout.strip() == reason
 
 
 def test_the_variable_of_the_operators_is_no_unknown_setting(tmp_path: Path):

@@ -1,0 +1,32 @@
+"""A model that is made of a bundle and widened computes what the bundle computes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from lingon.bundle import open_bundle
+from lingon.serving.runtime.onnx_runner import load_runner
+from lingon.text import BOS, EOS
+from lingon.training.config import load_config
+from scripts.widen_bundle import widened
+from tests.support.repository import ROOT
+
+SOURCE, TARGET = [70, 400, 91, 1200, EOS], [33, 812, 77]
+
+
+@pytest.mark.parametrize("more", [{}, {"encoder_layers": 6, "decoder_layers": 3}, {"ffn": 1536}], ids=str)
+def test_the_model_has_the_log_probabilities_of_the_bundle(more: dict[str, Any]) -> None:
+    bundle, config = open_bundle(ROOT / "models" / "en-de"), load_config(ROOT / "configs" / "en-de.toml")
+    config = config.model_copy(update={"model": config.model.model_copy(update=more)})
+    model = widened(bundle, config).eval()
+    with torch.inference_mode():
+        logits = model(torch.tensor([SOURCE]), torch.tensor([len(SOURCE)]), torch.tensor([[BOS, *TARGET]]))
+    found = logits.log_softmax(-1)[0, torch.arange(len(TARGET) + 1), torch.tensor([*TARGET, EOS])]
+    runner = load_runner(bundle, "fp32", threads=1)
+    source, target = np.array([SOURCE]), np.array([TARGET])
+    (scored,) = runner.score(source, np.array([len(SOURCE)]), target, np.array([len(TARGET)]))
+    np.testing.assert_allclose(found.numpy(), scored.log_probs, atol=1e-3)
