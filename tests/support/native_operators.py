@@ -29,10 +29,15 @@ OUTPUTS = {
     "Tokens": ["int64", "int64"],
     "Memory": ["float32", "float32"],
     "Candidates": ["int64", "float32"],
+    "Embed": ["float32"],
+    "BeamStep": [
+        *("int64", "int64", "int64", "float32", "int64", "float32", "int32"),
+        *("bool", "float32", "int64", "float32", "bool"),
+    ],
 }
 """The types of the outputs, by operator."""
 
-CONSTANT = {"Linear": range(1, 6), "GatherColumns": range(1, 4)}
+CONSTANT = {"Linear": range(1, 6), "GatherColumns": range(1, 4), "Embed": range(1, 4, 2)}
 """The places of constant inputs, by operator."""
 
 MOST_LEVEL = 127  # of a quantised activation; the least is 0
