@@ -30,6 +30,7 @@ class Candidates : public Operator {
     float* log_probs = context.output(1, {rows, count}).as<float>();
     const float* values = logits.as<float>();
     context.parallel(rows, (1 << 12) / columns + 1, [&](int64_t first, int64_t last) {
+      if (first == last) return;  // without rows there may be any number of columns
       thread_local std::vector<float> tops;
       tops.resize(std::max<size_t>(tops.size(), columns / 64 + 1));
       for (int64_t row = first; row < last; ++row) {

@@ -119,6 +119,11 @@ Case step_attention(Random& random) {
   const std::vector<int64_t> cache = {rows, heads, capacity, width};
   made.info.inputs = {floats(random, {rows, 3 * heads * width}), floats(random, cache), floats(random, cache),
                       int64s({rows}, [&] { return random.between(0, capacity - 1); })};
+  if (random.chance(50)) {
+    made.info.inputs.push_back(integers<int32_t>(ElementType::kInt32, {rows, capacity}, [] { return 0; }));
+    for (int64_t place = 0; place < rows * capacity; ++place)
+      made.info.inputs.back()->as<int32_t>()[place] = (int32_t)(random.between(0, rows - 1) - place / capacity);
+  }
   if (random.chance(50)) made.in_place = {{1, 1}, {2, 2}};
   return made;
 }
@@ -313,6 +318,7 @@ void spoil(Random& random, Case& drawn) {
   } else if (kind <= 5 && value && value->size() > 0) {
     const int64_t place = random.between(0, value->size() - 1);
     if (value->type == ElementType::kInt64) value->as<int64_t>()[place] = absurd(random);
+    if (value->type == ElementType::kInt32 && drawn.op != "PackedLinear") value->as<int32_t>()[place] = (int32_t)absurd(random);
     // PackedLinear reads what GatherColumns has checked; with other weights the sums of 16 bits overflow.
     const int64_t most = drawn.op == "PackedLinear" ? 63 : 127;
     if (value->type == ElementType::kInt8) value->as<int8_t>()[place] = (int8_t)random.between(-most, most);

@@ -84,7 +84,7 @@ def check(driver: Sequence[str], seed: int, cases: int) -> None:
 def main() -> int:
     """Compile and run the drivers that the arguments describe."""
     parser = argparse.ArgumentParser(description="Run the operators on random nodes under sanitizers.")
-    parser.add_argument("--cases", type=int, default=5000, help="Nodes for each instruction set. Default: 5000.")
+    parser.add_argument("--cases", type=int, default=5500, help="Nodes for each instruction set. Default: 5500.")
     parser.add_argument("--seed", type=int, default=1, help="Of the random numbers. Default: 1.")
     parser.add_argument("--plain", action="store_true", help="Compile without sanitizers.")
     parser.add_argument("--emulator", default="", help="Command that runs the driver. Default: none.")

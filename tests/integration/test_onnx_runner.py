@@ -13,6 +13,8 @@ from lingon.text import BOS
 from tests.support.fixed_tokens import STEPS, decode, encode, step
 from tests.support.random_models import VOCAB, random_runner, random_sources
 
+NATIVE = pytest.param("int8-native", marks=pytest.mark.native)
+
 
 @pytest.mark.parametrize("settings", [{}, {"dim": 128, "heads": 2, "ffn": 256}])
 def test_no_bit_of_a_row_depends_on_the_number_of_rows(settings: dict[str, Any]) -> None:
@@ -24,7 +26,7 @@ def test_no_bit_of_a_row_depends_on_the_number_of_rows(settings: dict[str, Any])
             assert all(np.array_equal(together[step][row], alone[row][step][0]) for step in range(STEPS)), (rows, row)
 
 
-@pytest.mark.parametrize("precision", ["fp32", "int8"])
+@pytest.mark.parametrize("precision", ["fp32", "int8", NATIVE])
 def test_no_bit_of_a_row_depends_on_the_number_of_threads(precision: str) -> None:
     settings, sources = {"dim": 256, "heads": 4, "ffn": 1024}, random_sources(33, longest=16)
     one, two = (random_runner(precision=precision, threads=threads, **settings) for threads in (1, 2))
@@ -33,8 +35,9 @@ def test_no_bit_of_a_row_depends_on_the_number_of_threads(precision: str) -> Non
 
 
 @pytest.mark.parametrize("length", [2, 3, 7, 11, 15, 16])
-def test_no_bit_of_a_row_depends_on_padding(length: int) -> None:
-    runner, source = random_runner(), random_sources(1)[0][:1] * (length - 1) + (2,)
+@pytest.mark.parametrize("precision", ["fp32", NATIVE])
+def test_no_bit_of_a_row_depends_on_padding(length: int, precision: str) -> None:
+    runner, source = random_runner(precision=precision), random_sources(1)[0][:1] * (length - 1) + (2,)
     expected = decode(runner, encode(runner, [source]), [0], 16)
     for padding in range(1, 65):
         for width in (16, 32, 128):

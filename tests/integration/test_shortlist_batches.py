@@ -26,7 +26,7 @@ from lingon.serving.runtime.shortlist import Shortlist
 from lingon.text import BOS, EOS, UNK
 from tests.support.random_models import VOCAB, manifest_of, random_model, random_pairs, random_sources
 
-PRECISIONS = ["fp32", "int8"]
+PRECISIONS = ["fp32", "int8", pytest.param("int8-native", marks=pytest.mark.native)]
 
 
 def random_shortlist() -> Shortlist:

@@ -80,6 +80,23 @@ def test_a_step_in_the_memory_of_its_caches_computes_the_same(heads: int, size: 
 
 
 @sizes
+def test_a_step_reads_each_position_of_its_past_from_the_row_that_a_table_names(
+    heads: int, size: int, width: int
+) -> None:
+    packed, keys, values, positions = steps(5, heads, size, width)
+    rows, places = np.random.default_rng(3).integers(0, 5, (5, width)), np.arange(width)
+    rows[np.arange(5), positions] = np.arange(5)
+    # The caches as they are after the step: a row may read what another row adds.
+    added = run("StepAttention", packed, keys, values, positions, heads=heads, scale=SCALE)[1:]
+    gathered = [each[rows, :, places].swapaxes(1, 2) for each in added]
+    expected = run("StepAttention", packed, *gathered, positions, heads=heads, scale=SCALE)[0]
+    table = (rows - np.arange(5)[:, None]).astype(np.int32)
+    assert same_bits(
+        run("StepAttention", packed, keys, values, positions, table, heads=heads, scale=SCALE)[0], expected
+    )
+
+
+@sizes
 @pytest.mark.parametrize("beam", [1, 3])
 def test_rows_attend_to_the_memory_of_their_sentence(heads: int, size: int, width: int, beam: int) -> None:
     query, keys, values, lengths = memories(4, beam, heads, size, width)

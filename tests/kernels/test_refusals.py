@@ -88,6 +88,9 @@ ATTENTION = [
     ("StepAttention", step(), -1, HEADS),
     ("StepAttention", step(), 4, HEADS),
     ("StepAttention", step(packed=floats(2, 0)), MOST, HEADS),
+    ("StepAttention", step(table=np.zeros((2, 3), np.int32)), 1, "a table for its rows and the capacity"),
+    ("StepAttention", step(table=np.full((2, 4), 1, np.int32)), 1, "a table that points beyond its rows"),
+    ("StepAttention", step(table=np.full((2, 4), -(1 << 31), np.int32)), 1, "a table that points beyond its rows"),
     ("CrossAttention", crossing(lengths=ints(6, 1)), 1, "a length beyond the width"),
     ("CrossAttention", crossing(lengths=ints(0, 1)), 1, "a length beyond the width"),
     ("CrossAttention", crossing(lengths=ints(1)), 1, "a length for each sentence"),
@@ -168,6 +171,59 @@ def test_sentences_and_layers_that_are_not_there_are_refused(
 @pytest.mark.parametrize(("given", "message"), CANDIDATES)
 def test_candidates_that_are_not_there_are_refused(given: Arrays, message: str) -> None:
     assert message in refusal("Candidates", *given)
+
+
+TABLES = [
+    ([ints(3), floats(3, 4)], "an id that the vocabulary does not have"),
+    ([ints(-1), floats(3, 4)], "an id that the vocabulary does not have"),
+    ([ints(1), floats(3)], "a table of two dimensions"),
+    ([ints(1), np.ones((3, 4), np.int32)], "a table of floats"),
+    ([ints(1), floats(3, 4), ints(5), floats(5, 4)], "a position beyond its table"),
+    ([ints(1), floats(3, 4), ints(-1), floats(5, 4)], "a position beyond its table"),
+    ([ints(1), floats(3, 4), ints(), floats(5, 4)], "positions for its ids"),
+    ([ints(1, 1, 1), floats(3, 4), ints(0, 0), floats(5, 4)], "positions for its ids"),
+    ([ints(1), floats(3, 4), ints(1), floats(5, 3)], "positions as wide as its pieces"),
+]
+
+
+@pytest.mark.parametrize(("given", "message"), TABLES)
+def test_ids_and_positions_that_are_not_there_are_refused(given: Arrays, message: str) -> None:
+    assert message in refusal("Embed", *given, scale=1.0)
+
+
+def beams(**changed: np.ndarray) -> list[np.ndarray]:
+    """The inputs of a sound BeamStep of one sentence with two beams."""
+    given = {
+        "ids": np.zeros((2, 2), np.int64),
+        "log_probs": floats(2, 2),
+        "tokens": ints(0, 0),
+        "positions": ints(0, 0),
+        "rows": np.array([[0, 1]]),
+        "totals": floats(1, 2),
+        "history": np.zeros((1, 2, 3), np.int64),
+        "history_log_probs": floats(1, 2, 3),
+        "table": np.zeros((2, 3), np.int32),
+    }
+    return list({**given, **changed}.values())
+
+
+BEAMS = [
+    (beams(positions=ints(3, 3)), "a position beyond the capacity"),
+    (beams(positions=ints(-1, -1)), "a position beyond the capacity"),
+    (beams(positions=ints(0, 1)), "another one than that of the other beams"),
+    (beams(rows=np.array([[0, 2]])), "a row that its sentence does not have"),
+    (beams(rows=np.array([[-1, 0]])), "a row that its sentence does not have"),
+    (beams(ids=np.zeros((2, 1), np.int64), log_probs=floats(2, 1)), "1 to 128 beams of two candidates"),
+    (beams(ids=np.zeros((2, 3), np.int64)), "candidates and a history"),
+    (beams(tokens=ints(0)), "a token for each row"),
+    (beams(totals=floats(2, 1)), "a total for each beam"),
+    (beams(table=np.zeros((2, 4), np.int32)), "a table for its rows"),
+]
+
+
+@pytest.mark.parametrize(("given", "message"), BEAMS)
+def test_beams_beyond_their_arrays_are_refused(given: Arrays, message: str) -> None:
+    assert message in refusal("BeamStep", *given, end=2)
 
 
 @pytest.mark.parametrize("place", [1, 2, 3])
