@@ -114,7 +114,7 @@ def export(
     check_gate_device(gate_on)
     loaded = load_checkpoint(checkpoint)
     check_heads(loaded)
-    names = names or precisions_of(loaded.model)
+    names = names or _available(precisions_of(loaded.model))
     settings = ExportSettings(
         precisions=names,
         shortlist=ShortlistSettings() if shortlist else None,
@@ -178,3 +178,15 @@ def _text(path: Path) -> str:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError(f"--card {path}: {error}") from None
+
+
+def _available(precisions: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the precisions whose gates can run here; without native operators one line says what is left out."""
+    from lingon.serving.runtime.device import NATIVE
+    from lingon.serving.runtime.kernels import kernels_missing
+
+    missing = kernels_missing()
+    if missing is None or NATIVE not in precisions:
+        return precisions
+    typer.echo(f"{NATIVE} is left out: {missing}")
+    return tuple(name for name in precisions if name != NATIVE)

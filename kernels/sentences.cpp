@@ -42,12 +42,17 @@ class Tokens : public Operator {
 };
 
 // Inputs: rows (tokens, layers * 2 * dim), the keys and values of every decoder layer; ids (sentences, width), for the
-// width; lengths (sentences) int64. Attributes: heads, layer, layers.
+// width; lengths (sentences) int64. Attributes: heads, layer, layers, and narrowest (0): if it is not 0, the width is
+// the first of narrowest, 2 * narrowest, 4 * narrowest, ... that is enough, as that of the memory of a running batch.
 // Outputs: keys (sentences, heads, size, width) and values (sentences, heads, width, size) of the layer, 0 as padding.
 class Memory : public Operator {
  public:
   explicit Memory(const NodeInfo& info)
-      : heads_(info.integer("heads")), layer_(info.integer("layer")), layers_(info.integer("layers")) {
+      : heads_(info.integer("heads")),
+        layer_(info.integer("layer")),
+        layers_(info.integer("layers")),
+        narrowest_(info.integer("narrowest", 0)) {
+    require(0 <= narrowest_ && narrowest_ <= kMost, "expects a narrowest width of at most 65,536");
     require(0 < heads_ && heads_ <= kMost && layers_ <= kMost, "takes 1 to 65,536 heads and layers");
     require(0 <= layer_ && layer_ < layers_, "expects a layer of its layers");
   }
@@ -55,11 +60,13 @@ class Memory : public Operator {
   void run(const RunContext& context) const override {
     const Tensor rows = context.input(0), ids = context.input(1), given = context.input(2);
     require(rows.rank() == 2 && ids.rank() == 2, "expects rows and ids of two dimensions");
-    const int64_t width = ids.dims[1], stride = rows.dims[1], dim = stride / (2 * layers_), size = dim / heads_;
+    const int64_t stride = rows.dims[1], dim = stride / (2 * layers_), size = dim / heads_;
     require(size > 0 && stride == layers_ * 2 * heads_ * size, "expects keys and values of its layers and heads");
     require(ids.dims[0] == given.size(), "expects ids and a length for each sentence");
-    const Lengths lengths = Lengths::of(given, width);
+    const Lengths lengths = Lengths::of(given, ids.dims[1]);
     require(lengths.tokens == rows.dims[0], "expects a row for each token");
+    int64_t width = narrowest_ > 0 ? narrowest_ : ids.dims[1];
+    while (width < ids.dims[1]) width *= 2;
     float* keys = context.output(0, {lengths.sentences, heads_, size, width}).as<float>();
     float* values = context.output(1, {lengths.sentences, heads_, width, size}).as<float>();
     const float* from = rows.as<float>() + layer_ * 2 * dim;
@@ -83,7 +90,7 @@ class Memory : public Operator {
   }
 
   static constexpr int64_t kMost = 1 << 16;
-  int64_t heads_, layer_, layers_;
+  int64_t heads_, layer_, layers_, narrowest_;
 };
 
 template <typename T>

@@ -45,3 +45,17 @@ def test_no_sentences_have_no_tokens_and_no_memory() -> None:
     rows = np.zeros((0, 16), np.float32)
     found = run("Memory", rows, ids, none, heads=2, layer=0, layers=1)
     assert [each.shape for each in found] == [(0, 2, 4, 4), (0, 2, 4, 4)]
+
+
+def test_memory_is_as_wide_as_that_of_a_running_batch() -> None:
+    lengths, ids = np.array([3, 5]), np.zeros((2, 5), np.int64)
+    rows = np.random.default_rng(1).normal(size=(8, 2 * 2 * 8)).astype(np.float32)
+    sizes = {"heads": 2, "layer": 0, "layers": 1}
+    keys, values = run("Memory", rows, ids, lengths, **sizes)
+    for narrowest, width in ((1, 8), (4, 8), (5, 5), (32, 32)):
+        wide_keys, wide_values = run("Memory", rows, ids, lengths, **sizes, narrowest=narrowest)
+        assert wide_keys.shape[3] == wide_values.shape[2] == width
+        assert same_bits(wide_keys[..., :5], keys)
+        assert not wide_keys[..., 5:].any()
+        assert same_bits(wide_values[:, :, :5], values)
+        assert not wide_values[:, :, 5:].any()

@@ -20,6 +20,7 @@ from lingon.export.graphs.transformer.heads import ProductScores, attention_weig
 from lingon.export.graphs.transformer.source import Source
 from lingon.export.graphs.transformer.ssru import zero_cells
 from lingon.export.graphs.transformer.step_attention import Caches, StepAttention
+from lingon.serving.runtime.runner import NARROWEST
 from lingon.training.config import TransformerSettings
 from lingon.training.models.attention import CrossAttention, SelfAttention
 from lingon.training.models.layers import Embedding
@@ -85,7 +86,8 @@ class NativeTransformerGraphs(TransformerGraphs):
         weight = np.concatenate([to_numpy(layer.cross.key_value.weight) for layer in layers])
         bias = np.concatenate([bias_of(layer.cross.key_value) for layer in layers])
         packed = blocks.matmul.linear("memory", rows, weight, bias)
-        sizes = {"heads": blocks.settings.heads, "layers": len(layers)}
+        # As wide as the memory of a running batch, so that a sentence is placed there by one copy.
+        sizes = {"heads": blocks.settings.heads, "layers": len(layers), "narrowest": NARROWEST}
         shapes = {state.name: ("batch", *state.shape) for state in states(self.model)}
         for layer in range(len(layers)):
             names = [f"memory.{layer}.key", f"memory.{layer}.value"]
