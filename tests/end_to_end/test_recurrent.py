@@ -128,7 +128,11 @@ def test_an_export_of_each_kind_is_a_verified_bundle_with_a_shortlist(
     [
         ("rnnenc", {"alignment_layer": 0}, "--alignment-layer: model.kind = 'rnnenc' has no attention, got 0"),
         ("luong", {"alignment_layer": 1}, "--alignment-layer must be 0 to 0, got 1"),
-        ("luong", {}, "--precision for model.kind = 'luong' must be some of fp32, int8, got fp32,fp32-cuda,fp16,int8"),
+        (
+            "luong",
+            {},
+            "--precision for model.kind = 'luong' must be some of fp32, int8, got fp32,fp32-cuda,fp16,int8,int8-native",
+        ),
     ],
 )
 def test_what_a_kind_has_not_is_refused(kind: str, settings: dict[str, int], message: str, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from lingon.bundle import SHORTLIST, WEIGHTS
+from lingon.serving.runtime.kernels import LIBRARY
 from lingon.serving.runtime.shortlist import Shortlist
 from tests.support.repository import PACKAGES, ROOT
 from tests.support.shipped_model import bundle
@@ -45,6 +46,7 @@ DANGEROUS = {
 
 TENSORS_ALONE = "torch.load(weights_only=True)"  # an import reads foreign checkpoints, and this form builds no objects
 READS_TENSORS = "importers/files/tensors.py"
+OWN_OPERATORS = "serving/runtime/sessions.py: register_custom_ops_library"  # of the package itself, not of a bundle
 SAFE = {"torch.load", "weights_only=True"}
 
 
@@ -126,7 +128,14 @@ def test_no_product_code_could_run_code_from_data(folder: str):
     wrong = []
     for path in sorted((ROOT / folder).rglob("*.py")):
         wrong += [f"{path.relative_to(ROOT)}: {each}" for each in found_in(path.read_text(encoding="utf-8"))]
-    assert wrong == ([f"{READS_TENSORS}: {TENSORS_ALONE}"] if READS_TENSORS.startswith(f"{folder}/") else [])
+    permitted = [f"{READS_TENSORS}: {TENSORS_ALONE}", OWN_OPERATORS]
+    assert wrong == [each for each in permitted if each.startswith(f"{folder}/")]
+
+
+def test_the_only_library_of_operators_is_that_of_the_package():
+    source = (ROOT / OWN_OPERATORS.partition(":")[0]).read_text(encoding="utf-8")
+    assert source.count("register_custom_ops_library(str(LIBRARY))") == source.count("register_custom_ops_library") == 1
+    assert LIBRARY.parent == ROOT / "lingon" / "serving" / "runtime"
 
 
 def test_a_bundle_holds_no_pickle():

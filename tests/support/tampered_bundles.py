@@ -64,7 +64,7 @@ def put(values: Any, path: str, value: Any) -> None:
     values[int(last) if isinstance(values, list) else last] = value
 
 
-def refusal(folder: Path, precision: str | None = None) -> str:
+def refusal(folder: Path, precision: str | None = "int8") -> str:
     """The message of the BundleError with which a server refuses a bundle; the test fails for any other outcome."""
     outcome: queue.SimpleQueue[object] = queue.SimpleQueue()
 
