@@ -47,7 +47,8 @@ def test_an_export_is_a_verified_bundle_with_its_reports(
     assert opened.folder == written.folder == tmp_path / "digits" / "1"
     manifest = opened.manifest
     gates = {name: entry.gate for name, entry in manifest.precisions.items()}
-    assert gates == {"fp32": "passed", "fp32-cuda": NOT_ON_CUDA, "fp16": NOT_ON_CUDA, "int8": "passed"}
+    passed = dict.fromkeys(("fp32", "int8", "int8-native"), "passed")
+    assert gates == {**passed, "fp32-cuda": NOT_ON_CUDA, "fp16": NOT_ON_CUDA}
     report = manifest.precisions["fp32"].report
     assert report["sentences"] == 20
     assert report["greedy"]["identical"] + len(report["greedy"]["excused"]) == 20
@@ -58,7 +59,7 @@ def test_an_export_is_a_verified_bundle_with_its_reports(
     for search in ("greedy", "beam 4"):
         assert on_cuda[f"tokens, {search}"]["identical"] + len(on_cuda[f"tokens, {search}"]["near_ties"]) == 20
     assert manifest.shortlist is not None
-    assert set(manifest.shortlist) == {"coverage", "fp32", "int8"}
+    assert set(manifest.shortlist) == {"coverage", *passed}
     assert report["tensors"]["step_difference"] < 1e-4
     assert "7 updates" in opened.read(CARD).decode()
     assert any("20 of 20" in line for line in lines)
@@ -156,7 +157,7 @@ def test_weights_beyond_the_range_of_a_precision_are_named(
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"precisions": ("fp32", "fp8")}, "--precision must be some of fp32, fp32-cuda, fp16, int8, got fp32,fp8"),
+        ({"precisions": ("fp32", "fp8")}, "--precision must be some of fp32, fp32-cuda, fp16, int8, int8-native, got"),
         ({"shortlist": None, "shortlist_by_default": True}, "--shortlist-by-default needs --shortlist"),
         ({"beam_size": 9}, "--beam-size must be 1 to 8, got 9"),
         ({"length_penalty": 11.0}, "--length-penalty must be 0 to 10, got 11.0"),
