@@ -106,31 +106,23 @@ class NativeTransformerGraphs(TransformerGraphs):
         return super()._step_attention(blocks, positions, declared)
 
     def _crossing(self, blocks: Blocks, key: str, lengths: str, batch: str) -> Crossing:
-        settings = blocks.settings
-        if not has_native_heads(settings):
+        if not has_native_heads(blocks.settings):
             return super()._crossing(blocks, key, lengths, batch)
 
         def write(module: CrossAttention, name: str, rows: str, memory: tuple[str, str]) -> tuple[str, str]:
-            query = blocks.linear(module.query, f"{name}.query", rows, settings.head_dim**-0.5)
-            mixed = blocks.graph.op(
-                "CrossAttention", query, *memory, lengths, domain=KERNELS, heads=settings.heads, scale=1.0
-            )
+            _, mixed = _cross(blocks, module, name, rows, memory, lengths)
             return blocks.linear(module.output, f"{name}.output", mixed), ""
 
         return write
 
     def _weighted_crossing(self, blocks: Blocks, source: Source) -> Crossing:
-        settings = blocks.settings
-        if not has_native_heads(settings):
+        if not has_native_heads(blocks.settings):
             return super()._weighted_crossing(blocks, source)
         lengths, heads = bundle.SOURCE_LENGTHS, ProductScores(blocks)
 
         def write(module: CrossAttention, name: str, rows: str, memory: tuple[str, str]) -> tuple[str, str]:
             """The mix has the bits of a step; standard nodes compute the weights, which only are returned."""
-            query = blocks.linear(module.query, f"{name}.query", rows, settings.head_dim**-0.5)
-            mixed = blocks.graph.op(
-                "CrossAttention", query, *memory, lengths, domain=KERNELS, heads=settings.heads, scale=1.0
-            )
+            query, mixed = _cross(blocks, module, name, rows, memory, lengths)
             by_head = heads.query(query, source.batch)
             weights = attention_weights(heads, blocks, by_head, memory[0], source.bias)
             return blocks.linear(module.output, f"{name}.output", mixed), weights
@@ -231,3 +223,13 @@ def _write_candidates(graph: GraphBuilder, logits: str, pieces: str = "", allowe
         graph.declare_output(name, dtype, shape)
     given = (pieces, allowed) if pieces else ()
     graph.ops("Candidates", logits, count, *given, outputs=list(names), domain=KERNELS)
+
+
+def _cross(
+    blocks: Blocks, module: CrossAttention, name: str, rows: str, memory: tuple[str, str], lengths: str
+) -> tuple[str, str]:
+    """Return the scaled queries of rows and what they read of a memory, (rows, dim) each."""
+    settings = blocks.settings
+    query = blocks.linear(module.query, f"{name}.query", rows, settings.head_dim**-0.5)
+    inputs = query, *memory, lengths
+    return query, blocks.graph.op("CrossAttention", *inputs, domain=KERNELS, heads=settings.heads, scale=1.0)
