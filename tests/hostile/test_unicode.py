@@ -87,17 +87,18 @@ def plan(text: str) -> None:
 @kinds
 @pytest.mark.parametrize("work", [tokenise, plan])
 def test_time_grows_linearly_with_length(work: Callable[[str], object], kind: str):
-    """A text takes at most 5 ms a kilobyte, and a text of twice the length at most 2.5 times as long.
+    """A text takes at most 50 ms a kilobyte, and a text of twice the length at most 2.5 times as long.
 
     The test compares texts of four times the length: quadratic time would be 16 times as long, far above the bound of
-    6.25, while a busy machine stays below it.
+    6.25, while a busy machine stays below it. The slowest text takes 1 ms a kilobyte on an idle
+    machine, without coverage.
     """
     texts = [text(kind, 5_000), text(kind, 20_000)]
     for rounds in (3, 9):  # more rounds, if other processes slowed the first ones
         some, more = fastest(work, texts, rounds)
         if more <= 2.5**2 * some + 0.001:
             break
-    assert more <= 0.005 * len(texts[1].encode()) / 1000
+    assert more <= 0.05 * len(texts[1].encode()) / 1000
     assert more <= 2.5**2 * some + 0.001, f"{some * 1000:.1f} ms, then {more * 1000:.1f} ms"
 
 
