@@ -160,12 +160,15 @@ def _translate(model: AnyModel, sources: Sequence[Sequence[int]], settings: Sear
     memory = model.encode(pad(sources).to(device), lengths.to(device))
     beams = [_Beam(settings.max_length(len(source), model.settings.max_positions)) for source in sources]
     past, rows = model.start(memory), torch.arange(len(sources))
+    sentences = rows
     *read, last = (torch.full((len(sources),), token) for token in (BOS, *settings.forced))
     for each in read:
         _, past = model.decode_step(each.to(device), past, memory)
     tokens = last
     while len(rows):
-        past, memory = select_rows((past, memory), rows.to(device))
+        past = select_rows(past, rows.to(device))
+        if not torch.equal(sentences[rows], sentences):  # else each row reads the same memory as before
+            memory, sentences = select_rows(memory, rows.to(device)), sentences[rows]
         logits, past = model.decode_step(tokens.to(device), past, memory)
         rows, tokens = _advance(beams, model.log_probs(logits).cpu(), settings)
     return [beam.best(settings.num_hypotheses) for beam in beams]

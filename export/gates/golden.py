@@ -18,7 +18,7 @@ from lingon.serving.runtime.onnx_runner import OnnxRunner
 from lingon.translation.v1 import translation_pb2 as pb
 
 GOLDEN_SENTENCES = 20  # at most
-CANDIDATE_SENTENCES = 200  # first texts to choose from, without the shorter half, which checks little
+FIRST_TEXTS = 200  # whose longer half is translated, to choose from; short sentences check little
 MOST_PAIRS = 8  # that are checked, of a bundle of several languages
 MIN_MARGIN = 1e-3  # score of the best translation minus the second best; 1,000 times the change between processors
 
@@ -53,16 +53,15 @@ def golden_sentences(
     source: the language of the texts, for a bundle of several languages
     runners: the graphs of the precisions for the CPU; results on GPUs differ between models of GPU
     """
-    pool = list(dict.fromkeys(texts))[:CANDIDATE_SENTENCES]
+    pool = _longer_half(list(dict.fromkeys(texts))[:FIRST_TEXTS])
     pairs = _pairs(bundle, source, len(pool))
     found = {name: _translated(bundle, runner, pool, pairs) for name, runner in runners.items()}
     readable = [index for index in range(len(pool)) if all(column[index] is not None for column in found.values())]
-    longer = sorted(readable, key=lambda index: -len(pool[index]))[: max(len(readable) // 2, GOLDEN_SENTENCES)]
-    margins = {index: _margin([column[index] for column in found.values()]) for index in longer}
-    clear = [index for index in longer if margins[index] >= MIN_MARGIN]
+    margins = {index: _margin([column[index] for column in found.values()]) for index in readable}
+    clear = [index for index in readable if margins[index] >= MIN_MARGIN]
     chosen = sorted(sorted(clear, key=lambda index: -margins[index])[:GOLDEN_SENTENCES])
     if not chosen:
-        log(f"no golden sentences: none of {len(longer)} has a margin of {MIN_MARGIN} in every precision")
+        log(f"no golden sentences: none of {len(readable)} has a margin of {MIN_MARGIN} in every precision")
         return None
     log(f"{len(chosen)} golden sentences: the smallest margin is {min(map(margins.__getitem__, chosen)):.2g}")
     own = [pairs[index] for index in chosen] if pairs else []
@@ -73,6 +72,13 @@ def golden_sentences(
         {name: _alignments(bundle, runner, sentences, own) for name, runner in runners.items()} if aligned else {},
         tuple(map(" ".join, own)),
     )
+
+
+def _longer_half(texts: Sequence[str]) -> list[str]:
+    """Return the longer half of some texts in their order, but GOLDEN_SENTENCES of them at least."""
+    count = max(len(texts) // 2, GOLDEN_SENTENCES)
+    chosen = sorted(range(len(texts)), key=lambda index: -len(texts[index]))[:count]
+    return [texts[index] for index in sorted(chosen)]
 
 
 def _pairs(bundle: Bundle, source: str, count: int) -> list[Pair]:

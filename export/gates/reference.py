@@ -78,10 +78,12 @@ class Reference:
     rows: list[Expected]
 
 
-def draw_grid(model: AnyModel, limits: Limits) -> list[Reference]:
+def draw_grid(model: AnyModel, limits: Limits, *, attention: bool = True) -> list[Reference]:
     """Return cases with every combination of rows, source length and target length, and the longest source and target.
 
     Lengths are ragged, so that most cases have padding.
+
+    attention: whether the weights of attention are wanted; without them there is less to compute
     """
     random, longest = np.random.default_rng(0), min(limits.max_source_tokens, LONGEST)
     sources = sorted({min(length, longest) for length in SOURCES})
@@ -89,13 +91,18 @@ def draw_grid(model: AnyModel, limits: Limits) -> list[Reference]:
     most = MOST_LOG_PROBS // embedding_of(model, "target").num_embeddings
     shapes.append((2, longest, min(limits.max_target_tokens, LONGEST, max(most, max(PASTS) + 1)) - 1))
     cases = [Case.draw(random, model, *shape) for shape in shapes]
-    return [Reference(case, [_expected(model, *row) for row in _pairs(case)]) for case in cases]
+    expected = _expected if attention else _expected_log_probs
+    return [Reference(case, [expected(model, *row) for row in _pairs(case)]) for case in cases]
 
 
 @torch.inference_mode()
 def expected_log_probs(model: AnyModel, source: Sequence[int], target: Sequence[int]) -> np.ndarray:
     """Return the checkpoint's log-probabilities (target_length + 1, vocab) of a target (without BOS and EOS)."""
-    logits = model(torch.tensor([source]), torch.tensor([len(source)]), torch.tensor([[BOS, *target]]))
+    return _log_probs(model, model(torch.tensor([source]), torch.tensor([len(source)]), torch.tensor([[BOS, *target]])))
+
+
+def _log_probs(model: AnyModel, logits: Tensor) -> np.ndarray:
+    """Return log-probabilities (target_length + 1, vocab) of the logits of one row."""
     return finite(model.log_probs(logits)[0].numpy(), "the checkpoint's log-probabilities")
 
 
@@ -103,22 +110,26 @@ def _pairs(case: Case) -> Iterator[tuple[list[int], list[int]]]:
     return zip(case.sources, case.targets, strict=True)
 
 
-def _expected(model: AnyModel, source: list[int], target: list[int]) -> Expected:
-    with _observed_attention(model) as found:
-        log_probs = expected_log_probs(model, source, target)
-    sides = ("encoder", "decoder")
-    own = {side: [weights for name, weights in found.items() if name.startswith(f"{side}.")] for side in sides}
-    attention = {side: np.stack(layers) for side, layers in own.items() if layers}
-    if isinstance(model, AttentionModel):
-        attention["cross"] = _cross_attention(model, source, target)
-    return Expected(log_probs, attention)
+def _expected_log_probs(model: AnyModel, source: list[int], target: list[int]) -> Expected:
+    return Expected(expected_log_probs(model, source, target), {})
 
 
 @torch.inference_mode()
-def _cross_attention(model: AttentionModel[Any, Any], source: list[int], target: list[int]) -> np.ndarray:
-    """Return the weights of a row (layers, heads, target_length + 1, source_length)."""
-    weights = model.attention(torch.tensor([source]), torch.tensor([len(source)]), torch.tensor([[BOS, *target]]))
-    return _of_one_row(weights)
+def _expected(model: AnyModel, source: list[int], target: list[int]) -> Expected:
+    """Return what one forward pass computes, which gives both the logits and the weights of cross-attention."""
+    target_ids = torch.tensor([[BOS, *target]])
+    attention: dict[str, np.ndarray] = {}
+    with _observed_attention(model) as found:
+        memory = model.encode(torch.tensor([source]), torch.tensor([len(source)]))
+        if isinstance(model, AttentionModel):
+            logits, weights = model.decode_with_attention(target_ids, memory)
+            attention["cross"] = _of_one_row(weights)
+        else:
+            logits = model.decode(target_ids, memory)
+    for side in ("encoder", "decoder"):
+        if layers := [weights for name, weights in found.items() if name.startswith(f"{side}.")]:
+            attention[side] = np.stack(layers)
+    return Expected(_log_probs(model, logits), attention)
 
 
 @contextmanager

@@ -110,7 +110,7 @@ class BundleVerifier:
         provider = self.trial.manifest.precisions[name].provider
         self.log(f"{name}: {tensors.shapes} shapes and {heads} attention heads compared on {provider}")
         if name in self.emulated:
-            emulated = draw_grid(self.emulated.pop(name), self.trial.manifest.limits)
+            emulated = draw_grid(self.emulated.pop(name), self.trial.manifest.limits, attention=False)
             report["emulation"] = {"exact_rows": check_emulation(runner, name, emulated)}
         return report
 

@@ -128,7 +128,7 @@ def test_the_sentences_with_the_largest_margins_are_chosen_once_and_in_order(
         if one.hypotheses[0].text == other.hypotheses[0].text
     }
     assert set(golden.sentences) <= apart.keys() < set(texts), "both searches agree on them, and not on all"
-    longer = sorted(texts, key=lambda text: -len(text))[:30]
+    longer = sorted(texts, key=lambda text: -len(text))[:29]  # half of all 61, without the one that is too long
     least = min(apart[text] for text in golden.sentences)
     assert least >= MIN_MARGIN
     assert all(apart.get(text, 0) <= max(least, MIN_MARGIN) for text in longer if text not in golden.sentences)
