@@ -87,7 +87,10 @@ def main(
             for compare in ("--no-compare", "--compare"):
                 written = Path(scratch) / "models" / f"{number}{compare}"
                 command = [sys.executable, "-m", "lingon", "import", str(folder), str(written)]
-                found = run([*command, "--gate-source", str(gates), compare])
+                try:
+                    found = run([*command, "--gate-source", str(gates), compare])
+                except subprocess.CalledProcessError as error:
+                    raise SystemExit(f"the import failed: {error.stderr}") from None
                 rows.append({"compare": compare, "load": os.getloadavg()[0], **found})
                 typer.echo(f"{compare}: {found['seconds']:.0f} s, {found['peak_mb']:,} MB")
     path = save("import-time", rows, results_folder(results, quick=quick))

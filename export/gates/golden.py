@@ -18,7 +18,7 @@ from lingon.serving.runtime.onnx_runner import OnnxRunner
 from lingon.translation.v1 import translation_pb2 as pb
 
 GOLDEN_SENTENCES = 20  # at most
-FIRST_TEXTS = 200  # whose longer half is translated, to choose from; short sentences check little
+FIRST_TEXTS = 100  # whose longer half is translated, to choose from; short sentences check little
 MOST_PAIRS = 8  # that are checked, of a bundle of several languages
 MIN_MARGIN = 1e-3  # score of the best translation minus the second best; 1,000 times the change between processors
 
