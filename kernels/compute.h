@@ -156,9 +156,10 @@ void product(const Rows& rows, const Weights& weights, int64_t first, int64_t la
   const int64_t tiles = (rows.count + kTileRows - 1) / kTileRows;
   for (int64_t panel = first; panel < last; ++panel) {
     const int8_t* columns = weights.panels + panel * stride * kPanel;
+    const Order order = weights.order ? Order{weights.order + panel * groups / kGroups, weights.fours[panel]} : Order{};
     for (int64_t each = 0; each < tiles; ++each) {  // of nearly equal size: small ones take more time for a row
       const int64_t begin = rows.count * each / tiles, count = rows.count * (each + 1) / tiles - begin;
-      tile_of<kTileRows>(count, rows.values + begin * stride, stride, columns, groups, sums);
+      tile_of<kTileRows>(count, rows.values + begin * stride, stride, columns, groups, order, sums);
       for (int64_t row = 0; row < count; ++row) {
         const int64_t place = (begin + row) * weights.outputs + panel * kPanel;
         end_panel(sums + row * kPanel, rows.scales[begin + row], weights, panel * kPanel, ending, place);
@@ -190,18 +191,27 @@ LINGON_INLINE void scores_of_rows(const float* query, const Head& head, float sc
   }
 }
 
-// Scores of eight keys in columns. Beyond the length they are of whatever lies there; beyond a row nothing is read.
-LINGON_INLINE Floats scores_of_columns(const float* query, const Head& head, int64_t key) {
-  Floats sum = spread(0);
-  const float* keys = head.keys + key;
-  if (key + kLanes <= head.key_stride) {
-    for (int64_t place = 0; place < head.size; ++place, keys += head.key_stride)
+// Scores of the keys in columns. Beyond the length they are of whatever lies there; beyond a row nothing is read.
+LINGON_INLINE void scores_of_columns(const float* query, const Head& head, float scale, float* scores) {
+  int64_t key = 0;
+  for (; key < head.length && key + 2 * kLanes <= head.key_stride; key += 2 * kLanes) {
+    const float* keys = head.keys + key;
+    Floats sum = spread(0), further = spread(0);
+    for (int64_t place = 0; place < head.size; ++place, keys += head.key_stride) {
       sum += spread(query[place]) * load(keys);
-  } else {
-    for (int64_t place = 0; place < head.size; ++place, keys += head.key_stride)
-      sum += spread(query[place]) * load_part(keys, head.length - key, 0);
+      further += spread(query[place]) * load(keys + kLanes);
+    }
+    store(scores + key, sum * spread(scale));
+    if (key + kLanes < head.length) store(scores + key + kLanes, further * spread(scale));
   }
-  return sum;
+  for (; key < head.length; key += kLanes) {
+    const int64_t count = key + kLanes <= head.key_stride ? (int64_t)kLanes : head.length - key;
+    const float* keys = head.keys + key;
+    Floats sum = spread(0);
+    for (int64_t place = 0; place < head.size; ++place, keys += head.key_stride)
+      sum += spread(query[place]) * load_up_to(keys, count);
+    store(scores + key, sum * spread(scale));
+  }
 }
 
 // Replace scores by weights whose sum is 1; beyond the length they are 0, up to a multiple of eight.
@@ -233,12 +243,10 @@ LINGON_INLINE void mix(const float* weights, const Head& head, int64_t first, fl
 }
 
 void attend(const float* query, const Head& head, float scale, bool transposed, float* weights, float* mixed) {
-  if (transposed) {
-    for (int64_t key = 0; key < head.length; key += kLanes)
-      store(weights + key, scores_of_columns(query, head, key) * spread(scale));
-  } else {
+  if (transposed)
+    scores_of_columns(query, head, scale, weights);
+  else
     scores_of_rows(query, head, scale, weights);
-  }
   softmax(weights, head.length);
   int64_t first = 0;
   for (; first + 8 * kLanes <= head.size; first += 8 * kLanes) mix<8>(weights, head, first, mixed);
@@ -326,7 +334,7 @@ void choose(const float* logits, const bool* allowed, int64_t size, int64_t coun
   for (int64_t place = 0; place < count; ++place) log_probs[place] = (log_probs[place] - largest) - log_sum;
 }
 
-const Kernels kKernels = {LINGON_NAME, quantise, widen, scale_and_add, product, attend, choose};
+const Kernels kKernels = {LINGON_NAME, kAddsFours, quantise, widen, scale_and_add, product, attend, choose};
 
 }  // namespace
 }  // namespace LINGON_ISA

@@ -12,7 +12,7 @@ constexpr int64_t kGroup = 4;             // input columns that lie together for
 constexpr int64_t kMostCandidates = 256;  // twice the widest beam that a bundle may have
 constexpr int64_t kMostInputs = 1 << 16;  // 255 * 63 * 65,536 is below 2^30, and what a zero point subtracts as well
 
-constexpr int64_t kGroups = 2;   // a product reads so many groups at a time
+constexpr int64_t kGroups = 2;   // a product reads so many groups at a time: a block of eight inputs
 constexpr int kMostLevel = 255;  // of a quantised activation; the least is 0
 constexpr int kMostWeight = 63;  // and the least is -63
 
@@ -20,6 +20,7 @@ constexpr int kMostWeight = 63;  // and the least is -63
 constexpr int64_t padded_inputs(int64_t inputs) {
   return (inputs + kGroup * kGroups - 1) / (kGroup * kGroups) * (kGroup * kGroups);
 }
+constexpr int64_t blocks_of(int64_t inputs) { return padded_inputs(inputs) / (kGroup * kGroups); }
 constexpr int64_t panels_of(int64_t outputs) { return (outputs + kPanel - 1) / kPanel; }
 constexpr int64_t panel_bytes(int64_t inputs) { return padded_inputs(inputs) * kPanel; }
 
@@ -41,12 +42,14 @@ struct RowScale {
 
 // Weights (outputs, inputs), as panels of 16 outputs: (panels, groups of inputs, 16, 4), zeros at the ends.
 // With 7 bits a sum of two products fits the 16-bit sums of AVX2, so that all instruction sets give the same integers.
-// With 7 bits on the other side too, four products would fit: a fifth faster with AVX2 alone, and less exact.
+// Four products fit too where the weights are not all large, as in most blocks. These blocks come first.
 struct Weights {
   const int8_t* panels;
-  const int32_t* sums;  // (outputs), of the weights of each output
-  const float* scale;   // (outputs)
-  const float* bias;    // (outputs)
+  const uint16_t* order;  // (panels, blocks), which block of inputs each block of a panel is for; null: in their order
+  const int32_t* fours;   // (panels), the blocks of a panel in which four products fit, if there is an order
+  const int32_t* sums;    // (outputs), of the weights of each output
+  const float* scale;     // (outputs)
+  const float* bias;      // (outputs)
   int64_t inputs, outputs;
 };
 
@@ -77,6 +80,7 @@ struct Head {
 
 struct Kernels {
   const char* name;
+  bool adds_fours;  // whether a product is faster with an order of blocks
 
   // Normalise a row and quantise it with a scale of its own; zeros up to padded_inputs.
   RowScale (*quantise)(const float* row, int64_t columns, const Norm& norm, uint8_t* values);

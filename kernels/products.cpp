@@ -59,8 +59,10 @@ class Linear : public Operator {
   Linear(const NodeInfo& info, size_t inputs) : has_residual_(inputs > kResidual), relu_(info.integer("relu") != 0) {
     const Tensor columns = info.constant(kColumns);
     require(columns.rank() == 2, "expects weights of two dimensions");
-    packed_ = pack(columns.as<int8_t>(), columns.dims[0], columns.dims[1]);
+    packed_ = pack(columns.as<int8_t>(), columns.dims[0], columns.dims[1], true);
     weights_ = {packed_->panels.data(),
+                packed_->order.empty() ? nullptr : packed_->order.data(),
+                packed_->fours.data(),
                 packed_->sums.data(),
                 vector_of(info.constant(kScale), packed_->outputs),
                 vector_of(info.constant(kBias), packed_->outputs),
@@ -99,7 +101,7 @@ class GatherColumns : public Operator {
   GatherColumns(const NodeInfo& info, size_t) {
     const Tensor columns = info.constant(1);
     require(columns.rank() == 2, "expects weights of two dimensions");
-    packed_ = pack(columns.as<int8_t>(), columns.dims[0], columns.dims[1]);
+    packed_ = pack(columns.as<int8_t>(), columns.dims[0], columns.dims[1], false);
     scale_ = vector_of(info.constant(2), packed_->outputs), bias_ = vector_of(info.constant(3), packed_->outputs);
   }
 
@@ -142,8 +144,8 @@ class PackedLinear : public Operator {
     require(0 < inputs && inputs <= kMostInputs, "takes 1 to 65,536 inputs");
     require(panels.dims[0] == panels_of(outputs) && panels.dims[1] == panel_bytes(inputs),
             "expects panels for as many columns as its rows and sums have");
-    const Weights weights{
-        panels.as<int8_t>(), sums.as<int32_t>(), vector_of(scale, outputs), vector_of(bias, outputs), inputs, outputs};
+    const Weights weights{panels.as<int8_t>(),      nullptr, nullptr, sums.as<int32_t>(), vector_of(scale, outputs),
+                          vector_of(bias, outputs), inputs,  outputs};
     const Tensor result = context.output(0, rows.dims.with_last(outputs));
     run_product({context, rows, weights, Norm{}, {result.as<float>(), nullptr, false}});
   }

@@ -23,9 +23,22 @@ constexpr int32_t kOffset = 128;  // what a tile subtracts from each value
 constexpr int32_t kOffset = 0;
 #endif
 
+#if defined(LINGON_AVX2)
+constexpr bool kAddsFours = true;
+#else
+constexpr bool kAddsFours = false;  // one instruction adds four products in 32 bits
+#endif
+
+// The order of the blocks of a panel, and in how many of them four products fit, see Weights; null: in their order.
+struct Order {
+  const uint16_t* blocks = nullptr;
+  int64_t fours = 0;
+};
+
 // sums: (R, 16), the sum over `groups` of four inputs. values: rows at a distance of `stride` bytes.
 template <int R>
-void tile(const uint8_t* values, int64_t stride, const int8_t* panel, int64_t groups, int32_t* sums);
+void tile(const uint8_t* values, int64_t stride, const int8_t* panel, int64_t groups, const Order& order,
+          int32_t* sums);
 
 LINGON_INLINE int32_t four_bytes(const uint8_t* from) {
   int32_t found;
@@ -39,8 +52,10 @@ constexpr int kTileRows = 6;
 
 // Add the products of eight inputs: two groups of four bytes of values, and two vectors of weights at a distance of 64.
 //
-// Two products are at most 2 * 255 * 63, which 16 bits hold. The addition is in assembly, because the compiler does not
-// keep all sums in place: it moves them, and some to memory and back, which takes a third more time.
+// Two products are at most 2 * 255 * 63, which 16 bits hold, and so are four where `Fours` says so: that takes three
+// multiplications in place of four. The addition is in assembly, because the compiler does not keep all sums in place:
+// it moves them, and some to memory and back, which takes a third more time.
+template <bool Fours>
 LINGON_INLINE void add_products(__m256i& sum, __m256i first, __m256i second, const int8_t* weights) {
   const __m256i of_first = _mm256_loadu_si256((const __m256i*)weights);
   const __m256i of_second = _mm256_loadu_si256((const __m256i*)(weights + 64));
@@ -48,8 +63,9 @@ LINGON_INLINE void add_products(__m256i& sum, __m256i first, __m256i second, con
   sum = _mm256_dpbusd_avx_epi32(_mm256_dpbusd_avx_epi32(sum, first, of_first), second, of_second);
 #else
   const __m256i one = _mm256_set1_epi16(1);
-  const __m256i found = _mm256_add_epi32(_mm256_madd_epi16(_mm256_maddubs_epi16(first, of_first), one),
-                                         _mm256_madd_epi16(_mm256_maddubs_epi16(second, of_second), one));
+  const __m256i twos = _mm256_maddubs_epi16(first, of_first), others = _mm256_maddubs_epi16(second, of_second);
+  const __m256i found = Fours ? _mm256_madd_epi16(_mm256_add_epi16(twos, others), one)
+                              : _mm256_add_epi32(_mm256_madd_epi16(twos, one), _mm256_madd_epi16(others, one));
   __asm__("vpaddd %1, %0, %0" : "+x"(sum) : "x"(found));
 #endif
 }
@@ -60,12 +76,13 @@ struct RowSums {
   RowSums<R - 1> others;
   __m256i low = _mm256_setzero_si256(), high = _mm256_setzero_si256();
 
+  template <bool Fours>
   LINGON_INLINE void add(const uint8_t* values, int64_t stride, const int8_t* weights) {
-    others.add(values, stride, weights);
+    others.template add<Fours>(values, stride, weights);
     const uint8_t* own = values + (R - 1) * stride;
     const __m256i first = _mm256_set1_epi32(four_bytes(own)), second = _mm256_set1_epi32(four_bytes(own + 4));
-    add_products(low, first, second, weights);
-    add_products(high, first, second, weights + 32);
+    add_products<Fours>(low, first, second, weights);
+    add_products<Fours>(high, first, second, weights + 32);
   }
   LINGON_INLINE void store(int32_t* sums) const {
     others.store(sums);
@@ -76,17 +93,33 @@ struct RowSums {
 
 template <>
 struct RowSums<0> {
+  template <bool Fours>
   LINGON_INLINE void add(const uint8_t*, int64_t, const int8_t*) {}
   LINGON_INLINE void store(int32_t*) const {}
 };
 
+// Add the blocks first..last-1 of a panel.
+template <int R, bool Fours, bool Ordered>
+LINGON_INLINE void add_blocks(RowSums<R>& sums, const uint8_t* values, int64_t stride, const int8_t* panel,
+                              int64_t first, int64_t last, const uint16_t* order) {
+  for (int64_t block = first; block < last; ++block) {
+    const int8_t* weights = panel + block * 128;
+    _mm_prefetch((const char*)(weights + 1024), _MM_HINT_T0);
+    _mm_prefetch((const char*)(weights + 1088), _MM_HINT_T0);
+    sums.template add<Fours>(values + 8 * (Ordered ? order[block] : block), stride, weights);
+  }
+}
+
 template <int R>
-void tile(const uint8_t* values, int64_t stride, const int8_t* panel, int64_t groups, int32_t* sums) {
+void tile(const uint8_t* values, int64_t stride, const int8_t* panel, int64_t groups, const Order& order,
+          int32_t* sums) {
   RowSums<R> found;
-  for (int64_t group = 0; group < groups; group += 2, panel += 128, values += 8) {
-    _mm_prefetch((const char*)(panel + 1024), _MM_HINT_T0);
-    _mm_prefetch((const char*)(panel + 1088), _MM_HINT_T0);
-    found.add(values, stride, panel);
+  const int64_t blocks = groups / kGroups;
+  if (order.blocks) {
+    add_blocks<R, true, true>(found, values, stride, panel, 0, order.fours, order.blocks);
+    add_blocks<R, false, true>(found, values, stride, panel, order.fours, blocks, order.blocks);
+  } else {
+    add_blocks<R, false, false>(found, values, stride, panel, 0, blocks, nullptr);
   }
   found.store(sums);
 }
@@ -96,7 +129,7 @@ void tile(const uint8_t* values, int64_t stride, const int8_t* panel, int64_t gr
 constexpr int kTileRows = 8;
 
 template <int R>
-void tile(const uint8_t* values, int64_t stride, const int8_t* panel, int64_t groups, int32_t* sums) {
+void tile(const uint8_t* values, int64_t stride, const int8_t* panel, int64_t groups, const Order&, int32_t* sums) {
   __m512i found[R];
   for (int row = 0; row < R; ++row) found[row] = _mm512_setzero_si512();
   for (int64_t group = 0; group < groups; ++group, panel += 64, values += 4) {
@@ -117,7 +150,7 @@ constexpr int kTileRows = 4;
 
 // The instruction takes signed bytes: these are the sums of (value - kOffset) * weight.
 template <int R>
-void tile(const uint8_t* values, int64_t stride, const int8_t* panel, int64_t groups, int32_t* sums) {
+void tile(const uint8_t* values, int64_t stride, const int8_t* panel, int64_t groups, const Order&, int32_t* sums) {
   int32x4_t found[R][4];
   for (int row = 0; row < R; ++row)
     for (int part = 0; part < 4; ++part) found[row][part] = vdupq_n_s32(0);
@@ -139,7 +172,7 @@ void tile(const uint8_t* values, int64_t stride, const int8_t* panel, int64_t gr
 constexpr int kTileRows = 4;
 
 template <int R>
-void tile(const uint8_t* values, int64_t stride, const int8_t* panel, int64_t groups, int32_t* sums) {
+void tile(const uint8_t* values, int64_t stride, const int8_t* panel, int64_t groups, const Order&, int32_t* sums) {
   std::memset(sums, 0, R * kPanel * sizeof(int32_t));
   for (int64_t group = 0; group < groups; ++group, panel += 64, values += 4)
     for (int row = 0; row < R; ++row)
@@ -152,11 +185,11 @@ void tile(const uint8_t* values, int64_t stride, const int8_t* panel, int64_t gr
 
 template <int R>
 LINGON_INLINE void tile_of(int64_t rows, const uint8_t* values, int64_t stride, const int8_t* panel, int64_t groups,
-                           int32_t* sums) {
+                           const Order& order, int32_t* sums) {
   if (rows == R)
-    tile<R>(values, stride, panel, groups, sums);
+    tile<R>(values, stride, panel, groups, order, sums);
   else if constexpr (R > 1)
-    tile_of<R - 1>(rows, values, stride, panel, groups, sums);
+    tile_of<R - 1>(rows, values, stride, panel, groups, order, sums);
 }
 
 }  // namespace

@@ -1,10 +1,12 @@
 #include "weights.h"
 
+#include <algorithm>
+#include <limits>
 #include <map>
 #include <mutex>
 
 #include "kernels.h"
-#include "session.h"
+#include "operators.h"
 
 namespace lingon {
 namespace {
@@ -22,15 +24,44 @@ uint64_t hash_of(const int8_t* values, int64_t size) {
   return hash;
 }
 
-bool equals(const PackedWeights& packed, const int8_t* columns, int64_t inputs, int64_t outputs) {
-  if (packed.inputs != inputs || packed.outputs != outputs) return false;
-  for (int64_t input = 0; input < inputs; ++input)
-    for (int64_t output = 0; output < outputs; ++output)
-      if (packed.panels[place_of(input, output, inputs)] != columns[input * outputs + output]) return false;
+bool equals(const PackedWeights& packed, const PackedWeights& other) {
+  return packed.inputs == other.inputs && packed.outputs == other.outputs && packed.order == other.order &&
+         packed.panels == other.panels;
+}
+
+// Whether no sum of four products in 16 bits can overflow: of two inputs of one group and the same two of the next.
+bool fours_fit(const int8_t* block) {
+  constexpr int64_t kBytes = kGroup * kPanel;  // of a group
+  for (int64_t pair = 0; pair < kBytes; pair += 2) {
+    int most = 0, least = 0;  // of the sum, for activations of 1
+    for (const int8_t weight : {block[pair], block[pair + 1], block[kBytes + pair], block[kBytes + pair + 1]})
+      (weight > 0 ? most : least) += weight;
+    if (std::max(most, -least) * kMostLevel > std::numeric_limits<int16_t>::max()) return false;
+  }
   return true;
 }
 
-std::shared_ptr<PackedWeights> pack_anew(const int8_t* columns, int64_t inputs, int64_t outputs) {
+// Put the blocks of each panel in which four products fit before the others.
+void order_blocks(PackedWeights& packed) {
+  constexpr int64_t kBytes = kGroups * kGroup * kPanel;
+  const int64_t blocks = blocks_of(packed.inputs), panels = panels_of(packed.outputs);
+  const std::vector<int8_t> before = packed.panels;
+  packed.order.resize(panels * blocks), packed.fours.resize(panels);
+  for (int64_t panel = 0; panel < panels; ++panel) {
+    const int8_t* from = &before[panel * blocks * kBytes];
+    uint16_t* order = &packed.order[panel * blocks];
+    int64_t count = 0;
+    for (const bool fit : {true, false}) {
+      for (int64_t block = 0; block < blocks; ++block)
+        if (fours_fit(from + block * kBytes) == fit) order[count++] = (uint16_t)block;
+      if (fit) packed.fours[panel] = (int32_t)count;
+    }
+    for (int64_t block = 0; block < blocks; ++block)
+      std::copy_n(from + order[block] * kBytes, kBytes, &packed.panels[(panel * blocks + block) * kBytes]);
+  }
+}
+
+std::shared_ptr<PackedWeights> pack_anew(const int8_t* columns, int64_t inputs, int64_t outputs, bool ordered) {
   auto packed = std::make_shared<PackedWeights>();
   packed->inputs = inputs, packed->outputs = outputs;
   packed->panels.assign(panels_of(outputs) * panel_bytes(inputs), 0);
@@ -42,27 +73,28 @@ std::shared_ptr<PackedWeights> pack_anew(const int8_t* columns, int64_t inputs, 
       packed->panels[place_of(input, output, inputs)] = weight;
       packed->sums[output] += weight;
     }
+  if (ordered) order_blocks(*packed);
   return packed;
 }
 
 }  // namespace
 
-std::shared_ptr<const PackedWeights> pack(const int8_t* columns, int64_t inputs, int64_t outputs) {
+std::shared_ptr<const PackedWeights> pack(const int8_t* columns, int64_t inputs, int64_t outputs, bool ordered) {
   require(0 < inputs && inputs <= kMostInputs, "takes 1 to 65,536 inputs");
   require(0 < outputs && outputs <= kMostOutputs, "has 1 to 16,777,216 outputs");
   static std::mutex mutex;
   static std::multimap<uint64_t, std::weak_ptr<PackedWeights>> known;
   const uint64_t hash = hash_of(columns, inputs * outputs);
+  auto packed = pack_anew(columns, inputs, outputs, ordered && kernels().adds_fours);
   const std::lock_guard<std::mutex> lock(mutex);
   for (auto [each, end] = known.equal_range(hash); each != end;) {
-    if (auto packed = each->second.lock()) {
-      if (equals(*packed, columns, inputs, outputs)) return packed;
+    if (auto same = each->second.lock()) {
+      if (equals(*same, *packed)) return same;
       ++each;
     } else {
       each = known.erase(each);
     }
   }
-  auto packed = pack_anew(columns, inputs, outputs);
   known.emplace(hash, packed);
   return packed;
 }

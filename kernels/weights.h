@@ -9,11 +9,14 @@ namespace lingon {
 
 struct PackedWeights {
   std::vector<int8_t> panels;  // see Weights in kernels.h
+  std::vector<uint16_t> order;
+  std::vector<int32_t> fours;
   std::vector<int32_t> sums;
   int64_t inputs, outputs;
 };
 
-// Pack columns (inputs, outputs). Throws Refusal if a weight is beyond +-63 or a size beyond what 32-bit sums hold.
-std::shared_ptr<const PackedWeights> pack(const int8_t* columns, int64_t inputs, int64_t outputs);
+// Pack columns (inputs, outputs); ordered: whether the kernels may choose the order of the blocks. Throws Refusal if a
+// weight is beyond +-63 or a size beyond what 32-bit sums hold.
+std::shared_ptr<const PackedWeights> pack(const int8_t* columns, int64_t inputs, int64_t outputs, bool ordered);
 
 }  // namespace lingon

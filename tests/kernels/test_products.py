@@ -105,6 +105,23 @@ def test_sums_of_extreme_products_are_exact(weight: int, inputs: int, value: flo
     assert found == pytest.approx(value * weight * inputs, rel=1e-6)
 
 
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize("last", [1, 2])
+def test_sums_of_four_products_do_not_overflow(sign: int, last: int) -> None:
+    """AVX2 adds four products in 16 bits where these hold them: 255 * (63 + 63 + 1 + 1), but not 255 more.
+
+    The weights of the four are those of the inputs 0, 1, 4 and 5 of eight; every other block has small weights.
+    """
+    columns = np.zeros((64, 40), np.int8)
+    columns[::16], columns[1::16], columns[4::16], columns[5::16] = sign * 63, sign * 63, sign, sign * last
+    columns[8::16] = 3
+    rows = np.ones((3, 64), np.float32)
+    given = [rows, columns, np.ones(40, np.float32), np.zeros(40, np.float32)]
+    found = run("Linear", *given, norm=0, epsilon=0.0, relu=0)[0]
+    assert same_bits(found, native.linear(given))
+    assert found == pytest.approx(4 * sign * (127 + last) + 4 * 3, rel=1e-6)
+
+
 @shapes
 def test_a_row_is_computed_alone_as_among_others(shape: tuple[int, int, int]) -> None:
     rows, inputs, outputs = shape
