@@ -32,13 +32,8 @@ class Lanes:
         self._order: FairQueue[int] = FairQueue()
 
     @property
-    def split(self) -> bool:
-        """Whether a heavy caller is present, so that the others join the lane LIGHT."""
-        return bool(self._heavy)
-
-    @property
     def contended(self) -> bool:
-        """Whether a heavy caller and another one are present."""
+        """Whether a heavy caller and another one are present, so that the others join the lane LIGHT."""
         return bool(self._heavy) and len(self._work) > 1
 
     def lane_of(self, caller: str) -> int:

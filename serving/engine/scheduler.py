@@ -318,15 +318,21 @@ class Scheduler:
             else:
                 self._earliest = min(self._earliest, deadline)
 
+    def _is_full(self) -> bool:
+        """Whether all jobs share one lane and it has all its rows, as at most turns of a busy engine."""
+        main, light = self._rows
+        return not self._lanes.contended and sum(main) >= self.most_rows and not any(light)
+
     def _is_idle(self, worker: int) -> bool:
-        return not any(rows[worker] for rows in self._rows)
+        main, light = self._rows
+        return not (main[worker] or light[worker])
 
     def _next_lane(self, worker: int) -> int:
         """Return the lane that a worker serves next; MAIN if it has no rows."""
-        with_rows = [lane for lane in (MAIN, LIGHT) if self._rows[lane][worker]]
-        if len(with_rows) < 2:
-            return with_rows[0] if with_rows else MAIN
-        return self._lanes.next(lambda lane: bool(self._rows[lane][worker]))
+        main, light = self._rows
+        if main[worker] and light[worker]:
+            return self._lanes.next(lambda lane: bool(self._rows[lane][worker]))
+        return LIGHT if light[worker] else MAIN
 
     def _is_contended(self) -> bool:
         """Whether a heavy caller and another one have work, or had a moment ago."""
@@ -339,9 +345,9 @@ class Scheduler:
         """Return the jobs that join the batches of a worker."""
         for steps in self._steps:
             steps[worker] += 1
-        if not self._queue.rows:
+        if not self._queue.rows or self._is_full():
             return []
-        lanes = (LIGHT, MAIN) if self._lanes.split else (MAIN,)
+        lanes = (LIGHT, MAIN) if self._lanes.contended else (MAIN,)
         admitted = [each for lane in lanes for each in self._fill(lane, worker)]
         if admitted:
             cost = sum(self._tickets[each.job.number].cost for each in admitted)
@@ -357,7 +363,7 @@ class Scheduler:
             return []
         few = len(self._tickets) < self._spread
         share = fair_share(worker, rows, joining, few=few)
-        joins = (lambda caller: self._lanes.lane_of(caller) == lane) if self._lanes.split else None
+        joins = (lambda caller: self._lanes.lane_of(caller) == lane) if self._lanes.contended else None
         jobs = self._queue.admit(rows[worker], rows[worker] + free, share, alone=not any(rows), joins=joins)
         started = [self._start(job, worker, lane) for job in jobs]
         if started:

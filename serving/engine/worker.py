@@ -118,8 +118,9 @@ class Worker:
                 self.since = time.monotonic()
                 lane.batches[key] = lane.batches.pop(key)
                 self._step(lane, key, batch)
+                if not len(batch):
+                    self._free_large_batches()
                 break
-        self._free_large_batches()
         self._free_scorer_memory()
         self._raise_rows()
 
@@ -127,6 +128,7 @@ class Worker:
         numbers = {job.number for job, _ in removed}
         for lane in self._lanes.values():
             lane.remove(numbers)
+        self._free_large_batches()
         for job, error in removed:
             self._end(job, error)
 

@@ -160,7 +160,7 @@ class OnnxRunner:
         """Run the encoder."""
         outputs = [state.name for state in self.manifest.states if state.kind != "cache"]
         feed = {names.SOURCE_IDS: source_ids, names.SOURCE_LENGTHS: source_lengths}
-        with self.encoder.acquire() as encoder:
+        with self.encoder as encoder:
             if self.state_graphs is not None:
                 results = self._encode_on_device(encoder, outputs, feed)
             else:

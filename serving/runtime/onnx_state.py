@@ -114,7 +114,7 @@ class OnnxBuffers:
     @raises_memory_error
     def step(self, sentences: int, *, logits: bool) -> Step:
         """Run one decoder step for the first `sentences` slots."""
-        with self._session.acquire() as session:
+        with self._session as session:
             binding, step = self._bound_step(session, sentences, logits)
             session.run_with_iobinding(binding)
         return step

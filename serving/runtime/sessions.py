@@ -7,8 +7,7 @@ import math
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
@@ -67,15 +66,15 @@ class ActiveThreads:
         self._clock = clock
         self._last_active: dict[int, float] = {}  # by thread id, in seconds of the clock; infinite while it computes
 
-    @contextmanager
-    def computing(self) -> Iterator[bool]:
-        """Mark this thread as active; yields whether it is the only active thread."""
+    def begin(self) -> bool:
+        """Mark this thread as active until `end`; returns whether it is the only active thread."""
         own, recent = threading.get_ident(), self._clock() - STEP_GAP
         self._last_active[own] = math.inf
-        try:
-            yield all(active < recent for thread, active in self._last_active.copy().items() if thread != own)
-        finally:
-            self._last_active[own] = self._clock()
+        return all(active < recent for thread, active in self._last_active.copy().items() if thread != own)
+
+    def end(self) -> None:
+        """Mark this thread as one that computed until now."""
+        self._last_active[threading.get_ident()] = self._clock()
 
 
 class SessionPair(Generic[SessionT]):
@@ -90,11 +89,12 @@ class SessionPair(Generic[SessionT]):
     def __init__(self, all_cores: SessionT, shared_cores: SessionT, active_threads: ActiveThreads) -> None:
         self.all_cores, self.shared_cores, self._active_threads = all_cores, shared_cores, active_threads
 
-    @contextmanager
-    def acquire(self) -> Iterator[SessionT]:
-        """The session that this thread should use now; the thread counts as active inside the context."""
-        with self._active_threads.computing() as alone:
-            yield self.all_cores if alone else self.shared_cores
+    def __enter__(self) -> SessionT:
+        """Return the session that this thread should use now; the thread counts as active inside the context."""
+        return self.all_cores if self._active_threads.begin() else self.shared_cores
+
+    def __exit__(self, *_: object) -> None:
+        self._active_threads.end()
 
 
 class Placed(NamedTuple):

@@ -35,8 +35,9 @@ def on_another_thread(work: Callable[[], object]) -> object:
 
 
 def is_alone(threads: ActiveThreads) -> bool:
-    with threads.computing() as alone:
-        return alone
+    alone = threads.begin()
+    threads.end()
+    return alone
 
 
 def test_a_single_thread_is_alone_at_every_step() -> None:
@@ -50,9 +51,10 @@ def test_a_thread_is_active_as_long_as_it_computes() -> None:
     began, go = threading.Event(), threading.Event()
 
     def work() -> None:
-        with threads.computing():
-            began.set()
-            go.wait(10)
+        threads.begin()
+        began.set()
+        go.wait(10)
+        threads.end()
 
     thread = threading.Thread(target=work)
     thread.start()
@@ -78,7 +80,7 @@ def test_with_another_active_thread_the_session_of_shared_cores_is_used() -> Non
     pair = SessionPair("all cores", "shared cores", ActiveThreads(clock))
 
     def used() -> str:
-        with pair.acquire() as session:
+        with pair as session:
             return session
 
     assert used() == "all cores"
