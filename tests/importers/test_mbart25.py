@@ -19,7 +19,8 @@ from lingon.training.data.corpus import Pair
 from lingon.translation.v1 import translation_pb2 as pb
 from tests.support.foreign_models import lines, save_multilingual
 
-TEXTS = [normalise(text) for text in lines("en")[:10]]
+ALL = [normalise(text) for text in lines("en")[:40]]
+TEXTS = ALL[:10]
 SIDES = (["en", "fr"], ["de"])
 
 
@@ -38,9 +39,9 @@ def imported(folder: Path) -> Imported:
 
 
 def test_ids_and_tokens_are_those_of_transformers(imported: Imported, folder: Path) -> None:
-    found = witness.compare(imported.checkpoint, imported.source, folder, TEXTS)
-    assert found[0].endswith("ids of 10 texts are the same")
-    assert [line.partition("tokens of ")[2][:8] for line in found[1:3]] == ["10 of 10"] * 2
+    found = witness.compare(imported.checkpoint, imported.source, folder, ALL)
+    assert found[0].endswith("ids of 40 texts are the same")
+    assert [line.partition("tokens of ")[2][:8] for line in found[1:3]] == ["40 of 40"] * 2
 
 
 def test_the_code_of_the_source_follows_the_end_token_and_nothing_is_forced(imported: Imported) -> None:

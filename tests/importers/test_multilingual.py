@@ -20,7 +20,8 @@ from lingon.training.search import SearchSettings, translate
 from lingon.translation.v1 import translation_pb2 as pb
 from tests.support.foreign_models import MULTILINGUAL, lines, save_multilingual
 
-TEXTS = [normalise(text) for text in lines("en")[:10]]
+ALL = [normalise(text) for text in lines("en")[:40]]
+TEXTS = ALL[:10]
 PAIR = ImportSettings(languages=(["en", "de"], ["de", "fr"]))
 
 
@@ -39,9 +40,9 @@ def imported(folder: Path) -> Imported:
 
 
 def test_ids_and_tokens_are_those_of_transformers(imported: Imported, folder: Path) -> None:
-    found = witness.compare(imported.checkpoint, imported.source, folder, TEXTS)
-    assert found[0].endswith("ids of 10 texts are the same")
-    assert [line.partition("tokens of ")[2][:8] for line in found[1:3]] == ["10 of 10"] * 2
+    found = witness.compare(imported.checkpoint, imported.source, folder, ALL)
+    assert found[0].endswith("ids of 40 texts are the same")
+    assert [line.partition("tokens of ")[2][:8] for line in found[1:3]] == ["40 of 40"] * 2
 
 
 def test_another_target_language_has_other_translations(imported: Imported, folder: Path) -> None:
