@@ -72,6 +72,7 @@ def main(
     source: Annotated[Path, typer.Argument(help="Text of the source language, to train a sentencepiece model on.")],
     target: Annotated[Path, typer.Argument(help="Text of the target language, to train a sentencepiece model on.")],
     runs: Annotated[int, typer.Option(min=1, help="Number of imports of each kind.")] = 1,
+    alone: Annotated[bool, typer.Option("--alone", help="Only without the comparison with other toolkits.")] = False,
     quick: Annotated[bool, typer.Option("--quick", help="A tiny model, to try it out.")] = False,
     results: Annotated[
         Path | None, typer.Option(help="Folder for the results. Default: bench/results, with --quick build/bench.")
@@ -84,7 +85,7 @@ def main(
         shape = replace(TINY["opus"], vocab=2_000, dim=128) if quick else OPUS
         write_copying_model(folder, shape, (list(read_lines(source)), list(read_lines(target))))
         for number in range(runs):
-            for compare in ("--no-compare", "--compare"):
+            for compare in ("--no-compare",) if alone else ("--no-compare", "--compare"):
                 written = Path(scratch) / "models" / f"{number}{compare}"
                 command = [sys.executable, "-m", "lingon", "import", str(folder), str(written)]
                 try:
