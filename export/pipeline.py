@@ -61,18 +61,8 @@ def export_checkpoint(
     check_heads(checkpoint)
     check_weights(checkpoint, settings.build_order)
     checkpoint.model.to("cpu").eval()
-    manifest = build_manifest(checkpoint, folder, settings)
-    files: dict[str, Content] = {**checkpoint.tokenizer.files(), **read_attachments(settings.attachments)}
+    manifest, files = _without_graphs(checkpoint, folder, texts, settings, log, known)
     target = folder / str(manifest.version)
-    if manifest.languages is None:  # what is measured of texts is of one pair
-        text, profiles = text_data([(pair.source, pair.target) for pair in texts.training], checkpoint.tokenizer)
-        manifest, files = replace(manifest, text=text), files | ({names.PROFILES: profiles} if profiles else {})
-    with_checksums(target, manifest, files)  # raises an error now that would come at the end
-    if settings.shortlist is not None:
-        shortlist = known.shortlist or build_shortlist(texts.training, checkpoint.tokenizer, settings.shortlist, log)
-        files[names.SHORTLIST] = shortlist.to_bytes()
-        coverage = measure_coverage(shortlist, texts.held_out, checkpoint.tokenizer)
-        manifest = replace(manifest, shortlist={"coverage": asdict(coverage)})
     _log_short_text(texts.held_out, settings, log)
     weights = WeightFiles(folder.absolute())
     built = _build_graphs(checkpoint, texts.training, settings, log, known, weights)
@@ -96,6 +86,30 @@ def export_checkpoint(
         manifest = with_checksums(target, manifest, files | more)
         write_files(part, {**more, names.MANIFEST: manifest.to_bytes()}, target)
     return Bundle(target, manifest)
+
+
+def _without_graphs(
+    checkpoint: Checkpoint,
+    folder: Path,
+    texts: Texts,
+    settings: ExportSettings,
+    log: Callable[[str], None],
+    known: Known,
+) -> tuple[Manifest, dict[str, Content]]:
+    """Return the manifest and the files of a bundle that need no graph: tokenizer, facts of the texts, shortlist."""
+    manifest = build_manifest(checkpoint, folder, settings)
+    files: dict[str, Content] = {**checkpoint.tokenizer.files(), **read_attachments(settings.attachments)}
+    target = folder / str(manifest.version)
+    if manifest.languages is None:  # what is measured of texts is of one pair
+        text, profiles = text_data([(pair.source, pair.target) for pair in texts.training], checkpoint.tokenizer)
+        manifest, files = replace(manifest, text=text), files | ({names.PROFILES: profiles} if profiles else {})
+    with_checksums(target, manifest, files)  # raises an error now that would come at the end
+    if settings.shortlist is not None:
+        shortlist = known.shortlist or build_shortlist(texts.training, checkpoint.tokenizer, settings.shortlist, log)
+        files[names.SHORTLIST] = shortlist.to_bytes()
+        coverage = measure_coverage(shortlist, texts.held_out, checkpoint.tokenizer)
+        manifest = replace(manifest, shortlist={"coverage": asdict(coverage)})
+    return manifest, files
 
 
 def _log_short_text(held_out: Sequence[Pair], settings: ExportSettings, log: Callable[[str], None]) -> None:

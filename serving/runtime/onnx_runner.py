@@ -13,6 +13,7 @@ import threading
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 import onnxruntime as ort
@@ -69,48 +70,70 @@ def load_runner(
     low_priority: load at low priority, because other models are being served
     cuda_graphs: whether decoder steps on CUDA are recorded, see lingon.serving.runtime.on_device.cuda_graphs
     """
-    provider = bundle.manifest.precisions[precision].provider
-    shared_threads = threads if shared_threads is None else shared_threads
     read = functools.partial(bundle.graphs, precision, *_graph_names(bundle, precision))
     graphs, weights = run_at_low_priority(read, low_priority)
-    active_threads = ActiveThreads()
-
-    def session(name: str, count: int) -> ort.InferenceSession:
-        origin = bundle.folder / precision / name
-        recorded = cuda_graphs and name in RECORDED_GRAPHS
-        create = functools.partial(create_session, graphs[name], weights, provider, count, origin, recorded=recorded)
-        # A session of several threads starts a thread pool, which would keep the low priority.
-        return run_at_low_priority(create, low_priority and count == 1)
-
-    def session_pair(name: str) -> SessionPair[ort.InferenceSession]:
-        all_cores = session(name, threads)
-        shared_cores = all_cores if shared_threads == threads else session(name, shared_threads)
-        return SessionPair(all_cores, shared_cores, active_threads)
-
-    encoder, decoder = session_pair(names.ENCODER), session_pair(names.DECODER)
-    scorer = session(names.SCORER, threads)
+    provider = bundle.manifest.precisions[precision].provider
+    shared_threads = threads if shared_threads is None else shared_threads
+    loader = _Loader(
+        graphs, weights, provider, bundle.folder / precision, threads, shared_threads, low_priority, cuda_graphs
+    )
     shortlist_graphs = None
     if names.OUTPUT_ROWS in graphs:
-        rows = session(names.OUTPUT_ROWS, 1)
-        shortlist_graphs = ShortlistGraphs(_shortlist(bundle), rows, session_pair(names.DECODER_SHORTLIST))
+        rows = loader.session(names.OUTPUT_ROWS, 1)
+        shortlist_graphs = ShortlistGraphs(_shortlist(bundle), rows, loader.pair(names.DECODER_SHORTLIST))
     state_graphs = None
     if names.PLACE in graphs:
-        state_graphs = StateGraphs(bundle.manifest, *(session(name, threads) for name in STATE_GRAPHS))
-    beam = session(names.BEAM, 1) if names.BEAM in graphs else None
-    size = sum(map(len, (*graphs.values(), *weights.values())))
+        state_graphs = StateGraphs(bundle.manifest, *(loader.session(name, threads) for name in STATE_GRAPHS))
     return OnnxRunner(
         bundle.manifest,
-        encoder,
-        decoder,
-        scorer,
+        loader.pair(names.ENCODER),
+        loader.pair(names.DECODER),
+        loader.session(names.SCORER, threads),
         shortlist_graphs,
         state_graphs,
         Device(provider),
-        size,
+        sum(map(len, (*graphs.values(), *weights.values()))),
         _freeing(provider),
         recorder=GraphRecorder(enabled=cuda_graphs and provider == CUDA),
-        beam=beam,
+        beam=loader.session(names.BEAM, 1) if names.BEAM in graphs else None,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Loader:
+    """Makes the sessions of the graphs of one precision, which are in `folder`; see `load_runner`."""
+
+    graphs: dict[str, bytes]
+    weights: dict[str, bytes]
+    provider: str
+    folder: Path
+    threads: int
+    shared_threads: int
+    low_priority: bool
+    cuda_graphs: bool
+    active_threads: ActiveThreads = field(default_factory=ActiveThreads)
+
+    def session(self, name: str, count: int) -> ort.InferenceSession:
+        """Return a session of a graph whose runs use `count` cores."""
+        recorded = self.cuda_graphs and name in RECORDED_GRAPHS
+        create = functools.partial(
+            create_session,
+            self.graphs[name],
+            self.weights,
+            self.provider,
+            count,
+            self.folder / name,
+            recorded=recorded,
+        )
+        # A session of several threads starts a thread pool, which would keep the low priority.
+        return run_at_low_priority(create, self.low_priority and count == 1)
+
+    def pair(self, name: str) -> SessionPair[ort.InferenceSession]:
+        """Return the sessions of a graph that several threads run."""
+        all_cores = self.session(name, self.threads)
+        shared = self.shared_threads == self.threads
+        shared_cores = all_cores if shared else self.session(name, self.shared_threads)
+        return SessionPair(all_cores, shared_cores, self.active_threads)
 
 
 @dataclass(slots=True)
