@@ -118,17 +118,18 @@ def _expected_log_probs(model: AnyModel, source: list[int], target: list[int]) -
 def _expected(model: AnyModel, source: list[int], target: list[int]) -> Expected:
     """Return what one forward pass computes, which gives both the logits and the weights of cross-attention."""
     target_ids = torch.tensor([[BOS, *target]])
-    attention: dict[str, np.ndarray] = {}
     with _observed_attention(model) as found:
-        memory = model.encode(torch.tensor([source]), torch.tensor([len(source)]))
+        memory, weights = model.encode(torch.tensor([source]), torch.tensor([len(source)])), None
         if isinstance(model, AttentionModel):
             logits, weights = model.decode_with_attention(target_ids, memory)
-            attention["cross"] = _of_one_row(weights)
         else:
             logits = model.decode(target_ids, memory)
+    attention: dict[str, np.ndarray] = {}
     for side in ("encoder", "decoder"):
-        if layers := [weights for name, weights in found.items() if name.startswith(f"{side}.")]:
+        if layers := [each for name, each in found.items() if name.startswith(f"{side}.")]:
             attention[side] = np.stack(layers)
+    if weights is not None:
+        attention["cross"] = _of_one_row(weights)
     return Expected(_log_probs(model, logits), attention)
 
 
