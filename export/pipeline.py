@@ -180,7 +180,7 @@ def _confidence(
 
 def _golden(verifier: BundleVerifier, held_out: Sequence[Pair], log: Callable[[str], None]) -> dict[str, bytes]:
     source = verifier.checkpoint.config.data.source_language
-    here = {name: verifier.runners[name] for name in verifier.runners if PRECISION_KINDS[name].provider == CPU}
+    here = verifier.runners.only([name for name in verifier.runners if PRECISION_KINDS[name].provider == CPU])
     golden = golden_sentences(verifier.trial, here, [pair.source for pair in held_out], log, source=source)
     return {names.GOLDEN: golden.to_bytes()} if golden else {}
 

@@ -32,10 +32,12 @@ class _Translation:
 
     text: from beam search
     margin: its score minus that of the second-best translation; -1 if greedy search finds another translation
+    alignment: see `alignment_text`; empty without attention
     """
 
     text: str
     margin: float
+    alignment: str
 
 
 def golden_sentences(
@@ -55,7 +57,7 @@ def golden_sentences(
     """
     pool = _longer_half(list(dict.fromkeys(texts))[:FIRST_TEXTS])
     pairs = _pairs(bundle, source, len(pool))
-    found = {name: _translated(bundle, runner, pool, pairs) for name, runner in runners.items()}
+    found = {name: _translated(bundle, runners[name], pool, pairs) for name in runners}  # one at a time in memory
     readable = [index for index in range(len(pool)) if all(column[index] is not None for column in found.values())]
     margins = {index: _margin([column[index] for column in found.values()]) for index in readable}
     clear = [index for index in readable if margins[index] >= MIN_MARGIN]
@@ -69,7 +71,9 @@ def golden_sentences(
     return Golden(
         sentences,
         {name: tuple(one.text for index in chosen if (one := column[index])) for name, column in found.items()},
-        {name: _alignments(bundle, runner, sentences, own) for name, runner in runners.items()} if aligned else {},
+        {name: tuple(one.alignment for index in chosen if (one := column[index])) for name, column in found.items()}
+        if aligned
+        else {},
         tuple(map(" ".join, own)),
     )
 
@@ -88,19 +92,14 @@ def _pairs(bundle: Bundle, source: str, count: int) -> list[Pair]:
     return [pairs[place % min(len(pairs), MOST_PAIRS)] for place in range(count)] if pairs else []
 
 
-def _alignments(bundle: Bundle, runner: OnnxRunner, sentences: Sequence[str], pairs: Sequence[Pair]) -> tuple[str, ...]:
-    """Return the alignment of the translation of each sentence with the bundle's default options."""
-    found = translate(bundle, runner, sentences, pb.DecodingOptions(return_alignment=True), pairs)
-    return tuple(alignment_text(links(one.hypotheses[0])) for one in found)
-
-
 def _translated(
     bundle: Bundle, runner: OnnxRunner, texts: Sequence[str], pairs: Sequence[Pair]
 ) -> list[_Translation | None]:
     """Translate each text in one precision; None if it is too long."""
     defaults, limits = bundle.manifest.defaults, bundle.manifest.limits
     beam_size = min(max(defaults.beam_size, 2), limits.max_beam_size)
-    n_best = pb.DecodingOptions(beam_size=beam_size, num_hypotheses=min(beam_size, 2))
+    aligned = bool(bundle.manifest.alignment.heads)
+    n_best = pb.DecodingOptions(beam_size=beam_size, num_hypotheses=min(beam_size, 2), return_alignment=aligned)
     searches = (pb.DecodingOptions(beam_size=1, num_hypotheses=1), n_best)
     greedy, beams = (translate(bundle, runner, texts, options, pairs) for options in searches)
     return [None if one.status.code else _translation(one, two) for one, two in zip(greedy, beams, strict=True)]
@@ -109,7 +108,8 @@ def _translated(
 def _translation(greedy: pb.TextResult, beam: pb.TextResult) -> _Translation:
     best, *others = beam.hypotheses
     margin = best.score - max((other.score for other in others), default=best.score)
-    return _Translation(best.text, margin if best.text == greedy.hypotheses[0].text else -1.0)
+    margin = margin if best.text == greedy.hypotheses[0].text else -1.0
+    return _Translation(best.text, margin, alignment_text(links(best)))
 
 
 def _margin(column: Sequence[_Translation | None]) -> float:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,9 @@ from lingon.training.models.attention import SelfAttention
 from lingon.training.models.interface import AnyModel, AttentionModel
 
 ROWS, SOURCES, PASTS = (1, 2, 5), (1, 7, 16, 33), (0, 1, 6)
+Row = tuple[list[int], list[int]]
+"""A source and a target of a case."""
+
 LONGEST = 512  # tokens; a model that reads or writes more is compared up to this length
 MOST_LOG_PROBS = 2**24  # of one row; a target is shorter than LONGEST where the vocabulary is larger than 32,768
 
@@ -91,57 +95,72 @@ def draw_grid(model: AnyModel, limits: Limits, *, attention: bool = True) -> lis
     most = MOST_LOG_PROBS // embedding_of(model, "target").num_embeddings
     shapes.append((2, longest, min(limits.max_target_tokens, LONGEST, max(most, max(PASTS) + 1)) - 1))
     cases = [Case.draw(random, model, *shape) for shape in shapes]
-    expected = _expected if attention else _expected_log_probs
-    return [Reference(case, [expected(model, *row) for row in _pairs(case)]) for case in cases]
+    rows = [row for case in cases for row in zip(case.sources, case.targets, strict=True)]
+    expected = iter(_expected(model, rows, attention=attention))
+    return [Reference(case, list(islice(expected, len(case.sources)))) for case in cases]
 
 
 @torch.inference_mode()
 def expected_log_probs(model: AnyModel, source: Sequence[int], target: Sequence[int]) -> np.ndarray:
     """Return the checkpoint's log-probabilities (target_length + 1, vocab) of a target (without BOS and EOS)."""
-    return _log_probs(model, model(torch.tensor([source]), torch.tensor([len(source)]), torch.tensor([[BOS, *target]])))
+    logits = model(torch.tensor([source]), torch.tensor([len(source)]), torch.tensor([[BOS, *target]]))
+    row: np.ndarray = _log_probs(model, logits)[0]
+    return row
 
 
 def _log_probs(model: AnyModel, logits: Tensor) -> np.ndarray:
-    """Return log-probabilities (target_length + 1, vocab) of the logits of one row."""
-    return finite(model.log_probs(logits)[0].numpy(), "the checkpoint's log-probabilities")
+    return finite(model.log_probs(logits).numpy(), "the checkpoint's log-probabilities")
 
 
-def _pairs(case: Case) -> Iterator[tuple[list[int], list[int]]]:
-    return zip(case.sources, case.targets, strict=True)
+def _expected(model: AnyModel, rows: Sequence[Row], *, attention: bool) -> list[Expected]:
+    """Return what the checkpoint computes for each row.
 
-
-def _expected_log_probs(model: AnyModel, source: list[int], target: list[int]) -> Expected:
-    return Expected(expected_log_probs(model, source, target), {})
+    Rows of equal lengths run together, which needs no padding: a run of few tokens mostly reads the weights.
+    """
+    groups: dict[tuple[int, int], list[int]] = {}
+    for index, (source, target) in enumerate(rows):
+        groups.setdefault((len(source), len(target)), []).append(index)
+    found: dict[int, Expected] = {}
+    for same in groups.values():
+        found |= zip(same, _expected_together(model, [rows[index] for index in same], attention=attention), strict=True)
+    return [found[index] for index in range(len(rows))]
 
 
 @torch.inference_mode()
-def _expected(model: AnyModel, source: list[int], target: list[int]) -> Expected:
-    """Return what one forward pass computes, which gives both the logits and the weights of cross-attention."""
-    target_ids = torch.tensor([[BOS, *target]])
+def _expected_together(model: AnyModel, rows: Sequence[Row], *, attention: bool) -> list[Expected]:
+    """Return what one forward pass computes for rows of equal lengths: logits, and the weights of cross-attention."""
+    source_ids, lengths = (
+        torch.tensor([source for source, _ in rows]),
+        torch.tensor([len(source) for source, _ in rows]),
+    )
+    target_ids = torch.tensor([[BOS, *target] for _, target in rows])
+    if not attention:
+        return [Expected(row, {}) for row in _log_probs(model, model(source_ids, lengths, target_ids))]
     with _observed_attention(model) as found:
-        memory, weights = model.encode(torch.tensor([source]), torch.tensor([len(source)])), None
+        memory, cross = model.encode(source_ids, lengths), None
         if isinstance(model, AttentionModel):
-            logits, weights = model.decode_with_attention(target_ids, memory)
+            logits, cross = model.decode_with_attention(target_ids, memory)
         else:
             logits = model.decode(target_ids, memory)
-    attention: dict[str, np.ndarray] = {}
+    weights: dict[str, np.ndarray] = {}  # by kind: (rows, layers, heads, queries, keys)
     for side in ("encoder", "decoder"):
         if layers := [each for name, each in found.items() if name.startswith(f"{side}.")]:
-            attention[side] = np.stack(layers)
-    if weights is not None:
-        attention["cross"] = _of_one_row(weights)
-    return Expected(_log_probs(model, logits), attention)
+            weights[side] = np.stack(layers, axis=1)
+    if cross is not None:
+        weights["cross"] = cross.numpy()
+    log_probs = _log_probs(model, logits)
+    return [Expected(log_probs[row], {kind: each[row] for kind, each in weights.items()}) for row in range(len(rows))]
 
 
 @contextmanager
 def _observed_attention(model: AnyModel) -> Iterator[dict[str, np.ndarray]]:
-    """Collect the weights (heads, queries, keys) of each self-attention, by name, while the model computes one row."""
+    """Collect the weights (rows, heads, queries, keys) of each self-attention, by name, while the model computes."""
     found: dict[str, np.ndarray] = {}
 
     def observe(name: str, module: nn.Module, inputs: tuple[Any, ...], options: dict[str, Any]) -> None:
         assert isinstance(module, SelfAttention)
         query, present = module.project(inputs[0])
-        found[name] = _of_one_row(module.mix.weights(query, present.key, *inputs[1:], **options))
+        found[name] = module.mix.weights(query, present.key, *inputs[1:], **options).numpy()
 
     modules = {name: module for name, module in model.named_modules() if isinstance(module, SelfAttention)}
     hooks = [
@@ -152,9 +171,3 @@ def _observed_attention(model: AnyModel) -> Iterator[dict[str, np.ndarray]]:
     finally:
         for hook in hooks:
             hook.remove()
-
-
-def _of_one_row(weights: Tensor) -> np.ndarray:
-    (row,) = weights
-    found: np.ndarray = row.numpy()
-    return found
