@@ -24,9 +24,23 @@ uint64_t hash_of(const int8_t* values, int64_t size) {
   return hash;
 }
 
-bool equals(const PackedWeights& packed, const PackedWeights& other) {
-  return packed.inputs == other.inputs && packed.outputs == other.outputs && packed.order == other.order &&
-         packed.panels == other.panels;
+constexpr int64_t kBlockInputs = kGroups * kGroup, kBlockBytes = kBlockInputs * kPanel;
+
+// Whether these columns are packed, in this way. Zeros at the ends need no comparison.
+bool equals(const PackedWeights& packed, const int8_t* columns, int64_t inputs, int64_t outputs, bool ordered) {
+  if (packed.inputs != inputs || packed.outputs != outputs || packed.order.empty() == ordered) return false;
+  const int64_t blocks = blocks_of(inputs);
+  for (int64_t place = 0; place < panels_of(outputs) * blocks; ++place) {
+    const int64_t block = ordered ? packed.order[place] : place % blocks;
+    for (int64_t byte = 0; byte < kBlockBytes; ++byte) {
+      const int64_t input = block * kBlockInputs + byte / (kGroup * kPanel) * kGroup + byte % kGroup;
+      const int64_t output = place / blocks * kPanel + byte / kGroup % kPanel;
+      if (input < inputs && output < outputs &&
+          packed.panels[place * kBlockBytes + byte] != columns[input * outputs + output])
+        return false;
+    }
+  }
+  return true;
 }
 
 // Whether no sum of four products in 16 bits can overflow: of two inputs of one group and the same two of the next.
@@ -43,21 +57,18 @@ bool fours_fit(const int8_t* block) {
 
 // Put the blocks of each panel in which four products fit before the others.
 void order_blocks(PackedWeights& packed) {
-  constexpr int64_t kBytes = kGroups * kGroup * kPanel;
   const int64_t blocks = blocks_of(packed.inputs), panels = panels_of(packed.outputs);
   const std::vector<int8_t> before = packed.panels;
   packed.order.resize(panels * blocks), packed.fours.resize(panels);
   for (int64_t panel = 0; panel < panels; ++panel) {
-    const int8_t* from = &before[panel * blocks * kBytes];
-    uint16_t* order = &packed.order[panel * blocks];
-    int64_t count = 0;
-    for (const bool fit : {true, false}) {
-      for (int64_t block = 0; block < blocks; ++block)
-        if (fours_fit(from + block * kBytes) == fit) order[count++] = (uint16_t)block;
-      if (fit) packed.fours[panel] = (int32_t)count;
+    const int8_t* from = &before[panel * blocks * kBlockBytes];
+    int64_t fours = 0, others = blocks;
+    for (int64_t block = 0; block < blocks; ++block, from += kBlockBytes) {
+      const int64_t place = panel * blocks + (fours_fit(from) ? fours++ : --others);
+      packed.order[place] = (uint16_t)block;
+      std::copy_n(from, kBlockBytes, &packed.panels[place * kBlockBytes]);
     }
-    for (int64_t block = 0; block < blocks; ++block)
-      std::copy_n(from + order[block] * kBytes, kBytes, &packed.panels[(panel * blocks + block) * kBytes]);
+    packed.fours[panel] = (int32_t)fours;
   }
 }
 
@@ -85,16 +96,17 @@ std::shared_ptr<const PackedWeights> pack(const int8_t* columns, int64_t inputs,
   static std::mutex mutex;
   static std::multimap<uint64_t, std::weak_ptr<PackedWeights>> known;
   const uint64_t hash = hash_of(columns, inputs * outputs);
-  auto packed = pack_anew(columns, inputs, outputs, ordered && kernels().adds_fours);
+  ordered = ordered && kernels().adds_fours;
   const std::lock_guard<std::mutex> lock(mutex);
   for (auto [each, end] = known.equal_range(hash); each != end;) {
-    if (auto same = each->second.lock()) {
-      if (equals(*same, *packed)) return same;
+    if (auto packed = each->second.lock()) {
+      if (equals(*packed, columns, inputs, outputs, ordered)) return packed;
       ++each;
     } else {
       each = known.erase(each);
     }
   }
+  auto packed = pack_anew(columns, inputs, outputs, ordered);
   known.emplace(hash, packed);
   return packed;
 }

@@ -21,8 +21,8 @@ from lingon.training.models.attention import SelfAttention
 from lingon.training.models.interface import AnyModel, AttentionModel
 
 ROWS, SOURCES, PASTS = (1, 2, 5), (1, 7, 16, 33), (0, 1, 6)
-Row = tuple[list[int], list[int]]
-"""A source and a target of a case."""
+Row = tuple[Sequence[int], Sequence[int]]
+"""Ids of a source, with EOS, and of a target, without BOS and EOS."""
 
 LONGEST = 512  # tokens; a model that reads or writes more is compared up to this length
 MOST_LOG_PROBS = 2**24  # of one row; a target is shorter than LONGEST where the vocabulary is larger than 32,768
@@ -100,12 +100,10 @@ def draw_grid(model: AnyModel, limits: Limits, *, attention: bool = True) -> lis
     return [Reference(case, list(islice(expected, len(case.sources)))) for case in cases]
 
 
-@torch.inference_mode()
 def expected_log_probs(model: AnyModel, source: Sequence[int], target: Sequence[int]) -> np.ndarray:
     """Return the checkpoint's log-probabilities (target_length + 1, vocab) of a target (without BOS and EOS)."""
-    logits = model(torch.tensor([source]), torch.tensor([len(source)]), torch.tensor([[BOS, *target]]))
-    row: np.ndarray = _log_probs(model, logits)[0]
-    return row
+    (row,) = _expected_together(model, [(source, target)], attention=False)
+    return row.log_probs
 
 
 def _log_probs(model: AnyModel, logits: Tensor) -> np.ndarray:
@@ -129,10 +127,8 @@ def _expected(model: AnyModel, rows: Sequence[Row], *, attention: bool) -> list[
 @torch.inference_mode()
 def _expected_together(model: AnyModel, rows: Sequence[Row], *, attention: bool) -> list[Expected]:
     """Return what one forward pass computes for rows of equal lengths: logits, and the weights of cross-attention."""
-    source_ids, lengths = (
-        torch.tensor([source for source, _ in rows]),
-        torch.tensor([len(source) for source, _ in rows]),
-    )
+    source_ids = torch.tensor([source for source, _ in rows])
+    lengths = torch.full((len(rows),), source_ids.size(1))
     target_ids = torch.tensor([[BOS, *target] for _, target in rows])
     if not attention:
         return [Expected(row, {}) for row in _log_probs(model, model(source_ids, lengths, target_ids))]

@@ -319,7 +319,7 @@ class Scheduler:
                 self._earliest = min(self._earliest, deadline)
 
     def _is_full(self) -> bool:
-        """Whether all jobs share one lane and it has all its rows, as at most turns of a busy engine."""
+        """Whether all jobs share one lane and it has all its rows, as in most turns of a busy engine."""
         main, light = self._rows
         return not self._lanes.contended and sum(main) >= self.most_rows and not any(light)
 
