@@ -94,7 +94,8 @@ class DecodeJob:
     prefix: target tokens with which the translation begins
     hidden: the first tokens of the prefix that are not part of the translation: they name its language
     deadline: in seconds of `time.monotonic`; None if there is none
-    caller, call: the caller and the number of the call; queuing is fair between callers, and between the calls of one
+    caller, call: the caller and the number of the call; queuing is fair between callers, and between the calls of one.
+        The engine changes the caller of a short call, see `lingon.serving.engine.lanes`
     on_tokens: called with every token once it is decided, for streaming greedy jobs; on the thread of the engine
     on_done: called once, with the hypotheses (best first) or the error that ended the job; on the thread of the engine
     phase_times: filled in by the engine if given

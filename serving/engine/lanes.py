@@ -4,6 +4,9 @@ A batch advances all its rows together, so a caller with few rows would wait for
 a heavy caller is present, the others therefore run in a lane of their own, with batches of their own. The lanes share
 the time of the workers fairly: a lane receives time in proportion to the callers in it. While no caller is heavy, or
 nobody else is present, all jobs share one lane, since large batches are efficient.
+
+The same holds for a call that is much shorter than the work under way: it queues and runs as a call of another caller,
+whoever made it.
 """
 
 from __future__ import annotations
@@ -18,6 +21,8 @@ MAIN, LIGHT = 0, 1
 
 HEAVY = 256  # units of queued and running work from which on a caller is heavy: about ten everyday sentences
 RESERVE = 4  # a quarter of the rows is added, so that each lane has rows while the other one has all
+SHORTER = 3  # times the work of a short call is at most the typical work of a job under way
+SHORT = " short"  # at the end of the caller of jobs of short calls
 ROUND = 4  # steps between two admissions to a running batch, see `admits`
 SMALL = 8  # rows; a smaller batch admits jobs at every step
 
@@ -71,6 +76,31 @@ class Lanes:
         """Count time that a worker spent on a lane."""
         if self._running[lane]:
             self._order.charge(lane, seconds / len(self._running[lane]))
+
+
+class PresentWork:
+    """The work of the jobs that are queued and running, in units."""
+
+    def __init__(self) -> None:
+        self._total = self._squares = 0
+
+    def add(self, cost: int) -> None:
+        """Count a job that was queued."""
+        self._total += cost
+        self._squares += cost * cost
+
+    def remove(self, cost: int) -> None:
+        """Count a job that ended."""
+        self._total -= cost
+        self._squares -= cost * cost
+
+    def is_short(self, cost: int) -> bool:
+        """Whether a call of this work is much shorter than the work under way, and that is heavy.
+
+        The typical job is that of a unit of work drawn by chance, not a job drawn by chance: a few long sentences among
+        many short ones are most of the work.
+        """
+        return self._total >= HEAVY and SHORTER * cost * self._total <= self._squares
 
 
 def reserved_rows(most_rows: int) -> int:

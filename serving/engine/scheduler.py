@@ -12,7 +12,16 @@ from typing import NamedTuple
 from lingon.errors import Cancelled, Draining, EngineLost, Expired, NotBegun, QueueFull, RequestError, WontFinish
 from lingon.serving.decoding.job import DecodeJob, Job, ScoreJob
 from lingon.serving.engine.cost import ThroughputEstimator, cost_of, rows_of
-from lingon.serving.engine.lanes import LIGHT, MAIN, Lanes, admits, fair_share, reserved_rows
+from lingon.serving.engine.lanes import (
+    LIGHT,
+    MAIN,
+    SHORT,
+    Lanes,
+    PresentWork,
+    admits,
+    fair_share,
+    reserved_rows,
+)
 from lingon.serving.engine.limits import EngineLimits
 from lingon.serving.engine.observer import EngineLoad, Observer
 from lingon.serving.engine.queue import Queue
@@ -97,6 +106,7 @@ class Scheduler:
         self._to_remove: dict[int, RequestError] = {}
         self._earliest = math.inf  # no deadline is before it
         self._lanes, self._contended_until = Lanes(), -math.inf
+        self._present = PresentWork()
         self._rows = [[0] * workers for _ in (MAIN, LIGHT)]  # running rows of each worker in each lane
         self._steps = [[0] * workers for _ in (MAIN, LIGHT)]  # turns of each worker since its last admission to a lane
         self._estimator = ThroughputEstimator()
@@ -143,6 +153,9 @@ class Scheduler:
             dropped = self._queue.make_room(jobs)
             if jobs:
                 self._record_size(jobs)
+                if self._present.is_short(sum(map(cost_of, jobs))):
+                    for job in jobs:
+                        job.caller += SHORT
             self._check_deadline(jobs, now)
             for job in dropped:
                 self._queue.remove(job.number)
@@ -152,6 +165,7 @@ class Scheduler:
             for job in jobs:
                 ticket = self._tickets[job.number] = _Ticket(job, now, cost_of(job))
                 self._lanes.submit(job.caller, ticket.cost)
+                self._present.add(ticket.cost)
                 if job.deadline is not None and job.deadline < self._earliest:
                     self._earliest = job.deadline
             self._changed.notify_all()
@@ -244,6 +258,7 @@ class Scheduler:
             self._rows[ticket.lane or MAIN][ticket.worker] -= rows_of(job)
             self._to_remove.pop(job.number, None)
             self._lanes.leave(ticket.lane, job.caller, ticket.cost)
+            self._present.remove(ticket.cost)
             if isinstance(job, DecodeJob) and ticket.started < math.inf:
                 self._estimator.record_end(len(job.source_ids), self._clock() - ticket.started)
                 unforeseen = cost_of(job, steps) - ticket.cost
@@ -284,6 +299,7 @@ class Scheduler:
             self._tickets.clear()
             self._to_remove.clear()
             self._rows, self._lanes = [[0] * self._workers for _ in (MAIN, LIGHT)], Lanes()
+            self._present = PresentWork()
             self._changed.notify_all()
             return jobs
 

@@ -10,7 +10,7 @@ import pytest
 
 from lingon.errors import Cancelled, Draining, EngineLost, Expired, NotBegun, QueueFull, WontFinish
 from lingon.serving.decoding.job import Job, ScoreJob
-from lingon.serving.engine.lanes import LIGHT, MAIN, ROUND
+from lingon.serving.engine.lanes import LIGHT, MAIN, ROUND, PresentWork
 from lingon.serving.engine.scheduler import CONTENTION_SECONDS, Admission, StepPlan, Turn
 from tests.support.scheduler_steps import Clock, calls, job, make_scheduler, next_step, of_caller
 
@@ -181,6 +181,36 @@ def test_a_caller_beside_a_heavy_one_has_a_lane_of_its_own_and_rows_although_all
     assert plan is not None
     assert [(each.job, each.lane) for each in plan.admitted] == [(light, LIGHT)]
     assert plan.short
+
+
+def test_a_short_call_beside_long_ones_of_its_caller_is_admitted_although_all_rows_are_taken() -> None:
+    scheduler = make_scheduler(1, max_rows=16)
+    scheduler.submit(heavy_jobs(40))
+    next_step(scheduler, 0)
+    short, long = of_caller("heavy", 13), of_caller("heavy", 14)
+    scheduler.submit([long])
+    assert next_step(scheduler, 0)[0] == []
+    scheduler.submit([short])
+    plan = scheduler.next(0)
+    assert plan is not None
+    assert [(each.job, each.lane) for each in plan.admitted] == [(short, LIGHT)]
+    scheduler.submit([of_caller("heavy", 5) for _ in range(3)])
+    assert next_step(scheduler, 0)[0] == [], "a call is as long as its texts together"
+
+
+def test_a_few_long_sentences_among_many_short_ones_make_a_short_call_short() -> None:
+    work = PresentWork()
+    assert not work.is_short(0), "there is no work"
+    for cost in [5] * 100:
+        work.add(cost)
+    assert not work.is_short(5)
+    for cost in [40] * 16:
+        work.add(cost)
+    assert work.is_short(5)
+    assert not work.is_short(10)
+    for cost in [40] * 16:
+        work.remove(cost)
+    assert not work.is_short(5)
 
 
 def test_the_reserved_rows_are_a_quarter() -> None:
