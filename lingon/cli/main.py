@@ -25,6 +25,7 @@ ORDER = (
     "train",
     "tokenizer",
     "average",
+    "distill",
     "evaluate",
     "export",
     "import",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import urllib.request
 from pathlib import Path
@@ -61,6 +62,28 @@ def test_a_served_bundle_translates_and_scores_and_the_server_exits_with_0(folde
         assert 'lingon_requests_total{code="OK",method="Translate"} ' in metrics
         assert sources.splitlines()[0] not in metrics
         assert server.stop() == 0
+
+
+def test_a_student_trains_on_what_the_bundle_translates(folder: Path, tmp_path: Path) -> None:
+    choice = ("--choose", "closest", "--num-hypotheses", 2, "--target", folder / "train.target")
+    distilled = folder / "distilled"
+    source = ("--source", folder / "train.source")
+    lingon("distill", "--model", folder / "models" / "digits", *source, *choice, "--output", distilled)
+    sources, targets = (
+        gzip.decompress((distilled / f"distilled.{side}.gz").read_bytes()).decode().splitlines()
+        for side in ("source", "target")
+    )
+    right = [target == source[::-1] for source, target in zip(sources, targets, strict=True)]
+    assert len(right) > 1950
+    assert sum(right) > 0.95 * len(right)
+    student = tiny_config_text(
+        model={"decoder_layers": 1, "decoder_cell": "ssru"}, training={"max_steps": 20, "cooldown_steps": 0}
+    )
+    for side in ("source", "target"):
+        student = student.replace(f'"train.{side}"', f'"distilled/distilled.{side}.gz"')
+    (folder / "student.toml").write_text(student)
+    lingon("train", folder / "student.toml", "--output", tmp_path / "student", "--set", "training.warmup_steps=10")
+    assert (tmp_path / "student" / "checkpoints" / "step-00000020").is_dir()
 
 
 def test_a_bundle_with_one_flipped_byte_is_refused_by_name(folder: Path, tmp_path: Path) -> None:

@@ -1,0 +1,1 @@
+"""Makes the training text of a student: a teacher's translations. It imports `lingon.cli` and below, no PyTorch."""

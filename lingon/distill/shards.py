@@ -1,0 +1,151 @@
+"""The folder of a distillation: its plan, its shards, and the corpus that they become.
+
+A run may be killed at any time: a shard is written whole, the plan says what the shards belong to, and a second run
+translates the shards that are missing.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from lingon.distill.choice import Choice, chosen
+from lingon.distill.texts import Text
+from lingon.errors import LingonError, SettingsError
+from lingon.files import make_folders, remove_partial_files, write_bytes, write_json
+
+PLAN, SHARDS, REPORT = "plan.json", "shards", "report.json"
+SOURCE, TARGET = "distilled.source.gz", "distilled.target.gz"
+SHARD_TEXTS = 2000  # texts of a shard: a run that is killed loses the seconds that one takes
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a folder is made from; a second run with another plan is refused.
+
+    digest: SHA-256 of the texts and their references
+    model: name and version of the teacher
+    options: of the translation
+    """
+
+    texts: int
+    digest: str
+    model: str
+    options: dict[str, Any]
+    shard_texts: int = SHARD_TEXTS
+
+
+@dataclass(frozen=True, slots=True)
+class Translated:
+    """A text that was translated.
+
+    translations: best first, empty if it has a fault
+    fault: code of the warning or the error that makes it unfit for training
+    """
+
+    translations: tuple[str, ...] = ()
+    fault: str | None = None
+
+
+@dataclass(slots=True)
+class Report:
+    """What became of the texts.
+
+    texts: that were translated; pairs: that were written; left_out: texts by the reason why they gave no pair
+    """
+
+    model: str
+    options: dict[str, Any]
+    choice: str
+    texts: int = 0
+    pairs: int = 0
+    left_out: dict[str, int] = field(default_factory=dict)
+
+
+class Shards:
+    """The shards in the folder of a distillation."""
+
+    def __init__(self, folder: Path, plan: Plan, texts: Sequence[Text]) -> None:
+        """Begin a new folder, or go on with one; raises SettingsError if the folder has another plan."""
+        self._folder, self._plan, self._texts = folder, plan, texts
+        make_folders(folder / SHARDS)
+        remove_partial_files(folder)
+        remove_partial_files(folder / SHARDS)
+        if (folder / PLAN).exists():
+            self._check_plan()
+        else:
+            write_json(folder / PLAN, asdict(plan))
+
+    def __len__(self) -> int:
+        return -(-self._plan.texts // self._plan.shard_texts)
+
+    def missing(self) -> list[int]:
+        """Return the numbers of the shards that are not translated yet."""
+        return [number for number in range(len(self)) if not self._path(number).exists()]
+
+    def texts_of(self, number: int) -> Sequence[Text]:
+        """Return the texts of a shard."""
+        first = number * self._plan.shard_texts
+        return self._texts[first : first + self._plan.shard_texts]
+
+    def write(self, number: int, results: Iterable[Translated]) -> None:
+        """Write the translations of the texts of a shard, in their order."""
+        lines = [json.dumps([each.fault, *each.translations], ensure_ascii=False) for each in results]
+        if len(lines) != len(self.texts_of(number)):
+            raise ValueError(f"shard {number}: {len(lines)} results of {len(self.texts_of(number))} texts")
+        write_bytes(self._path(number), gzip.compress("".join(f"{line}\n" for line in lines).encode(), mtime=0))
+
+    def publish(self, choice: Choice) -> Report:
+        """Write the corpus from all shards: line-parallel files of sources and translations, and a report."""
+        report, left_out = Report(self._plan.model, self._plan.options, choice.value), Counter[str]()
+        with (
+            gzip.open(self._folder / f"{SOURCE}.part", "wt", encoding="utf-8", newline="\n") as sources,
+            gzip.open(self._folder / f"{TARGET}.part", "wt", encoding="utf-8", newline="\n") as targets,
+        ):
+            for text, translated in self._translated():
+                report.texts += 1
+                found = chosen(choice, text, [" ".join(each.split()) for each in translated.translations])
+                if not found:
+                    left_out[translated.fault or "empty"] += 1
+                for target in found:
+                    sources.write(f"{text.source}\n")
+                    targets.write(f"{target}\n")
+                    report.pairs += 1
+        for name in (SOURCE, TARGET):
+            (self._folder / f"{name}.part").replace(self._folder / name)
+        report.left_out = dict(left_out)
+        write_json(self._folder / REPORT, asdict(report))
+        return report
+
+    def _translated(self) -> Iterator[tuple[Text, Translated]]:
+        """Yield all texts with their translations."""
+        for number in range(len(self)):
+            path = self._path(number)
+            try:
+                lines = gzip.decompress(path.read_bytes()).decode().splitlines()
+                results = [Translated(tuple(found), fault) for fault, *found in map(json.loads, lines)]
+                yield from zip(self.texts_of(number), results, strict=True)
+            except (OSError, EOFError, ValueError) as error:
+                raise LingonError(f"{path}: damaged ({error}); delete it and start again") from None
+
+    def _check_plan(self) -> None:
+        path = self._folder / PLAN
+        try:
+            begun = json.loads(path.read_text(encoding="utf-8"))
+            ours = asdict(self._plan)
+            differing = next((name for name in ours if begun[name] != ours[name]), None)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise SettingsError(f"{path}: not a plan ({error})") from None
+        if differing is not None:
+            raise SettingsError(
+                f"{self._folder}: was begun with another value of {differing}: {begun[differing]!r}, not "
+                f"{ours[differing]!r}; choose another --output"
+            )
+
+    def _path(self, number: int) -> Path:
+        return self._folder / SHARDS / f"{number:05d}.jsonl.gz"
