@@ -76,6 +76,7 @@ checks: .venv/test.done
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python scripts/stubs.py --check
+	$(BIN)/python scripts/openapi.py --check
 
 e2e: .venv/test.done
 	@$(BIN)/python -m tests.support.foreign_clients
@@ -96,6 +97,7 @@ format: .venv/test.done
 
 stubs: .venv/test.done
 	$(BIN)/python scripts/stubs.py
+	$(BIN)/python scripts/openapi.py
 
 locks: .venv/test.done
 	$(BIN)/python deploy/lock.py

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from lingon.client.options import Sampling, ScoreOptions, TranslateOptions
     from lingon.client.results import (
         AttentionMatrix,
+        DetectedLanguage,
         Link,
         ModelInfo,
         Piece,
@@ -42,6 +43,7 @@ __all__ = [
     "AttentionMatrix",
     "AttentionSelection",
     "Client",
+    "DetectedLanguage",
     "LingonError",
     "Link",
     "ModelInfo",

@@ -9,15 +9,19 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Callable, Sequence
+import tempfile
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from prometheus_client import CollectorRegistry
 
-from lingon.extras import name_missing_extra
+from lingon.errors import LingonError
+from lingon.extras import find_entry_points, name_missing_extra
 from lingon.serving.engine.engine import Engine, any_worker_alive
 from lingon.serving.models.catalog import Catalog, Entry
 from lingon.serving.models.inflight import AdmissionGate
@@ -62,6 +66,7 @@ A call has some hundred objects, and nearly all end with it without the collecto
 server with the defaults. More than this would keep too many requests whose calls ended with an error: gRPC has these in
 cycles.
 """
+HTTP_CALL_SECONDS = 120.0  # the longest duration of a call by HTTP
 HEALTH_INTERVAL = 0.25  # seconds between two health checks of the engines
 
 logger = logging.getLogger(__name__)
@@ -79,7 +84,9 @@ class Server:
         self.metrics = Metrics(onnxruntime_version())
         self._received = ReceivedCalls(self.metrics.received_calls)
         self._security = PortSecurity(settings, self.metrics)
-        self.port = self.metrics_port = self.admin_port = 0  # the real ones are set when the ports are bound
+        self.port = self.metrics_port = self.admin_port = self.http_port = (
+            0  # the real ones are set when the ports are bound
+        )
         self.bound = asyncio.Event()
         self.has_stuck_thread = False  # a thread that cannot be interrupted still loads, computes or hangs
         self._gate, self._stopping = AdmissionGate(), asyncio.Event()
@@ -121,19 +128,35 @@ class Server:
                 )
             self._received.watch()
             self._update_health()
-            with new_threads_never_preempt():
-                await server.start()
-            self.bound.set()
-            try:
-                if not await self._load(folders):
-                    return 0
-                self._open()
-                return await self._serve()
-            finally:
-                await self._close(server)
+            async with self._http_apis(server):
+                self.bound.set()
+                try:
+                    if not await self._load(folders):
+                        return 0
+                    self._open()
+                    return await self._serve()
+                finally:
+                    await self._close(server)
                 lag.cancel()
                 files.cancel()
                 self._listen_to_signals(on=False)
+
+    @asynccontextmanager
+    async def _http_apis(self, server: grpc.aio.Server) -> AsyncIterator[None]:
+        """Start the gRPC server, and inside the block the HTTP APIs in front of it, if they are wanted."""
+        if self._settings.http_port is None:
+            with new_threads_never_preempt():
+                await server.start()
+            yield
+            return
+        with tempfile.TemporaryDirectory(prefix="lingon-") as folder:  # for its owner only
+            target = f"unix:{folder}/grpc"
+            server.add_insecure_port(target)
+            with new_threads_never_preempt():
+                await server.start()
+            async with http_apis(self._settings, target, self.metrics.registry) as opened:
+                self.http_port = opened.port
+                yield
 
     def stop(self) -> None:
         """Start to drain."""
@@ -192,7 +215,9 @@ class Server:
     def _open(self) -> None:
         self._gate.open()
         self._set_serving(True)
-        self._announce(_ready_line(self._registry.catalog, self._settings, self.port, self.metrics_port))
+        self._announce(
+            _ready_line(self._registry.catalog, self._settings, self.port, self.metrics_port, self.http_port)
+        )
 
     async def _serve(self) -> int:
         """Serve, then drain; returns exit code 0, or 1 if an engine ended the process."""
@@ -276,7 +301,36 @@ def serve(settings: Settings, announce: Callable[[str], None], load: LoadFunctio
     return asyncio.run(live())
 
 
-def _ready_line(catalog: Catalog[ServedModel], settings: Settings, port: int, metrics_port: int) -> str:
+def http_apis(settings: Settings, target: str, registry: CollectorRegistry) -> Any:
+    """The context in which the HTTP port is open; raises LingonError if they are not installed.
+
+    target: the gRPC port that they call
+    """
+    entry = find_entry_points("lingon.gateways").get("http")
+    if entry is None:
+        raise LingonError("this installation has no HTTP APIs (entry point lingon.gateways: http)")
+    with name_missing_extra("lingon serve --http-port", entry.extras):
+        return entry.load()(
+            target,
+            registry,
+            host=settings.http_host,
+            port=settings.http_port,
+            apis=settings.http_apis,
+            page=settings.http_page,
+            data_dir=settings.http_data_dir,
+            cors=settings.http_cors,
+            certificate=settings.tls_certificate,
+            key=settings.tls_key,
+            max_connections=settings.http_max_connections,
+            trusted_proxies=settings.http_trusted_proxies,
+            drain_seconds=settings.drain_seconds,
+            call_seconds=min(settings.max_call_seconds, HTTP_CALL_SECONDS),
+        )
+
+
+def _ready_line(
+    catalog: Catalog[ServedModel], settings: Settings, port: int, metrics_port: int, http_port: int = 0
+) -> str:
     """The line that reports what is served where, with a command to try it."""
     models = ", ".join(
         f"{entry.label} ({entry.model.translator.precision}, "
@@ -284,12 +338,14 @@ def _ready_line(catalog: Catalog[ServedModel], settings: Settings, port: int, me
         for entry in catalog.entries
     )
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(settings.host, settings.host)  # a wildcard cannot be called
+    scheme = "https" if settings.tls_certificate else "http"
+    http = f", HTTP APIs on {scheme}://{_address(settings.http_host, http_port)}" if http_port else ""
     options = " --tls-ca CA_FILE" if settings.tls_certificate else ""
     options += " --tls-client-certificate FILE --tls-client-key FILE" if settings.tls_client_ca else ""
     options += " --api-key-file KEY_FILE" if settings.api_keys else ""
     return (
         f"ready: {models} on {_address(settings.host, port)}, metrics on "
-        f"{_address(settings.metrics_host, metrics_port)} - "
+        f"{_address(settings.metrics_host, metrics_port)}{http} - "
         f'try: echo "Tom lives in Boston." | {_command()} translate --server {_address(host, port)}{options}'
     )
 

@@ -60,6 +60,7 @@ Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 CertificateName = Annotated[str, Field(pattern=r"^(\*\.)?[^*,]+$")]
 Duration = Annotated[float, Field(gt=0, allow_inf_nan=False)]  # seconds
 Age = Annotated[float, Field(ge=0, le=GRPC_MAX // 1000)]  # seconds
+HttpApi = Literal["lingon", "deepl", "libretranslate", "google"]
 Connections = Annotated[int, Field(ge=1, lt=GRPC_MAX)]
 
 
@@ -207,6 +208,34 @@ class Settings(BaseModel):
         None,
         description="TCP port for `lingon models` (load, swap, unload); 0 takes a free port. Unset: no admin port.",
     )
+    http_host: str = Field("127.0.0.1", description="Address that the port of the HTTP APIs listens on.")
+    http_port: Port | None = Field(
+        None,
+        description="TCP port of the HTTP APIs and of the page; 0 takes a free port; needs the extra 'http'. Unset: no "
+        "HTTP APIs.",
+    )
+    http_apis: Annotated[tuple[HttpApi, ...], Field(min_length=1)] = Field(
+        ("lingon", "deepl", "libretranslate", "google"),
+        description="HTTP APIs to offer: lingon, deepl, libretranslate, google. The variable separates them by commas.",
+    )
+    http_page: bool = Field(True, description="Whether / on the HTTP port is a page to translate on.")
+    http_data_dir: Path | None = Field(
+        None,
+        description="Folder in which the HTTP APIs keep files until they are fetched, an hour at most. Unset: files "
+        "are not supported.",
+    )
+    http_cors: tuple[str, ...] = Field(
+        (),
+        description="Origins of web pages that may call the HTTP APIs, separated by commas, or *. Unset: pages of "
+        "other origins may not.",
+    )
+    http_max_connections: Positive = Field(
+        4096, description="Connections to the HTTP port at once; above this number they are answered with 503."
+    )
+    http_trusted_proxies: str = Field(
+        "",
+        description="Addresses of proxies whose X-Forwarded-For is believed, separated by commas. Unset: of none.",
+    )
     traces: bool = Field(
         False, description="Send OpenTelemetry traces to OTEL_EXPORTER_OTLP_ENDPOINT; needs the extra 'tracing'."
     )
@@ -232,13 +261,15 @@ class Settings(BaseModel):
         for name in ("tls_client_names", "tls_client_crl"):
             if getattr(self, name) is not None and self.tls_client_ca is None:
                 raise ValueError(f"{name} needs tls_client_ca")
+        if self.http_port is not None and self.tls_client_ca is not None:
+            raise ValueError("http_port and tls_client_ca exclude each other: HTTP callers have no client certificate")
         if self.admin_port is not None and self.admin_host not in LOOPBACK and self.api_keys is None:
             raise ValueError(
                 f"admin_host must be a loopback address (127.0.0.1) unless api_keys is set, got {self.admin_host}"
             )
         return self
 
-    @field_validator("models", "tls_client_names", mode="before")
+    @field_validator("models", "tls_client_names", "http_apis", "http_cors", mode="before")
     @classmethod
     def _comma_separated(cls, value: Any) -> Any:
         return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value

@@ -37,6 +37,7 @@ ORDER = (
     "attend",
     "align",
     "serve",
+    "gateway",
     "doctor",
     "healthcheck",
     "models",

@@ -20,7 +20,7 @@ from google.rpc import code_pb2
 from lingon.client.address import no_answer, with_port
 from lingon.client.options import ScoreOptions, TranslateOptions
 from lingon.client.protocol import ClientProtocol, Exchange, Send, Sleep, StreamReader
-from lingon.client.results import ModelInfo, ScoreResult, StreamEvent, TextResult
+from lingon.client.results import DetectedLanguage, ModelInfo, ScoreResult, StreamEvent, TextResult
 from lingon.client.retry import Retry
 from lingon.client.tls import AUTHORIZATION, Tls, authorization, check_encrypted
 from lingon.errors import LingonError, ServerError, SettingsError
@@ -256,6 +256,16 @@ class Client(SyncClientBase):
         """The log-probabilities of given translations; pairs: (source, target)."""
         return self._drive(self._protocol.score(pairs, options))
 
+    @overload
+    def detect_languages(self, texts: str) -> tuple[DetectedLanguage, ...]: ...
+
+    @overload
+    def detect_languages(self, texts: Texts) -> list[tuple[DetectedLanguage, ...]]: ...
+
+    def detect_languages(self, texts: str | Texts) -> Any:
+        """The languages that a text may be in, or each of several, the likeliest first, among those of the server."""
+        return self._drive(self._protocol.detect_languages(texts))
+
     def list_models(self) -> list[ModelInfo]:
         """The models that the server serves."""
         return self._drive(self._protocol.list_models())
@@ -307,6 +317,16 @@ class AsyncClient(_ClientBase):
     async def score(self, pairs: Sequence[tuple[str, str]], **options: Unpack[ScoreOptions]) -> list[ScoreResult]:
         """As `Client.score`."""
         return await self._drive(self._protocol.score(pairs, options))
+
+    @overload
+    async def detect_languages(self, texts: str) -> tuple[DetectedLanguage, ...]: ...
+
+    @overload
+    async def detect_languages(self, texts: Texts) -> list[tuple[DetectedLanguage, ...]]: ...
+
+    async def detect_languages(self, texts: str | Texts) -> Any:
+        """As `Client.detect_languages`."""
+        return await self._drive(self._protocol.detect_languages(texts))
 
     async def list_models(self) -> list[ModelInfo]:
         """As `Client.list_models`."""

@@ -21,6 +21,7 @@ from lingon.client.options import (
     TranslateOptions,
 )
 from lingon.client.results import (
+    DetectedLanguage,
     Link,
     ModelInfo,
     ScoreResult,
@@ -289,6 +290,14 @@ def model_infos(response: pb.ListModelsResponse) -> list[ModelInfo]:
             target_languages=tuple(model.target_language_codes),
         )
         for model in response.models
+    ]
+
+
+def detected_languages(response: pb.DetectLanguagesResponse) -> list[tuple[DetectedLanguage, ...]]:
+    """The languages of each text of a reply, the likeliest first."""
+    return [
+        tuple(DetectedLanguage(each.language_code, each.confidence) for each in result.languages)
+        for result in response.results
     ]
 
 

@@ -21,6 +21,7 @@ from lingon.client.messages import (
     Item,
     check_options,
     cut,
+    detected_languages,
     model_infos,
     pairs_of,
     prefixes_of,
@@ -33,7 +34,15 @@ from lingon.client.messages import (
     write_request,
 )
 from lingon.client.options import ScoreOptions, TranslateOptions
-from lingon.client.results import ModelInfo, ScoreResult, StreamEvent, StreamStart, TextDone, TextResult
+from lingon.client.results import (
+    DetectedLanguage,
+    ModelInfo,
+    ScoreResult,
+    StreamEvent,
+    StreamStart,
+    TextDone,
+    TextResult,
+)
 from lingon.client.retry import Retry
 from lingon.errors import RequestTooLarge, ServerError, SettingsError, TextTooLong
 from lingon.translation.v1 import translation_pb2 as pb
@@ -59,6 +68,7 @@ TRANSLATE = Method(f"{_SERVICE}/Translate", pb.TranslateResponse.FromString)
 STREAM: Method[Any] = Method(f"{_SERVICE}/TranslateStream", pb.TranslateStreamResponse.FromString, streams=True)
 SCORE = Method(f"{_SERVICE}/Score", pb.ScoreResponse.FromString)
 LIST_MODELS = Method(f"{_SERVICE}/ListModels", pb.ListModelsResponse.FromString)
+DETECT_LANGUAGES = Method(f"{_SERVICE}/DetectLanguages", pb.DetectLanguagesResponse.FromString)
 
 # These messages have the same bytes as those of grpc.health.v1 (one string, one enum), whose package is not installed.
 HEALTH = Method("/grpc.health.v1.Health/Check", wrappers_pb2.Int32Value.FromString)
@@ -225,6 +235,16 @@ class ClientProtocol:
     def list_models(self) -> Exchange[list[ModelInfo]]:
         """The models that the server serves."""
         return model_infos((yield from self._models(self._deadline(None))))
+
+    def detect_languages(self, texts: str | Sequence[str]) -> Exchange[Any]:
+        """For one text its languages, the likeliest first; for several those of each."""
+        several, found, deadline = texts_of(texts), list[tuple[DetectedLanguage, ...]](), self._deadline(None)
+        most = yield from self._limit_of_texts(len(several), deadline)
+        for _, part in cut(several, most):
+            request = write_request(pb.DetectLanguagesRequest, texts=part)
+            reply = yield from self._call_until(deadline, DETECT_LANGUAGES, request)
+            found += _check_count(detected_languages(reply), len(part))
+        return found[0] if isinstance(texts, str) else found
 
     def health(self, service: str) -> Exchange[str]:
         """One of HEALTH_STATES; a service that the server does not know raises a ServerError NOT_FOUND."""

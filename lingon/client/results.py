@@ -195,6 +195,14 @@ StreamEvent = StreamStart | TextDelta | TextDone
 
 
 @dataclass(frozen=True, slots=True)
+class DetectedLanguage:
+    """A language that a text may be in; confidence: its probability, 0 to 1, among the languages of the server."""
+
+    language: str
+    confidence: float
+
+
+@dataclass(frozen=True, slots=True)
 class ModelInfo:
     """A model that a server serves.
 

@@ -15,6 +15,7 @@ from lingon.serving.auth.api_keys import ApiKey
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
+CLIENT_ADDRESS = "x-lingon-client-address"  # metadata of the calls of the server's own gateway
 KEY = "key/"  # start of the identity of a caller with an API key
 
 presented_key: ContextVar[ApiKey | None] = ContextVar("presented_key", default=None)
@@ -35,7 +36,7 @@ def caller_of(context: Context) -> str:
         return KEY + key.name
     for name in certificate_names(context):
         return f"certificate/{name}"
-    return _block_of_peer(context.peer())
+    return _block_of_peer(_peer_of(context))
 
 
 def certificate_names(context: Context) -> list[str]:
@@ -58,7 +59,20 @@ def _ids(pem: bytes) -> frozenset[CertificateId]:
 
 def address_of(context: Context) -> str:
     """The address of a caller without the port, for logs."""
-    return f"address/{_address_of(context.peer())}"
+    return f"address/{_address_of(_peer_of(context))}"
+
+
+def _peer_of(context: Context) -> str:
+    """The peer of a call; of one by the server's own gateway, on a Unix socket, the client of the gateway.
+
+    Nobody else can write to that socket, which is in a folder of the server's user.
+    """
+    peer: str = context.peer()
+    if not peer.startswith("unix:"):
+        return peer
+    sent = (value for name, value in context.invocation_metadata() or () if name == CLIENT_ADDRESS)
+    address = str(next(sent, ""))
+    return f"ipv6:%5B{address}%5D:0" if ":" in address else f"ipv4:{address}:0"
 
 
 def block_of(address: str) -> str:

@@ -92,16 +92,10 @@ class Guard:
     @classmethod
     def of(cls, bundle: Bundle, tokenizer: Tokenizer) -> Guard:
         """The guard of a bundle. Raises BundleError if its profiles do not have the right size."""
-        text = bundle.manifest.text
-        if PROFILES not in bundle.manifest.checksums:
+        text, profiles = bundle.manifest.text, profiles_of(bundle)
+        if profiles is None:
             return cls(tokenizer.unreadable, text)
-        content = bundle.read(PROFILES)
-        if len(content) != 2 * PROFILE_BYTES:
-            raise BundleError(
-                f"{bundle.folder / PROFILES}: must have {2 * PROFILE_BYTES:,} bytes, has {len(content):,}"
-            )
-        languages = Languages([content[:PROFILE_BYTES], content[PROFILE_BYTES:]])
-        return cls(tokenizer.unreadable, text, PieceLanguages(languages, tokenizer.piece_text))
+        return cls(tokenizer.unreadable, text, PieceLanguages(Languages(profiles), tokenizer.piece_text))
 
     def judge(self, sentence: Sentence) -> Judgement:
         """Return the flags and the confidence of a translation."""
@@ -128,6 +122,19 @@ class Guard:
             flags.append(Flag.WRONG_LANGUAGE)
         if self._lengths is not None and self._lengths.unusual(len(sentence.source_ids), len(sentence.target_ids)):
             flags.append(Flag.LENGTH_RATIO)
+
+
+def profiles_of(bundle: Bundle) -> tuple[bytes, bytes] | None:
+    """Return the profiles of the source and the target language; None if the bundle has none.
+
+    Raises BundleError if they do not have the right size.
+    """
+    if PROFILES not in bundle.manifest.checksums:
+        return None
+    content = bundle.read(PROFILES)
+    if len(content) != 2 * PROFILE_BYTES:
+        raise BundleError(f"{bundle.folder / PROFILES}: must have {2 * PROFILE_BYTES:,} bytes, has {len(content):,}")
+    return content[:PROFILE_BYTES], content[PROFILE_BYTES:]
 
 
 def judge(sentence: Sentence, unreadable: AbstractSet[int]) -> list[Flag]:

@@ -10,6 +10,7 @@ import numpy as np
 from lingon.bundle import PROFILE_BYTES
 
 STEPS = 16  # of a byte of a profile for each nat: 255 is a log-probability of -15.9
+EVIDENCE = 0.5  # share of the difference of two log-probabilities that counts: neighbouring trigrams share letters
 CLEAR = 1.0  # nats for each token by which a text fits a language better than another one, so that there is no doubt
 _OTHER = re.compile(r"[\W\d_]+")
 
@@ -50,6 +51,13 @@ class Languages:
     def surprise(self, text: str) -> list[float]:
         """Return -log-probability of a text in each language, in nats: the smallest fits best."""
         return self._summed(trigrams(text))
+
+    def probabilities(self, text: str) -> list[float]:
+        """Return the probability of each language, if a text is in one of them; without letters equal ones."""
+        fit = -EVIDENCE * self._surprise[trigrams(text)].sum(axis=0)
+        weights = np.exp(fit - fit.max())
+        found: list[float] = (weights / weights.sum()).tolist()
+        return found
 
     def excess(self, text: str) -> float:
         """Return by how many nats another language fits a text better than the last one; negative if none does."""

@@ -14,6 +14,8 @@ from lingon.serving.models.registry import ServedModel
 from lingon.serving.observability.metrics import Metrics, TextOutcomes
 from lingon.serving.observability.tracing import current
 from lingon.serving.rpc.calls import Context, deadline_of, is_late
+from lingon.serving.system.event_loop import TimeSlice
+from lingon.serving.translation.detection import Detector
 from lingon.serving.translation.translator import Translator
 from lingon.translation.v1 import translation_pb2 as pb
 from lingon.translation.v1 import translation_pb2_grpc as pb_grpc
@@ -29,6 +31,7 @@ class TranslationService(pb_grpc.TranslationServiceServicer):
     ) -> None:
         """max_texts: texts or pairs of one request; catalog: returns the models that are served now."""
         self._gate, self._metrics, self._max_texts, self._catalog = gate, metrics, max_texts, catalog
+        self._detected: tuple[Catalog[ServedModel], Detector] | None = None  # for the catalog that it was made of
 
     async def Translate(self, request: pb.TranslateRequest, context: Context) -> pb.TranslateResponse:
         """See the proto file."""
@@ -68,6 +71,24 @@ class TranslationService(pb_grpc.TranslationServiceServicer):
         models = [entry.model.translator.describe() for entry in self._catalog().entries]
         return pb.ListModelsResponse(models=models, max_texts=self._max_texts)
 
+    async def DetectLanguages(self, request: pb.DetectLanguagesRequest, context: Context) -> pb.DetectLanguagesResponse:
+        """See the proto file."""
+        self._gate.check()
+        self._check_count("texts", len(request.texts))
+        return await self._detector().detect_all(request.texts, TimeSlice(caller_of(context)))
+
+    def _detector(self) -> Detector:
+        """Return the detector of the languages of the models that are served now."""
+        catalog = self._catalog()
+        if self._detected is None or self._detected[0] is not catalog:
+            profiles = (each for entry in catalog.entries for each in entry.model.translator.profiles)
+            self._detected = catalog, Detector(profiles)
+        return self._detected[1]
+
+    def _check_count(self, field: str, count: int) -> None:
+        if not 1 <= count <= self._max_texts:
+            raise InvalidRequest(field, f"{field} must be 1 to {self._max_texts}, got {count}")
+
     @contextmanager
     def _admitted(
         self, request: Request, field: str, count: int, context: Context
@@ -78,8 +99,7 @@ class TranslationService(pb_grpc.TranslationServiceServicer):
         """
         with self._metrics.count_texts(count, partial(is_late, context)) as texts:
             self._gate.check()
-            if not 1 <= count <= self._max_texts:
-                raise InvalidRequest(field, f"{field} must be 1 to {self._max_texts}, got {count}")
+            self._check_count(field, count)
             found = self._catalog().find(request.model, request.source_language_code, request.target_language_code)
             served, translator = found.model, found.model.translator.for_pair(found.source, found.target)
             current().about(texts=count, model=translator.label)

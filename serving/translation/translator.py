@@ -16,6 +16,7 @@ from lingon.errors import RequestError
 from lingon.serving.constraints.words import Vocabulary
 from lingon.serving.engine.engine import Engine
 from lingon.serving.engine.limits import EngineLimits
+from lingon.serving.guard.judge import profiles_of
 from lingon.serving.observability.tracing import current
 from lingon.serving.runtime.runner import AttentionChoice
 from lingon.serving.system.event_loop import TimeSlice
@@ -79,6 +80,8 @@ class Translator:
         self._vocabulary = Vocabulary(self._tokenizer)
         self._limits, self._lexicon = limits, lexicon(bundle.manifest, self._tokenizer)
         self._guarding = Guarding.of(bundle, self._tokenizer, self._vocabulary)
+        pair = bundle.manifest.source_language, bundle.manifest.target_language
+        self.profiles = tuple(zip(pair, profiles_of(bundle) or (), strict=False))  # of the languages, if it has them
         self._shortlist = shortlist
         self._pairs: dict[tuple[str, str], Translator] = {}
         self._translate_between(bundle.manifest, self._tokenizer)

@@ -343,6 +343,98 @@ of the source.
 Global___AttentionKind: _TypeAlias = AttentionKind  # noqa: Y015
 
 @_typing.final
+class DetectLanguagesRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TEXTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def texts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """At least one, at most `max_texts` of ListModels. The first 2,000 characters of a text are looked at."""
+
+    def __init__(
+        self,
+        *,
+        texts: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["texts", b"texts"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DetectLanguagesRequest: _TypeAlias = DetectLanguagesRequest  # noqa: Y015
+
+@_typing.final
+class DetectLanguagesResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RESULTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___DetectedLanguages]:
+        """One for each text, in the order of the request."""
+
+    def __init__(
+        self,
+        *,
+        results: _abc.Iterable[Global___DetectedLanguages] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["results", b"results"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DetectLanguagesResponse: _TypeAlias = DetectLanguagesResponse  # noqa: Y015
+
+@_typing.final
+class DetectedLanguages(_message.Message):
+    """The languages of a text, the likeliest first. None for a text without letters, and if no served model knows two
+    languages: models know theirs from training text, see `lingon calibrate`.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LANGUAGES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def languages(self) -> _containers.RepeatedCompositeFieldContainer[Global___DetectedLanguage]: ...
+    def __init__(
+        self,
+        *,
+        languages: _abc.Iterable[Global___DetectedLanguage] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["languages", b"languages"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DetectedLanguages: _TypeAlias = DetectedLanguages  # noqa: Y015
+
+@_typing.final
+class DetectedLanguage(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LANGUAGE_CODE_FIELD_NUMBER: _builtins.int
+    CONFIDENCE_FIELD_NUMBER: _builtins.int
+    language_code: _builtins.str
+    """BCP-47, as a served model names it."""
+    confidence: _builtins.float
+    """The probability of the language, 0 to 1, if the text is in one of those that the served models know."""
+    def __init__(
+        self,
+        *,
+        language_code: _builtins.str = ...,
+        confidence: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["confidence", b"confidence", "language_code", b"language_code"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DetectedLanguage: _TypeAlias = DetectedLanguage  # noqa: Y015
+
+@_typing.final
 class TranslateRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -54,6 +54,11 @@ class TranslationServiceStub:
                 request_serializer=lingon_dot_translation_dot_v1_dot_translation__pb2.ListModelsRequest.SerializeToString,
                 response_deserializer=lingon_dot_translation_dot_v1_dot_translation__pb2.ListModelsResponse.FromString,
                 _registered_method=True)
+        self.DetectLanguages = channel.unary_unary(
+                '/lingon.translation.v1.TranslationService/DetectLanguages',
+                request_serializer=lingon_dot_translation_dot_v1_dot_translation__pb2.DetectLanguagesRequest.SerializeToString,
+                response_deserializer=lingon_dot_translation_dot_v1_dot_translation__pb2.DetectLanguagesResponse.FromString,
+                _registered_method=True)
 
 
 class TranslationServiceServicer:
@@ -87,6 +92,13 @@ class TranslationServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def DetectLanguages(self, request, context):
+        """Tell in which language texts are written, among the languages of the served models.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_TranslationServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -109,6 +121,11 @@ def add_TranslationServiceServicer_to_server(servicer, server):
                     servicer.ListModels,
                     request_deserializer=lingon_dot_translation_dot_v1_dot_translation__pb2.ListModelsRequest.FromString,
                     response_serializer=lingon_dot_translation_dot_v1_dot_translation__pb2.ListModelsResponse.SerializeToString,
+            ),
+            'DetectLanguages': grpc.unary_unary_rpc_method_handler(
+                    servicer.DetectLanguages,
+                    request_deserializer=lingon_dot_translation_dot_v1_dot_translation__pb2.DetectLanguagesRequest.FromString,
+                    response_serializer=lingon_dot_translation_dot_v1_dot_translation__pb2.DetectLanguagesResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -219,6 +236,33 @@ class TranslationService:
             '/lingon.translation.v1.TranslationService/ListModels',
             lingon_dot_translation_dot_v1_dot_translation__pb2.ListModelsRequest.SerializeToString,
             lingon_dot_translation_dot_v1_dot_translation__pb2.ListModelsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DetectLanguages(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/lingon.translation.v1.TranslationService/DetectLanguages',
+            lingon_dot_translation_dot_v1_dot_translation__pb2.DetectLanguagesRequest.SerializeToString,
+            lingon_dot_translation_dot_v1_dot_translation__pb2.DetectLanguagesResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -57,6 +57,8 @@ class TranslationServiceStub:
     """Return the log-probabilities that the model gives to translations."""
     ListModels: _grpc.UnaryUnaryMultiCallable[_translation_pb2.ListModelsRequest, _translation_pb2.ListModelsResponse]
     """List the models that are served."""
+    DetectLanguages: _grpc.UnaryUnaryMultiCallable[_translation_pb2.DetectLanguagesRequest, _translation_pb2.DetectLanguagesResponse]
+    """Tell in which language texts are written, among the languages of the served models."""
 
 @_typing.type_check_only
 class TranslationServiceAsyncStub(TranslationServiceStub):
@@ -69,6 +71,8 @@ class TranslationServiceAsyncStub(TranslationServiceStub):
     """Return the log-probabilities that the model gives to translations."""
     ListModels: _aio.UnaryUnaryMultiCallable[_translation_pb2.ListModelsRequest, _translation_pb2.ListModelsResponse]  # type: ignore[assignment]
     """List the models that are served."""
+    DetectLanguages: _aio.UnaryUnaryMultiCallable[_translation_pb2.DetectLanguagesRequest, _translation_pb2.DetectLanguagesResponse]  # type: ignore[assignment]
+    """Tell in which language texts are written, among the languages of the served models."""
 
 class TranslationServiceServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -102,5 +106,13 @@ class TranslationServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_translation_pb2.ListModelsResponse, _abc.Awaitable[_translation_pb2.ListModelsResponse]]:
         """List the models that are served."""
+
+    @_abc_1.abstractmethod
+    def DetectLanguages(
+        self,
+        request: _translation_pb2.DetectLanguagesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_translation_pb2.DetectLanguagesResponse, _abc.Awaitable[_translation_pb2.DetectLanguagesResponse]]:
+        """Tell in which language texts are written, among the languages of the served models."""
 
 def add_TranslationServiceServicer_to_server(servicer: TranslationServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -1,0 +1,111 @@
+"""The gateway as an ASGI application: the APIs that were chosen, the page, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from lingon.errors import SettingsError
+from lingon.gateway.backend import Backend
+from lingon.gateway.dialects.deepl import DeepLApi
+from lingon.gateway.dialects.google import GoogleApi
+from lingon.gateway.dialects.libretranslate import LibreTranslateApi
+from lingon.gateway.dialects.native import NativeApi
+from lingon.gateway.documents import Documents
+from lingon.gateway.metrics import GatewayMetrics
+from lingon.gateway.requests.body import BodyLimits
+from lingon.gateway.requests.endpoint import Api, Endpoints
+
+APIS: dict[str, Callable[[Documents | None], Any]] = {
+    "lingon": lambda documents: NativeApi(),
+    "deepl": DeepLApi,
+    "libretranslate": LibreTranslateApi,
+    "google": lambda documents: GoogleApi(),
+}
+"""The APIs by name."""
+
+PAGE = {
+    "/": ("index.html", "text/html; charset=utf-8"),
+    "/docs": ("docs.html", "text/html; charset=utf-8"),
+    "/page.css": ("page.css", "text/css; charset=utf-8"),
+    "/page.js": ("page.js", "text/javascript; charset=utf-8"),
+    "/attention.js": ("attention.js", "text/javascript; charset=utf-8"),
+    "/docs.js": ("docs.js", "text/javascript; charset=utf-8"),
+    "/openapi.json": ("openapi.json", "application/json"),
+}
+"""The files of the page by their paths."""
+
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
+    "form-action 'none'; base-uri 'none'; frame-ancestors 'none'"
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GatewayOptions:
+    """What the gateway offers.
+
+    apis: names in APIS
+    page: whether `/` is the page; it needs the API lingon
+    data_dir: folder for files until they are fetched; None: files are not supported
+    cors: origins of pages that may call the gateway, or "*"; none by default
+    """
+
+    apis: Sequence[str] = tuple(APIS)
+    page: bool = True
+    data_dir: Path | None = None
+    cors: Sequence[str] = ()
+    limits: BodyLimits = field(default_factory=BodyLimits)
+
+    def __post_init__(self) -> None:
+        for name in self.apis:
+            if name not in APIS:
+                raise SettingsError(f"there is no API {name!r}; the APIs are {', '.join(APIS)}")
+
+
+def build(backend: Backend, metrics: GatewayMetrics, options: GatewayOptions) -> Starlette:
+    """Return the application."""
+    documents = None if options.data_dir is None else Documents(options.data_dir / "documents")
+    endpoints = Endpoints(backend, metrics, options.limits)
+    apis: list[Api] = [APIS[name](documents) for name in options.apis]
+    routes = [route for api in apis for route in api.routes(endpoints)]  # type: ignore[attr-defined]
+    if options.page and "lingon" in options.apis:
+        routes += [_page_route(path, *each) for path, each in PAGE.items()]
+    cors = [Middleware(CORSMiddleware, allow_origins=list(options.cors), allow_methods=["*"], allow_headers=["*"])]
+    app = Starlette(routes=routes, middleware=cors if options.cors else [])
+    app.add_exception_handler(HTTPException, _without_route)
+    return app
+
+
+def _page_route(path: str, name: str, kind: str) -> Route:
+    content = (files(__package__) / "page" / name).read_bytes()
+    headers = {
+        "content-security-policy": POLICY,
+        "x-content-type-options": "nosniff",
+        "referrer-policy": "no-referrer",
+        "cache-control": "no-cache",
+    }
+
+    async def send(request: Request) -> Response:
+        return Response(content, headers=headers, media_type=kind)
+
+    return Route(path, send, methods=["GET"])
+
+
+async def _without_route(request: Request, error: Exception) -> Response:
+    """Answer a path that no API has."""
+    assert isinstance(error, HTTPException)
+    message = "no such path" if error.status_code == 404 else str(error.detail)
+    content = {"error": {"code": error.status_code, "message": message}, "message": message}
+    return JSONResponse(content, error.status_code, headers=error.headers)

@@ -1,0 +1,143 @@
+"""The server behind the gateway: the methods of its gRPC service, called for one caller of the gateway."""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+import grpc.aio
+from google.protobuf import wrappers_pb2
+from google.rpc import code_pb2
+
+from lingon.client.address import no_answer
+from lingon.client.client import CHANNEL_OPTIONS
+from lingon.client.protocol import HEALTH, HEALTH_STATES
+from lingon.client.tls import AUTHORIZATION
+from lingon.errors import ServerError
+from lingon.status import REQUEST_ID, call_error
+from lingon.translation.v1 import translation_pb2 as pb
+from lingon.translation.v1 import translation_pb2_grpc as pb_grpc
+
+CLIENT_ADDRESS = "x-lingon-client-address"
+"""Metadata with the address of the client, which a server believes from its own gateway alone."""
+
+logger = logging.getLogger(__name__)
+KEY = re.compile(r"[\x21-\x7e]{1,4096}")
+SERVING = HEALTH_STATES.index("SERVING")
+MODELS_SECONDS = 2.0  # for which the list of models is kept
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who calls the gateway.
+
+    key: API key, if one was sent; address: of the client; request_id: for logs
+    """
+
+    key: str | None
+    address: str
+    request_id: str
+
+    def metadata(self) -> tuple[tuple[str, str], ...]:
+        """Return the metadata of a call; raises ServerError for a key that none can be."""
+        found = [(CLIENT_ADDRESS, self.address), (REQUEST_ID, self.request_id)]
+        if self.key is not None:
+            if not KEY.fullmatch(self.key):
+                raise ServerError("the API key has characters that a key cannot have", code_pb2.UNAUTHENTICATED)
+            found.append((AUTHORIZATION, f"Bearer {self.key}"))
+        return tuple(found)
+
+
+class Backend:
+    """Calls a server. Errors of calls are raised as ServerError; cancelling a task cancels its call."""
+
+    def __init__(
+        self,
+        target: str,
+        credentials: grpc.ChannelCredentials | None = None,
+        options: Sequence[tuple[str, Any]] = (),
+        timeout: float = 60.0,
+    ) -> None:
+        """target: address of the server, as gRPC writes it; timeout: seconds for each call."""
+        self._target, self._timeout, self._tls = target, timeout, credentials is not None
+        channel_options = (*CHANNEL_OPTIONS, *options)
+        self._channel = (
+            grpc.aio.insecure_channel(target, channel_options)
+            if credentials is None
+            else grpc.aio.secure_channel(target, credentials, channel_options)
+        )
+        self._stub: Any = pb_grpc.TranslationServiceStub(self._channel)
+        self._health: Any = self._channel.unary_unary(
+            HEALTH.path,
+            request_serializer=wrappers_pb2.StringValue.SerializeToString,
+            response_deserializer=HEALTH.parse,
+        )
+        self._models: tuple[float, pb.ListModelsResponse] | None = None
+
+    async def translate(self, request: pb.TranslateRequest, caller: Caller) -> pb.TranslateResponse:
+        """See the service."""
+        return await self._call(self._stub.Translate, request, caller)  # type: ignore[no-any-return]
+
+    async def score(self, request: pb.ScoreRequest, caller: Caller) -> pb.ScoreResponse:
+        """See the service."""
+        return await self._call(self._stub.Score, request, caller)  # type: ignore[no-any-return]
+
+    async def detect(self, request: pb.DetectLanguagesRequest, caller: Caller) -> pb.DetectLanguagesResponse:
+        """See the service."""
+        return await self._call(self._stub.DetectLanguages, request, caller)  # type: ignore[no-any-return]
+
+    async def models(self, caller: Caller, *, fresh: bool = True) -> pb.ListModelsResponse:
+        """Return the served models; fresh: ask the server, which checks the key, although they are known."""
+        if not fresh and self._models is not None and self._models[0] > time.monotonic():
+            return self._models[1]
+        reply: pb.ListModelsResponse = await self._call(self._stub.ListModels, pb.ListModelsRequest(), caller)
+        self._models = time.monotonic() + MODELS_SECONDS, reply
+        return reply
+
+    async def stream(
+        self, request: pb.TranslateStreamRequest, caller: Caller
+    ) -> AsyncIterator[pb.TranslateStreamResponse]:
+        """Yield the messages of a stream; closing the iterator cancels the call."""
+        call = self._stub.TranslateStream(request, timeout=self._timeout, metadata=caller.metadata())
+        try:
+            with self._server_errors():
+                async for message in call:
+                    yield message
+        finally:
+            call.cancel()
+
+    async def healthy(self) -> None:
+        """Raise ServerError unless the server serves; needs no key."""
+        with self._server_errors():
+            state = await self._health(wrappers_pb2.StringValue(), timeout=self._timeout)
+        if state.value != SERVING:
+            raise ServerError("the server is starting or shutting down", code_pb2.UNAVAILABLE)
+
+    async def close(self) -> None:
+        """End all calls."""
+        await self._channel.close()
+
+    async def _call(self, method: Any, request: Any, caller: Caller) -> Any:
+        with self._server_errors():
+            return await method(request, timeout=self._timeout, metadata=caller.metadata())
+
+    @contextmanager
+    def _server_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except grpc.aio.AioRpcError as error:
+            code = error.code().value[0]
+            raise call_error(code, error.details() or "", error.trailing_metadata() or (), self._explain) from None
+
+    def _explain(self, code: int, details: str) -> str:
+        """Return the message of an error that gRPC itself made; the log has the address of the server."""
+        if code != code_pb2.UNAVAILABLE:
+            return details
+        logger.warning(no_answer(self._target, details, tls=self._tls))
+        return "the server behind the gateway does not answer; try again"

@@ -1,0 +1,172 @@
+"""The API of DeepL, versions 2 and 3: texts, languages, usage; documents are in `deepl_documents`."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from lingon.gateway.dialects.deepl_documents import DeepLDocuments
+from lingon.gateway.documents import Documents
+from lingon.gateway.requests.endpoint import Call, Endpoints, json_error
+from lingon.gateway.requests.fields import Fields
+from lingon.gateway.requests.problem import Problem
+from lingon.gateway.translations.languages import Pairs, name_of, unique, without_variety
+from lingon.gateway.translations.translate import Wanted, translate
+from lingon.translation.v1 import translation_pb2 as pb
+
+READ = "GET", "POST"  # clients ask for lists by both
+MAX_TEXTS = 50  # of a request, as there
+NO_LIMIT = 10**12  # characters, which DeepL gives for an account without a limit
+VARIETIES = {"en": ("EN-GB", "EN-US"), "pt": ("PT-BR", "PT-PT")}
+"""Targets that clients expect in place of a language alone."""
+
+REFUSED = ("style_id", "custom_instructions", "translation_memory_id", "glossary_id", "glossary_ids", "style_rules")
+IGNORED = ("context",)  # fields that change nothing here, and that a reply names
+FORMALITY = ("default", "prefer_more", "prefer_less")
+FORMATS = {"": pb.TEXT_FORMAT_PLAIN, "html": pb.TEXT_FORMAT_HTML, "xml": pb.TEXT_FORMAT_XML}
+SPLITTING = {
+    "0": pb.SENTENCE_SPLITTING_OFF,
+    "off": pb.SENTENCE_SPLITTING_OFF,
+    "1": pb.SENTENCE_SPLITTING_ON,
+    "default": pb.SENTENCE_SPLITTING_UNSPECIFIED,
+    "nonewlines": pb.SENTENCE_SPLITTING_NONEWLINES,
+}
+
+
+class DeepLApi:
+    """The routes of DeepL, also below /deepl/: some clients drop the path of their server URL, others keep it."""
+
+    name = "deepl"
+
+    def __init__(self, documents: Documents | None = None) -> None:
+        self._used: Counter[str] = Counter()  # characters by key, since the start
+        self._documents = DeepLDocuments(documents, self._wanted, self._count)
+
+    def routes(self, endpoints: Endpoints) -> Iterable[Route]:
+        """Return the routes."""
+        for root in ("", "/deepl"):
+            for version in ("v2", "v3"):
+                yield endpoints.route(self, f"{root}/{version}/languages", self.languages, READ)
+            yield endpoints.route(self, f"{root}/v2/translate", self.translate)
+            yield endpoints.route(self, f"{root}/v2/usage", self.usage, READ)
+            yield endpoints.route(self, f"{root}/v2/document", self._documents.upload, file=True)
+            yield endpoints.route(self, f"{root}/v2/document/{{number}}", self._documents.status, READ)
+            yield endpoints.route(self, f"{root}/v2/document/{{number}}/result", self._documents.download, READ)
+            for path in ("v2/glossaries", "v3/glossaries", "v2/glossary-language-pairs"):
+                every = ("GET", "POST", "PUT", "PATCH", "DELETE")
+                yield endpoints.route(self, f"{root}/{path}", self.glossaries, every)
+                yield endpoints.route(self, f"{root}/{path}/{{rest:path}}", self.glossaries, every)
+
+    def key_of(self, request: Request, fields: Fields) -> str | None:
+        """Return the key of `Authorization: DeepL-Auth-Key KEY`, or the field auth_key of older clients."""
+        scheme, _, key = request.headers.get("authorization", "").partition(" ")
+        found = key.strip() if scheme.lower() in ("deepl-auth-key", "bearer") else fields.text("auth_key")
+        return found or None
+
+    def error(self, problem: Problem, request: Request) -> Response:
+        """Return {"message": text} with the status that DeepL has for it."""
+        status = problem.http_status
+        if status == 401:
+            status = 403
+        elif problem.is_quota and (problem.retry_after or 0) > 60:
+            status = 456  # the quota is used up for longer than a client would wait
+        elif problem.is_overload:
+            status = 503 if problem.reason == "QUEUE_FULL" else 429
+        elif problem.reason == "UNKNOWN_MODEL":
+            status = 400
+        response = json_error(status, json.dumps({"message": str(problem)}).encode(), problem)
+        response.headers["x-trace-id"] = secrets.token_hex(16)
+        return response
+
+    async def translate(self, call: Call) -> Response:
+        """Translate texts."""
+        fields, texts = call.fields, call.fields.texts("text")
+        if not texts:
+            raise Problem(400, "Parameter 'text' not specified.")
+        if len(texts) > MAX_TEXTS:
+            raise Problem(413, f"a request may have {MAX_TEXTS} texts at most, got {len(texts)}")
+        results = await translate(call.backend, texts, self._wanted(fields), call.caller)
+        found: list[dict[str, Any]] = []
+        for text, each in zip(texts, results, strict=True):
+            one = {"detected_source_language": without_variety(each.source.language).upper(), "text": each.text}
+            found.append({**one, "billed_characters": len(text), **_named(fields)})
+        self._count(call.caller.key, sum(map(len, texts)))
+        return _reply({"translations": found}, fields)
+
+    async def languages(self, call: Call) -> Response:
+        """List the languages of sources, or of targets. Some clients send the type as the body of a GET."""
+        kind = call.fields.choice("type", ("source", "target"), "source")
+        pairs = Pairs.of(await call.backend.models(call.caller))
+        if kind == "source":
+            codes = [(tag, without_variety(tag).upper()) for tag in pairs.sources]
+        else:
+            codes = [(tag, code) for tag in pairs.targets for code in VARIETIES.get(tag.lower(), (tag.upper(),))]
+        found = [{"language": code, "name": name_of(code if "-" in code else tag)} for tag, code in codes]
+        if kind == "target":
+            found = [{**each, "supports_formality": False} for each in found]  # type: ignore[dict-item]
+        return _reply(list({each["language"]: each for each in found}.values()), call.fields)
+
+    async def usage(self, call: Call) -> Response:
+        """Tell how many characters were translated for this key since the start."""
+        await call.backend.models(call.caller)  # checks the key
+        return _reply({"character_count": self._used[call.caller.key or ""], "character_limit": NO_LIMIT}, call.fields)
+
+    async def glossaries(self, call: Call) -> Response:
+        """Refuse glossaries."""
+        raise Problem(501, "glossaries are not supported")
+
+    def _count(self, key: str | None, characters: int) -> None:
+        self._used[key or ""] += characters
+
+    def _wanted(self, fields: Fields) -> Wanted:
+        """Return how texts or documents are to be translated; raises Problem for what cannot be done."""
+        target = fields.text("target_lang")
+        if not target:
+            raise Problem(400, "Parameter 'target_lang' not specified.", field="target_lang")
+        for name in REFUSED:
+            if fields.text(name):
+                raise Problem(400, f"{name} is not supported", field=name)
+        if (formality := fields.text("formality", "default")) not in FORMALITY:
+            raise Problem(400, f"'formality' {formality[:40]!r} is not supported for given 'target_lang'.")
+        markup = fields.choice("tag_handling", FORMATS, "")
+        splitting = fields.choice("split_sentences", SPLITTING, "default")
+        return Wanted(
+            _tag(target),
+            _tag(fields.text("source_lang")),
+            pb.TextOptions(
+                format=FORMATS[markup],
+                split_sentences=SPLITTING[splitting],
+                ignore_tags=fields.names("ignore_tags"),
+                splitting_tags=fields.names("splitting_tags"),
+                non_splitting_tags=fields.names("non_splitting_tags"),
+            ),
+        )
+
+
+def _tag(code: str) -> str:
+    """Return the tag of a code, such as en-GB of EN-GB."""
+    language, dash, rest = code.partition("-")
+    return unique([f"{language.lower()}{dash}{rest}"])[0]
+
+
+def _named(fields: Fields) -> Mapping[str, str]:
+    """Return the fields of a translation that a reply has if the request has them."""
+    found = {}
+    if fields.text("model_type"):
+        found["model_type_used"] = fields.text("model_type").removeprefix("prefer_")
+    if fields.text("tag_handling_version"):
+        found["tag_handling_version"] = fields.text("tag_handling_version")
+    return found
+
+
+def _reply(content: Any, fields: Fields) -> Response:
+    ignored = ", ".join(name for name in IGNORED if fields.text(name))
+    headers = {"x-trace-id": secrets.token_hex(16), **({"x-lingon-ignored": ignored} if ignored else {})}
+    return JSONResponse(content, headers=headers)

@@ -1,0 +1,127 @@
+"""Documents of DeepL's API: uploaded, translated while the client asks for their state, and fetched once."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import logging
+import secrets
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from starlette.responses import JSONResponse, Response
+
+from lingon.errors import LingonError, ServerError
+from lingon.gateway.documents import SUFFIXES, Documents, translated_file
+from lingon.gateway.requests.endpoint import Call
+from lingon.gateway.requests.fields import Fields
+from lingon.gateway.requests.problem import Problem, problem_of
+from lingon.gateway.translations.translate import Wanted
+
+SECONDS_LEFT = 5  # that a document takes, as a client is told
+logger = logging.getLogger(__name__)
+
+
+class DeepLDocuments:
+    """The routes of documents."""
+
+    def __init__(
+        self,
+        documents: Documents | None,
+        wanted: Callable[[Fields], Wanted],
+        count: Callable[[str | None, int], None],
+    ) -> None:
+        """documents: None if there is no place for them; wanted: reads fields; count: adds characters of a key."""
+        self._documents, self._wanted, self._count = documents, wanted, count
+        self._running: dict[str, asyncio.Task[None]] = {}
+
+    async def upload(self, call: Call) -> Response:
+        """Take a document and begin to translate it."""
+        documents, fields = self._place(), call.fields
+        if fields.file is None:
+            raise Problem(400, "Parameter 'file' not specified.")
+        given, content = fields.file
+        name = fields.text("filename") or given
+        if Path(name).suffix.lower() not in SUFFIXES:
+            name = f"document{_sniffed(content, name)}"
+        wanted = self._wanted(fields)
+        await call.backend.models(call.caller)  # checks the key before anything is kept
+        number, key = secrets.token_hex(16), secrets.token_hex(32)
+        suffix = Path(name).suffix.lower()
+        documents.write_state(number, {"status": "translating", "key": _digest(key), "suffix": suffix})
+        task = asyncio.create_task(self._translate(call, documents, number, name, content, wanted))
+        self._running[number] = task
+        task.add_done_callback(lambda _: self._running.pop(number, None))
+        return JSONResponse({"document_id": number, "document_key": key})
+
+    async def status(self, call: Call) -> Response:
+        """Tell the state of a document."""
+        number, state = self._state(call)
+        found: dict[str, Any] = {"document_id": number, "status": state["status"]}
+        if state["status"] == "translating" and number not in self._running:
+            found |= _failed("the gateway was restarted; upload the document again")
+        elif state["status"] == "translating":
+            found["seconds_remaining"] = SECONDS_LEFT
+        elif state["status"] == "error":
+            found |= _failed(state["message"])
+        else:
+            found["billed_characters"] = state["characters"]
+        return JSONResponse(found)
+
+    async def download(self, call: Call) -> Response:
+        """Return a translation, once."""
+        number, state = self._state(call)
+        if state["status"] != "done":
+            raise Problem(503, "the document is not translated yet", retry_after=SECONDS_LEFT)
+        content = self._place().result(f"{number}{state['suffix']}")
+        self._place().remove(number)
+        return Response(content, media_type="application/octet-stream")
+
+    async def _translate(
+        self, call: Call, documents: Documents, number: str, name: str, content: bytes, wanted: Wanted
+    ) -> None:
+        state = documents.read_state(number)
+        try:
+            translation, characters = await translated_file(call.backend, name, content, wanted, call.caller)
+            documents.write_result(number, state["suffix"], translation)
+            state |= {"status": "done", "characters": characters}
+            self._count(call.caller.key, characters)
+        except Problem as problem:
+            state |= {"status": "error", "message": str(problem)}
+        except ServerError as error:
+            state |= {"status": "error", "message": str(problem_of(error))}
+        except (LingonError, OSError) as error:
+            logger.error("a document was not translated: %s", error)
+            state |= {"status": "error", "message": "the gateway failed; its log says why"}
+        documents.write_state(number, state)
+
+    def _state(self, call: Call) -> tuple[str, dict[str, Any]]:
+        """Return number and state of the document of a call, which must have its key."""
+        number = call.request.path_params["number"]
+        state = self._place().read_state(number)
+        if not hmac.compare_digest(state["key"], _digest(call.fields.text("document_key"))):
+            raise Problem(404, "no such document")
+        return number, state
+
+    def _place(self) -> Documents:
+        if self._documents is None:
+            raise Problem(501, "documents are not supported: the server has no --data-dir")
+        return self._documents
+
+
+def _digest(key: str) -> str:
+    return hashlib.sha256(key.encode()).hexdigest()
+
+
+def _failed(message: str) -> dict[str, str]:
+    return {"status": "error", "error_message": message, "message": message}
+
+
+def _sniffed(content: bytes, name: str) -> str:
+    """Return the suffix of a file whose name tells nothing: one client sends every file as `file`."""
+    if Path(name).suffix:
+        return Path(name).suffix
+    start = content[:512].lstrip().lower()
+    return ".html" if start.startswith((b"<!doctype html", b"<html")) else ".txt"

@@ -1,0 +1,198 @@
+"""The API of LibreTranslate, which most free translation tools speak."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+from urllib.parse import quote
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from lingon.gateway.documents import SUFFIXES, Documents, translated_file
+from lingon.gateway.requests.endpoint import Call, Endpoints, json_error
+from lingon.gateway.requests.fields import Fields
+from lingon.gateway.requests.problem import Problem
+from lingon.gateway.translations.languages import Pairs, name_of
+from lingon.gateway.translations.translate import Detected, Wanted, detect, translate
+from lingon.translation.v1 import translation_pb2 as pb
+
+MAX_ALTERNATIVES = 10
+NO_KEY = ("", "undefined", "null")  # what clients send for the key that they do not have
+READ = "GET", "POST"
+
+
+class LibreTranslateApi:
+    """The routes of LibreTranslate, but for suggestions.
+
+    documents: where files are kept; None if there is no place for them
+    """
+
+    name = "libretranslate"
+
+    def __init__(self, documents: Documents | None = None) -> None:
+        self._documents = documents
+
+    def routes(self, endpoints: Endpoints) -> Iterable[Route]:
+        """Return the routes."""
+        yield endpoints.route(self, "/translate", self.translate)
+        yield endpoints.route(self, "/languages", self.languages, READ)
+        yield endpoints.route(self, "/detect", self.detect)
+        yield endpoints.route(self, "/translate_file", self.translate_file, file=True)
+        yield endpoints.route(self, "/download_file/{name}", self.download_file, ("GET",))
+        yield endpoints.route(self, "/frontend/settings", self.settings, ("GET",))
+        yield endpoints.route(self, "/health", self.health, ("GET",))
+        yield endpoints.route(self, "/spec", self.spec, ("GET",))
+        yield endpoints.route(self, "/suggest", self.suggest)
+
+    def key_of(self, request: Request, fields: Fields) -> str | None:
+        """Return the field `api_key`, or the key of the header Authorization."""
+        key = fields.text("api_key")
+        if key in NO_KEY:
+            key = request.headers.get("authorization", "").removeprefix("Bearer ").strip()
+        return key or None
+
+    def error(self, problem: Problem, request: Request) -> Response:
+        """Return {"error": message}; a wrong key is 403, as there."""
+        status = (
+            403 if problem.http_status == 401 else 400 if problem.reason == "UNKNOWN_MODEL" else problem.http_status
+        )
+        return json_error(status, json.dumps({"error": str(problem)}).encode(), problem)
+
+    async def translate(self, call: Call) -> Response:
+        """Translate a text, or a list of texts."""
+        fields = call.fields
+        several = _is_list(call)
+        texts = fields.texts("q")
+        if not texts:
+            raise Problem(400, "Invalid request: missing q parameter")
+        source, target = _language(fields, "source"), _language(fields, "target")
+        markup = fields.choice("format", ("text", "html"), "text") == "html"
+        wanted = Wanted(
+            target,
+            "" if source == "auto" else source,
+            pb.TextOptions(format=pb.TEXT_FORMAT_HTML if markup else pb.TEXT_FORMAT_PLAIN),
+            alternatives=fields.number("alternatives", 0, 0, MAX_ALTERNATIVES),
+        )
+        results = await translate(call.backend, texts, wanted, call.caller)
+        found: list[dict[str, Any]] = [{"translatedText": each.text} for each in results]
+        for one, each in zip(found, results, strict=True):
+            if source == "auto":
+                one["detectedLanguage"] = _shown(each.source)
+            if wanted.alternatives:
+                one["alternatives"] = list(each.alternatives)
+        return JSONResponse({name: [one[name] for one in found] for name in found[0]} if several else found[0])
+
+    async def languages(self, call: Call) -> Response:
+        """List the source languages and their targets."""
+        pairs = Pairs.of(await call.backend.models(call.caller))
+        tags = list(dict.fromkeys([*pairs.sources, *pairs.targets]))
+        return JSONResponse(
+            [{"code": tag, "name": name_of(tag), "targets": sorted({*pairs.targets_of(tag), tag})} for tag in tags]
+        )
+
+    async def detect(self, call: Call) -> Response:
+        """Tell the language of a text."""
+        text = call.fields.text("q")
+        if not text:
+            raise Problem(400, "Invalid request: missing q parameter")
+        reply = await call.backend.detect(pb.DetectLanguagesRequest(texts=[text]), call.caller)
+        found = [_shown(Detected(each.language_code, each.confidence)) for each in reply.results[0].languages]
+        if not found:
+            found = [_shown((await detect(call.backend, [text], call.caller))[0])]
+        return JSONResponse(found)
+
+    async def translate_file(self, call: Call) -> Response:
+        """Translate a file, and say where its translation is."""
+        documents = self._place()
+        if call.fields.file is None:
+            raise Problem(400, "Invalid request: missing file parameter")
+        name, content = call.fields.file
+        source, target = _language(call.fields, "source"), _language(call.fields, "target")
+        wanted = Wanted(target, "" if source == "auto" else source)
+        translation, _ = await translated_file(call.backend, name, content, wanted, call.caller)
+        kept = documents.keep_result(name, translation)
+        return JSONResponse({"translatedFileUrl": str(call.request.url_for("download_file", name=quote(kept)))})
+
+    async def download_file(self, call: Call) -> Response:
+        """Return a file that was translated."""
+        content = self._place().result(call.request.path_params["name"])
+        return Response(content, media_type="application/octet-stream")
+
+    async def settings(self, call: Call) -> Response:
+        """Tell a page what the server offers."""
+        pairs, formats = Pairs.of(await call.backend.models(call.caller)), sorted(SUFFIXES) if self._documents else []
+        first, second = pairs.pairs[0] if pairs.pairs else ("en", "en")
+        return JSONResponse(
+            {
+                "apiKeys": False,
+                "charLimit": -1,
+                "filesTranslation": bool(formats),
+                "frontendTimeout": 500,
+                "keyRequired": False,
+                "language": {
+                    "source": {"code": first, "name": name_of(first)},
+                    "target": {"code": second, "name": name_of(second)},
+                },
+                "suggestions": False,
+                "supportedFilesFormat": formats,
+            }
+        )
+
+    async def health(self, call: Call) -> Response:
+        """Tell that the gateway and the server behind it answer."""
+        await call.backend.healthy()
+        return JSONResponse({"status": "ok"})
+
+    async def spec(self, call: Call) -> Response:
+        """Return the description of this API, as Swagger 2."""
+        return JSONResponse(SPEC)
+
+    async def suggest(self, call: Call) -> Response:
+        """Refuse suggestions of better translations: nothing here learns from them."""
+        raise Problem(501, "suggestions are not supported")
+
+    def _place(self) -> Documents:
+        if self._documents is None:
+            raise Problem(501, "files are not supported: the server has no --data-dir")
+        return self._documents
+
+
+def _is_list(call: Call) -> bool:
+    return len(call.fields.texts("q")) > 1 or b"[" in call.body.partition(b'"q"')[2].lstrip(b" \t\r\n:")[:1]
+
+
+def _language(fields: Fields, name: str) -> str:
+    found = fields.text(name)
+    if not found:
+        raise Problem(400, f"Invalid request: missing {name} parameter")
+    return found
+
+
+def _shown(detected: Detected) -> dict[str, Any]:
+    return {"confidence": round(100 * detected.confidence, 1), "language": detected.language}
+
+
+def _operation(summary: str, *fields: str, method: str = "post") -> dict[str, Any]:
+    parameters = [{"name": name, "in": "formData", "type": "string"} for name in fields]
+    replies = {"200": {"description": "OK"}, "400": {"description": "the request is wrong"}}
+    return {method: {"summary": summary, "parameters": parameters, "responses": replies}}
+
+
+SPEC: dict[str, Any] = {
+    "swagger": "2.0",
+    "info": {"title": "Lingon, as LibreTranslate", "version": "1"},
+    "paths": {
+        "/translate": _operation(
+            "Translate a text or a list", "q", "source", "target", "format", "alternatives", "api_key"
+        ),
+        "/detect": _operation("Tell the language of a text", "q", "api_key"),
+        "/languages": _operation("List the languages", method="get"),
+        "/translate_file": _operation("Translate a file", "file", "source", "target", "api_key"),
+        "/frontend/settings": _operation("What the server offers", method="get"),
+        "/health": _operation("Whether the server answers", method="get"),
+    },
+}
+"""The description of the API, for tools that read it."""

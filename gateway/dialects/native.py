@@ -1,0 +1,133 @@
+"""Our own API: the messages of the gRPC service as JSON, and the errors as google.rpc.Status."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Iterable
+from contextlib import aclosing
+from typing import TypeVar
+
+from google.protobuf import json_format
+from google.protobuf.message import Message
+from google.rpc import error_details_pb2, status_pb2
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+
+from lingon.errors import ServerError
+from lingon.gateway.requests.endpoint import Call, Endpoints, json_error
+from lingon.gateway.requests.fields import Fields
+from lingon.gateway.requests.problem import Problem, problem_of
+from lingon.translation.v1 import translation_pb2 as pb
+
+EVENT_STREAM, LINES = "text/event-stream", "application/x-ndjson"
+MessageT = TypeVar("MessageT", bound=Message)
+
+
+class NativeApi:
+    """`/v1`, for clients without gRPC."""
+
+    name = "lingon"
+
+    def routes(self, endpoints: Endpoints) -> Iterable[Route]:
+        """Return the routes."""
+        yield endpoints.route(self, "/v1/translate", self.translate)
+        yield endpoints.route(self, "/v1/translate:stream", self.stream)
+        yield endpoints.route(self, "/v1/score", self.score)
+        yield endpoints.route(self, "/v1/detect", self.detect)
+        yield endpoints.route(self, "/v1/models", self.models, ("GET",))
+
+    def key_of(self, request: Request, fields: Fields) -> str | None:
+        """Return the key of the header `Authorization: Bearer KEY`."""
+        return bearer(request)
+
+    def error(self, problem: Problem, request: Request) -> Response:
+        """Return a google.rpc.Status."""
+        content = json_format.MessageToJson(status_of(problem), indent=None).encode()
+        response = json_error(problem.http_status, content, problem)
+        if problem.http_status == 401:
+            response.headers["www-authenticate"] = "Bearer"
+        return response
+
+    async def translate(self, call: Call) -> Response:
+        """Translate texts."""
+        return _json(await call.backend.translate(_message(call, pb.TranslateRequest()), call.caller))
+
+    async def score(self, call: Call) -> Response:
+        """Score translations."""
+        return _json(await call.backend.score(_message(call, pb.ScoreRequest()), call.caller))
+
+    async def detect(self, call: Call) -> Response:
+        """Tell the languages of texts."""
+        return _json(await call.backend.detect(_message(call, pb.DetectLanguagesRequest()), call.caller))
+
+    async def models(self, call: Call) -> Response:
+        """List the served models."""
+        return _json(await call.backend.models(call.caller))
+
+    async def stream(self, call: Call) -> Response:
+        """Translate texts and send each event as it arises, as server-sent events or as lines of JSON.
+
+        An error before the first event is an HTTP status; a later one is the event `error`.
+        """
+        request = _message(call, pb.TranslateStreamRequest())
+        messages = aiter(call.backend.stream(request, call.caller))
+        first = await anext(messages)
+        as_events = LINES not in call.request.headers.get("accept", "")
+        kind = EVENT_STREAM if as_events else LINES
+        headers = {"cache-control": "no-store", "x-accel-buffering": "no"}  # nginx would collect the events
+        return StreamingResponse(_events(first, messages, as_events=as_events), headers=headers, media_type=kind)
+
+
+def bearer(request: Request) -> str | None:
+    """Return the key of the header `Authorization: Bearer KEY`."""
+    scheme, _, key = request.headers.get("authorization", "").partition(" ")
+    return key.strip() if scheme.lower() == "bearer" and key.strip() else None
+
+
+def status_of(problem: Problem) -> status_pb2.Status:
+    """Return a problem as google.rpc.Status, with its details."""
+    status = status_pb2.Status(code=problem.code, message=str(problem))
+    if problem.reason:
+        status.details.add().Pack(error_details_pb2.ErrorInfo(reason=problem.reason, domain="lingon"))
+    if problem.field:
+        violation = error_details_pb2.BadRequest.FieldViolation(field=problem.field, description=str(problem))
+        status.details.add().Pack(error_details_pb2.BadRequest(field_violations=[violation]))
+    if problem.retry_after is not None:
+        retry = error_details_pb2.RetryInfo()
+        retry.retry_delay.FromMilliseconds(round(problem.retry_after * 1000))
+        status.details.add().Pack(retry)
+    return status
+
+
+def _message(call: Call, message: MessageT) -> MessageT:
+    try:
+        return json_format.Parse(call.body or b"{}", message)
+    except (json_format.ParseError, UnicodeDecodeError, RecursionError) as error:
+        raise Problem(400, f"the body is not a {type(message).__name__}: {' '.join(str(error).split())}") from None
+
+
+def _json(message: Message) -> Response:
+    return Response(_text(message), media_type="application/json")
+
+
+def _text(message: Message) -> str:
+    return json.dumps(json_format.MessageToDict(message), ensure_ascii=False, separators=(",", ":"))
+
+
+async def _events(
+    first: pb.TranslateStreamResponse, rest: AsyncIterator[pb.TranslateStreamResponse], *, as_events: bool
+) -> AsyncIterator[str]:
+    async with aclosing(rest):  # type: ignore[type-var]
+        try:
+            yield _event(first, as_events=as_events)
+            async for message in rest:
+                yield _event(message, as_events=as_events)
+        except ServerError as error:
+            content = _text(status_of(problem_of(error)))
+            yield f"event: error\ndata: {content}\n\n" if as_events else f'{{"error":{content}}}\n'
+
+
+def _event(message: pb.TranslateStreamResponse, *, as_events: bool) -> str:
+    content = _text(message)
+    return f"event: {message.WhichOneof('event')}\ndata: {content}\n\n" if as_events else f"{content}\n"

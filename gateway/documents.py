@@ -1,0 +1,121 @@
+"""Files to translate: what kinds there are, and where they are kept until they are fetched."""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from lingon.files import make_folders, remove_partial_files, write_new_private
+from lingon.gateway.backend import Backend, Caller
+from lingon.gateway.requests.problem import Problem
+from lingon.gateway.translations.translate import Wanted, translate
+from lingon.translation.v1 import translation_pb2 as pb
+
+SUFFIXES = {".txt": pb.TEXT_FORMAT_PLAIN, ".html": pb.TEXT_FORMAT_HTML, ".htm": pb.TEXT_FORMAT_HTML}
+"""The kinds of files by the end of their names, and how their text is written."""
+
+KEEP_SECONDS = 3600.0  # for which a file is kept that nobody fetches
+BLOCK_LINES = 64  # lines of a text file that are one text
+IDS = re.compile(r"[0-9a-f]{32}")
+
+Translate = Callable[[], Awaitable[bytes]]
+
+
+async def translated_file(
+    backend: Backend, name: str, content: bytes, wanted: Wanted, caller: Caller
+) -> tuple[bytes, int]:
+    """Return the translation of a file and its characters; raises Problem for a kind that is not known.
+
+    A text file is translated in blocks of lines, whose line breaks stay; an HTML file as a whole.
+    """
+    kind = SUFFIXES.get(Path(name).suffix.lower())
+    if kind is None:
+        shown = Path(name).suffix[:20] or "no suffix"
+        raise Problem(400, f"a file must end in {', '.join(SUFFIXES)}, got {shown}", field="file")
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise Problem(400, f"the file is not UTF-8: {error.reason} at byte {error.start}", field="file") from None
+    options = pb.TextOptions()
+    options.CopyFrom(wanted.text)
+    options.format = kind
+    lines = text.splitlines(keepends=True)
+    blocks = ["".join(lines[first : first + BLOCK_LINES]) for first in range(0, len(lines), BLOCK_LINES)]
+    parts = blocks if kind == pb.TEXT_FORMAT_PLAIN else [text]
+    results = await translate(backend, parts, Wanted(wanted.target, wanted.source, options), caller)
+    return "".join(each.text for each in results).encode(), len(text)
+
+
+class Documents:
+    """Files in a folder, for their owner only, until they are fetched or an hour has passed.
+
+    The names of files say nothing of what they hold. A restart forgets nothing that was finished.
+    """
+
+    def __init__(self, folder: Path, clock: Callable[[], float] = time.time) -> None:
+        self._folder, self._clock = folder, clock
+        make_folders(folder)
+        folder.chmod(0o700)
+        remove_partial_files(folder)
+        self.remove_old()
+
+    def keep_result(self, name: str, content: bytes) -> str:
+        """Keep a translation; returns the name to fetch it by."""
+        self.remove_old()
+        kept = f"{secrets.token_hex(16)}{Path(name).suffix.lower()}"
+        write_new_private(self._folder / kept, content)
+        return kept
+
+    def write_result(self, number: str, suffix: str, content: bytes) -> None:
+        """Keep the translation of a document."""
+        write_new_private(self._folder / f"{number}{suffix}", content)
+
+    def result(self, name: str) -> bytes:
+        """Return a translation that was kept; raises Problem 404."""
+        self.remove_old()
+        path = Path(name)
+        if not IDS.fullmatch(path.stem) or path.suffix not in SUFFIXES or path.name != name:
+            raise Problem(404, "no such file")
+        try:
+            return (self._folder / name).read_bytes()
+        except OSError:
+            raise Problem(404, "no such file, or it was removed") from None
+
+    def write_state(self, number: str, state: dict[str, Any]) -> None:
+        """Write what is known of a document."""
+        path = self._folder / f"{number}.json"
+        part = path.with_name(f".{path.name}.part-{secrets.token_hex(8)}")
+        part.touch(mode=0o600)
+        part.write_text(json.dumps(state), encoding="utf-8")
+        part.replace(path)
+
+    def read_state(self, number: str) -> dict[str, Any]:
+        """Return what is known of a document; raises Problem 404."""
+        self.remove_old()
+        try:
+            if IDS.fullmatch(number):
+                found: dict[str, Any] = json.loads((self._folder / f"{number}.json").read_text(encoding="utf-8"))
+                return found
+        except (OSError, ValueError):
+            pass
+        raise Problem(404, "no such document")
+
+    def remove(self, number: str) -> None:
+        """Remove a document and its translation."""
+        for path in self._folder.glob(f"{number}.*"):
+            path.unlink(missing_ok=True)
+
+    def remove_old(self) -> None:
+        """Remove the files that were kept for too long."""
+        oldest = self._clock() - KEEP_SECONDS
+        for path in self._folder.iterdir():
+            try:
+                if path.stat().st_mtime < oldest:
+                    path.unlink(missing_ok=True)
+            except FileNotFoundError:  # another request has removed it
+                continue

@@ -1,0 +1,30 @@
+"""The Prometheus metrics of the gateway. Label values come from closed sets."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
+
+
+class GatewayMetrics:
+    """Requests by API, with their status and latency."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.requests = Counter(
+            "lingon_http_requests", "HTTP requests that ended.", ("api", "status"), registry=registry
+        )
+        self.seconds = Histogram(
+            "lingon_http_request_duration_seconds",
+            "Time from the body of an HTTP request to its reply.",
+            ("api",),
+            buckets=SECONDS,
+            registry=registry,
+        )
+        self.in_flight = Gauge("lingon_http_requests_in_flight", "HTTP requests that are open.", registry=registry)
+        self.connections = Gauge("lingon_http_connections", "Connections to the HTTP port.", registry=registry)
+
+    def ended(self, api: str, status: int, seconds: float) -> None:
+        """Count a request."""
+        self.requests.labels(api, str(status)).inc()
+        self.seconds.labels(api).observe(seconds)

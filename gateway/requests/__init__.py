@@ -1,0 +1,1 @@
+"""HTTP requests and their errors, the same for every API; it imports of the gateway only `backend`."""

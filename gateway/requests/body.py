@@ -1,0 +1,95 @@
+"""Reads the body of a request within its bounds: bytes, time, and the number and size of form fields."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.datastructures import FormData
+from starlette.formparsers import FormParser, MultiPartException, MultiPartParser
+from starlette.requests import ClientDisconnect, Request
+
+from lingon.gateway.requests.problem import Problem
+
+BODY_SECONDS = 30.0  # for a body to arrive whole
+MAX_FIELDS = 2000  # of a form
+JSON_TYPES = ("application/json", "text/json")
+FORM, MULTIPART = "application/x-www-form-urlencoded", "multipart/form-data"
+
+
+@dataclass(frozen=True, slots=True)
+class BodyLimits:
+    """The bounds of bodies in bytes: of any, and of one with a file."""
+
+    plain: int = 4 << 20
+    with_file: int = 16 << 20
+
+
+async def read_body(request: Request, most: int) -> bytes:
+    """Return the body; raises Problem 413 if it has more bytes, 408 if it does not arrive, 415 if it is compressed."""
+    if request.headers.get("content-encoding", "identity").lower() != "identity":
+        raise Problem(415, "a compressed body is not accepted; send it without Content-Encoding")
+    length = request.headers.get("content-length", "")
+    if length.isdigit() and int(length) > most:
+        raise _too_large(most)
+    parts, size = [], 0
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            async for part in request.stream():
+                size += len(part)
+                if size > most:
+                    raise _too_large(most)
+                parts.append(part)
+    except TimeoutError:
+        raise Problem(408, f"the body did not arrive within {BODY_SECONDS:g} seconds") from None
+    except ClientDisconnect:
+        raise Problem(499, "the client disconnected") from None
+    return b"".join(parts)
+
+
+def _too_large(most: int) -> Problem:
+    return Problem(413, f"the body may have {most:,} bytes at most")
+
+
+def media_type(request: Request) -> str:
+    """Return the type of the body without parameters, in lower case."""
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+def parse_json(body: bytes) -> dict[str, Any]:
+    """Return the object of a JSON body; an empty one of an empty body."""
+    if not body.strip():
+        return {}
+    try:
+        found = json.loads(body, parse_constant=_no_number)
+    except (ValueError, RecursionError) as error:
+        raise Problem(400, f"the body is not JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise Problem(400, "the body must be a JSON object")
+    return found
+
+
+def _no_number(text: str) -> None:
+    raise ValueError(f"{text} is not a number of JSON")
+
+
+async def parse_form(request: Request, body: bytes, kind: str) -> FormData:
+    """Return the fields of a form, files too, which stay in memory."""
+
+    async def stream() -> AsyncGenerator[bytes, None]:
+        yield body
+
+    try:
+        if kind == MULTIPART:
+            parser = MultiPartParser(
+                request.headers, stream(), max_files=1, max_fields=MAX_FIELDS, max_part_size=len(body) + 1
+            )
+            parser.spool_max_size = len(body) + 1  # no temporary file: its name could tell what was sent
+            return await parser.parse()
+        return await FormParser(request.headers, stream()).parse()
+    except (MultiPartException, ValueError, KeyError) as error:
+        message = getattr(error, "message", "") or str(error)
+        raise Problem(400, f"the body is not a form: {message}") from None

@@ -1,0 +1,102 @@
+"""The fields of a request, whether they come as JSON, as a form or in the query: clients use all three."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from starlette.datastructures import UploadFile
+from starlette.requests import Request
+
+from lingon.gateway.requests.body import FORM, JSON_TYPES, MULTIPART, media_type, parse_form, parse_json
+from lingon.gateway.requests.problem import Problem
+
+TRUE, FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off", "")
+
+
+class Fields:
+    """The fields of a request by name; a name may occur several times.
+
+    file: the uploaded file and its name; None without one
+    """
+
+    def __init__(self, pairs: Iterable[tuple[str, Any]], file: tuple[str, bytes] | None = None) -> None:
+        self._values: dict[str, list[Any]] = {}
+        for name, value in pairs:
+            self._values.setdefault(name, []).extend(value if isinstance(value, list) else [value])
+        self.file = file
+
+    def __contains__(self, name: str) -> bool:
+        return any(value is not None for value in self._values.get(name, ()))
+
+    def text(self, name: str, default: str = "") -> str:
+        """Return a field as text; the default if it is missing or null."""
+        found = [value for value in self._values.get(name, ()) if value is not None]
+        if not found:
+            return default
+        return _text(name, found[-1])
+
+    def texts(self, name: str) -> list[str]:
+        """Return all values of a field."""
+        return [_text(name, value) for value in self._values.get(name, ()) if value is not None]
+
+    def names(self, name: str) -> list[str]:
+        """Return the values of a field that is a list, repeated, or separated by commas."""
+        return [part.strip() for text in self.texts(name) for part in text.split(",") if part.strip()]
+
+    def flag(self, name: str, *, default: bool = False) -> bool:
+        """Return a field that is true or false."""
+        text = self.text(name, str(default)).lower()
+        if text not in (*TRUE, *FALSE):
+            raise Problem(400, f"{name} must be true or false, got {text[:40]!r}", field=name)
+        return text in TRUE
+
+    def number(self, name: str, default: int, least: int, most: int) -> int:
+        """Return a field that is a whole number within bounds."""
+        text = self.text(name, str(default))
+        if not (text.isascii() and text.isdigit() and least <= int(text[:9]) <= most):
+            raise Problem(400, f"{name} must be {least} to {most}, got {text[:40]!r}", field=name)
+        return int(text)
+
+    def choice(self, name: str, values: Iterable[str], default: str) -> str:
+        """Return a field that is one of several values, in any case."""
+        text, known = self.text(name, default).lower(), list(values)
+        if text not in known:
+            raise Problem(400, f"{name} must be one of {', '.join(known)}, got {text[:40]!r}", field=name)
+        return text
+
+
+def _text(name: str, value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int | float):
+        return str(value)
+    if not isinstance(value, str):
+        raise Problem(400, f"{name} must be text, got {type(value).__name__}", field=name)
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise Problem(400, f"{name} has half of a surrogate pair, which is no character", field=name) from None
+    return value
+
+
+async def fields_of(request: Request, body: bytes) -> Fields:
+    """Return the fields of the query and of the body.
+
+    A GET may have a form as its body too: an official client sends one.
+    """
+    pairs: list[tuple[str, Any]] = list(request.query_params.multi_items())
+    kind, file = media_type(request), None
+    if not body:
+        return Fields(pairs)
+    if kind in JSON_TYPES or kind.endswith("+json") or (not kind and body.lstrip()[:1] == b"{"):
+        pairs += parse_json(body).items()
+    elif kind in (FORM, MULTIPART):
+        for name, value in (await parse_form(request, body, kind)).multi_items():
+            if isinstance(value, UploadFile):
+                file = value.filename or "", await value.read()
+            else:
+                pairs.append((name, value))
+    else:
+        raise Problem(415, f"a body of type {kind[:60] or 'unknown'} is not accepted; send JSON or a form")
+    return Fields(pairs, file)

@@ -1,0 +1,105 @@
+"""Runs the gateway: inside a server, or in a process of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from prometheus_client import CollectorRegistry, start_http_server
+
+from lingon.client.address import with_port
+from lingon.client.client import DEFAULT_PORT
+from lingon.client.tls import Tls
+from lingon.errors import LingonError
+from lingon.gateway.app import GatewayOptions, build
+from lingon.gateway.backend import Backend
+from lingon.gateway.metrics import GatewayMetrics
+from lingon.gateway.server import HttpOptions, Listening, listening
+
+
+@asynccontextmanager
+async def in_server(
+    target: str,
+    registry: CollectorRegistry,
+    *,
+    host: str,
+    port: int,
+    apis: tuple[str, ...],
+    page: bool,
+    data_dir: Path | None,
+    cors: tuple[str, ...],
+    certificate: Path | None,
+    key: Path | None,
+    max_connections: int,
+    trusted_proxies: str,
+    drain_seconds: float,
+    call_seconds: float,
+) -> AsyncIterator[Listening]:
+    """Open the HTTP port of a server in its event loop.
+
+    target: the Unix socket of its gRPC port; registry: of its metrics; call_seconds: time limit of each call
+    The others are the fields of GatewayOptions and HttpOptions.
+    """
+    http = HttpOptions(
+        host=host,
+        port=port,
+        certificate=certificate,
+        key=key,
+        max_connections=max_connections,
+        trusted_proxies=trusted_proxies,
+        drain_seconds=drain_seconds,
+    )
+    options = GatewayOptions(apis=apis, page=page, data_dir=data_dir, cors=cors)
+    async with _open(Backend(target, timeout=call_seconds), registry, http, options) as opened:
+        yield opened
+
+
+@asynccontextmanager
+async def _open(
+    backend: Backend, registry: CollectorRegistry, http: HttpOptions, options: GatewayOptions
+) -> AsyncIterator[Listening]:
+    metrics = GatewayMetrics(registry)
+    try:
+        async with listening(build(backend, metrics, options), metrics, http) as opened:
+            yield opened
+    finally:
+        await backend.close()
+
+
+def run_apart(
+    target: str,
+    tls: bool | Tls,
+    timeout: float,
+    http: HttpOptions,
+    options: GatewayOptions,
+    metrics_port: int | None,
+    announce: Callable[[str], None],
+) -> None:
+    """Run the gateway until SIGTERM or SIGINT.
+
+    target: address of the server; tls: as a client takes it; announce: called with one line when the port is open
+    """
+    credentials = None if tls is False else (Tls() if tls is True else tls).credentials()
+    registry = CollectorRegistry()
+    if metrics_port is not None:
+        try:
+            start_http_server(metrics_port, http.host, registry)
+        except OSError as error:
+            raise LingonError(
+                f"metrics port {http.host}:{metrics_port}: {error.strerror}; set --metrics-port"
+            ) from None
+
+    async def serve() -> None:
+        stopping = asyncio.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+        backend = Backend(with_port(target, DEFAULT_PORT), credentials, timeout=timeout)
+        async with _open(backend, registry, http, options) as opened:
+            scheme = "https" if http.certificate else "http"
+            announce(f"ready: {', '.join(options.apis)} on {scheme}://{http.host}:{opened.port}, in front of {target}")
+            await stopping.wait()
+
+    asyncio.run(serve())

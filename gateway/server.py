@@ -1,0 +1,197 @@
+"""The HTTP server: uvicorn within the event loop of the caller, with bounds that it does not have by itself."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import socket
+import ssl
+from collections.abc import AsyncIterator, Generator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from starlette.applications import Starlette
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from lingon.errors import LingonError, SettingsError
+from lingon.gateway.metrics import GatewayMetrics
+
+HEADER_SECONDS = 10.0  # for the headers of a request to arrive
+IDLE_SECONDS = 75  # for which a connection without a request stays open
+FILES_SECONDS = 1.0  # between two looks at the files of the certificate
+BACKLOG = 2048
+logger = logging.getLogger(__name__)
+logging.getLogger("uvicorn").setLevel(logging.WARNING)  # its other lines say what the line "ready" says
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HttpOptions:
+    """Where and how the HTTP port listens.
+
+    port: 0 takes a free one
+    certificate, key: PEM files, for HTTPS; read again when they change
+    max_connections: above it a connection is answered with 503
+    trusted_proxies: addresses whose X-Forwarded-For is believed, separated by commas
+    drain_seconds: for requests to end when the server stops
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 8080
+    certificate: Path | None = None
+    key: Path | None = None
+    max_connections: int = 4096
+    trusted_proxies: str = ""
+    drain_seconds: float = 30.0
+
+
+class _Protocol(HttpToolsProtocol):
+    """Closes a connection whose headers do not arrive, and counts connections."""
+
+    _late: asyncio.TimerHandle | None = None
+
+    def __init__(self, *args: Any, metrics: GatewayMetrics, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._metrics = metrics
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._metrics.connections.inc()
+        self._await_headers()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._headers_came()
+        self._metrics.connections.dec()
+        super().connection_lost(exc)
+
+    def on_message_begin(self) -> None:
+        self._await_headers()
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        self._headers_came()
+        super().on_headers_complete()
+
+    def _await_headers(self) -> None:
+        self._headers_came()
+        self._late = self.loop.call_later(HEADER_SECONDS, self.transport.close)
+
+    def _headers_came(self) -> None:
+        if self._late is not None:
+            self._late.cancel()
+            self._late = None
+
+
+class _Server(uvicorn.Server):
+    """Leaves the signals to the process."""
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        yield
+
+
+@dataclass(frozen=True, slots=True)
+class Listening:
+    """An HTTP port that is open."""
+
+    port: int
+    server: uvicorn.Server
+    task: asyncio.Task[None]
+
+    def drain(self) -> None:
+        """Take no more connections and end the present ones after their request."""
+        self.server.should_exit = True
+
+
+@asynccontextmanager
+async def listening(app: Starlette, metrics: GatewayMetrics, options: HttpOptions) -> AsyncIterator[Listening]:
+    """Serve an application until the block ends; its requests have drain_seconds to end.
+
+    Raises LingonError if the port cannot be bound, SettingsError for a certificate that cannot be used.
+    """
+    server = _Server(_config(app, metrics, options))
+    bound = _bind(options.host, options.port)
+    task = asyncio.create_task(server.serve(sockets=[bound]))
+    watch = asyncio.create_task(_watch_certificate(server.config, options))
+    try:
+        while not server.started:
+            if task.done():
+                task.result()
+                raise LingonError("the HTTP server did not start")
+            await asyncio.sleep(0.005)
+        yield Listening(int(bound.getsockname()[1]), server, task)
+    finally:
+        watch.cancel()
+        server.should_exit = True
+        await asyncio.wait({task}, timeout=options.drain_seconds + 5)
+        bound.close()
+
+
+def _config(app: Starlette, metrics: GatewayMetrics, options: HttpOptions) -> uvicorn.Config:
+    config = uvicorn.Config(
+        app,
+        loop="none",
+        http=partial(_Protocol, metrics=metrics),  # type: ignore[arg-type]
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=bool(options.trusted_proxies),
+        forwarded_allow_ips=options.trusted_proxies or None,
+        limit_concurrency=options.max_connections,
+        timeout_keep_alive=IDLE_SECONDS,
+        timeout_graceful_shutdown=max(int(options.drain_seconds), 1),
+        ssl_certfile=options.certificate,
+        ssl_keyfile=options.key,
+    )
+    try:
+        config.load()
+    except (OSError, ssl.SSLError) as error:
+        raise SettingsError(f"{options.certificate} and {options.key}: {error.strerror or error}") from None
+    return config
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    """Return a socket that listens; without SO_REUSEPORT, so that no second server shares the port."""
+    address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    try:
+        family, kind, protocol, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        found = socket.socket(family, kind, protocol)
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        found.bind(where)
+        found.listen(BACKLOG)
+    except socket.gaierror:
+        raise LingonError(f"cannot listen on {address}: no such host is known; set --http-host") from None
+    except OSError as error:
+        advice = "--http-host" if error.errno == errno.EADDRNOTAVAIL else "--http-port"
+        raise LingonError(f"cannot listen on {address}: {error.strerror}; set {advice}") from None
+    return found
+
+
+async def _watch_certificate(config: uvicorn.Config, options: HttpOptions) -> None:
+    """Read the files of the certificate again when they change; new connections use it."""
+    if options.certificate is None or options.key is None or config.ssl is None:
+        return
+    known = _times(options.certificate, options.key)
+    while True:
+        await asyncio.sleep(FILES_SECONDS)
+        times = _times(options.certificate, options.key)
+        if times is not None and times != known:
+            known = times
+            try:
+                config.ssl.load_cert_chain(options.certificate, options.key)
+                logger.info("the HTTP port has a new certificate")
+            except (OSError, ssl.SSLError) as error:
+                logger.error("the HTTP port keeps its certificate: %s", error)
+
+
+def _times(*paths: Path) -> tuple[int, ...] | None:
+    try:
+        return tuple(path.stat().st_mtime_ns for path in paths)
+    except OSError:
+        return None

@@ -1,0 +1,87 @@
+"""The languages of the served models: which pairs there are, their names, and the codes of other services."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from babel import Locale, UnknownLocaleError
+
+from lingon.translation.v1 import translation_pb2 as pb
+
+GOOGLE = {"zh-cn": "zh-Hans", "zh-tw": "zh-Hant", "iw": "he", "jw": "jv", "zh": "zh", "tl": "fil"}
+"""Codes of Google that are no language tags of today, in lower case."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """The pairs of languages that are served, as tags of the models."""
+
+    pairs: tuple[tuple[str, str], ...]
+
+    @classmethod
+    def of(cls, models: pb.ListModelsResponse) -> Pairs:
+        """Return the pairs of all models."""
+        found: dict[tuple[str, str], None] = {}
+        for model in models.models:
+            sources = model.source_language_codes or [model.source_language_code]
+            targets = model.target_language_codes or [model.target_language_code]
+            several = len(model.source_language_codes) > 0
+            for source in sources:
+                found.update({(source, target): None for target in targets if not (several and source == target)})
+        return cls(tuple(found))
+
+    @property
+    def sources(self) -> list[str]:
+        """The source languages, each once."""
+        return list(dict.fromkeys(source for source, _ in self.pairs))
+
+    @property
+    def targets(self) -> list[str]:
+        """The target languages, each once."""
+        return list(dict.fromkeys(target for _, target in self.pairs))
+
+    def sources_of(self, target: str) -> list[str]:
+        """Return the languages that are translated into this one, or into the language that it is a variety of."""
+        return list(dict.fromkeys(source for source, each in self.pairs if serves(each, target)))
+
+    def targets_of(self, source: str) -> list[str]:
+        """Return the languages into which this one is translated."""
+        return list(dict.fromkeys(target for each, target in self.pairs if serves(each, source)))
+
+
+def serves(served: str, wanted: str) -> bool:
+    """Whether a served language is the wanted one or what that is a variety of: en serves en-GB."""
+    one, other = _canonical(served), _canonical(wanted)
+    return one == other or other.startswith(f"{one}-")
+
+
+def _canonical(tag: str) -> str:
+    return tag.replace("_", "-").lower()
+
+
+def without_variety(tag: str) -> str:
+    """Return the language of a tag alone, in lower case: en of EN-GB."""
+    return re.split("[-_]", tag, maxsplit=1)[0].lower()
+
+
+@functools.lru_cache(maxsize=4096)
+def name_of(tag: str) -> str:
+    """Return the English name of a language; the tag itself if it has none."""
+    try:
+        return Locale.parse(tag.replace("_", "-"), sep="-").get_display_name("en") or tag
+    except (UnknownLocaleError, ValueError):
+        names = Locale("en").languages
+        return str(names.get(without_variety(tag), tag))
+
+
+def tag_of_google(code: str) -> str:
+    """Return the language tag of a code of Google's APIs."""
+    return GOOGLE.get(code.lower(), code)
+
+
+def unique(tags: Iterable[str]) -> list[str]:
+    """Return tags, each once, in their order."""
+    return list(dict.fromkeys(tags))

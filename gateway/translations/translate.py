@@ -1,0 +1,171 @@
+"""Translates the texts of a request of any API: finds their language, cuts them into calls, and joins the results."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from google.rpc import code_pb2
+
+from lingon.client.messages import cut, write_request
+from lingon.errors import ServerError
+from lingon.gateway.backend import Backend, Caller
+from lingon.gateway.requests.problem import Problem, problem_of
+from lingon.gateway.translations.languages import Pairs, serves
+from lingon.status import server_error
+from lingon.translation.v1 import translation_pb2 as pb
+
+IN_FLIGHT = 4  # calls for one request
+SURE = 0.5  # confidence from which on a detected language is believed
+EMPTY = "EMPTY_TEXT"  # reason of the error of a text without anything to translate
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """How texts are to be translated.
+
+    source: language tag; empty to detect it for each text
+    alternatives: further translations of each text
+    """
+
+    target: str
+    source: str = ""
+    text: pb.TextOptions = field(default_factory=pb.TextOptions)
+    options: pb.DecodingOptions = field(default_factory=pb.DecodingOptions)
+    alternatives: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Detected:
+    """The language of a text; confidence: 0 to 1, and 0 if it is only assumed."""
+
+    language: str
+    confidence: float
+
+
+@dataclass(frozen=True, slots=True)
+class Translated:
+    """A text that was translated.
+
+    source: its language, given or detected
+    """
+
+    text: str
+    source: Detected
+    alternatives: tuple[str, ...] = ()
+
+
+async def translate(backend: Backend, texts: Sequence[str], wanted: Wanted, caller: Caller) -> list[Translated]:
+    """Return the translations of texts, in their order.
+
+    Raises Problem, which names the text, if one cannot be translated: most APIs have no place for an error of one text.
+    """
+    if not texts:
+        return []
+    if wanted.source:
+        known = Detected(wanted.source, 1.0)
+        return await _of_one_language(backend, texts, [known] * len(texts), wanted.source, wanted, caller)
+    detected = await detect(backend, texts, caller, wanted.target)
+    found: dict[int, Translated] = {}
+    for language in dict.fromkeys(each.language for each in detected):
+        places = [place for place, each in enumerate(detected) if each.language == language]
+        some, languages = [texts[place] for place in places], [detected[place] for place in places]
+        if serves(language, wanted.target) or serves(wanted.target, language):
+            results = [Translated(text, each) for text, each in zip(some, languages, strict=True)]
+        else:
+            results = await _of_one_language(backend, some, languages, language, wanted, caller)
+        found.update(zip(places, results, strict=True))
+    return [found[place] for place in range(len(texts))]
+
+
+async def detect(backend: Backend, texts: Sequence[str], caller: Caller, target: str = "") -> list[Detected]:
+    """Return the language of each text; one that is not told is assumed to be the first that is served.
+
+    target: of the translation; languages that no model translates into it are not taken, but for the target itself
+    """
+    asked = [
+        write_request(pb.DetectLanguagesRequest, texts=part) for _, part in cut(texts, await _most(backend, caller))
+    ]
+    replies = [await backend.detect(request, caller) for request in asked]
+    pairs = Pairs.of(await backend.models(caller, fresh=False))
+    sources = pairs.sources_of(target) if target else pairs.sources
+    if not sources:
+        raise Problem(400, f"no model translates into {target[:40]!r}", reason="UNKNOWN_MODEL", field="target")
+    found = []
+    for result in (result for reply in replies for result in reply.results):
+        fitting = [
+            Detected(each.language_code, each.confidence)
+            for each in result.languages
+            if each.language_code in sources or (target and serves(each.language_code, target))
+        ]
+        sure = fitting and fitting[0].confidence >= SURE
+        found.append(fitting[0] if sure else Detected(sources[0], 0.0))
+    return found
+
+
+async def _most(backend: Backend, caller: Caller) -> int:
+    return max((await backend.models(caller, fresh=False)).max_texts, 1)
+
+
+async def _of_one_language(
+    backend: Backend, texts: Sequence[str], languages: Sequence[Detected], source: str, wanted: Wanted, caller: Caller
+) -> list[Translated]:
+    options = pb.DecodingOptions(long_text=pb.LONG_TEXT_POLICY_SPLIT)
+    options.MergeFrom(wanted.options)
+    if wanted.alternatives:
+        options.num_hypotheses = wanted.alternatives + 1
+        options.beam_size = max(wanted.alternatives + 1, 4)
+    limit = asyncio.Semaphore(IN_FLIGHT)
+
+    async def ask(first: int, part: Sequence[str]) -> list[Translated]:
+        request = write_request(
+            pb.TranslateRequest,
+            texts=part,
+            source_language_code=source,
+            target_language_code=wanted.target,
+            options=options,
+            text=wanted.text,
+        )
+        async with limit:
+            reply = await backend.translate(request, caller)
+        return [
+            _translated(result, text, first + place, len(texts), languages[first + place])
+            for place, (result, text) in enumerate(zip(reply.results, part, strict=True))
+        ]
+
+    most = len(texts) if len(texts) == 1 else await _most(backend, caller)
+    parts = cut(texts, most)
+    if len(parts) == 1:
+        return await ask(*parts[0])
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(_plain(ask(first, part))) for first, part in parts]
+    return [each for task in tasks for each in _raised(task.result())]
+
+
+async def _plain(work: object) -> list[Translated] | Exception:
+    """Return the error of a call: a task group would wrap it."""
+    try:
+        return await work  # type: ignore[misc, no-any-return]
+    except (Problem, ServerError) as error:
+        return error
+
+
+def _raised(found: list[Translated] | Exception) -> list[Translated]:
+    if isinstance(found, Exception):
+        raise found
+    return found
+
+
+def _translated(result: pb.TextResult, text: str, place: int, count: int, language: Detected) -> Translated:
+    if result.status.code == code_pb2.OK:
+        best, *others = [each.text for each in result.hypotheses]
+        different = tuple(dict.fromkeys(each for each in others if each != best))
+        return Translated(best, language, different)
+    error = server_error(result.status)
+    if error.reason == EMPTY:
+        return Translated(text, language)
+    problem = problem_of(error)
+    if count > 1:
+        problem.args = (f"text {place + 1}: {problem}",)
+    raise problem

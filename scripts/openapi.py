@@ -1,0 +1,153 @@
+"""Generate the description of our HTTP API, gateway/page/openapi.json, from protos/; --check only compares.
+
+The messages of the API are those of the gRPC service in the JSON of protobuf, so that their descriptors and comments
+say all of it.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from google.protobuf.descriptor_pb2 import (
+    DescriptorProto,
+    EnumDescriptorProto,
+    FieldDescriptorProto,
+    FileDescriptorProto,
+    FileDescriptorSet,
+)
+
+ROOT = Path(__file__).resolve().parent.parent
+PROTOS, OUTPUT = ROOT / "protos", ROOT / "gateway/page/openapi.json"
+PROTO = "lingon/translation/v1/translation.proto"
+MESSAGE, ENUM, FIELD, SERVICE, METHOD = 4, 5, 2, 6, 2  # field numbers in descriptor.proto
+ROUTES = {
+    "Translate": ("/v1/translate", "post"),
+    "TranslateStream": ("/v1/translate:stream", "post"),
+    "Score": ("/v1/score", "post"),
+    "DetectLanguages": ("/v1/detect", "post"),
+    "ListModels": ("/v1/models", "get"),
+}
+TYPES: dict[int, dict[str, Any]] = {
+    FieldDescriptorProto.TYPE_STRING: {"type": "string"},
+    FieldDescriptorProto.TYPE_BOOL: {"type": "boolean"},
+    FieldDescriptorProto.TYPE_UINT32: {"type": "integer", "format": "uint32", "minimum": 0, "maximum": 2**32 - 1},
+    FieldDescriptorProto.TYPE_UINT64: {"type": "string", "format": "uint64", "pattern": "^[0-9]{1,20}$"},
+    FieldDescriptorProto.TYPE_FLOAT: {"type": "number", "format": "float"},
+}
+STATUS: dict[str, Any] = {
+    "type": "object",
+    "description": "An error: https://github.com/googleapis/googleapis/blob/master/google/rpc/status.proto",
+    "properties": {
+        "code": {"type": "integer", "format": "int32", "description": "A value of google.rpc.Code."},
+        "message": {"type": "string", "description": "One line for people."},
+        "details": {"type": "array", "items": {"type": "object"}, "description": "Messages with details."},
+    },
+}
+Comments = dict[tuple[int, ...], str]
+
+
+def parsed() -> FileDescriptorProto:
+    """The file with its comments."""
+    with tempfile.TemporaryDirectory() as folder:
+        output = Path(folder) / "set"
+        command = [sys.executable, "-m", "grpc_tools.protoc", f"-I{PROTOS}", "--include_source_info"]
+        subprocess.run([*command, f"--descriptor_set_out={output}", PROTO], check=True)
+        (file,) = FileDescriptorSet.FromString(output.read_bytes()).file
+    return file
+
+
+def generate() -> str:
+    """The description as JSON."""
+    file = parsed()
+    comments = {tuple(each.path): " ".join(each.leading_comments.split()) for each in file.source_code_info.location}
+    schemas = {
+        message.name: _message(message, (MESSAGE, place), comments) for place, message in enumerate(file.message_type)
+    }
+    enums = {enum.name: _enum(enum, comments.get((ENUM, place), "")) for place, enum in enumerate(file.enum_type)}
+    document = {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Lingon",
+            "version": "1",
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+            "description": "The gRPC service of a Lingon server as JSON. Fields are written in lower camel case, and "
+            "read in snake case too; a field that has its default is left out.",
+        },
+        "paths": dict(_paths(file, comments)),
+        "components": {
+            "schemas": dict(sorted({**schemas, **enums, "Status": STATUS}.items())),
+            "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
+        },
+        "security": [{}, {"key": []}],
+    }
+    return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
+
+
+def _paths(file: FileDescriptorProto, comments: Comments) -> Iterator[tuple[str, Any]]:
+    (service,) = file.service
+    for place, method in enumerate(service.method):
+        path, verb = ROUTES[method.name]
+        reply = {"application/json": {"schema": _reference(method.output_type)}}
+        if method.server_streaming:
+            event = {"schema": _reference(method.output_type)}
+            reply = {"text/event-stream": event, "application/x-ndjson": event}
+        operation: dict[str, Any] = {
+            "operationId": method.name,
+            "summary": comments.get((SERVICE, 0, METHOD, place), ""),
+            "responses": {
+                "200": {"description": "The reply.", "content": reply},
+                "default": {
+                    "description": "An error.",
+                    "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Status"}}},
+                },
+            },
+        }
+        if verb == "post":
+            schema = {"schema": _reference(method.input_type)}
+            operation["requestBody"] = {"required": True, "content": {"application/json": schema}}
+        yield path, {verb: operation}
+
+
+def _message(message: DescriptorProto, path: tuple[int, ...], comments: Comments) -> dict[str, Any]:
+    properties = {}
+    for place, field in enumerate(message.field):
+        schema = _type(field)
+        if field.label == FieldDescriptorProto.LABEL_REPEATED:
+            schema = {"type": "array", "items": schema}
+        text = comments.get((*path, FIELD, place), "")
+        properties[field.json_name] = {**schema, **({"description": text} if text else {})}
+    return {"type": "object", "description": comments.get(path, ""), "properties": properties}
+
+
+def _enum(enum: EnumDescriptorProto, text: str) -> dict[str, Any]:
+    return {"type": "string", "description": text, "enum": [value.name for value in enum.value]}
+
+
+def _type(field: FieldDescriptorProto) -> dict[str, Any]:
+    return dict(TYPES[field.type]) if field.type in TYPES else _reference(field.type_name)
+
+
+def _reference(name: str) -> dict[str, Any]:
+    return {"$ref": f"#/components/schemas/{name.rpartition('.')[2]}"}
+
+
+def main() -> int:
+    """Return 1 if --check finds that the file is outdated."""
+    content = generate()
+    if sys.argv[1:] != ["--check"]:
+        OUTPUT.write_text(content, encoding="utf-8")
+        return 0
+    if OUTPUT.read_text(encoding="utf-8") != content:
+        print(f"{OUTPUT.relative_to(ROOT)}: differs from what protos/ gives; run: make stubs", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
