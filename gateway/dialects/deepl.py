@@ -119,8 +119,8 @@ class DeepLApi:
         return _reply({"character_count": self._used[call.caller.key or ""], "character_limit": NO_LIMIT}, call.fields)
 
     async def glossaries(self, call: Call) -> Response:
-        """Refuse glossaries."""
-        raise Problem(501, "glossaries are not supported")
+        """Refuse glossaries. Not with 501: the official clients repeat every 5xx, which takes them a quarter minute."""
+        raise Problem(400, "glossaries are not supported")
 
     def _count(self, key: str | None, characters: int) -> None:
         self._used[key or ""] += characters

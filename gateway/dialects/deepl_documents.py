@@ -107,7 +107,7 @@ class DeepLDocuments:
 
     def _place(self) -> Documents:
         if self._documents is None:
-            raise Problem(501, "documents are not supported: the server has no --data-dir")
+            raise Problem(400, "documents are not supported: the server has no folder for them")
         return self._documents
 
 

@@ -156,7 +156,7 @@ class LibreTranslateApi:
 
     def _place(self) -> Documents:
         if self._documents is None:
-            raise Problem(501, "files are not supported: the server has no --data-dir")
+            raise Problem(400, "files are not supported: the server has no folder for them")
         return self._documents
 
 

@@ -31,10 +31,10 @@ class NativeApi:
 
     def routes(self, endpoints: Endpoints) -> Iterable[Route]:
         """Return the routes."""
-        yield endpoints.route(self, "/v1/translate", self.translate)
-        yield endpoints.route(self, "/v1/translate:stream", self.stream)
-        yield endpoints.route(self, "/v1/score", self.score)
-        yield endpoints.route(self, "/v1/detect", self.detect)
+        yield endpoints.route(self, "/v1/translate", self.translate, message=True)
+        yield endpoints.route(self, "/v1/translate:stream", self.stream, message=True)
+        yield endpoints.route(self, "/v1/score", self.score, message=True)
+        yield endpoints.route(self, "/v1/detect", self.detect, message=True)
         yield endpoints.route(self, "/v1/models", self.models, ("GET",))
 
     def key_of(self, request: Request, fields: Fields) -> str | None:

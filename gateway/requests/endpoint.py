@@ -67,16 +67,26 @@ class Endpoints:
     limits: BodyLimits
 
     def route(
-        self, api: Api, path: str, handler: Handler, methods: tuple[str, ...] = ("POST",), *, file: bool = False
+        self,
+        api: Api,
+        path: str,
+        handler: Handler,
+        methods: tuple[str, ...] = ("POST",),
+        *,
+        file: bool = False,
+        message: bool = False,
     ) -> Route:
-        """Return a route; file: whether its body may have a file."""
+        """Return a route.
+
+        file: whether its body may have a file; message: whether its body is a message, which has no fields
+        """
         most = self.limits.with_file if file else self.limits.plain
 
         async def run(request: Request) -> Response:
             start = time.monotonic()
             self.metrics.in_flight.inc()
             try:
-                response = await self._answer(api, handler, request, most)
+                response = await self._answer(api, handler, request, most, message=message)
             finally:
                 self.metrics.in_flight.dec()
             self.metrics.ended(api.name, response.status_code, time.monotonic() - start)
@@ -84,12 +94,12 @@ class Endpoints:
 
         return Route(path, run, methods=list(methods), name=getattr(handler, "__name__", None))
 
-    async def _answer(self, api: Api, handler: Handler, request: Request, most: int) -> Response:
+    async def _answer(self, api: Api, handler: Handler, request: Request, most: int, *, message: bool) -> Response:
         given = request.headers.get("x-request-id", "")
         request_id = given if SANE_ID.fullmatch(given) else secrets.token_hex(16)
         try:
             body = await read_body(request, most)
-            fields = await fields_of(request, body)
+            fields = await fields_of(request, b"" if message else body)
             address = request.client.host if request.client else ""
             caller = Caller(api.key_of(request, fields), address, request_id)
             response = await _until_disconnect(request, handler(Call(request, body, fields, caller, self.backend)))

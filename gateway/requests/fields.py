@@ -92,11 +92,13 @@ async def fields_of(request: Request, body: bytes) -> Fields:
     if kind in JSON_TYPES or kind.endswith("+json") or (not kind and body.lstrip()[:1] == b"{"):
         pairs += parse_json(body).items()
     elif kind in (FORM, MULTIPART):
-        for name, value in (await parse_form(request, body, kind)).multi_items():
+        form = await parse_form(request, body, kind)
+        for name, value in form.multi_items():
             if isinstance(value, UploadFile):
                 file = value.filename or "", await value.read()
             else:
                 pairs.append((name, value))
+        await form.close()
     else:
         raise Problem(415, f"a body of type {kind[:60] or 'unknown'} is not accepted; send JSON or a form")
     return Fields(pairs, file)

@@ -97,7 +97,7 @@ async def detect(backend: Backend, texts: Sequence[str], caller: Caller, target:
         fitting = [
             Detected(each.language_code, each.confidence)
             for each in result.languages
-            if each.language_code in sources or (target and serves(each.language_code, target))
+            if not target or each.language_code in sources or serves(each.language_code, target)
         ]
         sure = fitting and fitting[0].confidence >= SURE
         found.append(fitting[0] if sure else Detected(sources[0], 0.0))

@@ -1,0 +1,201 @@
+"""The HTTP port under requests that are too large, too slow, without a key, or given up."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from contextlib import suppress
+from pathlib import Path
+
+import grpc
+import pytest
+
+from lingon.gateway import server as server_module
+from lingon.gateway.requests import body as body_module
+from lingon.serving.auth.api_keys import new_key
+from lingon.translation.v1 import translation_pb2 as pb
+from tests.support.echo_engine import EchoRunner
+from tests.support.eventually import eventually
+from tests.support.gateway import Gateway, gateway
+from tests.support.key_files import write_key_file
+
+TEXTS = {"texts": ["Tom"]}
+ROUTES: dict[str, dict[str, object] | None] = {
+    "/v1/translate": TEXTS,
+    "/v1/translate:stream": TEXTS,
+    "/v1/score": {"pairs": [{"source": "Tom", "target": "Tom"}]},
+    "/v1/detect": TEXTS,
+    "/v1/models": None,
+    "/v2/translate": {"text": "Tom", "target_lang": "DE"},
+    "/v2/languages": None,
+    "/v3/languages": None,
+    "/v2/usage": None,
+    "/translate": {"q": "Tom", "source": "en", "target": "de"},
+    "/languages": None,
+    "/detect": {"q": "Tom"},
+    "/frontend/settings": None,
+    "/language/translate/v2": {"q": "Tom", "target": "de"},
+    "/language/translate/v2/languages": None,
+    "/language/translate/v2/detect": {"q": "Tom"},
+    "/v3/projects/p:translateText": {"contents": ["Tom"], "targetLanguageCode": "de"},
+    "/v3/projects/p:detectLanguage": {"content": "Tom"},
+    "/v3/projects/p/supportedLanguages": None,
+}
+"""The routes that call the server, with a body that it would answer, or None for a GET."""
+
+
+async def exchange(http: Gateway, sent: bytes, seconds: float = 10.0) -> bytes:
+    """Send bytes on a connection of their own; returns what arrives until it is closed."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", http.port)
+    writer.write(sent)
+    arrived = b""
+    try:
+        async with asyncio.timeout(seconds):
+            while part := await reader.read(65536):
+                arrived += part
+    except ConnectionResetError:  # the server closes without reading the rest
+        pass
+    finally:
+        writer.close()
+    return arrived
+
+
+def ask(path: str, body: bytes = b"", *headers: str, length: int | None = None) -> bytes:
+    lines = [f"POST {path} HTTP/1.1", "host: x", "connection: close", "content-type: application/json", *headers]
+    return "\r\n".join([*lines, f"content-length: {len(body) if length is None else length}", "", ""]).encode() + body
+
+
+async def test_a_body_that_is_too_large_is_refused_before_it_is_read():
+    async with gateway() as http:
+        told = await exchange(http, ask("/v1/translate", length=200 << 20))
+        chunks = b"".join(b"80000\r\n" + b"x" * 0x80000 + b"\r\n" for _ in range(10))
+        head = ask("/v1/translate", b"", "transfer-encoding: chunked").replace(b"content-length: 0\r\n", b"")
+        streamed = await exchange(http, head + chunks)
+        packed = await http.send("POST", "/v1/translate", b"\x1f\x8b", "application/json", {"content-encoding": "gzip"})
+    assert told.startswith(b"HTTP/1.1 413")
+    assert b"4,194,304 bytes at most" in told
+    assert streamed.startswith(b"HTTP/1.1 413")
+    assert packed.status == 415
+
+
+async def test_slow_headers_and_a_slow_body_end_their_connection(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(server_module, "HEADER_SECONDS", 0.2)
+    monkeypatch.setattr(body_module, "BODY_SECONDS", 0.2)
+    async with gateway() as http:
+        assert await exchange(http, b"POST /v1/translate HTTP/1.1\r\nhost: x\r\n") == b""
+        assert await exchange(http, b"") == b""
+        late = await exchange(http, ask("/v1/translate", b"{", length=9))
+    assert late.startswith(b"HTTP/1.1 408")
+
+
+async def test_a_client_that_leaves_frees_its_rows_at_once():
+    runner = EchoRunner(endless=True, delay=0.02)
+    async with gateway(runner) as http:
+        body = b'{"texts": ["one two three"], "options": {"beamSize": 1}}'
+        for path in ("/v1/translate", "/v1/translate:stream"):
+            _, writer = await asyncio.open_connection("127.0.0.1", http.port)
+            writer.write(ask(path, body))
+            await eventually(lambda: http.server.metric("lingon_requests_in_flight") == 1)
+            writer.close()
+            await eventually(lambda: http.server.metric("lingon_requests_in_flight") == 0)
+
+
+async def test_no_route_but_health_answers_without_a_key(tmp_path):
+    key = new_key()
+    keys = write_key_file(tmp_path, {"web": key})
+    async with gateway(api_keys=keys, http_data_dir=tmp_path / "data") as http:
+        replies = {
+            path: await (http.get(path) if body is None else http.post(path, body)) for path, body in ROUTES.items()
+        }
+        replies |= {
+            path: await http.upload(path, "a.txt", b"Tom", target_lang="DE", source="en", target="de")
+            for path in ("/v2/document", "/translate_file")
+        }
+        assert {path: reply.status for path, reply in replies.items() if reply.status not in (401, 403)} == {}
+        assert (await http.get("/health")).status == 200
+        assert not list((tmp_path / "data/documents").iterdir())
+        sent = (
+            {"authorization": f"Bearer {key}"},
+            {"authorization": f"DeepL-Auth-Key {key}"},
+            {"x-goog-api-key": key},
+        )
+        for path, headers in zip(("/v1/models", "/v2/usage", "/language/translate/v2/languages"), sent, strict=True):
+            assert (await http.get(path, headers)).status == 200
+        request = {"q": "Tom", "source": "en", "target": "de", "api_key": key}
+        assert (await http.post("/translate", request)).status == 200
+        assert (await http.get("/v1/models", {"authorization": "Bearer \xe4"})).status == 401
+
+
+async def test_the_address_of_a_client_is_that_of_the_caller(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    """The calls of the gateway come by a Unix socket; nobody else can say by metadata who calls."""
+    forged = (("x-lingon-client-address", "192.0.2.1"),)
+    with caplog.at_level(logging.INFO):
+        async with gateway(api_keys=write_key_file(tmp_path, {"web": new_key()})) as http:
+            await http.post("/v1/translate", {"texts": ["Tom"]})
+            with suppress(grpc.aio.AioRpcError):
+                await http.server.stub.Translate(pb.TranslateRequest(texts=["Tom"]), metadata=forged)
+    callers = [getattr(each, "fields", {}).get("caller") for each in caplog.records if each.message == "call"]
+    assert callers == ["address/127.0.0.1"] * 2
+
+
+async def test_a_full_queue_is_an_overload_in_every_api():
+    runner = EchoRunner()
+    async with gateway(runner, max_queue_texts=1, max_rows=1, engines=1) as http:
+        runner.gate.clear()
+        waiting = [asyncio.create_task(http.post("/v1/translate", TEXTS))]
+        model = {"model": "en-de", "version": "1"}
+        await eventually(lambda: http.server.metric("lingon_running_sentences", **model) == 1)
+        waiting.append(asyncio.create_task(http.post("/v1/translate", TEXTS)))
+        await eventually(lambda: http.server.metric("lingon_queue_depth", **model) == 1)
+        replies = [
+            await http.post("/v1/translate", {"texts": ["Tom"]}),
+            await http.form("/v2/translate", {"text": "Tom", "target_lang": "DE", "source_lang": "EN"}),
+            await http.post("/translate", {"q": "Tom", "source": "en", "target": "de"}),
+            await http.post("/language/translate/v2", {"q": "Tom", "source": "en", "target": "de"}),
+        ]
+        runner.gate.set()
+        await asyncio.gather(*waiting)
+    assert [reply.status for reply in replies] == [429, 503, 429, 429], replies
+    assert all("retry-after" in reply.headers for reply in replies)
+
+
+async def test_many_idle_connections_do_not_stop_a_request():
+    async with gateway() as http:
+        idle = [socket.create_connection(("127.0.0.1", http.port)) for _ in range(500)]
+        try:
+            await eventually(lambda: http.server.metric("lingon_http_connections") == 500)
+            assert (await http.post("/v1/translate", {"texts": ["Tom"]})).status == 200
+        finally:
+            for each in idle:
+                each.close()
+        await eventually(lambda: http.server.metric("lingon_http_connections") == 0)
+
+
+async def test_a_request_is_answered_although_the_server_is_told_to_stop():
+    runner = EchoRunner(delay=0.02)
+    async with gateway(runner) as http:
+        sent = asyncio.create_task(http.post("/v1/translate", {"texts": ["one two three four five six seven"]}))
+        await eventually(lambda: http.server.metric("lingon_requests_in_flight") == 1)
+        http.server.server.stop()
+        assert (await sent).status == 200
+        assert await http.server.task == 0
+
+
+async def test_requests_are_counted_by_api_and_status():
+    async with gateway() as http:
+        await http.post("/translate", {"q": "Tom", "source": "en", "target": "de"})
+        await http.post("/translate", {"q": "Tom", "source": "en", "target": "fr"})
+        assert http.server.metric("lingon_http_requests_total", api="libretranslate", status="200") == 1
+        assert http.server.metric("lingon_http_requests_total", api="libretranslate", status="400") == 1
+
+
+async def test_pages_of_other_origins_may_call_only_if_they_are_listed():
+    asked = {"origin": "https://a.example", "access-control-request-method": "POST"}
+    async with gateway() as http:
+        assert (await http.send("OPTIONS", "/translate", headers=asked)).status == 405
+    async with gateway(http_cors=("https://a.example",)) as http:
+        allowed = await http.send("OPTIONS", "/translate", headers=asked)
+        other = await http.send("OPTIONS", "/translate", headers={**asked, "origin": "https://b.example"})
+    assert allowed.headers["access-control-allow-origin"] == "https://a.example"
+    assert "access-control-allow-origin" not in other.headers

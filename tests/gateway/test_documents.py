@@ -1,0 +1,102 @@
+"""Files: translated, kept for their owner only, fetched once, and gone after an hour."""
+
+from __future__ import annotations
+
+import hashlib
+import stat
+import time
+from pathlib import Path
+
+import pytest
+
+from lingon.gateway.documents import KEEP_SECONDS, Documents
+from lingon.gateway.requests.problem import Problem
+from tests.support.gateway import Gateway, Reply, gateway
+
+TEXT = "It is raining.\r\n\r\n  Tom lives in Boston.\n"
+HTML = "<!doctype html><p>It is <b>raining</b>.</p><script>let a = 1;</script>"
+
+
+async def done(http: Gateway, made: dict[str, str]) -> Reply:
+    """Wait until a document is translated; returns its state."""
+    states: list[Reply] = []
+
+    async def ended() -> bool:
+        states.append(await http.post(f"/v2/document/{made['document_id']}", {"document_key": made["document_key"]}))
+        return states[-1].json["status"] in ("done", "error")
+
+    for _ in range(100):
+        if await ended():
+            break
+    return states[-1]
+
+
+@pytest.mark.parametrize(("name", "content"), [("a.txt", TEXT), ("a.html", HTML), ("file", HTML), ("file", TEXT)])
+async def test_a_document_is_translated_and_fetched_once(tmp_path: Path, name: str, content: str):
+    async with gateway(http_data_dir=tmp_path) as http:
+        made = (await http.upload("/v2/document", name, content.encode(), target_lang="DE", source_lang="EN")).json
+        state = (await done(http, made)).json
+        assert (state["status"], state["billed_characters"]) == ("done", len(content))
+        path, key = f"/v2/document/{made['document_id']}", {"document_key": made["document_key"]}
+        assert (await http.form(f"{path}/result", {"document_key": "0" * 64})).status == 404
+        kept = list((tmp_path / "documents").iterdir())
+        assert {stat.S_IMODE(each.stat().st_mode) for each in kept} == {0o600}
+        assert stat.S_IMODE((tmp_path / "documents").stat().st_mode) == 0o700
+        fetched = await http.form(f"{path}/result", key)
+        assert fetched.body.decode() == content
+        assert (await http.form(f"{path}/result", key)).status == 404
+    assert list((tmp_path / "documents").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [("a.docx", b"PK", "a file must end in .txt, .html, .htm, got .docx"), ("a.txt", b"\xff", "the file is not UTF-8")],
+)
+async def test_a_document_that_cannot_be_read_ends_with_an_error(
+    tmp_path: Path, name: str, content: bytes, message: str
+):
+    async with gateway(http_data_dir=tmp_path) as http:
+        made = (await http.upload("/v2/document", name, content, target_lang="DE")).json
+        state = (await done(http, made)).json
+        assert (state["status"], message in state["error_message"]) == ("error", True), state
+
+
+async def test_a_document_that_a_restart_cut_short_is_an_error(tmp_path: Path):
+    number = "0" * 32
+    state = {"status": "translating", "key": _digest("k"), "suffix": ".txt"}
+    Documents(tmp_path / "documents").write_state(number, state)
+    async with gateway(http_data_dir=tmp_path) as http:
+        state = (await http.form(f"/v2/document/{number}", {"document_key": "k"})).json
+    assert state["status"] == "error"
+    assert "restarted" in state["error_message"]
+
+
+async def test_libretranslate_translates_a_file_and_says_where_it_is(tmp_path: Path):
+    async with gateway(http_data_dir=tmp_path) as http:
+        reply = await http.upload("/translate_file", "a.txt", TEXT.encode(), source="en", target="de")
+        where = reply.json["translatedFileUrl"]
+        assert where.startswith(f"{http.url}/download_file/")
+        assert (await http.get(where.removeprefix(http.url))).body.decode() == TEXT
+        for name in ("../manifest.json", "%2e%2e%2fkeys.toml", "a.txt"):
+            assert (await http.get(f"/download_file/{name}")).status == 404
+
+
+async def test_without_a_folder_files_are_not_supported():
+    async with gateway() as http:
+        assert (await http.upload("/v2/document", "a.txt", b"Tom", target_lang="DE")).status == 400
+        assert (await http.upload("/translate_file", "a.txt", b"Tom", source="en", target="de")).status == 400
+
+
+def test_a_file_that_nobody_fetches_is_removed_after_an_hour(tmp_path: Path):
+    now = [time.time()]
+    documents = Documents(tmp_path / "d", clock=lambda: now[0])
+    name = documents.keep_result("a.txt", b"text")
+    assert documents.result(name) == b"text"
+    now[0] += KEEP_SECONDS + 1
+    with pytest.raises(Problem, match="no such file"):
+        documents.result(name)
+    assert list((tmp_path / "d").iterdir()) == []
+
+
+def _digest(key: str) -> str:
+    return hashlib.sha256(key.encode()).hexdigest()

@@ -1,0 +1,59 @@
+"""`lingon gateway`, in a process of its own in front of a server."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from tests.support.processes import ENVIRONMENT, lingon, serving
+from tests.support.repository import ROOT
+
+
+def test_a_gateway_serves_in_front_of_a_server_and_ends_with_0():
+    with serving(ROOT / "models" / "en-de") as server:
+        command = [
+            sys.executable,
+            "-m",
+            "lingon",
+            "gateway",
+            "--server",
+            server.address,
+            "--port",
+            "0",
+            "--apis",
+            "lingon",
+        ]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=ENVIRONMENT) as process:
+            assert process.stdout is not None
+            url = process.stdout.readline().partition(" on ")[2].partition(",")[0]
+            request = urllib.request.Request(
+                f"{url}/v1/translate", b'{"texts": ["It is raining."]}', {"content-type": "application/json"}
+            )
+            with urllib.request.urlopen(request, timeout=20) as reply:
+                found = json.load(reply)
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(timeout=20) == 0
+    assert found["results"][0]["hypotheses"][0]["text"] == "Es regnet."
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "message"),
+    [
+        (["--apis", "lingon,bing"], 2, "there is no API 'bing'; the APIs are lingon, deepl, libretranslate, google"),
+        (["--certificate", "a.pem"], 2, "--certificate and --key go together: give both or neither"),
+        (["--certificate", "a.pem", "--key", "b.pem"], 2, "a.pem and b.pem: No such file or directory"),
+        (
+            ["--host", "192.0.2.1"],
+            1,
+            "cannot listen on 192.0.2.1:8080: Cannot assign requested address",
+        ),
+    ],
+)
+def test_options_that_do_not_fit_are_named(tmp_path: Path, options: list[str], code: int, message: str):
+    assert message in lingon("gateway", *options, code=code, folder=tmp_path)

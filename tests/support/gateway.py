@@ -1,0 +1,91 @@
+"""A server with HTTP APIs in this process, and requests to it as clients send them."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlencode
+
+from lingon.bundle import PROFILES
+from lingon.serving.guard.languages import profile
+from tests.support.echo_engine import EchoRunner, RunningServer, running
+from tests.support.repository import ROOT
+
+ENGLISH, GERMAN = (
+    (ROOT / "tests" / "data" / f"tatoeba.{tag}").read_text(encoding="utf-8").splitlines() for tag in ("en", "de")
+)
+KNOWS_LANGUAGES = {"files": {PROFILES: profile(ENGLISH) + profile(GERMAN)}}
+"""A bundle from English to German that tells the two apart."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A reply that has arrived whole."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+@dataclass(frozen=True, slots=True)
+class Gateway:
+    """A running gateway; the echo engine translates a text into itself."""
+
+    server: RunningServer
+    port: int
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    async def send(
+        self, method: str, path: str, body: bytes = b"", kind: str = "", headers: Mapping[str, str] | None = None
+    ) -> Reply:
+        """Send a request with these bytes."""
+        return await asyncio.to_thread(send, self.port, method, path, body, kind, headers or {})
+
+    async def get(self, path: str, headers: Mapping[str, str] | None = None) -> Reply:
+        return await self.send("GET", path, headers=headers)
+
+    async def post(self, path: str, content: Any, headers: Mapping[str, str] | None = None) -> Reply:
+        """Send JSON."""
+        return await self.send("POST", path, json.dumps(content).encode(), "application/json", headers)
+
+    async def form(self, path: str, fields: Any, headers: Mapping[str, str] | None = None) -> Reply:
+        """Send a form; a field with a list is sent several times."""
+        content = urlencode(fields, doseq=True).encode()
+        return await self.send("POST", path, content, "application/x-www-form-urlencoded", headers)
+
+    async def upload(self, path: str, name: str, content: bytes, **fields: str) -> Reply:
+        """Send a file and fields as multipart."""
+        parts = [f'--x\r\nContent-Disposition: form-data; name="{key}"\r\n\r\n{fields[key]}\r\n' for key in fields]
+        head = f'--x\r\nContent-Disposition: form-data; name="file"; filename="{name}"\r\n\r\n'
+        body = "".join([*parts, head]).encode() + content + b"\r\n--x--\r\n"
+        return await self.send("POST", path, body, "multipart/form-data; boundary=x")
+
+
+def send(port: int, method: str, path: str, body: bytes, kind: str, headers: Mapping[str, str]) -> Reply:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    try:
+        connection.request(method, path, body or None, {**({"content-type": kind} if kind else {}), **headers})
+        reply = connection.getresponse()
+        return Reply(reply.status, {name.lower(): value for name, value in reply.getheaders()}, reply.read())
+    finally:
+        connection.close()
+
+
+@asynccontextmanager
+async def gateway(runner: EchoRunner | None = None, **settings: Any) -> AsyncIterator[Gateway]:
+    """Run a server with the HTTP APIs; settings: of the server."""
+    settings = {"bundles": (KNOWS_LANGUAGES,), "http_port": 0, **settings}
+    async with running(runner, **settings) as server:
+        yield Gateway(server, server.server.http_port)
