@@ -58,9 +58,11 @@ def requirements(name: str) -> list[str]:
             ]  # hatchling needs it for `pip install --editable`
         case "images":
             return TOOLS
+        case "serve" | "gpu":
+            return base + expanded([*extras[name], *extras["http"]])
         case "dev":
             return base + expanded([*extras["serve"], *extras["export"], *extras["dev"]])
-    return base + expanded(extras[name])
+    raise ValueError(f"no lock is called {name}")
 
 
 def lock(name: str) -> None:

@@ -7,6 +7,7 @@ from panels import GREEN, HERE, ORANGE, RED, Json, graph, heatmap, quantile, qua
 MODEL = f'{HERE}, model=~"$model"'
 PER_MODEL = "{{model}}/{{version}} {{instance}}"
 FAILED = f'{HERE}, code=~"INTERNAL|UNKNOWN|UNAVAILABLE|DATA_LOSS"'
+HTTP_FAILED = f'{HERE}, status!~"2.."'
 OTHER_FAILED = f'{HERE}, code!="OK"'
 OVERLOAD = f'{HERE}, reason=~"QUEUE_FULL|TOO_MANY_CALLS|WONT_FINISH|QUOTA_EXCEEDED"'
 SERVED = f'{HERE}, outcome="served"'  # refused calls end at once and would hide how long the others take
@@ -320,6 +321,30 @@ ROWS: dict[str, list[Json]] = {
         graph(
             "Cores in use",
             (rate("process_cpu_seconds_total", f'job="lingon", {HERE}'), "{{instance}}"),
+        ),
+    ],
+    "HTTP": [
+        graph(
+            "Requests by API",
+            (f"sum by (api) ({rate('lingon_http_requests_total')}) > 0", "{{api}}"),
+            unit="reqps",
+            stacked=True,
+            about="Empty without --http-port. Each request is a call of the gRPC service too, and counts there.",
+        ),
+        graph(
+            "Requests with errors by status",
+            (f"sum by (api, status) ({rate('lingon_http_requests_total', HTTP_FAILED)}) > 0", "{{api}} {{status}}"),
+            unit="reqps",
+        ),
+        graph(
+            "Latency of requests, p99",
+            (quantile(0.99, "lingon_http_request_duration_seconds", by="le, api"), "{{api}}"),
+            unit="s",
+        ),
+        graph(
+            "Connections and open requests",
+            (f"lingon_http_connections{{{HERE}}}", "connections {{instance}}"),
+            (f"lingon_http_requests_in_flight{{{HERE}}}", "open {{instance}}"),
         ),
     ],
     "Graphics cards": [

@@ -45,7 +45,7 @@ def mentioned() -> dict[str, str]:
 
 def used() -> set[str]:
     """The variables that the files read as ${NAME} or pass on to a container."""
-    texts = TEXT + (DEPLOY / "compose.secure.yaml").read_text(encoding="utf-8")
+    texts = TEXT + "".join((DEPLOY / f"compose.{name}.yaml").read_text(encoding="utf-8") for name in ("secure", "http"))
     environments = [service["environment"] for service in SERVERS.values()]
     passed_on = {name for environment in environments for name, value in environment.items() if value is None}
     return set(re.findall(r"\$\{(\w+)", texts)) | passed_on
@@ -173,3 +173,13 @@ def test_grafana_has_no_default_password():
     assert environment["GF_SECURITY_DISABLE_INITIAL_ADMIN_CREATION"] == "true"
     assert environment["GF_AUTH_ANONYMOUS_ORG_ROLE"] == "Viewer"
     assert not any("PASSWORD" in name for name in environment)
+
+
+def test_the_http_apis_are_on_this_machine_alone_and_their_settings_exist():
+    http = read(DEPLOY / "compose.http.yaml")
+    assert set(http["services"]) == set(SERVERS)
+    for service in http["services"].values():
+        assert [by_default(port) for port in service["ports"]] == ["127.0.0.1:8080:8080"]
+        assert settings_of(set(service["environment"])) <= set(Settings.model_fields)
+        folder = service["environment"]["LINGON_HTTP_DATA_DIR"]
+        assert any(folder.startswith(f"{mount.split(':')[0]}/") for mount in SERVERS["lingon-cpu"]["tmpfs"])

@@ -193,3 +193,15 @@ def test_kustomize_builds_an_overlay(overlay, components, tmp_path):
     assert ("grpc" in server["livenessProbe"]) == (not components)
     assert ("httpGet" in server["livenessProbe"]) == bool(components)
     assert len(server["volumeMounts"]) == (2 if components else 1)
+
+
+def test_the_component_http_opens_one_port_everywhere():
+    service, deployment, policy = read(FOLDER / "components" / "http" / "kustomization.yaml")["patches"]
+    (container,) = yaml.safe_load(deployment["patch"])["spec"]["template"]["spec"]["containers"]
+    assert container["ports"] == [{"name": "http", "containerPort": 8080}]
+    assert {each["name"]: each["value"] for each in container["env"]} == {
+        "LINGON_HTTP_HOST": "0.0.0.0",
+        "LINGON_HTTP_PORT": "8080",
+    }
+    assert yaml.safe_load(service["patch"])["spec"]["ports"][0]["targetPort"] == "http"
+    assert yaml.safe_load(policy["patch"])[0]["value"] == {"port": "http"}

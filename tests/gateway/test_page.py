@@ -98,7 +98,7 @@ class TestBrowser:
     def test_the_matrix_is_that_of_score(self, page: Any, server: tuple[str, str]):
         page.click("#attention summary")
         page.wait_for_selector("#matrix td[data-weight]")
-        page.select_option("#matrix-head", value="1")
+        page.select_option("#matrix-head", label="2")
         shown = page.eval_on_selector_all("#matrix td[data-weight]", "all => all.map((each) => +each.dataset.weight)")
         from lingon import AttentionSelection
 

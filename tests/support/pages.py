@@ -21,7 +21,7 @@ from tests.support.repository import ROOT
 DOCS = ROOT / "docs"
 TOP_PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")]
 PAGES = [*sorted(DOCS.rglob("*.md")), *TOP_PAGES]
-PORTS = ("50051", "9464", "50052")  # of the pages: gRPC, metrics, admin
+PORTS = ("50051", "9464", "50052", "8080")  # of the pages: gRPC, metrics, admin, HTTP
 SERVERS = {"make serve": "lingon serve models/en-de"}  # the recipe of the Makefile, without the installation
 MARK = re.compile(r"<!-- (not run|file|prints): ?(.*?) ?-->")
 
