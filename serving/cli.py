@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from lingon.serving.settings import LoadedSettings, SettingInfo
+    from lingon.serving.setting_sources import LoadedSettings
+    from lingon.serving.settings import SettingInfo
 
 Models = Annotated[
     list[Path] | None,
@@ -33,7 +34,7 @@ def _serve(config: Path | None, flags: dict[str, Any]) -> None:
     _exit_on_sigterm()
     from lingon.serving.observability.logs import configure
     from lingon.serving.server import serve as run
-    from lingon.serving.settings import load
+    from lingon.serving.setting_sources import load
 
     loaded = load(flags, os.environ, config)
     _check_models_are_named(loaded)

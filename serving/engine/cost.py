@@ -8,6 +8,8 @@ parameters.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from lingon.serving.decoding.job import DecodeJob, Job
 
 ENCODE = 0.4  # units; a source token in the encoder
@@ -18,6 +20,8 @@ RESTRICT = 0.4  # units; a token of a request that restricts its translations, b
 FORCE = 1.0  # units; a token of a request with forced words, beyond RESTRICT
 
 WINDOW = 0.2  # seconds over which the rate is measured
+TYPICAL_WEIGHT = 0.05  # weight of the latest call in the size of a typical one
+MAX_TYPICAL = 1000  # callers whose typical calls are known
 RATE_WEIGHT = 0.3  # weight of the latest measurement of the rate
 RUN_WEIGHT = 0.05  # weight of the latest job in the running time of jobs
 
@@ -51,6 +55,36 @@ def cost_of(job: Job, target_tokens: int | None = None) -> int:
     options = job.options
     token = token_cost(sampled=options.sampling is not None, restricted=options.restricts, forced=options.forces_words)
     return max(round(encoding + token * target_tokens * job.options.beam_size), 1)
+
+
+@dataclass(slots=True)
+class CallSize:
+    """The size of a call: its work in units, and the tokens of its longest source."""
+
+    cost: float
+    tokens: float
+
+
+class TypicalCalls:
+    """The size of the calls of each caller: one with large calls says nothing of those of others."""
+
+    def __init__(self) -> None:
+        self._sizes: dict[str, CallSize] = {}
+
+    def record(self, caller: str, cost: int, tokens: int) -> None:
+        """Count a call in the typical one of its caller."""
+        known = self._sizes.get(caller)
+        if known is None:
+            if len(self._sizes) >= MAX_TYPICAL:
+                self._sizes.clear()
+            self._sizes[caller] = CallSize(cost, tokens)
+        else:
+            known.cost += TYPICAL_WEIGHT * (cost - known.cost)
+            known.tokens += TYPICAL_WEIGHT * (tokens - known.tokens)
+
+    def of(self, caller: str) -> CallSize:
+        """Return the size of a typical call; of a caller that is not known, that of a tiny one."""
+        return self._sizes.get(caller, CallSize(0.0, 0.0))
 
 
 class ThroughputEstimator:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from lingon.errors import Cancelled, Draining, EngineLost, Expired, NotBegun, QueueFull, RequestError, WontFinish
 from lingon.serving.decoding.job import DecodeJob, Job, ScoreJob
-from lingon.serving.engine.cost import ThroughputEstimator, cost_of, rows_of
+from lingon.serving.engine.cost import ThroughputEstimator, TypicalCalls, cost_of, rows_of
 from lingon.serving.engine.lanes import (
     LIGHT,
     MAIN,
@@ -26,8 +26,6 @@ from lingon.serving.engine.limits import EngineLimits
 from lingon.serving.engine.observer import EngineLoad, Observer
 from lingon.serving.engine.queue import Queue
 
-TYPICAL_WEIGHT = 0.05  # weight of the latest call in the size of a typical one
-MAX_TYPICAL = 1000  # callers whose typical calls are known
 CONTENTION_SECONDS = 2.0  # seconds for which runs stay short after a heavy caller and another one had work together
 
 
@@ -46,14 +44,6 @@ class _Ticket:
     worker: int | None = None
     lane: int | None = None
     started: float = math.inf
-
-
-@dataclass(slots=True)
-class _CallSize:
-    """The size of a call: its work in units, and the tokens of its longest source."""
-
-    cost: float
-    tokens: float
 
 
 class Admission(NamedTuple):
@@ -110,7 +100,7 @@ class Scheduler:
         self._rows = [[0] * workers for _ in (MAIN, LIGHT)]  # running rows of each worker in each lane
         self._steps = [[0] * workers for _ in (MAIN, LIGHT)]  # turns of each worker since its last admission to a lane
         self._estimator = ThroughputEstimator()
-        self._typical: dict[str, _CallSize] = {}  # by caller: one with large calls says nothing of those of others
+        self._typical = TypicalCalls()
         self._changed = changed or threading.Condition()
         self._stopping = self._failed = False
         self.all_taken = False  # `take_all` was called: another thread ends all jobs
@@ -152,8 +142,9 @@ class Scheduler:
             self._check_open()
             dropped = self._queue.make_room(jobs)
             if jobs:
-                self._record_size(jobs)
-                if self._present.is_short(sum(map(cost_of, jobs))):
+                cost = sum(map(cost_of, jobs))
+                self._typical.record(jobs[0].caller, cost, max(len(job.source_ids) for job in jobs))
+                if self._present.is_short(cost):
                     for job in jobs:
                         job.caller += SHORT
             self._check_deadline(jobs, now)
@@ -189,20 +180,8 @@ class Scheduler:
                 self._queue.check_texts(caller, 1)
             except QueueFull:
                 return math.inf
-            typical = self._typical.get(caller, _CallSize(0.0, 0.0))
+            typical = self._typical.of(caller)
             return self._estimator.estimate(self._queue.most_cost_before(caller, typical.cost), typical.tokens)
-
-    def _record_size(self, jobs: Sequence[Job]) -> None:
-        """Count the size of a call in that of a typical one of its caller."""
-        cost, tokens = sum(map(cost_of, jobs)), max(len(job.source_ids) for job in jobs)
-        known = self._typical.get(jobs[0].caller)
-        if known is None:
-            if len(self._typical) >= MAX_TYPICAL:
-                self._typical.clear()
-            self._typical[jobs[0].caller] = _CallSize(cost, tokens)
-        else:
-            known.cost += TYPICAL_WEIGHT * (cost - known.cost)
-            known.tokens += TYPICAL_WEIGHT * (tokens - known.tokens)
 
     def _check_open(self) -> None:
         if self._failed:

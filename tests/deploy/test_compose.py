@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from lingon.serving.settings import CLIENT_VARIABLES, Settings
+from lingon.serving.setting_sources import CLIENT_VARIABLES
+from lingon.serving.settings import Settings
 from tests.support.deploy_files import DEPLOY, read, seconds
 from tests.support.repository import ROOT
 
@@ -46,7 +47,8 @@ def mentioned() -> dict[str, str]:
 def used() -> set[str]:
     """The variables that the files read as ${NAME} or pass on to a container."""
     texts = TEXT + "".join((DEPLOY / f"compose.{name}.yaml").read_text(encoding="utf-8") for name in ("secure", "http"))
-    environments = [service["environment"] for service in SERVERS.values()]
+    servers = [*SERVERS.values(), *read(DEPLOY / "compose.http.yaml")["services"].values()]
+    environments = [service["environment"] for service in servers]
     passed_on = {name for environment in environments for name, value in environment.items() if value is None}
     return set(re.findall(r"\$\{(\w+)", texts)) | passed_on
 
@@ -136,7 +138,8 @@ def test_servers_get_settings_that_exist():
 
 def test_every_setting_can_be_set_or_is_fixed_in_the_image():
     inside = {"models", "host", "port", "metrics_host", "metrics_port", "device"}  # set in the image
-    secured = settings_of(set(SECURE["services"]["lingon-cpu"]["environment"]))
+    added = [read(DEPLOY / f"compose.{name}.yaml")["services"]["lingon-cpu"] for name in ("secure", "http")]
+    secured = settings_of({name for service in added for name in service["environment"]})
     for_tests = {"failpoints", "testing"}
     needs_a_collector = {"traces", "trust_traceparent"}
     plain = settings_of(set(SERVERS["lingon-cpu"]["environment"]))

@@ -42,7 +42,7 @@ def test_an_image_runs_as_a_user_that_owns_no_file(stage):
 @pytest.mark.parametrize("stage", ["cpu", "gpu"])
 def test_an_image_declares_its_ports_health_check_and_stop_signal(stage):
     lines = instructions(stage)
-    assert {"EXPOSE 50051 9464", "STOPSIGNAL SIGTERM", 'ENTRYPOINT ["lingon", "serve"]'} <= set(lines)
+    assert {"EXPOSE 50051 9464 8080", "STOPSIGNAL SIGTERM", 'ENTRYPOINT ["lingon", "serve"]'} <= set(lines)
     assert any(line.startswith("HEALTHCHECK ") and line.endswith('CMD ["lingon", "healthcheck"]') for line in lines)
     own = {name: value for name, value in environment(stage).items() if name.startswith("LINGON_")}
     assert (own["LINGON_HOST"], own["LINGON_METRICS_HOST"], own["LINGON_MODELS"]) == ("0.0.0.0", "0.0.0.0", "/models")

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from lingon.gateway.metrics import GatewayMetrics
 from lingon.serving.models.registry import ABORT_SECONDS
 from lingon.serving.observability.metrics import Metrics, families, reasons
 from lingon.serving.observability.opentelemetry import EXPORTER_SHUTDOWN, FLUSH
@@ -38,6 +39,7 @@ BOUNDS = {family.exported_name: family.buckets for family, _ in families() if fa
 def known() -> set[str]:
     metrics = Metrics()
     metrics.model("en-de", 1)
+    GatewayMetrics(metrics.registry)
     return exported(metrics.registry)
 
 

@@ -154,7 +154,7 @@ class Session:
     def _environment(self) -> dict[str, str]:
         programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         kept = {name: value for name, value in os.environ.items() if not name.startswith("LINGON_")}
-        grpc, metrics, _ = self.ports.values()
+        grpc, metrics, *_ = self.ports.values()
         own = {"LINGON_PORT": str(grpc), "LINGON_METRICS_PORT": str(metrics), "LINGON_SERVER": f"127.0.0.1:{grpc}"}
         return {**kept, **own, "PATH": programs, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", "COLUMNS": "100"}
 

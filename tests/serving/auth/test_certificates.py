@@ -22,7 +22,7 @@ from lingon.pem import certificate_ids, revocation_lists
 from lingon.serving.auth.api_keys import ApiKeyFile, new_key, parse
 from lingon.serving.auth.cli import new
 from lingon.serving.auth.interceptor import admits
-from lingon.serving.settings import load
+from lingon.serving.setting_sources import load
 from lingon.translation.v1 import translation_pb2 as pb
 from lingon.translation.v1 import translation_pb2_grpc as pb_grpc
 from tests.support.certificates import Authority, Pair, client_credentials

@@ -23,7 +23,7 @@ from lingon.serving.models.reload import MAX_PATH
 from lingon.serving.rpc.admin import METHODS, SERVICE
 from lingon.serving.rpc.calls import REQUEST_ID
 from lingon.serving.rpc.interceptors import ErrorInterceptor
-from lingon.serving.settings import load
+from lingon.serving.setting_sources import load
 from tests.support.echo_engine import running
 from tests.support.eventually import eventually
 from tests.support.key_files import write_key_file

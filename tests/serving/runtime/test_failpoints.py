@@ -11,7 +11,7 @@ from lingon.errors import EngineFault, EngineLost, SettingsError
 from lingon.serving.decoding.job import Options
 from lingon.serving.runtime.failpoints import Failpoints, FaultyRunner, InjectedFault
 from lingon.serving.runtime.runner import BatchShape
-from lingon.serving.settings import load
+from lingon.serving.setting_sources import load
 from lingon.text import EOS
 from tests.support.echo_engine import EchoRunner
 from tests.support.engine_harness import running_engine

@@ -18,7 +18,7 @@ from lingon.serving.runtime import device as device_module
 from lingon.serving.runtime import kernels
 from lingon.serving.runtime.device import CPU, NATIVE, choose_device, native_left_out
 from lingon.serving.runtime.kernels import instruction_set, kernels_missing
-from lingon.serving.settings import load
+from lingon.serving.setting_sources import load
 from lingon.translation.v1 import translation_pb2 as pb
 from tests.support import echo_engine
 
