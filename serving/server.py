@@ -36,6 +36,7 @@ from lingon.serving.observability.received_calls import ReceivedCalls
 from lingon.serving.observability.tracing import NullTracer, Tracer
 from lingon.serving.rpc.admin import open_admin
 from lingon.serving.rpc.arrival.shedding import LoadShedder
+from lingon.serving.rpc.google import GoogleService, add_google
 from lingon.serving.rpc.health import Health, model_services
 from lingon.serving.rpc.interceptors import CallInterceptor, ErrorInterceptor
 from lingon.serving.rpc.ports import (
@@ -93,8 +94,8 @@ class Server:
         self._registry = ModelRegistry(settings, self.metrics, load)
         self._reloader = ModelReloader(self._registry, self.metrics, settings.models, self._on_published)
         self._supervisor = Supervisor(settings.hang_seconds, settings.max_restarts)
-        most = min(settings.max_texts, settings.max_queue_texts)  # the queue never takes more
-        self._service = TranslationService(self._gate, self.metrics, most, lambda: self._registry.catalog)
+        self._most_texts = min(settings.max_texts, settings.max_queue_texts)  # the queue never takes more
+        self._service = TranslationService(self._gate, self.metrics, self._most_texts, lambda: self._registry.catalog)
         self._health = Health()
         self._serving, self._lag = False, LagMonitor()
         self.metrics.ready.set_function(self._is_serving)
@@ -188,6 +189,8 @@ class Server:
         server = grpc_server(self._settings, interceptors, self._settings.max_message_bytes, shedder)
         pb_grpc.add_TranslationServiceServicer_to_server(self._service, server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
+        if self._settings.google_v3:
+            add_google(server, GoogleService(self._service, lambda: self._registry.catalog, self._most_texts))
         if self._settings.reflection:
             add_reflection(server, (SERVICE, health.SERVICE_NAME))
         return server

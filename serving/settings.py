@@ -180,6 +180,11 @@ class Settings(BaseModel):
         None,
         description="TCP port for `lingon models` (load, swap, unload); 0 takes a free port. Unset: no admin port.",
     )
+    google_v3: bool = Field(
+        False,
+        description="Answer Google Cloud Translation v3 on the gRPC port too: TranslateText, DetectLanguage and "
+        "GetSupportedLanguages.",
+    )
     http_host: str = Field("127.0.0.1", description="Address that the port of the HTTP APIs listens on.")
     http_port: Port | None = Field(
         None,

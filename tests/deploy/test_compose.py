@@ -41,7 +41,7 @@ def settings_of(names: set[str]) -> set[str]:
 
 def mentioned() -> dict[str, str]:
     """The variables of .env.example with the values it shows."""
-    return dict(re.findall(r"^#([A-Z_]+)=(\S*)$", EXAMPLE, re.MULTILINE))
+    return dict(re.findall(r"^#([A-Z0-9_]+)=(\S*)$", EXAMPLE, re.MULTILINE))
 
 
 def used() -> set[str]:

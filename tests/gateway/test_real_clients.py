@@ -8,11 +8,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 
 from lingon.serving.auth.api_keys import new_key
 from tests.support.key_files import write_key_file
-from tests.support.processes import serving
+from tests.support.processes import Server, serving
 from tests.support.repository import ROOT
 
 TEA, TEE = "I would like a cup of tea.", "Ich hätte gern eine Tasse Tee."
@@ -24,12 +25,18 @@ def key() -> str:
 
 
 @pytest.fixture(scope="module")
-def url(tmp_path_factory: pytest.TempPathFactory, key: str) -> Iterator[str]:
-    """The address of a server with HTTP APIs and API keys."""
+def server(tmp_path_factory: pytest.TempPathFactory, key: str) -> Iterator[Server]:
+    """A server with HTTP APIs and API keys."""
     folder = tmp_path_factory.mktemp("clients")
     options = ("--http-port", 0, "--http-data-dir", folder / "data", "--api-keys", write_key_file(folder, {"web": key}))
-    with serving(ROOT / "models" / "en-de", *options) as server:
-        yield server.ready.partition("HTTP APIs on ")[2].partition(" ")[0]
+    with serving(ROOT / "models" / "en-de", "--google-v3", *options) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def url(server: Server) -> str:
+    """The address of its HTTP port."""
+    return server.ready.partition("HTTP APIs on ")[2].partition(" ")[0]
 
 
 class TestDeepL:
@@ -102,19 +109,29 @@ class TestGoogle:
         assert client.detect_language("Das ist ein Haus.")["language"] == "de"
         assert {each["language"] for each in client.get_languages()} == {"de", "en"}
 
-    def test_v3_over_rest(self, url: str, key: str):
+    @pytest.mark.parametrize("over", ["rest", "grpc"])
+    def test_v3(self, server: Server, url: str, key: str, over: str):
         module = pytest.importorskip("google.cloud.translate_v3")
         from google.auth.credentials import AnonymousCredentials
-        from google.cloud.translate_v3.services.translation_service.transports import TranslationServiceRestTransport
+        from google.cloud.translate_v3.services.translation_service import transports
 
-        transport = TranslationServiceRestTransport(
-            host=url.removeprefix("http://"), credentials=AnonymousCredentials(), url_scheme="http"
-        )
+        if over == "rest":
+            transport = transports.TranslationServiceRestTransport(
+                host=url.removeprefix("http://"), credentials=AnonymousCredentials(), url_scheme="http"
+            )
+        else:
+            transport = transports.TranslationServiceGrpcTransport(channel=grpc.insecure_channel(server.address))
         client, parent = module.TranslationServiceClient(transport=transport), "projects/p/locations/global"
-        sent = {"metadata": (("x-goog-api-key", key),)}
-        request = {"parent": parent, "contents": [TEA], "target_language_code": "de", "mime_type": "text/plain"}
-        assert client.translate_text(request=request, **sent).translations[0].translated_text == TEE
+        sent = {"metadata": (("x-goog-api-key", key), ("authorization", f"Bearer {key}"))}
+        request = {"parent": parent, "contents": [TEA, "It is <b>raining</b>."], "target_language_code": "de"}
+        found = client.translate_text(request=request, **sent).translations
+        assert [each.translated_text for each in found] == [TEE, "Es <b>regnet</b>."]
+        assert found[0].detected_language_code == "en"
+        plain = client.translate_text(request={**request, "contents": ["Tom & I."], "mime_type": "text/plain"}, **sent)
+        assert "&amp;" not in plain.translations[0].translated_text
         detected = client.detect_language(request={"parent": parent, "content": "Das ist ein Haus."}, **sent)
         assert detected.languages[0].language_code == "de"
         languages = client.get_supported_languages(request={"parent": parent}, **sent).languages
         assert {each.language_code for each in languages if each.support_target} == {"de"}
+        with pytest.raises(Exception, match="no model translates into 'fr'"):
+            client.translate_text(request={**request, "target_language_code": "fr"}, **sent)

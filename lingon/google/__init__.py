@@ -1,0 +1,1 @@
+"""The messages of Google Cloud Translation, generated from protos/."""
