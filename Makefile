@@ -80,7 +80,7 @@ checks: .venv/test.done
 
 e2e: .venv/test.done
 	@$(BIN)/python -m tests.support.foreign_clients
-	TEST_SCALE=full $(BIN)/python -m pytest tests/foreign tests/deploy/test_promtool.py tests/deploy/test_rehearsal.py
+	TEST_SCALE=full $(BIN)/python -m pytest tests/foreign tests/gateway tests/deploy/test_promtool.py tests/deploy/test_rehearsal.py
 
 docs: .venv/test.done
 	$(BIN)/sphinx-build --fresh-env --nitpicky --fail-on-warning --keep-going --jobs auto --quiet docs build/docs

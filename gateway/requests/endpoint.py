@@ -121,18 +121,25 @@ class Endpoints:
 
 async def _until_disconnect(request: Request, work: Awaitable[Response]) -> Response:
     """Return what work returns, or cancel it when the client disconnects: its rows are then free for others."""
-    task = asyncio.ensure_future(work)
-    gone = asyncio.ensure_future(request.receive())  # the body is read: the next message is that the client left
+    own, gone = asyncio.current_task(), False
+    assert own is not None
+
+    async def watch() -> None:
+        nonlocal gone
+        await request.receive()  # the body is read: the next message is that the client left
+        gone = True
+        own.cancel()
+
+    watching = asyncio.create_task(watch())
     try:
-        await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
-        if task.done():
-            return task.result()
-        raise Problem(499, "the client disconnected")
+        return await work
+    except asyncio.CancelledError:
+        if not gone:
+            raise
+        own.uncancel()
+        raise Problem(499, "the client disconnected") from None
     finally:
-        gone.cancel()
-        if not task.done():
-            task.cancel()
-            await asyncio.wait({task})
+        watching.cancel()
 
 
 def json_error(status: int, content: bytes, problem: Problem) -> Response:

@@ -42,7 +42,8 @@ def url(server: Server) -> str:
 class TestDeepL:
     @pytest.fixture(params=["", "/deepl/"])
     def client(self, request: pytest.FixtureRequest, url: str, key: str) -> Any:
-        deepl = pytest.importorskip("deepl")
+        import deepl
+
         return deepl.DeepLClient(key, server_url=url + request.param)
 
     def test_texts(self, client: Any):
@@ -81,27 +82,29 @@ class TestDeepL:
 
 
 def test_libretranslatepy(url: str, key: str):
-    module = pytest.importorskip("libretranslatepy")
-    client = module.LibreTranslateAPI(url, api_key=key)
+    from libretranslatepy import LibreTranslateAPI
+
+    client = LibreTranslateAPI(url, api_key=key)
     assert client.translate(TEA, "en", "de") == TEE
     assert client.detect("Das ist ein Haus.")[0]["language"] == "de"
     assert [each["code"] for each in client.languages()] == ["en", "de"]
 
 
 def test_deep_translator(url: str, key: str):
-    module = pytest.importorskip("deep_translator")
-    client = module.LibreTranslator("en", "de", api_key=key, use_free_api=False, custom_url=f"{url}/")
+    from deep_translator import LibreTranslator
+
+    client = LibreTranslator("en", "de", api_key=key, use_free_api=False, custom_url=f"{url}/")
     assert client.translate(TEA) == TEE
     assert client.translate_batch([TEA, "It is raining."]) == [TEE, "Es regnet."]
 
 
 class TestGoogle:
     def test_v2(self, url: str, key: str):
-        module = pytest.importorskip("google.cloud.translate_v2")
         from google.auth.credentials import AnonymousCredentials
+        from google.cloud import translate_v2
 
         options = {"api_endpoint": url, "api_key": key}
-        client = module.Client(credentials=AnonymousCredentials(), client_options={"api_endpoint": url})
+        client = translate_v2.Client(credentials=AnonymousCredentials(), client_options={"api_endpoint": url})
         client._http.headers["x-goog-api-key"] = options["api_key"]
         found = client.translate([TEA, "It is <b>raining</b>."], target_language="de")
         assert [each["translatedText"] for each in found] == [TEE, "Es <b>regnet</b>."]
@@ -111,8 +114,8 @@ class TestGoogle:
 
     @pytest.mark.parametrize("over", ["rest", "grpc"])
     def test_v3(self, server: Server, url: str, key: str, over: str):
-        module = pytest.importorskip("google.cloud.translate_v3")
         from google.auth.credentials import AnonymousCredentials
+        from google.cloud import translate_v3
         from google.cloud.translate_v3.services.translation_service import transports
 
         if over == "rest":
@@ -121,7 +124,7 @@ class TestGoogle:
             )
         else:
             transport = transports.TranslationServiceGrpcTransport(channel=grpc.insecure_channel(server.address))
-        client, parent = module.TranslationServiceClient(transport=transport), "projects/p/locations/global"
+        client, parent = translate_v3.TranslationServiceClient(transport=transport), "projects/p/locations/global"
         sent = {"metadata": (("x-goog-api-key", key), ("authorization", f"Bearer {key}"))}
         request = {"parent": parent, "contents": [TEA, "It is <b>raining</b>."], "target_language_code": "de"}
         found = client.translate_text(request=request, **sent).translations

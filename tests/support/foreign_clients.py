@@ -1,7 +1,7 @@
-"""The clients of the tests in tests/foreign: what they need, what is missing of it, and how to install it.
+"""The clients of the tests in tests/foreign, and the browser: what they need, what is missing, how to install it.
 
-`python -m tests.support.foreign_clients` installs what is missing: Debian's packages by apt-get, and the packages of
-Node into the folder of the Node client, with the versions and digests of its lock file.
+`python -m tests.support.foreign_clients` installs what is missing: Debian's packages by apt-get, Playwright by pip, and
+the packages of Node into the folder of the Node client, with the versions and digests of its lock file.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
 from tests.support.repository import ROOT
@@ -21,10 +22,14 @@ PACKAGES = {
     "node": "nodejs",
     "npm": "npm",
     "h2load": "nghttp2-client",
+    "chromium": "chromium",
     "prometheus": "prometheus",
     "promtool": "prometheus",
 }
 """The Debian package of each command."""
+
+
+PLAYWRIGHT = "playwright"
 
 
 class MissingClient(Exception):
@@ -34,7 +39,9 @@ class MissingClient(Exception):
 def missing(*commands: str) -> str | None:
     """Why a test that needs these commands cannot run here; with `node`, its packages are needed too."""
     for command in commands:
-        if shutil.which(command) is None:
+        if command == PLAYWRIGHT and find_spec(PLAYWRIGHT) is None:
+            return "Playwright is not installed; make e2e installs it"
+        if command != PLAYWRIGHT and shutil.which(command) is None:
             return f"no {command} command; make e2e installs it"
     if "node" in commands and not has_node_packages(NODE_CLIENT):
         return "the packages of the Node client are not installed; make e2e installs them"
@@ -58,6 +65,8 @@ def install() -> None:
         _install_packages(sorted({PACKAGES[command] for command in absent}))
     if absent := [command for command in PACKAGES if shutil.which(command) is None]:
         raise MissingClient(f"the command {absent[0]} is still not there; install it, or add its folder to PATH")
+    if find_spec(PLAYWRIGHT) is None:  # 45 MB, and of no use without a browser: not in the lock of the tests
+        run([sys.executable, "-m", "pip", "install", "--quiet", "playwright==1.65.2"], "install Playwright")
     if not has_node_packages(NODE_CLIENT):
         run(["npm", "ci"], "install the packages of tests/foreign/node", NODE_CLIENT)
 

@@ -5,5 +5,5 @@ from __future__ import annotations
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("lingon", "training", "export", "importers", "serving", "bench")
+PACKAGES = ("lingon", "training", "export", "importers", "serving", "gateway", "bench")
 """Folders of product code. The last four are installed as subpackages of `lingon`, which holds links to them."""
