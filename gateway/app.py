@@ -22,10 +22,10 @@ from lingon.gateway.dialects.deepl import DeepLApi
 from lingon.gateway.dialects.google import GoogleApi
 from lingon.gateway.dialects.libretranslate import LibreTranslateApi
 from lingon.gateway.dialects.native import NativeApi
-from lingon.gateway.documents import Documents
 from lingon.gateway.metrics import GatewayMetrics
 from lingon.gateway.requests.body import BodyLimits
 from lingon.gateway.requests.endpoint import Api, Endpoints
+from lingon.gateway.translations.documents import Documents
 
 APIS: dict[str, Callable[[Documents | None], Any]] = {
     "lingon": lambda documents: NativeApi(),

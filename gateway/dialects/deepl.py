@@ -13,10 +13,10 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from lingon.gateway.dialects.deepl_documents import DeepLDocuments
-from lingon.gateway.documents import Documents
 from lingon.gateway.requests.endpoint import Call, Endpoints, json_error
 from lingon.gateway.requests.fields import Fields
 from lingon.gateway.requests.problem import Problem
+from lingon.gateway.translations.documents import Documents
 from lingon.gateway.translations.languages import Pairs, name_of, unique, without_variety
 from lingon.gateway.translations.translate import Wanted, translate
 from lingon.translation.v1 import translation_pb2 as pb

@@ -14,10 +14,10 @@ from typing import Any
 from starlette.responses import JSONResponse, Response
 
 from lingon.errors import LingonError, ServerError
-from lingon.gateway.documents import SUFFIXES, Documents, translated_file
 from lingon.gateway.requests.endpoint import Call
 from lingon.gateway.requests.fields import Fields
 from lingon.gateway.requests.problem import Problem, problem_of
+from lingon.gateway.translations.documents import SUFFIXES, Documents, translated_file
 from lingon.gateway.translations.translate import Wanted
 
 SECONDS_LEFT = 5  # that a document takes, as a client is told

@@ -11,10 +11,10 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from lingon.gateway.documents import SUFFIXES, Documents, translated_file
 from lingon.gateway.requests.endpoint import Call, Endpoints, json_error
 from lingon.gateway.requests.fields import Fields
 from lingon.gateway.requests.problem import Problem
+from lingon.gateway.translations.documents import SUFFIXES, Documents, translated_file
 from lingon.gateway.translations.languages import Pairs, name_of
 from lingon.gateway.translations.translate import Detected, Wanted, detect, translate
 from lingon.translation.v1 import translation_pb2 as pb

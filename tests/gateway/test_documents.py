@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from lingon.gateway.documents import KEEP_SECONDS, Documents
 from lingon.gateway.requests.problem import Problem
+from lingon.gateway.translations.documents import KEEP_SECONDS, Documents
 from tests.support.gateway import Gateway, Reply, gateway
 
 TEXT = "It is raining.\r\n\r\n  Tom lives in Boston.\n"

@@ -6,4 +6,4 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("lingon", "training", "export", "importers", "serving", "gateway", "bench")
-"""Folders of product code. The last four are installed as subpackages of `lingon`, which holds links to them."""
+"""Folders of product code. All but the first are installed as subpackages of `lingon`, which holds links to them."""
