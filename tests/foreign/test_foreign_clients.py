@@ -24,7 +24,7 @@ def test_without_a_package_manager_the_error_names_the_packages_and_the_command(
         text=True,
         check=False,
     )
-    names = ["nghttp2-client", "nodejs", "npm", "prometheus"]
+    names = ["chromium", "nghttp2-client", "nodejs", "npm", "prometheus"]
     assert ran.returncode == 1
     assert ran.stderr == (
         f"lingon: error: these Debian packages are missing: {', '.join(names)}; "
