@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import json
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +14,7 @@ import grpc
 import pytest
 
 from lingon.serving.auth.api_keys import new_key
+from tests.support.foreign_clients import NODE_CLIENT
 from tests.support.key_files import write_key_file
 from tests.support.processes import Server, serving
 from tests.support.repository import ROOT
@@ -79,6 +82,24 @@ class TestDeepL:
             client.translate_text(TEA, target_lang="FR")
         with pytest.raises(deepl.DeepLException, match="glossaries are not supported"):
             client.list_glossaries()
+
+
+@pytest.mark.foreign("node")
+def test_deepl_in_node(url: str, key: str, tmp_path: Path):
+    (tmp_path / "in.txt").write_text(f"{TEA}\n")
+    command = ["node", "deepl.mjs", url, key, str(tmp_path / "in.txt")]
+    ran = subprocess.run(command, cwd=NODE_CLIENT, capture_output=True, text=True, timeout=60, check=False)
+    assert ran.returncode == 0, ran.stderr
+    assert json.loads(ran.stdout) == {
+        "text": TEE,
+        "texts": ["Es regnet.", "Wie geht es dir?"],
+        "markup": "Ich mag <b>grüne</b> Äpfel.",
+        "sources": ["en"],
+        "targets": ["de"],
+        "limit": 10**12,
+        "document": f"{TEE}\n",
+        "refused": "AuthorizationError",
+    }
 
 
 def test_libretranslatepy(url: str, key: str):
