@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from lingon.client.client import Client
+from tests.support.foreign_clients import NODE_CLIENT
 from tests.support.gateway import gateway
 from tests.support.processes import serving
 from tests.support.repository import ROOT
@@ -142,6 +143,27 @@ class TestBrowser:
             page.wait_for_timeout(260)
         page.fill("#source", "It is raining.")
         page.wait_for_selector('#live:text-is("Es regnet.")')
+
+    @pytest.mark.foreign("node")
+    @pytest.mark.parametrize("scheme", ["light", "dark"])
+    @pytest.mark.parametrize("path", ["/", "/docs"])
+    def test_axe_finds_nothing_serious(self, browser: Any, server: tuple[str, str], path: str, scheme: str):
+        context = browser.new_context(bypass_csp=True, color_scheme=scheme)
+        page = context.new_page()
+        page.goto(server[0] + path)
+        if path == "/":
+            page.fill("#source", TEXT)
+            page.wait_for_selector("#sentences .sentence >> nth=1")
+            for summary in page.locator("summary").all():
+                summary.click()
+            page.wait_for_selector("#matrix td[data-weight]")
+        else:
+            page.wait_for_selector("#schemas .operation")
+        page.add_script_tag(path=NODE_CLIENT / "node_modules" / "axe-core" / "axe.min.js")
+        found = page.evaluate("axe.run().then((result) => result.violations)")
+        serious = [each for each in found if each["impact"] in ("serious", "critical")]
+        assert [(each["id"], [node["html"][:200] for node in each["nodes"]][:3]) for each in serious] == []
+        context.close()
 
     def test_the_reference_of_the_api_has_every_call(self, browser: Any, server: tuple[str, str]):
         page = browser.new_page()
