@@ -172,6 +172,31 @@ async def test_many_idle_connections_do_not_stop_a_request():
         await eventually(lambda: http.server.metric("lingon_http_connections") == 0)
 
 
+async def test_above_the_limit_of_connections_a_request_is_refused_at_once():
+    async with gateway(http_max_connections=3) as http:
+        idle = [socket.create_connection(("127.0.0.1", http.port)) for _ in range(3)]
+        await eventually(lambda: http.server.metric("lingon_http_connections") == 3)
+        assert (await exchange(http, ask("/v1/translate", b'{"texts": ["Tom"]}'))).startswith(b"HTTP/1.1 503")
+        for each in idle:
+            each.close()
+        await eventually(lambda: http.server.metric("lingon_http_connections") == 0)
+        assert (await http.post("/v1/translate", {"texts": ["Tom"]})).status == 200
+
+
+@pytest.mark.parametrize(
+    ("trusted", "caller"), [("", "127.0.0.1"), ("192.0.2.9", "127.0.0.1"), ("127.0.0.1", "192.0.2.7")]
+)
+async def test_the_address_that_a_proxy_tells_is_believed_if_the_proxy_is_trusted(
+    trusted: str, caller: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    keys = write_key_file(tmp_path, {"web": new_key()})
+    with caplog.at_level(logging.INFO):
+        async with gateway(api_keys=keys, http_trusted_proxies=trusted) as http:
+            await http.post("/v1/translate", {"texts": ["Tom"]}, {"x-forwarded-for": "192.0.2.7"})
+    callers = [getattr(each, "fields", {}).get("caller") for each in caplog.records if each.message == "call"]
+    assert callers == [f"address/{caller}"]
+
+
 async def test_a_request_is_answered_although_the_server_is_told_to_stop():
     runner = EchoRunner(delay=0.02)
     async with gateway(runner) as http:
