@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from prometheus_client import CollectorRegistry
+
 from docs.generators.markdown import code, plain, table
+from lingon.gateway.metrics import GatewayMetrics
 from lingon.serving.observability.metrics import families
 
 SUFFIXES = {"histogram": ("_bucket", "_sum", "_count", "")}
@@ -18,9 +21,10 @@ def metrics() -> str:
 
 
 def names() -> set[str]:
-    """The names of all series, with the suffixes of histograms."""
-    return {
-        f"{family.exported_name}{suffix}"
-        for family, _ in families()
-        for suffix in SUFFIXES.get(family.type_name, ("",))
-    }
+    """The names of all series, with the suffixes of histograms; those of the HTTP APIs too."""
+    declared = [(family.exported_name, family.type_name) for family, _ in families()]
+    registry = CollectorRegistry()
+    GatewayMetrics(registry)
+    for family in registry.collect():
+        declared.append((f"{family.name}_total" if family.type == "counter" else family.name, family.type))
+    return {f"{name}{suffix}" for name, kind in declared for suffix in SUFFIXES.get(kind, ("",))}
