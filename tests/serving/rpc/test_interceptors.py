@@ -174,9 +174,9 @@ async def test_a_client_that_cancels_during_a_reply_causes_no_error_in_the_log(
             await call.read()
             await asyncio.sleep(0.02)
             call.cancel()
+    value, cancelled = metrics.registry.get_sample_value, {"method": "TranslateStream", "code": "CANCELLED"}
+    await eventually(lambda: value("lingon_requests_total", cancelled) == 20)
     await server.stop(1)
-    value = metrics.registry.get_sample_value
-    assert value("lingon_requests_total", {"method": "TranslateStream", "code": "CANCELLED"}) == 20
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
