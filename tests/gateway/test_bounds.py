@@ -201,7 +201,8 @@ async def test_a_request_is_answered_although_the_server_is_told_to_stop():
     runner = EchoRunner(delay=0.02)
     async with gateway(runner) as http:
         sent = asyncio.create_task(http.post("/v1/translate", {"texts": ["one two three four five six seven"]}))
-        await eventually(lambda: http.server.metric("lingon_requests_in_flight") == 1)
+        model = {"model": "en-de", "version": "1"}
+        await eventually(lambda: http.server.metric("lingon_running_sentences", **model) == 1)
         http.server.server.stop()
         assert (await sent).status == 200
         assert await http.server.task == 0
