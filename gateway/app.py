@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -27,7 +26,7 @@ from lingon.gateway.requests.body import BodyLimits
 from lingon.gateway.requests.endpoint import Api, Endpoints
 from lingon.gateway.translations.documents import Documents
 
-APIS: dict[str, Callable[[Documents | None], Any]] = {
+APIS: dict[str, Callable[[Documents | None], Api]] = {
     "lingon": lambda documents: NativeApi(),
     "deepl": DeepLApi,
     "libretranslate": LibreTranslateApi,
@@ -78,8 +77,7 @@ def build(backend: Backend, metrics: GatewayMetrics, options: GatewayOptions) ->
     """Return the application."""
     documents = None if options.data_dir is None else Documents(options.data_dir / "documents")
     endpoints = Endpoints(backend, metrics, options.limits)
-    apis: list[Api] = [APIS[name](documents) for name in options.apis]
-    routes = [route for api in apis for route in api.routes(endpoints)]  # type: ignore[attr-defined]
+    routes = [route for name in options.apis for route in APIS[name](documents).routes(endpoints)]
     if options.page and "lingon" in options.apis:
         routes += [_page_route(path, *each) for path, each in PAGE.items()]
     cors = [Middleware(CORSMiddleware, allow_origins=list(options.cors), allow_methods=["*"], allow_headers=["*"])]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -20,12 +20,9 @@ from lingon.client.client import CHANNEL_OPTIONS
 from lingon.client.protocol import HEALTH, HEALTH_STATES
 from lingon.client.tls import AUTHORIZATION
 from lingon.errors import ServerError
-from lingon.status import REQUEST_ID, call_error
+from lingon.status import CLIENT_ADDRESS, REQUEST_ID, call_error
 from lingon.translation.v1 import translation_pb2 as pb
 from lingon.translation.v1 import translation_pb2_grpc as pb_grpc
-
-CLIENT_ADDRESS = "x-lingon-client-address"
-"""Metadata with the address of the client, which a server believes from its own gateway alone."""
 
 logger = logging.getLogger(__name__)
 KEY = re.compile(r"[\x21-\x7e]{1,4096}")
@@ -61,16 +58,14 @@ class Backend:
         self,
         target: str,
         credentials: grpc.ChannelCredentials | None = None,
-        options: Sequence[tuple[str, Any]] = (),
         timeout: float = 60.0,
     ) -> None:
         """target: address of the server, as gRPC writes it; timeout: seconds for each call."""
         self._target, self._timeout, self._tls = target, timeout, credentials is not None
-        channel_options = (*CHANNEL_OPTIONS, *options)
         self._channel = (
-            grpc.aio.insecure_channel(target, channel_options)
+            grpc.aio.insecure_channel(target, CHANNEL_OPTIONS)
             if credentials is None
-            else grpc.aio.secure_channel(target, credentials, channel_options)
+            else grpc.aio.secure_channel(target, credentials, CHANNEL_OPTIONS)
         )
         self._stub: Any = pb_grpc.TranslationServiceStub(self._channel)
         self._health: Any = self._channel.unary_unary(

@@ -24,6 +24,7 @@ from lingon.errors import (
 
 STATUS_DETAILS = "grpc-status-details-bin"
 REQUEST_ID = "x-request-id"
+CLIENT_ADDRESS = "x-lingon-client-address"  # of the client of a gateway; a server believes its own gateway alone
 DOMAIN = "lingon"
 RETRY_MILLISECONDS: dict[type[RequestError], int] = {
     QueueFull: 200,

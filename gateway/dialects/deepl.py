@@ -17,7 +17,7 @@ from lingon.gateway.requests.endpoint import Call, Endpoints, json_error
 from lingon.gateway.requests.fields import Fields
 from lingon.gateway.requests.problem import Problem
 from lingon.gateway.translations.documents import Documents
-from lingon.gateway.translations.languages import Pairs, name_of, unique, without_variety
+from lingon.gateway.translations.languages import Pairs, name_of, without_variety
 from lingon.gateway.translations.translate import Wanted, translate
 from lingon.translation.v1 import translation_pb2 as pb
 
@@ -72,15 +72,13 @@ class DeepLApi:
 
     def error(self, problem: Problem, request: Request) -> Response:
         """Return {"message": text} with the status that DeepL has for it."""
-        status = problem.http_status
+        status = problem.http_status_of_pair
         if status == 401:
             status = 403
         elif problem.is_quota and (problem.retry_after or 0) > 60:
             status = 456  # the quota is used up for longer than a client would wait
         elif problem.is_overload:
             status = 503 if problem.reason == "QUEUE_FULL" else 429
-        elif problem.reason == "UNKNOWN_MODEL":
-            status = 400
         response = json_error(status, json.dumps({"message": str(problem)}).encode(), problem)
         response.headers["x-trace-id"] = secrets.token_hex(16)
         return response
@@ -153,7 +151,7 @@ class DeepLApi:
 def _tag(code: str) -> str:
     """Return the tag of a code, such as en-GB of EN-GB."""
     language, dash, rest = code.partition("-")
-    return unique([f"{language.lower()}{dash}{rest}"])[0]
+    return f"{language.lower()}{dash}{rest}"
 
 
 def _named(fields: Fields) -> Mapping[str, str]:

@@ -46,9 +46,7 @@ class GoogleApi:
 
     def error(self, problem: Problem, request: Request) -> Response:
         """Return Google's form of an error."""
-        status, message = problem.http_status, str(problem)
-        if problem.reason == "UNKNOWN_MODEL":
-            status = 400
+        status, message = problem.http_status_of_pair, str(problem)
         detail = {"message": message, "domain": "global", "reason": REASONS.get(status, "backendError")}
         error = {"code": status, "message": message, "errors": [detail], "status": problem.status}
         return json_error(status, json.dumps({"error": error}).encode(), problem)

@@ -56,9 +56,7 @@ class LibreTranslateApi:
 
     def error(self, problem: Problem, request: Request) -> Response:
         """Return {"error": message}; a wrong key is 403, as there."""
-        status = (
-            403 if problem.http_status == 401 else 400 if problem.reason == "UNKNOWN_MODEL" else problem.http_status
-        )
+        status = 403 if problem.http_status == 401 else problem.http_status_of_pair
         return json_error(status, json.dumps({"error": str(problem)}).encode(), problem)
 
     async def translate(self, call: Call) -> Response:

@@ -7,7 +7,7 @@ import logging
 import re
 import secrets
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -44,6 +44,9 @@ class Api(Protocol):
     """
 
     name: str
+
+    def routes(self, endpoints: Endpoints) -> Iterable[Route]:
+        """Return the routes."""
 
     def key_of(self, request: Request, fields: Fields) -> str | None:
         """Return the API key of a request; None if it has none."""

@@ -69,6 +69,11 @@ class Problem(LingonError):
         return code_pb2.Code.Name(self.code)
 
     @property
+    def http_status_of_pair(self) -> int:
+        """The status in APIs whose paths name no model: an unknown pair of languages is a wrong field there."""
+        return 400 if self.reason == "UNKNOWN_MODEL" else self.http_status
+
+    @property
     def is_quota(self) -> bool:
         """Whether the quota of the key is used up, which another key would not meet."""
         return self.reason == "QUOTA_EXCEEDED"

@@ -6,11 +6,11 @@ import json
 import re
 import secrets
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from lingon.files import make_folders, remove_partial_files, write_new_private
+from lingon.files import make_folders, remove_partial_files, write_new_private, write_private
 from lingon.gateway.backend import Backend, Caller
 from lingon.gateway.requests.problem import Problem
 from lingon.gateway.translations.translate import Wanted, translate
@@ -22,8 +22,6 @@ SUFFIXES = {".txt": pb.TEXT_FORMAT_PLAIN, ".html": pb.TEXT_FORMAT_HTML, ".htm": 
 KEEP_SECONDS = 3600.0  # for which a file is kept that nobody fetches
 BLOCK_LINES = 64  # lines of a text file that are one text
 IDS = re.compile(r"[0-9a-f]{32}")
-
-Translate = Callable[[], Awaitable[bytes]]
 
 
 async def translated_file(
@@ -88,11 +86,7 @@ class Documents:
 
     def write_state(self, number: str, state: dict[str, Any]) -> None:
         """Write what is known of a document."""
-        path = self._folder / f"{number}.json"
-        part = path.with_name(f".{path.name}.part-{secrets.token_hex(8)}")
-        part.touch(mode=0o600)
-        part.write_text(json.dumps(state), encoding="utf-8")
-        part.replace(path)
+        write_private(self._folder / f"{number}.json", json.dumps(state).encode())
 
     def read_state(self, number: str) -> dict[str, Any]:
         """Return what is known of a document; raises Problem 404."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from babel import Locale, UnknownLocaleError
@@ -80,8 +79,3 @@ def name_of(tag: str) -> str:
 def tag_of_google(code: str) -> str:
     """Return the language tag of a code of Google's APIs."""
     return GOOGLE.get(code.lower(), code)
-
-
-def unique(tags: Iterable[str]) -> list[str]:
-    """Return tags, each once, in their order."""
-    return list(dict.fromkeys(tags))

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from google.rpc import code_pb2
 
 from lingon.client.messages import cut, write_request
-from lingon.errors import ServerError
 from lingon.gateway.backend import Backend, Caller
 from lingon.gateway.requests.problem import Problem, problem_of
 from lingon.gateway.translations.languages import Pairs, serves
@@ -138,23 +137,14 @@ async def _of_one_language(
     parts = cut(texts, most)
     if len(parts) == 1:
         return await ask(*parts[0])
-    async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(_plain(ask(first, part))) for first, part in parts]
-    return [each for task in tasks for each in _raised(task.result())]
-
-
-async def _plain(work: object) -> list[Translated] | Exception:
-    """Return the error of a call: a task group would wrap it."""
-    try:
-        return await work  # type: ignore[misc, no-any-return]
-    except (Problem, ServerError) as error:
-        return error
-
-
-def _raised(found: list[Translated] | Exception) -> list[Translated]:
-    if isinstance(found, Exception):
-        raise found
-    return found
+    # All calls end before an error is raised: none goes on unseen.
+    found = await asyncio.gather(*(ask(first, part) for first, part in parts), return_exceptions=True)
+    results: list[Translated] = []
+    for each in found:
+        if isinstance(each, BaseException):
+            raise each
+        results += each
+    return results
 
 
 def _translated(result: pb.TextResult, text: str, place: int, count: int, language: Detected) -> Translated:

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from lingon.cli.output import writing
 from lingon.distill.choice import Choice, chosen
 from lingon.distill.texts import Text
 from lingon.errors import LingonError, SettingsError
@@ -103,21 +104,16 @@ class Shards:
     def publish(self, choice: Choice) -> Report:
         """Write the corpus from all shards: line-parallel files of sources and translations, and a report."""
         report, left_out = Report(self._plan.model, self._plan.options, choice.value), Counter[str]()
-        with (
-            gzip.open(self._folder / f"{SOURCE}.part", "wt", encoding="utf-8", newline="\n") as sources,
-            gzip.open(self._folder / f"{TARGET}.part", "wt", encoding="utf-8", newline="\n") as targets,
-        ):
+        with writing(self._folder / SOURCE) as sources, writing(self._folder / TARGET) as targets:
             for text, translated in self._translated():
                 report.texts += 1
                 found = chosen(choice, text, [" ".join(each.split()) for each in translated.translations])
                 if not found:
                     left_out[translated.fault or "empty"] += 1
                 for target in found:
-                    sources.write(f"{text.source}\n")
-                    targets.write(f"{target}\n")
+                    sources.write(f"{text.source}\n".encode())
+                    targets.write(f"{target}\n".encode())
                     report.pairs += 1
-        for name in (SOURCE, TARGET):
-            (self._folder / f"{name}.part").replace(self._folder / name)
         report.left_out = dict(left_out)
         write_json(self._folder / REPORT, asdict(report))
         return report

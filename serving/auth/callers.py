@@ -12,10 +12,10 @@ import grpc
 
 from lingon.pem import CertificateId, certificate_ids
 from lingon.serving.auth.api_keys import ApiKey
+from lingon.status import CLIENT_ADDRESS
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
-CLIENT_ADDRESS = "x-lingon-client-address"  # metadata of the calls of the server's own gateway
 KEY = "key/"  # start of the identity of a caller with an API key
 
 presented_key: ContextVar[ApiKey | None] = ContextVar("presented_key", default=None)

@@ -8,17 +8,12 @@ from typing import Any
 import grpc
 import pytest
 
-from lingon.bundle import PROFILES
 from lingon.google.v3 import cloud_translation_pb2 as google
 from lingon.serving.auth.api_keys import new_key
-from lingon.serving.guard.languages import profile
 from lingon.serving.rpc.google import SERVICE
 from tests.support.echo_engine import RunningServer, running
+from tests.support.gateway import KNOWS_LANGUAGES
 from tests.support.key_files import bearer, write_key_file
-from tests.support.repository import ROOT
-
-ENGLISH, GERMAN = ((ROOT / "tests" / "data" / f"tatoeba.{tag}").read_text().splitlines() for tag in ("en", "de"))
-DECLARED = {"files": {PROFILES: profile(ENGLISH) + profile(GERMAN)}}
 
 
 async def translate(server: RunningServer, metadata: Any = (), **fields: Any) -> google.TranslateTextResponse:
@@ -33,7 +28,7 @@ async def translate(server: RunningServer, metadata: Any = (), **fields: Any) ->
 
 async def test_texts_keep_their_order_and_an_empty_one_stays_empty():
     texts = ["Tom lives in Boston.", "", *(f"Number {count}." for count in range(20))]
-    async with running(bundles=(DECLARED,), max_texts=8, google_v3=True) as server:
+    async with running(bundles=(KNOWS_LANGUAGES,), max_texts=8, google_v3=True) as server:
         detected = await translate(server, contents=texts)
         given = await translate(server, contents=texts, source_language_code="en")
     assert [each.translated_text for each in detected.translations] == texts
@@ -56,7 +51,7 @@ async def test_texts_keep_their_order_and_an_empty_one_stays_empty():
     ],
 )
 async def test_what_is_not_served_is_named(fields: dict[str, Any], code: str, message: str):
-    async with running(bundles=(DECLARED,), google_v3=True) as server:
+    async with running(bundles=(KNOWS_LANGUAGES,), google_v3=True) as server:
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await translate(server, **fields)
     assert caught.value.code().name == code
@@ -66,7 +61,7 @@ async def test_what_is_not_served_is_named(fields: dict[str, Any], code: str, me
 async def test_its_texts_are_charged_to_the_quota_of_the_key(tmp_path: Path):
     key = new_key()
     keys = write_key_file(tmp_path, {"web": key}, web={"characters_per_minute": 60})
-    async with running(bundles=(DECLARED,), google_v3=True, api_keys=keys) as server:
+    async with running(bundles=(KNOWS_LANGUAGES,), google_v3=True, api_keys=keys) as server:
         with pytest.raises(grpc.aio.AioRpcError, match="UNAUTHENTICATED"):
             await translate(server, contents=["Tom"])
         await translate(server, bearer(key), contents=["Tom lives in Boston. " * 2], source_language_code="en")
