@@ -93,12 +93,14 @@ async def test_a_client_that_leaves_frees_its_rows_at_once():
     runner = EchoRunner(endless=True, delay=0.02)
     async with gateway(runner) as http:
         body = b'{"texts": ["one two three"], "options": {"beamSize": 1}}'
-        for path in ("/v1/translate", "/v1/translate:stream"):
+        for path, method in (("/v1/translate", "Translate"), ("/v1/translate:stream", "TranslateStream")):
+            cancelled = {"method": method, "code": "CANCELLED"}
             _, writer = await asyncio.open_connection("127.0.0.1", http.port)
             writer.write(ask(path, body))
             await eventually(lambda: http.server.metric("lingon_requests_in_flight") == 1)
             writer.close()
             await eventually(lambda: http.server.metric("lingon_requests_in_flight") == 0)
+            assert http.server.metric("lingon_requests_total", **cancelled) == 1
 
 
 async def test_no_route_but_health_answers_without_a_key(tmp_path):
