@@ -100,7 +100,9 @@ async def test_a_client_that_leaves_frees_its_rows_at_once():
             await eventually(lambda: http.server.metric("lingon_requests_in_flight") == 1)
             writer.close()
             await eventually(lambda: http.server.metric("lingon_requests_in_flight") == 0)
-            assert http.server.metric("lingon_requests_total", **cancelled) == 1
+            await eventually(
+                lambda cancelled=cancelled: http.server.metric("lingon_requests_total", **cancelled) == 1, seconds=5
+            )
 
 
 async def test_no_route_but_health_answers_without_a_key(tmp_path):
