@@ -65,9 +65,18 @@ def write_private(path: Path, content: bytes, before_replace: Callable[[], None]
         os.replace(part, path)
 
 
+def write_new(path: Path, content: bytes) -> None:
+    """Write a new file atomically; raises FileExistsError if it exists."""
+    _write_new(path, content, mode=0o666)
+
+
 def write_new_private(path: Path, content: bytes) -> None:
     """Write a new file atomically, for its owner only; raises FileExistsError if it exists."""
-    with _temporary_path(path, lambda part: part.touch(mode=0o600)) as part:
+    _write_new(path, content, mode=0o600)
+
+
+def _write_new(path: Path, content: bytes, mode: int) -> None:
+    with _temporary_path(path, lambda part: part.touch(mode=mode)) as part:
         part.write_bytes(content)
         _sync(part)
         os.link(part, path)

@@ -78,6 +78,10 @@ class LocalTranslator:
         """The service's Score; see `translate`."""
         return self._wait(self._find(request).score(request, _deadline(timeout)))
 
+    def list_models(self, request: pb.ListModelsRequest, timeout: float | None = None) -> pb.ListModelsResponse:
+        """The service's ListModels."""
+        return pb.ListModelsResponse(models=[self._translator.describe()])
+
     def translate_lines(
         self, lines: list[str], options: pb.DecodingOptions, on_progress: Progress = lambda done, of: None
     ) -> list[str]:

@@ -12,8 +12,8 @@ from lingon.cli.backend_options import BackendOptions
 from lingon.cli.connection import Credentials
 from lingon.client.client import DEFAULT_SERVER, Client, Texts, drive
 from lingon.client.options import ScoreOptions, TranslateOptions
-from lingon.client.protocol import DEFAULT_MAX_TEXTS, SCORE, TRANSLATE, ClientProtocol, Send, Sleep
-from lingon.client.results import ScoreResult, TextResult
+from lingon.client.protocol import DEFAULT_MAX_TEXTS, LIST_MODELS, SCORE, TRANSLATE, ClientProtocol, Send, Sleep
+from lingon.client.results import ModelInfo, ScoreResult, TextResult
 from lingon.client.retry import Retry
 from lingon.errors import InvalidRequest, LingonError, RequestError, ServerError
 from lingon.extras import find_entry_points, name_missing_extra
@@ -29,6 +29,9 @@ class Translator(Protocol):
         """See Client."""
 
     def score(self, pairs: Sequence[tuple[str, str]], **options: Unpack[ScoreOptions]) -> list[ScoreResult]:
+        """See Client."""
+
+    def list_models(self) -> list[ModelInfo]:
         """See Client."""
 
     def close(self) -> None:
@@ -72,14 +75,18 @@ def open_translator(options: BackendOptions) -> Iterator[Translator]:
 class InProcessTranslator:
     """Answers like a Client, with a bundle in this process.
 
-    local: has translate(TranslateRequest, timeout) -> TranslateResponse and score(ScoreRequest, timeout) ->
-        ScoreResponse, which threads may call; timeout is in seconds
+    local: has translate(TranslateRequest, timeout) -> TranslateResponse, score(ScoreRequest, timeout) -> ScoreResponse
+        and list_models(ListModelsRequest, timeout) -> ListModelsResponse, which threads may call; timeout is in seconds
     """
 
     def __init__(self, local: Any, *, timeout: float) -> None:
         retry = Retry(retries=0, longest_pause=1.0, wait_when_full=True)  # a failed engine is not restarted here
         self._protocol = ClientProtocol(timeout=timeout, retry=retry, max_texts=DEFAULT_MAX_TEXTS)
-        self._methods = {TRANSLATE.path: local.translate, SCORE.path: local.score}
+        self._methods = {
+            TRANSLATE.path: local.translate,
+            SCORE.path: local.score,
+            LIST_MODELS.path: local.list_models,
+        }
         self._closed = threading.Event()
 
     def translate(self, texts: Texts, **options: Unpack[TranslateOptions]) -> list[TextResult]:
@@ -90,6 +97,10 @@ class InProcessTranslator:
     def score(self, pairs: Sequence[tuple[str, str]], **options: Unpack[ScoreOptions]) -> list[ScoreResult]:
         """As `Client.score`."""
         return drive(self._protocol.score(pairs, options), self._perform)
+
+    def list_models(self) -> list[ModelInfo]:
+        """As `Client.list_models`."""
+        return drive(self._protocol.list_models(), self._perform)
 
     def close(self) -> None:
         """Accept no more requests."""

@@ -33,6 +33,7 @@ ORDER = (
     "verify",
     "inspect",
     "translate",
+    "bulk",
     "score",
     "attend",
     "align",

@@ -33,8 +33,8 @@ def _is_file(output: Path | None) -> bool:
 
 
 @contextmanager
-def progress_bar(size: int | None, shown: bool) -> Iterator[Advance]:
-    """A bar for an input of this size in bytes (None: unknown), if it is to be shown."""
+def progress_bar(size: int | None, shown: bool, unit: str = "lines") -> Iterator[Advance]:
+    """A bar for an input of this size in bytes (None: unknown), if it is to be shown; unit: what is counted."""
     if not shown:
         yield lambda lines, read: None
         return
@@ -52,7 +52,7 @@ def progress_bar(size: int | None, shown: bool) -> Iterator[Advance]:
         nonlocal lines_done, bytes_done
         lines_done, bytes_done = lines_done + lines, bytes_done + read
         seconds = time.monotonic() - begin
-        bar.update(task, completed=bytes_done, description=summary(lines_done, seconds, bytes_done, size))
+        bar.update(task, completed=bytes_done, description=summary(lines_done, seconds, bytes_done, size, unit))
         if seconds >= DELAY:
             bar.start()
 
@@ -62,9 +62,9 @@ def progress_bar(size: int | None, shown: bool) -> Iterator[Advance]:
         bar.stop()
 
 
-def summary(lines: int, seconds: float, read: int, size: int | None) -> str:
+def summary(lines: int, seconds: float, read: int, size: int | None, unit: str = "lines") -> str:
     """The text of the bar: lines done, lines a second, and the time left if the size of the input is known."""
-    parts = [f"{lines:,} lines", f"{lines / max(seconds, 1e-9):,.1f} lines/s"]
+    parts = [f"{lines:,} {unit}", f"{lines / max(seconds, 1e-9):,.1f} {unit}/s"]
     if size is not None and read:
         left = seconds * max(size - read, 0) / read
         parts.append(f"{timedelta(seconds=round(left))} left")

@@ -1,0 +1,217 @@
+"""The verb bulk."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from lingon.cli.backend_options import BackendOptions, with_backend_options
+from lingon.cli.translate import GuardChoice, TextFormat
+from lingon.errors import LingonError, SettingsError
+
+if TYPE_CHECKING:
+    from lingon.bulk.estimate import Estimate
+    from lingon.bulk.runs import Engine
+
+
+class EngineChoice(StrEnum):
+    """Where shards are translated."""
+
+    LOCAL = "local"
+    RAY = "ray"
+
+
+class ErrorChoice(StrEnum):
+    """What becomes of a row that cannot be translated."""
+
+    COLUMN = "column"
+    FAIL = "fail"
+
+
+@with_backend_options
+def bulk(
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="INPUT",
+            help="A file, a quoted pattern such as 'in/*.parquet', or a folder: .parquet, .jsonl, .csv, .tsv or .txt, "
+            "the last four also with .gz or .zst; s3://, gs:// and az:// with the packages s3fs, gcsfs and adlfs.",
+        ),
+    ],
+    output: Annotated[str, typer.Argument(help="Folder of the output, which may be in an object store too.")],
+    column: Annotated[str, typer.Option(help="Column of the texts.")] = "text",
+    into: Annotated[str, typer.Option(help="Column to add, with the translations.")] = "translation",
+    language_column: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Column of the language of each text.", show_default="none")
+    ] = None,
+    confidence: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Column to add, with the confidence of each row.", show_default="none"),
+    ] = None,
+    source_language: Annotated[
+        str | None, typer.Option("--source", help="Language of the texts, as en.", show_default="the model's")
+    ] = None,
+    target_language: Annotated[
+        str | None, typer.Option("--target", help="Language of the translations.", show_default="the model's")
+    ] = None,
+    beam_size: Annotated[
+        int | None, typer.Option(min=1, help="Beam size; 1 is greedy search.", show_default="the model's")
+    ] = None,
+    length_penalty: Annotated[
+        float | None, typer.Option(min=0, help="As in lingon translate.", show_default="the model's")
+    ] = None,
+    max_output_tokens: Annotated[
+        int | None, typer.Option(min=1, help="As in lingon translate.", show_default="the model's bound")
+    ] = None,
+    shortlist: Annotated[
+        bool | None,
+        typer.Option("--shortlist/--no-shortlist", help="As in lingon translate.", show_default="the model's"),
+    ] = None,
+    written: Annotated[TextFormat, typer.Option("--format", help="How texts are written.")] = TextFormat.PLAIN,
+    guard: Annotated[
+        GuardChoice | None, typer.Option(help="As in lingon translate.", show_default="retry if greedy, else warn")
+    ] = None,
+    keep: Annotated[
+        list[str] | None,
+        typer.Option(metavar="STRING", help="String that translations keep; may be repeated.", show_default="none"),
+    ] = None,
+    shard_rows: Annotated[int, typer.Option(min=1, help="Rows of a shard, and so of a file of the output.")] = 50_000,
+    errors: Annotated[
+        ErrorChoice,
+        typer.Option(
+            help="What becomes of a row that cannot be translated: column gives the reason in a column INTO_error, "
+            "fail ends the run before its shard is written."
+        ),
+    ] = ErrorChoice.COLUMN,
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="Rows to translate, from the first on.", show_default="all")
+    ] = None,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Translate a sample, print what the run would take, and write nothing."),
+    ] = False,
+    engine: Annotated[
+        EngineChoice, typer.Option(help="This process, or workers of a Ray cluster.")
+    ] = EngineChoice.LOCAL,
+    address: Annotated[
+        str | None,
+        typer.Option(
+            help="Address of the Ray cluster, or auto.", show_default="$RAY_ADDRESS, else a cluster of its own"
+        ),
+    ] = None,
+    workers: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N|LO..HI", help="Workers on Ray; more than LO begin as the cluster grows.", show_default="1..1000"
+        ),
+    ] = None,
+    metrics_port: Annotated[
+        int | None,
+        typer.Option(min=1, max=65535, help="Port for Prometheus metrics of the run.", show_default="none"),
+    ] = None,
+    *,
+    backend: BackendOptions,
+) -> None:
+    """Translate a column of many files, each row exactly once, with this machine, a server or a Ray cluster.
+
+    OUTPUT gets a file for each shard, of the format of its input, with all columns and rows of it and the translations
+    added, and _SUCCESS at the end. Names in order are rows in order. What was done is in OUTPUT/_lingon.
+
+    A run that was ended, at any time, goes on where it was with the same command, and writes the same bytes.
+    """
+    from lingon.bulk.estimate import estimate
+    from lingon.bulk.planning import plan
+    from lingon.bulk.planning import preview as previewed
+    from lingon.bulk.runs import run
+    from lingon.bulk.shards import missing
+    from lingon.bulk.translating import Translate
+    from lingon.bulk.watching import watching
+
+    chosen = _engine(engine, address, workers, backend)
+    options: dict[str, Any] = {
+        "source": source_language,
+        "target": target_language,
+        "beam_size": beam_size,
+        "length_penalty": length_penalty,
+        "max_output_tokens": max_output_tokens,
+        "shortlist": shortlist,
+        "format": None if written is TextFormat.PLAIN else written.value,
+        "guard": guard and guard.value,
+        "keep": keep,
+    }
+    shape: dict[str, Any] = {"shard_rows": shard_rows, "limit": limit, "fail_on_errors": errors is ErrorChoice.FAIL}
+    columns: dict[str, Any] = {
+        "column": column,
+        "into": into,
+        "language_column": language_column,
+        "confidence_column": confidence,
+    }
+    with Translate(backend=_absolute(backend), **columns, **options) as translate:
+        if dry_run:
+            _print_estimate(estimate(previewed(source, output, translate, **shape), translate), backend.in_process)
+            return
+        work = plan(source, output, translate, **shape)
+        left = missing(work)
+        rows = sum(each.piece.rows for each in left)
+        print(
+            f"{work.rows:,} rows in {len(work.shards):,} shards, {rows:,} rows in {len(left):,} to translate with "
+            f"{work.model}"
+        )
+        with watching(rows, metrics_port) as watch:
+            manifest = run(work, chosen, translate, watch)
+    print(
+        f"{manifest['rows']:,} rows, {manifest['errors']:,} with an error, in {manifest['shards']:,} files in {output}"
+    )
+
+
+def _engine(choice: EngineChoice, address: str | None, workers: str | None, backend: BackendOptions) -> Engine:
+    from lingon.extras import find_entry_points, name_missing_extra
+
+    if choice is EngineChoice.LOCAL and (address or workers):
+        raise SettingsError("--address and --workers need --engine ray")
+    entry = find_entry_points("lingon.bulk_engines").get(choice.value)
+    if entry is None:
+        raise LingonError(f"this installation has no engine {choice.value} (entry point lingon.bulk_engines)")
+    with name_missing_extra(f"lingon bulk --engine {choice.value}", entry.extras):
+        make = entry.load()
+    found: Engine = make() if choice is EngineChoice.LOCAL else make(address, _bounds(workers), backend)
+    return found
+
+
+def _bounds(workers: str | None) -> tuple[int, int]:
+    """The smallest and the largest number of workers."""
+    low, _, high = (workers or "1..1000").partition("..")
+    try:
+        bounds = int(low), int(high or low)
+    except ValueError:
+        raise SettingsError(f"--workers must be a number or LO..HI such as 4..64, got {workers}") from None
+    if not 1 <= bounds[0] <= bounds[1]:
+        raise SettingsError(f"--workers must be at least 1, and HI at least LO, got {workers}")
+    return bounds
+
+
+def _absolute(backend: BackendOptions) -> BackendOptions:
+    """The options with the absolute path of a bundle, which workers find in any folder."""
+    from dataclasses import replace
+
+    return replace(backend, model=str(Path(backend.model or "").resolve())) if backend.in_process else backend
+
+
+def _print_estimate(found: Estimate, in_process: bool) -> None:
+    from datetime import timedelta
+
+    print(f"rows    {found.rows:,} in {found.files:,} files; {found.shards:,} shards")
+    print(f"sample  {found.sampled:,} rows, {found.errors:,} of them with an error")
+    print(f"tokens  about {found.source_tokens:,.0f} in the texts, {found.target_tokens:,.0f} in the translations")
+    rate = found.rows / max(found.seconds, 1e-9)
+    print(f"time    about {timedelta(seconds=round(found.seconds))} at {rate:,.0f} rows/s", end="")
+    if in_process:
+        import os
+
+        cores = len(os.sched_getaffinity(0))
+        print(f" on this machine, {found.seconds * cores / 3600:,.2f} core-hours")
+    else:
+        print(" by this server")

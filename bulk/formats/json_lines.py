@@ -1,0 +1,91 @@
+"""JSON lines: a line is an object, and its keys are the columns. What a line has stays as it is, byte for byte."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import IO, Any
+
+from lingon.bulk.formats.format import NOT_UTF8, TOO_LONG, Added, Piece, Reader, Unreadable, Value, check_columns
+from lingon.bulk.formats.line_reader import LineReader, cut_lines, lines, naming
+from lingon.bulk.formats.packing import unpacked
+
+NO_OBJECT = Unreadable("the line is not a JSON object")
+RAW = "line"
+"""Key of a line that is no object, in the object that is written in its place."""
+
+
+class JsonRows:
+    """Lines with an object each."""
+
+    def __init__(self, found: list[bytes | None], first: int) -> None:
+        self._lines = found
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    @cached_property
+    def _objects(self) -> list[dict[str, Any] | Unreadable]:
+        return [_object(line) for line in self._lines]
+
+    def values(self, column: str) -> list[Value]:
+        return [each if isinstance(each, Unreadable) else _text(each, column) for each in self._objects]
+
+    def written(self, added: Added, marks: Mapping[str, str]) -> bytes:
+        values_of_rows = zip(*(column.values for column in added.values()), strict=True)
+        rows = zip(self._lines, self._objects, values_of_rows, strict=True)
+        return b"".join(_written(line, each, dict(zip(added, values, strict=True))) for line, each, values in rows)
+
+
+def _object(line: bytes | None) -> dict[str, Any] | Unreadable:
+    if line is None:
+        return TOO_LONG
+    try:
+        found = json.loads(line.decode("utf-8"))
+    except UnicodeDecodeError:
+        return NOT_UTF8
+    except (ValueError, RecursionError):
+        return NO_OBJECT
+    return found if isinstance(found, dict) else NO_OBJECT
+
+
+def _text(row: dict[str, Any], column: str) -> Value:
+    if column not in row:
+        return Unreadable(f"the line has no key {column!r}")
+    value = row[column]
+    if value is None or isinstance(value, str):
+        return value
+    return Unreadable(f"the value of {column!r} is of the type {type(value).__name__}, not a string")
+
+
+def _written(line: bytes | None, row: dict[str, Any] | Unreadable, added: dict[str, Any]) -> bytes:
+    """A line with keys added before its last brace; one that is no object becomes the string of a new one."""
+    more = _encoded(added)
+    if isinstance(row, Unreadable):
+        return _encoded({RAW: None if line is None else line.decode(errors="replace"), **added}) + b"\n"
+    assert line is not None
+    kept = line.rstrip()[:-1].rstrip()
+    return kept + (b", " if row else b"") + more[1:] + b"\n"
+
+
+def _encoded(value: dict[str, Any]) -> bytes:
+    return json.dumps(value, ensure_ascii=False).encode("utf-8", errors="replace")
+
+
+class JsonLines:
+    """Lines of JSON objects."""
+
+    def check(self, name: str, file: IO[bytes], needed: Sequence[str], added: Sequence[str]) -> None:
+        """Check the keys of the first line: other lines may lack some, which are rows with an error."""
+        with naming(name):
+            line = next((line for line, _ in lines(unpacked(name, file))), None)
+        first = _object(line)
+        if isinstance(first, dict):
+            check_columns(name, list(first), needed, added)
+
+    def cut(self, name: str, file: IO[bytes], rows: int) -> Iterator[Piece]:
+        return cut_lines(name, file, rows)
+
+    def reader(self, name: str, file: IO[bytes]) -> Reader:
+        return LineReader(name, file, JsonRows)

@@ -1,0 +1,188 @@
+"""The plan of a run: which rows of which files are a shard, and what is done with them. It is written once.
+
+A shard is a function of the plan and the input alone. Translations do not depend on what else is in the batch, so that
+a shard that is done twice, by two machines or after a crash, has the same bytes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from lingon.bulk.formats import format_of, suffix_of
+from lingon.bulk.formats.format import Piece
+from lingon.bulk.storage import Folder, InputFile, digest, input_files, open_folder, opened
+from lingon.bulk.translating import Translate
+from lingon.errors import LingonError, SettingsError
+
+STATE = "_lingon"
+PLAN = f"{STATE}/plan.json"
+SHARD_ROWS = 50_000
+FORMAT = 1  # of the plan
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Rows of a file; file: its number in the plan."""
+
+    number: int
+    file: int
+    piece: Piece
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a run does.
+
+    output: the folder, which is no part of its identity
+    task: columns and options by name, as they were asked for
+    model: name, version and precision
+    """
+
+    output: str
+    task: dict[str, Any]
+    model: str
+    files: tuple[InputFile, ...]
+    shards: tuple[Shard, ...]
+
+    @property
+    def rows(self) -> int:
+        """The number of rows of all shards."""
+        return sum(shard.piece.rows for shard in self.shards)
+
+    @cached_property
+    def digest(self) -> str:
+        """The SHA-256 of the plan as it is written."""
+        return digest(self.written())
+
+    @property
+    def folder(self) -> Folder:
+        """The folder of the output."""
+        return open_folder(self.output)
+
+    def part(self, shard: Shard) -> str:
+        """The name of the file that a shard becomes."""
+        first = next(each.number for each in self.shards if each.file == shard.file)
+        return f"part-{shard.file:05d}-{shard.number - first:05d}{suffix_of(self.files[shard.file].url)}"
+
+    def written(self) -> bytes:
+        """The plan as JSON."""
+        shards = [[each.file, each.piece.first, each.piece.rows, each.piece.offset] for each in self.shards]
+        files = [asdict(each) for each in self.files]
+        content = {"format": FORMAT, "model": self.model, "task": self.task, "files": files, "shards": shards}
+        return (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode()
+
+
+def plan(
+    source: str,
+    output: str,
+    translate: Translate,
+    *,
+    shard_rows: int = SHARD_ROWS,
+    limit: int | None = None,
+    fail_on_errors: bool = False,
+) -> Plan:
+    """Cut the input into shards and write the plan to the folder of the output, or go on with the plan that it has.
+
+    source: a file, a pattern such as in/*.parquet, or a folder; output: a folder; each may be in an object store
+    shard_rows: rows of a shard; limit: of the input, from its beginning
+    fail_on_errors: whether a row that cannot be translated ends the run; else it has a reason in the column of errors
+
+    Raises SettingsError if the folder has the plan of another run, naming the first difference.
+    """
+    wanted = _wanted(source, output, translate, shard_rows, limit, fail_on_errors)
+    folder = open_folder(output)
+    begun = read_plan(folder)
+    if begun is None:
+        wanted = replace(wanted, shards=tuple(_cut(wanted.files, shard_rows, limit)))
+        try:
+            folder.create(PLAN, wanted.written())
+            return wanted
+        except FileExistsError:  # another driver was faster
+            begun = read_plan(folder)
+            assert begun is not None
+    _check_same(folder, begun, wanted)
+    return begun
+
+
+def preview(
+    source: str, output: str, translate: Translate, *, shard_rows: int, limit: int | None, fail_on_errors: bool
+) -> Plan:
+    """The plan that `plan` would write; nothing is written."""
+    wanted = _wanted(source, output, translate, shard_rows, limit, fail_on_errors)
+    return replace(wanted, shards=tuple(_cut(wanted.files, shard_rows, limit)))
+
+
+def _wanted(
+    source: str, output: str, translate: Translate, shard_rows: int, limit: int | None, fail_on_errors: bool
+) -> Plan:
+    """The plan without its shards; raises SettingsError for an input that it does not fit."""
+    if shard_rows < 1:
+        raise SettingsError(f"shard_rows must be at least 1, got {shard_rows}")
+    files = tuple(input_files(source))
+    columns = translate.columns
+    for file in files:
+        if file.url.startswith(open_folder(output).url.rstrip("/") + "/"):
+            raise SettingsError(f"{file.url}: is in the folder of the output; choose another one")
+        with opened(file.url) as content:
+            format_of(file.url).check(file.url, content, columns.needed, columns.added)
+    task = {
+        "columns": asdict(columns),
+        "options": translate.options,
+        "shard_rows": shard_rows,
+        "limit": limit,
+        "fail_on_errors": fail_on_errors,
+    }
+    return Plan(output, json.loads(json.dumps(task)), translate.model(), files, ())
+
+
+def _cut(files: Sequence[InputFile], rows: int, limit: int | None) -> Iterator[Shard]:
+    number, left = 0, limit
+    for index, file in enumerate(files):
+        if left == 0:
+            return
+        with opened(file.url) as content:
+            for piece in format_of(file.url).cut(file.url, content, rows):
+                taken = piece if left is None else replace(piece, rows=min(piece.rows, left))
+                yield Shard(number, index, taken)
+                number += 1
+                left = None if left is None else left - taken.rows
+                if left == 0:
+                    break
+
+
+def read_plan(folder: Folder) -> Plan | None:
+    """The plan that a folder has; None if it has none. Raises LingonError if it cannot be read."""
+    try:
+        content = json.loads(folder.read(PLAN))
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        raise LingonError(f"{folder.url}/{PLAN}: is damaged ({error}); choose another folder") from None
+    if content.get("format") != FORMAT:
+        raise SettingsError(f"{folder.url}/{PLAN}: has the format {content.get('format')}; this version reads {FORMAT}")
+    shards = (Shard(number, file, Piece(*rest)) for number, (file, *rest) in enumerate(content["shards"]))
+    files = tuple(InputFile(**each) for each in content["files"])
+    return Plan(folder.url, content["task"], content["model"], files, tuple(shards))
+
+
+def _check_same(folder: Folder, begun: Plan, wanted: Plan) -> None:
+    """Raise SettingsError if a folder was begun with another model, task or input."""
+    before, now = _named_values(begun), _named_values(wanted)
+    for name in [*before, *now]:
+        if before.get(name) != now.get(name):
+            raise SettingsError(
+                f"{folder.url}: was begun with {name} {before.get(name)!r}, not {now.get(name)!r}; "
+                "choose another folder"
+            )
+
+
+def _named_values(of: Plan) -> dict[str, Any]:
+    """What makes two plans the same, by what a message calls it."""
+    flat = {f"{group} {name}": value for group in ("columns", "options") for name, value in of.task[group].items()}
+    rest = {name: value for name, value in of.task.items() if name not in ("columns", "options")}
+    files = {f"the input {each.url}": f"{each.size} bytes, {each.version}" for each in of.files}
+    return {"the model": of.model, **flat, **rest, **files}

@@ -1,0 +1,197 @@
+"""Files here and in object stores: listing the input, and a folder for the output whose files appear whole.
+
+Object stores are those of fsspec: s3:// needs the package s3fs, gs:// gcsfs, az:// adlfs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, Protocol
+
+import fsspec
+from fsspec.implementations.local import LocalFileSystem
+
+from lingon.bulk.formats import suffix_of
+from lingon.errors import LingonError, SettingsError
+from lingon.files import make_folders, remove_partial_files, write_bytes, write_new
+
+VERSIONS = ("ETag", "etag", "md5Hash", "mtime")
+"""What a store says about the content of a file, the first of these that it has."""
+
+
+class Folder(Protocol):
+    """A folder of output; names have / between their parts."""
+
+    url: str
+
+    def read(self, name: str) -> bytes:
+        """The bytes of a file; raises FileNotFoundError."""
+
+    def sizes(self, below: str) -> dict[str, int]:
+        """The bytes of each file in a folder below this one, by its name there; empty if there is none."""
+
+    def write(self, name: str, content: bytes) -> None:
+        """Write a file whole, replacing an earlier one."""
+
+    def create(self, name: str, content: bytes) -> None:
+        """Write a new file whole; raises FileExistsError if there is one."""
+
+
+@dataclass(frozen=True, slots=True)
+class InputFile:
+    """A file of the input.
+
+    version: what its store says about its content: the tag of an object, the time of the last change of a file here
+    """
+
+    url: str
+    size: int
+    version: str
+
+
+def input_files(pattern: str) -> list[InputFile]:
+    """The files of a path, a pattern or a folder, in the order of their names.
+
+    In a folder, files are left out whose names begin with a dot or an underscore, or have no suffix of a known format.
+    Raises SettingsError if there is none.
+    """
+    store, path = _store(pattern)
+    with _naming(pattern):
+        if any(each in path for each in "*?["):
+            found = store.glob(path, detail=True)
+        elif store.isdir(path):
+            found = {name: info for name, info in store.find(path, detail=True).items() if _is_data(name, path)}
+        elif store.exists(path):
+            found = {path: store.info(path)}
+        else:
+            found = {}
+    files = {name: info for name, info in sorted(found.items()) if info["type"] == "file"}
+    if not files:
+        raise SettingsError(f"{pattern}: there is no such file")
+    return [InputFile(_url(store, name), info["size"], _version(info)) for name, info in files.items()]
+
+
+def _is_data(name: str, folder: str) -> bool:
+    parts = name.removeprefix(folder).strip("/").split("/")
+    return suffix_of(name) is not None and not any(part.startswith((".", "_")) for part in parts)
+
+
+def _version(info: dict[str, Any]) -> str:
+    return str(next((info[name] for name in VERSIONS if info.get(name)), ""))
+
+
+@contextmanager
+def opened(url: str) -> Iterator[IO[bytes]]:
+    """A file of the input, opened for reading."""
+    store, path = _store(url)
+    with _naming(url):
+        file = store.open(path, "rb")
+    with file:
+        yield file
+
+
+def open_folder(url: str) -> Folder:
+    """The folder of the output, which is created when its first file is written."""
+    store, path = _store(url)
+    return LocalFolder(Path(path)) if isinstance(store, LocalFileSystem) else StoreFolder(store, path)
+
+
+class LocalFolder:
+    """A folder of this machine, or of a file system that is mounted here."""
+
+    def __init__(self, folder: Path) -> None:
+        self.url, self.path = str(folder), folder
+
+    def read(self, name: str) -> bytes:
+        return (self.path / name).read_bytes()
+
+    def sizes(self, below: str) -> dict[str, int]:
+        folder = self.path / below
+        if not folder.is_dir():
+            return {}
+        return {each.name: each.stat().st_size for each in folder.iterdir() if each.is_file()}
+
+    def write(self, name: str, content: bytes) -> None:
+        write_bytes(self._made(name), content)
+
+    def create(self, name: str, content: bytes) -> None:
+        write_new(self._made(name), content)
+
+    def remove_partial_files(self) -> None:
+        """Remove what killed processes have left here."""
+        for folder in (self.path, *self.path.glob("_lingon"), *self.path.glob("_lingon/*/")):
+            with suppress(OSError):
+                remove_partial_files(folder)
+
+    def _made(self, name: str) -> Path:
+        path = self.path / name
+        try:
+            make_folders(path.parent)
+        except OSError as error:
+            raise SettingsError(f"{path.parent}: {error.strerror}") from None
+        return path
+
+
+class StoreFolder:
+    """A folder of an object store, in which an object appears whole or not at all."""
+
+    def __init__(self, store: Any, path: str) -> None:
+        self.url, self._store, self._path = _url(store, path), store, path.rstrip("/")
+
+    def read(self, name: str) -> bytes:
+        with _naming(f"{self.url}/{name}"):
+            return bytes(self._store.cat_file(f"{self._path}/{name}"))
+
+    def sizes(self, below: str) -> dict[str, int]:
+        folder = f"{self._path}/{below}".rstrip("/")
+        self._store.invalidate_cache()
+        with _naming(self.url):
+            try:
+                found = self._store.ls(folder, detail=True)
+            except FileNotFoundError:
+                return {}
+        return {info["name"].rsplit("/", 1)[-1]: info["size"] for info in found if info["type"] == "file"}
+
+    def write(self, name: str, content: bytes) -> None:
+        with _naming(f"{self.url}/{name}"):
+            self._store.pipe_file(f"{self._path}/{name}", content)
+
+    def create(self, name: str, content: bytes) -> None:
+        with _naming(f"{self.url}/{name}"):
+            self._store.pipe_file(f"{self._path}/{name}", content, mode="create")
+
+
+def digest(content: bytes) -> str:
+    """The SHA-256 of bytes, in hexadecimal."""
+    return hashlib.sha256(content).hexdigest()
+
+
+def _store(url: str) -> tuple[Any, str]:
+    """The file system of a URL or path, and the path in it."""
+    try:
+        store, path = fsspec.core.url_to_fs(url)
+    except ImportError as error:
+        raise SettingsError(f"{url}: {error}") from None
+    except ValueError as error:
+        raise SettingsError(f"{url}: {error}") from None
+    store.use_listings_cache = False
+    return store, path
+
+
+def _url(store: Any, path: str) -> str:
+    return path if isinstance(store, LocalFileSystem) else str(store.unstrip_protocol(path))
+
+
+@contextmanager
+def _naming(url: str) -> Iterator[None]:
+    """Name the file in the error of a store, which has classes of its own for them."""
+    try:
+        yield
+    except (FileNotFoundError, FileExistsError, LingonError):
+        raise
+    except Exception as error:
+        raise LingonError(f"{url}: {getattr(error, 'strerror', None) or error}") from error

@@ -1,0 +1,265 @@
+"""Translates columns of texts: each different text once, the longest first, with the engine kept full."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+from google.rpc import code_pb2
+
+from lingon.bulk.formats import Unreadable
+from lingon.bulk.formats.format import Column, Value
+from lingon.cli.backend import Translator, open_translator
+from lingon.cli.backend_options import BackendOptions
+from lingon.cli.batching import in_order
+from lingon.client.options import TranslateOptions
+from lingon.client.results import TextResult
+from lingon.errors import LingonError, ServerError, SettingsError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+BATCH = 64  # texts of a request
+BATCH_CHARACTERS = 100_000  # of a request with several texts
+IN_FLIGHT = 16  # requests: four times the rows of two engines
+OF_A_TEXT = {code_pb2.INVALID_ARGUMENT, code_pb2.NOT_FOUND, code_pb2.UNIMPLEMENTED, code_pb2.FAILED_PRECONDITION}
+"""Statuses of a request that one of its texts may have caused."""
+PROBE = "Hello."
+"""The text whose result says which model translates."""
+
+Key = tuple[str, str | None]  # a text and its language
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """What became of a text: its translation, or why there is none."""
+
+    text: str | None = None
+    error: str | None = None
+    confidence: float | None = None
+
+
+@dataclass(slots=True)
+class Counts:
+    """Tokens of the texts that were translated, and of their translations."""
+
+    source_tokens: int = 0
+    target_tokens: int = 0
+
+
+BLANK = Cell("")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Columns:
+    """The columns that are read and added.
+
+    text: of the texts; into: of the translations; errors: of the reasons why a row has no translation, else null
+    language: of the language of each text; confidence: of that of the translations
+    """
+
+    text: str = "text"
+    into: str = "translation"
+    language: str | None = None
+    confidence: str | None = None
+
+    @property
+    def errors(self) -> str:
+        """The name of the column of errors."""
+        return f"{self.into}_error"
+
+    @property
+    def needed(self) -> list[str]:
+        """The columns that a file must have."""
+        return [self.text, *([self.language] if self.language else [])]
+
+    @property
+    def added(self) -> list[str]:
+        """The columns that a file must not have."""
+        return [self.into, *([self.confidence] if self.confidence else []), self.errors]
+
+    def __post_init__(self) -> None:
+        names = [*self.needed, *self.added]
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            raise SettingsError(f"the column {twice!r} is named twice; each column needs a name of its own")
+
+
+class Translate:
+    """Translates a column of tables, with a model in this process or a server.
+
+    It may be copied to other processes; each loads the model at the first use. Use it in a `with` block, or close it.
+    """
+
+    def __init__(
+        self,
+        *,
+        column: str = "text",
+        into: str = "translation",
+        language_column: str | None = None,
+        confidence_column: str | None = None,
+        backend: BackendOptions | None = None,
+        model: str | None = None,
+        server: str | None = None,
+        **options: Any,
+    ) -> None:
+        """Nothing is loaded yet.
+
+        column, into, language_column, confidence_column: names of columns, see Columns
+        model, server: see lingon.cli.backend_options.BackendOptions, or `backend` with all of its fields
+        options: see lingon.TranslateOptions
+        """
+        self.columns = Columns(text=column, into=into, language=language_column, confidence=confidence_column)
+        unknown = options.keys() - TranslateOptions.__annotations__.keys()
+        if unknown:
+            raise SettingsError(f"Translate has no option {min(unknown)}; see lingon.TranslateOptions")
+        self.options = {name: value for name, value in options.items() if value is not None}
+        self.backend = backend or BackendOptions(model=model, server=server)
+        self._closing = ExitStack()
+        self._translator: Translator | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *rest: object) -> None:
+        self.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in ("columns", "options", "backend")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _closing=ExitStack(), _translator=None)
+
+    def close(self) -> None:
+        """Unload the model, or end the connection."""
+        self._translator = None
+        self._closing.close()
+
+    def model(self) -> str:
+        """The model, its version and its precision, as "en-de/6 int8"."""
+        translator = self._opened()
+        result = translator.translate([PROBE], **self._request_options(None))[0]
+        if not result.model:
+            raise result.error or LingonError("the model did not answer")
+        for each in translator.list_models():
+            if (each.name, each.version) == (result.model, result.version):
+                return f"{each.name}/{each.version} {each.precision}"
+        raise LingonError(f"{result.model}/{result.version}: was replaced while this run began; start it again")
+
+    def __call__(self, batch: pa.Table | pa.RecordBatch) -> pa.Table | pa.RecordBatch:
+        """A table or batch with the added columns, as the functions that Ray Data, Spark and Dask map over data."""
+        import pyarrow as pa
+
+        from lingon.bulk.formats.parquet import texts_of, with_columns
+
+        table = pa.Table.from_batches([batch]) if isinstance(batch, pa.RecordBatch) else batch
+        language = self.columns.language
+        languages = texts_of(table[language]) if language else None
+        cells, _ = self.cells(texts_of(table[self.columns.text]), languages)
+        result = with_columns(table, self.added(cells))
+        if not isinstance(batch, pa.RecordBatch):
+            return result
+        (whole,) = result.combine_chunks().to_batches() or [pa.RecordBatch.from_pylist([], result.schema)]
+        return whole
+
+    def added(self, cells: Sequence[Cell]) -> dict[str, Column]:
+        """The columns that are added to a table."""
+        columns = {self.columns.into: Column([each.text for each in cells])}
+        if self.columns.confidence:
+            columns[self.columns.confidence] = Column([each.confidence for each in cells], numeric=True)
+        return columns | {self.columns.errors: Column([each.error for each in cells])}
+
+    def cells(
+        self,
+        values: Sequence[Value],
+        languages: Sequence[Value] | None = None,
+        on_rows: Callable[[int], object] = lambda rows: None,
+    ) -> tuple[list[Cell], Counts]:
+        """What becomes of each value, and the tokens that this took.
+
+        languages: of the values; None, or a null, is the default language of the model
+        on_rows: called with the number of rows that are done since the last call
+        Raises ServerError if the server or the model fails: then no text is to blame.
+        """
+        cells: list[Cell | None] = [_without_model(value) for value in values]
+        places: dict[Key, list[int]] = defaultdict(list)
+        for place, value in enumerate(values):
+            if cells[place] is None:
+                language = languages[place] if languages else None
+                if isinstance(language, Unreadable):
+                    cells[place] = Cell(error=f"the language: {language.reason}")
+                else:
+                    places[str(value), language].append(place)
+        on_rows(sum(each is not None for each in cells))
+        counts = Counts()
+        with closing(in_order(_batches(places), self._answer, IN_FLIGHT)) as answers:
+            for keys, results in answers:
+                for key, result in zip(keys, results, strict=True):
+                    cell = _cell(result)
+                    for place in places[key]:
+                        cells[place] = cell
+                counts.source_tokens += sum(result.source_tokens for result in results)
+                counts.target_tokens += sum(result.target_tokens for result in results)
+                on_rows(sum(len(places[key]) for key in keys))
+        return [each for each in cells if each is not None], counts
+
+    def _answer(self, keys: list[Key]) -> tuple[list[Key], list[TextResult]]:
+        options = self._request_options(keys[0][1])
+        return keys, _isolated(self._opened(), [text for text, _ in keys], options)
+
+    def _request_options(self, language: str | None) -> dict[str, Any]:
+        own = {"model": self.backend.server_model, **({"source": language} if language else {})}
+        return {**self.options, **own}
+
+    def _opened(self) -> Translator:
+        if self._translator is None:
+            self._translator = self._closing.enter_context(open_translator(self.backend))
+        return self._translator
+
+
+def _without_model(value: Value) -> Cell | None:
+    """What becomes of a value that is not sent to the model; None for one that is."""
+    if value is None:
+        return Cell(error="the text is null")
+    if isinstance(value, Unreadable):
+        return Cell(error=value.reason)
+    return None if value.strip() else BLANK
+
+
+def _cell(result: TextResult) -> Cell:
+    if result.error is None:
+        return Cell(result.text, confidence=result.confidence)
+    if result.error.reason == "EMPTY_TEXT":  # invisible characters alone
+        return BLANK
+    return Cell(error=re.sub(r"^texts\[\d+\][.: ]+", "", str(result.error)))
+
+
+def _batches(places: Mapping[Key, list[int]]) -> Iterator[list[Key]]:
+    """Texts of one language for each request, the longest first: texts of one length are encoded together."""
+    batch: list[Key] = []
+    size = 0
+    for key in sorted(places, key=lambda key: (key[1] or "", -len(key[0]), key[0])):
+        if batch and (len(batch) == BATCH or size + len(key[0]) > BATCH_CHARACTERS or key[1] != batch[0][1]):
+            yield batch
+            batch, size = [], 0
+        batch.append(key)
+        size += len(key[0])
+    if batch:
+        yield batch
+
+
+def _isolated(translator: Translator, texts: list[str], options: dict[str, Any]) -> list[TextResult]:
+    """The results of texts. If one of them spoils their request, the halves of the request are sent alone."""
+    try:
+        return translator.translate(texts, **options)
+    except ServerError as error:
+        if error.code not in OF_A_TEXT:
+            raise
+        if len(texts) == 1:
+            return [TextResult(error=error)]
+        half = len(texts) // 2
+        return [*_isolated(translator, texts[:half], options), *_isolated(translator, texts[half:], options)]

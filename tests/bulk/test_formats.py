@@ -1,0 +1,175 @@
+"""Every format: what is cut and read again is what was there, and what is written has it with columns added."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from lingon.bulk.formats import Unreadable, format_of, suffix_of
+from lingon.bulk.formats.format import MAX_VALUE_BYTES, Column, Value
+from lingon.bulk.formats.packing import packed
+from lingon.errors import CorpusError, SettingsError
+
+TEXTS = ["one", "  two ", "drei\u2028vier", "", 'five "quoted", here', "sechs\u0085", "7" * 300, "acht"]
+NAMES = [f"a{kind}{packing}" for kind in (".txt", ".jsonl", ".csv", ".tsv") for packing in ("", ".gz", ".zst")]
+
+
+def content(name: str, texts: list[str]) -> bytes:
+    kind = name.split(".")[1]
+    if kind == "parquet":
+        output = io.BytesIO()
+        pq.write_table(pa.table({"text": texts}), output, row_group_size=3)
+        return output.getvalue()
+    if kind == "txt":
+        return packed(name, "".join(f"{each}\n" for each in texts).encode())
+    if kind == "jsonl":
+        return packed(name, "".join(json.dumps({"text": each}, ensure_ascii=False) + "\n" for each in texts).encode())
+    table = io.StringIO(newline="")
+    write = csv.writer(table, delimiter={"csv": ",", "tsv": "\t"}[kind])
+    write.writerows([["id", "text"], *([f"0{number}", each] for number, each in enumerate(texts))])
+    return packed(name, table.getvalue().encode())
+
+
+def values(name: str, raw: bytes, rows: int, *, backward: bool = False) -> list[Value]:
+    """The texts of a file by its pieces, read in their order, or each by a new reader from the last to the first."""
+    kind = format_of(name)
+    pieces = list(kind.cut(name, io.BytesIO(raw), rows))
+    assert [piece.rows for piece in pieces[:-1]] == [rows] * (len(pieces) - 1)
+    if not backward:
+        reader = kind.reader(name, io.BytesIO(raw))
+        return [value for piece in pieces for value in reader.rows(piece).values("text")]
+    found = []
+    for piece in reversed(pieces):
+        found.append(kind.reader(name, io.BytesIO(raw)).rows(piece).values("text"))
+    return [value for each in reversed(found) for value in each]
+
+
+@pytest.mark.parametrize("backward", [False, True])
+@pytest.mark.parametrize("rows", [1, 3, 8, 100])
+@pytest.mark.parametrize("name", [*NAMES, "a.parquet"])
+def test_pieces_have_all_rows_once_and_in_order(name: str, rows: int, backward: bool) -> None:
+    assert values(name, content(name, TEXTS), rows, backward=backward) == TEXTS
+
+
+@pytest.mark.parametrize("name", [*NAMES, "a.parquet"])
+def test_a_file_without_rows_has_no_piece(name: str) -> None:
+    assert list(format_of(name).cut(name, io.BytesIO(content(name, [])), 5)) == []
+
+
+@pytest.mark.parametrize("name", [*NAMES, "a.parquet"])
+def test_a_file_that_lost_rows_since_it_was_cut_is_named(name: str) -> None:
+    kind = format_of(name)
+    last = list(kind.cut(name, io.BytesIO(content(name, TEXTS)), 3))[-1]
+    with pytest.raises(CorpusError, match=rf"{name}: has no row 8 any more"):
+        kind.reader(name, io.BytesIO(content(name, TEXTS[:7]))).rows(last)
+
+
+@pytest.mark.parametrize("name", ["a.txt.gz", "a.jsonl.zst", "a.csv.gz", "a.parquet"])
+def test_a_file_that_is_cut_off_is_named(name: str) -> None:
+    whole = content(name, [str(number) * 50 for number in range(5000)])
+    with pytest.raises(CorpusError, match=f"^{name}: "):
+        list(format_of(name).cut(name, io.BytesIO(whole[: len(whole) // 2]), 10))
+
+
+def written(name: str, raw: bytes, added: dict[str, Column]) -> bytes:
+    kind = format_of(name)
+    (piece,) = kind.cut(name, io.BytesIO(raw), 100)
+    return kind.reader(name, io.BytesIO(raw)).rows(piece).written(added, {"shard": "3"})
+
+
+def test_what_a_json_line_has_stays_byte_for_byte() -> None:
+    lines = [b'{"text":"a","n":1e5, "big": 12345678901234567890, "n": 2}', b"{ }", b'{"x": "\\u00e9"}  ']
+    found = written("a.jsonl", b"\n".join(lines), {"de": Column(["A", None, "\u00c4"])}).splitlines()
+    assert found == [lines[0][:-1] + b', "de": "A"}', b'{"de": null}', b'{"x": "\\u00e9", "de": "\xc3\x84"}']
+
+
+def test_a_line_that_is_no_object_is_a_row_with_an_error_and_is_kept() -> None:
+    raw = b'[1]\n{"text": 1}\nno\n{"t": "x"}\n\xff\n\n' + b"x" * (MAX_VALUE_BYTES + 3) + b"\n" + b'{"text": "ok"}\n'
+    found = values("a.jsonl", raw, 100)
+    assert [each.reason if isinstance(each, Unreadable) else each for each in found] == [
+        "the line is not a JSON object",
+        "the value of 'text' is of the type int, not a string",
+        "the line is not a JSON object",
+        "the line has no key 'text'",
+        "the text is not UTF-8",
+        "the line is not a JSON object",
+        f"the text has more than {MAX_VALUE_BYTES:,} bytes",
+        "ok",
+    ]
+    rows = [json.loads(line) for line in written("a.jsonl", raw, {"de": Column([None] * 8)}).splitlines()]
+    assert [row.get("line") for row in rows[:3]] == ["[1]", None, "no"]
+
+
+def test_a_table_keeps_its_values_as_text() -> None:
+    raw = b'id,text\n007,"a ""b"",\nc"\n1.0,\xff\n\n2\n'
+    assert values("a.csv", raw, 100)[0] == 'a "b",\nc'
+    assert written("a.csv", raw, {"de": Column(["x", None, None]), "sure": Column([0.5, None, None], True)}) == (
+        b'id,text,de,sure\n007,"a ""b"",\nc",x,0.5\n1.0,\xff,,\n2,,,\n'
+    )
+
+
+def test_a_table_with_more_values_than_columns_is_named_before_the_run() -> None:
+    with pytest.raises(CorpusError, match=r"^a\.csv: row 2 has 3 values, but there are 2 columns$"):
+        list(format_of("a.csv").cut("a.csv", io.BytesIO(b"id,text\n1,a\n1,b,c\n"), 5))
+
+
+def test_parquet_keeps_types_and_metadata_and_takes_texts_of_every_kind() -> None:
+    words = pa.array(["a", None, "a"])
+    table = pa.table({"text": words.dictionary_encode(), "large": words.cast(pa.large_string()), "n": [[1], None, []]})
+    output = io.BytesIO()
+    pq.write_table(table.replace_schema_metadata({"mine": "yes"}), output)
+    again = pq.read_table(
+        io.BytesIO(written("a.parquet", output.getvalue(), {"sure": Column([None, None, None], True)}))
+    )
+    assert again.schema.metadata[b"mine"] == b"yes"
+    assert again.schema.metadata[b"lingon.shard"] == b"3"
+    assert again.schema.field("sure").type == pa.float64()
+    assert again.drop_columns(["sure"]).equals(table)
+    (piece,) = format_of("a.parquet").cut("a.parquet", io.BytesIO(output.getvalue()), 9)
+    rows = format_of("a.parquet").reader("a.parquet", io.BytesIO(output.getvalue())).rows(piece)
+    assert rows.values("text") == rows.values("large") == ["a", None, "a"]
+
+
+@pytest.mark.parametrize(
+    ("name", "needed", "added", "message"),
+    [
+        ("a.parquet", ["txt"], ["de"], "has no column 'txt'; it has text"),
+        ("a.parquet", ["text"], ["text"], "has a column 'text' already"),
+        ("a.jsonl", ["txt"], ["de"], "has no column 'txt'; it has text"),
+        ("a.csv", ["text"], ["id"], "has a column 'id' already"),
+        ("a.txt", ["txt"], ["de"], "has no column 'txt'; it has text"),
+    ],
+)
+def test_columns_that_do_not_fit_are_named(name: str, needed: list[str], added: list[str], message: str) -> None:
+    with pytest.raises(SettingsError, match=f"^{name}: {message}"):
+        format_of(name).check(name, io.BytesIO(content(name, TEXTS)), needed, added)
+
+
+def test_a_column_of_numbers_has_no_texts() -> None:
+    output = io.BytesIO()
+    pq.write_table(pa.table({"text": [1, 2]}), output)
+    with pytest.raises(SettingsError, match="the column 'text' is of the type int64, not string"):
+        format_of("a.parquet").check("a.parquet", output, ["text"], ["de"])
+
+
+def test_the_formats_by_name() -> None:
+    known: dict[str, Any] = {"x.csv.gz": ".csv.gz", "x.parquet": ".parquet", "x.parquet.gz": None, "x.gz": None}
+    assert {name: suffix_of(name) for name in known} == known
+    with pytest.raises(SettingsError, match=r"x\.doc: the format is not known"):
+        format_of("x.doc")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_is_packed_has_neither_time_nor_name(name: str, tmp_path: Path) -> None:
+    once = packed(name, b"text" * 1000)
+    assert once == packed(f"other{name[1:]}", b"text" * 1000)
+    if name.endswith(".gz"):
+        assert gzip.decompress(once) == b"text" * 1000

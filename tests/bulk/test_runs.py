@@ -1,0 +1,235 @@
+"""A run writes each row once and in order, whatever ends it and whoever goes on with it."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lingon.bulk import Plan, Record, Translate, finish, missing, plan, run_shard
+from lingon.bulk.planning import PLAN, Shard
+from lingon.bulk.runs import LocalEngine, Watch, run
+from lingon.bulk.shards import MANIFEST, RECORDS, SUCCESS
+from lingon.bulk.storage import LocalFolder
+from lingon.errors import LingonError, SettingsError
+from lingon.files import lock_path
+from tests.support.bulk import BACKEND, LINES, parts, rows, translator, write_jsonl, write_parquet
+from tests.support.processes import ENVIRONMENT, lingon
+from tests.support.scale import FULL
+
+MIXED = [*LINES[:40], None, *LINES[:10], " ", *LINES[40:90]]
+
+
+class Silent:
+    """Watches without showing anything."""
+
+    def begin(self, plan: Plan, left: Sequence[Shard]) -> None: ...
+
+    def rows(self, count: int) -> None: ...
+
+    def shard(self, record: Record) -> None: ...
+
+
+class Ending(LocalEngine):
+    """An engine that fails after this many shards."""
+
+    def __init__(self, shards: int) -> None:
+        object.__setattr__(self, "shards", shards)
+
+    def run(self, plan: Plan, left: Sequence[Shard], translate: Translate, watch: Watch) -> Iterator[Record]:
+        yield from super().run(plan, left[: self.shards], translate, watch)  # type: ignore[attr-defined]
+        raise LingonError("killed")
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    write_parquet(tmp_path / "in" / "a.parquet", MIXED, row_group_size=30)
+    write_jsonl(tmp_path / "in" / "more" / "b.jsonl", LINES[90:110])
+    (tmp_path / "in" / "_SUCCESS").touch()
+    (tmp_path / "in" / "notes.md").write_text("no data")
+    return tmp_path / "in"
+
+
+@pytest.fixture
+def done(source: Path, translate: Translate) -> Path:
+    """The output of an undisturbed run."""
+    folder = source.parent / "done"
+    run(plan(str(source), str(folder), translate, shard_rows=25), LocalEngine(), translate, Silent())
+    return folder
+
+
+def test_all_rows_are_there_in_order_with_their_translations(done: Path, translate: Translate) -> None:
+    texts = [*MIXED, *LINES[90:110]]
+    found = rows(done)
+    assert [row["text"] for row in found] == texts
+    assert [row["id"] for row in found[: len(MIXED)]] == list(range(len(MIXED)))
+    assert [row["tags"] for row in found[: len(MIXED)]] == [[number] for number in range(len(MIXED))]
+    cells, _ = translate.cells(texts)
+    assert [(row["de"], row["de_error"]) for row in found] == [(cell.text, cell.error) for cell in cells]
+    assert list(parts(done)) == [f"part-00000-0000{n}.parquet" for n in range(5)] + ["part-00001-00000.jsonl"]
+    manifest = json.loads((done / MANIFEST).read_text())
+    assert (manifest["rows"], manifest["errors"], manifest["shards"]) == (len(texts), 1, 6)
+    assert (done / SUCCESS).read_bytes() == b""
+    problems = [json.loads(path.read_text())["problems"] for path in sorted((done / RECORDS).iterdir())]
+    assert problems[1] == {"40": "the text is null"}
+
+
+@pytest.mark.parametrize("shards", [0, 2, 5])
+def test_a_run_that_was_ended_goes_on_and_writes_the_same_bytes(
+    source: Path, done: Path, translate: Translate, shards: int
+) -> None:
+    folder = source.parent / "ended"
+    work = plan(str(source), str(folder), translate, shard_rows=25)
+    with pytest.raises(LingonError, match="killed"):
+        run(work, Ending(shards), translate, Silent())
+    assert not (folder / SUCCESS).exists()
+    again = plan(str(source), str(folder), translate, shard_rows=25)
+    assert again == replace(work, output=again.output)
+    assert len(missing(again)) == 6 - shards
+    run(again, LocalEngine(), translate, Silent())
+    assert parts(folder) == parts(done)
+    assert run(again, Ending(0), translate, Silent())["shards"] == 6, "a run that is done does nothing"
+
+
+def test_a_shard_that_is_done_twice_has_the_same_bytes(source: Path, done: Path, translate: Translate) -> None:
+    work = plan(str(source), str(done), translate, shard_rows=25)
+    before = parts(done)
+    for shard in reversed(work.shards):
+        run_shard(work, shard, translate)
+    assert parts(done) == before
+    finish(work)
+
+
+@pytest.mark.parametrize("name", ["part-00000-00003.parquet", f"{RECORDS}/000003.json"])
+@pytest.mark.parametrize("damage", [Path.unlink, lambda path: path.write_bytes(path.read_bytes()[:-9])])
+def test_a_lost_or_damaged_file_is_made_again(
+    done: Path, source: Path, translate: Translate, name: str, damage: Any
+) -> None:
+    before = parts(done)
+    damage(done / name)
+    work = plan(str(source), str(done), translate, shard_rows=25)
+    assert [shard.number for shard in missing(work)] == [3]
+    with pytest.raises(LingonError, match="1 of 6 shards are missing"):
+        finish(work)
+    run(work, LocalEngine(), translate, Silent())
+    assert parts(done) == before
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"shard_rows": 24}, "was begun with shard_rows 25, not 24"),
+        ({"limit": 7}, "was begun with limit None, not 7"),
+        ({"fail_on_errors": True}, "was begun with fail_on_errors False, not True"),
+    ],
+)
+def test_another_plan_for_the_same_folder_is_refused(
+    source: Path, done: Path, translate: Translate, change: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(SettingsError, match=message):
+        plan(str(source), str(done), translate, **{"shard_rows": 25, **change})
+
+
+def test_other_options_another_model_or_another_input_is_refused(
+    source: Path, done: Path, translate: Translate
+) -> None:
+    with translator(beam_size=2) as other, pytest.raises(SettingsError, match="options beam_size 1, not 2"):
+        plan(str(source), str(done), other, shard_rows=25)
+    with (
+        translator(backend=replace(BACKEND, precision="fp32")) as other,
+        pytest.raises(SettingsError, match=r"was begun with the model 'en-de/6 int8.*', not 'en-de/6 fp32'"),
+    ):
+        plan(str(source), str(done), other, shard_rows=25)
+    os.utime(source / "a.parquet", (1, 1))
+    with pytest.raises(SettingsError, match=r"the input .*a\.parquet '\d+ bytes, .*', not '\d+ bytes, 1\.0'"):
+        plan(str(source), str(done), translate, shard_rows=25)
+
+
+def test_a_damaged_plan_is_named(source: Path, done: Path, translate: Translate) -> None:
+    (done / PLAN).write_text("{")
+    with pytest.raises(LingonError, match=r"plan\.json: is damaged"):
+        plan(str(source), str(done), translate, shard_rows=25)
+
+
+def test_a_limit_takes_the_first_rows(source: Path, tmp_path: Path, translate: Translate, done: Path) -> None:
+    for limit in (25, 30, 107):
+        folder = tmp_path / f"first {limit}"
+        run(plan(str(source), str(folder), translate, shard_rows=25, limit=limit), LocalEngine(), translate, Silent())
+        assert rows(folder) == rows(done)[:limit]
+
+
+def test_an_error_can_end_the_run_before_its_shard_is_written(
+    source: Path, tmp_path: Path, translate: Translate
+) -> None:
+    work = plan(str(source), str(tmp_path / "out"), translate, shard_rows=25, fail_on_errors=True)
+    with pytest.raises(LingonError, match=r"a\.parquet: row 40: the text is null"):
+        run(work, LocalEngine(), translate, Silent())
+    assert [shard.number for shard in missing(work)] == [1, 2, 3, 4, 5]
+
+
+def test_two_runs_of_one_folder_at_once_are_refused(source: Path, done: Path, translate: Translate) -> None:
+    work = plan(str(source), str(done), translate, shard_rows=25)
+    with lock_path(done), pytest.raises(LingonError, match="another run is writing to this folder"):
+        run(work, LocalEngine(), translate, Silent())
+
+
+def test_a_plan_is_written_once(tmp_path: Path) -> None:
+    folder = LocalFolder(tmp_path)
+    folder.create(PLAN, b"mine")
+    with pytest.raises(FileExistsError):
+        folder.create(PLAN, b"other")
+    assert folder.read(PLAN) == b"mine"
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("nothing/*.parquet", "nothing/.*: there is no such file"),
+        ("in/notes.md", "the format is not known"),
+        ("no-such-store://in", "Protocol not known"),
+    ],
+)
+def test_an_input_that_cannot_be_used_is_named(
+    source: Path, monkeypatch: pytest.MonkeyPatch, translate: Translate, given: str, message: str
+) -> None:
+    monkeypatch.chdir(source.parent)
+    with pytest.raises(SettingsError, match=message):
+        plan(given, "out", translate)
+    assert not Path("out").exists()
+
+
+def test_the_output_is_never_input(source: Path, translate: Translate) -> None:
+    folder = source / "out"
+    run(plan(str(source), str(folder), translate, limit=5), LocalEngine(), translate, Silent())
+    with pytest.raises(SettingsError, match="is in the folder of the output"):
+        plan(str(source), str(folder), translate)
+
+
+def test_the_verb_is_killed_at_any_time_and_goes_on(source: Path, done: Path, tmp_path: Path) -> None:
+    """Also with what only a kill leaves behind: a temporary file, and a lock that ended with its process."""
+    folder, chance = tmp_path / "killed", random.Random(4)
+    command = [sys.executable, "-m", "lingon", "bulk", str(source), str(folder), "--into", "de", "--shard-rows", "25"]
+    command += ["--beam-size", "1", "--model", str(BACKEND.model), "--engines", "1", "--threads", "1"]
+    for _ in range(20 if FULL else 3):
+        with subprocess.Popen(
+            command, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        ) as ran:
+            assert ran.stdout is not None
+            ran.stdout.readline()  # the plan is there
+            time.sleep(chance.uniform(0, 0.4))
+            ran.send_signal(signal.SIGKILL)
+    (folder / ".part-00000-00000.parquet.part-0123456789abcdef").write_bytes(b"half")
+    said = lingon(*command[3:])
+    assert f"{len(MIXED) + 20} rows, 1 with an error, in 6 files" in said
+    assert parts(folder) == parts(done)
+    assert not list(folder.rglob(".*"))
