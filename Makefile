@@ -78,10 +78,12 @@ checks: .venv/test.done
 	$(BIN)/lint-imports
 	$(BIN)/python scripts/stubs.py --check
 	$(BIN)/python scripts/openapi.py --check
+	$(BIN)/python -m scripts.descriptors --check
 
 e2e: .venv/test.done
 	@$(BIN)/python -m tests.support.foreign_clients
-	TEST_SCALE=full $(BIN)/python -m pytest tests/foreign tests/gateway tests/deploy/test_promtool.py tests/deploy/test_rehearsal.py
+	TEST_SCALE=full $(BIN)/python -m pytest tests/foreign tests/gateway tests/deploy/test_promtool.py tests/deploy/test_rehearsal.py \
+		tests/deploy/test_envoy.py
 
 docs: .venv/test.done
 	$(BIN)/sphinx-build --fresh-env --nitpicky --fail-on-warning --keep-going --jobs auto --quiet docs build/docs
@@ -99,6 +101,7 @@ format: .venv/test.done
 stubs: .venv/test.done
 	$(BIN)/python scripts/stubs.py
 	$(BIN)/python scripts/openapi.py
+	$(BIN)/python -m scripts.descriptors
 
 locks: .venv/test.done
 	$(BIN)/python deploy/lock.py

@@ -1,0 +1,63 @@
+"""Generate deploy/envoy/lingon.binpb, the descriptor set that Envoy transcodes JSON with; --check only compares.
+
+protos/ has no HTTP paths, because gRPC does not need them. The set gets those of scripts/openapi.py, so that a proxy
+and our own HTTP API answer at the same paths. Run it as a module: python -m scripts.descriptors
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import google.rpc.error_details_pb2
+from google.api import annotations_pb2
+from google.protobuf import any_pb2, duration_pb2
+from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
+
+from scripts.openapi import PROTO, PROTOS, ROOT, ROUTES
+
+OUTPUT = ROOT / "deploy/envoy/lingon.binpb"
+ERRORS = (any_pb2, duration_pb2, google.rpc.error_details_pb2)
+"""The files of the messages in the details of an error. The service does not import them, so that protoc omits them."""
+
+
+def generate() -> bytes:
+    """The set: our service with its paths, what it imports, and the details of errors."""
+    with tempfile.TemporaryDirectory() as folder:
+        output = Path(folder) / "set"
+        command = [sys.executable, "-m", "grpc_tools.protoc", f"-I{PROTOS}", "--include_imports"]
+        subprocess.run([*command, f"--descriptor_set_out={output}", PROTO], check=True)
+        found = {file.name: file for file in FileDescriptorSet.FromString(output.read_bytes()).file}
+    _add_paths(found[PROTO])
+    for module in ERRORS:
+        file = FileDescriptorProto.FromString(module.DESCRIPTOR.serialized_pb)
+        found.setdefault(file.name, file)
+    return FileDescriptorSet(file=found.values()).SerializeToString(deterministic=True)
+
+
+def _add_paths(file: FileDescriptorProto) -> None:
+    (service,) = file.service
+    for method in service.method:
+        path, verb = ROUTES[method.name]
+        rule = method.options.Extensions[annotations_pb2.http]
+        setattr(rule, verb, path)
+        if verb == "post":
+            rule.body = "*"
+
+
+def main() -> int:
+    """Return 1 if --check finds that the file is outdated."""
+    content = generate()
+    if sys.argv[1:] != ["--check"]:
+        OUTPUT.write_bytes(content)
+        return 0
+    if not OUTPUT.exists() or OUTPUT.read_bytes() != content:
+        print(f"{OUTPUT.relative_to(ROOT)}: differs from what protos/ gives; run: make stubs", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
