@@ -136,7 +136,7 @@ def _wanted(
         "limit": limit,
         "fail_on_errors": fail_on_errors,
     }
-    return Plan(output, json.loads(json.dumps(task)), translate.model(), files, ())
+    return Plan(open_folder(output).url, json.loads(json.dumps(task)), translate.model(), files, ())
 
 
 def _cut(files: Sequence[InputFile], rows: int, limit: int | None) -> Iterator[Shard]:

@@ -73,6 +73,7 @@ def translate_shard(
     plan: Plan, shard: Shard, rows: Rows, translate: Translate, on_rows: Callable[[int], object] = lambda rows: None
 ) -> Record:
     """As run_shard, with the rows of the shard."""
+    translate.require(plan.model)
     begin, columns, file = time.monotonic(), translate.columns, plan.files[shard.file]
     languages = rows.values(columns.language) if columns.language else None
     cells, counts = translate.cells(rows.values(columns.text), languages, on_rows)

@@ -7,17 +7,19 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from google.rpc import code_pb2
 
 from lingon.bulk.formats import Unreadable
 from lingon.bulk.formats.format import Column, Value
+from lingon.bundle import open_bundle
 from lingon.cli.backend import Translator, open_translator
 from lingon.cli.backend_options import BackendOptions
 from lingon.cli.batching import in_order
 from lingon.client.options import TranslateOptions
-from lingon.client.results import TextResult
+from lingon.client.results import ModelInfo, TextResult
 from lingon.errors import LingonError, ServerError, SettingsError
 
 if TYPE_CHECKING:
@@ -30,6 +32,8 @@ OF_A_TEXT = {code_pb2.INVALID_ARGUMENT, code_pb2.NOT_FOUND, code_pb2.UNIMPLEMENT
 """Statuses of a request that one of its texts may have caused."""
 PROBE = "Hello."
 """The text whose result says which model translates."""
+
+DIGITS = 12  # of the digest of a bundle
 
 Key = tuple[str, str | None]  # a text and its language
 
@@ -121,6 +125,7 @@ class Translate:
         self.backend = backend or BackendOptions(model=model, server=server)
         self._closing = ExitStack()
         self._translator: Translator | None = None
+        self._model: str | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -132,7 +137,7 @@ class Translate:
         return {name: getattr(self, name) for name in ("columns", "options", "backend")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _closing=ExitStack(), _translator=None)
+        self.__dict__.update(state, _closing=ExitStack(), _translator=None, _model=None)
 
     def close(self) -> None:
         """Unload the model, or end the connection."""
@@ -140,15 +145,28 @@ class Translate:
         self._closing.close()
 
     def model(self) -> str:
-        """The model, its version and its precision, as "en-de/6 int8"."""
-        translator = self._opened()
-        result = translator.translate([PROBE], **self._request_options(None))[0]
-        if not result.model:
-            raise result.error or LingonError("the model did not answer")
-        for each in translator.list_models():
-            if (each.name, each.version) == (result.model, result.version):
-                return f"{each.name}/{each.version} {each.precision}"
-        raise LingonError(f"{result.model}/{result.version}: was replaced while this run began; start it again")
+        """The model with version and precision, as "en-de/6 int8", and of a bundle the beginning of its digest."""
+        if self._model is None:
+            translator = self._opened()
+            result = translator.translate([PROBE], **self._request_options(None))[0]
+            if not result.model:
+                raise result.error or LingonError("the model did not answer")
+            models = [each for each in translator.list_models() if _label(each) == _label(result)]
+            if not models:
+                raise LingonError(f"{_label(result)}: was replaced while this run began; start it again")
+            self._model = f"{_label(result)} {models[0].precision}{self._digest()}"
+        return self._model
+
+    def require(self, model: str) -> None:
+        """Raise SettingsError unless this is the model."""
+        if self.model() != model:
+            raise SettingsError(f"the model here is {self.model()}, but the run was begun with {model}")
+
+    def _digest(self) -> str:
+        """The beginning of the digest of a bundle, with a space before it; empty for a server."""
+        if not self.backend.in_process:
+            return ""
+        return f" {open_bundle(Path(self.backend.model or '')).manifest_digest[:DIGITS]}"
 
     def __call__(self, batch: pa.Table | pa.RecordBatch) -> pa.Table | pa.RecordBatch:
         """A table or batch with the added columns, as the functions that Ray Data, Spark and Dask map over data."""
@@ -209,7 +227,15 @@ class Translate:
 
     def _answer(self, keys: list[Key]) -> tuple[list[Key], list[TextResult]]:
         options = self._request_options(keys[0][1])
-        return keys, _isolated(self._opened(), [text for text, _ in keys], options)
+        results = _isolated(self._opened(), [text for text, _ in keys], options)
+        other = next((_label(each) for each in results if each.model and not self._is_from(each)), None)
+        if other is not None:
+            raise LingonError(f"the server has replaced the model of this run, {self._model}, by {other}")
+        return keys, results
+
+    def _is_from(self, result: TextResult) -> bool:
+        """Whether a result is from the model of the run, if that is known."""
+        return self._model is None or self._model.startswith(f"{_label(result)} ")
 
     def _request_options(self, language: str | None) -> dict[str, Any]:
         own = {"model": self.backend.server_model, **({"source": language} if language else {})}
@@ -219,6 +245,12 @@ class Translate:
         if self._translator is None:
             self._translator = self._closing.enter_context(open_translator(self.backend))
         return self._translator
+
+
+def _label(of: TextResult | ModelInfo) -> str:
+    """The name and the version of a model."""
+    name = of.model if isinstance(of, TextResult) else of.name
+    return f"{name}/{of.version}"
 
 
 def _without_model(value: Value) -> Cell | None:

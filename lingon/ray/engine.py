@@ -1,0 +1,128 @@
+"""The engine ray of `lingon bulk`: an actor for each group of cores translates shards and writes them itself."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import ray
+
+from lingon.bulk.planning import Plan, Shard, read_plan
+from lingon.bulk.runs import Watch
+from lingon.bulk.shards import Readers, Record, translate_shard
+from lingon.bulk.storage import open_folder
+from lingon.bulk.translating import Translate
+from lingon.bundle import open_bundle
+from lingon.cli.backend_options import BackendOptions
+from lingon.errors import LingonError
+from lingon.files import publish_folder
+from lingon.ray.cluster import Workers
+
+THREADS = 1  # of each engine: most rows a second for each core
+
+
+class Worker:
+    """An actor: it reads the plan from the output, so that it can begin again after the death of its process."""
+
+    def __init__(self, output: str, translate: Translate) -> None:
+        plan = read_plan(open_folder(output))
+        if plan is None:
+            raise LingonError(f"{output}: this worker finds no plan there; the folder must be shared by all machines")
+        self._plan, self._readers, self._translate = plan, Readers(plan.files), translate
+
+    def ready(self) -> None:
+        """Return when the actor has a machine."""
+
+    def run(self, shard: Shard, bundle: list[Any]) -> Record:
+        """Translate a shard.
+
+        bundle: the promise of the files of the model, in a list so that Ray does not send them before they are needed
+        """
+        backend = self._translate.backend
+        if backend.in_process and not Path(backend.model or "").exists():
+            self._translate.backend = replace(backend, model=str(_unpacked(ray.get(bundle[0]))))
+        return translate_shard(self._plan, shard, self._readers.rows(shard), self._translate)
+
+
+@dataclass(frozen=True, slots=True)
+class RayEngine:
+    """Translates shards by workers of a cluster.
+
+    address: of the cluster, "auto", or None for $RAY_ADDRESS, else a cluster on this machine that ends with the run
+    bounds: smallest and largest number of workers
+    backend: device, engines and threads of each worker
+    """
+
+    address: str | None
+    bounds: tuple[int, int]
+    backend: BackendOptions
+
+    def run(self, plan: Plan, left: Sequence[Shard], translate: Translate, watch: Watch) -> Iterator[Record]:
+        self._connect()
+        try:
+            mine = self._translate_of_worker(translate)
+            translate.close()  # the cores of this machine are for its workers
+            bundle = [ray.put(_packed(Path(mine.backend.model or "")))] if mine.backend.in_process else []
+            workers = Workers(self._maker(plan, mine), bundle, *self.bounds)
+            for record in workers.records(left):
+                watch.rows(record.rows)
+                yield record
+        finally:
+            ray.shutdown()
+
+    def _connect(self) -> None:
+        arguments: dict[str, Any] = {"include_dashboard": False} if self.address is None else {"address": self.address}
+        try:
+            ray.init(**arguments, logging_level=logging.ERROR, log_to_driver=False)
+        except (ConnectionError, RuntimeError, ValueError) as error:
+            raise LingonError(f"--address {self.address or ''}: {str(error).splitlines()[0]}") from None
+
+    def _translate_of_worker(self, translate: Translate) -> Translate:
+        """The translator of the run with the engines of one worker."""
+        worker = copy.copy(translate)
+        if worker.backend.in_process:
+            worker.backend = replace(worker.backend, engines=self._engines, threads=self._threads)
+        return worker
+
+    def _maker(self, plan: Plan, translate: Translate) -> Callable[[], Any]:
+        """Starts an actor."""
+        kind = ray.remote(Worker).options(
+            num_cpus=self._engines * self._threads,
+            num_gpus=1 if self.backend.device == "cuda" else 0,
+            max_restarts=-1,
+            max_task_retries=-1,
+        )
+        return lambda: kind.remote(plan.output, translate)
+
+    @property
+    def _engines(self) -> int:
+        return self.backend.engines or 1
+
+    @property
+    def _threads(self) -> int:
+        return self.backend.threads or THREADS
+
+
+def _packed(path: Path) -> dict[str, bytes]:
+    """The files of a bundle by their names below its folder, and its label under an empty name."""
+    folder = open_bundle(path).folder
+    files = {str(each.relative_to(folder)): each.read_bytes() for each in folder.rglob("*") if each.is_file()}
+    return {"": open_bundle(path).manifest_digest.encode(), **files}
+
+
+def _unpacked(files: dict[str, bytes]) -> Path:
+    """The folder of a bundle on a machine that does not have it, for all workers there."""
+    folder = Path(tempfile.gettempdir()) / "lingon-bundles" / files[""].decode()
+    with suppress(FileExistsError), publish_folder(folder) as part:
+        for name, content in files.items():
+            if name:
+                path = part / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(content)
+    return folder
