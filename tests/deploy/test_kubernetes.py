@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import re
 import shutil
 import subprocess
 import tomllib
@@ -12,6 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
+from lingon.serving.observability.metrics import families
 from lingon.serving.settings import Settings
 from tests.support.deploy_files import DEPLOY, documents, metrics_in, read
 
@@ -163,36 +166,88 @@ def test_a_gpu_server_requests_one_gpu():
     assert server["resources"]["limits"]["nvidia.com/gpu"] == 1
 
 
-def test_the_autoscaler_and_its_adapter_use_the_same_metric():
-    (metric,) = BASE["HorizontalPodAutoscaler"]["spec"]["metrics"]
-    (rule,) = read(FOLDER / "prometheus-adapter.yaml")["rules"]["custom"]
-    assert metric["pods"]["metric"]["name"] == rule["name"]["as"]
-    assert metrics_in(rule["seriesQuery"]) == {rule["name"]["as"]}
-    assert (
-        int(metric["pods"]["target"]["averageValue"]) < Settings().max_queue_texts / 2
-    )  # so that it scales before the alert fires
+def test_the_autoscaler_and_its_adapter_use_the_same_metrics_of_the_server():
+    metrics = [metric["pods"] for metric in BASE["HorizontalPodAutoscaler"]["spec"]["metrics"]]
+    rules = read(FOLDER / "prometheus-adapter.yaml")["rules"]["custom"]
+    names = {rule["name"]["as"] for rule in rules}
+    assert {metric["metric"]["name"] for metric in metrics} == names == {"lingon_queue_depth", "lingon_queue_tokens"}
+    assert all(metrics_in(rule["seriesQuery"]) == {rule["name"]["as"]} for rule in rules)
+    assert names <= {f"lingon_{family.name}" for family, _ in families()}
+
+
+def test_the_autoscaler_acts_before_the_queue_is_half_full():
+    """The alert fires then."""
+    targets = {
+        metric["pods"]["metric"]["name"]: int(metric["pods"]["target"]["averageValue"])
+        for metric in BASE["HorizontalPodAutoscaler"]["spec"]["metrics"]
+    }
+    assert targets["lingon_queue_depth"] < Settings().max_queue_texts / 2
+    assert targets["lingon_queue_tokens"] < Settings().max_queue_tokens / 2
+
+
+def built(folder: Path, overlay: str, components: list[str]) -> dict[tuple[str, str], dict[str, Any]]:
+    """The objects of an overlay with these components, by kind and name."""
+    if shutil.which("kubectl") is None:
+        pytest.skip("ops: no kubectl command")
+    for name in ("kubernetes", "envoy"):
+        shutil.copytree(DEPLOY / name, folder / name)
+    kustomization = folder / "kubernetes" / "overlays" / overlay / "kustomization.yaml"
+    with kustomization.open("a") as file:
+        file.write(f"components: {json.dumps([f'../../components/{name}' for name in components])}\n")
+    command = ["kubectl", "kustomize", kustomization.parent]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert ran.returncode == 0, ran.stderr
+    (folder / "built.yaml").write_text(ran.stdout)
+    return {(each["kind"], each["metadata"]["name"]): each for each in documents(folder / "built.yaml")}
 
 
 @pytest.mark.ops
 @pytest.mark.parametrize("overlay", ["cpu", "gpu"])
 @pytest.mark.parametrize("components", [[], ["service-monitor", "tls"]], ids=["plain", "secured"])
 def test_kustomize_builds_an_overlay(overlay, components, tmp_path):
-    if shutil.which("kubectl") is None:
-        pytest.skip("ops: no kubectl command")
-    shutil.copytree(FOLDER, tmp_path / "kubernetes")
-    folder = tmp_path / "kubernetes" / "overlays" / overlay
-    with (folder / "kustomization.yaml").open("a") as file:
-        file.write(f"components: {json.dumps([f'../../components/{name}' for name in components])}\n")
-    ran = subprocess.run(["kubectl", "kustomize", folder], capture_output=True, text=True, check=False, timeout=60)
-    assert ran.returncode == 0, ran.stderr
-    (tmp_path / "built.yaml").write_text(ran.stdout)
-    built = {document["kind"]: document for document in documents(tmp_path / "built.yaml")}
-    assert set(built) == set(BASE) | ({"ServiceMonitor"} if components else set())
-    (server,) = built["Deployment"]["spec"]["template"]["spec"]["containers"]
+    objects = built(tmp_path, overlay, components)
+    assert {kind for kind, _ in objects} == set(BASE) | ({"ServiceMonitor"} if components else set())
+    (server,) = objects["Deployment", "lingon"]["spec"]["template"]["spec"]["containers"]
     assert server["image"].endswith(f":{project_version()}-{overlay}")
     assert ("grpc" in server["livenessProbe"]) == (not components)
     assert ("httpGet" in server["livenessProbe"]) == bool(components)
     assert len(server["volumeMounts"]) == (2 if components else 1)
+
+
+@pytest.mark.ops
+def test_the_component_envoy_puts_our_configuration_in_front_of_the_pods(tmp_path):
+    objects = built(tmp_path, "cpu", ["envoy", "http", "service-monitor"])
+    (configuration,) = [each for kind, each in objects.items() if kind[0] == "ConfigMap"]
+    assert configuration["data"]["envoy.yaml"] == (DEPLOY / "envoy/envoy.yaml").read_text(encoding="utf-8")
+    descriptors = base64.b64decode(configuration["binaryData"]["lingon.binpb"])
+    assert descriptors == (DEPLOY / "envoy/lingon.binpb").read_bytes()
+    pod = objects["Deployment", "lingon-envoy"]["spec"]["template"]
+    assert pod["spec"]["volumes"][0]["configMap"]["name"] == configuration["metadata"]["name"]
+    labels = pod["metadata"]["labels"]
+    assert objects["Service", "lingon-envoy"]["spec"]["selector"].items() <= labels.items()
+    assert not objects["Service", "lingon"]["spec"]["selector"].items() <= labels.items()
+
+
+def test_the_component_envoy_names_the_ports_and_paths_of_its_configuration():
+    folder = FOLDER / "components" / "envoy"
+    (proxy,) = read(folder / "deployment.yaml")["spec"]["template"]["spec"]["containers"]
+    configuration = read(DEPLOY / "envoy" / "envoy.yaml")
+    (listener,) = configuration["static_resources"]["listeners"]
+    listened = {
+        "calls": listener["address"]["socket_address"]["port_value"],
+        "admin": configuration["admin"]["address"]["socket_address"]["port_value"],
+    }
+    assert {port["name"]: port["containerPort"] for port in proxy["ports"]} == listened
+    assert {port["targetPort"] for port in read(folder / "service.yaml")["spec"]["ports"]} == set(listened)
+    (cluster,) = configuration["static_resources"]["clusters"]
+    (endpoint,) = cluster["load_assignment"]["endpoints"][0]["lb_endpoints"]
+    socket = endpoint["endpoint"]["address"]["socket_address"]
+    assert socket == {"address": BASE["Service"]["metadata"]["name"], "port_value": Settings().port}
+    assert "/etc/envoy/lingon.binpb" in (DEPLOY / "envoy" / "envoy.yaml").read_text(encoding="utf-8")
+    assert proxy["volumeMounts"][0]["mountPath"] == "/etc/envoy"
+    (outgoing, _) = read(folder / "network.yaml")["spec"]["egress"]
+    assert outgoing["ports"] == [{"port": Settings().port}]
+    assert re.search(r":distroless-v\d+\.\d+\.\d+$", proxy["image"])
 
 
 def test_the_component_http_opens_one_port_everywhere():

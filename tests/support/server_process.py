@@ -144,10 +144,10 @@ def details_of(answer: Answer) -> status_pb2.Status:
 
 
 @contextmanager
-def server_process(folder: Path, *flags: object) -> Iterator[ServerProcess]:
+def server_process(folder: Path, *flags: object, model: Path = MODEL) -> Iterator[ServerProcess]:
     """Start a server that writes its debug log to folder/log."""
     log = folder / "log"
-    command = [sys.executable, "-m", "lingon", "serve", str(MODEL), "--port", "0", "--metrics-port", "0"]
+    command = [sys.executable, "-m", "lingon", "serve", str(model), "--port", "0", "--metrics-port", "0"]
     command += ["--engines", "1", "--threads", "1", "--log-level", "debug", "--log-format", "json", *map(str, flags)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     with (
