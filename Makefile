@@ -82,7 +82,8 @@ checks: .venv/test.done
 
 e2e: .venv/test.done
 	@$(BIN)/python -m tests.support.foreign_clients
-	TEST_SCALE=full $(BIN)/python -m pytest tests/foreign tests/gateway tests/deploy/test_promtool.py tests/deploy/test_rehearsal.py \
+	$(BIN)/python -m pip install --quiet --no-compile --no-build-isolation --editable '.[ray]'
+	TEST_SCALE=full $(BIN)/python -m pytest tests/foreign tests/gateway tests/bulk tests/lingon/ray tests/deploy/test_promtool.py tests/deploy/test_rehearsal.py \
 		tests/deploy/test_envoy.py
 
 docs: .venv/test.done
