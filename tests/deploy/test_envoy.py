@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 import struct
 import subprocess
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ import grpc
 import pytest
 from google.protobuf import json_format
 
+from chaos import checker
+from chaos.history import Outcome
 from deploy.envoy.configure import configured
 from lingon.translation.v1 import translation_pb2 as pb
 from tests.support.echo_engine import EchoRunner, RunningServer, running
@@ -23,6 +26,8 @@ from tests.support.eventually import eventually
 from tests.support.gateway import KNOWS_LANGUAGES, send
 from tests.support.http import get
 from tests.support.pages import free_ports
+from tests.support.rolling_envoy import rolled
+from tests.support.scale import FULL
 from tests.support.scripted_server import FakeService, Fault, serving
 
 pytestmark = pytest.mark.ops
@@ -124,6 +129,21 @@ async def test_restarts_of_a_server_cause_no_error_although_the_client_does_not_
         await asyncio.gather(*callers)
         await restarted.aclose()
     assert {reply.results[0].hypotheses[0].text for reply in answered} == {TEXT}
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL])
+async def test_ten_restarts_of_a_server_process_under_load_stay_within_the_bounds_of_a_rollout(tmp_path, end):
+    if not FULL:
+        pytest.skip("ops: takes two minutes; runs with TEST_SCALE=full")
+    run = await rolled(tmp_path, 10, end=end)
+    outcomes = [*run.with_retry, *run.without]
+    assert run.restarts == 10
+    assert _errors(run.with_retry) == []
+    assert len(_errors(run.without)) <= len(run.without) / 1000
+    assert checker.ended_once(outcomes) == []
+    assert run.row["p99_ms"] < 5000
+    assert run.slow_share < 1 / 3
 
 
 @pytest.mark.parametrize("code", [grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.INTERNAL])
@@ -241,6 +261,18 @@ async def test_deadlines_reach_the_server(tmp_path):
     assert reply.status == 504
 
 
+async def test_the_id_of_a_request_reaches_the_server_and_comes_back(tmp_path):
+    async with proxied(tmp_path) as (proxy, stub, _):
+        call = stub.Translate(pb.TranslateRequest(texts=[TEXT]), metadata=(("x-request-id", "mine-7"),))
+        await call
+        trailers = dict(await call.trailing_metadata())
+        named = await proxy.post("/v1/translate", GREEDY, x_request_id="mine-8")
+        unnamed = await proxy.post("/v1/translate", GREEDY)
+    assert trailers["x-request-id"] == "mine-7"  # of the server
+    assert named.headers["x-request-id"] == "mine-8"
+    assert unnamed.headers["x-request-id"]
+
+
 async def test_a_cancelled_call_ends_at_the_server(tmp_path):
     async with proxied(tmp_path) as (_, stub, server):
         server.runner.gate.clear()
@@ -288,6 +320,10 @@ async def test_the_admin_port_cannot_stop_the_proxy(tmp_path):
         metrics = await asyncio.to_thread(get, proxy.admin_port, "/stats/prometheus")
     assert reply.status == 403
     assert 'envoy_cluster_membership_healthy{envoy_cluster_name="lingon"} 1' in metrics[1]
+
+
+def _errors(outcomes: Sequence[Outcome]) -> list[str]:
+    return [f"{outcome.code} {outcome.reason}" for outcome in outcomes if not outcome.good]
 
 
 def _own(server: RunningServer, method: str, path: str, content: Any) -> Any:
