@@ -1,0 +1,1 @@
+"""How many requests some servers answer: one is measured, many are simulated; it imports `bench` helpers alone."""
