@@ -9,7 +9,11 @@ from collections.abc import Sequence
 
 import pytest
 
+from lingon.bench.results_file import save
 from lingon.bench.statistics import percentile
+from lingon.bench.tools.capacity import chart
+from lingon.bench.tools.capacity.__main__ import highest_load, percentiles, with_slow
+from lingon.bench.tools.capacity.measurement import AT_ONCE, Measured, measure
 from lingon.bench.tools.capacity.queues import (
     POLICIES,
     Counts,
@@ -21,11 +25,13 @@ from lingon.bench.tools.capacity.queues import (
     shared,
     simulate,
 )
+from tests.support.echo_engine import running
 
 CALLS = 40_000  # of a simulation: the mean is then known to 3 % at a load of 0.7
 ONE_AT_A_TIME = Speed(((1, 1.0),))
 EXPONENTIAL = [-math.log(1 - (place + 0.5) / 20_000) for place in range(20_000)]  # of mean 1
 TOGETHER = Speed(((1, 10.0), (2, 16.0), (8, 40.0)))
+MEASURED = Measured(TOGETHER, [1.0], {})
 
 
 def run(
@@ -103,3 +109,35 @@ def test_turns_are_better_than_chance_with_equal_machines():
     speeds = [shared(TOGETHER)] * 8
     p99 = {name: percentile(run(speeds, 0.7 * 8 * 40, [1.0], name), 99) for name in ("in turns", "at random")}
     assert p99["in turns"] < p99["at random"]
+
+
+def test_the_highest_load_meets_the_bound_and_one_step_more_does_not():
+    bound = 500.0  # milliseconds
+    load = highest_load(MEASURED, 2, "fewest calls", bound)
+    assert 0 < load < 1
+    assert percentiles(MEASURED, [1.0] * 2, load, "fewest calls")[1] <= bound
+    assert percentiles(MEASURED, [1.0] * 2, load + 1 / 64, "fewest calls")[1] > bound
+
+
+def test_a_server_that_gets_more_than_it_can_do_has_no_percentile():
+    rows = {(row["speed"], row["servers"], row["policy"]): row["p99_ms"] for row in with_slow(MEASURED, 0.6)}
+    assert rows[0.25, 4, "in turns"] is None
+    assert rows[0.7, 4, "in turns"] > rows[0.7, 4, "fewest calls"] > 0
+
+
+async def test_a_server_is_measured_alone_and_with_many_calls():
+    async with running() as server:
+        found = await measure(f"127.0.0.1:{server.server.port}", ["Tom", "Where is it?"], [0.2], seconds=0.7, rounds=1)
+    assert [count for count, _ in found.speed.measured] == list(AT_ONCE)
+    assert all(rate > 0 for _, rate in found.speed.measured)
+    assert statistics.mean(found.works) == pytest.approx(1.0)
+    assert 0 < found.load_ms[0.2][0] <= found.load_ms[0.2][1]
+
+
+def test_the_chart_is_beside_the_results(tmp_path):
+    rows = [{"servers": servers, "policy": name, "load": 0.5} for servers in (1, 4) for name in POLICIES]
+    slow = [{"speed": 0.7, "servers": 4, "policy": name, "p99_ms": 30.0} for name in POLICIES]
+    path = save("capacity", rows, tmp_path, bound_ms=300.0, slow_server={"load": 0.6, "rows": slow})
+    drawn = chart.draw(path)
+    assert (drawn.parent, drawn.suffix, drawn.stem) == (path.parent, ".svg", path.stem)
+    assert "fewest calls" in drawn.read_text()

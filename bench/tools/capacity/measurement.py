@@ -45,30 +45,35 @@ def one_core(model: Path) -> Iterator[str]:
         yield server.address
 
 
-async def measure(address: str, texts: Sequence[str], shares: Sequence[float]) -> Measured:
+async def measure(
+    address: str, texts: Sequence[str], shares: Sequence[float], seconds: float = SECONDS, rounds: int = ROUNDS
+) -> Measured:
     """Measure a server; shares: of its capacity, the Poisson loads to offer."""
     async with AsyncClient(address) as client:
         results = await client.translate(list(texts[:256]), beam_size=1)
         tokens = [result.target_tokens for result in results]
-        await _closed(client, texts, AT_ONCE[-1])  # warms up
+        await _closed(client, texts, AT_ONCE[-1], seconds)  # warms up
         best = dict.fromkeys(AT_ONCE, 0.0)
-        for _ in range(ROUNDS):
+        for _ in range(rounds):
             for count in AT_ONCE:
-                best[count] = max(best[count], await _closed(client, texts, count))
+                best[count] = max(best[count], await _closed(client, texts, count, seconds))
         mean = sum(tokens) / len(tokens)
         speed = Speed(tuple(best.items()))
-        loads = {share: await _best_open(client, texts, share * speed.capacity) for share in shares}
+        loads = {}
+        for share in shares:
+            found = [await _open(client, texts, share * speed.capacity, 2 * seconds, seed) for seed in range(rounds)]
+            loads[share] = min(found, key=lambda pair: pair[1])
     return Measured(speed, [each / mean for each in tokens], loads)
 
 
-async def _closed(client: AsyncClient, texts: Sequence[str], at_once: int) -> float:
+async def _closed(client: AsyncClient, texts: Sequence[str], at_once: int, seconds: float) -> float:
     """Sentences a second of callers that wait for their answers, after half a second."""
     start, count = time.perf_counter(), 0
 
     async def caller(first: int) -> None:
         nonlocal count
         place = first
-        while (now := time.perf_counter() - start) < SECONDS:
+        while (now := time.perf_counter() - start) < seconds:
             await client.translate(texts[place % len(texts)], beam_size=1)
             place += at_once
             count += now > 0.5
@@ -77,13 +82,10 @@ async def _closed(client: AsyncClient, texts: Sequence[str], at_once: int) -> fl
     return count / (time.perf_counter() - start - 0.5)
 
 
-async def _best_open(client: AsyncClient, texts: Sequence[str], rate: float) -> tuple[float, float]:
-    """The 50th and 99th percentile in milliseconds of the round with the lower 99th."""
-    found = [await _open(client, texts, rate, seed) for seed in range(ROUNDS)]
-    return min(found, key=lambda pair: pair[1])
-
-
-async def _open(client: AsyncClient, texts: Sequence[str], rate: float, seed: int) -> tuple[float, float]:
+async def _open(
+    client: AsyncClient, texts: Sequence[str], rate: float, seconds: float, seed: int
+) -> tuple[float, float]:
+    """The 50th and 99th percentile in milliseconds of a Poisson load, counted from when a call was due."""
     took: list[float] = []
     start = time.perf_counter() + 0.05
 
@@ -92,7 +94,7 @@ async def _open(client: AsyncClient, texts: Sequence[str], rate: float, seed: in
         took.append(1000 * (time.perf_counter() - start - due))
 
     tasks = []
-    for arrival in arrivals(rate, 2 * SECONDS, len(texts), seed):
+    for arrival in arrivals(rate, seconds, len(texts), seed):
         await asyncio.sleep(max(start + arrival.due - time.perf_counter(), 0))
         tasks.append(asyncio.create_task(call(arrival.due, texts[arrival.text])))
     await asyncio.gather(*tasks)
