@@ -16,12 +16,20 @@ from pathlib import Path
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
+from tests.support.eventually import eventually_blocking
 from tests.support.repository import ROOT
 
 DOCS = ROOT / "docs"
 TOP_PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")]
 PAGES = [*sorted(DOCS.rglob("*.md")), *TOP_PAGES]
-PORTS = ("50051", "9464", "50052", "8080")  # of the pages: gRPC, metrics, admin, HTTP
+PORTS = (
+    "50051",
+    "9464",
+    "50052",
+    "8080",
+    "10000",
+    "9901",
+)  # of the pages: gRPC, metrics, admin, HTTP, Envoy and its own
 SERVERS = {"make serve": "lingon serve models/en-de"}  # the recipe of the Makefile, without the installation
 MARK = re.compile(r"<!-- (not run|file|prints): ?(.*?) ?-->")
 
@@ -43,6 +51,10 @@ class Block:
     @property
     def starts_server(self) -> bool:
         return self.text.startswith(("lingon serve", *SERVERS))
+
+    @property
+    def starts_proxy(self) -> bool:
+        return self.text.startswith("envoy --config-path")
 
 
 def tokens(page: Path) -> list[Token]:
@@ -75,6 +87,7 @@ class Session:
         self.folder = folder
         self.ports = dict(zip(PORTS, free_ports(len(PORTS)), strict=True))
         self._server: subprocess.Popen[str] | None = None
+        self._proxy: subprocess.Popen[bytes] | None = None
         self._printed = ""
         for path in ROOT.iterdir():
             if path.name not in ("runs", "models", "build", ".git", ".venv"):
@@ -92,11 +105,16 @@ class Session:
             assert matches(self._here(block.text), self._printed), f"{where(block)} prints:\n{self._printed}"
         elif runs(block) and block.starts_server:
             self._serve(block)
+        elif runs(block) and block.starts_proxy:
+            self._start_proxy(block)
         elif runs(block):
             self._run(block)
 
     def close(self) -> None:
-        """Stop the server of the page."""
+        """Stop the server and the proxy of the page."""
+        if self._proxy is not None:
+            self._proxy.kill()
+            self._proxy.wait()
         if self._server is not None and self._server.poll() is None:
             self._server.send_signal(signal.SIGTERM)
             with suppress(subprocess.TimeoutExpired):
@@ -145,10 +163,17 @@ class Session:
                 return
         raise AssertionError(f"{where(block)}: the server ended early\n{''.join(said)}")
 
+    def _start_proxy(self, block: Block) -> None:
+        """Start the proxy of a block and wait until it listens."""
+        command, quiet = ["bash", "-c", f"exec {self._here(block.text)}"], subprocess.DEVNULL
+        self._proxy = subprocess.Popen(command, cwd=self.folder, env=self._environment(), stdout=quiet, stderr=quiet)
+        ready = ("127.0.0.1", self.ports["10000"])
+        eventually_blocking(lambda: socket.create_connection(ready).close() is None, 30, ignoring=(OSError,))
+
     def _here(self, text: str) -> str:
         """A page's text with the ports of this session."""
         for port, free in self.ports.items():
-            text = text.replace(port, str(free))
+            text = re.sub(rf"\b{port}\b", str(free), text)
         return text
 
     def _environment(self) -> dict[str, str]:

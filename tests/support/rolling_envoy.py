@@ -164,7 +164,16 @@ def main() -> None:
     given = parser.parse_args()
     rows = asyncio.run(_table(given.rounds))
     if given.output:
-        save("envoy", rows, given.output, rate=2 * RATE, propagation_seconds=PROPAGATION, slowness_seconds=SLOWNESS)
+        command = "python -m tests.support.rolling_envoy"
+        save(
+            "envoy",
+            rows,
+            given.output,
+            command=command,
+            rate=2 * RATE,
+            propagation_seconds=PROPAGATION,
+            slowness_seconds=SLOWNESS,
+        )
 
 
 if __name__ == "__main__":
