@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
@@ -14,6 +14,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from lingon.errors import SettingsError
 from lingon.gateway.backend import Backend
@@ -73,6 +74,30 @@ class GatewayOptions:
                 raise SettingsError(f"there is no API {name!r}; the APIs are {', '.join(APIS)}")
 
 
+class _Application(Starlette):
+    """Calls the endpoint of a path without parameters at once: middlewares and routing take a tenth of a request.
+
+    Endpoints raise nothing. With a middleware, every request passes it.
+    """
+
+    def __init__(self, *, routes: Sequence[Route], middleware: Sequence[Middleware]) -> None:
+        super().__init__(routes=routes, middleware=middleware)
+        self._direct: dict[tuple[str, str], Callable[[Request], Awaitable[Response]]] = {}
+        for route in () if middleware else routes:
+            for method in () if route.param_convertors else route.methods or ():
+                self._direct.setdefault((method, route.path), route.endpoint)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """See ASGI."""
+        endpoint = self._direct.get((scope.get("method", ""), scope.get("path", "")))
+        if endpoint is None:
+            return await super().__call__(scope, receive, send)
+        scope["app"], scope["router"] = self, self.router  # for url_for
+        response = await endpoint(Request(scope, receive, send))
+        await response(scope, receive, send)
+        return None
+
+
 def build(backend: Backend, metrics: GatewayMetrics, options: GatewayOptions) -> Starlette:
     """Return the application."""
     documents = None if options.data_dir is None else Documents(options.data_dir / "documents")
@@ -81,7 +106,7 @@ def build(backend: Backend, metrics: GatewayMetrics, options: GatewayOptions) ->
     if options.page and "lingon" in options.apis:
         routes += [_page_route(path, *each) for path, each in PAGE.items()]
     cors = [Middleware(CORSMiddleware, allow_origins=list(options.cors), allow_methods=["*"], allow_headers=["*"])]
-    app = Starlette(routes=routes, middleware=cors if options.cors else [])
+    app = _Application(routes=routes, middleware=cors if options.cors else [])
     app.add_exception_handler(HTTPException, _without_route)
     return app
 

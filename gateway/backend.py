@@ -54,19 +54,9 @@ class Caller:
 class Backend:
     """Calls a server. Errors of calls are raised as ServerError; cancelling a task cancels its call."""
 
-    def __init__(
-        self,
-        target: str,
-        credentials: grpc.ChannelCredentials | None = None,
-        timeout: float = 60.0,
-    ) -> None:
-        """target: address of the server, as gRPC writes it; timeout: seconds for each call."""
-        self._target, self._timeout, self._tls = target, timeout, credentials is not None
-        self._channel = (
-            grpc.aio.insecure_channel(target, CHANNEL_OPTIONS)
-            if credentials is None
-            else grpc.aio.secure_channel(target, credentials, CHANNEL_OPTIONS)
-        )
+    def __init__(self, channel: Any, timeout: float = 60.0, *, target: str = "this process", tls: bool = False) -> None:
+        """channel: a grpc.aio.Channel, or what has its methods; timeout: seconds of a call; target, tls: for logs."""
+        self._channel, self._target, self._timeout, self._tls = channel, target, timeout, tls
         self._stub: Any = pb_grpc.TranslationServiceStub(self._channel)
         self._health: Any = self._channel.unary_unary(
             HEALTH.path,
@@ -74,6 +64,16 @@ class Backend:
             response_deserializer=HEALTH.parse,
         )
         self._models: tuple[float, pb.ListModelsResponse] | None = None
+
+    @classmethod
+    def connect(cls, target: str, credentials: grpc.ChannelCredentials | None = None, timeout: float = 60.0) -> Backend:
+        """Return a backend that calls another process; target: its address, as gRPC writes it."""
+        channel = (
+            grpc.aio.insecure_channel(target, CHANNEL_OPTIONS)
+            if credentials is None
+            else grpc.aio.secure_channel(target, credentials, CHANNEL_OPTIONS)
+        )
+        return cls(channel, timeout, target=target, tls=credentials is not None)
 
     async def translate(self, request: pb.TranslateRequest, caller: Caller) -> pb.TranslateResponse:
         """See the service."""

@@ -11,6 +11,7 @@ class GatewayMetrics:
     """Requests by API, with their status and latency."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
+        self._known: dict[tuple[str, int], tuple[Counter, Histogram]] = {}  # with their labels
         self.requests = Counter(
             "lingon_http_requests", "HTTP requests that ended.", ("api", "status"), registry=registry
         )
@@ -26,5 +27,7 @@ class GatewayMetrics:
 
     def ended(self, api: str, status: int, seconds: float) -> None:
         """Count a request."""
-        self.requests.labels(api, str(status)).inc()
-        self.seconds.labels(api).observe(seconds)
+        if (known := self._known.get((api, status))) is None:
+            known = self._known[api, status] = self.requests.labels(api, str(status)), self.seconds.labels(api)
+        known[0].inc()
+        known[1].observe(seconds)

@@ -7,6 +7,7 @@ import signal
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 from prometheus_client import CollectorRegistry, start_http_server
 
@@ -22,7 +23,7 @@ from lingon.gateway.server import HttpOptions, Listening, listening
 
 @asynccontextmanager
 async def in_server(
-    target: str,
+    channel: Any,
     registry: CollectorRegistry,
     *,
     host: str,
@@ -40,7 +41,7 @@ async def in_server(
 ) -> AsyncIterator[Listening]:
     """Open the HTTP port of a server in its event loop.
 
-    target: the Unix socket of its gRPC port; registry: of its metrics; call_seconds: time limit of each call
+    channel: to its gRPC services, see Backend; registry: of its metrics; call_seconds: time limit of each call
     The others are the fields of GatewayOptions and HttpOptions.
     """
     http = HttpOptions(
@@ -53,7 +54,7 @@ async def in_server(
         drain_seconds=drain_seconds,
     )
     options = GatewayOptions(apis=apis, page=page, data_dir=data_dir, cors=cors)
-    async with _open(Backend(target, timeout=call_seconds), registry, http, options) as opened:
+    async with _open(Backend(channel, call_seconds), registry, http, options) as opened:
         yield opened
 
 
@@ -96,7 +97,7 @@ def run_apart(
         stopping = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, stopping.set)
-        backend = Backend(with_port(target, DEFAULT_PORT), credentials, timeout=timeout)
+        backend = Backend.connect(with_port(target, DEFAULT_PORT), credentials, timeout)
         async with _open(backend, registry, http, options) as opened:
             scheme = "https" if http.certificate else "http"
             announce(f"ready: {', '.join(options.apis)} on {scheme}://{http.host}:{opened.port}, in front of {target}")

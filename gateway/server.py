@@ -7,7 +7,7 @@ import errno
 import logging
 import socket
 import ssl
-from collections.abc import AsyncIterator, Generator
+from collections.abc import AsyncIterator, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -20,6 +20,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from lingon.errors import LingonError, SettingsError
 from lingon.gateway.metrics import GatewayMetrics
+from lingon.gateway.requests.endpoint import WATCH_CLIENT
 
 HEADER_SECONDS = 10.0  # for the headers of a request to arrive
 IDLE_SECONDS = 75  # for which a connection without a request stays open
@@ -57,6 +58,7 @@ class _Protocol(HttpToolsProtocol):
     def __init__(self, *args: Any, metrics: GatewayMetrics, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._metrics = metrics
+        self._leaving: dict[Callable[[], None], None] = {}  # called when the client disconnects
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
@@ -67,10 +69,23 @@ class _Protocol(HttpToolsProtocol):
         self._headers_came()
         self._metrics.connections.dec()
         super().connection_lost(exc)
+        for leave in tuple(self._leaving):
+            leave()
+        self._leaving.clear()
 
     def on_message_begin(self) -> None:
         self._await_headers()
         super().on_message_begin()
+        self.scope[WATCH_CLIENT] = self._watch_client  # type: ignore[literal-required]
+
+    def _watch_client(self, leave: Callable[[], None]) -> Callable[[], None]:
+        """See lingon.gateway.requests.endpoint.WatchClient."""
+        if self.transport.is_closing():
+            self.loop.call_soon(leave)
+            return lambda: None
+        self.flow.resume_reading()  # a long body pauses it, and then nothing tells that the client left
+        self._leaving[leave] = None
+        return partial(self._leaving.pop, leave, None)
 
     def on_headers_complete(self) -> None:
         self._headers_came()

@@ -9,7 +9,6 @@ import os
 import shutil
 import signal
 import sys
-import tempfile
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
@@ -35,10 +34,12 @@ from lingon.serving.observability.metrics import Metrics
 from lingon.serving.observability.received_calls import ReceivedCalls
 from lingon.serving.observability.tracing import NullTracer, Tracer
 from lingon.serving.rpc.admin import open_admin
+from lingon.serving.rpc.arrival.accepting import services_of
 from lingon.serving.rpc.arrival.shedding import LoadShedder
 from lingon.serving.rpc.google import GoogleService, add_google
 from lingon.serving.rpc.health import Health, model_services
 from lingon.serving.rpc.interceptors import CallInterceptor, ErrorInterceptor
+from lingon.serving.rpc.local_channel import LocalChannel
 from lingon.serving.rpc.ports import (
     ADMIN_CALLS,
     PortSecurity,
@@ -101,6 +102,7 @@ class Server:
         self.metrics.ready.set_function(self._is_serving)
         self._names = ["", SERVICE]  # services that the health service reports with one status
         self._admin: grpc.aio.Server | None = None
+        self.channel: LocalChannel  # to the services of the gRPC port, once there is one
 
     async def run(self) -> int:
         """Serve until a signal or the failure of an engine; returns the exit code."""
@@ -113,6 +115,7 @@ class Server:
         address, registry = (settings.metrics_host, settings.metrics_port), self.metrics.registry
         with HttpEndpoint(*address, registry, self._is_serving, self._received.update) as endpoint:
             server = self._grpc_server()
+            self.channel = LocalChannel(services_of(server), self.metrics.received_calls.inc)
             self.port = bind(server, settings.host, settings.port, self._security.credentials())
             self.metrics_port = endpoint.port
             if settings.admin_port is not None:
@@ -145,19 +148,14 @@ class Server:
     @asynccontextmanager
     async def _http_apis(self, server: grpc.aio.Server) -> AsyncIterator[None]:
         """Start the gRPC server, and inside the block the HTTP APIs in front of it, if they are wanted."""
+        with new_threads_never_preempt():
+            await server.start()
         if self._settings.http_port is None:
-            with new_threads_never_preempt():
-                await server.start()
             yield
             return
-        with tempfile.TemporaryDirectory(prefix="lingon-") as folder:  # for its owner only
-            target = f"unix:{folder}/grpc"
-            server.add_insecure_port(target)
-            with new_threads_never_preempt():
-                await server.start()
-            async with http_apis(self._settings, target, self.metrics.registry) as opened:
-                self.http_port = opened.port
-                yield
+        async with http_apis(self._settings, self.channel, self.metrics.registry) as opened:
+            self.http_port = opened.port
+            yield
 
     def stop(self) -> None:
         """Start to drain."""
@@ -304,17 +302,17 @@ def serve(settings: Settings, announce: Callable[[str], None], load: LoadFunctio
     return asyncio.run(live())
 
 
-def http_apis(settings: Settings, target: str, registry: CollectorRegistry) -> Any:
+def http_apis(settings: Settings, channel: LocalChannel, registry: CollectorRegistry) -> Any:
     """The context in which the HTTP port is open; raises LingonError if they are not installed.
 
-    target: the gRPC port that they call
+    channel: to the services that they call
     """
     entry = find_entry_points("lingon.gateways").get("http")
     if entry is None:
         raise LingonError("this installation has no HTTP APIs (entry point lingon.gateways: http)")
     with name_missing_extra("lingon serve --http-port", entry.extras):
         return entry.load()(
-            target,
+            channel,
             registry,
             host=settings.http_host,
             port=settings.http_port,

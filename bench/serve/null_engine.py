@@ -1,7 +1,7 @@
 """Servers without a model, for `lingon bench serve --engine null`: `python -m lingon.bench.serve.null_engine KIND`.
 
-KIND is `lingon`, the server with everything but its graphs (every sentence ends after one step, without a token), or
-`echo`, a bare grpc.aio server that answers at once: the least that a call costs.
+KIND is `lingon`, the server with everything but its graphs (every sentence ends after one step, without a token);
+`http`, the same with its HTTP port; `echo`, a bare grpc.aio server that answers at once: the least that a call costs.
 """
 
 from __future__ import annotations
@@ -136,7 +136,15 @@ def main(kind: str, model: Path) -> int:
         asyncio.run(serve_echo())
         return 0
     folder = open_bundle(model).folder
-    settings = Settings.model_validate({"models": (folder,), "port": 0, "metrics_port": 0, "device": "cpu"})
+    settings = Settings.model_validate(
+        {
+            "models": (folder,),
+            "port": 0,
+            "metrics_port": 0,
+            "http_port": 0 if kind == "http" else None,
+            "device": "cpu",
+        }
+    )
     return serve(settings, lambda line: print(line, flush=True), load_null)
 
 

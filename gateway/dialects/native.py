@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator, Iterable
 from contextlib import aclosing
 from typing import TypeVar
@@ -17,6 +16,7 @@ from starlette.routing import Route
 from lingon.errors import ServerError
 from lingon.gateway.requests.endpoint import Call, Endpoints, json_error
 from lingon.gateway.requests.fields import Fields
+from lingon.gateway.requests.json_messages import from_json, to_json
 from lingon.gateway.requests.problem import Problem, problem_of
 from lingon.translation.v1 import translation_pb2 as pb
 
@@ -102,17 +102,13 @@ def status_of(problem: Problem) -> status_pb2.Status:
 
 def _message(call: Call, message: MessageT) -> MessageT:
     try:
-        return json_format.Parse(call.body or b"{}", message)
+        return from_json(call.body or b"{}", message)
     except (json_format.ParseError, UnicodeDecodeError, RecursionError) as error:
         raise Problem(400, f"the body is not a {type(message).__name__}: {' '.join(str(error).split())}") from None
 
 
 def _json(message: Message) -> Response:
-    return Response(_text(message), media_type="application/json")
-
-
-def _text(message: Message) -> str:
-    return json.dumps(json_format.MessageToDict(message), ensure_ascii=False, separators=(",", ":"))
+    return Response(to_json(message), media_type="application/json")
 
 
 async def _events(
@@ -124,10 +120,10 @@ async def _events(
             async for message in rest:
                 yield _event(message, as_events=as_events)
         except ServerError as error:
-            content = _text(status_of(problem_of(error)))
+            content = to_json(status_of(problem_of(error)))
             yield f"event: error\ndata: {content}\n\n" if as_events else f'{{"error":{content}}}\n'
 
 
 def _event(message: pb.TranslateStreamResponse, *, as_events: bool) -> str:
-    content = _text(message)
+    content = to_json(message)
     return f"event: {message.WhichOneof('event')}\ndata: {content}\n\n" if as_events else f"{content}\n"

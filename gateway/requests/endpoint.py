@@ -22,6 +22,13 @@ from lingon.gateway.requests.body import BodyLimits, read_body
 from lingon.gateway.requests.fields import Fields, fields_of
 from lingon.gateway.requests.problem import Problem, problem_of
 
+WATCH_CLIENT = "lingon.watch_client"
+"""Key of the scope of a request: a WatchClient."""
+
+WatchClient = Callable[[Callable[[], None]], Callable[[], None]]
+"""Takes what to call when the client disconnects, at once if it has; returns what ends that. A task that waits for the
+message of ASGI would cost each request a tenth of its time."""
+
 SANE_ID = re.compile(r"[A-Za-z0-9_.:/+=-]{1,128}")
 logger = logging.getLogger(__name__)
 
@@ -127,13 +134,13 @@ async def _until_disconnect(request: Request, work: Awaitable[Response]) -> Resp
     own, gone = asyncio.current_task(), False
     assert own is not None
 
-    async def watch() -> None:
+    def leave() -> None:
         nonlocal gone
-        await request.receive()  # the body is read: the next message is that the client left
         gone = True
         own.cancel()
 
-    watching = asyncio.create_task(watch())
+    watch: WatchClient = request.scope[WATCH_CLIENT]
+    forget = watch(leave)
     try:
         return await work
     except asyncio.CancelledError:
@@ -142,7 +149,7 @@ async def _until_disconnect(request: Request, work: Awaitable[Response]) -> Resp
         own.uncancel()
         raise Problem(499, "the client disconnected") from None
     finally:
-        watching.cancel()
+        forget()
 
 
 def json_error(status: int, content: bytes, problem: Problem) -> Response:

@@ -16,6 +16,7 @@ from lingon.status import CLIENT_ADDRESS
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
+OWN_GATEWAY = "in-process"  # peer of the calls that the server's own gateway makes for its clients
 KEY = "key/"  # start of the identity of a caller with an API key
 
 presented_key: ContextVar[ApiKey | None] = ContextVar("presented_key", default=None)
@@ -63,12 +64,12 @@ def address_of(context: Context) -> str:
 
 
 def _peer_of(context: Context) -> str:
-    """The peer of a call; of one by the server's own gateway, on a Unix socket, the client of the gateway.
+    """The peer of a call; of one by the server's own gateway, in this process, the client of the gateway.
 
-    Nobody else can write to that socket, which is in a folder of the server's user.
+    No call by a port has the peer of those.
     """
     peer: str = context.peer()
-    if not peer.startswith("unix:"):
+    if peer != OWN_GATEWAY:
         return peer
     sent = (value for name, value in context.invocation_metadata() or () if name == CLIENT_ADDRESS)
     address = str(next(sent, ""))

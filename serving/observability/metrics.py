@@ -105,7 +105,7 @@ class Metrics:
     )
     received_calls = counter(
         "received_calls",
-        "Calls that gRPC received on any port by its own count, which has those that it ended unread too.",
+        "Calls that gRPC received on any port by its own count, with those that it ended unread, and those by HTTP.",
     )
     texts = counter(
         "texts", "Texts and scored pairs that ended; those of calls that were refused unread are not known.", code=CODES

@@ -89,10 +89,11 @@ async def test_slow_headers_and_a_slow_body_end_their_connection(monkeypatch: py
     assert late.startswith(b"HTTP/1.1 408")
 
 
-async def test_a_client_that_leaves_frees_its_rows_at_once():
+@pytest.mark.parametrize("spaces", [0, 300_000])  # a long body pauses the reading of its connection
+async def test_a_client_that_leaves_frees_its_rows_at_once(spaces: int):
     runner = EchoRunner(endless=True, delay=0.02)
     async with gateway(runner) as http:
-        body = b'{"texts": ["one two three"], "options": {"beamSize": 1}}'
+        body = b'{"texts": ["one two three"], "options": {"beamSize": 1}}' + b" " * spaces
         for path, method in (("/v1/translate", "Translate"), ("/v1/translate:stream", "TranslateStream")):
             cancelled = {"method": method, "code": "CANCELLED"}
             _, writer = await asyncio.open_connection("127.0.0.1", http.port)

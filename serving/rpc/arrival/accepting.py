@@ -19,6 +19,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -40,6 +41,18 @@ Refuse = Callable[[Context], Awaitable[None]]
 
 Arrive = Callable[[str, Context, Callable[[], asyncio.Task[Any]]], Awaitable[None] | None]
 """Takes the path of a call and what starts its handler; returns what ends it with an error, which raises, or None."""
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """What a server does with its calls, for calls that come by another way than its ports.
+
+    handlers: by path; interceptors: the outermost first; arrive: decides on a call before it is read
+    """
+
+    handlers: Mapping[str, Any]
+    interceptors: tuple[grpc.aio.ServerInterceptor, ...]
+    arrive: Arrive
 
 
 class _Server(cygrpc.AioServer):  # type: ignore[misc]
@@ -108,6 +121,12 @@ def _start(path: str, context: Context, start: Callable[[], asyncio.Task[Any]]) 
 async def _refuse(call: Any, refuse: Refuse) -> None:
     with suppress(Exception):
         await refuse(cygrpc._ServicerContext(call, None, None, asyncio.get_running_loop()))
+
+
+def services_of(server: grpc.aio.Server) -> Services:
+    """Return what a server of `make_server` does with its calls, once its services are registered."""
+    core: Any = server._server  # type: ignore[attr-defined]
+    return Services(core._handlers, core.interceptors, core.arrive)
 
 
 def make_server(

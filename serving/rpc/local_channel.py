@@ -1,0 +1,264 @@
+"""A channel to the gRPC services of this process, without a connection: a call is a task of the event loop.
+
+The calls pass what the calls of a port pass: arrival, interceptors, limits, deadlines, metrics. What is left out is
+gRPC's core, its threads and its wake-ups, which cost a call over a Unix socket about as much as all of its HTTP.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
+from functools import partial
+from typing import Any, NamedTuple
+
+import grpc
+from grpc.aio import Metadata
+
+from lingon.serving.auth.callers import OWN_GATEWAY
+from lingon.serving.rpc.arrival.accepting import Services
+
+WRITTEN = 16  # replies of a stream that wait to be read, until the method waits
+
+Trailers = tuple[tuple[str, str | bytes], ...]
+Serialise = Callable[[Any], bytes]
+Parse = Callable[[bytes], Any]
+
+
+class _Details(NamedTuple):
+    """See grpc.HandlerCallDetails."""
+
+    method: str
+    invocation_metadata: Trailers
+
+
+class _End(NamedTuple):
+    """How a call ended; reply: of a unary call that succeeded."""
+
+    code: grpc.StatusCode
+    message: str = ""
+    trailers: Trailers = ()
+    reply: bytes = b""
+
+    def error(self) -> grpc.aio.AioRpcError:
+        """Return the error that a client of a connection gets."""
+        return grpc.aio.AioRpcError(self.code, Metadata(), Metadata(*self.trailers), self.message)
+
+
+_OK, _CANCELLED = _End(grpc.StatusCode.OK), _End(grpc.StatusCode.CANCELLED, "the caller cancelled the call")
+_LATE = _End(grpc.StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded")
+_FAILED = _End(grpc.StatusCode.INTERNAL, "internal error")
+
+
+class _Call:
+    """One call: what its method sees, which is the part of grpc.aio.ServicerContext that this server uses, and its end.
+
+    ended: an _End; replies: those of a stream, then None
+    """
+
+    def __init__(self, request: bytes, timeout: float | None, metadata: Trailers) -> None:
+        loop = asyncio.get_running_loop()
+        self.ended: asyncio.Future[_End] = loop.create_future()
+        self.replies: asyncio.Queue[bytes | None] | None = None
+        self.serialise: Serialise = bytes
+        self._request: bytes | None = request
+        self._metadata, self._loop = metadata, loop
+        self._trailers: Trailers = ()
+        self._code = grpc.StatusCode.OK
+        self._room = asyncio.Semaphore(WRITTEN)
+        self._task: asyncio.Task[None] | None = None
+        self._deadline = None if timeout is None else loop.time() + timeout
+        self._timer = None if self._deadline is None else loop.call_at(self._deadline, self.stop, _LATE)
+
+    def run(self, work: Any) -> asyncio.Task[None]:
+        """Run the method in a task."""
+        self._task = self._loop.create_task(work)
+        return self._task
+
+    def finish(self, end: _End) -> None:
+        """End the call for its client, if nothing else has."""
+        if self.ended.done():
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self.ended.set_result(end)
+        if self.replies is not None:
+            self.replies.put_nowait(None)
+
+    def stop(self, end: _End) -> None:
+        """End the call early, and cancel its method."""
+        self.finish(end)
+        if self._task is not None:
+            self._task.cancel()
+
+    async def next_reply(self) -> bytes | None:
+        """Return the next reply of a stream; None after the last."""
+        assert self.replies is not None
+        reply = await self.replies.get()
+        self._room.release()
+        return reply
+
+    async def read(self) -> Any:
+        """Return the request, and after it grpc.aio.EOF."""
+        if self.ended.done():  # the call was cancelled while it waited to be read
+            raise asyncio.CancelledError
+        request, self._request = self._request, None
+        return grpc.aio.EOF if request is None else request
+
+    async def write(self, reply: Any) -> None:
+        """Send a reply of a stream."""
+        assert self.replies is not None
+        await self._room.acquire()
+        self.replies.put_nowait(self.serialise(reply))
+
+    async def abort(self, code: grpc.StatusCode, message: str = "", trailers: Trailers = ()) -> None:
+        """End the call with an error; always raises."""
+        self._code = code
+        self.finish(_End(code, message, tuple(trailers) or self._trailers))
+        raise grpc.aio.AbortError("the method ended the call")
+
+    def invocation_metadata(self) -> Trailers:
+        return self._metadata
+
+    def set_trailing_metadata(self, trailers: Trailers) -> None:
+        self._trailers = trailers
+
+    def code(self) -> grpc.StatusCode:
+        return self._code
+
+    def time_remaining(self) -> float | None:
+        return None if self._deadline is None else max(self._deadline - self._loop.time(), 0.0)
+
+    def peer(self) -> str:
+        return OWN_GATEWAY
+
+    def auth_context(self) -> dict[str, Any]:
+        return {}
+
+
+class LocalChannel:
+    """Has the methods of grpc.aio.Channel that stubs call. Belongs to the event loop."""
+
+    def __init__(self, services: Services, received: Callable[[], None]) -> None:
+        """received: called for each call, because gRPC itself does not count it."""
+        self._services, self._received = services, received
+        self._open: set[_Call] = set()
+
+    def unary_unary(
+        self, path: str, request_serializer: Serialise, response_deserializer: Parse, **_: Any
+    ) -> Callable[..., Awaitable[Any]]:
+        """Return what calls a method that has one reply."""
+        return partial(self._call, path, request_serializer, response_deserializer)
+
+    def unary_stream(
+        self, path: str, request_serializer: Serialise, response_deserializer: Parse, **_: Any
+    ) -> Callable[..., LocalStream]:
+        """Return what calls a method whose replies are a stream."""
+        return partial(LocalStream, self.begin, path, request_serializer, response_deserializer)
+
+    async def close(self) -> None:
+        """End all calls."""
+        for call in tuple(self._open):
+            call.stop(_CANCELLED)
+
+    async def _call(
+        self,
+        path: str,
+        serialise: Serialise,
+        parse: Parse,
+        request: Any,
+        *,
+        timeout: float | None = None,  # noqa: ASYNC109, as grpc.aio has it
+        metadata: Trailers = (),
+    ) -> Any:
+        call = _Call(serialise(request), timeout, metadata)
+        try:
+            await self.begin(path, call)
+            end = await call.ended
+        except asyncio.CancelledError:
+            call.stop(_CANCELLED)
+            raise
+        if end.code is not grpc.StatusCode.OK:
+            raise end.error()
+        return parse(end.reply)
+
+    async def begin(self, path: str, call: _Call) -> None:
+        """Let a call arrive as one on a port does: it is started, refused, or waits to be read."""
+        self._received()
+        self._open.add(call)
+        call.ended.add_done_callback(lambda _: self._open.discard(call))
+        ending = self._services.arrive(path, call, lambda: call.run(self._serve(path, call)))  # type: ignore[arg-type]
+        if ending is not None:
+            with suppress(grpc.aio.AbortError):
+                await ending
+
+    async def _serve(self, path: str, call: _Call) -> None:
+        """Run the method of a call to its end; every end is told to the client."""
+        try:
+            handler: Any = await self._handler(path, call, 0)
+            call.serialise = handler.response_serializer
+            if handler.response_streaming:
+                await handler.stream_stream(None, call)
+                call.finish(_OK)
+            else:
+                reply = await handler.stream_unary(None, call)
+                call.finish(_End(grpc.StatusCode.OK, reply=handler.response_serializer(reply)))
+        except grpc.aio.AbortError:
+            call.finish(_FAILED)  # for a method that ended without a status; else it has ended already
+        except asyncio.CancelledError:
+            call.finish(_CANCELLED)
+            raise
+        except Exception:  # the interceptors let none pass; the client must not wait for its deadline
+            call.finish(_FAILED)
+            raise
+
+    async def _handler(self, path: str, call: _Call, place: int) -> Any:
+        """Return the handler of a call as the interceptors from this place on give it."""
+        interceptors = self._services.interceptors
+        if place == len(interceptors):
+            return self._services.handlers[path]
+
+        async def following(_: Any) -> Any:
+            return await self._handler(path, call, place + 1)
+
+        details: Any = _Details(path, call.invocation_metadata())
+        return await interceptors[place].intercept_service(following, details)
+
+
+class LocalStream(AsyncIterator[Any]):
+    """The replies of a call, as an async iterator that raises the error of the call at its end."""
+
+    def __init__(
+        self,
+        begin: Callable[[str, _Call], Awaitable[None]],
+        path: str,
+        serialise: Serialise,
+        parse: Parse,
+        request: Any,
+        *,
+        timeout: float | None = None,
+        metadata: Trailers = (),
+    ) -> None:
+        self._call = _Call(serialise(request), timeout, metadata)
+        self._call.replies = asyncio.Queue()
+        self._parse, self._beginning = parse, begin(path, self._call)
+        self._begun = False
+
+    def __aiter__(self) -> AsyncIterator[Any]:
+        return self
+
+    async def __anext__(self) -> Any:
+        if not self._begun:
+            self._begun = True
+            await self._beginning
+        reply = await self._call.next_reply()
+        if reply is not None:
+            return self._parse(reply)
+        end = await self._call.ended
+        if end.code is not grpc.StatusCode.OK:
+            raise end.error()
+        raise StopAsyncIteration
+
+    def cancel(self) -> None:
+        """End the call, if it has not ended."""
+        self._call.stop(_CANCELLED)
