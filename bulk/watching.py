@@ -7,6 +7,8 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from prometheus_client import CollectorRegistry, Counter, Gauge, start_http_server
+
 from lingon.bulk.planning import Plan, Shard
 from lingon.bulk.shards import Record
 from lingon.cli.output import print_message
@@ -17,27 +19,34 @@ PAUSE = 10.0  # seconds between two lines, where there is no bar
 
 
 class Metrics:
-    """The metrics of a run, served at http://HOST:PORT/metrics."""
+    """The metrics of a run."""
 
-    def __init__(self, port: int) -> None:
-        from prometheus_client import CollectorRegistry, Counter, Gauge, start_http_server
-
-        registry = CollectorRegistry()
+    def __init__(self, registry: CollectorRegistry) -> None:
         self.shards = Gauge("lingon_bulk_shards", "Shards of the plan", registry=registry)
         self.total_rows = Gauge("lingon_bulk_rows", "Rows of the plan", registry=registry)
         self.shards_done = Gauge("lingon_bulk_shards_done", "Shards that are done", registry=registry)
         self.rows = Counter("lingon_bulk_translated_rows", "Rows that this run has done", registry=registry)
         self.errors = Counter("lingon_bulk_errors", "Rows of done shards that have an error", registry=registry)
         self.tokens = Counter("lingon_bulk_tokens", "Tokens of done shards", ["side"], registry=registry)
-        try:
-            self._server, _ = start_http_server(port, registry=registry)
-        except OSError as error:
-            raise SettingsError(f"--metrics-port {port}: {error.strerror}") from None
 
-    def close(self) -> None:
-        """Close the port."""
-        self._server.shutdown()
-        self._server.server_close()
+
+@contextmanager
+def _served(port: int | None) -> Iterator[Metrics | None]:
+    """Serve metrics at http://HOST:PORT/metrics; None if no port is given."""
+    if port is None:
+        yield None
+        return
+    registry = CollectorRegistry()
+    metrics = Metrics(registry)
+    try:
+        server, _ = start_http_server(port, registry=registry)
+    except OSError as error:
+        raise SettingsError(f"--metrics-port {port}: {error.strerror}") from None
+    try:
+        yield metrics
+    finally:
+        server.shutdown()
+        server.server_close()
 
 
 class RunWatch:
@@ -85,10 +94,5 @@ class RunWatch:
 def watching(rows: int, metrics_port: int | None) -> Iterator[RunWatch]:
     """Show the progress of a run of so many rows."""
     shown = sys.stderr is not None and sys.stderr.isatty()
-    metrics = Metrics(metrics_port) if metrics_port is not None else None
-    try:
-        with progress_bar(rows, shown, "rows") as advance:
-            yield RunWatch(metrics, advance if shown else None)
-    finally:
-        if metrics:
-            metrics.close()
+    with _served(metrics_port) as metrics, progress_bar(rows, shown, "rows") as advance:
+        yield RunWatch(metrics, advance if shown else None)
