@@ -82,7 +82,7 @@ checks: .venv/test.done
 
 e2e: .venv/test.done
 	@$(BIN)/python -m tests.support.foreign_clients
-	$(BIN)/python -m pip install --quiet --no-compile --no-build-isolation --editable '.[ray]'
+	$(BIN)/python -m pip install --quiet --no-compile --require-hashes -r deploy/locks/ray.txt
 	TEST_SCALE=full $(BIN)/python -m pytest tests/foreign tests/gateway tests/bulk tests/lingon/ray tests/deploy/test_promtool.py tests/deploy/test_rehearsal.py \
 		tests/deploy/test_envoy.py
 

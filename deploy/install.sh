@@ -30,7 +30,7 @@ trap 'rm -rf "$builder"' EXIT
 # out, so their code is not in the image; `lingon train` there says that it is not part of the installation.
 # Files keep their dates, by which the build of the wheel knows that the library is newer than its sources.
 mkdir "$builder/source"
-cp -RP --preserve=timestamps pyproject.toml README.md LICENSE lingon serving gateway kernels "$builder/source"
+cp -RP --preserve=timestamps pyproject.toml README.md LICENSE lingon serving gateway bulk kernels "$builder/source"
 for link in bench export importers training; do rm "$builder/source/lingon/$link"; done
 
 python3 -m venv "$builder/venv"

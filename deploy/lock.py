@@ -26,6 +26,7 @@ PURPOSES = {
     "serve": "what `make serve` and the image for CPUs install",
     "gpu": "what the image for GPUs installs",
     "dev": "what `make test` installs, without torch",
+    "ray": "what `make e2e` adds for the tests of Ray",
     "images": "the tools of `make images-test`",
 }
 TOOLS = ["cyclonedx-python-lib[json-validation]", "pip-audit", "podman-compose"]
@@ -58,6 +59,8 @@ def requirements(name: str) -> list[str]:
             ]  # hatchling needs it for `pip install --editable`
         case "images":
             return TOOLS
+        case "ray":
+            return base + expanded([f"{OWN}[ray]"])
         case "serve" | "gpu":
             return base + expanded([*extras[name], *extras["http"]])
         case "dev":

@@ -27,7 +27,7 @@ WATCH_CLIENT = "lingon.watch_client"
 
 WatchClient = Callable[[Callable[[], None]], Callable[[], None]]
 """Takes what to call when the client disconnects, at once if it has; returns what ends that. A task that waits for the
-message of ASGI would cost each request a tenth of its time."""
+message of ASGI would cost every request time."""
 
 SANE_ID = re.compile(r"[A-Za-z0-9_.:/+=-]{1,128}")
 logger = logging.getLogger(__name__)

@@ -1,4 +1,4 @@
-r"""The gRPC service on Ray Serve: every replica runs a server of its own and passes calls on to it, with their metadata.
+r"""The gRPC service on Ray Serve: every replica runs a server of its own and passes calls on to it with their metadata.
 
 Ray Serve does placement, scaling and balancing. The rows of all calls of a replica are decoded in one batch.
 

@@ -1,7 +1,7 @@
 """A channel to the gRPC services of this process, without a connection: a call is a task of the event loop.
 
 The calls pass what the calls of a port pass: arrival, interceptors, limits, deadlines, metrics. What is left out is
-gRPC's core, its threads and its wake-ups, which cost a call over a Unix socket about as much as all of its HTTP.
+gRPC's core, with its threads and its wake-ups.
 """
 
 from __future__ import annotations

@@ -9,12 +9,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from lingon.bench.results_file import save
-from lingon.bench.statistics import percentile
-from lingon.bench.tools.capacity import chart
-from lingon.bench.tools.capacity.__main__ import highest_load, percentiles, with_slow
-from lingon.bench.tools.capacity.measurement import AT_ONCE, Measured, measure
-from lingon.bench.tools.capacity.queues import (
+from lingon.bench.capacity import chart
+from lingon.bench.capacity.__main__ import highest_load, percentiles, with_slow
+from lingon.bench.capacity.measurement import AT_ONCE, Measured, measure
+from lingon.bench.capacity.queues import (
     POLICIES,
     Counts,
     Machine,
@@ -25,6 +23,8 @@ from lingon.bench.tools.capacity.queues import (
     shared,
     simulate,
 )
+from lingon.bench.results_file import save
+from lingon.bench.statistics import percentile
 from tests.support.echo_engine import running
 
 CALLS = 40_000  # of a simulation: the mean is then known to 3 % at a load of 0.7

@@ -17,8 +17,7 @@ from lingon.bulk.planning import PLAN
 from lingon.bulk.runs import LocalEngine, run
 from lingon.bulk.storage import input_files, open_folder
 from lingon.errors import LingonError, SettingsError
-from tests.bulk.test_runs import MIXED, Ending, Silent
-from tests.support.bulk import parts, write_parquet
+from tests.support.bulk import MIXED, Ending, Silent, parts, write_parquet
 from tests.support.s3 import Faults, faulty_proxy, s3_server
 
 pytest.importorskip("s3fs", reason="needs the package s3fs")

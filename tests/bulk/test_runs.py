@@ -9,46 +9,33 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from lingon.bulk import Plan, Record, Translate, finish, missing, plan, run_shard
-from lingon.bulk.planning import PLAN, Shard
-from lingon.bulk.runs import LocalEngine, Watch, run
+from lingon.bulk import Translate, finish, missing, plan, run_shard
+from lingon.bulk.planning import PLAN
+from lingon.bulk.runs import LocalEngine, run
 from lingon.bulk.shards import MANIFEST, RECORDS, SUCCESS
 from lingon.bulk.storage import LocalFolder
 from lingon.errors import LingonError, SettingsError
 from lingon.files import lock_path
-from tests.support.bulk import BACKEND, LINES, parts, rows, translator, write_jsonl, write_parquet
+from tests.support.bulk import (
+    BACKEND,
+    LINES,
+    MIXED,
+    Ending,
+    Silent,
+    parts,
+    rows,
+    translator,
+    write_jsonl,
+    write_parquet,
+)
 from tests.support.processes import ENVIRONMENT, lingon
 from tests.support.scale import FULL
-
-MIXED = [*LINES[:40], None, *LINES[:10], " ", *LINES[40:90]]
-
-
-class Silent:
-    """Watches without showing anything."""
-
-    def begin(self, plan: Plan, left: Sequence[Shard]) -> None: ...
-
-    def rows(self, count: int) -> None: ...
-
-    def shard(self, record: Record) -> None: ...
-
-
-class Ending(LocalEngine):
-    """An engine that fails after this many shards."""
-
-    def __init__(self, shards: int) -> None:
-        object.__setattr__(self, "shards", shards)
-
-    def run(self, plan: Plan, left: Sequence[Shard], translate: Translate, watch: Watch) -> Iterator[Record]:
-        yield from super().run(plan, left[: self.shards], translate, watch)  # type: ignore[attr-defined]
-        raise LingonError("killed")
 
 
 @pytest.fixture

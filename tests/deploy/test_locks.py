@@ -78,7 +78,11 @@ def test_make_installs_by_hash_all_but_torch():
     installs = re.findall(r"^\t\$\(BIN\)/python -m pip install (.*)$", MAKEFILE, re.MULTILINE)
     by_hash = [line for line in installs if "--require-hashes" in line]
     rest = [line for line in installs if line not in by_hash]
-    assert [re.findall(r"locks/(\w+)\.txt", line) for line in by_hash] == [["build", "serve"], ["build", "dev"]]
+    assert [re.findall(r"locks/(\w+)\.txt", line) for line in by_hash] == [
+        ["ray"],
+        ["build", "serve"],
+        ["build", "dev"],
+    ]
     assert rest == [
         "--quiet --no-deps --no-build-isolation --editable .",
         "--quiet --no-compile --no-build-isolation --editable '.[serve,export,dev]'",

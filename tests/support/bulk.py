@@ -6,19 +6,24 @@ import csv
 import gzip
 import io
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from lingon.bulk.planning import Plan, Shard
+from lingon.bulk.runs import LocalEngine, Watch
+from lingon.bulk.shards import Record
 from lingon.bulk.translating import Translate
 from lingon.cli.backend_options import BackendOptions
+from lingon.errors import LingonError
 from tests.support import shipped_model
 from tests.support.repository import ROOT
 
 LINES = (ROOT / "tests/data/tatoeba.en").read_text().splitlines()
+MIXED = [*LINES[:40], None, *LINES[:10], " ", *LINES[40:90]]
 BACKEND = BackendOptions(model=str(shipped_model.MODEL), engines=1, threads=1)
 
 
@@ -65,3 +70,24 @@ def _rows(name: str, content: bytes) -> list[dict[str, Any]]:
         case kind:
             text = io.StringIO(content.decode(errors="surrogateescape"), newline="")
             return list(csv.DictReader(text, delimiter={"csv": ",", "tsv": "\t"}[kind]))
+
+
+class Silent:
+    """Watches without showing anything."""
+
+    def begin(self, plan: Plan, left: Sequence[Shard]) -> None: ...
+
+    def rows(self, count: int) -> None: ...
+
+    def shard(self, record: Record) -> None: ...
+
+
+class Ending(LocalEngine):
+    """An engine that fails after this many shards."""
+
+    def __init__(self, shards: int) -> None:
+        object.__setattr__(self, "shards", shards)
+
+    def run(self, plan: Plan, left: Sequence[Shard], translate: Translate, watch: Watch) -> Iterator[Record]:
+        yield from super().run(plan, left[: self.shards], translate, watch)  # type: ignore[attr-defined]
+        raise LingonError("killed")

@@ -57,56 +57,65 @@ class Faults:
             return fault
 
 
+class _Proxy(ThreadingHTTPServer):
+    """Listens for requests to a server; target: its port."""
+
+    def __init__(self, target: int, faults: Faults) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.target, self.faults = target, faults
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: _Proxy
+    protocol_version = "HTTP/1.1"
+
+    def _forward(self) -> None:
+        fault = self.server.faults.next()
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        if fault == "500 before":
+            return self._answer(500, [], b"")
+        status, headers, content = self._ask(body[: len(body) // 2] if fault == "cut" and body else body, fault)
+        if fault == "cut":
+            self.close_connection = True
+            return self.connection.shutdown(socket.SHUT_RDWR)
+        return self._answer(500, [], b"") if fault == "500 after" else self._answer(status, headers, content)
+
+    def _ask(self, body: bytes, fault: str | None) -> tuple[int, list[tuple[str, str]], bytes]:
+        """Ask the server; a request that is cut has half of its body, and its connection ends there."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.server.target, timeout=30)
+        connection.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
+        for name, value in self.headers.items():
+            connection.putheader(name, value)
+        connection.endheaders(body)
+        if fault == "cut":
+            connection.close()
+            return 0, [], b""
+        answer = connection.getresponse()
+        found = answer.status, answer.getheaders(), answer.read()
+        connection.close()
+        return found
+
+    def _answer(self, status: int, headers: list[tuple[str, str]], content: bytes) -> None:
+        self.send_response_only(status)
+        for name, value in headers:
+            if name.lower() not in ("transfer-encoding", "connection"):
+                self.send_header(name, value)
+        if not any(name.lower() == "content-length" for name, _ in headers):
+            self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(content)
+
+    do_GET = do_PUT = do_HEAD = do_POST = do_DELETE = _forward
+
+    def log_message(self, *arguments: Any) -> None:
+        """Nothing."""
+
+
 @contextmanager
 def faulty_proxy(port: int, faults: Faults) -> Iterator[int]:
     """Forward requests to a server; yields the port of the proxy."""
-
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def _forward(self) -> None:
-            fault = faults.next()
-            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-            if fault == "500 before":
-                return self._answer(500, [], b"")
-            status, headers, content = self._ask(body[: len(body) // 2] if fault == "cut" and body else body, fault)
-            if fault == "cut":
-                self.close_connection = True
-                return self.connection.shutdown(socket.SHUT_RDWR)
-            return self._answer(500, [], b"") if fault == "500 after" else self._answer(status, headers, content)
-
-        def _ask(self, body: bytes, fault: str | None) -> tuple[int, list[tuple[str, str]], bytes]:
-            """Ask the server; a request that is cut has half of its body, and its connection ends there."""
-            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
-            connection.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
-            for name, value in self.headers.items():
-                connection.putheader(name, value)
-            connection.endheaders(body)
-            if fault == "cut":
-                connection.close()
-                return 0, [], b""
-            answer = connection.getresponse()
-            found = answer.status, answer.getheaders(), answer.read()
-            connection.close()
-            return found
-
-        def _answer(self, status: int, headers: list[tuple[str, str]], content: bytes) -> None:
-            self.send_response_only(status)
-            for name, value in headers:
-                if name.lower() not in ("transfer-encoding", "connection"):
-                    self.send_header(name, value)
-            if not any(name.lower() == "content-length" for name, _ in headers):
-                self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            if self.command != "HEAD":
-                self.wfile.write(content)
-
-        do_GET = do_PUT = do_HEAD = do_POST = do_DELETE = _forward
-
-        def log_message(self, *arguments: Any) -> None:
-            """Nothing."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+    with _Proxy(port, faults) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         try:
             yield server.server_address[1]

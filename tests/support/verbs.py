@@ -45,6 +45,7 @@ class FakeLocal(FakeService):
             print(f"in {timeout:.0f} s", file=sys.stderr)
         return self.Translate(request, None)
     def score(self, request, timeout): return self.Score(request, None)
+    def list_models(self, request, timeout): return self.ListModels(request, None)
     def _begin(self, request, context): return None
 """
 

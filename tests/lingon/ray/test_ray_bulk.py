@@ -16,8 +16,7 @@ pytest.importorskip("ray", reason="needs the extra ray, which make e2e installs"
 from lingon.bulk import Translate, plan
 from lingon.bulk.runs import LocalEngine, run
 from lingon.bulk.shards import RECORDS
-from tests.bulk.test_runs import MIXED, Silent
-from tests.support.bulk import BACKEND, LINES, parts, translator, write_parquet
+from tests.support.bulk import BACKEND, LINES, MIXED, Silent, parts, translator, write_parquet
 from tests.support.processes import ENVIRONMENT, lingon
 from tests.support.scale import scaled
 

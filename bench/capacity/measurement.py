@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lingon import AsyncClient
+from lingon.bench.capacity.queues import Speed
 from lingon.bench.serve.load import arrivals
 from lingon.bench.serve.processes import serving
 from lingon.bench.statistics import percentile
-from lingon.bench.tools.capacity.queues import Speed
 
 AT_ONCE = (1, 2, 4, 8, 16, 32, 64)  # sentences; the last is a full batch
 SECONDS = 4.0  # of each measurement

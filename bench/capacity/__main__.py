@@ -1,6 +1,6 @@
 """Measure one server on one core, and simulate up to a thousand of them behind a balancer.
 
-    python -m lingon.bench.tools.capacity models/en-de
+    python -m lingon.bench.capacity models/en-de
 
 A simulated request is one sentence. Times have no network and no proxy in them.
 """
@@ -16,11 +16,11 @@ from typing import Annotated, Any
 
 import typer
 
+from lingon.bench.capacity import chart
+from lingon.bench.capacity.measurement import Measured, measure, one_core
+from lingon.bench.capacity.queues import POLICIES, after_warm_up, arrivals, shared, simulate
 from lingon.bench.results_file import save
 from lingon.bench.statistics import percentile
-from lingon.bench.tools.capacity import chart
-from lingon.bench.tools.capacity.measurement import Measured, measure, one_core
-from lingon.bench.tools.capacity.queues import POLICIES, after_warm_up, arrivals, shared, simulate
 from lingon.lines import read_lines
 
 SERVERS = (1, 4, 16, 64, 256, 1024)  # each on one core
