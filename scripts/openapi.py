@@ -49,6 +49,37 @@ STATUS: dict[str, Any] = {
         "details": {"type": "array", "items": {"type": "object"}, "description": "Messages with details."},
     },
 }
+NEEDED = {
+    "TranslateRequest": "texts",
+    "TranslateStreamRequest": "texts",
+    "DetectLanguagesRequest": "texts",
+    "ScoreRequest": "pairs",
+}
+"""The lists that have at least one element, by their message: a request without it is refused."""
+
+EVENT: dict[str, Any] = {
+    "type": "object",
+    "description": "A server-sent event.",
+    "required": ["event", "data"],
+    "properties": {
+        "event": {
+            "type": "string",
+            "enum": ["start", "delta", "done", "error"],
+            "description": "The field that the message has, or error.",
+        },
+        "data": {
+            "type": "string",
+            "description": "A TranslateStreamResponse as JSON; of an error, a Status.",
+            "contentMediaType": "application/json",
+            "contentSchema": {
+                "anyOf": [
+                    {"$ref": "#/components/schemas/TranslateStreamResponse"},
+                    {"$ref": "#/components/schemas/Status"},
+                ]
+            },
+        },
+    },
+}
 Comments = dict[tuple[int, ...], str]
 
 
@@ -81,7 +112,7 @@ def generate() -> str:
         },
         "paths": dict(_paths(file, comments)),
         "components": {
-            "schemas": dict(sorted({**schemas, **enums, "Status": STATUS}.items())),
+            "schemas": dict(sorted({**schemas, **enums, "Status": STATUS, "StreamEvent": EVENT}.items())),
             "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
         },
         "security": [{}, {"key": []}],
@@ -95,8 +126,9 @@ def _paths(file: FileDescriptorProto, comments: Comments) -> Iterator[tuple[str,
         path, verb = ROUTES[method.name]
         reply = {"application/json": {"schema": _reference(method.output_type)}}
         if method.server_streaming:
-            event = {"schema": _reference(method.output_type)}
-            reply = {"text/event-stream": event, "application/x-ndjson": event}
+            line = _reference(method.output_type)
+            event = {"$ref": "#/components/schemas/StreamEvent"}
+            reply = {"text/event-stream": {"schema": event}, "application/x-ndjson": {"schema": line}}
         operation: dict[str, Any] = {
             "operationId": method.name,
             "summary": comments.get((SERVICE, 0, METHOD, place), ""),
@@ -115,14 +147,16 @@ def _paths(file: FileDescriptorProto, comments: Comments) -> Iterator[tuple[str,
 
 
 def _message(message: DescriptorProto, path: tuple[int, ...], comments: Comments) -> dict[str, Any]:
-    properties = {}
+    properties, needed = {}, NEEDED.get(message.name)
     for place, field in enumerate(message.field):
         schema = _type(field)
         if field.label == FieldDescriptorProto.LABEL_REPEATED:
-            schema = {"type": "array", "items": schema}
+            least = {"minItems": 1} if field.name == needed else {}
+            schema = {"type": "array", "items": schema, **least}
         text = comments.get((*path, FIELD, place), "")
         properties[field.json_name] = {**schema, **({"description": text} if text else {})}
-    return {"type": "object", "description": comments.get(path, ""), "properties": properties}
+    described = {"type": "object", "description": comments.get(path, ""), "properties": properties}
+    return {**described, "required": [needed]} if needed else described
 
 
 def _enum(enum: EnumDescriptorProto, text: str) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from lingon.gateway.dialects.libretranslate_spec import spec
 from lingon.gateway.requests.endpoint import Call, Endpoints, json_error
 from lingon.gateway.requests.fields import Fields
 from lingon.gateway.requests.problem import Problem
@@ -146,7 +147,7 @@ class LibreTranslateApi:
 
     async def spec(self, call: Call) -> Response:
         """Return the description of this API, as Swagger 2."""
-        return JSONResponse(SPEC)
+        return JSONResponse(spec(MAX_ALTERNATIVES))
 
     async def suggest(self, call: Call) -> Response:
         """Refuse suggestions of better translations: nothing here learns from them."""
@@ -171,26 +172,3 @@ def _language(fields: Fields, name: str) -> str:
 
 def _shown(detected: Detected) -> dict[str, Any]:
     return {"confidence": round(100 * detected.confidence, 1), "language": detected.language}
-
-
-def _operation(summary: str, *fields: str, method: str = "post") -> dict[str, Any]:
-    parameters = [{"name": name, "in": "formData", "type": "string"} for name in fields]
-    replies = {"200": {"description": "OK"}, "400": {"description": "the request is wrong"}}
-    return {method: {"summary": summary, "parameters": parameters, "responses": replies}}
-
-
-SPEC: dict[str, Any] = {
-    "swagger": "2.0",
-    "info": {"title": "Lingon, as LibreTranslate", "version": "1"},
-    "paths": {
-        "/translate": _operation(
-            "Translate a text or a list", "q", "source", "target", "format", "alternatives", "api_key"
-        ),
-        "/detect": _operation("Tell the language of a text", "q", "api_key"),
-        "/languages": _operation("List the languages", method="get"),
-        "/translate_file": _operation("Translate a file", "file", "source", "target", "api_key"),
-        "/frontend/settings": _operation("What the server offers", method="get"),
-        "/health": _operation("Whether the server answers", method="get"),
-    },
-}
-"""The description of the API, for tools that read it."""
