@@ -158,7 +158,7 @@ def _config(app: Starlette, metrics: GatewayMetrics, options: HttpOptions) -> uv
         server_header=False,
         proxy_headers=bool(options.trusted_proxies),
         forwarded_allow_ips=options.trusted_proxies or None,
-        limit_concurrency=options.max_connections,
+        limit_concurrency=options.max_connections + 1,  # uvicorn refuses the connection that reaches it
         timeout_keep_alive=IDLE_SECONDS,
         timeout_graceful_shutdown=max(int(options.drain_seconds), 1),
         ssl_certfile=options.certificate,

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import resource
 import socket
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -20,6 +23,7 @@ from tests.support.eventually import eventually
 from tests.support.gateway import Gateway, gateway
 from tests.support.key_files import write_key_file
 
+IDLE = 2000  # connections without a request
 TEXTS = {"texts": ["Tom"]}
 ROUTES: dict[str, dict[str, object] | None] = {
     "/v1/translate": TEXTS,
@@ -165,16 +169,57 @@ async def test_a_full_queue_is_an_overload_in_every_api():
     assert all("retry-after" in reply.headers for reply in replies)
 
 
-async def test_many_idle_connections_do_not_stop_a_request():
-    async with gateway() as http:
-        idle = [socket.create_connection(("127.0.0.1", http.port)) for _ in range(500)]
+def descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+@pytest.fixture
+def many_descriptors() -> Iterator[None]:
+    """Allow this process both ends of IDLE connections, and some."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = descriptors() + 2 * IDLE + 200
+    if hard != resource.RLIM_INFINITY and hard < needed:
+        pytest.skip(f"both ends of {IDLE:,} connections need {needed:,} open files, and the hard limit is {hard:,}")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def connect(port: int, count: int) -> list[socket.socket]:
+    return [socket.create_connection(("127.0.0.1", port), timeout=60) for _ in range(count)]
+
+
+@pytest.mark.ops
+@pytest.mark.usefixtures("many_descriptors")
+async def test_2000_idle_connections_do_not_stop_a_request_and_one_more_is_refused(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(server_module, "HEADER_SECONDS", 600.0)  # a busy machine may need long for so many
+    monkeypatch.setattr(server_module, "IDLE_SECONDS", 600)
+    async with gateway(http_max_connections=IDLE + 1) as http:
+
+        async def connected(count: int) -> None:
+            await eventually(lambda: http.server.metric("lingon_http_connections") == count, seconds=60)
+
+        assert (await http.post("/v1/translate", TEXTS)).status == 200  # opens what stays open
+        await connected(0)
+        before = descriptors()
+        idle = await asyncio.to_thread(connect, http.port, IDLE)
         try:
-            await eventually(lambda: http.server.metric("lingon_http_connections") == 500)
-            assert (await http.post("/v1/translate", {"texts": ["Tom"]})).status == 200
+            await connected(IDLE)
+            assert descriptors() >= before + 2 * IDLE
+            assert (await http.post("/v1/translate", TEXTS)).status == 200
+            await connected(IDLE)
+            idle += await asyncio.to_thread(connect, http.port, 1)
+            await connected(IDLE + 1)
+            assert (await http.post("/v1/translate", TEXTS)).status == 503
+            idle.pop().close()
+            await connected(IDLE)
+            assert (await http.post("/v1/translate", TEXTS)).status == 200
         finally:
             for each in idle:
                 each.close()
-        await eventually(lambda: http.server.metric("lingon_http_connections") == 0)
+        await connected(0)
+        await eventually(lambda: descriptors() <= before, seconds=60)
+        assert (await http.post("/v1/translate", TEXTS)).status == 200
 
 
 async def test_above_the_limit_of_connections_a_request_is_refused_at_once():
