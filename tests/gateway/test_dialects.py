@@ -7,6 +7,7 @@ import pytest
 from tests.support.gateway import gateway
 
 KEY = {"authorization": "DeepL-Auth-Key k"}
+ORIGIN = {"origin": "moz-extension://11111111-2222-3333-4444-555555555555"}  # of the pages of an extension
 
 
 async def test_deepl_takes_json_forms_and_queries():
@@ -46,6 +47,39 @@ async def test_the_request_of_weblate_keeps_each_placeholder_once():
         reply = await http.post("/v2/translate", request, KEY)
     assert reply.status == 200, reply.body
     assert reply.json["translations"][0]["text"].count('<x id="33">') == 1
+
+
+@pytest.mark.parametrize("key", [None, "", "k"])
+async def test_the_request_of_lingarr_is_answered_with_the_text_alone(key: str | None):
+    """It serialises the key although none is set, and reads `translatedText`, which must be text."""
+    request = {"q": "It is raining.", "source": "en", "target": "de", "format": "text", "api_key": key}
+    async with gateway() as http:
+        reply = await http.post("/translate", request, {"accept": "application/json"})
+        languages = await http.get("/languages", {"accept": "application/json"})
+    assert (reply.status, reply.json) == (200, {"translatedText": "It is raining."})
+    assert reply.headers["content-type"] == "application/json"
+    assert all(isinstance(each["code"], str) and isinstance(each["name"], str) for each in languages.json)
+
+
+@pytest.mark.parametrize("key", ["", "undefined", "k"])
+async def test_the_request_of_twp_to_libretranslate_is_answered_with_the_detected_language(key: str):
+    """It reads `detectedLanguage.language` of every reply, and sends `auto` unless the user has set a language."""
+    text = "Tom's house: 100% & <more>\n\u201chere\u201d"
+    fields = {"q": text, "source": "auto", "target": "de", "format": "text", "api_key": key}
+    async with gateway() as http:
+        reply = await http.form("/translate", fields, ORIGIN)
+    assert reply.status == 200, reply.body
+    assert reply.json["translatedText"] == text
+    assert reply.json["detectedLanguage"]["language"] == "en"
+
+
+async def test_the_request_of_twp_to_deepl_needs_no_source():
+    async with gateway() as http:
+        reply = await http.form("/v2/translate", {"text": "It is raining.", "target_lang": "de"}, {**KEY, **ORIGIN})
+        unserved = await http.form("/v2/translate", {"text": "It is raining.", "target_lang": "pt-BR"}, KEY)
+    (found,) = reply.json["translations"]
+    assert (found["text"], found["detected_source_language"]) == ("It is raining.", "EN")
+    assert unserved.status == 400
 
 
 @pytest.mark.parametrize(
