@@ -49,9 +49,9 @@ def train(
     from lingon.bench.device_peaks import measure_device_peaks, peaks_of
     from lingon.bench.results_file import save
     from lingon.bench.train.data import on_device, settings
-    from lingon.bench.train.run import Rounds, loop_settings, measure, multiplies_bf16, table
+    from lingon.bench.train.run import Rounds, loop_settings, measure, table
     from lingon.serving.system.cpu import usable_cores
-    from lingon.training.device import choose_device
+    from lingon.training.device import choose_device, multiplies_bf16
 
     console, chosen = Console(), choose_device(device).type
     loaded = on_device(settings(config, tokenizer, data), chosen, preset, batch_tokens)

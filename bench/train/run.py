@@ -62,11 +62,6 @@ def loop_settings(config: Config, bf16: bool) -> list[LoopSetting]:
     return found
 
 
-def multiplies_bf16(cpuinfo: str) -> bool:
-    """Whether the processor has bf16 matrix products, according to the text of /proc/cpuinfo."""
-    return bool({"avx512_bf16", "amx_bf16"}.intersection(cpuinfo.split()))
-
-
 def measure(
     config: Config,
     loops: Sequence[LoopSetting],

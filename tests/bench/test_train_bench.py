@@ -14,7 +14,7 @@ from lingon.bench.device_peaks import DevicePeaks
 from lingon.bench.train.baseline import BaselineLoop, BaselineTransformer, batch_size, batches
 from lingon.bench.train.data import on_device, settings
 from lingon.bench.train.flops import flops_per_target_token
-from lingon.bench.train.run import Rounds, loop_settings, measure, multiplies_bf16, paired_ratio, prepared, table
+from lingon.bench.train.run import Rounds, loop_settings, measure, paired_ratio, prepared, table
 from lingon.bench.train.worker import run_baseline, run_lingon
 from lingon.errors import SettingsError
 from lingon.text import BOS, EOS, PAD, Tokenizer
@@ -143,8 +143,6 @@ def test_bf16_is_measured_if_the_configuration_and_the_processor_have_it(config:
     assert [each.name for each in loop_settings(with_bf16, bf16=True)] == ["lingon bf16", "lingon fp32", "plain"]
     assert [each.name for each in loop_settings(with_bf16, bf16=False)] == ["lingon fp32", "plain"]
     assert [each.name for each in loop_settings(config, bf16=True)] == ["lingon fp32", "plain"]
-    assert multiplies_bf16("flags : avx2 avx512_bf16 fma")
-    assert not multiplies_bf16("flags : avx2 avx512f fma")
 
 
 def test_ratios_are_taken_round_by_round():

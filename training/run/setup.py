@@ -17,6 +17,7 @@ from lingon.training.config import Config, TrainingSettings, model_differences, 
 from lingon.training.data.batches import drop_long, filter_by_length
 from lingon.training.data.corpus import Pair, TrainingText, read_pairs, read_training_text
 from lingon.training.data.tokenizer import train_tokenizer
+from lingon.training.device import slow_precision
 from lingon.training.models.build import build_model
 from lingon.training.run.cpu import fast_kernels
 from lingon.training.run.distributed import Processes, join_processes
@@ -84,7 +85,7 @@ def build_trainer(
         init_from = checkpoints.resolve_checkpoint(init_from)  # fails before the text is read, which may take minutes
     elif init_from is not None:
         report.message(f"--init-from {init_from} is ignored: the run resumes from {last}")
-    config = _with_languages(config, last or init_from)
+    config = _with_fast_precision(_with_languages(config, last or init_from), processes.device, report)
     guided = bool(config.training.guided_alignment)
     assert config.data.valid is not None, "only an imported model has no validation text"
     text, valid = read_training_text(config.data, linked=guided), list(read_pairs(config.data.valid))
@@ -111,6 +112,19 @@ def build_trainer(
         write_text(folder / checkpoints.CONFIG, config.model_dump_json(indent=2) + "\n")
     model.train()
     return trainer
+
+
+def _with_fast_precision(config: Config, device: torch.device, report: Report) -> Config:
+    """Return the settings, with fp32 for a precision that the CPU computes many times more slowly."""
+    if not slow_precision(config.training.precision, device, _cpuinfo()):
+        return config
+    report.message("this CPU has no instructions for bf16, which would take many times as long: trains in fp32")
+    return config.model_copy(update={"training": config.training.model_copy(update={"precision": "fp32"})})
+
+
+def _cpuinfo() -> str:
+    path = Path("/proc/cpuinfo")
+    return path.read_text(encoding="utf-8") if path.exists() else ""
 
 
 def _with_languages(config: Config, origin: Path | None) -> Config:

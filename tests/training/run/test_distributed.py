@@ -16,7 +16,7 @@ from torch.testing import assert_close
 from lingon.errors import DeviceError, SettingsError
 from lingon.training import checkpoint as files
 from lingon.training.checkpoint import load_checkpoint
-from lingon.training.device import device_of_process
+from lingon.training.device import device_of_process, slow_precision
 from lingon.training.run.distributed import join_processes
 from lingon.training.run.setup import check_accumulation
 from tests.support.repository import ROOT
@@ -144,3 +144,18 @@ def test_a_world_size_that_is_no_number_is_an_error_of_one_line(monkeypatch: pyt
 def test_accumulate_must_be_a_multiple_of_the_processes() -> None:
     with pytest.raises(SettingsError, match=r"training\.accumulate must be a multiple of the 2 processes, got 3"):
         check_accumulation(3, 2)
+
+
+@pytest.mark.parametrize(
+    ("precision", "device", "flags", "slow"),
+    [
+        ("bf16", "cpu", "avx2 avx512f fma", True),
+        ("bf16", "cpu", "avx2 avx512_bf16 fma", False),
+        ("bf16", "cpu", "amx_bf16", False),
+        ("bf16", "cuda", "avx2", False),
+        ("fp32", "cpu", "avx2", False),
+        ("fp16", "cpu", "avx2", False),
+    ],
+)
+def test_bf16_is_slow_on_a_cpu_without_instructions_for_it(precision, device, flags, slow):
+    assert slow_precision(precision, torch.device(device), f"flags\t: {flags}\n") is slow

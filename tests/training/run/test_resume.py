@@ -15,6 +15,7 @@ import pytest
 from lingon.errors import CheckpointError, LingonError, SettingsError
 from lingon.training import checkpoint as files
 from lingon.training.checkpoint import load_checkpoint
+from lingon.training.device import multiplies_bf16
 from lingon.training.run.interrupt import Interrupt
 from lingon.training.run.setup import open_run
 from lingon.training.run.trainer import outcome
@@ -63,6 +64,16 @@ def test_a_run_stopped_and_resumed_has_the_weights_of_one_never_stopped(corpus: 
     assert [[line[name] for name in logged] for line in log_of(corpus / "cut", "train")] == [
         [line[name] for name in logged] for line in log_of(corpus / "whole", "train")
     ]
+
+
+@pytest.mark.skipif(multiplies_bf16(Path("/proc/cpuinfo").read_text()), reason="this CPU has instructions for bf16")
+def test_a_run_in_bf16_is_one_in_fp32_where_bf16_is_slow(corpus: Path) -> None:
+    exact, fast = (
+        train(write_config(corpus, **with_training(precision=precision, max_steps=6)), corpus / precision)
+        for precision in ("fp32", "bf16")
+    )
+    assert fast.config.training.precision == "fp32"
+    assert same(weights_of(fast), weights_of(exact))
 
 
 def test_the_stop_is_within_an_epoch_and_the_run_has_several_epochs(corpus: Path) -> None:
