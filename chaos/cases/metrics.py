@@ -10,7 +10,7 @@ from chaos.case import case
 from chaos.cases.engine_failure import measured
 from chaos.cases.overload import QUEUE, SLOW
 from chaos.cases.queueing import QUEUE as PLACES
-from chaos.cases.queueing import RUNNING, full_queue, paused_server, storm
+from chaos.cases.queueing import RUNNING, full_queue, paused_server, refused_in_time, storm
 from chaos.cases.start_stop import drained
 from chaos.checks import Checks
 from chaos.clients import open_loop
@@ -37,7 +37,7 @@ async def metrics_truth(context: CaseContext, checks: Checks) -> None:
     checks.clean("the drain of case 2", wrong)
     context.new_history()
     async with paused_server(context, max_rows=RUNNING, max_queue_texts=PLACES) as server:
-        await full_queue(context, checks, server)
+        refused_in_time(checks, server, *await full_queue(context, checks, server, context.client(server)))
         await context.check_run(checks, server)
     context.new_history()
     async with context.server(calls=True) as server:

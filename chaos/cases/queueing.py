@@ -13,8 +13,9 @@ from chaos.checks import Checks
 from chaos.clients import Client, closed_loop
 from chaos.context import CaseContext, translated
 from chaos.history import CANCELLED, DEADLINE_EXCEEDED, NOT_BEGUN, OK, RESOURCE_EXHAUSTED, Outcome
+from chaos.http_client import HttpClient
 from chaos.prometheus import Scrape
-from chaos.server import Server
+from chaos.server import Server, free_port
 from lingon.bench.statistics import percentile
 
 RUNNING, QUEUE, BEYOND = 8, 40, 25  # sentences that run, places in the queue, requests beyond them, in case 10
@@ -33,9 +34,17 @@ NO_HANG = 3600  # seconds of hang_seconds, so that the watchdog does not take a 
     ),
 )
 async def queue_bound(context: CaseContext, checks: Checks) -> None:
-    """A paused engine with 8 running sentences and a queue of 40: 65 requests at once, then 25 one by one."""
+    """A paused engine with 8 running sentences and a queue of 40: 65 requests at once, then 25 one by one.
+
+    The same again over HTTP, for which the times are not bounded.
+    """
     async with paused_server(context, max_rows=RUNNING, max_queue_texts=QUEUE) as server:
-        await full_queue(context, checks, server)
+        refused, alone = await full_queue(context, checks, server, context.client(server))
+        refused_in_time(checks, server, refused, alone)
+        await context.check_run(checks, server)
+    history, port = context.new_history(), free_port()
+    async with paused_server(context, max_rows=RUNNING, max_queue_texts=QUEUE, http_port=port) as server:
+        await full_queue(context, checks, server, HttpClient(port, history), "over HTTP, ")
         await context.check_run(checks, server)
 
 
@@ -45,9 +54,14 @@ def paused_server(context: CaseContext, **settings: object) -> Server:
     return context.server(calls=True, failpoints=failpoints, hang_seconds=NO_HANG, **settings)
 
 
-async def full_queue(context: CaseContext, checks: Checks, server: Server) -> None:
-    """Fill the queue of a paused engine, send more than it holds, and resume the engine."""
-    client, pause = context.client(server), context.switch("pause")
+async def full_queue(
+    context: CaseContext, checks: Checks, server: Server, client: Client | HttpClient, over: str = ""
+) -> tuple[list[Outcome], list[Outcome]]:
+    """Fill the queue of a paused engine, send more than it holds, and resume the engine.
+
+    over: begins the names of the checks. Returns the refused requests of the burst, and those one by one.
+    """
+    pause = context.switch("pause")
     await closed_loop(client.translate, context.texts[:50], 4, requests=20)
     pause.on()
     running = asyncio.create_task(client.translate(*context.texts[:RUNNING]))
@@ -60,11 +74,16 @@ async def full_queue(context: CaseContext, checks: Checks, server: Server) -> No
     pause.off()
     first, outcomes = await running, list(await asyncio.gather(*burst))
     refused = [outcome for outcome in outcomes if outcome.code == RESOURCE_EXHAUSTED]
-    checks.equal("RESOURCE_EXHAUSTED of the burst", len(refused), BEYOND)
-    checks.equal("reasons", {outcome.reason for outcome in refused}, {"QUEUE_FULL"})
-    checks.equal("OK after resume", sum(outcome.good for outcome in [first, *outcomes]), QUEUE + 1)
-    checks.equal("queued during the pause", waiting, QUEUE)
-    checks.equal("refused one by one", sum(outcome.code == RESOURCE_EXHAUSTED for outcome in alone), BEYOND)
+    checks.equal(f"{over}RESOURCE_EXHAUSTED of the burst", len(refused), BEYOND)
+    checks.equal(f"{over}reasons", {outcome.reason for outcome in refused}, {"QUEUE_FULL"})
+    checks.equal(f"{over}OK after resume", sum(outcome.good for outcome in [first, *outcomes]), QUEUE + 1)
+    checks.equal(f"{over}queued during the pause", waiting, QUEUE)
+    checks.equal(f"{over}refused one by one", sum(outcome.code == RESOURCE_EXHAUSTED for outcome in alone), BEYOND)
+    return refused, alone
+
+
+def refused_in_time(checks: Checks, server: Server, refused: Sequence[Outcome], alone: Sequence[Outcome]) -> None:
+    """Check what `full_queue` returned."""
     slowest = max(outcome.milliseconds for outcome in alone)
     checks.at_most("slowest refusal, one by one", slowest, 20.0, "ms", timing=True)
     # In the burst, requests delay each other in the client, so only the server's log shows how long a refusal takes.

@@ -1,0 +1,88 @@
+"""A client of the HTTP port that records its requests as chaos.clients does, each on a connection of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from typing import Any
+
+from google.rpc import code_pb2
+
+from chaos.clients import PATIENCE, REQUEST_ID
+from chaos.history import DEADLINE_EXCEEDED, OK, UNAVAILABLE, History, Outcome, TextOutcome
+
+
+class HttpClient:
+    """Sends requests to `/v1/translate`."""
+
+    def __init__(self, port: int, history: History, name: str = "http") -> None:
+        self._port, self._history, self._name = port, history, name
+
+    async def translate(self, *texts: str, beam_size: int = 1) -> Outcome:
+        """Send a request and wait for its end; returns its outcome, and raises no error of the request.
+
+        A connection that is refused, or that ends without a whole reply, is UNAVAILABLE, as in gRPC.
+        """
+        now = time.monotonic()
+        outcome = self._history.add(
+            Outcome(
+                id=self._history.new_id(self._name),
+                method="Translate",
+                texts=texts,
+                beam_size=beam_size,
+                due=now,
+                sent=now,
+            )
+        )
+        content = json.dumps({"texts": texts, "options": {"beamSize": beam_size}}).encode()
+        try:
+            async with asyncio.timeout(PATIENCE):
+                _record(outcome, await self._reply(content, outcome.id))
+        except TimeoutError:
+            outcome.code = DEADLINE_EXCEEDED
+        except (OSError, asyncio.IncompleteReadError):
+            outcome.code = UNAVAILABLE
+        outcome.ended = time.monotonic()
+        return outcome
+
+    async def _reply(self, content: bytes, request_id: str) -> tuple[int, dict[str, str], bytes]:
+        """Status, headers and body of a reply that arrived whole; IncompleteReadError if it did not."""
+        head = [
+            "POST /v1/translate HTTP/1.1",
+            "host: localhost",
+            "connection: close",
+            "content-type: application/json",
+            f"{REQUEST_ID}: {request_id}",
+            f"content-length: {len(content)}",
+        ]
+        reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
+        try:
+            writer.write("\r\n".join([*head, "", ""]).encode() + content)
+            status, *lines = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").splitlines()
+            headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+            body = await reader.readexactly(int(headers["content-length"]))
+            return int(status.split()[1]), headers, body
+        finally:
+            writer.close()
+
+
+def _record(outcome: Outcome, reply: tuple[int, dict[str, str], bytes]) -> None:
+    """Write a reply into the outcome of its request."""
+    status, headers, body = reply
+    outcome.request_id = headers.get(REQUEST_ID, "")
+    if not outcome.request_id:  # the port refused the connection, before any API saw the request
+        outcome.code = UNAVAILABLE if status == 503 else f"HTTP {status}"
+        return
+    found: dict[str, Any] = json.loads(body)
+    if status != 200:
+        outcome.code = code_pb2.Code.Name(found["code"])
+        outcome.reason = next((each["reason"] for each in found.get("details", ()) if "reason" in each), "")
+        return
+    outcome.results = [_text(index, result) for index, result in enumerate(found["results"])]
+    outcome.version, outcome.code = found["version"], OK
+
+
+def _text(index: int, result: dict[str, Any]) -> TextOutcome:
+    code = code_pb2.Code.Name(result.get("status", {}).get("code", 0))
+    return TextOutcome(index, code, result["hypotheses"][0].get("text", "") if code == OK else "")
