@@ -158,4 +158,4 @@ def app(arguments: dict[str, str]) -> Application:
     deployment = Replica.options(  # type: ignore[attr-defined]
         ray_actor_options={"num_cpus": cores, "num_gpus": gpus}, **scale
     )
-    return deployment.bind([*models.split(","), *options])  # type: ignore[no-any-return]
+    return deployment.bind([*models.split(","), *options])
