@@ -1,10 +1,12 @@
-"""A checkpoint from the fp32 graphs of a bundle, which may have more layers and wider feed-forward layers than it.
+"""A checkpoint from the fp32 graphs of a bundle, with more or fewer layers, or with wider feed-forward layers.
 
     python scripts/widen_bundle.py BUNDLE CONFIG FOLDER
 
 FOLDER gets a checkpoint for `lingon train CONFIG --init-from FOLDER`. The model of CONFIG computes what the bundle does
 at first: the outputs of new layers, and the weights that read new hidden units, are 0 (Chen, Goodfellow and Shlens,
-2016, for the units). It must be a pre-norm Transformer that is as wide as that of the bundle.
+2016, for the units). A model with fewer layers has the first ones, and a decoder of SSRUs has new weights in place of
+self-attention: it has to be trained before it is of use. It must be a pre-norm Transformer, as wide as that of the
+bundle.
 """
 
 from __future__ import annotations

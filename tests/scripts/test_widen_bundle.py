@@ -30,3 +30,16 @@ def test_the_model_has_the_log_probabilities_of_the_bundle(more: dict[str, Any])
     source, target = np.array([SOURCE]), np.array([TARGET])
     (scored,) = runner.score(source, np.array([len(SOURCE)]), target, np.array([len(TARGET)]))
     np.testing.assert_allclose(found.numpy(), scored.log_probs, atol=1e-3)
+
+
+@pytest.mark.parametrize("cell", ["attention", "ssru"])
+def test_a_student_begins_with_what_it_shares_with_the_bundle(cell: str) -> None:
+    bundle, config = open_bundle(ROOT / "models" / "en-de"), load_config(ROOT / "configs" / "student" / "en-de.toml")
+    whole = widened(bundle, load_config(ROOT / "configs" / "en-de.toml")).state_dict()
+    config = config.model_copy(update={"model": config.model.model_copy(update={"decoder_cell": cell})})
+    student = widened(bundle, config).state_dict()
+    shared = {name for name, values in student.items() if name in whole and torch.equal(values, whole[name])}
+    assert {name for name in whole if name.startswith("encoder.")} <= shared
+    own = student.keys() - shared
+    assert not own & whole.keys()
+    assert bool(own) == (cell == "ssru")
