@@ -7,11 +7,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-
-pytest.importorskip("ray", reason="needs the extra ray, which make e2e installs")
 
 from lingon.bulk import Translate, plan
 from lingon.bulk.runs import LocalEngine, run
@@ -19,6 +18,11 @@ from lingon.bulk.shards import RECORDS
 from tests.support.bulk import BACKEND, LINES, MIXED, Silent, parts, translator, write_parquet
 from tests.support.processes import ENVIRONMENT, lingon
 from tests.support.scale import scaled
+
+pytestmark = [
+    pytest.mark.foreign,
+    pytest.mark.skipif(find_spec("ray") is None, reason="foreign: needs the extra ray, which make e2e installs"),
+]
 
 VICTIMS = {"worker": "ray::Worker", "raylet": "ray/raylet/raylet", "driver": "lingon bulk"}
 TEXTS = [*MIXED, *LINES[110:300]]

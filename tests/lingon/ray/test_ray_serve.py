@@ -7,16 +7,20 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
 
 import pytest
-
-pytest.importorskip("ray", reason="needs the extra ray, which make e2e installs")
 
 from lingon import AsyncClient, Client, Retry, ServerError, TextDelta, TextDone
 from tests.support import shipped_model
 from tests.support.bulk import LINES
 from tests.support.eventually import eventually_blocking
 from tests.support.s3 import free_port
+
+pytestmark = [
+    pytest.mark.foreign,
+    pytest.mark.skipif(find_spec("ray") is None, reason="foreign: needs the extra ray, which make e2e installs"),
+]
 
 STARTED = """
 import logging, sys, time, ray
