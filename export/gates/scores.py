@@ -26,7 +26,9 @@ TOLERANCE = {  # of the log-probability of a token, by precision
     "int8": Tolerance(largest=0.25, mean=1e-3),  # a value near the middle of two steps may be rounded to either
     "int8-native": Tolerance(largest=0.25, mean=1e-3),
 }
-SHORTLIST_TOLERANCE = Tolerance(largest=1e-4)  # in every precision, because both decoders compute the same products
+SHORTLIST_TOLERANCE = {  # of steps with the shortlist, whose products are the same
+    "int8-native": Tolerance(largest=2e-2, mean=1e-4)  # its norm is another operator; a value may round to another step
+}
 SHORTLIST_BATCH = 8  # sentences whose pieces are united
 
 
@@ -95,7 +97,8 @@ def check_shortlist_steps(runner: Runner, sources: Sequence[tuple[int, ...]], pr
         found = engine_search(runner, batch, 1, 0.0, shortlist=True)
         targets = [best.tokens[: runner.limits.max_target_tokens - 1] for best, *_ in found]
         _compare_shortlist_steps(runner, batch, targets, differences, precision)
-    differences.check(f"{precision}: log-probabilities of steps with and without shortlist", SHORTLIST_TOLERANCE)
+    tolerance = SHORTLIST_TOLERANCE.get(precision, Tolerance(largest=1e-4))
+    differences.check(f"{precision}: log-probabilities of steps with and without shortlist", tolerance)
     return differences
 
 
