@@ -65,11 +65,10 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
     figure, axes = pyplot.subplots(1, len(BATCHES), figsize=(10, 4), layout="constrained")
     for axis, batch in zip(axes, BATCHES, strict=True):
         for row in rows:
-            time_of = row[f"ms_batch_{batch}"]
-            axis.plot(time_of, row["bleu"], "o")
-            axis.annotate(row["bundle"], (time_of, row["bleu"]), textcoords="offset points", xytext=(6, 4), fontsize=8)
+            axis.plot(row[f"ms_batch_{batch}"], row["bleu"], "o", label=row["bundle"])
         axis.set(title=f"{batch} at once", xlabel="ms a sentence", ylabel="BLEU", xlim=(0, None))
         axis.margins(0.25)
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False)
     figure.savefig(path, metadata={"Date": None})
     pyplot.close(figure)
 
