@@ -123,10 +123,8 @@ def bulk(
     A run that was ended, at any time, goes on where it was with the same command, and writes the same bytes.
     """
     from lingon.bulk.estimate import estimate
-    from lingon.bulk.planning import plan
-    from lingon.bulk.planning import preview as previewed
+    from lingon.bulk.planning import plan, preview
     from lingon.bulk.runs import run
-    from lingon.bulk.shards import missing
     from lingon.bulk.translating import Translate
     from lingon.bulk.watching import watching
 
@@ -151,16 +149,10 @@ def bulk(
     }
     with Translate(backend=_absolute(backend), **columns, **options) as translate:
         if dry_run:
-            _print_estimate(estimate(previewed(source, output, translate, **shape), translate), backend.in_process)
+            _print_estimate(estimate(preview(source, output, translate, **shape), translate), backend.in_process)
             return
         work = plan(source, output, translate, **shape)
-        left = missing(work)
-        rows = sum(each.piece.rows for each in left)
-        print(
-            f"{work.rows:,} rows in {len(work.shards):,} shards, {rows:,} rows in {len(left):,} to translate with "
-            f"{work.model}"
-        )
-        with watching(rows, metrics_port) as watch:
+        with watching(metrics_port, print) as watch:
             manifest = run(work, chosen, translate, watch)
     print(
         f"{manifest['rows']:,} rows, {manifest['errors']:,} with an error, in {manifest['shards']:,} files in {output}"

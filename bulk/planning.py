@@ -65,8 +65,8 @@ class Plan:
 
     def part(self, shard: Shard) -> str:
         """The name of the file that a shard becomes."""
-        first = next(each.number for each in self.shards if each.file == shard.file)
-        return f"part-{shard.file:05d}-{shard.number - first:05d}{suffix_of(self.files[shard.file].url)}"
+        place = shard.piece.first // self.task["shard_rows"]
+        return f"part-{shard.file:05d}-{place:05d}{suffix_of(self.files[shard.file].url)}"
 
     def written(self) -> bytes:
         """The plan as JSON."""

@@ -37,7 +37,7 @@ class Engine(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LocalEngine:
-    """Translates the shards one after the other, in this process or by a server; `workers` is of no use here."""
+    """Translates the shards one after the other, in this process or by a server."""
 
     def run(self, plan: Plan, left: Sequence[Shard], translate: Translate, watch: Watch) -> Iterator[Record]:
         for shard, rows in read_ahead(plan, left):

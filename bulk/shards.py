@@ -47,14 +47,8 @@ class Record:
 
 def missing(plan: Plan) -> list[Shard]:
     """The shards that are not done: those without a record, or without a file of the size that it states."""
-    folder = plan.folder
-    parts = folder.sizes("")
-    recorded = _records(folder, folder.sizes(RECORDS))
-    return [
-        each
-        for each in plan.shards
-        if each.number not in recorded or parts.get(recorded[each.number].part) != recorded[each.number].size
-    ]
+    done = _done(plan.folder)
+    return [shard for shard in plan.shards if shard.number not in done]
 
 
 def run_shard(
@@ -104,9 +98,10 @@ def translate_shard(
 def finish(plan: Plan) -> dict[str, Any]:
     """Write the manifest and _SUCCESS; raises LingonError if a shard is missing. Returns the manifest."""
     folder = plan.folder
-    if left := missing(plan):
-        raise LingonError(f"{plan.output}: {len(left):,} of {len(plan.shards):,} shards are missing")
-    records = _records(folder, folder.sizes(RECORDS)).values()
+    done = _done(folder)
+    if len(done) < len(plan.shards):
+        raise LingonError(f"{plan.output}: {len(plan.shards) - len(done):,} of {len(plan.shards):,} shards are missing")
+    records = done.values()
     manifest = {
         "plan": plan.digest,
         "model": plan.model,
@@ -123,8 +118,11 @@ def finish(plan: Plan) -> dict[str, Any]:
     return manifest
 
 
-def _records(folder: Folder, names: Sequence[str] | dict[str, int]) -> dict[int, Record]:
-    """The records of the shards that are done, by the number of the shard; one that cannot be read counts as none."""
+def _done(folder: Folder) -> dict[int, Record]:
+    """The records of the shards that are done, by the number of the shard, in its order.
+
+    A record that cannot be read counts as none, and so does one whose file is not there with the size that it states.
+    """
 
     def read(name: str) -> Record | None:
         try:
@@ -133,8 +131,9 @@ def _records(folder: Folder, names: Sequence[str] | dict[str, int]) -> dict[int,
             return None
 
     with ThreadPoolExecutor(READERS) as pool:
-        found = [each for each in pool.map(read, sorted(names)) if each is not None]
-    return {each.shard: each for each in found}
+        found = [each for each in pool.map(read, sorted(folder.sizes(RECORDS))) if each is not None]
+    parts = folder.sizes("")
+    return {each.shard: each for each in found if parts.get(each.part) == each.size}
 
 
 class Readers:

@@ -174,9 +174,7 @@ def _store(url: str) -> tuple[Any, str]:
     """The file system of a URL or path, and the path in it."""
     try:
         store, path = fsspec.core.url_to_fs(url)
-    except ImportError as error:
-        raise SettingsError(f"{url}: {error}") from None
-    except ValueError as error:
+    except (ImportError, ValueError) as error:
         raise SettingsError(f"{url}: {error}") from None
     store.use_listings_cache = False
     return store, path

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, start_http_server
 
@@ -52,9 +52,10 @@ def _served(port: int | None) -> Iterator[Metrics | None]:
 class RunWatch:
     """Shows the progress of a run; see lingon.bulk.runs.Watch."""
 
-    def __init__(self, metrics: Metrics | None, advance: Advance | None) -> None:
-        """advance: moves the bar; None where there is no bar."""
-        self._metrics, self._advance = metrics, advance
+    def __init__(self, metrics: Metrics | None, announce: Callable[[str], object], ending: ExitStack) -> None:
+        """announce: called with one line when the run begins; ending: takes away the bar of a terminal."""
+        self._metrics, self._announce, self._ending = metrics, announce, ending
+        self._advance: Advance | None = None
         self._begin = self._printed = time.monotonic()
         self._rows = self._left = self._shards_done = self._shards = 0
 
@@ -62,6 +63,12 @@ class RunWatch:
         self._begin = self._printed = time.monotonic()
         self._left, self._shards = sum(each.piece.rows for each in left), len(plan.shards)
         self._shards_done = len(plan.shards) - len(left)
+        self._announce(
+            f"{plan.rows:,} rows in {self._shards:,} shards, {self._left:,} rows in {len(left):,} to translate with "
+            f"{plan.model}"
+        )
+        if sys.stderr is not None and sys.stderr.isatty():
+            self._advance = self._ending.enter_context(progress_bar(self._left, shown=True, unit="rows"))
         if self._metrics:
             self._metrics.shards.set(len(plan.shards))
             self._metrics.total_rows.set(plan.rows)
@@ -91,8 +98,7 @@ class RunWatch:
 
 
 @contextmanager
-def watching(rows: int, metrics_port: int | None) -> Iterator[RunWatch]:
-    """Show the progress of a run of so many rows."""
-    shown = sys.stderr is not None and sys.stderr.isatty()
-    with _served(metrics_port) as metrics, progress_bar(rows, shown, "rows") as advance:
-        yield RunWatch(metrics, advance if shown else None)
+def watching(metrics_port: int | None, announce: Callable[[str], object]) -> Iterator[RunWatch]:
+    """Show the progress of a run; announce: see RunWatch."""
+    with _served(metrics_port) as metrics, ExitStack() as ending:
+        yield RunWatch(metrics, announce, ending)

@@ -19,7 +19,7 @@ RAW = "line"
 class JsonRows:
     """Lines with an object each."""
 
-    def __init__(self, found: list[bytes | None], first: int) -> None:
+    def __init__(self, found: list[bytes | None]) -> None:
         self._lines = found
 
     def __len__(self) -> int:

@@ -44,8 +44,8 @@ def cut_lines(name: str, file: IO[bytes], rows: int) -> Iterator[Piece]:
 class LineReader:
     """Reads pieces of a file of lines: from their offset, or if it is packed by skipping the lines before them."""
 
-    def __init__(self, name: str, file: IO[bytes], rows_of: Callable[[list[bytes | None], int], Rows]) -> None:
-        """rows_of: the rows of lines and the number of the first of them."""
+    def __init__(self, name: str, file: IO[bytes], rows_of: Callable[[list[bytes | None]], Rows]) -> None:
+        """rows_of: makes the rows of lines."""
         self._name, self._file, self._rows_of = name, unpacked(name, file), rows_of
         self.position = 0
 
@@ -59,7 +59,7 @@ class LineReader:
             found = [line for line, _ in islice(lines(self._file), piece.rows)]
         if len(found) < piece.rows:
             raise changed(self._name, piece)
-        return self._rows_of(found, piece.first)
+        return self._rows_of(found)
 
 
 def _skip(file: IO[bytes], count: int) -> None:

@@ -14,7 +14,7 @@ COLUMN = "text"
 class TextRows:
     """Lines of text."""
 
-    def __init__(self, lines: list[bytes | None], first: int) -> None:
+    def __init__(self, lines: list[bytes | None]) -> None:
         self._lines = lines
 
     def __len__(self) -> int:

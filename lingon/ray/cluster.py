@@ -32,7 +32,7 @@ class Workers:
     high: int
     actors: list[Any] = field(default_factory=list)
     _starting: dict[Any, Any] = field(default_factory=dict)  # actors by the promise of their first answer
-    _running: dict[Any, tuple[Any, Shard]] = field(default_factory=dict)  # by the promise of a record
+    _running: dict[Any, Any] = field(default_factory=dict)  # actors by the promise of a record
 
     def records(self, shards: Sequence[Shard]) -> Iterator[Record]:
         """Translate shards; yields the record of each as it is done."""
@@ -49,7 +49,7 @@ class Workers:
                     self._result(promise)
                     self._give(self._starting.pop(promise), waiting)
                 else:
-                    actor, _ = self._running.pop(promise)
+                    actor = self._running.pop(promise)
                     yield self._result(promise)
                     self._give(actor, waiting)
 
@@ -64,8 +64,7 @@ class Workers:
     def _give(self, actor: Any, waiting: deque[Shard]) -> None:
         """Give the next shard to an actor that has none; without one it ends, and its cores are free for others."""
         if waiting:
-            shard = waiting.popleft()
-            self._running[actor.run.remote(shard, self.bundle)] = actor, shard
+            self._running[actor.run.remote(waiting.popleft(), self.bundle)] = actor
         else:
             self.actors.remove(actor)
             ray.kill(actor)

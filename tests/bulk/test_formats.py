@@ -173,3 +173,4 @@ def test_what_is_packed_has_neither_time_nor_name(name: str, tmp_path: Path) -> 
     assert once == packed(f"other{name[1:]}", b"text" * 1000)
     if name.endswith(".gz"):
         assert gzip.decompress(once) == b"text" * 1000
+        assert once[4:8] == bytes(4), "the time"

@@ -164,6 +164,17 @@ def test_an_error_can_end_the_run_before_its_shard_is_written(
     assert [shard.number for shard in missing(work)] == [1, 2, 3, 4, 5]
 
 
+def test_what_killed_processes_left_is_removed_by_the_next_run(source: Path, done: Path, translate: Translate) -> None:
+    left = [
+        done / ".part-00000-00000.parquet.part-0123456789abcdef",
+        done / RECORDS / ".000001.json.part-0123456789abcdef",
+    ]
+    for path in left:
+        path.write_bytes(b"half")
+    run(plan(str(source), str(done), translate, shard_rows=25), LocalEngine(), translate, Silent())
+    assert not any(path.exists() for path in left)
+
+
 def test_two_runs_of_one_folder_at_once_are_refused(source: Path, done: Path, translate: Translate) -> None:
     work = plan(str(source), str(done), translate, shard_rows=25)
     with lock_path(done), pytest.raises(LingonError, match="another run is writing to this folder"):

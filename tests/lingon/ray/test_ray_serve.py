@@ -15,7 +15,7 @@ from lingon import AsyncClient, Client, Retry, ServerError, TextDelta, TextDone
 from tests.support import shipped_model
 from tests.support.bulk import LINES
 from tests.support.eventually import eventually_blocking
-from tests.support.s3 import free_port
+from tests.support.pages import free_ports
 
 pytestmark = [
     pytest.mark.foreign,
@@ -40,8 +40,8 @@ serve.shutdown()
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
-    port, command = free_port(), [sys.executable, "-c", STARTED]
-    command += [str(port), str(free_port()), str(shipped_model.MODEL)]
+    (port, http_port), command = free_ports(2), [sys.executable, "-c", STARTED]
+    command += [str(port), str(http_port), str(shipped_model.MODEL)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert any(line == "up\n" for line in process.stdout)
