@@ -18,6 +18,7 @@ import statistics
 import time
 from collections import defaultdict
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -89,7 +90,7 @@ class TimedRunner:
     def __init__(self, runner: OnnxRunner, clock: Clock) -> None:
         timed: Any = TimedProxy(runner.decoder.all_cores, clock, run_with_iobinding="onnxruntime")
         decoder = SessionPair(timed, timed, ActiveThreads())
-        self._runner = OnnxRunner(runner.manifest, runner.encoder, decoder, runner.scorer)
+        self._runner = replace(runner, decoder=decoder)
         self._clock = clock
 
     def __getattr__(self, name: str) -> Any:
