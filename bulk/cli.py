@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from lingon.bulk.runs import Engine
 
 
+MOST_WORKERS = 1, 1000  # bounds of the workers on Ray
+
+
 class EngineChoice(StrEnum):
     """Where shards are translated."""
 
@@ -94,7 +97,7 @@ def bulk(
         typer.Option("--dry-run", help="Translate a sample, print what the run would take, and write nothing."),
     ] = False,
     engine: Annotated[
-        EngineChoice, typer.Option(help="This process, or workers of a Ray cluster.")
+        EngineChoice, typer.Option(help="This machine, or workers of a Ray cluster.")
     ] = EngineChoice.LOCAL,
     address: Annotated[
         str | None,
@@ -105,7 +108,9 @@ def bulk(
     workers: Annotated[
         str | None,
         typer.Option(
-            metavar="N|LO..HI", help="Workers on Ray; more than LO begin as the cluster grows.", show_default="1..1000"
+            metavar="N|LO..HI",
+            help="Processes of this machine, or workers on Ray, of which more than LO begin as the cluster grows.",
+            show_default="one for each core; on Ray 1..1000",
         ),
     ] = None,
     metrics_port: Annotated[
@@ -162,20 +167,24 @@ def bulk(
 def _engine(choice: EngineChoice, address: str | None, workers: str | None, backend: BackendOptions) -> Engine:
     from lingon.extras import find_entry_points, name_missing_extra
 
-    if choice is EngineChoice.LOCAL and (address or workers):
-        raise SettingsError("--address and --workers need --engine ray")
+    if choice is EngineChoice.LOCAL and address:
+        raise SettingsError("--address needs --engine ray")
+    low, high = _bounds(workers) if workers else MOST_WORKERS
+    if choice is EngineChoice.LOCAL and workers and low != high:
+        raise SettingsError(f"--workers must be one number without --engine ray, got {workers}")
     entry = find_entry_points("lingon.bulk_engines").get(choice.value)
     if entry is None:
         raise LingonError(f"this installation has no engine {choice.value} (entry point lingon.bulk_engines)")
     with name_missing_extra(f"lingon bulk --engine {choice.value}", entry.extras):
         make = entry.load()
-    found: Engine = make() if choice is EngineChoice.LOCAL else make(address, _bounds(workers), backend)
+    local = choice is EngineChoice.LOCAL
+    found: Engine = make(high if workers else None) if local else make(address, (low, high), backend)
     return found
 
 
-def _bounds(workers: str | None) -> tuple[int, int]:
+def _bounds(workers: str) -> tuple[int, int]:
     """The smallest and the largest number of workers."""
-    low, _, high = (workers or "1..1000").partition("..")
+    low, _, high = workers.partition("..")
     try:
         bounds = int(low), int(high or low)
     except ValueError:

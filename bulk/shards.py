@@ -13,8 +13,8 @@ from typing import Any
 from lingon.bulk.formats import Rows, format_of
 from lingon.bulk.formats.format import Reader
 from lingon.bulk.formats.packing import packed
-from lingon.bulk.planning import STATE, Plan, Shard
-from lingon.bulk.storage import Folder, InputFile, digest, opened
+from lingon.bulk.planning import STATE, Plan, Shard, read_plan
+from lingon.bulk.storage import Folder, InputFile, digest, open_folder, opened
 from lingon.bulk.translating import Translate
 from lingon.errors import LingonError
 
@@ -158,6 +158,20 @@ class Readers:
             self._reader = format_of(url).reader(url, self._open.enter_context(opened(url)))
             self._file = shard.file
         return self._reader.rows(shard.piece)
+
+
+class ShardWorker:
+    """Translates shards in a process of its own. It reads the plan from the output, and keeps files and model open."""
+
+    def __init__(self, output: str, translate: Translate) -> None:
+        plan = read_plan(open_folder(output))
+        if plan is None:
+            raise LingonError(f"{output}: this worker finds no plan there; the folder must be shared by all machines")
+        self._plan, self._readers, self.translate = plan, Readers(plan.files), translate
+
+    def run(self, shard: Shard, on_rows: Callable[[int], object] = lambda rows: None) -> Record:
+        """As run_shard."""
+        return translate_shard(self._plan, shard, self._readers.rows(shard), self.translate, on_rows)
 
 
 def read_ahead(plan: Plan, shards: Sequence[Shard]) -> Iterator[tuple[Shard, Rows]]:

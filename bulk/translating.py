@@ -34,6 +34,7 @@ PROBE = "Hello."
 """The text whose result says which model translates."""
 
 DIGITS = 12  # of the digest of a bundle
+CPU = "CPUExecutionProvider"
 
 Key = tuple[str, str | None]  # a text and its language
 
@@ -126,6 +127,7 @@ class Translate:
         self._closing = ExitStack()
         self._translator: Translator | None = None
         self._model: str | None = None
+        self._provider = ""
 
     def __enter__(self) -> Self:
         return self
@@ -137,7 +139,7 @@ class Translate:
         return {name: getattr(self, name) for name in ("columns", "options", "backend")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _closing=ExitStack(), _translator=None, _model=None)
+        self.__dict__.update(state, _closing=ExitStack(), _translator=None, _model=None, _provider="")
 
     def close(self) -> None:
         """Unload the model, or end the connection."""
@@ -155,7 +157,13 @@ class Translate:
             if not models:
                 raise LingonError(f"{_label(result)}: was replaced while this run began; start it again")
             self._model = f"{_label(result)} {models[0].precision}{self._digest()}"
+            self._provider = models[0].provider
         return self._model
+
+    def on_cpu(self) -> bool:
+        """Whether the model computes on the CPU."""
+        self.model()
+        return self._provider == CPU
 
     def require(self, model: str) -> None:
         """Raise SettingsError unless this is the model."""

@@ -22,7 +22,7 @@ from onnx import TensorProto, helper
 
 from lingon.bench.decode.roofline import Peaks
 from lingon.bench.worker_process import json_of
-from lingon.serving.system.cpu import usable_cores
+from lingon.machine import usable_cores
 
 SHAPES = ((512, 512, 2048), (1024, 1024, 1024), (1024, 2048, 2048))  # rows, inner, columns
 ARRAY_BYTES = 512 * 1024 * 1024

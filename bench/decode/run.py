@@ -20,7 +20,7 @@ from lingon.bench.workloads.shipped import shipped_workloads
 from lingon.bench.workloads.synthetic import base_workload
 from lingon.bench.workloads.workload import Workload
 from lingon.errors import SettingsError
-from lingon.serving.system.cpu import usable_cores
+from lingon.machine import usable_cores
 
 WORKLOADS = ("base", "shipped")
 TINY = Shape(layers=2, dim=64, heads=2, ffn=128, vocab=400)

@@ -20,7 +20,7 @@ from lingon.bench.gpu.processes import FallibleEngines
 from lingon.bench.resume import ResumeFile
 from lingon.bench.workloads.workload import Workload
 from lingon.bundle import open_bundle
-from lingon.serving.system.cpu import usable_cores
+from lingon.machine import usable_cores
 
 TIE = 5e-2
 """Differences of log-probability up to this are rounding errors of half precision, as in the gates of an export."""

@@ -20,8 +20,8 @@ from lingon.bench.workloads.random_weights import SHAPES, TINY_SHAPES
 from lingon.bench.workloads.synthetic import forced_workloads
 from lingon.bench.workloads.workload import Workload
 from lingon.errors import DeviceError
+from lingon.machine import usable_cores
 from lingon.serving.runtime.device import CPU, CUDA, cuda_missing
-from lingon.serving.system.cpu import usable_cores
 
 MIN_RUN_MS = 50.0  # milliseconds of one run at least: shorter work is repeated within the run
 

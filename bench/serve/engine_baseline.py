@@ -15,9 +15,9 @@ from typing import Any
 from lingon.bench.worker_process import send_errors
 from lingon.bundle import open_bundle
 from lingon.errors import RequestError
+from lingon.machine import usable_cores
 from lingon.serving.decoding.job import DecodeJob
 from lingon.serving.models.loading import LoadOptions, load_translator
-from lingon.serving.system.cpu import usable_cores
 from lingon.text import Tokenizer, normalise
 from lingon.translation.v1 import translation_pb2 as pb
 

@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated, Any
@@ -36,6 +36,7 @@ from lingon.lines import read_lines
 
 SEED = 1
 SORTED_TEXTS = 4000  # for the comparison of orders
+SORTED_ROUNDS = 5
 PAUSE = 0.5  # seconds between two readings of memory
 
 
@@ -56,19 +57,33 @@ def check_rows(source: Path, output: Path, into: str) -> None:
         raise LingonError(f"{output}: the rows are not those of {source}")
 
 
+def resident_mib(process: int) -> float:
+    """The memory of a process, in MiB; 0 if it has ended."""
+    try:
+        return int(Path(f"/proc/{process}/statm").read_text().split()[1]) * 4096 / 2**20
+    except (OSError, IndexError):
+        return 0.0
+
+
+def children_of(process: int) -> list[int]:
+    """The processes that a process has started."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # it has ended
+            if int(path.read_text().rpartition(")")[2].split()[1]) == process:
+                found.append(int(path.parent.name))
+    return found
+
+
 @contextmanager
 def memory_of(process: subprocess.Popen[str]) -> Iterator[list[float]]:
-    """The memory of a process, in MiB, as it is read while the block runs."""
+    """The memory of a process and those that it has started, in MiB, as it is read while the block runs."""
     found: list[float] = []
     ended = threading.Event()
 
     def read() -> None:
         while not ended.wait(PAUSE):
-            try:
-                pages = int(Path(f"/proc/{process.pid}/statm").read_text().split()[1])
-            except (OSError, IndexError):
-                return
-            found.append(pages * 4096 / 2**20)
+            found.append(sum(map(resident_mib, [process.pid, *children_of(process.pid)])))
 
     thread = threading.Thread(target=read)
     thread.start()
@@ -105,7 +120,7 @@ def translate_in_order(translator: Translator, texts: Sequence[str], options: di
     return time.perf_counter() - begin
 
 
-def gain_of_sorting(model: Path, lines: Sequence[str], rounds: int, options: dict[str, Any]) -> list[float]:
+def gain_of_sorting(model: Path, lines: Sequence[str], options: dict[str, Any]) -> list[float]:
     """How many times as long texts in their order take as the same texts with the longest first, in each round."""
     texts = random.Random(SEED).sample(list(lines), min(SORTED_TEXTS, len(lines)))
     longest_first = sorted(texts, key=len, reverse=True)
@@ -113,7 +128,7 @@ def gain_of_sorting(model: Path, lines: Sequence[str], rounds: int, options: dic
         translate_in_order(translator, texts[:BATCH], options)
         return [
             translate_in_order(translator, texts, options) / translate_in_order(translator, longest_first, options)
-            for _ in range(rounds)
+            for _ in range(SORTED_ROUNDS)
         ]
 
 
@@ -133,7 +148,7 @@ def main(
     rows: Annotated[int, typer.Option(help="Rows of the input.")] = 2_000_000,
     files: Annotated[int, typer.Option(help="Files of the input.")] = 40,
     shard_rows: Annotated[int, typer.Option(help="Rows of a shard.")] = 50_000,
-    engines: Annotated[str, typer.Option(help="Engines, separated by commas.")] = "local,ray",
+    engines: Annotated[str, typer.Option(help="Engines, separated by commas; empty for none.")] = "local,ray",
     sorting: Annotated[Path | None, typer.Option(help="File of lines for the comparison of orders.")] = None,
     sorting_model: Annotated[Path | None, typer.Option(help="Bundle for the comparison of orders.")] = None,
     results: Annotated[Path | None, typer.Option(help="Folder for the results.")] = None,
@@ -146,7 +161,7 @@ def main(
         source = Path(folder, "in")
         write_input(source, texts, rows, files)
         alone, tokens = engine_seconds(model, source, options)
-        for engine in engines.split(","):
+        for engine in filter(None, engines.split(",")):
             output = Path(folder, engine)
             more = ["--workers", "2"] if engine == "ray" else []
             row = run_engine(engine, source, output, [*flags, *more])
@@ -157,7 +172,9 @@ def main(
             found.append(row)
             print(row)
     print("the same bytes:", len(set(digests.values())) == 1)
-    gains = gain_of_sorting(sorting_model or model, list(read_lines(sorting)), 3, options) if sorting else []
+    gains = (
+        gain_of_sorting(sorting_model or model, list(read_lines(sorting)), SORTED_ROUNDS, options) if sorting else []
+    )
     print("sorted texts are", [round(each, 2) for each in gains], "times as fast")
     distinct = {"distinct_lines": len(texts), "engine_alone_tokens_per_second": tokens / alone}
     same = {"same_bytes": len(set(digests.values())) == 1, "gain_of_sorting": gains}

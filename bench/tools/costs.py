@@ -21,13 +21,13 @@ from rich.console import Console
 from rich.table import Table
 
 from lingon.bundle import open_bundle
+from lingon.machine import usable_cores
 from lingon.serving.decoding.job import Sampling
 from lingon.serving.decoding.ruled_row import Candidates, log_prob
 from lingon.serving.decoding.sampling import draw
 from lingon.serving.runtime.device import choose_device
 from lingon.serving.runtime.onnx_runner import OnnxRunner, load_runner
 from lingon.serving.runtime.runner import BatchShape, Buffers, width_for
-from lingon.serving.system.cpu import usable_cores
 from lingon.text import EOS, UNK
 
 ROWS = 64  # of a full batch

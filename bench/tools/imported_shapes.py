@@ -27,7 +27,7 @@ from lingon.bench.results_file import results_folder, save
 from lingon.bench.workloads.random_weights import Shape
 from lingon.bench.workloads.synthetic import TARGET_TOKENS, base_workload
 from lingon.bundle import open_bundle
-from lingon.serving.system.cpu import usable_cores
+from lingon.machine import usable_cores
 
 OPUS = Shape(vocab=58_101, activation="silu")
 STUDENT = Shape(layers=6, decoder_layers=2, decoder_cell="ssru", dim=256, heads=8, ffn=1536)

@@ -50,7 +50,7 @@ def train(
     from lingon.bench.results_file import save
     from lingon.bench.train.data import on_device, settings
     from lingon.bench.train.run import Rounds, loop_settings, measure, table
-    from lingon.serving.system.cpu import usable_cores
+    from lingon.machine import usable_cores
     from lingon.training.device import choose_device, multiplies_bf16
 
     console, chosen = Console(), choose_device(device).type

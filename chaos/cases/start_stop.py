@@ -19,8 +19,9 @@ from chaos.checks import Checks
 from chaos.clients import Client, closed_loop
 from chaos.context import CaseContext, translated
 from chaos.history import OK, TO_WALL, UNAVAILABLE, History, Outcome
+from chaos.http_client import HttpClient
 from chaos.prometheus import Scrape
-from chaos.server import Server, wall
+from chaos.server import Server, free_port, wall
 from lingon.bench.statistics import percentile
 from lingon.errors import LingonError
 
@@ -91,7 +92,7 @@ async def _until_ok(context: CaseContext, client: Client, early: list[str]) -> O
     ),
 )
 async def drain(context: CaseContext, checks: Checks) -> None:
-    """200 concurrent clients and SIGTERM at a random moment, with 20 seeds."""
+    """200 concurrent clients, 50 of them over HTTP, and SIGTERM at a random moment, with 20 seeds."""
     violations, slowest, answered, insides = list[str](), 0.0, 0, list[int]()
     for seed in range(context.choose(20, 2)):
         seconds, count, inside, wrong = await drained(context, seed)
@@ -104,14 +105,15 @@ async def drain(context: CaseContext, checks: Checks) -> None:
 
 
 async def drained(context: CaseContext, seed: int) -> tuple[float, int, int, list[str]]:
-    """Drain a server with 200 clients.
+    """Drain a server with 200 clients, 150 over gRPC and 50 over HTTP.
 
     Returns the seconds from SIGTERM to the exit, the number of answers, the number of requests in flight when the drain
     began, and the violations.
     """
-    draw, history = random.Random(seed), context.new_history()
-    async with context.server(calls=True, drain_seconds=DRAIN, name=f"drain{seed}") as server:
-        clients = [context.client(server, f"client{number}") for number in range(4)]
+    draw, history, port = random.Random(seed), context.new_history(), free_port()
+    async with context.server(calls=True, drain_seconds=DRAIN, http_port=port, name=f"drain{seed}") as server:
+        clients: list[Client | HttpClient] = [context.client(server, f"client{number}") for number in range(3)]
+        clients.append(HttpClient(port, history))
         texts = [*context.texts[:200], *context.session.long_texts(10, 60)]
         loops = [
             asyncio.create_task(
@@ -129,6 +131,9 @@ async def drained(context: CaseContext, seed: int) -> tuple[float, int, int, lis
         wrong = await drain_violations(context, server, history, await scrapes, {OK, UNAVAILABLE})
         closed, calls = drain_began(server), server.calls()
         inside = sum(_begun(call) < closed < call.time for call in calls)
+        for over, name in ("gRPC", "client"), ("HTTP", "http"):
+            if not any(outcome.id.startswith(name) for outcome in history.of(OK)):
+                wrong.append(f"no answer over {over}")
         return ended - signalled, len(history.of(OK)), inside, wrong
 
 

@@ -23,12 +23,12 @@ from lingon.export.gates.quality import (
 from lingon.export.gates.scores import SENTENCES, TOLERANCE, check_scores
 from lingon.export.verification.invariance import bound, check_invariance
 from lingon.export.verification.text import LanguagePair, Pairs, Text, text_of
+from lingon.machine import usable_cores
 from lingon.serving.decoding.job import Hypothesis
 from lingon.serving.models.golden import MAX_DIFFERENT, check_golden, golden_of
 from lingon.serving.runtime.device import DeviceChoice
 from lingon.serving.runtime.onnx_runner import OnnxRunner, load_runner
 from lingon.serving.runtime.validation import check_bundle
-from lingon.serving.system.cpu import usable_cores
 
 REFERENCE = "fp32"
 BEAM_SIZE = 4  # if the default of the bundle is greedy search

@@ -21,8 +21,8 @@ STARTING = 4  # workers that may wait for a machine at once, so that the autosca
 class Workers:
     """Actors that translate the shards of a plan; a shard whose actor dies is given to another one.
 
-    make: starts an actor with the methods ready() and run(shard, bundle)
-    bundle: the second argument of run
+    make: starts an actor with the methods ready() and run_with(shard, bundle)
+    bundle: the second argument of run_with
     low, high: bounds of their number; more than `low` are started as long as every actor has work
     """
 
@@ -64,7 +64,7 @@ class Workers:
     def _give(self, actor: Any, waiting: deque[Shard]) -> None:
         """Give the next shard to an actor that has none; without one it ends, and its cores are free for others."""
         if waiting:
-            self._running[actor.run.remote(waiting.popleft(), self.bundle)] = actor
+            self._running[actor.run_with.remote(waiting.popleft(), self.bundle)] = actor
         else:
             self.actors.remove(actor)
             ray.kill(actor)

@@ -13,10 +13,9 @@ from typing import Any
 
 import ray
 
-from lingon.bulk.planning import Plan, Shard, read_plan
+from lingon.bulk.planning import Plan, Shard
 from lingon.bulk.runs import Watch
-from lingon.bulk.shards import Readers, Record, translate_shard
-from lingon.bulk.storage import open_folder
+from lingon.bulk.shards import Record, ShardWorker
 from lingon.bulk.translating import Translate
 from lingon.bundle import open_bundle
 from lingon.cli.backend_options import BackendOptions
@@ -27,27 +26,21 @@ from lingon.ray.cluster import Workers
 THREADS = 1  # of each engine: most rows a second for each core
 
 
-class Worker:
-    """An actor: it reads the plan from the output, so that it can begin again after the death of its process."""
-
-    def __init__(self, output: str, translate: Translate) -> None:
-        plan = read_plan(open_folder(output))
-        if plan is None:
-            raise LingonError(f"{output}: this worker finds no plan there; the folder must be shared by all machines")
-        self._plan, self._readers, self._translate = plan, Readers(plan.files), translate
+class Worker(ShardWorker):
+    """An actor. After the death of its process it begins again, with the plan that is in the output."""
 
     def ready(self) -> None:
         """Return when the actor has a machine."""
 
-    def run(self, shard: Shard, bundle: list[Any]) -> Record:
+    def run_with(self, shard: Shard, bundle: list[Any]) -> Record:
         """Translate a shard.
 
         bundle: the promise of the files of the model, in a list so that Ray does not send them before they are needed
         """
-        backend = self._translate.backend
+        backend = self.translate.backend
         if backend.in_process and not Path(backend.model or "").exists():
-            self._translate.backend = replace(backend, model=str(_unpacked(ray.get(bundle[0]))))
-        return translate_shard(self._plan, shard, self._readers.rows(shard), self._translate)
+            self.translate.backend = replace(backend, model=str(_unpacked(ray.get(bundle[0]))))
+        return self.run(shard)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 from lingon.bundle import PASSED, Bundle, is_bundle, use_highest_whole
 from lingon.errors import BundleError, SettingsError
+from lingon.machine import usable_cores
 from lingon.quality import poor_quality
 from lingon.serving.engine.engine import Engine
 from lingon.serving.engine.limits import EngineLimits
@@ -21,7 +22,7 @@ from lingon.serving.runtime.device import CPU, NATIVE, DeviceChoice, choose_devi
 from lingon.serving.runtime.failpoints import Failpoints, FaultyRunner
 from lingon.serving.runtime.onnx_runner import load_runner
 from lingon.serving.runtime.validation import check_bundle
-from lingon.serving.system.cpu import default_engines, threads_per_engine, usable_cores
+from lingon.serving.system.cpu import default_engines, threads_per_engine
 from lingon.serving.system.threads import run_at_low_priority
 from lingon.serving.translation.translator import Translator
 

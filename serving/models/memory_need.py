@@ -6,11 +6,11 @@ import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from lingon.machine import granted_bytes, resident_bytes
 from lingon.serving.observability.logs import event
 from lingon.serving.observability.metrics import Metrics
 from lingon.serving.runtime.device import CUDA, card_bytes
 from lingon.serving.settings import HELD_BYTES, SLOW_BYTES
-from lingon.serving.system.memory import granted_bytes, resident_bytes
 from lingon.serving.translation.translator import Translator
 
 MIB = 1 << 20

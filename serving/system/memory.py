@@ -1,40 +1,16 @@
-"""The memory of this process: what it has, what it may have, and what the C library keeps after it was freed."""
+"""The memory that the C library keeps after it was freed."""
 
 from __future__ import annotations
 
 import ctypes
 import gc
 import os
-from pathlib import Path
-
-from lingon.serving.system.cgroups import MEMBERSHIP, ROOT, control_folders, read_or_empty
-
-UNLIMITED = 1 << 60  # bytes; cgroup v1 writes a number above this for no limit
 
 _MALLOC_SETTINGS = {
     "MALLOC_ARENA_MAX": ("glibc.malloc.arena_max", -8, 2),
     "MALLOC_MMAP_THRESHOLD_": ("glibc.malloc.mmap_threshold", -3, 256 * 1024),
 }
 """By environment variable: the name of the same setting in GLIBC_TUNABLES, its number for mallopt, and our value."""
-
-
-def resident_bytes() -> int:
-    """Return the memory that this process has, in bytes; 0 where the system does not tell."""
-    pages = read_or_empty(Path("/proc/self/statm")).split()
-    return int(pages[1]) * os.sysconf("SC_PAGE_SIZE") if pages else 0
-
-
-def granted_bytes(root: Path = ROOT, membership: Path = MEMBERSHIP) -> int | None:
-    """Return the lowest memory limit of this process's cgroup and its ancestors, in bytes; None without a limit.
-
-    root, membership: see `lingon.serving.system.cgroups.control_folders`
-    """
-    names = ("memory.max", "memory.limit_in_bytes")  # of cgroup v2 and v1
-    found = [
-        read_or_empty(folder / name).strip() for folder in control_folders("memory", root, membership) for name in names
-    ]
-    limits = [int(each) for each in found if each.isdecimal() and int(each) < UNLIMITED]
-    return min(limits, default=None)
 
 
 def release_memory(objects: list[object]) -> None:

@@ -27,12 +27,13 @@ from lingon.errors import BundleError, DeviceError, Expired, InvalidRequest, Unk
 from lingon.export.graphs.onnx_writer import WeightFiles
 from lingon.export.graphs.precisions import build, weight_files
 from lingon.extras import install_command
+from lingon.machine import usable_cores
 from lingon.serving.doctor import examine, lacking, report
 from lingon.serving.in_process import LocalTranslator, translate_lines
 from lingon.serving.models.catalog import Catalog
 from lingon.serving.server import _ready_line
 from lingon.serving.settings import Settings
-from lingon.serving.system.cpu import default_engines, usable_cores
+from lingon.serving.system.cpu import default_engines
 from lingon.translation.v1 import translation_pb2 as pb
 from lingon.translation.v1 import translation_pb2_grpc as pb_grpc
 from tests.support.random_models import VOCAB, manifest_of, random_model

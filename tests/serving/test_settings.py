@@ -12,11 +12,12 @@ import pytest
 from typer.models import ArgumentInfo, OptionInfo
 
 from lingon.errors import SettingsError
+from lingon.machine import granted_cores, usable_cores
 from lingon.serving.cli import log_settings, with_setting_options
 from lingon.serving.engine.limits import EngineLimits
 from lingon.serving.setting_sources import load
 from lingon.serving.settings import TEST_HOOKS, Settings, describe_settings
-from lingon.serving.system.cpu import default_engines, granted_cores, threads_per_engine, usable_cores
+from lingon.serving.system.cpu import default_engines, threads_per_engine
 
 
 def toml(folder: Path, text: str) -> Path:

@@ -16,8 +16,8 @@ from contextlib import suppress
 from typing import Any, NamedTuple, Protocol
 
 from lingon.errors import RequestError
+from lingon.machine import usable_cores
 from lingon.serving.rpc.calls import Context, time_left
-from lingon.serving.system.cpu import usable_cores
 
 BUSY_SHARES = (0.25, 0.6)
 """The part of the time that the event loop may compute while all refusals are sent at once, on one core and on several.

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from lingon.machine import granted_bytes, resident_bytes
 from lingon.serving.engine.engine import Engine
 from lingon.serving.engine.limits import EngineLimits
 from lingon.serving.models import memory_need as module
 from lingon.serving.models.memory_need import MIB, MemoryNeed, memory_need, report_memory
 from lingon.serving.observability.metrics import Metrics
 from lingon.serving.runtime.device import CPU, CUDA
-from lingon.serving.system.memory import granted_bytes, resident_bytes
 from lingon.serving.translation.translator import Translator
 from tests.support.echo_engine import EchoRunner, running
 from tests.support.shipped_model import bundle as shipped_bundle

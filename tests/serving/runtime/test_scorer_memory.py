@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from lingon.bundle import open_bundle
+from lingon.machine import resident_bytes
 from lingon.serving.runtime.onnx_runner import load_runner
-from lingon.serving.system.memory import resident_bytes
 from tests.support.shipped_model import MODEL
 
 PAIRS, TOKENS = 4, 200
