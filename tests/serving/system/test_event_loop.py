@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Generator
+from types import SimpleNamespace
 
 import pytest
 
@@ -34,6 +35,31 @@ async def test_only_one_request_has_a_slice_in_each_iteration_however_many_have_
         await asyncio.sleep(0)
         most = max(most, len(slices) - before)
     assert most == 1
+
+
+async def test_requests_get_half_of_the_time_of_an_iteration_that_took_long(monkeypatch: pytest.MonkeyPatch):
+    """With one turn in each, those that need a turn wait for as many iterations as there are of them."""
+    now, done = 0.0, 0
+    monkeypatch.setattr(event_loop, "MAX_SLICE", 1.0)
+    monkeypatch.setattr(event_loop, "time", SimpleNamespace(monotonic=lambda: now))
+
+    async def work(caller: str) -> None:
+        nonlocal now, done
+        time_slice = TimeSlice(caller)
+        await asyncio.sleep(0)  # the slice begins in the iteration of the work
+        await time_slice.yield_if_due()
+        now += 1.5
+        await time_slice.yield_if_due()
+        done += 1
+
+    tasks = [asyncio.create_task(work(f"caller {number}")) for number in range(41)]
+    counts: list[int] = []
+    while done < len(tasks):
+        before = done
+        await asyncio.sleep(0)
+        counts += [done - before] * (done > before)
+    assert counts[0] == 1 + 40 * 1.5 // 2, "40 requests worked after the first one began to wait"
+    assert set(counts[1:]) == {1}, "nothing else took time in these iterations"
 
 
 @pytest.mark.usefixtures("_every_slice_is_over")
