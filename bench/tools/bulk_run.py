@@ -172,9 +172,7 @@ def main(
             found.append(row)
             print(row)
     print("the same bytes:", len(set(digests.values())) == 1)
-    gains = (
-        gain_of_sorting(sorting_model or model, list(read_lines(sorting)), SORTED_ROUNDS, options) if sorting else []
-    )
+    gains = gain_of_sorting(sorting_model or model, list(read_lines(sorting)), options) if sorting else []
     print("sorted texts are", [round(each, 2) for each in gains], "times as fast")
     distinct = {"distinct_lines": len(texts), "engine_alone_tokens_per_second": tokens / alone}
     same = {"same_bytes": len(set(digests.values())) == 1, "gain_of_sorting": gains}
