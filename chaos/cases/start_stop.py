@@ -7,6 +7,7 @@ import hashlib
 import random
 import signal
 import time
+from collections import Counter
 from collections.abc import Collection, Sequence
 from functools import partial
 from pathlib import Path
@@ -93,22 +94,23 @@ async def _until_ok(context: CaseContext, client: Client, early: list[str]) -> O
 )
 async def drain(context: CaseContext, checks: Checks) -> None:
     """200 concurrent clients, 50 of them over HTTP, and SIGTERM at a random moment, with 20 seeds."""
-    violations, slowest, answered, insides = list[str](), 0.0, 0, list[int]()
+    violations, slowest, answered, insides = list[str](), 0.0, Counter[str](), list[int]()
     for seed in range(context.choose(20, 2)):
         seconds, count, inside, wrong = await drained(context, seed)
         slowest, answered = max(slowest, seconds), answered + count
         insides.append(inside)
         violations += [f"seed {seed}: {text}" for text in wrong]
-    checks.clean(f"seeds 0 to {seed}, {answered} answers", violations)
+    checks.clean(f"seeds 0 to {seed}, {answered.total()} answers, {answered['HTTP']} over HTTP", violations)
+    checks.at_least("answers over each API", min(answered["gRPC"], answered["HTTP"]), 10)
     checks.at_least("requests in flight when the drain began, on average", sum(insides) / len(insides), 50)
     checks.at_most("slowest exit", slowest, DRAIN + 1.0, "s", timing=True)
 
 
-async def drained(context: CaseContext, seed: int) -> tuple[float, int, int, list[str]]:
+async def drained(context: CaseContext, seed: int) -> tuple[float, Counter[str], int, list[str]]:
     """Drain a server with 200 clients, 150 over gRPC and 50 over HTTP.
 
-    Returns the seconds from SIGTERM to the exit, the number of answers, the number of requests in flight when the drain
-    began, and the violations.
+    Returns the seconds from SIGTERM to the exit, the number of answers over each of them, the number of requests in
+    flight when the drain began, and the violations.
     """
     draw, history, port = random.Random(seed), context.new_history(), free_port()
     async with context.server(calls=True, drain_seconds=DRAIN, http_port=port, name=f"drain{seed}") as server:
@@ -131,10 +133,8 @@ async def drained(context: CaseContext, seed: int) -> tuple[float, int, int, lis
         wrong = await drain_violations(context, server, history, await scrapes, {OK, UNAVAILABLE})
         closed, calls = drain_began(server), server.calls()
         inside = sum(_begun(call) < closed < call.time for call in calls)
-        for over, name in ("gRPC", "client"), ("HTTP", "http"):
-            if not any(outcome.id.startswith(name) for outcome in history.of(OK)):
-                wrong.append(f"no answer over {over}")
-        return ended - signalled, len(history.of(OK)), inside, wrong
+        answered = Counter("HTTP" if outcome.id.startswith("http") else "gRPC" for outcome in history.of(OK))
+        return ended - signalled, answered, inside, wrong
 
 
 def accepted_but_refused(unavailable: Sequence[Outcome], calls: Sequence[Call], closed: float) -> list[str]:
