@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lingon.cli.backend_options import BackendOptions, with_backend_options
-from lingon.cli.translate import GuardChoice, TextFormat
+from lingon.cli.decoding_options import (
+    BeamSizeOption,
+    GuardOption,
+    KeepOption,
+    LengthPenaltyOption,
+    MaxOutputTokensOption,
+    ShortlistOption,
+    SourceOption,
+    TargetOption,
+    TextFormat,
+)
 from lingon.errors import LingonError, SettingsError
 
 if TYPE_CHECKING:
@@ -54,33 +64,15 @@ def bulk(
         str | None,
         typer.Option(metavar="NAME", help="Column to add, with the confidence of each row.", show_default="none"),
     ] = None,
-    source_language: Annotated[
-        str | None, typer.Option("--source", help="Language of the texts, as en.", show_default="the model's")
-    ] = None,
-    target_language: Annotated[
-        str | None, typer.Option("--target", help="Language of the translations.", show_default="the model's")
-    ] = None,
-    beam_size: Annotated[
-        int | None, typer.Option(min=1, help="Beam size; 1 is greedy search.", show_default="the model's")
-    ] = None,
-    length_penalty: Annotated[
-        float | None, typer.Option(min=0, help="As in lingon translate.", show_default="the model's")
-    ] = None,
-    max_output_tokens: Annotated[
-        int | None, typer.Option(min=1, help="As in lingon translate.", show_default="the model's bound")
-    ] = None,
-    shortlist: Annotated[
-        bool | None,
-        typer.Option("--shortlist/--no-shortlist", help="As in lingon translate.", show_default="the model's"),
-    ] = None,
+    source_language: SourceOption = None,
+    target_language: TargetOption = None,
+    beam_size: BeamSizeOption = None,
+    length_penalty: LengthPenaltyOption = None,
+    max_output_tokens: MaxOutputTokensOption = None,
+    shortlist: ShortlistOption = None,
     written: Annotated[TextFormat, typer.Option("--format", help="How texts are written.")] = TextFormat.PLAIN,
-    guard: Annotated[
-        GuardChoice | None, typer.Option(help="As in lingon translate.", show_default="retry if greedy, else warn")
-    ] = None,
-    keep: Annotated[
-        list[str] | None,
-        typer.Option(metavar="STRING", help="String that translations keep; may be repeated.", show_default="none"),
-    ] = None,
+    guard: GuardOption = None,
+    keep: KeepOption = None,
     shard_rows: Annotated[int, typer.Option(min=1, help="Rows of a shard, and so of a file of the output.")] = 50_000,
     errors: Annotated[
         ErrorChoice,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -11,6 +10,17 @@ import typer
 
 from lingon.cli.backend_options import BackendOptions, ServerOption, with_backend_options
 from lingon.cli.connection import Credentials, with_connection_options
+from lingon.cli.decoding_options import (
+    BeamSizeOption,
+    GuardOption,
+    KeepOption,
+    LengthPenaltyOption,
+    MaxOutputTokensOption,
+    ShortlistOption,
+    SourceOption,
+    TargetOption,
+    TextFormat,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,23 +50,6 @@ AlignmentOption = Annotated[
 ]
 
 
-class TextFormat(StrEnum):
-    """How the input is written."""
-
-    PLAIN = "plain"
-    HTML = "html"
-    XML = "xml"
-
-
-class GuardChoice(StrEnum):
-    """What is done about translations that are suspect."""
-
-    OFF = "off"
-    WARN = "warn"
-    RETRY = "retry"
-    REFUSE = "refuse"
-
-
 @with_backend_options
 def translate(
     texts: Annotated[
@@ -72,22 +65,9 @@ def translate(
         ),
     ] = None,
     output_file: OutputOption = None,
-    source: Annotated[
-        str | None,
-        typer.Option("--source", "--source-language", help="Language of the texts, as en.", show_default="the model's"),
-    ] = None,
-    target: Annotated[
-        str | None,
-        typer.Option(
-            "--target",
-            "--target-language",
-            help="Language of the translations, such as de.",
-            show_default="the model's",
-        ),
-    ] = None,
-    beam_size: Annotated[
-        int | None, typer.Option(min=1, help="Beam size; 1 is greedy search.", show_default="the model's")
-    ] = None,
+    source: SourceOption = None,
+    target: TargetOption = None,
+    beam_size: BeamSizeOption = None,
     num_hypotheses: Annotated[
         int | None,
         typer.Option(
@@ -99,18 +79,8 @@ def translate(
             show_default="the model's",
         ),
     ] = None,
-    length_penalty: Annotated[
-        float | None,
-        typer.Option(
-            min=0,
-            help="alpha in the score of a translation, log-probability / length^alpha.",
-            show_default="the model's",
-        ),
-    ] = None,
-    max_output_tokens: Annotated[
-        int | None,
-        typer.Option(min=1, help="Largest number of tokens in a translation.", show_default="the model's bound"),
-    ] = None,
+    length_penalty: LengthPenaltyOption = None,
+    max_output_tokens: MaxOutputTokensOption = None,
     temperature: Annotated[
         float | None,
         typer.Option(
@@ -212,14 +182,7 @@ def translate(
             show_default="none",
         ),
     ] = None,
-    keep: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="String that translations keep as it is, such as a name of a product; may be given several times.",
-            metavar="STRING",
-            show_default="none",
-        ),
-    ] = None,
+    keep: KeepOption = None,
     protect: Annotated[
         bool | None,
         typer.Option(
@@ -228,21 +191,8 @@ def translate(
             show_default="protect, but not with --force",
         ),
     ] = None,
-    guard: Annotated[
-        GuardChoice | None,
-        typer.Option(
-            help="What is done about a translation that is empty, loops, or has the wrong language or length: nothing, "
-            "a warning on standard error, a second try, or an error in its place.",
-            show_default="retry with --beam-size 1, else warn",
-        ),
-    ] = None,
-    shortlist: Annotated[
-        bool | None,
-        typer.Option(
-            help="Restrict the target vocabulary to pieces that fit the source, which is faster.",
-            show_default="the model's",
-        ),
-    ] = None,
+    guard: GuardOption = None,
+    shortlist: ShortlistOption = None,
     scores: Annotated[
         bool, typer.Option("--scores", help="Add a column with the score. Default: no such column.")
     ] = False,

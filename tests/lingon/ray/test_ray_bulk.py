@@ -17,7 +17,7 @@ from lingon.bulk.runs import LocalEngine, run
 from lingon.bulk.shards import RECORDS
 from tests.support.bulk import BACKEND, LINES, MIXED, Silent, parts, translator, write_parquet
 from tests.support.processes import ENVIRONMENT, lingon
-from tests.support.scale import scaled
+from tests.support.scale import FULL, scaled
 
 pytestmark = [
     pytest.mark.foreign,
@@ -69,6 +69,7 @@ def _kill(victim: str, driver: subprocess.Popen[str]) -> None:
     return None
 
 
+@pytest.mark.timeout(3600 if FULL else 300)
 def test_after_kills_at_random_times_a_run_ends_with_the_same_bytes(folder: Path) -> None:
     """A worker or a raylet is replaced by Ray, or ends the run; a driver ends it. The next run goes on."""
     chance, output = random.Random(5), folder / "killed"

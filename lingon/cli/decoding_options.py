@@ -1,0 +1,78 @@
+"""Options of decoding and of texts that several verbs have."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+
+class TextFormat(StrEnum):
+    """How the input is written."""
+
+    PLAIN = "plain"
+    HTML = "html"
+    XML = "xml"
+
+
+class GuardChoice(StrEnum):
+    """What is done about translations that are suspect."""
+
+    OFF = "off"
+    WARN = "warn"
+    RETRY = "retry"
+    REFUSE = "refuse"
+
+
+SourceOption = Annotated[
+    str | None,
+    typer.Option("--source", "--source-language", help="Language of the texts, as en.", show_default="the model's"),
+]
+TargetOption = Annotated[
+    str | None,
+    typer.Option(
+        "--target",
+        "--target-language",
+        help="Language of the translations, such as de.",
+        show_default="the model's",
+    ),
+]
+BeamSizeOption = Annotated[
+    int | None, typer.Option(min=1, help="Beam size; 1 is greedy search.", show_default="the model's")
+]
+LengthPenaltyOption = Annotated[
+    float | None,
+    typer.Option(
+        min=0,
+        help="alpha in the score of a translation, log-probability / length^alpha.",
+        show_default="the model's",
+    ),
+]
+MaxOutputTokensOption = Annotated[
+    int | None,
+    typer.Option(min=1, help="Largest number of tokens in a translation.", show_default="the model's bound"),
+]
+KeepOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="String that translations keep as it is, such as a name of a product; may be given several times.",
+        metavar="STRING",
+        show_default="none",
+    ),
+]
+GuardOption = Annotated[
+    GuardChoice | None,
+    typer.Option(
+        help="What is done about a translation that is empty, loops, or has the wrong language or length: nothing, "
+        "a warning, a second try, or an error in its place.",
+        show_default="retry with --beam-size 1, else warn",
+    ),
+]
+ShortlistOption = Annotated[
+    bool | None,
+    typer.Option(
+        help="Restrict the target vocabulary to pieces that fit the source, which is faster.",
+        show_default="the model's",
+    ),
+]
