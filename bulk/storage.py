@@ -6,6 +6,7 @@ Object stores are those of fsspec: s3:// needs the package s3fs, gs:// gcsfs, az
 from __future__ import annotations
 
 import hashlib
+import io
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -21,6 +22,9 @@ from lingon.files import make_folders, remove_partial_files, write_bytes, write_
 
 VERSIONS = ("ETag", "etag", "md5Hash", "mtime")
 """What a store says about the content of a file, the first of these that it has."""
+
+
+READ_BYTES = 2**20  # bytes of a file of a store that are kept for the next lines
 
 
 class Folder(Protocol):
@@ -90,8 +94,9 @@ def opened(url: str) -> Iterator[IO[bytes]]:
     store, path = _store(url)
     with _naming(url):
         file = store.open(path, "rb")
-    with file:
-        yield file
+    # Files of stores read whole lines only; a line that is too long must not be read whole.
+    with file if isinstance(store, LocalFileSystem) else io.BufferedReader(file, READ_BYTES) as read:
+        yield read
 
 
 def open_folder(url: str) -> Folder:

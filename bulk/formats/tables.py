@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import islice
 from typing import IO
@@ -48,6 +49,14 @@ def _value(row: list[str], place: int, column: str) -> Value:
     return decoded(row[place].encode(errors=KEPT))
 
 
+class _Text(io.TextIOWrapper):
+    """Text of a file that whoever opened it closes: a wrapper that nothing refers to any more must not."""
+
+    def close(self) -> None:
+        with suppress(ValueError):  # it is detached already
+            self.detach()
+
+
 class _TableReader:
     """Reads a table from its beginning: a line feed between quotation marks ends no row."""
 
@@ -70,7 +79,7 @@ class _TableReader:
 def open_table(name: str, file: IO[bytes], separator: str) -> tuple[list[str], Iterator[list[str]]]:
     """The names of the columns and the rows, of which blank lines are none. Raises CorpusError."""
     csv.field_size_limit(MAX_VALUE_BYTES)
-    text = io.TextIOWrapper(unpacked(name, file), encoding="utf-8-sig", errors=KEPT, newline="")
+    text = _Text(unpacked(name, file), encoding="utf-8-sig", errors=KEPT, newline="")
     rows = _checked(name, csv.reader(text, delimiter=separator))
     return next(rows, []), rows
 

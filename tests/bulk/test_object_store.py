@@ -13,11 +13,12 @@ import fsspec
 import pytest
 
 from lingon.bulk import Translate, missing, plan
+from lingon.bulk.formats.packing import packed
 from lingon.bulk.planning import PLAN
 from lingon.bulk.runs import LocalEngine, run
 from lingon.bulk.storage import input_files, open_folder
 from lingon.errors import LingonError, SettingsError
-from tests.support.bulk import MIXED, Ending, Silent, parts, write_parquet
+from tests.support.bulk import LINES, MIXED, Ending, Silent, parts, write_parquet
 from tests.support.s3 import Faults, faulty_proxy, s3_server
 
 pytest.importorskip("s3fs", reason="needs the package s3fs")
@@ -85,6 +86,22 @@ def test_a_run_in_a_store_that_fails_writes_the_bytes_of_one_here(
     run(plan(source, str(here), translate, shard_rows=10), LocalEngine(), translate, Silent())
     assert stored(output) == parts(here)
     assert json.loads(open_folder(output).read("_lingon/manifest.json"))["rows"] == len(MIXED)
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.txt.gz", "a.jsonl.zst", "a.csv"])
+def test_lines_in_a_store_are_read_as_lines_here(tmp_path: Path, bucket: str, translate: Translate, name: str) -> None:
+    texts = {
+        ".txt": LINES[:30],
+        ".jsonl": [json.dumps({"text": each}) for each in LINES[:30]],
+        ".csv": ["text", "A.", "B."],
+    }
+    content = "".join(f"{each}\n" for each in texts[Path(name.removesuffix(".gz").removesuffix(".zst")).suffix])
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / name).write_bytes(packed(name, content.encode()))
+    source, here = uploaded(bucket, tmp_path / "in"), tmp_path / "here"
+    run(plan(source, f"{bucket}/out", translate, shard_rows=10), LocalEngine(), translate, Silent())
+    run(plan(str(tmp_path / "in"), str(here), translate, shard_rows=10), LocalEngine(), translate, Silent())
+    assert stored(f"{bucket}/out") == parts(here)
 
 
 def test_of_two_drivers_that_begin_at_once_one_writes_the_plan(bucket: str) -> None:
