@@ -23,9 +23,8 @@ from lingon.bulk.runs import LocalEngine, Watch
 from lingon.bulk.shards import Record, ShardWorker
 from lingon.bulk.translating import Translate
 from lingon.errors import LingonError
-from lingon.machine import free_bytes, resident_bytes, usable_cores
+from lingon.machine import MAX_DEFAULT_ENGINES, free_bytes, resident_bytes, usable_cores
 
-MOST_ENGINES = 4  # of one process; more wait for Python
 POLL = 0.5  # seconds between two looks at the rows that are done
 
 
@@ -64,7 +63,7 @@ def _translate_of_process(translate: Translate, count: int) -> Translate:
     """The translator of the run with the engines of one of `count` processes, which share the cores."""
     mine, backend = copy.copy(translate), translate.backend
     share = max(usable_cores() // count, 1)
-    engines = backend.engines or min(share // (backend.threads or 1), MOST_ENGINES) or 1
+    engines = backend.engines or min(share // (backend.threads or 1), MAX_DEFAULT_ENGINES) or 1
     mine.backend = replace(backend, engines=engines, threads=backend.threads or max(share // engines, 1))
     return mine
 

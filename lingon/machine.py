@@ -6,6 +6,7 @@ import math
 import os
 from pathlib import Path
 
+MAX_DEFAULT_ENGINES = 4  # of one process; up to this many share Python's global lock without waiting for it
 UNLIMITED = 1 << 60  # bytes; cgroup v1 writes a number above this for no limit
 ROOT = Path("/sys/fs/cgroup")
 MEMBERSHIP = Path("/proc/self/cgroup")

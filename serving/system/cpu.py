@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from lingon.machine import usable_cores
-
-MAX_DEFAULT_ENGINES = 4  # engines; up to this many share Python's global lock without waiting for it
+from lingon.machine import MAX_DEFAULT_ENGINES, usable_cores
 
 
 def default_engines() -> int:
