@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -85,10 +86,11 @@ class EncodedPairs:
 
 def pad(rows: Sequence[Sequence[int]]) -> Tensor:
     """Stack rows of ids, with PAD after the shorter ones: (rows, longest)."""
-    padded = torch.full((len(rows), max(map(len, rows))), PAD)
-    for index, row in enumerate(rows):
-        padded[index, : len(row)] = torch.tensor(row, dtype=torch.long)
-    return padded
+    lengths = np.fromiter(map(len, rows), np.int64, len(rows))
+    padded = np.full((len(rows), lengths.max()), PAD, np.int64)
+    # One assignment for all rows: a tensor for each takes longer than a GPU needs for the update.
+    padded[np.arange(padded.shape[1]) < lengths[:, None]] = np.fromiter(chain.from_iterable(rows), np.int64)
+    return torch.from_numpy(padded)
 
 
 class EpochEncoder:

@@ -19,9 +19,9 @@ from lingon.training.data.corpus import Pair, TrainingText, read_pairs, read_tra
 from lingon.training.data.tokenizer import train_tokenizer
 from lingon.training.device import slow_precision
 from lingon.training.models.build import build_model
-from lingon.training.run.cpu import fast_kernels
 from lingon.training.run.distributed import Processes, join_processes
 from lingon.training.run.interrupt import Interrupt
+from lingon.training.run.kernels import fast_kernels
 from lingon.training.run.report import Report
 from lingon.training.run.trainer import Trainer
 
