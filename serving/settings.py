@@ -69,9 +69,9 @@ class Settings(BaseModel):
         description="Use the vocabulary shortlist by default; a request may override this. Unset: as the bundle says.",
     )
     cuda_graphs: bool = Field(
-        False,
-        description="On CUDA, record decoder steps once and replay them, which takes less of the host's time. Not yet "
-        "measured on a card.",
+        True,
+        description="On CUDA, record decoder steps once and replay them, which takes less of the host's time: greedy "
+        "search of Transformer base took a half to a third of the time on an H200.",
     )
     max_queue_texts: Positive = Field(
         LIMITS.max_queue_texts,

@@ -107,9 +107,15 @@ def test_the_shipped_model_passes_its_verification_on_the_gpu() -> None:
 @KINDS
 @pytest.mark.parametrize("search", SEARCHES)
 def test_recorded_steps_give_the_translations_of_others(precision: str, search: tuple[int, float]) -> None:
+    """In fp16 to the bit. The products in fp32 are not repeatable to the bit on the card, recorded or not."""
     recording, sources = on_cuda(precision, cuda_graphs=True), random_sources(100)
-    assert engine_search(recording, sources, *search) == engine_search(on_cuda(precision), sources, *search)
+    found, expected = (engine_search(runner, sources, *search) for runner in (recording, on_cuda(precision)))
     assert recording.recorder.recorded > 2
+    if precision == "fp16":
+        assert found == expected
+    for (mine, *_), (theirs, *_) in zip(found, expected, strict=True):
+        assert mine.tokens == theirs.tokens
+        assert mine.log_probs == pytest.approx(theirs.log_probs, abs=1e-5)
 
 
 def test_a_lack_of_memory_on_the_card_is_a_memory_error_and_leaves_the_model_usable() -> None:
