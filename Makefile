@@ -16,7 +16,7 @@ export PYTHONDONTWRITEBYTECODE :=
 .PHONY: help serve test checks kernels kernels-test e2e docs chaos soak format stubs locks images-test clean
 
 help:
-	@echo "make serve    serve models/en-de on 127.0.0.1:50051, metrics on :9464"
+	@echo "make serve    serve models/en-de and models/en-fr on 127.0.0.1:50051, metrics on :9464"
 	@echo "make test     install the test tools, then run all checks and tests, with coverage"
 	@echo "make checks   run the checks alone: format, linter, types, import rules, generated code"
 	@echo "make kernels  compile the native operators of the precision int8-native; needs a C++ compiler"
@@ -34,7 +34,7 @@ help:
 # The operators are compiled while pip installs. Without them the standard graphs serve.
 serve:
 	@$(MAKE) --no-print-directory --jobs 2 .venv/serve.done kernels-or-none
-	exec $(BIN)/lingon serve models/en-de
+	exec $(BIN)/lingon serve models
 
 kernels: | .venv/bin/pip
 	$(BIN)/python kernels/build.py

@@ -147,7 +147,7 @@ class Translate:
         self._closing.close()
 
     def model(self) -> str:
-        """The model with version and precision, as "en-de/6 int8", and of a bundle the beginning of its digest."""
+        """The model with version and precision, as "en-de/7 int8", and of a bundle the beginning of its digest."""
         if self._model is None:
             translator = self._opened()
             result = translator.translate([PROBE], **self._request_options(None))[0]

@@ -344,6 +344,7 @@ def _ready_line(
     options = " --tls-ca CA_FILE" if settings.tls_certificate else ""
     options += " --tls-client-certificate FILE --tls-client-key FILE" if settings.tls_client_ca else ""
     options += " --api-key-file KEY_FILE" if settings.api_keys else ""
+    options += f" --model {catalog.entries[0].label}" if len(catalog.entries) > 1 else ""
     return (
         f"ready: {models} on {_address(settings.host, port)}, metrics on "
         f"{_address(settings.metrics_host, metrics_port)}{http} - "

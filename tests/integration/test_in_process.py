@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from importlib.metadata import EntryPoint
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import grpc
@@ -275,6 +276,15 @@ def test_an_extra_lacks_the_packages_of_the_extras_that_it_includes():
 def test_the_ready_line_shows_an_address_that_clients_can_reach(host: str, called: str):
     line = _ready_line(Catalog[Any]([]), Settings(host=host), 7, 8)
     assert line.endswith(f"translate --server {called}")
+
+
+def test_the_ready_line_names_a_model_if_there_are_several():
+    translator = SimpleNamespace(precision="int8", provider="CPUExecutionProvider")
+    entries = [SimpleNamespace(label=label, model=SimpleNamespace(translator=translator)) for label in ("a/1", "b/2")]
+    lines = [_ready_line(SimpleNamespace(entries=entries[:count]), Settings(), 7, 8) for count in (1, 2)]  # type: ignore[arg-type]
+    assert "--model" not in lines[0]
+    assert lines[1].startswith("ready: a/1 (int8, CPU), b/2 (int8, CPU) on 127.0.0.1:7,")
+    assert lines[1].endswith("translate --server 127.0.0.1:7 --model a/1")
 
 
 def test_the_ready_line_shows_the_options_that_a_client_needs(tmp_path: Path):

@@ -35,7 +35,7 @@ def translate(translator: LocalTranslator, texts: Sequence[str], **options: Any)
     ("source", "target"),
     [
         ("<p>Tom lives in <b>Boston</b>.</p>", "<p>Tom wohnt in <b>Boston</b>.</p>"),
-        ("I bought a <a href='?a&b'>red car</a>.", "Ich habe ein <a href='?a&b'>rotes Auto</a> gekauft."),
+        ("I bought a <a href='?a&b'>red car</a>.", "Ich habe mir ein <a href='?a&b'>rotes Auto</a> gekauft."),
         ("<i>He has <b>two dogs</b></i> and a cat.", "<i>Er hat <b>zwei Hunde</b></i> und eine Katze."),
         ("<ul><li>Where is <b>the station</b>?<li>Tom", "<ul><li>Wo ist <b>der Bahnhof</b>?<li>Tom"),
         ("I know that he cannot <u>swim</u>.", "Ich weiß, dass er nicht <u>schwimmen</u> kann."),
@@ -43,7 +43,7 @@ def translate(translator: LocalTranslator, texts: Sequence[str], **options: Any)
         ("I can't <b>find</b> my keys.", "Ich kann meine Schlüssel nicht <b>finden</b>."),
         ("I CAN'T <b>FIND</b> MY KEYS.", "ICH KANN MEINE SCHLÜSSEL NICHT <b>FINDEN</b>."),
         ("YOU MUST <i>READ</i> THIS BOOK.", "DU MUSST DIESES BUCH <i>LESEN</i>."),
-        ("I want to <b>drink</b> a glass of {name}.", "Ich möchte ein Glas von {name} <b>trinken</b>."),
+        ("I want to <b>drink</b> a glass of {name}.", "Ich möchte ein Glas {name} <b>trinken</b>."),
         ("I must <b>read</b> <code>x y</code> now.", "Ich muss <code>x y</code> jetzt <b>lesen</b>."),
     ],
 )

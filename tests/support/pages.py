@@ -30,7 +30,7 @@ PORTS = (
     "10000",
     "9901",
 )  # of the pages: gRPC, metrics, admin, HTTP, Envoy and its own
-SERVERS = {"make serve": "lingon serve models/en-de"}  # the recipe of the Makefile, without the installation
+SERVERS = {"make serve": "lingon serve models"}  # the recipe of the Makefile, without the installation
 MARK = re.compile(r"<!-- (not run|file|prints): ?(.*?) ?-->")
 
 
