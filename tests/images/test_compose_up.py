@@ -46,7 +46,7 @@ def started(ports: dict[str, str]) -> Iterator[Container]:
 
 def test_the_stack_serves_on_this_machine_and_stops_without_an_error(started: Container, ports: dict[str, str]):
     with Client(f"127.0.0.1:{ports['GRPC_PORT']}") as client:
-        assert "Boston" in client.translate("Tom lives in Boston.").text
+        assert "Boston" in client.translate("Tom lives in Boston.", target="de").text
     eventually_blocking(started.healthy, READY_SECONDS, pause=1)
     state = started.state()
     assert state["HostConfig"]["ReadonlyRootfs"]
@@ -66,7 +66,8 @@ def test_the_secure_stack_asks_for_a_certificate_and_a_key(tmp_path: Path, ports
     client_pair.write(tmp_path, "client")
     (secrets / "ca.crt").write_bytes(authority.pem)
     append_table(secrets / "keys.toml", key_table("shop", key))
-    (secrets / "trusted.sha256").write_text(f"{trusted_line(open_bundle(ROOT / 'models' / 'en-de'))}\n")
+    lines = [trusted_line(open_bundle(path)) for path in sorted((ROOT / "models").iterdir())]
+    (secrets / "trusted.sha256").write_text("".join(f"{line}\n" for line in lines))
     subprocess.run(["chmod", "-R", "a+rX", tmp_path, secrets], check=True)
     variables = {**ports, "SECRETS_FOLDER": str(secrets)}
     compose("up", "--detach", "lingon-cpu", files=SECURE, **variables)
@@ -80,9 +81,9 @@ def test_the_secure_stack_asks_for_a_certificate_and_a_key(tmp_path: Path, ports
             key=tmp_path / "client.key",
         )
         with Client(address, tls=tls, api_key=key) as client:
-            assert "Boston" in client.translate("Tom lives in Boston.").text
+            assert "Boston" in client.translate("Tom lives in Boston.", target="de").text
         with Client(address, tls=tls, api_key=new_key()) as client, pytest.raises(LingonError, match="not known"):
-            client.translate("Tom lives in Boston.")
+            client.translate("Tom lives in Boston.", target="de")
         (secrets / "trusted.sha256").write_text("")
         compose("restart", "lingon-cpu", files=SECURE, **variables)
         eventually_blocking(

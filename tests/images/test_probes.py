@@ -21,7 +21,7 @@ from lingon import Client
 texts = [f"{number} reasons why Tom lives in Boston with his old dog." for number in range(100)]
 with Client("127.0.0.1:50051") as client:
     while True:
-        client.translate(texts, beam_size=8, timeout=240)
+        client.translate(texts, target="de", beam_size=8, timeout=240)
 """
 
 

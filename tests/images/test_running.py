@@ -84,7 +84,7 @@ ONE_REQUEST = """
 from lingon import Client
 texts = [f"{number} reasons why Tom lives in Boston with his old dog and two cats." for number in range(200)]
 with Client("127.0.0.1:50051") as client:
-    print(sum("Boston" in result.text for result in client.translate(texts, beam_size=8, timeout=240)))
+    print(sum("Boston" in result.text for result in client.translate(texts, target="de", beam_size=8, timeout=240)))
 """
 
 
