@@ -60,7 +60,7 @@ AlignmentLayerOption = Annotated[
     int | None,
     typer.Option(
         help="Decoder layer, from 0, whose cross-attention gives alignments. Default: the one that training guided, "
-        "else the last but one."
+        "else the last but one, of two the last."
     ),
 ]
 AlignmentHeadOption = Annotated[

@@ -33,7 +33,7 @@ class ExportSettings:
     max_beam_size: int = 8
     output_factor: float = LENGTH_FACTOR  # the bounds with which `lingon evaluate` decodes a checkpoint
     output_extra: int = LENGTH_EXTRA
-    alignment_layer: int | None = None  # None is the guided one, else the last but one; see lingon.export.manifest
+    alignment_layer: int | None = None  # None is the guided one, else see lingon.export.manifest
     alignment_heads: tuple[int, ...] | None = None  # of that layer; None is the guided ones, else all
     parity_sentences: int = 500  # first held-out sentences, for the token gate
     gate_sentences: int = 2500  # first held-out sentences, for the quality gate

@@ -20,8 +20,9 @@
 # `gpu` and `operators` with the next row, the trainings from their last checkpoint. LIMIT sets another number of seconds.
 #
 # OPTIONS has more options for the command of the step, such as OPTIONS='--engine lingon --engine torch-graph'.
-# PYTHON names the Python (default: .venv/bin/python, else python3). It needs what `lingon[gpu]` and `lingon[dev]` need,
-# but not Lingon itself; a peer that is missing gets a row with the reason.
+# PYTHON names the Python (default: .venv/bin/python, else python3). It needs what `lingon[gpu]` and `lingon[train]` need
+# (easily forgotten: googleapis-common-protos, sentencex, pydantic), for `tests` pytest-asyncio and hypothesis, and not
+# Lingon itself; a peer that is missing gets a row with the reason.
 set -euo pipefail
 
 CUT_OFF=75 TIMED_OUT=124

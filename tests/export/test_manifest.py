@@ -13,6 +13,7 @@ from lingon.errors import SettingsError
 from lingon.export.manifest import build_manifest
 from lingon.export.settings import ExportSettings
 from lingon.training.checkpoint import Checkpoint
+from lingon.training.config import TransformerSettings
 
 
 def alignment(checkpoint: Checkpoint, folder: Path, training: dict[str, Any], **settings: Any) -> Alignment:
@@ -22,10 +23,15 @@ def alignment(checkpoint: Checkpoint, folder: Path, training: dict[str, Any], **
     return build_manifest(replace(checkpoint, config=changed), folder / "digits", ExportSettings(**settings)).alignment
 
 
-def test_without_guidance_all_heads_of_the_last_layer_but_one_give_alignments(
-    checkpoint: Checkpoint, tmp_path: Path
+@pytest.mark.parametrize(("layers", "layer"), [(1, 0), (2, 1), (3, 1), (6, 4)])
+def test_without_guidance_the_heads_of_the_last_layer_but_one_give_alignments_or_of_the_second(
+    checkpoint: Checkpoint, tmp_path: Path, layers: int, layer: int
 ) -> None:
-    assert alignment(checkpoint, tmp_path, {"guided_layer": 1, "guided_heads": (1,)}) == Alignment(0, (0, 1))
+    assert isinstance(checkpoint.config.model, TransformerSettings)
+    model = checkpoint.config.model.model_copy(update={"decoder_layers": layers})
+    deeper = replace(checkpoint, config=checkpoint.config.model_copy(update={"model": model}))
+    found = alignment(deeper, tmp_path, {"guided_layer": 0, "guided_heads": (1,)})
+    assert found == Alignment(layer, (0, 1))
 
 
 def test_the_guided_heads_give_alignments(checkpoint: Checkpoint, tmp_path: Path) -> None:
