@@ -52,10 +52,11 @@ def sentence_weights(sentence: str, parts: Sequence[tuple[str, str, Weights | No
 
 
 def _sums(spans: Sequence[Span], text: str) -> np.ndarray:
-    """Return (words, tokens): 1 for the word in which a token ends."""
+    """Return (words, tokens): 1 for the word in which a token ends; one of white space begins the word after it."""
     starts = [found.start() for found in _WORD.finditer(text)]
     sums = np.zeros((len(starts), len(spans)), np.float32)
     for token, (begin, end) in enumerate(spans):
         if end > begin:
-            sums[max(bisect_right(starts, end - 1) - 1, 0), token] = 1
+            last = end if text[begin:end].isspace() else end - 1
+            sums[max(bisect_right(starts, last) - 1, 0), token] = 1
     return sums

@@ -23,6 +23,12 @@ def test_a_word_without_tokens_has_no_weight() -> None:
     assert found == [[1.0, 0.0], [0.0, 0.0]]
 
 
+def test_a_token_of_white_space_belongs_to_the_word_after_it() -> None:
+    attention = np.array([[0.9, 0.1, 0], [0.1, 0.9, 0], [0.1, 0.9, 0], [0, 0, 1]], np.float32)
+    found = word_weights(attention, [(0, 1), (1, 3)], [(0, 1), (1, 2), (2, 3)], "a b", "x y")
+    assert np.array(found) == pytest.approx(np.array([[0.9 / 1.1, 0.1 / 1.9], [0.2 / 1.1, 1.8 / 1.9]]))
+
+
 def test_parts_follow_one_another_and_words_of_invisible_characters_are_left_out() -> None:
     parts = [("a b", "x", [[0.5, 1.0]]), ("c", "y z", [[0.25], [0.75]])]
     assert sentence_weights("a \u200b b c", parts) == [
