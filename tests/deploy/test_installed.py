@@ -108,7 +108,9 @@ def test_it_serves_as_an_unprivileged_user_from_read_only_files(image):
             assert "CapEff:\t0000000000000000" in status
             address = ready.split(" on ")[1].split(",")[0]
             assert run(image, "lingon", "healthcheck", "--server", address).returncode == 0
-            answer = run(image, "lingon", "translate", "--server", address, "--target", "de", text="Tom lives in Boston.\n")
+            answer = run(
+                image, "lingon", "translate", "--server", address, "--target", "de", text="Tom lives in Boston.\n"
+            )
             assert "Boston" in answer.stdout
             server.send_signal(signal.SIGTERM)
             assert server.wait(timeout=20) == 0
