@@ -14,7 +14,7 @@ from lingon.export.graphs.precisions import precisions_of, states_of
 from lingon.export.settings import ExportSettings, check_rule
 from lingon.text import BOS, EOS, PAD, UNK
 from lingon.training.checkpoint import Checkpoint
-from lingon.training.config import Config, ModelSettings
+from lingon.training.config import Config, ModelSettings, default_layer
 from lingon.training.models.interface import AnyModel
 
 ATTACHMENT_SUFFIXES = (".svg", ".png", ".md", ".txt")
@@ -90,7 +90,7 @@ def _alignment(config: Config, settings: ExportSettings) -> Alignment:
     guided = config.guided if config.training.guided_alignment else None
     layer = settings.alignment_layer
     if layer is None:
-        layer = guided[0] if guided else max(layers - 2, min(layers - 1, 1))
+        layer = guided[0] if guided else (default_layer(config.model) if layers > 2 else layers - 1)
     if settings.alignment_heads is not None:
         return Alignment(layer, settings.alignment_heads)
     return Alignment(layer, guided[1] if guided and guided[0] == layer else tuple(range(heads)))

@@ -11,7 +11,7 @@ from lingon.training.config.blocks import (
 from lingon.training.config.differences import model_differences, setting_differences
 from lingon.training.config.kinds import MODEL_KINDS
 from lingon.training.config.languages import LanguageSettings
-from lingon.training.config.model import DROPOUT_STEPS, ModelSettings
+from lingon.training.config.model import DROPOUT_STEPS, ModelSettings, default_layer
 from lingon.training.config.recurrent import LuongSettings, RecurrentSettings, RnnencSettings, RnnsearchSettings
 from lingon.training.config.run import Config, load_config, parse_config
 from lingon.training.config.transformer import PRESETS, Activation, TransformerSettings, paper_learning_rate
@@ -35,6 +35,7 @@ __all__ = [
     "TokenizerSettings",
     "TrainingSettings",
     "TransformerSettings",
+    "default_layer",
     "load_config",
     "model_differences",
     "paper_learning_rate",

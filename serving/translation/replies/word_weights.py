@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
+from bisect import bisect_left
 from collections.abc import Sequence
 
 import numpy as np
@@ -52,11 +52,10 @@ def sentence_weights(sentence: str, parts: Sequence[tuple[str, str, Weights | No
 
 
 def _sums(spans: Sequence[Span], text: str) -> np.ndarray:
-    """Return (words, tokens): 1 for the word in which a token ends; one of white space begins the word after it."""
-    starts = [found.start() for found in _WORD.finditer(text)]
-    sums = np.zeros((len(starts), len(spans)), np.float32)
+    """Return (words, tokens): 1 for the word in which a token ends; a token of white space begins the word after it."""
+    ends = [found.end() for found in _WORD.finditer(text)]
+    sums = np.zeros((len(ends), len(spans)), np.float32)
     for token, (begin, end) in enumerate(spans):
         if end > begin:
-            last = end if text[begin:end].isspace() else end - 1
-            sums[max(bisect_right(starts, last) - 1, 0), token] = 1
+            sums[min(bisect_left(ends, end), len(ends) - 1), token] = 1
     return sums
