@@ -12,18 +12,18 @@ constexpr int64_t kMostLength = 1 << 16;
 
 int64_t grain_for(int64_t length, int64_t size) { return kGrain / (2 * std::max<int64_t>(length * size, 1)) + 1; }
 
-// Memory of a thread for the weights of one query.
-float* weights_of(int64_t length) {
+// Memory of a thread for the weights of a few queries.
+float* weights_of(int64_t length, int64_t heads) {
   thread_local std::vector<float> memory;
-  const int64_t size = (length + 7) / 8 * 8;
+  const int64_t size = kQueries * heads * ((length + 7) / 8 * 8);
   if ((int64_t)memory.size() < size) memory.resize(size);
   return memory.data();
 }
 
-struct Heads {
-  int64_t count, size;
+struct Shape {
+  int64_t count, size;  // heads, and the dimensions of each
 
-  static Heads of(int64_t count, int64_t dim) {
+  static Shape of(int64_t count, int64_t dim) {
     require(count > 0 && dim > 0 && dim % count == 0 && dim / count % 8 == 0,
             "expects heads of a multiple of 8 dimensions");
     return {count, dim / count};
@@ -54,7 +54,7 @@ class StepAttention : public Attention {
     const Tensor packed = context.input(0), keys = context.input(1), values = context.input(2);
     require(packed.rank() == 2 && packed.dims[1] % 3 == 0, "expects packed rows of two dimensions");
     const int64_t rows = packed.dims[0];
-    const Heads heads = Heads::of(heads_, packed.dims[1] / 3);
+    const Shape heads = Shape::of(heads_, packed.dims[1] / 3);
     require(keys.rank() == 4 && keys.dims == values.dims, "expects caches of four dimensions and of one shape");
     const int64_t capacity = keys.dims[2];
     require(
@@ -83,15 +83,14 @@ class StepAttention : public Attention {
       std::copy_n(own + heads.dim(), heads.size, key + added);
       std::copy_n(own + 2 * heads.dim(), heads.size, value + added);
     }
-    context.parallel(rows * heads.count, grain_for(longest, heads.size), [&](int64_t first, int64_t last) {
-      float* weights = weights_of(longest);
-      for (int64_t each = first; each < last; ++each) {
-        const int64_t row = each / heads.count, head = each % heads.count, begin = each * capacity * heads.size;
-        const int32_t* rows_of = further ? further + row * capacity : nullptr;
-        kernels().attend(
-            query + row * 3 * heads.dim() + head * heads.size,
-            {key + begin, value + begin, heads.size, heads.size, at[row] + 1, heads.size, rows_of, row_stride}, scale_,
-            false, weights, mixed + each * heads.size);
+    context.parallel(rows, grain_for(longest, heads.dim()), [&](int64_t first, int64_t last) {
+      float* weights = weights_of(longest, heads.count);
+      for (int64_t row = first; row < last; ++row) {
+        Heads read{key + row * row_stride, value + row * row_stride, heads.count, capacity * heads.size,
+                   heads.size,             heads.size,               at[row] + 1, heads.size,
+                   false};
+        if (further) read.rows = further + row * capacity, read.row_stride = row_stride;
+        kernels().attend({query + row * 3 * heads.dim(), 0, 1, mixed + row * heads.dim(), 0}, read, scale_, weights);
       }
     });
   }
@@ -126,7 +125,7 @@ class CrossAttention : public Attention {
     require(query.rank() == 2 && keys.rank() == 4 && values.rank() == 4,
             "expects a query of two dimensions, others of four");
     const int64_t rows = query.dims[0], sentences = keys.dims[0], width = keys.dims[3];
-    const Heads heads = Heads::of(heads_, query.dims[1]);
+    const Shape heads = Shape::of(heads_, query.dims[1]);
     require(keys.dims[1] == heads.count && keys.dims[2] == heads.size && width <= kMostLength,
             "expects keys for its heads");
     require(values.dims == Dims({sentences, heads.count, width, heads.size}), "expects values like its keys");
@@ -138,13 +137,14 @@ class CrossAttention : public Attention {
       require(0 < length[sentence] && length[sentence] <= width, "got a length beyond the width of the memory");
     float* mixed = context.output(0, {rows, heads.dim()}).as<float>();
     const float *own = query.as<float>(), *key = keys.as<float>(), *value = values.as<float>();
-    context.parallel(rows * heads.count, grain_for(width, heads.size), [&](int64_t first, int64_t last) {
-      float* weights = weights_of(width);
-      for (int64_t each = first; each < last; ++each) {
-        const int64_t row = each / heads.count, head = each % heads.count, sentence = row / (rows / sentences);
-        const int64_t begin = (sentence * heads.count + head) * width * heads.size, place = each * heads.size;
-        kernels().attend(own + place, {key + begin, value + begin, width, heads.size, length[sentence], heads.size},
-                         scale_, true, weights, mixed + place);
+    const int64_t each = sentences > 0 ? rows / sentences : 0, stride = width * heads.size;
+    context.parallel(sentences, grain_for(width, each * heads.dim()), [&](int64_t first, int64_t last) {
+      float* weights = weights_of(width, heads.count);
+      for (int64_t sentence = first; sentence < last; ++sentence) {
+        const int64_t begin = sentence * heads.count * stride, place = sentence * each * heads.dim();
+        const Heads read{key + begin, value + begin,    heads.count, stride, width,
+                         heads.size,  length[sentence], heads.size,  true};
+        kernels().attend({own + place, heads.dim(), each, mixed + place, heads.dim()}, read, scale_, weights);
       }
     });
   }
@@ -162,7 +162,7 @@ class SelfAttention : public Attention {
   void run(const RunContext& context) const override {
     const Tensor packed = context.input(0), lengths = context.input(1);
     require(packed.rank() == 2 && packed.dims[1] % 3 == 0, "expects packed rows of two dimensions");
-    const Heads heads = Heads::of(heads_, packed.dims[1] / 3);
+    const Shape heads = Shape::of(heads_, packed.dims[1] / 3);
     const int64_t sentences = lengths.size(), rows = packed.dims[0];
     const int64_t* length = lengths.as<int64_t>();
     int64_t tokens = 0, longest = 0;
@@ -196,7 +196,7 @@ class SelfAttention : public Attention {
 
  private:
   // One head of one sentence: values and mixed begin with its first token.
-  void attend_to_all(const float* values, const Heads& heads, int64_t length, float* mixed) const {
+  void attend_to_all(const float* values, const Shape& heads, int64_t length, float* mixed) const {
     const int64_t stride = 3 * heads.dim(), columns = (length + 7) / 8 * 8;
     thread_local std::vector<float> memory;
     memory.resize(std::max<size_t>(memory.size(), heads.size * columns));
@@ -204,18 +204,17 @@ class SelfAttention : public Attention {
     for (int64_t key = 0; key < length; ++key)
       for (int64_t place = 0; place < heads.size; ++place)
         keys[place * columns + key] = values[key * stride + heads.dim() + place];
-    const Head head{keys, values + 2 * heads.dim(), columns, stride, length, heads.size};
-    float* weights = weights_of(length);
-    for (int64_t query = 0; query < length; ++query)
-      kernels().attend(values + query * stride, head, scale_, true, weights, mixed + query * heads.dim());
+    const Heads read{keys, values + 2 * heads.dim(), 1, 0, columns, stride, length, heads.size, true};
+    kernels().attend({values, stride, length, mixed, heads.dim()}, read, scale_, weights_of(length, 1));
   }
 
-  void attend_to_past(const float* values, const Heads& heads, int64_t length, float* mixed) const {
+  void attend_to_past(const float* values, const Shape& heads, int64_t length, float* mixed) const {
     const int64_t stride = 3 * heads.dim();
-    float* weights = weights_of(length);
+    float* weights = weights_of(length, 1);
     for (int64_t query = 0; query < length; ++query) {
-      const Head head{values + heads.dim(), values + 2 * heads.dim(), stride, stride, query + 1, heads.size};
-      kernels().attend(values + query * stride, head, scale_, false, weights, mixed + query * heads.dim());
+      const float* keys = values + heads.dim();
+      const Heads read{keys, keys + heads.dim(), 1, 0, stride, stride, query + 1, heads.size, false};
+      kernels().attend({values + query * stride, 0, 1, mixed + query * heads.dim(), 0}, read, scale_, weights);
     }
   }
 

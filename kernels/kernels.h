@@ -66,16 +66,30 @@ struct Ending {
   bool relu;
 };
 
-// One query of one head over the keys and values of one sentence.
-struct Head {
+constexpr int64_t kQueries = 4;  // queries of one sentence that attend together
+
+// Heads over the keys and values of one sentence.
+struct Heads {
   const float* keys;
   const float* values;
+  int64_t count;                  // heads
+  int64_t stride;                 // floats between the keys of two heads, and between their values
   int64_t key_stride;             // floats between two keys; if keys are transposed, between two dimensions of them
   int64_t value_stride;           // floats between two values
   int64_t length;                 // keys
-  int64_t size;                   // dimensions of the head, a multiple of 8
+  int64_t size;                   // dimensions of a head, a multiple of 8
+  bool transposed;                // whether the keys are columns
   const int32_t* rows = nullptr;  // (length), how many rows further each key and its value are; null if none is
   int64_t row_stride = 0;         // floats between two rows
+};
+
+// Queries over the same keys. The heads of a query, and of its result, lie together.
+struct Queries {
+  const float* values;
+  int64_t stride;  // floats between two queries
+  int64_t count;
+  float* mixed;
+  int64_t mixed_stride;  // floats between two results
 };
 
 struct Kernels {
@@ -92,10 +106,10 @@ struct Kernels {
   void (*scale_and_add)(float* row, int64_t columns, float scale, const float* added);
 
   // The outputs of the panels first..last-1 for all rows.
-  void (*product)(const Rows& rows, const Weights& weights, int64_t first, int64_t last, const Ending& ending);
+  void (*product)(const Rows& rows, const Weights& weights, int64_t first, int64_t last, const Ending ending);
 
-  // softmax(scale * query keys) values. weights: scratch of `length` rounded up to 8.
-  void (*attend)(const float* query, const Head& head, float scale, bool transposed, float* weights, float* mixed);
+  // mixed = softmax(scale * query keys) values. weights: scratch of kQueries * heads * (length rounded up to 8).
+  void (*attend)(const Queries& queries, const Heads& heads, float scale, float* weights);
 
   // The `count` largest logits of those that are allowed, the lower index first among equal ones, and their
   // log-probabilities. allowed: (size), or null. tops: scratch of size / 64 + 1.

@@ -1,4 +1,4 @@
-// Sums of products of 8-bit integers: Tile<R> adds R rows of activations times one panel of weights.
+// Sums of products of 8-bit integers: a tile adds R rows of activations times a few panels of weights.
 //
 // Every instruction set gives the same integers. The panels are laid out for all of them: 64 bytes hold four inputs
 // of 16 outputs.
@@ -35,8 +35,8 @@ struct Order {
   int64_t fours = 0;
 };
 
-// sums: (R, 16), the sum over `groups` of four inputs. values: rows at a distance of `stride` bytes.
-template <int R>
+// sums: (R, Panels, 16), the sum over `groups` of four inputs. values: rows at a distance of `stride` bytes.
+template <int R, int Panels>
 void tile(const uint8_t* values, int64_t stride, const int8_t* panel, int64_t groups, const Order& order,
           int32_t* sums);
 
@@ -110,7 +110,7 @@ LINGON_INLINE void add_blocks(RowSums<R>& sums, const uint8_t* values, int64_t s
   }
 }
 
-template <int R>
+template <int R, int Panels>
 void tile(const uint8_t* values, int64_t stride, const int8_t* panel, int64_t groups, const Order& order,
           int32_t* sums) {
   RowSums<R> found;
@@ -128,20 +128,32 @@ void tile(const uint8_t* values, int64_t stride, const int8_t* panel, int64_t gr
 
 constexpr int kTileRows = 8;
 
-template <int R>
+// A sum waits for four cycles before the next one can be added: fewer rows take two panels at a time.
+constexpr int panels_at_once(int64_t rows) { return rows < 4 ? 2 : 1; }
+
+template <int R, int Panels>
 void tile(const uint8_t* values, int64_t stride, const int8_t* panel, int64_t groups, const Order&, int32_t* sums) {
-  __m512i found[R];
-  for (int row = 0; row < R; ++row) found[row] = _mm512_setzero_si512();
+  const int64_t bytes = groups * kGroup * kPanel;
+  __m512i found[R][Panels];
+  for (int row = 0; row < R; ++row)
+    for (int each = 0; each < Panels; ++each) found[row][each] = _mm512_setzero_si512();
   for (int64_t group = 0; group < groups; ++group, panel += 64, values += 4) {
-    const __m512i weights = _mm512_loadu_si512(panel);
-    _mm_prefetch((const char*)(panel + 1024), _MM_HINT_T0);
+    __m512i weights[Panels];
+    for (int each = 0; each < Panels; ++each) {
+      _mm_prefetch((const char*)(panel + each * bytes + 1024), _MM_HINT_T0);
+      weights[each] = _mm512_loadu_si512(panel + each * bytes);
+      __asm__("" : "+v"(weights[each]));  // the compiler else loads them again for each row
+    }
 #pragma GCC unroll 8
     for (int row = 0; row < R; ++row) {
       const __m512i value = _mm512_set1_epi32(four_bytes(values + row * stride));
-      found[row] = _mm512_dpbusd_epi32(found[row], value, weights);
+      for (int each = 0; each < Panels; ++each)
+        found[row][each] = _mm512_dpbusd_epi32(found[row][each], value, weights[each]);
     }
   }
-  for (int row = 0; row < R; ++row) _mm512_storeu_si512(sums + row * kPanel, found[row]);
+  for (int row = 0; row < R; ++row)
+    for (int each = 0; each < Panels; ++each)
+      _mm512_storeu_si512(sums + (row * Panels + each) * kPanel, found[row][each]);
 }
 
 #elif defined(LINGON_NEON)
@@ -149,7 +161,7 @@ void tile(const uint8_t* values, int64_t stride, const int8_t* panel, int64_t gr
 constexpr int kTileRows = 4;
 
 // The instruction takes signed bytes: these are the sums of (value - kOffset) * weight.
-template <int R>
+template <int R, int Panels>
 void tile(const uint8_t* values, int64_t stride, const int8_t* panel, int64_t groups, const Order&, int32_t* sums) {
   int32x4_t found[R][4];
   for (int row = 0; row < R; ++row)
@@ -171,7 +183,7 @@ void tile(const uint8_t* values, int64_t stride, const int8_t* panel, int64_t gr
 
 constexpr int kTileRows = 4;
 
-template <int R>
+template <int R, int Panels>
 void tile(const uint8_t* values, int64_t stride, const int8_t* panel, int64_t groups, const Order&, int32_t* sums) {
   std::memset(sums, 0, R * kPanel * sizeof(int32_t));
   for (int64_t group = 0; group < groups; ++group, panel += 64, values += 4)
@@ -183,13 +195,18 @@ void tile(const uint8_t* values, int64_t stride, const int8_t* panel, int64_t gr
 
 #endif
 
+#ifndef LINGON_AVX512_VNNI
+constexpr int panels_at_once(int64_t) { return 1; }
+#endif
+
 template <int R>
-LINGON_INLINE void tile_of(int64_t rows, const uint8_t* values, int64_t stride, const int8_t* panel, int64_t groups,
-                           const Order& order, int32_t* sums) {
-  if (rows == R)
-    tile<R>(values, stride, panel, groups, order, sums);
-  else if constexpr (R > 1)
-    tile_of<R - 1>(rows, values, stride, panel, groups, order, sums);
+LINGON_INLINE void tile_of(int64_t rows, int panels, const uint8_t* values, int64_t stride, const int8_t* panel,
+                           int64_t groups, const Order& order, int32_t* sums) {
+  if constexpr (R > 1)
+    if (rows < R) return tile_of<R - 1>(rows, panels, values, stride, panel, groups, order, sums);
+  if constexpr (panels_at_once(R) > 1)
+    if (panels > 1) return tile<R, panels_at_once(R)>(values, stride, panel, groups, order, sums);
+  tile<R, 1>(values, stride, panel, groups, order, sums);
 }
 
 }  // namespace

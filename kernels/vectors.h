@@ -1,8 +1,12 @@
-// Eight floats at a time, in the vector extensions of GCC and Clang.
+// Eight or sixteen floats at a time, in the vector extensions of GCC and Clang.
 //
-// Every sum here has one order, whatever the instruction set: lane i adds the elements i, i + 8, i + 16, ..., and the
-// lanes are added last. The build turns fused multiply-add off. So all x86-64 instruction sets give the same bits.
+// Every sum here has one order, whatever the instruction set and the width of its vectors, and the build turns fused
+// multiply-add off. So all x86-64 instruction sets give the same bits.
 #pragma once
+
+#ifdef __AVX__
+#include <immintrin.h>
+#endif
 
 #include <cmath>
 #include <cstdint>
@@ -35,34 +39,83 @@ LINGON_INLINE auto shuffled(Vector a, Vector b, Places... places) {
 #define LINGON_SHUFFLE(a, b, ...) shuffled(a, b, __VA_ARGS__)
 #endif
 
-LINGON_INLINE Floats spread(float value) { return Floats{value, value, value, value, value, value, value, value}; }
+// The widest vectors of the processor, for work on each element alone.
+#ifdef LINGON_AVX512_VNNI
+constexpr int kWide = 16;
+#else
+constexpr int kWide = 8;
+#endif
+typedef float WideFloats __attribute__((vector_size(4 * kWide)));
+typedef int32_t WideInts __attribute__((vector_size(4 * kWide)));
 
-LINGON_INLINE Floats load(const float* from) {
-  Floats found;
+template <typename Vector>
+constexpr int kSize = sizeof(Vector) / sizeof(float);
+
+template <typename Vector = Floats>
+LINGON_INLINE Vector spread(float value) {
+  return value - Vector{};
+}
+
+template <typename Vector = Floats>
+LINGON_INLINE Vector load(const float* from) {
+  Vector found;
   std::memcpy(&found, from, sizeof found);
   return found;
 }
 
-LINGON_INLINE void store(float* to, Floats values) { std::memcpy(to, &values, sizeof values); }
+template <typename Vector>
+LINGON_INLINE void store(float* to, Vector values) {
+  std::memcpy(to, &values, sizeof values);
+}
 
-// The first `count` elements, fewer than kLanes; `rest` in the other lanes.
-LINGON_INLINE Floats load_part(const float* from, int64_t count, float rest) {
-  Floats found = spread(rest);
+// The first `count` elements, fewer than the vector has; `rest` in the other lanes.
+template <typename Vector = Floats>
+LINGON_INLINE Vector load_part(const float* from, int64_t count, float rest) {
+  Vector found = spread<Vector>(rest);
   std::memcpy(&found, from, count * sizeof(float));
   return found;
 }
 
-LINGON_INLINE void store_part(float* to, Floats values, int64_t count) {
-  std::memcpy(to, &values, count * sizeof(float));
+template <typename Vector = Floats>
+LINGON_INLINE Vector load_up_to(const float* from, int64_t count) {
+  return count == kSize<Vector> ? load<Vector>(from) : load_part<Vector>(from, count, 0);
+}
+
+template <typename Vector>
+LINGON_INLINE void store_up_to(float* to, Vector values, int64_t count) {
+  if (count == kSize<Vector>)
+    store(to, values);
+  else
+    std::memcpy(to, &values, count * sizeof(float));
+}
+
+// Call use(values, place, count) for a vector of elements at a time; the last one may have fewer, filled up with
+// `rest`.
+template <typename Use>
+LINGON_INLINE void each_vector(const float* values, int64_t size, float rest, Use use) {
+  int64_t place = 0;
+  for (; place + kWide <= size; place += kWide) use(load<WideFloats>(values + place), place, kWide);
+  if (place < size) use(load_part<WideFloats>(values + place, size - place, rest), place, size - place);
 }
 
 // b if one of them is NaN.
 #ifdef __AVX__  // The compiler makes two instructions of the conditions.
-LINGON_INLINE Floats larger(Floats a, Floats b) { return __builtin_ia32_maxps256(a, b); }
-LINGON_INLINE Floats smaller(Floats a, Floats b) { return __builtin_ia32_minps256(a, b); }
+LINGON_INLINE Floats larger(Floats a, Floats b) { return _mm256_max_ps(a, b); }
+LINGON_INLINE Floats smaller(Floats a, Floats b) { return _mm256_min_ps(a, b); }
 #else
 LINGON_INLINE Floats larger(Floats a, Floats b) { return a > b ? a : b; }
 LINGON_INLINE Floats smaller(Floats a, Floats b) { return a < b ? a : b; }
+#endif
+
+// The parts of a wide vector: of sixteen lanes two, of eight the vector itself.
+#ifdef LINGON_AVX512_VNNI
+constexpr __mmask16 kAll = 0xffff;  // without a mask GCC 12 warns of what its own header does not set
+LINGON_INLINE WideFloats larger(WideFloats a, WideFloats b) { return _mm512_maskz_max_ps(kAll, a, b); }
+LINGON_INLINE WideFloats smaller(WideFloats a, WideFloats b) { return _mm512_maskz_min_ps(kAll, a, b); }
+LINGON_INLINE Floats low_half(WideFloats values) { return LINGON_SHUFFLE(values, values, 0, 1, 2, 3, 4, 5, 6, 7); }
+LINGON_INLINE Floats high_half(WideFloats values) {
+  return LINGON_SHUFFLE(values, values, 8, 9, 10, 11, 12, 13, 14, 15);
+}
 #endif
 
 LINGON_INLINE float sum_lanes(Floats values) {
@@ -96,19 +149,60 @@ LINGON_INLINE float smallest_lane(Floats values) {
   return values[0] < values[1] ? values[0] : values[1];
 }
 
+#ifdef LINGON_AVX512_VNNI
+LINGON_INLINE float largest_lane(WideFloats values) { return largest_lane(larger(low_half(values), high_half(values))); }
+LINGON_INLINE float smallest_lane(WideFloats values) {
+  return smallest_lane(smaller(low_half(values), high_half(values)));
+}
+#endif
+
+constexpr int kSummed = 32;  // elements that a sum of many adds at a time, so that no addition waits for another one
+
+// The sum of term(values) over all elements. Lane i of 32 adds the terms of the elements i, i + 32, i + 64, ...; the
+// lanes are added last, in halves: i and i + 16, then i and i + 8, then as `sum_lanes`. term(rest) is 0, or too
+// small to count.
+template <typename Term>
+LINGON_INLINE float sum_of(const float* values, int64_t size, float rest, Term term) {
+  constexpr int kParts = kSummed / kWide;
+  WideFloats sums[kParts] = {};
+  int64_t begin = 0;
+  for (; begin + kSummed <= size; begin += kSummed)
+    for (int part = 0; part < kParts; ++part) {
+      const int64_t place = begin + part * kWide;
+      sums[part] += term(load<WideFloats>(values + place), place);
+    }
+#pragma GCC unroll 4
+  for (int part = 0; part < kParts; ++part) {
+    const int64_t place = begin + part * kWide, left = size - place;
+    if (left >= kWide)
+      sums[part] += term(load<WideFloats>(values + place), place);
+    else if (left > 0)
+      sums[part] += term(load_part<WideFloats>(values + place, left, rest), place);
+  }
+#ifdef LINGON_AVX512_VNNI
+  const WideFloats halves = sums[0] + sums[1];
+  return sum_lanes(low_half(halves) + high_half(halves));
+#else
+  return sum_lanes((sums[0] + sums[2]) + (sums[1] + sums[3]));
+#endif
+}
+
 constexpr float kRounding = 12582912.0f;  // 1.5 * 2^23: adding and subtracting it rounds to the nearest even integer
 
 // exp for x <= 0, within 2 units in the last place; exp(-87) below -87, NaN for NaN.
 // exp(x) = 2^n * exp(r) with |r| <= ln(2) / 2.
-LINGON_INLINE Floats exp_of_negative(Floats x) {
-  x = larger(spread(-87.0f), x);
-  const Floats rounded = x * spread(1.44269504f) + spread(kRounding);
-  const Floats n = rounded - spread(kRounding);
-  const Floats r = (x - n * spread(0.693359375f)) - n * spread(-2.12194440e-4f);  // ln(2) in two parts
-  Floats sum = spread(1.0f / 720);
-  for (float term : {1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f, 1.0f, 1.0f}) sum = sum * r + spread(term);
-  const Ints exponent = ((Ints)rounded - (Ints)spread(kRounding) + 127) << 23;
-  return sum * (Floats)exponent;
+template <typename Vector>
+LINGON_INLINE Vector exp_of_negative(Vector x) {
+  typedef int32_t Integers __attribute__((vector_size(sizeof(Vector))));
+  const Vector rounding = spread<Vector>(kRounding);
+  x = larger(spread<Vector>(-87.0f), x);
+  const Vector rounded = x * spread<Vector>(1.44269504f) + rounding;
+  const Vector n = rounded - rounding;
+  const Vector r = (x - n * spread<Vector>(0.693359375f)) - n * spread<Vector>(-2.12194440e-4f);  // ln(2) in two parts
+  Vector sum = spread<Vector>(1.0f / 720);
+  for (float term : {1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f, 1.0f, 1.0f}) sum = sum * r + spread<Vector>(term);
+  const Integers exponent = ((Integers)rounded - (Integers)rounding + 127) << 23;
+  return sum * (Vector)exponent;
 }
 
 // log for normal x > 0. With x = m * 2^e and m in [sqrt(1/2), sqrt(2)): e * ln(2) + 2 * artanh((m - 1) / (m + 1)).

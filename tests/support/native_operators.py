@@ -115,12 +115,14 @@ def same_bits(first: np.ndarray, second: np.ndarray) -> bool:
     return bool(((first.view(np.int32) == second.view(np.int32)) | both_nan).all())
 
 
-def eights(values: np.ndarray) -> np.ndarray:
+def total(values: np.ndarray) -> np.ndarray:
     """The sum of the last dimension of (rows, columns) float32, in the order of the operators."""
-    lanes = np.zeros((len(values), 8), np.float32)
-    for begin in range(0, values.shape[1], 8):
-        part = values[:, begin : begin + 8]
+    lanes = np.zeros((len(values), 32), np.float32)
+    for begin in range(0, values.shape[1], 32):
+        part = values[:, begin : begin + 32]
         lanes[:, : part.shape[1]] += part
+    for half in (16, 8):
+        lanes = lanes[:, :half] + lanes[:, half:]
     return ((lanes[:, 0] + lanes[:, 4]) + (lanes[:, 2] + lanes[:, 6])) + (
         (lanes[:, 1] + lanes[:, 5]) + (lanes[:, 3] + lanes[:, 7])
     )
@@ -129,9 +131,9 @@ def eights(values: np.ndarray) -> np.ndarray:
 def normalised(rows: np.ndarray, norm: int, epsilon: float, gain: np.ndarray, bias: np.ndarray | None) -> np.ndarray:
     """Rows after a norm: 1 is the layer norm, 2 the RMS norm."""
     count = np.float32(rows.shape[1])
-    mean = eights(rows) / count if norm == 1 else np.zeros(len(rows), np.float32)
+    mean = total(rows) / count if norm == 1 else np.zeros(len(rows), np.float32)
     apart = rows - mean[:, None]
-    inverse = np.float32(1) / np.sqrt(eights(apart * apart) / count + np.float32(epsilon))
+    inverse = np.float32(1) / np.sqrt(total(apart * apart) / count + np.float32(epsilon))
     scaled = apart * inverse[:, None] * gain
     return scaled if bias is None else scaled + bias
 

@@ -1,0 +1,156 @@
+// Attention of some queries to the keys and values of one sentence.
+#pragma once
+
+#include "kernels.h"
+#include "vectors.h"
+
+namespace lingon {
+namespace LINGON_ISA {
+namespace {
+
+// Where a key begins, and its value if `base` and `stride` are those of values.
+LINGON_INLINE const float* place_of(const float* base, int64_t stride, const Heads& heads, int64_t key) {
+  return base + key * stride + (heads.rows ? heads.rows[key] * heads.row_stride : 0);
+}
+
+// Scores of the keys in rows: the dot products of eight keys at a time, the last key again where there are fewer. Lane i
+// of a product adds the elements i, i + 8, i + 16, ...
+LINGON_INLINE void scores_of_rows(const float* query, const Heads& heads, const float* base, float scale,
+                                  float* scores) {
+  for (int64_t first = 0; first < heads.length; first += kLanes) {
+    const float* keys[kLanes];
+    Floats sums[kLanes];
+    for (int lane = 0; lane < kLanes; ++lane) {
+      const int64_t key = first + lane < heads.length ? first + lane : heads.length - 1;
+      keys[lane] = place_of(base, heads.key_stride, heads, key);
+      sums[lane] = spread(0);
+    }
+    for (int64_t place = 0; place < heads.size; place += kLanes) {
+      const Floats part = load(query + place);
+      for (int lane = 0; lane < kLanes; ++lane) sums[lane] += part * load(keys[lane] + place);
+    }
+    store(scores + first, sums_of_lanes(sums) * spread(scale));
+  }
+}
+
+// Scores of Q queries for keys in columns, of which `count` may be read: all that a vector has, or fewer.
+template <int Q, typename Vector, int Vectors>
+LINGON_INLINE void scores_of_some(const Queries& queries, const Heads& heads, const float* keys, int64_t count,
+                                  float scale, float* scores, int64_t stride) {
+  Vector sums[Q][Vectors] = {};
+  for (int64_t place = 0; place < heads.size; ++place, keys += heads.key_stride) {
+    Vector read[Vectors];
+    for (int part = 0; part < Vectors; ++part) read[part] = load_up_to<Vector>(keys + part * kSize<Vector>, count);
+    for (int query = 0; query < Q; ++query)
+      for (int part = 0; part < Vectors; ++part)
+        sums[query][part] += spread<Vector>(queries.values[query * queries.stride + place]) * read[part];
+  }
+  for (int query = 0; query < Q; ++query)
+    for (int part = 0; part < Vectors; ++part)
+      store(scores + query * stride + part * kSize<Vector>, sums[query][part] * spread<Vector>(scale));
+}
+
+// Scores of the keys in columns, sixteen or eight at a time. Beyond the length they are of whatever lies there; beyond a
+// row nothing is read.
+template <int Q>
+LINGON_INLINE void scores_of_columns(const Queries& queries, const Heads& heads, const float* keys, float scale,
+                                     float* scores, int64_t stride) {
+  int64_t key = 0;
+  for (; key + kLanes < heads.length && key + 16 <= heads.key_stride; key += 16)
+    scores_of_some<Q, WideFloats, 16 / kWide>(queries, heads, keys + key, kWide, scale, scores + key, stride);
+  for (; key < heads.length; key += kLanes) {
+    const int64_t count = key + kLanes <= heads.key_stride ? (int64_t)kLanes : heads.length - key;
+    scores_of_some<Q, Floats, 1>(queries, heads, keys + key, count, scale, scores + key, stride);
+  }
+}
+
+// Eight of `length` values, and `rest` in the place of those beyond.
+LINGON_INLINE Floats within(Floats values, int64_t place, int64_t length, float rest) {
+  if (place + kLanes <= length) return values;
+  const Ints lanes = {0, 1, 2, 3, 4, 5, 6, 7};
+  return lanes < (int32_t)(length - place) ? values : spread(rest);
+}
+
+// Replace scores by weights whose sum is 1; beyond the length they are 0, up to a multiple of eight.
+LINGON_INLINE void softmax(float* scores, int64_t length) {
+  constexpr float kLeast = -std::numeric_limits<float>::infinity();
+  Floats most = spread(kLeast);
+  for (int64_t place = 0; place < length; place += kLanes)
+    most = larger(within(load(scores + place), place, length, kLeast), most);
+  const Floats largest = spread(largest_lane(most));
+  Floats sum = spread(0);
+  for (int64_t place = 0; place < length; place += kLanes) {
+    const Floats score = within(load(scores + place), place, length, kLeast);
+    const Floats each = within(exp_of_negative(score - largest), place, length, 0);  // tiny numbers take long
+    store(scores + place, each);
+    sum += each;
+  }
+  const Floats inverse = spread(1.0f / sum_lanes(sum));
+  for (int64_t place = 0; place < length; place += kLanes) store(scores + place, load(scores + place) * inverse);
+}
+
+// The means of values by the weights of Q queries, for some vectors of the dimensions of a head.
+template <int Q, typename Vector, int Vectors>
+LINGON_INLINE void mix_some(const float* weights, int64_t stride, const Heads& heads, const float* base, float* mixed,
+                            int64_t mixed_stride) {
+  Vector sums[Q][Vectors] = {};
+  for (int64_t key = 0; key < heads.length; ++key) {
+    const float* values = place_of(base, heads.value_stride, heads, key);
+    for (int part = 0; part < Vectors; ++part) {
+      const Vector read = load<Vector>(values + part * kSize<Vector>);
+      for (int query = 0; query < Q; ++query) sums[query][part] += spread<Vector>(weights[query * stride + key]) * read;
+    }
+  }
+  for (int query = 0; query < Q; ++query)
+    for (int part = 0; part < Vectors; ++part)
+      store(mixed + query * mixed_stride + part * kSize<Vector>, sums[query][part]);
+}
+
+template <int Q>
+LINGON_INLINE void mix(const float* weights, int64_t stride, const Heads& heads, const float* base, float* mixed,
+                       int64_t mixed_stride) {
+  constexpr int kVectors = Q == 1 ? 64 / kWide : 16 / kWide;  // that leaves registers for the values
+  int64_t first = 0;
+  for (; first + kVectors * kWide <= heads.size; first += kVectors * kWide)
+    mix_some<Q, WideFloats, kVectors>(weights, stride, heads, base + first, mixed + first, mixed_stride);
+  for (; first < heads.size; first += kLanes)
+    mix_some<Q, Floats, 1>(weights, stride, heads, base + first, mixed + first, mixed_stride);
+}
+
+// Every head computes its scores before one computes weights from them, so that the processor works on all heads at
+// once: alone, a head waits for one result after the other.
+template <int Q>
+void attend_some(const Queries& queries, const Heads& heads, float scale, float* weights) {
+  const int64_t stride = (heads.length + kLanes - 1) / kLanes * kLanes;
+  for (int64_t head = 0; head < heads.count; ++head) {
+    const Queries own{queries.values + head * heads.size, queries.stride, Q, nullptr, 0};
+    const float* keys = heads.keys + head * heads.stride;
+    if (heads.transposed)
+      scores_of_columns<Q>(own, heads, keys, scale, weights + head * Q * stride, stride);
+    else
+      for (int query = 0; query < Q; ++query)
+        scores_of_rows(own.values + query * queries.stride, heads, keys, scale, weights + (head * Q + query) * stride);
+  }
+  for (int64_t each = 0; each < heads.count * Q; ++each) softmax(weights + each * stride, heads.length);
+  for (int64_t head = 0; head < heads.count; ++head)
+    mix<Q>(weights + head * Q * stride, stride, heads, heads.values + head * heads.stride,
+           queries.mixed + head * heads.size, queries.mixed_stride);
+}
+
+void attend(const Queries& queries, const Heads& heads, float scale, float* weights) {
+  static_assert(kQueries == 4, "the cases below");
+  Queries left = queries;
+  for (int64_t first = 0; first < queries.count; first += kQueries) {
+    left.values = queries.values + first * queries.stride, left.mixed = queries.mixed + first * queries.mixed_stride;
+    switch (queries.count - first) {
+      case 1: attend_some<1>(left, heads, scale, weights); break;
+      case 2: attend_some<2>(left, heads, scale, weights); break;
+      case 3: attend_some<3>(left, heads, scale, weights); break;
+      default: attend_some<4>(left, heads, scale, weights);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace LINGON_ISA
+}  // namespace lingon
