@@ -187,7 +187,8 @@ class Worker:
                 break
             batch.admit(job, encoded, index, self._piece_ids(job))
             lane.no_token_yet.setdefault(key, {})[job.number] = submitted
-        self._observer.encoded(len(jobs), int(lengths.sum()), ids.size, self._measure("encoder", ids.size, start))
+        tokens = sum(len(job.source_ids) for job in jobs)
+        self._observer.encoded(len(jobs), tokens, ids.size, self._measure("encoder", ids.size, start))
 
     def _piece_ids(self, job: DecodeJob) -> np.ndarray | None:
         """Return the pieces of a job's shortlist; None without one."""
@@ -383,8 +384,6 @@ def _padded(rows: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:
 
     A product with a single column takes another path in the kernels, whose sums differ in the last bit.
     """
-    lengths = np.array([len(row) for row in rows])
-    padded = np.full((len(rows), max(int(lengths.max()), 2)), PAD)
-    for index, row in enumerate(rows):
-        padded[index, : len(row)] = row
-    return padded, lengths
+    lengths = [len(row) for row in rows]
+    width = max(*lengths, 2)
+    return np.array([[*row, *[PAD] * (width - len(row))] for row in rows]), np.array(lengths)

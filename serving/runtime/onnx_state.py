@@ -212,9 +212,11 @@ def _fill(slot: np.ndarray, values: np.ndarray) -> None:
 
     Values beyond the size of the slot are padding and are cut off.
     """
+    if slot.shape == values.shape:  # as of most sentences
+        slot[...] = values
+        return
     common = tuple(slice(min(sizes)) for sizes in zip(slot.shape, values.shape, strict=True))
-    if slot.shape != values.shape:
-        slot[...] = 0
+    slot[...] = 0
     slot[common] = values[common]
 
 
