@@ -67,18 +67,20 @@ LINGON_INLINE void end_rows(const int32_t* sums, int64_t stride, const RowScale*
 }
 
 void product(const Rows& rows, const Weights& weights, int64_t first, int64_t last, const Ending ending) {
-  const int64_t stride = padded_inputs(weights.inputs), groups = stride / kGroup;
+  const int64_t stride = padded_inputs(weights.inputs), groups = stride / kGroup, bytes = stride * kPanel;
   int32_t sums[kTileRows * kPanel];
   const int64_t tiles = (rows.count + kTileRows - 1) / kTileRows;
   if (tiles == 0) return;
   const int together = panels_at_once((rows.count + tiles - 1) / tiles);
   for (int64_t panel = first; panel < last; panel += together) {
     const int panels = last - panel < together ? 1 : together;
-    const int8_t* columns = weights.panels + panel * stride * kPanel;
+    const int8_t* columns = weights.panels + panel * bytes;
     const Order order = weights.order ? Order{weights.order + panel * groups / kGroups, weights.fours[panel]} : Order{};
     for (int64_t each = 0; each < tiles; ++each) {  // of nearly equal size: small ones take more time for a row
       const int64_t begin = rows.count * each / tiles, count = rows.count * (each + 1) / tiles - begin;
-      tile_of<kTileRows>(count, panels, rows.values + begin * stride, stride, columns, groups, order, sums);
+      // The next panel comes from memory during all tiles of this one: the first one alone would wait for it.
+      const Ahead ahead{columns + panels * bytes + each * bytes / tiles, (kPanel * kGroup + tiles - 1) / tiles};
+      tile_of<kTileRows>(count, panels, rows.values + begin * stride, stride, columns, groups, order, ahead, sums);
       for (int part = 0; part < panels; ++part)
         end_rows(sums + part * kPanel, panels * kPanel, rows.scales + begin, count, weights, (panel + part) * kPanel,
                  ending, begin * weights.outputs);

@@ -35,9 +35,15 @@ struct Order {
   int64_t fours = 0;
 };
 
+// Weights that are fetched from memory meanwhile: with every group of inputs a line, `step` bytes after the one before.
+struct Ahead {
+  const int8_t* from;
+  int64_t step;
+};
+
 // sums: (R, Panels, 16), the sum over `groups` of four inputs. values: rows at a distance of `stride` bytes.
 template <int R, int Panels>
-void tile(const uint8_t* values, int64_t stride, const int8_t* panel, int64_t groups, const Order& order,
+void tile(const uint8_t* values, int64_t stride, const int8_t* panel, int64_t groups, const Order& order, Ahead ahead,
           int32_t* sums);
 
 LINGON_INLINE int32_t four_bytes(const uint8_t* from) {
@@ -101,25 +107,25 @@ struct RowSums<0> {
 // Add the blocks first..last-1 of a panel.
 template <int R, bool Fours, bool Ordered>
 LINGON_INLINE void add_blocks(RowSums<R>& sums, const uint8_t* values, int64_t stride, const int8_t* panel,
-                              int64_t first, int64_t last, const uint16_t* order) {
+                              int64_t first, int64_t last, const uint16_t* order, Ahead ahead) {
   for (int64_t block = first; block < last; ++block) {
-    const int8_t* weights = panel + block * 128;
-    _mm_prefetch((const char*)(weights + 1024), _MM_HINT_T0);
-    _mm_prefetch((const char*)(weights + 1088), _MM_HINT_T0);
+    const int8_t *weights = panel + block * 128, *next = ahead.from + block * kGroups * ahead.step;
+    _mm_prefetch((const char*)next, _MM_HINT_T1);
+    _mm_prefetch((const char*)(next + ahead.step), _MM_HINT_T1);
     sums.template add<Fours>(values + 8 * (Ordered ? order[block] : block), stride, weights);
   }
 }
 
 template <int R, int Panels>
-void tile(const uint8_t* values, int64_t stride, const int8_t* panel, int64_t groups, const Order& order,
+void tile(const uint8_t* values, int64_t stride, const int8_t* panel, int64_t groups, const Order& order, Ahead ahead,
           int32_t* sums) {
   RowSums<R> found;
   const int64_t blocks = groups / kGroups;
   if (order.blocks) {
-    add_blocks<R, true, true>(found, values, stride, panel, 0, order.fours, order.blocks);
-    add_blocks<R, false, true>(found, values, stride, panel, order.fours, blocks, order.blocks);
+    add_blocks<R, true, true>(found, values, stride, panel, 0, order.fours, order.blocks, ahead);
+    add_blocks<R, false, true>(found, values, stride, panel, order.fours, blocks, order.blocks, ahead);
   } else {
-    add_blocks<R, false, false>(found, values, stride, panel, 0, blocks, nullptr);
+    add_blocks<R, false, false>(found, values, stride, panel, 0, blocks, nullptr, ahead);
   }
   found.store(sums);
 }
@@ -132,15 +138,16 @@ constexpr int kTileRows = 8;
 constexpr int panels_at_once(int64_t rows) { return rows < 4 ? 2 : 1; }
 
 template <int R, int Panels>
-void tile(const uint8_t* values, int64_t stride, const int8_t* panel, int64_t groups, const Order&, int32_t* sums) {
+void tile(const uint8_t* values, int64_t stride, const int8_t* panel, int64_t groups, const Order&, Ahead ahead,
+          int32_t* sums) {
   const int64_t bytes = groups * kGroup * kPanel;
   __m512i found[R][Panels];
   for (int row = 0; row < R; ++row)
     for (int each = 0; each < Panels; ++each) found[row][each] = _mm512_setzero_si512();
-  for (int64_t group = 0; group < groups; ++group, panel += 64, values += 4) {
+  for (int64_t group = 0; group < groups; ++group, panel += 64, values += 4, ahead.from += ahead.step) {
     __m512i weights[Panels];
     for (int each = 0; each < Panels; ++each) {
-      _mm_prefetch((const char*)(panel + each * bytes + 1024), _MM_HINT_T0);
+      _mm_prefetch((const char*)(ahead.from + each * bytes), _MM_HINT_T1);
       weights[each] = _mm512_loadu_si512(panel + each * bytes);
       __asm__("" : "+v"(weights[each]));  // the compiler else loads them again for each row
     }
@@ -162,7 +169,8 @@ constexpr int kTileRows = 4;
 
 // The instruction takes signed bytes: these are the sums of (value - kOffset) * weight.
 template <int R, int Panels>
-void tile(const uint8_t* values, int64_t stride, const int8_t* panel, int64_t groups, const Order&, int32_t* sums) {
+void tile(const uint8_t* values, int64_t stride, const int8_t* panel, int64_t groups, const Order&, Ahead,
+          int32_t* sums) {
   int32x4_t found[R][4];
   for (int row = 0; row < R; ++row)
     for (int part = 0; part < 4; ++part) found[row][part] = vdupq_n_s32(0);
@@ -184,7 +192,8 @@ void tile(const uint8_t* values, int64_t stride, const int8_t* panel, int64_t gr
 constexpr int kTileRows = 4;
 
 template <int R, int Panels>
-void tile(const uint8_t* values, int64_t stride, const int8_t* panel, int64_t groups, const Order&, int32_t* sums) {
+void tile(const uint8_t* values, int64_t stride, const int8_t* panel, int64_t groups, const Order&, Ahead,
+          int32_t* sums) {
   std::memset(sums, 0, R * kPanel * sizeof(int32_t));
   for (int64_t group = 0; group < groups; ++group, panel += 64, values += 4)
     for (int row = 0; row < R; ++row)
@@ -201,12 +210,12 @@ constexpr int panels_at_once(int64_t) { return 1; }
 
 template <int R>
 LINGON_INLINE void tile_of(int64_t rows, int panels, const uint8_t* values, int64_t stride, const int8_t* panel,
-                           int64_t groups, const Order& order, int32_t* sums) {
+                           int64_t groups, const Order& order, Ahead ahead, int32_t* sums) {
   if constexpr (R > 1)
-    if (rows < R) return tile_of<R - 1>(rows, panels, values, stride, panel, groups, order, sums);
+    if (rows < R) return tile_of<R - 1>(rows, panels, values, stride, panel, groups, order, ahead, sums);
   if constexpr (panels_at_once(R) > 1)
-    if (panels > 1) return tile<R, panels_at_once(R)>(values, stride, panel, groups, order, sums);
-  tile<R, 1>(values, stride, panel, groups, order, sums);
+    if (panels > 1) return tile<R, panels_at_once(R)>(values, stride, panel, groups, order, ahead, sums);
+  tile<R, 1>(values, stride, panel, groups, order, ahead, sums);
 }
 
 }  // namespace
