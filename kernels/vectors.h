@@ -107,7 +107,7 @@ LINGON_INLINE Floats larger(Floats a, Floats b) { return a > b ? a : b; }
 LINGON_INLINE Floats smaller(Floats a, Floats b) { return a < b ? a : b; }
 #endif
 
-// The parts of a wide vector: of sixteen lanes two, of eight the vector itself.
+// The same of sixteen lanes, and the halves of them. With eight lanes a wide vector is one of those above.
 #ifdef LINGON_AVX512_VNNI
 constexpr __mmask16 kAll = 0xffff;  // without a mask GCC 12 warns of what its own header does not set
 LINGON_INLINE WideFloats larger(WideFloats a, WideFloats b) { return _mm512_maskz_max_ps(kAll, a, b); }

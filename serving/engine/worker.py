@@ -187,8 +187,7 @@ class Worker:
                 break
             batch.admit(job, encoded, index, self._piece_ids(job))
             lane.no_token_yet.setdefault(key, {})[job.number] = submitted
-        tokens = sum(len(job.source_ids) for job in jobs)
-        self._observer.encoded(len(jobs), tokens, ids.size, self._measure("encoder", ids.size, start))
+        self._observer.encoded(len(jobs), int(lengths.sum()), ids.size, self._measure("encoder", ids.size, start))
 
     def _piece_ids(self, job: DecodeJob) -> np.ndarray | None:
         """Return the pieces of a job's shortlist; None without one."""
