@@ -71,6 +71,7 @@ class NullRunner:
     """See lingon.serving.runtime.runner.Runner. It runs no graph."""
 
     shortlist: Shortlist | None = None
+    any_width = False
     run_bytes = 0
 
     def __init__(self, limits: Limits) -> None:

@@ -6,11 +6,13 @@ the time of the workers fairly: a lane receives time in proportion to the caller
 nobody else is present, all jobs share one lane, since large batches are efficient.
 
 The same holds for a call that is much shorter than the work under way: it queues and runs as a call of another caller,
-whoever made it.
+whoever made it. That takes time from the others, since its batch is small. So such calls get a share of the time; if
+they are so many that they would take more, they are calls like the others.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 
@@ -22,7 +24,10 @@ MAIN, LIGHT = 0, 1
 HEAVY = 256  # units of queued and running work from which on a caller is heavy: about ten everyday sentences
 RESERVE = 4  # a quarter of the rows is added, so that each lane has rows while the other one has all
 SHORTER = 3  # times the work of a short call is at most the typical work of a job under way
+LONG = 64  # units of a typical job from which on others wait long for it: two everyday sentences with a beam of 4
 SHORT = " short"  # at the end of the caller of jobs of short calls
+SHORT_SHARE = 0.05  # of the time of the workers, for batches of short calls
+SHORT_SAVED = 0.1  # seconds of that time that may be saved up
 ROUND = 4  # steps between two admissions to a running batch, see `admits`
 SMALL = 8  # rows; a smaller batch admits jobs at every step
 
@@ -35,6 +40,11 @@ class Lanes:
         self._heavy: set[str] = set()
         self._running: tuple[Counter[str], Counter[str]] = (Counter(), Counter())  # jobs of each caller in each lane
         self._order: FairQueue[int] = FairQueue()
+
+    @property
+    def short_present(self) -> bool:
+        """Whether jobs of short calls run in the lane LIGHT."""
+        return any(caller.endswith(SHORT) for caller in self._running[LIGHT])
 
     @property
     def contended(self) -> bool:
@@ -78,6 +88,24 @@ class Lanes:
             self._order.charge(lane, seconds / len(self._running[lane]))
 
 
+class ShortTime:
+    """The time that short calls may still take; the caller passes the time on its clock."""
+
+    def __init__(self, workers: int) -> None:
+        self._rate, self._most = SHORT_SHARE * workers, SHORT_SAVED
+        self._saved, self._since = self._most, -math.inf
+
+    def is_left(self, now: float) -> bool:
+        """Whether a call that is short may run apart from the others."""
+        self._saved = min(self._saved + self._rate * (now - self._since), self._most)
+        self._since = now
+        return self._saved > 0
+
+    def spend(self, seconds: float) -> None:
+        """Count a turn of a worker."""
+        self._saved -= seconds
+
+
 class PresentWork:
     """The work of the jobs that are queued and running, in units."""
 
@@ -100,7 +128,7 @@ class PresentWork:
         The typical job is that of a unit of work drawn by chance, not a job drawn by chance: a few long sentences among
         many short ones are most of the work.
         """
-        return self._total >= HEAVY and SHORTER * cost * self._total <= self._squares
+        return self._total >= HEAVY and max(SHORTER * cost, LONG) * self._total <= self._squares
 
 
 def reserved_rows(most_rows: int) -> int:

@@ -18,6 +18,7 @@ from lingon.serving.engine.lanes import (
     SHORT,
     Lanes,
     PresentWork,
+    ShortTime,
     admits,
     fair_share,
     reserved_rows,
@@ -96,7 +97,7 @@ class Scheduler:
         self._to_remove: dict[int, RequestError] = {}
         self._earliest = math.inf  # no deadline is before it
         self._lanes, self._contended_until = Lanes(), -math.inf
-        self._present = PresentWork()
+        self._present, self._short_time = PresentWork(), ShortTime(workers)
         self._rows = [[0] * workers for _ in (MAIN, LIGHT)]  # running rows of each worker in each lane
         self._steps = [[0] * workers for _ in (MAIN, LIGHT)]  # turns of each worker since its last admission to a lane
         self._estimator = ThroughputEstimator()
@@ -144,7 +145,7 @@ class Scheduler:
             if jobs:
                 cost = sum(map(cost_of, jobs))
                 self._typical.record(jobs[0].caller, cost, max(len(job.source_ids) for job in jobs))
-                if self._present.is_short(cost):
+                if self._present.is_short(cost) and self._short_time.is_left(now):
                     for job in jobs:
                         job.caller += SHORT
             self._check_deadline(jobs, now)
@@ -219,7 +220,7 @@ class Scheduler:
             while True:
                 removed, admitted = self._removed(worker), self._admitted(worker)
                 if last is not None:  # after the admission: a lane that has just got work goes before the one that ran
-                    self._lanes.charge(*last)
+                    self._charge(last)
                     last = None
                 if removed or admitted or not self._is_idle(worker):
                     return StepPlan(removed, admitted, self._next_lane(worker), self._is_contended())
@@ -321,6 +322,12 @@ class Scheduler:
     def _is_idle(self, worker: int) -> bool:
         main, light = self._rows
         return not (main[worker] or light[worker])
+
+    def _charge(self, turn: Turn) -> None:
+        """Count what a worker has done."""
+        if turn.lane == LIGHT and self._lanes.short_present:
+            self._short_time.spend(turn.seconds)
+        self._lanes.charge(*turn)
 
     def _next_lane(self, worker: int) -> int:
         """Return the lane that a worker serves next; MAIN if it has no rows."""

@@ -36,6 +36,7 @@ SPARE_BATCHES = 3  # empty batches whose memory a worker keeps in each lane
 SPARE_BYTES = 16 << 20  # bytes; an empty batch that has used more is freed at once
 SHORT_RUN = 0.01  # seconds; the aim for a run of the encoder or the scorer that another caller waits for
 SPEED_WEIGHT = 0.2  # weight of the latest run in the speed of runs
+MOST_WIDER = 4  # times the width of a sentence, which its batch has at most: states take memory by the width
 KEEP_SECONDS = 1.0  # seconds after a run of the scorer for which its memory is kept while there is other work
 BatchKey = tuple[int, int, bool]
 """Beam size, memory width, and whether the batch uses shortlists."""
@@ -179,7 +180,7 @@ class Worker:
             assert isinstance(job, DecodeJob)
             if job.phase_times is not None:
                 job.phase_times.encoded = now
-            key = job.options.beam_size, width_for(len(job.source_ids)), job.options.shortlist
+            key = self._key(lane, job)
             try:
                 batch = self._batch(lane, key)
             except MemoryError:
@@ -188,6 +189,18 @@ class Worker:
             batch.admit(job, encoded, index, self._piece_ids(job))
             lane.no_token_yet.setdefault(key, {})[job.number] = submitted
         self._observer.encoded(len(jobs), int(lengths.sum()), ids.size, self._measure("encoder", ids.size, start))
+
+    def _key(self, lane: Lane, job: DecodeJob) -> BatchKey:
+        """Return the key of the batch that a job joins.
+
+        If the width changes no results, that is the narrowest that runs and is wide enough: two would take two steps.
+        """
+        beam_size, width, shortlist = job.options.beam_size, width_for(len(job.source_ids)), job.options.shortlist
+        if self._runner.any_width:
+            keys = (key for key, batch in lane.batches.items() if len(batch) and key[::2] == (beam_size, shortlist))
+            widths = [each for _, each, _ in keys if width <= each <= MOST_WIDER * width]
+            width = min(widths, default=width)
+        return beam_size, width, shortlist
 
     def _piece_ids(self, job: DecodeJob) -> np.ndarray | None:
         """Return the pieces of a job's shortlist; None without one."""
@@ -216,10 +229,9 @@ class Worker:
     def _free_large_batches(self) -> None:
         """Free the empty batches that have used much memory: filling new memory takes less time than they ran."""
         for lane in self._lanes.values():
-            for key in [
-                key for key, batch in lane.batches.items() if not len(batch) and batch.used_bytes > SPARE_BYTES
-            ]:
-                self._free(lane, key)
+            for key, batch in list(lane.batches.items()):
+                if not len(batch) and batch.used_bytes > SPARE_BYTES:
+                    self._free(lane, key)
 
     def _free_scorer_memory(self) -> None:
         """Free the memory that the scorer keeps for its next run, if none is expected."""

@@ -146,6 +146,11 @@ class FaultyRunner:
         return self._runner.shortlist
 
     @property
+    def any_width(self) -> bool:
+        """Whether results do not depend on the width of a batch."""
+        return self._runner.any_width
+
+    @property
     def run_bytes(self) -> int:
         """About the most memory that one run takes."""
         return self._runner.run_bytes

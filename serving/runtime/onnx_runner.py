@@ -22,7 +22,7 @@ from lingon import bundle as names
 from lingon.attention_kinds import AttentionKind
 from lingon.bundle import Bundle, Limits, Manifest
 from lingon.serving.runtime.attention import ATTENTION, attention_sizes, choose_matrices
-from lingon.serving.runtime.device import CPU, CUDA
+from lingon.serving.runtime.device import CPU, CUDA, NATIVE
 from lingon.serving.runtime.on_device.arrays import Device
 from lingon.serving.runtime.on_device.bindings import StateBindings
 from lingon.serving.runtime.on_device.buffers import DeviceBuffers
@@ -97,6 +97,7 @@ def load_runner(
         _freeing(provider),
         recorder=GraphRecorder(enabled=cuda_graphs and provider == CUDA),
         beam=loader.session(names.BEAM, 1) if names.BEAM in graphs else None,
+        any_width=precision == NATIVE,
     )
 
 
@@ -156,6 +157,7 @@ class OnnxRunner:
     keeps_memory: bool = False  # of a large run of the scorer
     recorder: GraphRecorder = field(default_factory=GraphRecorder)
     beam: ort.InferenceSession | None = None  # the graph of beam search, in main memory
+    any_width: bool = False  # whether attention reads each sentence up to its length, so that no sum is over padding
     unused: list[StateBindings] = field(default_factory=list)  # whose buffers are gone, if graphs are recorded
 
     @property
@@ -213,8 +215,8 @@ class OnnxRunner:
             return self._open_on_device(self.state_graphs, shape)
         if shortlist:
             assert self.shortlist_graphs is not None
-            return ShortlistBuffers(self.manifest, self.shortlist_graphs, shape, self.beam)
-        return OnnxBuffers(self.manifest, self.decoder, shape, self.beam)
+            return ShortlistBuffers(self.manifest, self.shortlist_graphs, shape, self.beam, padded=not self.any_width)
+        return OnnxBuffers(self.manifest, self.decoder, shape, self.beam, padded=not self.any_width)
 
     def _open_on_device(self, graphs: StateGraphs, shape: BatchShape) -> DeviceBuffers:
         """Allocate states on the device, or take those of buffers that no batch uses, for which graphs are recorded."""

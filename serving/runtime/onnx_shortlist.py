@@ -37,9 +37,15 @@ class ShortlistBuffers(OnnxBuffers):
     """
 
     def __init__(
-        self, manifest: Manifest, graphs: ShortlistGraphs, shape: BatchShape, beam: ort.InferenceSession | None = None
+        self,
+        manifest: Manifest,
+        graphs: ShortlistGraphs,
+        shape: BatchShape,
+        beam: ort.InferenceSession | None = None,
+        *,
+        padded: bool = True,
     ) -> None:
-        super().__init__(manifest, graphs.decoder, shape, beam)
+        super().__init__(manifest, graphs.decoder, shape, beam, padded=padded)
         self._output_rows = graphs.output_rows
         self._row_names = [output.name for output in graphs.output_rows.get_outputs()]
         self._pieces = [np.empty(0, np.int64)] * shape.sentences  # by slot, the pieces that its sentence may use

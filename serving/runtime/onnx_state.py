@@ -39,8 +39,14 @@ class OnnxBuffers:
         session: SessionPair[ort.InferenceSession],
         shape: BatchShape,
         beam: ort.InferenceSession | None = None,
+        *,
+        padded: bool = True,
     ) -> None:
-        """beam: the graph of beam search, if the bundle has one."""
+        """beam: the graph of beam search, if the bundle has one.
+
+        padded: whether the graph reads the memory of a sentence beyond its length, which must be 0 there
+        """
+        self._padded = padded
         self._session, self.beam_size, self._beam = session, shape.beam_size, beam
         self._memory = manifest.states_of("memory")
         self._recurrent = manifest.states_of("recurrent")
@@ -78,9 +84,9 @@ class OnnxBuffers:
         }
 
     def place(self, slot: int, encoded: Encoded, index: int, piece_ids: np.ndarray | None = None) -> None:
-        """Put a sentence into a slot; writes the whole width, so that nothing of the previous sentence stays."""
+        """Put a sentence into a slot; nothing of the previous sentence stays that the graph reads."""
         for state in self._memory:
-            _fill(self._arrays[state.name][slot], encoded[state.name][index])
+            _fill(self._arrays[state.name][slot], encoded[state.name][index], padded=self._padded)
         first = slot * self.beam_size
         for state in self._recurrent:
             self._arrays[state.name][first : first + self.beam_size] = encoded[state.name][index]
@@ -207,8 +213,8 @@ class OnnxBuffers:
         bind(each.name, "cpu", 0, array.dtype, (each.size, *array.shape[1:]), array.ctypes.data)
 
 
-def _fill(slot: np.ndarray, values: np.ndarray) -> None:
-    """Write `values` to the beginning of a slot and zeros, which have no effect, to the rest.
+def _fill(slot: np.ndarray, values: np.ndarray, *, padded: bool) -> None:
+    """Write `values` to the beginning of a slot, and if it is padded zeros, which have no effect, to the rest.
 
     Values beyond the size of the slot are padding and are cut off.
     """
@@ -216,7 +222,8 @@ def _fill(slot: np.ndarray, values: np.ndarray) -> None:
         slot[...] = values
         return
     common = tuple(slice(min(sizes)) for sizes in zip(slot.shape, values.shape, strict=True))
-    slot[...] = 0
+    if padded:
+        slot[...] = 0
     slot[common] = values[common]
 
 

@@ -170,6 +170,10 @@ class Runner(Protocol):
         """The vocabulary shortlist; None if the model has none."""
 
     @property
+    def any_width(self) -> bool:
+        """Whether results do not depend on the width of a batch, so that a sentence may join a wider one."""
+
+    @property
     def run_bytes(self) -> int:
         """About the most memory that one run takes beyond weights and states, in bytes."""
 

@@ -135,7 +135,7 @@ class EchoRunner:
         self.faulty = tokenizer().encode_source(faulty)[0] if isinstance(faulty, str) else faulty
         self.vocab = tokenizer().target_vocab
         self.steps = self.encoded = self.run_bytes = 0
-        self.shortlist = shortlist
+        self.shortlist, self.any_width = shortlist, False
 
     def encode(self, source_ids: np.ndarray, source_lengths: np.ndarray) -> Encoded:
         self.encoded += len(source_ids)

@@ -10,7 +10,7 @@ import pytest
 
 from lingon.errors import Cancelled, Draining, EngineLost, Expired, NotBegun, QueueFull, WontFinish
 from lingon.serving.decoding.job import Job, ScoreJob
-from lingon.serving.engine.lanes import LIGHT, MAIN, ROUND, PresentWork
+from lingon.serving.engine.lanes import LIGHT, MAIN, ROUND, SHORT_SAVED, PresentWork
 from lingon.serving.engine.scheduler import CONTENTION_SECONDS, Admission, StepPlan, Turn
 from tests.support.scheduler_steps import Clock, calls, job, make_scheduler, next_step, of_caller
 
@@ -164,8 +164,8 @@ def test_a_follow_up_job_is_accepted_even_after_its_deadline() -> None:
     assert next_step(scheduler, 0) == ([], [(rest, Expired)])
 
 
-def heavy_jobs(count: int) -> list[Job]:
-    return [of_caller("heavy", 40) for _ in range(count)]
+def heavy_jobs(count: int, length: int = 40) -> list[Job]:
+    return [of_caller("heavy", length) for _ in range(count)]
 
 
 def test_a_caller_beside_a_heavy_one_has_a_lane_of_its_own_and_rows_although_all_are_taken() -> None:
@@ -185,17 +185,36 @@ def test_a_caller_beside_a_heavy_one_has_a_lane_of_its_own_and_rows_although_all
 
 def test_a_short_call_beside_long_ones_of_its_caller_is_admitted_although_all_rows_are_taken() -> None:
     scheduler = make_scheduler(1, max_rows=16)
-    scheduler.submit(heavy_jobs(40))
+    scheduler.submit(heavy_jobs(40, 90))
     next_step(scheduler, 0)
-    short, long = of_caller("heavy", 13), of_caller("heavy", 14)
+    short, long = of_caller("heavy", 29), of_caller("heavy", 31)
     scheduler.submit([long])
     assert next_step(scheduler, 0)[0] == []
     scheduler.submit([short])
     plan = scheduler.next(0)
     assert plan is not None
     assert [(each.job, each.lane) for each in plan.admitted] == [(short, LIGHT)]
-    scheduler.submit([of_caller("heavy", 5) for _ in range(3)])
+    scheduler.submit([of_caller("heavy", 11) for _ in range(3)])
     assert next_step(scheduler, 0)[0] == [], "a call is as long as its texts together"
+
+
+def test_short_calls_run_apart_from_the_others_for_a_share_of_the_time() -> None:
+    clock = Clock()
+    scheduler = make_scheduler(1, clock, max_rows=16)
+    scheduler.submit(heavy_jobs(40, 90))
+    next_step(scheduler, 0)
+
+    def lanes_of_short_calls(last: Turn | None) -> list[int]:
+        scheduler.submit([of_caller("heavy", 5)])
+        plan = scheduler.next(0, last)
+        assert plan is not None
+        return [each.lane for each in plan.admitted]
+
+    assert lanes_of_short_calls(None) == [LIGHT]
+    assert lanes_of_short_calls(Turn(LIGHT, SHORT_SAVED)) == [LIGHT], "the turn is counted after the call came"
+    assert lanes_of_short_calls(None) == []
+    clock.now += 1.0
+    assert lanes_of_short_calls(Turn(MAIN, 1.0)) == [LIGHT]
 
 
 def test_a_few_long_sentences_among_many_short_ones_make_a_short_call_short() -> None:
@@ -203,14 +222,14 @@ def test_a_few_long_sentences_among_many_short_ones_make_a_short_call_short() ->
     assert not work.is_short(0), "there is no work"
     for cost in [5] * 100:
         work.add(cost)
-    assert not work.is_short(5)
-    for cost in [40] * 16:
+    assert not work.is_short(1), "the others are short as well"
+    for cost in [120] * 16:
         work.add(cost)
-    assert work.is_short(5)
-    assert not work.is_short(10)
-    for cost in [40] * 16:
+    assert work.is_short(30)
+    assert not work.is_short(34)
+    for cost in [120] * 16:
         work.remove(cost)
-    assert not work.is_short(5)
+    assert not work.is_short(1)
 
 
 def test_the_reserved_rows_are_a_quarter() -> None:

@@ -17,8 +17,8 @@ from lingon.serving.engine.lanes import MAIN
 from lingon.serving.engine.limits import EngineLimits
 from lingon.serving.engine.observer import NullObserver
 from lingon.serving.engine.scheduler import Scheduler, StepPlan
-from lingon.serving.engine.worker import SPARE_BYTES, Worker
-from lingon.serving.runtime.runner import BatchShape, Encoded, Scored
+from lingon.serving.engine.worker import MOST_WIDER, SPARE_BYTES, Worker
+from lingon.serving.runtime.runner import NARROWEST, BatchShape, Encoded, Scored
 from lingon.text import EOS
 from tests.support.echo_engine import EchoBuffers, EchoRunner
 from tests.support.engine_harness import Recorder, running_engine
@@ -93,6 +93,32 @@ def test_a_turn_has_one_run_of_the_encoder_or_the_scorer_and_one_step_at_most() 
     assert all(each.count("decoder") <= 1 and len(each) <= 2 for each in graphs)
     assert sum(rows for runs in found for graph, rows in runs if graph == "scorer") == 20
     assert max(rows * 30 for runs in found for graph, rows in runs if graph == "encoder") <= 120
+
+
+def most_rows(*, any_width: bool, width: int, later: int) -> int:
+    """The most rows of a step while a sentence of one width runs, and then three of another one."""
+    runner, bounds = NotingRunner(endless=True), EngineLimits(spread=1)
+    runner.any_width = any_width
+    scheduler = Scheduler(bounds, 1, NullObserver())
+    worker = Worker(0, runner, scheduler, bounds, NullObserver())
+    for jobs in ([translation(width)], [translation(later) for _ in range(3)]):
+        scheduler.submit(jobs)
+        for _ in range(3):
+            plan = scheduler.next(0)
+            assert plan is not None
+            worker.step(plan)
+    return max(rows for graph, rows in runner.runs if graph == "decoder")
+
+
+def test_a_sentence_joins_a_wider_batch_if_the_width_changes_no_results() -> None:
+    assert most_rows(any_width=True, width=2 * NARROWEST, later=NARROWEST) == 4
+    assert most_rows(any_width=False, width=2 * NARROWEST, later=NARROWEST) == 3
+
+
+def test_a_sentence_joins_neither_a_narrower_batch_nor_a_much_wider_one() -> None:
+    assert most_rows(any_width=True, width=NARROWEST, later=2 * NARROWEST) == 3
+    assert most_rows(any_width=True, width=MOST_WIDER * NARROWEST, later=NARROWEST) == 4
+    assert most_rows(any_width=True, width=2 * MOST_WIDER * NARROWEST, later=NARROWEST) == 3
 
 
 def test_every_run_of_a_graph_begins_its_own_watch_for_hangs() -> None:
