@@ -32,19 +32,33 @@ ROUND = 4  # steps between two admissions to a running batch, see `admits`
 SMALL = 8  # rows; a smaller batch admits jobs at every step
 
 
+class ShortTime:
+    """The time that short calls may still take; the caller passes the time on its clock."""
+
+    def __init__(self, workers: int) -> None:
+        self._rate = SHORT_SHARE * workers
+        self._saved, self._since = SHORT_SAVED, -math.inf
+
+    def is_left(self, now: float) -> bool:
+        """Whether a call that is short may run apart from the others."""
+        self._saved = min(self._saved + self._rate * (now - self._since), SHORT_SAVED)
+        self._since = now
+        return self._saved > 0
+
+    def spend(self, seconds: float) -> None:
+        """Count a turn of a worker."""
+        self._saved -= seconds
+
+
 class Lanes:
     """The work of each caller, the callers in each lane, and the time that each lane has received."""
 
-    def __init__(self) -> None:
+    def __init__(self, workers: int) -> None:
+        self.short_time = ShortTime(workers)
         self._work: Counter[str] = Counter()  # units of each caller, queued and running
         self._heavy: set[str] = set()
         self._running: tuple[Counter[str], Counter[str]] = (Counter(), Counter())  # jobs of each caller in each lane
         self._order: FairQueue[int] = FairQueue()
-
-    @property
-    def short_present(self) -> bool:
-        """Whether jobs of short calls run in the lane LIGHT."""
-        return any(caller.endswith(SHORT) for caller in self._running[LIGHT])
 
     @property
     def contended(self) -> bool:
@@ -84,26 +98,10 @@ class Lanes:
 
     def charge(self, lane: int, seconds: float) -> None:
         """Count time that a worker spent on a lane."""
+        if lane == LIGHT and any(caller.endswith(SHORT) for caller in self._running[LIGHT]):
+            self.short_time.spend(seconds)
         if self._running[lane]:
             self._order.charge(lane, seconds / len(self._running[lane]))
-
-
-class ShortTime:
-    """The time that short calls may still take; the caller passes the time on its clock."""
-
-    def __init__(self, workers: int) -> None:
-        self._rate, self._most = SHORT_SHARE * workers, SHORT_SAVED
-        self._saved, self._since = self._most, -math.inf
-
-    def is_left(self, now: float) -> bool:
-        """Whether a call that is short may run apart from the others."""
-        self._saved = min(self._saved + self._rate * (now - self._since), self._most)
-        self._since = now
-        return self._saved > 0
-
-    def spend(self, seconds: float) -> None:
-        """Count a turn of a worker."""
-        self._saved -= seconds
 
 
 class PresentWork:

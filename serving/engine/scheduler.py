@@ -18,7 +18,6 @@ from lingon.serving.engine.lanes import (
     SHORT,
     Lanes,
     PresentWork,
-    ShortTime,
     admits,
     fair_share,
     reserved_rows,
@@ -96,8 +95,8 @@ class Scheduler:
         self._tickets: dict[int, _Ticket] = {}
         self._to_remove: dict[int, RequestError] = {}
         self._earliest = math.inf  # no deadline is before it
-        self._lanes, self._contended_until = Lanes(), -math.inf
-        self._present, self._short_time = PresentWork(), ShortTime(workers)
+        self._lanes, self._contended_until = Lanes(workers), -math.inf
+        self._present = PresentWork()
         self._rows = [[0] * workers for _ in (MAIN, LIGHT)]  # running rows of each worker in each lane
         self._steps = [[0] * workers for _ in (MAIN, LIGHT)]  # turns of each worker since its last admission to a lane
         self._estimator = ThroughputEstimator()
@@ -145,7 +144,7 @@ class Scheduler:
             if jobs:
                 cost = sum(map(cost_of, jobs))
                 self._typical.record(jobs[0].caller, cost, max(len(job.source_ids) for job in jobs))
-                if self._present.is_short(cost) and self._short_time.is_left(now):
+                if self._present.is_short(cost) and self._lanes.short_time.is_left(now):
                     for job in jobs:
                         job.caller += SHORT
             self._check_deadline(jobs, now)
@@ -220,7 +219,7 @@ class Scheduler:
             while True:
                 removed, admitted = self._removed(worker), self._admitted(worker)
                 if last is not None:  # after the admission: a lane that has just got work goes before the one that ran
-                    self._charge(last)
+                    self._lanes.charge(*last)
                     last = None
                 if removed or admitted or not self._is_idle(worker):
                     return StepPlan(removed, admitted, self._next_lane(worker), self._is_contended())
@@ -278,7 +277,7 @@ class Scheduler:
                 self._queue.remove(job.number)
             self._tickets.clear()
             self._to_remove.clear()
-            self._rows, self._lanes = [[0] * self._workers for _ in (MAIN, LIGHT)], Lanes()
+            self._rows, self._lanes = [[0] * self._workers for _ in (MAIN, LIGHT)], Lanes(self._workers)
             self._present = PresentWork()
             self._changed.notify_all()
             return jobs
@@ -322,12 +321,6 @@ class Scheduler:
     def _is_idle(self, worker: int) -> bool:
         main, light = self._rows
         return not (main[worker] or light[worker])
-
-    def _charge(self, turn: Turn) -> None:
-        """Count what a worker has done."""
-        if turn.lane == LIGHT and self._lanes.short_present:
-            self._short_time.spend(turn.seconds)
-        self._lanes.charge(*turn)
 
     def _next_lane(self, worker: int) -> int:
         """Return the lane that a worker serves next; MAIN if it has no rows."""
