@@ -35,10 +35,12 @@ LINK = (
     f"-Wl,--version-script={FOLDER / 'exports.map'}",
 )
 
+AVX512_VNNI = ("-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512vnni")
 INSTRUCTION_SETS = {
     "avx2": ("x86_64", ("-mavx2",)),
     "avx_vnni": ("x86_64", ("-mavx2", "-mavxvnni")),
-    "avx512_vnni": ("x86_64", ("-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512vnni")),
+    "avx512_vnni": ("x86_64", AVX512_VNNI),
+    "amx": ("x86_64", (*AVX512_VNNI, "-mamx-tile", "-mamx-int8")),
     "neon": ("aarch64", ("-march=armv8.2-a+dotprod",)),
 }
 """By the name of a file in isa/, the processor that has this instruction set and the flags that turn it on.

@@ -3,6 +3,9 @@
 // It uses no containers: their code, compiled for a new processor, could be linked into functions for all processors.
 #pragma once
 
+#ifdef LINGON_AMX
+#include "amx.h"
+#endif
 #include "attend.h"
 #include "choice.h"
 #include "kernels.h"
@@ -66,7 +69,40 @@ LINGON_INLINE void end_rows(const int32_t* sums, int64_t stride, const RowScale*
   }
 }
 
+#ifdef LINGON_AMX
+
+constexpr int64_t kFewestRows = 4;  // below, the instructions of AVX-512 are as fast
+
+// The outputs of some panels for all rows. Tiles have as many rows each: the last ones may overlap.
+template <int Panels>
+void product_in_tiles(const Rows& rows, const Weights& weights, int64_t panel, int64_t tile_rows,
+                      const Ending& ending) {
+  const int64_t stride = padded_inputs(weights.inputs), groups = stride / kGroup;
+  alignas(64) int32_t sums[kRowsOfTile * Panels * kPanel];
+  for (int64_t place = 0; place < rows.count; place += tile_rows) {
+    const int64_t begin = place < rows.count - tile_rows ? place : rows.count - tile_rows;
+    sums_of_tiles<Panels>(rows.values + begin * stride, stride, weights.panels + panel * stride * kPanel, groups, sums);
+    for (int each = 0; each < Panels; ++each)
+      end_rows(sums + each * kPanel, Panels * kPanel, rows.scales + begin, tile_rows, weights, (panel + each) * kPanel,
+               ending, begin * weights.outputs);
+  }
+}
+
+void product_in_tiles(const Rows& rows, const Weights& weights, int64_t first, int64_t last, const Ending& ending) {
+  const int64_t tiles = (rows.count + kRowsOfTile - 1) / kRowsOfTile, tile_rows = (rows.count + tiles - 1) / tiles;
+  const TileShapes shapes(tile_rows);
+  for (; last - first >= kPanels; first += kPanels)
+    product_in_tiles<kPanels>(rows, weights, first, tile_rows, ending);
+  for (; first < last; ++first) product_in_tiles<1>(rows, weights, first, tile_rows, ending);
+}
+
+#endif
+
 void product(const Rows& rows, const Weights& weights, int64_t first, int64_t last, const Ending ending) {
+#ifdef LINGON_AMX
+  if (rows.count >= kFewestRows && weights.inputs % (kGroup * kGroupsOfTile) == 0)
+    return product_in_tiles(rows, weights, first, last, ending);
+#endif
   const int64_t stride = padded_inputs(weights.inputs), groups = stride / kGroup, bytes = stride * kPanel;
   int32_t sums[kTileRows * kPanel];
   const int64_t tiles = (rows.count + kTileRows - 1) / kTileRows;

@@ -8,6 +8,7 @@
 namespace lingon {
 
 constexpr int64_t kPanel = 16;            // output columns that a product computes together
+constexpr int64_t kPanels = 4;            // a part of a product that a thread computes has a multiple of so many panels
 constexpr int64_t kGroup = 4;             // input columns that lie together for one output column
 constexpr int64_t kMostCandidates = 256;  // twice the widest beam that a bundle may have
 constexpr int64_t kMostInputs = 1 << 16;  // 255 * 63 * 65,536 is below 2^30, and what a zero point subtracts as well
@@ -122,6 +123,7 @@ const Kernels* portable_kernels();
 const Kernels* avx2_kernels();
 const Kernels* avx_vnni_kernels();
 const Kernels* avx512_vnni_kernels();
+const Kernels* amx_kernels();
 const Kernels* neon_kernels();
 
 // The kernels of a name, or the fastest ones if it is null or empty; null if there are none of this name.

@@ -13,7 +13,7 @@ constexpr int64_t kGrain = 1 << 17;  // products of 8-bit integers that make a p
 // Memory of a thread that grows and is used again.
 template <typename T>
 T* scratch(int64_t size) {
-  thread_local std::vector<T> memory;
+  thread_local AlignedVector<T> memory;
   if ((int64_t)memory.size() < size) memory.resize(size);
   return memory.data();
 }
@@ -38,9 +38,10 @@ void run_product(const LinearRun& run) {
       scales[row] = kernels().quantise(values + row * inputs, inputs, run.before, quantised + row * stride);
   });
   const Rows rows{quantised, scales, count};
-  const int64_t grain = kGrain / (std::max<int64_t>(count, 1) * panel_bytes(inputs)) + 1;
-  run.context.parallel(panels_of(run.weights.outputs), grain, [&](int64_t first, int64_t last) {
-    kernels().product(rows, run.weights, first, last, run.ending);
+  const int64_t panels = panels_of(run.weights.outputs), groups = (panels + kPanels - 1) / kPanels;
+  const int64_t grain = kGrain / (std::max<int64_t>(count, 1) * panel_bytes(inputs) * kPanels) + 1;
+  run.context.parallel(groups, grain, [&](int64_t first, int64_t last) {
+    kernels().product(rows, run.weights, first * kPanels, std::min(last * kPanels, panels), run.ending);
   });
 }
 

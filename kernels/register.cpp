@@ -142,8 +142,8 @@ void RunContext::run_parts(void (*body)(void*, size_t), size_t parts, void* data
 }
 
 const Kernels* kernels_named(const char* name) {
-  const Kernels* available[] = {avx512_vnni_kernels(), avx_vnni_kernels(), avx2_kernels(), neon_kernels(),
-                                portable_kernels()};
+  const Kernels* available[] = {amx_kernels(),  avx512_vnni_kernels(), avx_vnni_kernels(),
+                                avx2_kernels(), neon_kernels(),        portable_kernels()};
   for (const Kernels* each : available)
     if (each && (name == nullptr || *name == 0 || std::string(name) == each->name)) return each;
   return nullptr;

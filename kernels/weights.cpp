@@ -58,7 +58,7 @@ bool fours_fit(const int8_t* block) {
 // Put the blocks of each panel in which four products fit before the others.
 void order_blocks(PackedWeights& packed) {
   const int64_t blocks = blocks_of(packed.inputs), panels = panels_of(packed.outputs);
-  const std::vector<int8_t> before = packed.panels;
+  const AlignedVector<int8_t> before = packed.panels;
   packed.order.resize(panels * blocks), packed.fours.resize(panels);
   for (int64_t panel = 0; panel < panels; ++panel) {
     const int8_t* from = &before[panel * blocks * kBlockBytes];

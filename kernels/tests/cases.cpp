@@ -78,7 +78,8 @@ int64_t size(Random& random, int64_t most) {
 }
 
 Case linear(Random& random) {
-  const int64_t inputs = size(random, 70), outputs = size(random, 70), rows = random.chance(5) ? 0 : size(random, 20);
+  const int64_t inputs = random.chance(25) ? 64 * random.between(1, 3) : size(random, 70);  // AMX takes multiples of 64
+  const int64_t outputs = size(random, 70), rows = random.chance(5) ? 0 : size(random, 20);
   const int64_t norm = random.between(0, 2);
   Case made{"Linear", {{{"epsilon", 1e-5f}}, {{"norm", norm}, {"relu", random.between(0, 1)}}, {}, 1, 6}, {}};
   made.info.inputs = {floats(random, {rows, inputs}), weights(random, {inputs, outputs}), floats(random, {outputs}),

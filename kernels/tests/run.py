@@ -9,7 +9,8 @@ NEON on a machine without it, as a comparison with the portable code that takes 
     apt-get install g++-aarch64-linux-gnu qemu-user
     CXX=aarch64-linux-gnu-g++ python kernels/tests/run.py --plain --emulator "qemu-aarch64 -cpu max"
 
-QEMU has no AVX-512, so avx512_vnni and avx_vnni are only compiled where the processor does not have them.
+QEMU has neither AVX-512 nor AMX, so amx, avx512_vnni and avx_vnni are only compiled where the processor does not have
+them.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from kernels import build  # after the path of it
 
 FOLDER = Path(__file__).resolve().parent
-NAMES = ("avx512_vnni", "avx_vnni", "avx2", "neon", "portable")
+NAMES = ("amx", "avx512_vnni", "avx_vnni", "avx2", "neon", "portable")
 SANITIZERS = ("address,undefined", "thread")
 COMMON = tuple(flag for flag in build.FLAGS if flag != "-fvisibility=hidden")
 

@@ -14,7 +14,8 @@ LIBRARY = Path(__file__).with_name("lingon_kernels.so")
 def instruction_set() -> str:
     """Return the name of the instruction set that the operators use; empty if there is no library for this machine.
 
-    The variable LINGON_KERNELS chooses another one that the processor has: avx512_vnni, avx_vnni, avx2, neon, portable.
+    The variable LINGON_KERNELS chooses another one that the processor has: amx, avx512_vnni, avx_vnni, avx2, neon,
+    portable.
     """
     try:
         library = ctypes.CDLL(str(LIBRARY))

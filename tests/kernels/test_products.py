@@ -21,6 +21,8 @@ SHAPES = [
     (7, 16, 33),
     (13, 65, 8),
     (1, 130, 250),
+    (4, 64, 70),
+    (17, 128, 100),
     (40, 64, 64),
 ]
 shapes = pytest.mark.parametrize("shape", SHAPES, ids=str)

@@ -28,6 +28,7 @@ def outputs() -> Iterator[np.ndarray]:
             return found
 
         yield from products(draw, floats(7, 77))
+        yield from products(draw, floats(37, 128))
         lengths, positions = np.array([5, 11, 1]), np.array([0, 12, 7])
         caches = floats(3, 2, 13, 24), floats(3, 2, 13, 24)
         yield from run("StepAttention", floats(3, 144), *caches, positions, heads=2, scale=0.2)
@@ -41,11 +42,12 @@ def outputs() -> Iterator[np.ndarray]:
 
 def products(draw: np.random.Generator, rows: np.ndarray) -> Iterator[np.ndarray]:
     """The results of Linear, with every norm, and of PackedLinear."""
-    columns = draw.integers(-63, 64, (77, 45)).astype(np.int8)
-    weights = columns, draw.random(45, np.float32), draw.random(45, np.float32)
-    norm = draw.random(77, np.float32), draw.random(77, np.float32)
+    inputs, outputs = rows.shape[1], 93
+    columns = draw.integers(-63, 64, (inputs, outputs)).astype(np.int8)
+    weights = columns, draw.random(outputs, np.float32), draw.random(outputs, np.float32)
+    norm = draw.random(inputs, np.float32), draw.random(inputs, np.float32)
     for kind in range(3):
-        added = draw.random((7, 45), np.float32)
+        added = draw.random((len(rows), outputs), np.float32)
         gains = norm if kind == 1 else (norm[0], None)
         yield from run("Linear", rows, *weights, *gains, added, norm=kind, epsilon=1e-6, relu=kind % 2)
-    yield from run("PackedLinear", rows, *run("GatherColumns", draw.integers(0, 45, 21), *weights))
+    yield from run("PackedLinear", rows, *run("GatherColumns", draw.integers(0, outputs, 21), *weights))

@@ -199,7 +199,7 @@ def candidates(logits: np.ndarray, count: int, allowed: np.ndarray | None = None
 
 def instruction_sets() -> list[str]:
     """The instruction sets of the library that this processor has."""
-    names = ("avx512_vnni", "avx_vnni", "avx2", "neon", "portable")
+    names = ("amx", "avx512_vnni", "avx_vnni", "avx2", "neon", "portable")
     ask = "from lingon.serving.runtime.kernels import instruction_set; print(instruction_set())"
     return [name for name in names if in_process(name, ask).strip() == name.encode()]
 

@@ -1,0 +1,74 @@
+// Products of 8-bit integers in the tile registers of AMX: 16 rows times 16 outputs times 64 inputs an instruction.
+//
+// A panel as it lies in memory is a column of tiles: 64 bytes hold four inputs of 16 outputs.
+#pragma once
+
+#include <immintrin.h>
+
+#include "kernels.h"
+
+namespace lingon {
+namespace LINGON_ISA {
+namespace {
+
+constexpr int64_t kRowsOfTile = 16, kGroupsOfTile = 16, kBytesOfTile = kGroupsOfTile * kGroup * kPanel;
+
+// The shapes of the registers: rows of sums in 0 to 3 and of activations in 4, weights in 5 to 7. A thread that is done
+// releases them, so that the system does not have to save them.
+class TileShapes {
+ public:
+  explicit TileShapes(int64_t rows) {
+    for (int place = 0; place < 8; ++place)
+      shapes_.bytes[place] = kGroup * kGroupsOfTile, shapes_.rows[place] = place < 5 ? (uint8_t)rows : kGroupsOfTile;
+    __asm__ volatile("" : : "r"(&shapes_) : "memory");  // for all that GCC knows, the next line reads eight bytes alone
+    _tile_loadconfig(&shapes_);
+  }
+  ~TileShapes() { _tile_release(); }
+  TileShapes(const TileShapes&) = delete;
+  TileShapes& operator=(const TileShapes&) = delete;
+
+ private:
+  struct {
+    uint8_t palette = 1, start = 0, reserved[14] = {};
+    uint16_t bytes[16] = {};
+    uint8_t rows[16] = {};
+  } shapes_;
+};
+
+// sums: (rows of the shapes, Panels, 16), over `groups` of four inputs, a multiple of those of a tile.
+template <int Panels>
+void sums_of_tiles(const uint8_t* values, int64_t stride, const int8_t* panel, int64_t groups, int32_t* sums) {
+  const int64_t bytes = groups * kGroup * kPanel, line = kGroup * kPanel;
+  _tile_zero(0);
+  if (Panels > 1) _tile_zero(1);
+  if (Panels > 2) {
+    _tile_zero(2);
+    _tile_zero(3);
+  }
+  for (int64_t group = 0; group < groups; group += kGroupsOfTile, values += line, panel += kBytesOfTile) {
+    _tile_loadd(4, values, stride);
+    _tile_loadd(5, panel, line);
+    _tile_dpbusd(0, 4, 5);
+    if (Panels > 1) {
+      _tile_loadd(6, panel + bytes, line);
+      _tile_dpbusd(1, 4, 6);
+    }
+    if (Panels > 2) {
+      _tile_loadd(7, panel + 2 * bytes, line);
+      _tile_dpbusd(2, 4, 7);
+      _tile_loadd(5, panel + 3 * bytes, line);
+      _tile_dpbusd(3, 4, 5);
+    }
+  }
+  constexpr int64_t kLine = Panels * kPanel * sizeof(int32_t);
+  _tile_stored(0, sums, kLine);
+  if (Panels > 1) _tile_stored(1, sums + kPanel, kLine);
+  if (Panels > 2) {
+    _tile_stored(2, sums + 2 * kPanel, kLine);
+    _tile_stored(3, sums + 3 * kPanel, kLine);
+  }
+}
+
+}  // namespace
+}  // namespace LINGON_ISA
+}  // namespace lingon
