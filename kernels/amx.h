@@ -35,9 +35,16 @@ class TileShapes {
   } shapes_;
 };
 
+// Weights that are fetched from memory meanwhile: so many lines of 64 bytes with every tile.
+struct LinesAhead {
+  const int8_t* from;
+  int64_t lines;
+};
+
 // sums: (rows of the shapes, Panels, 16), over `groups` of four inputs, a multiple of those of a tile.
 template <int Panels>
-void sums_of_tiles(const uint8_t* values, int64_t stride, const int8_t* panel, int64_t groups, int32_t* sums) {
+void sums_of_tiles(const uint8_t* values, int64_t stride, const int8_t* panel, int64_t groups, LinesAhead ahead,
+                   int32_t* sums) {
   const int64_t bytes = groups * kGroup * kPanel, line = kGroup * kPanel;
   _tile_zero(0);
   if (Panels > 1) _tile_zero(1);
@@ -46,6 +53,8 @@ void sums_of_tiles(const uint8_t* values, int64_t stride, const int8_t* panel, i
     _tile_zero(3);
   }
   for (int64_t group = 0; group < groups; group += kGroupsOfTile, values += line, panel += kBytesOfTile) {
+    for (int64_t each = 0; each < ahead.lines; ++each, ahead.from += line)
+      _mm_prefetch((const char*)ahead.from, _MM_HINT_T1);
     _tile_loadd(4, values, stride);
     _tile_loadd(5, panel, line);
     _tile_dpbusd(0, 4, 5);

@@ -1,6 +1,7 @@
 // Attention of some queries to the keys and values of one sentence.
 #pragma once
 
+#include "halves.h"
 #include "kernels.h"
 #include "vectors.h"
 
@@ -9,16 +10,18 @@ namespace LINGON_ISA {
 namespace {
 
 // Where a key begins, and its value if `base` and `stride` are those of values.
-LINGON_INLINE const float* place_of(const float* base, int64_t stride, const Heads& heads, int64_t key) {
+template <typename T>
+LINGON_INLINE const T* place_of(const T* base, int64_t stride, const Heads<T>& heads, int64_t key) {
   return base + key * stride + (heads.rows ? heads.rows[key] * heads.row_stride : 0);
 }
 
 // Scores of the keys in rows: the dot products of eight keys at a time, the last key again where there are fewer. Lane i
 // of a product adds the elements i, i + 8, i + 16, ...
-LINGON_INLINE void scores_of_rows(const float* query, const Heads& heads, const float* base, float scale,
+template <typename T>
+LINGON_INLINE void scores_of_rows(const float* query, const Heads<T>& heads, const T* base, float scale,
                                   float* scores) {
   for (int64_t first = 0; first < heads.length; first += kLanes) {
-    const float* keys[kLanes];
+    const T* keys[kLanes];
     Floats sums[kLanes];
     for (int lane = 0; lane < kLanes; ++lane) {
       const int64_t key = first + lane < heads.length ? first + lane : heads.length - 1;
@@ -34,8 +37,8 @@ LINGON_INLINE void scores_of_rows(const float* query, const Heads& heads, const 
 }
 
 // Scores of Q queries for keys in columns, of which `count` may be read: all that a vector has, or fewer.
-template <int Q, typename Vector, int Vectors>
-LINGON_INLINE void scores_of_some(const Queries& queries, const Heads& heads, const float* keys, int64_t count,
+template <int Q, typename Vector, int Vectors, typename T>
+LINGON_INLINE void scores_of_some(const Queries& queries, const Heads<T>& heads, const T* keys, int64_t count,
                                   float scale, float* scores, int64_t stride) {
   Vector sums[Q][Vectors] = {};
   for (int64_t place = 0; place < heads.size; ++place, keys += heads.key_stride) {
@@ -52,8 +55,8 @@ LINGON_INLINE void scores_of_some(const Queries& queries, const Heads& heads, co
 
 // Scores of the keys in columns, sixteen or eight at a time. Beyond the length they are of whatever lies there; beyond a
 // row nothing is read.
-template <int Q>
-LINGON_INLINE void scores_of_columns(const Queries& queries, const Heads& heads, const float* keys, float scale,
+template <int Q, typename T>
+LINGON_INLINE void scores_of_columns(const Queries& queries, const Heads<T>& heads, const T* keys, float scale,
                                      float* scores, int64_t stride) {
   int64_t key = 0;
   for (; key + kLanes < heads.length && key + 16 <= heads.key_stride; key += 16)
@@ -90,12 +93,12 @@ LINGON_INLINE void softmax(float* scores, int64_t length) {
 }
 
 // The means of values by the weights of Q queries, for some vectors of the dimensions of a head.
-template <int Q, typename Vector, int Vectors>
-LINGON_INLINE void mix_some(const float* weights, int64_t stride, const Heads& heads, const float* base, float* mixed,
+template <int Q, typename Vector, int Vectors, typename T>
+LINGON_INLINE void mix_some(const float* weights, int64_t stride, const Heads<T>& heads, const T* base, float* mixed,
                             int64_t mixed_stride) {
   Vector sums[Q][Vectors] = {};
   for (int64_t key = 0; key < heads.length; ++key) {
-    const float* values = place_of(base, heads.value_stride, heads, key);
+    const T* values = place_of(base, heads.value_stride, heads, key);
     for (int part = 0; part < Vectors; ++part) {
       const Vector read = load<Vector>(values + part * kSize<Vector>);
       for (int query = 0; query < Q; ++query) sums[query][part] += spread<Vector>(weights[query * stride + key]) * read;
@@ -106,8 +109,8 @@ LINGON_INLINE void mix_some(const float* weights, int64_t stride, const Heads& h
       store(mixed + query * mixed_stride + part * kSize<Vector>, sums[query][part]);
 }
 
-template <int Q>
-LINGON_INLINE void mix(const float* weights, int64_t stride, const Heads& heads, const float* base, float* mixed,
+template <int Q, typename T>
+LINGON_INLINE void mix(const float* weights, int64_t stride, const Heads<T>& heads, const T* base, float* mixed,
                        int64_t mixed_stride) {
   constexpr int kVectors = Q == 1 ? 64 / kWide : 16 / kWide;  // that leaves registers for the values
   int64_t first = 0;
@@ -119,12 +122,12 @@ LINGON_INLINE void mix(const float* weights, int64_t stride, const Heads& heads,
 
 // Every head computes its scores before one computes weights from them, so that the processor works on all heads at
 // once: alone, a head waits for one result after the other.
-template <int Q>
-void attend_some(const Queries& queries, const Heads& heads, float scale, float* weights) {
+template <int Q, typename T>
+void attend_some(const Queries& queries, const Heads<T>& heads, float scale, float* weights) {
   const int64_t stride = (heads.length + kLanes - 1) / kLanes * kLanes;
   for (int64_t head = 0; head < heads.count; ++head) {
     const Queries own{queries.values + head * heads.size, queries.stride, Q, nullptr, 0};
-    const float* keys = heads.keys + head * heads.stride;
+    const T* keys = heads.keys + head * heads.stride;
     if (heads.transposed)
       scores_of_columns<Q>(own, heads, keys, scale, weights + head * Q * stride, stride);
     else
@@ -137,7 +140,8 @@ void attend_some(const Queries& queries, const Heads& heads, float scale, float*
            queries.mixed + head * heads.size, queries.mixed_stride);
 }
 
-void attend(const Queries& queries, const Heads& heads, float scale, float* weights) {
+template <typename T>
+void attend(const Queries& queries, const Heads<T>& heads, float scale, float* weights) {
   static_assert(kQueries == 4, "the cases below");
   Queries left = queries;
   for (int64_t first = 0; first < queries.count; first += kQueries) {

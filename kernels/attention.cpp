@@ -43,7 +43,7 @@ class Attention : public Operator {
 
 // One step of a decoder over its caches.
 // Inputs: packed (rows, 3 * dim), the query, key and value of the new position of each row; the caches of keys and of
-// values (rows, heads, capacity, size); positions (rows) int64, that of the new position; and optionally a table (rows,
+// values (rows, heads, capacity, size) float16; positions (rows) int64, that of the new position; and optionally a table (rows,
 // capacity) int32: position p of row r is read from row r + table[r][p], see BeamStep. Outputs: (rows, dim), and the
 // caches with the new position, which may be in the memory of the old ones.
 class StepAttention : public Attention {
@@ -72,25 +72,25 @@ class StepAttention : public Attention {
     if (table.given()) check_table(table, at, rows, capacity);
     const int32_t* further = table.given() ? table.as<int32_t>() : nullptr;
     float* mixed = context.output(0, {rows, heads.dim()}).as<float>();
-    float* key = in_place(keys, context.output(1, keys.dims));
-    float* value = in_place(values, context.output(2, keys.dims));
+    Half* key = in_place(keys, context.output(1, keys.dims));
+    Half* value = in_place(values, context.output(2, keys.dims));
     const float* query = packed.as<float>();
     const int64_t row_stride = heads.count * capacity * heads.size;
     for (int64_t each = 0; each < rows * heads.count; ++each) {  // before any row reads another one
       const int64_t row = each / heads.count, head = each % heads.count;
       const float* own = query + row * 3 * heads.dim() + head * heads.size;
       const int64_t added = each * capacity * heads.size + at[row] * heads.size;
-      std::copy_n(own + heads.dim(), heads.size, key + added);
-      std::copy_n(own + 2 * heads.dim(), heads.size, value + added);
+      kernels().narrow(own + heads.dim(), heads.size, key + added);
+      kernels().narrow(own + 2 * heads.dim(), heads.size, value + added);
     }
     context.parallel(rows, grain_for(longest, heads.dim()), [&](int64_t first, int64_t last) {
       float* weights = weights_of(longest, heads.count);
       for (int64_t row = first; row < last; ++row) {
-        Heads read{key + row * row_stride, value + row * row_stride, heads.count, capacity * heads.size,
-                   heads.size,             heads.size,               at[row] + 1, heads.size,
-                   false};
+        Heads<Half> read{key + row * row_stride, value + row * row_stride, heads.count, capacity * heads.size,
+                         heads.size,             heads.size,               at[row] + 1, heads.size,
+                         false};
         if (further) read.rows = further + row * capacity, read.row_stride = row_stride;
-        kernels().attend({query + row * 3 * heads.dim(), 0, 1, mixed + row * heads.dim(), 0}, read, scale_, weights);
+        kernels().attend_halves({query + row * 3 * heads.dim(), 0, 1, mixed + row * heads.dim(), 0}, read, scale_, weights);
       }
     });
   }
@@ -106,16 +106,17 @@ class StepAttention : public Attention {
       }
   }
 
-  static float* in_place(const Tensor& past, const Tensor& present) {
-    if (past.data != present.data && past.size() > 0) std::memcpy(present.data, past.data, past.size() * sizeof(float));
-    return present.as<float>();
+  static Half* in_place(const Tensor& past, const Tensor& present) {
+    if (past.data != present.data && past.size() > 0) std::memcpy(present.data, past.data, past.size() * sizeof(Half));
+    return present.as<Half>();
   }
 
   bool has_table_;
 };
 
-// Inputs: query (rows, dim), keys (sentences, heads, size, width), values (sentences, heads, width, size), lengths
-// (sentences) int64, the keys of each sentence. A sentence has rows / sentences adjacent rows. Output: (rows, dim).
+// Inputs: query (rows, dim), keys (sentences, heads, size, width) and values (sentences, heads, width, size) float16,
+// lengths (sentences) int64, the keys of each sentence. A sentence has rows / sentences adjacent rows. Output: (rows,
+// dim).
 class CrossAttention : public Attention {
  public:
   using Attention::Attention;
@@ -136,15 +137,16 @@ class CrossAttention : public Attention {
     for (int64_t sentence = 0; sentence < sentences; ++sentence)
       require(0 < length[sentence] && length[sentence] <= width, "got a length beyond the width of the memory");
     float* mixed = context.output(0, {rows, heads.dim()}).as<float>();
-    const float *own = query.as<float>(), *key = keys.as<float>(), *value = values.as<float>();
+    const float* own = query.as<float>();
+    const Half *key = keys.as<Half>(), *value = values.as<Half>();
     const int64_t each = sentences > 0 ? rows / sentences : 0, stride = width * heads.size;
     context.parallel(sentences, grain_for(width, each * heads.dim()), [&](int64_t first, int64_t last) {
       float* weights = weights_of(width, heads.count);
       for (int64_t sentence = first; sentence < last; ++sentence) {
         const int64_t begin = sentence * heads.count * stride, place = sentence * each * heads.dim();
-        const Heads read{key + begin, value + begin,    heads.count, stride, width,
-                         heads.size,  length[sentence], heads.size,  true};
-        kernels().attend({own + place, heads.dim(), each, mixed + place, heads.dim()}, read, scale_, weights);
+        const Heads<Half> read{key + begin, value + begin,    heads.count, stride, width,
+                               heads.size,  length[sentence], heads.size,  true};
+        kernels().attend_halves({own + place, heads.dim(), each, mixed + place, heads.dim()}, read, scale_, weights);
       }
     });
   }
@@ -153,7 +155,8 @@ class CrossAttention : public Attention {
 // Self-attention of whole sentences.
 // Inputs: packed (tokens, 3 * dim), the query, key and value of every token, sentence by sentence without padding, or
 // (sentences * width, 3 * dim) with padding; lengths (sentences) int64. Attribute: causal (0), whether a token sees
-// only those up to itself, with the bits of StepAttention. Output: (tokens, dim), 0 where there is padding.
+// only those up to itself, and their keys and values as float16, with the bits of StepAttention. Output: (tokens, dim),
+// 0 where there is padding.
 class SelfAttention : public Attention {
  public:
   SelfAttention(const NodeInfo& info, size_t inputs)
@@ -204,17 +207,22 @@ class SelfAttention : public Attention {
     for (int64_t key = 0; key < length; ++key)
       for (int64_t place = 0; place < heads.size; ++place)
         keys[place * columns + key] = values[key * stride + heads.dim() + place];
-    const Heads read{keys, values + 2 * heads.dim(), 1, 0, columns, stride, length, heads.size, true};
+    const Heads<float> read{keys, values + 2 * heads.dim(), 1, 0, columns, stride, length, heads.size, true};
     kernels().attend({values, stride, length, mixed, heads.dim()}, read, scale_, weights_of(length, 1));
   }
 
   void attend_to_past(const float* values, const Shape& heads, int64_t length, float* mixed) const {
-    const int64_t stride = 3 * heads.dim();
+    const int64_t stride = 3 * heads.dim(), size = heads.size;
+    thread_local std::vector<Half> memory;
+    memory.resize(std::max<size_t>(memory.size(), 2 * length * size));
+    Half *keys = memory.data(), *past = keys + length * size;
     float* weights = weights_of(length, 1);
     for (int64_t query = 0; query < length; ++query) {
-      const float* keys = values + heads.dim();
-      const Heads read{keys, keys + heads.dim(), 1, 0, stride, stride, query + 1, heads.size, false};
-      kernels().attend({values + query * stride, 0, 1, mixed + query * heads.dim(), 0}, read, scale_, weights);
+      const float* own = values + query * stride;
+      kernels().narrow(own + heads.dim(), size, keys + query * size);
+      kernels().narrow(own + 2 * heads.dim(), size, past + query * size);
+      const Heads<Half> read{keys, past, 1, 0, size, size, query + 1, size, false};
+      kernels().attend_halves({own, 0, 1, mixed + query * heads.dim(), 0}, read, scale_, weights);
     }
   }
 
@@ -229,13 +237,13 @@ std::unique_ptr<Operator> make(const NodeInfo& info, size_t inputs) {
 }  // namespace
 
 std::vector<OperatorKind> attention_kinds() {
-  const ElementType number = ElementType::kFloat, integer = ElementType::kInt64;
+  const ElementType number = ElementType::kFloat, half = ElementType::kFloat16, integer = ElementType::kInt64;
   return {{"StepAttention",
-           {number, number, number, integer, ElementType::kInt32},
-           {number, number, number},
+           {number, half, half, integer, ElementType::kInt32},
+           {number, half, half},
            4,
            make<StepAttention>},
-          {"CrossAttention", {number, number, number, integer}, {number}, 4, make<CrossAttention>},
+          {"CrossAttention", {number, half, half, integer}, {number}, 4, make<CrossAttention>},
           {"SelfAttention", {number, integer}, {number}, 2, make<SelfAttention>}};
 }
 

@@ -35,10 +35,10 @@ LINK = (
     f"-Wl,--version-script={FOLDER / 'exports.map'}",
 )
 
-AVX512_VNNI = ("-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512vnni")
+AVX512_VNNI = ("-mf16c", "-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512vnni")
 INSTRUCTION_SETS = {
-    "avx2": ("x86_64", ("-mavx2",)),
-    "avx_vnni": ("x86_64", ("-mavx2", "-mavxvnni")),
+    "avx2": ("x86_64", ("-mavx2", "-mf16c")),
+    "avx_vnni": ("x86_64", ("-mavx2", "-mf16c", "-mavxvnni")),
     "avx512_vnni": ("x86_64", AVX512_VNNI),
     "amx": ("x86_64", (*AVX512_VNNI, "-mamx-tile", "-mamx-int8")),
     "neon": ("aarch64", ("-march=armv8.2-a+dotprod",)),

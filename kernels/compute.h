@@ -8,6 +8,7 @@
 #endif
 #include "attend.h"
 #include "choice.h"
+#include "halves.h"
 #include "kernels.h"
 #include "rows.h"
 #include "tiles.h"
@@ -78,10 +79,14 @@ template <int Panels>
 void product_in_tiles(const Rows& rows, const Weights& weights, int64_t panel, int64_t tile_rows,
                       const Ending& ending) {
   const int64_t stride = padded_inputs(weights.inputs), groups = stride / kGroup;
+  const int8_t* columns = weights.panels + panel * stride * kPanel;
+  const int64_t tiles = (rows.count + tile_rows - 1) / tile_rows;
+  LinesAhead ahead{columns + Panels * stride * kPanel, (Panels * kGroupsOfTile + tiles - 1) / tiles};
   alignas(64) int32_t sums[kRowsOfTile * Panels * kPanel];
   for (int64_t place = 0; place < rows.count; place += tile_rows) {
     const int64_t begin = place < rows.count - tile_rows ? place : rows.count - tile_rows;
-    sums_of_tiles<Panels>(rows.values + begin * stride, stride, weights.panels + panel * stride * kPanel, groups, sums);
+    sums_of_tiles<Panels>(rows.values + begin * stride, stride, columns, groups, ahead, sums);
+    ahead.from += ahead.lines * groups / kGroupsOfTile * kGroup * kPanel;
     for (int each = 0; each < Panels; ++each)
       end_rows(sums + each * kPanel, Panels * kPanel, rows.scales + begin, tile_rows, weights, (panel + each) * kPanel,
                ending, begin * weights.outputs);
@@ -91,8 +96,7 @@ void product_in_tiles(const Rows& rows, const Weights& weights, int64_t panel, i
 void product_in_tiles(const Rows& rows, const Weights& weights, int64_t first, int64_t last, const Ending& ending) {
   const int64_t tiles = (rows.count + kRowsOfTile - 1) / kRowsOfTile, tile_rows = (rows.count + tiles - 1) / tiles;
   const TileShapes shapes(tile_rows);
-  for (; last - first >= kPanels; first += kPanels)
-    product_in_tiles<kPanels>(rows, weights, first, tile_rows, ending);
+  for (; last - first >= kPanels; first += kPanels) product_in_tiles<kPanels>(rows, weights, first, tile_rows, ending);
   for (; first < last; ++first) product_in_tiles<1>(rows, weights, first, tile_rows, ending);
 }
 
@@ -124,7 +128,8 @@ void product(const Rows& rows, const Weights& weights, int64_t first, int64_t la
   }
 }
 
-const Kernels kKernels = {LINGON_NAME, kAddsFours, quantise, widen, scale_and_add, product, attend, choose};
+const Kernels kKernels = {LINGON_NAME, kAddsFours, quantise, widen, narrow, scale_and_add, product, attend<float>,
+                          attend<Half>, choose};
 
 }  // namespace
 }  // namespace LINGON_ISA

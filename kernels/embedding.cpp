@@ -38,7 +38,7 @@ class Embed : public Operator {
       if (pieces_.type == ElementType::kFloat)
         std::copy_n((const float*)pieces_.data + id[row] * dim, dim, output);
       else
-        kernels().widen((const uint16_t*)pieces_.data + id[row] * dim, dim, output);
+        kernels().widen((const Half*)pieces_.data + id[row] * dim, dim, output);
       kernels().scale_and_add(output, dim, scale_, at ? table_.as<float>() + place * dim : nullptr);
     }
   }

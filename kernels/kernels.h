@@ -69,19 +69,25 @@ struct Ending {
 
 constexpr int64_t kQueries = 4;  // queries of one sentence that attend together
 
-// Heads over the keys and values of one sentence.
+// A float16 as its bits.
+struct Half {
+  uint16_t bits;
+};
+
+// Heads over the keys and values of one sentence, which are float or Half.
+template <typename T>
 struct Heads {
-  const float* keys;
-  const float* values;
+  const T* keys;
+  const T* values;
   int64_t count;                  // heads
-  int64_t stride;                 // floats between the keys of two heads, and between their values
-  int64_t key_stride;             // floats between two keys; if keys are transposed, between two dimensions of them
-  int64_t value_stride;           // floats between two values
+  int64_t stride;                 // elements between the keys of two heads, and between their values
+  int64_t key_stride;             // elements between two keys; if keys are transposed, between two dimensions of them
+  int64_t value_stride;           // elements between two values
   int64_t length;                 // keys
   int64_t size;                   // dimensions of a head, a multiple of 8
   bool transposed;                // whether the keys are columns
   const int32_t* rows = nullptr;  // (length), how many rows further each key and its value are; null if none is
-  int64_t row_stride = 0;         // floats between two rows
+  int64_t row_stride = 0;         // elements between two rows
 };
 
 // Queries over the same keys. The heads of a query, and of its result, lie together.
@@ -100,8 +106,8 @@ struct Kernels {
   // Normalise a row and quantise it with a scale of its own; zeros up to padded_inputs.
   RowScale (*quantise)(const float* row, int64_t columns, const Norm& norm, uint8_t* values);
 
-  // float16 to float32.
-  void (*widen)(const uint16_t* halves, int64_t size, float* values);
+  void (*widen)(const Half* halves, int64_t size, float* values);
+  void (*narrow)(const float* values, int64_t size, Half* halves);  // to the nearest, infinity beyond the range
 
   // row = scale * row + added, where added may be null.
   void (*scale_and_add)(float* row, int64_t columns, float scale, const float* added);
@@ -110,7 +116,8 @@ struct Kernels {
   void (*product)(const Rows& rows, const Weights& weights, int64_t first, int64_t last, const Ending ending);
 
   // mixed = softmax(scale * query keys) values. weights: scratch of kQueries * heads * (length rounded up to 8).
-  void (*attend)(const Queries& queries, const Heads& heads, float scale, float* weights);
+  void (*attend)(const Queries& queries, const Heads<float>& heads, float scale, float* weights);
+  void (*attend_halves)(const Queries& queries, const Heads<Half>& heads, float scale, float* weights);
 
   // The `count` largest logits of those that are allowed, the lower index first among equal ones, and their
   // log-probabilities. allowed: (size), or null. tops: scratch of size / 64 + 1.

@@ -50,12 +50,22 @@ const float* vector_of(const Tensor& tensor, int64_t size) {
   return tensor.as<float>();
 }
 
+// The norm of the rows of a product, whose gain and bias are constant inputs from `place` on.
+Norm norm_of(const NodeInfo& info, size_t place, int64_t inputs) {
+  const int64_t kind = info.integer("norm");
+  require(0 <= kind && kind <= 2, "expects the norm 0, 1 or 2");
+  Norm norm{(NormKind)kind, nullptr, nullptr, info.number("epsilon")};
+  if (kind > 0) norm.gain = vector_of(info.constant(place), inputs);
+  if (kind == 1) norm.bias = vector_of(info.constant(place + 1), inputs);
+  return norm;
+}
+
 // Inputs: rows (..., in) float, columns (in, out) int8, scale (out), bias (out), and optionally the gain (in) and the
 // bias (in) of a norm of the rows, and a residual (..., out) that is added to the result.
 // Attributes: norm (0 none, 1 layer, 2 RMS), epsilon, relu (whether max(0, x) follows the bias).
 class Linear : public Operator {
  public:
-  enum { kRows, kColumns, kScale, kBias, kGain, kNormBias, kResidual };
+  enum { kRows, kColumns, kScale, kBias, kGain, kResidual = 6 };
 
   Linear(const NodeInfo& info, size_t inputs) : has_residual_(inputs > kResidual), relu_(info.integer("relu") != 0) {
     const Tensor columns = info.constant(kColumns);
@@ -69,12 +79,7 @@ class Linear : public Operator {
                 vector_of(info.constant(kBias), packed_->outputs),
                 packed_->inputs,
                 packed_->outputs};
-    const int64_t kind = info.integer("norm");
-    require(0 <= kind && kind <= 2, "expects the norm 0, 1 or 2");
-    norm_.kind = (NormKind)kind;
-    norm_.epsilon = info.number("epsilon");
-    if (kind > 0) norm_.gain = vector_of(info.constant(kGain), packed_->inputs);
-    if (kind == 1) norm_.bias = vector_of(info.constant(kNormBias), packed_->inputs);
+    norm_ = norm_of(info, kGain, packed_->inputs);
   }
 
   void run(const RunContext& context) const override {
@@ -132,10 +137,14 @@ class GatherColumns : public Operator {
   const float *scale_, *bias_;
 };
 
-// Inputs: rows (..., in) float, and the four outputs of GatherColumns. Output: (..., n).
+// Inputs: rows (..., in) float, the four outputs of GatherColumns, and optionally the gain (in) and the bias (in) of a
+// norm of the rows. Attributes: norm and epsilon, as of Linear. Output: (..., n).
 class PackedLinear : public Operator {
  public:
-  PackedLinear(const NodeInfo&, size_t) {}
+  PackedLinear(const NodeInfo& info, size_t inputs) {
+    if (inputs > kGain) normed_ = info.constant(kGain).size();
+    norm_ = norm_of(info, kGain, normed_);
+  }
 
   void run(const RunContext& context) const override {
     const Tensor rows = context.input(0), panels = context.input(1), sums = context.input(2);
@@ -143,13 +152,19 @@ class PackedLinear : public Operator {
     require(rows.rank() > 0 && panels.rank() == 2, "expects rows, and panels of two dimensions");
     const int64_t inputs = rows.dims.last(), outputs = sums.size();
     require(0 < inputs && inputs <= kMostInputs, "takes 1 to 65,536 inputs");
+    require(norm_.kind == NormKind::kNone || inputs == normed_, "expects rows as wide as their norm");
     require(panels.dims[0] == panels_of(outputs) && panels.dims[1] == panel_bytes(inputs),
             "expects panels for as many columns as its rows and sums have");
     const Weights weights{panels.as<int8_t>(),      nullptr, nullptr, sums.as<int32_t>(), vector_of(scale, outputs),
                           vector_of(bias, outputs), inputs,  outputs};
     const Tensor result = context.output(0, rows.dims.with_last(outputs));
-    run_product({context, rows, weights, Norm{}, {result.as<float>(), nullptr, false}});
+    run_product({context, rows, weights, norm_, {result.as<float>(), nullptr, false}});
   }
+
+ private:
+  enum { kGain = 5 };
+  int64_t normed_ = 0;
+  Norm norm_;
 };
 
 }  // namespace
@@ -167,7 +182,7 @@ std::vector<OperatorKind> product_kinds() {
            {byte, sum, number, number},
            4,
            make<GatherColumns>},
-          {"PackedLinear", {number, byte, sum, number, number}, {number}, 5, make<PackedLinear>}};
+          {"PackedLinear", {number, byte, sum, number, number, number, number}, {number}, 5, make<PackedLinear>}};
 }
 
 }  // namespace lingon

@@ -34,22 +34,6 @@ LINGON_INLINE WideFloats normalised(WideFloats values, Moments found, Norm norm,
   return norm.bias ? values + load_up_to<WideFloats>(norm.bias + place, count) : values;
 }
 
-// Shifted to the place of a float32, a half is too small by 2^112; that factor also makes denormals of both types
-// right.
-void widen(const uint16_t* halves, int64_t size, float* values) {
-  for (int64_t place = 0; place < size; ++place) {
-    const uint32_t half = halves[place], magnitude = (half & 0x7fff) << 13;
-    uint32_t bits;
-    float value;
-    std::memcpy(&value, &magnitude, sizeof value);
-    value *= 0x1p112f;
-    std::memcpy(&bits, &value, sizeof bits);
-    if ((half & 0x7c00) == 0x7c00) bits |= 0x7f800000;  // infinity and NaN
-    bits |= (half & 0x8000) << 16;
-    std::memcpy(values + place, &bits, sizeof bits);
-  }
-}
-
 void scale_and_add(float* row, int64_t columns, float scale, const float* added) {
   each_vector(row, columns, 0, [&](WideFloats values, int64_t place, int64_t count) {
     values *= spread<WideFloats>(scale);

@@ -44,7 +44,8 @@ class Tokens : public Operator {
 // Inputs: rows (tokens, layers * 2 * dim), the keys and values of every decoder layer; ids (sentences, width), for the
 // width; lengths (sentences) int64. Attributes: heads, layer, layers, and narrowest (0): if it is not 0, the width is
 // the first of narrowest, 2 * narrowest, 4 * narrowest, ... that is enough, as that of the memory of a running batch.
-// Outputs: keys (sentences, heads, size, width) and values (sentences, heads, width, size) of the layer, 0 as padding.
+// Outputs: keys (sentences, heads, size, width) and values (sentences, heads, width, size) of the layer, float16 and 0
+// as padding.
 class Memory : public Operator {
  public:
   explicit Memory(const NodeInfo& info)
@@ -67,8 +68,8 @@ class Memory : public Operator {
     require(lengths.tokens == rows.dims[0], "expects a row for each token");
     int64_t width = narrowest_ > 0 ? narrowest_ : ids.dims[1];
     while (width < ids.dims[1]) width *= 2;
-    float* keys = context.output(0, {lengths.sentences, heads_, size, width}).as<float>();
-    float* values = context.output(1, {lengths.sentences, heads_, width, size}).as<float>();
+    Half* keys = context.output(0, {lengths.sentences, heads_, size, width}).as<Half>();
+    Half* values = context.output(1, {lengths.sentences, heads_, width, size}).as<Half>();
     const float* from = rows.as<float>() + layer_ * 2 * dim;
     for (int64_t sentence = 0; sentence < lengths.sentences; ++sentence) {
       for (int64_t head = 0; head < heads_; ++head, keys += size * width, values += size * width)
@@ -79,14 +80,19 @@ class Memory : public Operator {
 
  private:
   static void place(const float* from, int64_t stride, int64_t dim, int64_t size, int64_t length, int64_t width,
-                    float* keys, float* values) {
-    for (int64_t each = 0; each < size; ++each) {
-      for (int64_t token = 0; token < length; ++token) keys[each * width + token] = from[token * stride + each];
-      std::fill(keys + each * width + length, keys + (each + 1) * width, 0.0f);
+                    Half* keys, Half* values) {
+    thread_local std::vector<Half> memory;
+    memory.resize(std::max<size_t>(memory.size(), length * size));
+    Half* rows = memory.data();  // the keys before they are columns
+    for (int64_t token = 0; token < length; ++token) {
+      kernels().narrow(from + token * stride, size, rows + token * size);
+      kernels().narrow(from + token * stride + dim, size, values + token * size);
     }
-    for (int64_t token = 0; token < length; ++token)
-      std::copy_n(from + token * stride + dim, size, values + token * size);
-    std::fill(values + length * size, values + width * size, 0.0f);
+    for (int64_t each = 0; each < size; ++each) {
+      for (int64_t token = 0; token < length; ++token) keys[each * width + token] = rows[token * size + each];
+      std::fill(keys + each * width + length, keys + (each + 1) * width, Half{});
+    }
+    std::fill(values + length * size, values + width * size, Half{});
   }
 
   static constexpr int64_t kMost = 1 << 16;
@@ -103,7 +109,7 @@ std::unique_ptr<Operator> make(const NodeInfo& info, size_t) {
 std::vector<OperatorKind> sentence_kinds() {
   const ElementType number = ElementType::kFloat, integer = ElementType::kInt64;
   return {{"Tokens", {integer, integer}, {integer, integer}, 2, make<Tokens>},
-          {"Memory", {number, integer, integer}, {number, number}, 3, make<Memory>}};
+          {"Memory", {number, integer, integer}, {ElementType::kFloat16, ElementType::kFloat16}, 3, make<Memory>}};
 }
 
 }  // namespace lingon

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels.h"
 #include "ort_abi.h"
 
 namespace lingon {
@@ -79,6 +80,11 @@ template <>
 inline float* Tensor::as<float>() const {
   require(type == ElementType::kFloat, "expects float32");
   return (float*)data;
+}
+template <>
+inline Half* Tensor::as<Half>() const {
+  require(type == ElementType::kFloat16, "expects float16");
+  return (Half*)data;
 }
 template <>
 inline int64_t* Tensor::as<int64_t>() const {

@@ -15,7 +15,7 @@ from lingon.bundle.publish import Content
 from lingon.errors import CheckpointError, SettingsError
 from lingon.export.graphs.native.transformer import NativeTransformerGraphs
 from lingon.export.graphs.onnx_writer import WeightFiles
-from lingon.export.graphs.quantisation import Range, Sentence, calibrate, emulate, smooth_and_calibrate
+from lingon.export.graphs.quantisation import Range, Sentence, calibrate, emulate, narrow_states, smooth_and_calibrate
 from lingon.export.graphs.recurrent.graphs import RecurrentGraphs, RecurrentModel, system_of
 from lingon.export.graphs.transformer.graphs import TransformerGraphs
 from lingon.export.graphs.transformer.graphs import states as transformer_states
@@ -157,9 +157,11 @@ def _transformer_graphs(
     if kind.quantised:
         # Smoothing would move the values out of the ranges that the model was trained with.
         model, ranges = smooth_and_calibrate(model, calibration) if known is None else (model, dict(known))
-        emulated = emulate(model, None if kind.native else ranges)
     if kind.native:
-        return NativeTransformerGraphs(model, kind.dtype, weights), emulated
+        native = NativeTransformerGraphs(model, kind.dtype, weights)
+        return native, narrow_states(emulate(model, None), memory=native.narrows_memory, past=native.narrows_past)
+    if ranges is not None:
+        emulated = emulate(model, ranges)
     graphs = TransformerGraphs(
         model, kind.dtype, weights, ranges, device_states=kind.on_device, scattered=kind.scattered
     )

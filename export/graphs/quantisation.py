@@ -139,6 +139,30 @@ def emulate(model: ModelT, ranges: Mapping[str, Range] | None) -> ModelT:
     return model
 
 
+def narrow_states(model: Transformer, *, memory: bool, past: bool) -> Transformer:
+    """Let a model round keys and values of its decoder to float16, as the states of native graphs have them.
+
+    memory: those of cross-attention
+    past: those of self-attention
+    """
+    for layer in model.decoder:
+        if memory:
+            layer.cross.key_value.register_forward_hook(_narrow)
+        if past:
+            assert not isinstance(layer.attention, SSRU)
+            layer.attention.qkv.register_forward_hook(_narrow_past)
+    return model
+
+
+def _narrow(module: nn.Module, inputs: tuple[Tensor], outputs: Tensor) -> Tensor:
+    return outputs.half().to(outputs.dtype)
+
+
+def _narrow_past(module: nn.Module, inputs: tuple[Tensor], outputs: Tensor) -> Tensor:
+    query, past = outputs.tensor_split([outputs.size(-1) // 3], dim=-1)
+    return torch.cat([query, _narrow(module, inputs, past)], dim=-1)
+
+
 def _round_rows(module: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor]:
     """Round each row of the input of a product to 256 levels from its smallest to its largest value, with 0."""
     rows = inputs[0]

@@ -6,9 +6,10 @@
 #define LINGON_NAME "avx2"
 #define LINGON_AVX2
 #include "../compute.h"
+#include "processor.h"
 
 namespace lingon {
-const Kernels* avx2_kernels() { return __builtin_cpu_supports("avx2") ? &avx2::kKernels : nullptr; }
+const Kernels* avx2_kernels() { return has_avx2() ? &avx2::kKernels : nullptr; }
 }  // namespace lingon
 
 #else

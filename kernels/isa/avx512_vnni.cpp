@@ -6,10 +6,11 @@
 #define LINGON_NAME "avx512_vnni"
 #define LINGON_AVX512_VNNI
 #include "../compute.h"
+#include "processor.h"
 
 namespace lingon {
 const Kernels* avx512_vnni_kernels() {
-  const bool there = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+  const bool there = has_f16c() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                      __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni");
   return there ? &avx512_vnni::kKernels : nullptr;
 }

@@ -55,6 +55,15 @@ Value floats(Random& random, std::vector<int64_t> dims) {
   return made;
 }
 
+// Any bits: NaN, infinity and denormals are among them.
+Value halves(Random& random, std::vector<int64_t> dims) {
+  auto made = std::make_shared<OrtValue>(ElementType::kFloat16, dims);
+  const bool any = random.chance(20);
+  for (int64_t place = 0; place < made->size(); ++place)
+    made->as<uint16_t>()[place] = (uint16_t)(any ? random.bits() : random.between(0x2c00, 0x4400) | random.bits() << 15);
+  return made;
+}
+
 template <typename T>
 Value integers(ElementType type, std::vector<int64_t> dims, const std::function<int64_t()>& draw) {
   auto made = std::make_shared<OrtValue>(type, dims);
@@ -104,10 +113,13 @@ Case gather_columns(Random& random) {
 Case packed_linear(Random& random) {
   const int64_t inputs = size(random, 70), outputs = random.between(0, 70), rows = size(random, 20);
   const int64_t bytes = (inputs + 7) / 8 * 8 * 16;
-  Case made{"PackedLinear", {{}, {}, {}, 0, 0}, {}};
+  const int64_t norm = random.between(0, 2);
+  Case made{"PackedLinear", {{{"epsilon", 1e-5f}}, {{"norm", norm}}, {}, 5, 7}, {}};
   made.info.inputs = {floats(random, {rows, inputs}), weights(random, {(outputs + 15) / 16, bytes}),
                       integers<int32_t>(ElementType::kInt32, {outputs}, [&] { return random.between(-9999, 9999); }),
                       floats(random, {outputs}), floats(random, {outputs})};
+  if (norm > 0) made.info.inputs.push_back(floats(random, {inputs}));
+  if (norm == 1) made.info.inputs.push_back(floats(random, {inputs}));
   return made;
 }
 
@@ -118,7 +130,7 @@ Case step_attention(Random& random) {
   const int64_t capacity = size(random, 40);
   Case made = attention("StepAttention", heads);
   const std::vector<int64_t> cache = {rows, heads, capacity, width};
-  made.info.inputs = {floats(random, {rows, 3 * heads * width}), floats(random, cache), floats(random, cache),
+  made.info.inputs = {floats(random, {rows, 3 * heads * width}), halves(random, cache), halves(random, cache),
                       int64s({rows}, [&] { return random.between(0, capacity - 1); })};
   if (random.chance(50)) {
     made.info.inputs.push_back(integers<int32_t>(ElementType::kInt32, {rows, capacity}, [] { return 0; }));
@@ -134,8 +146,8 @@ Case cross_attention(Random& random) {
   const int64_t width = size(random, 40), rows = sentences * random.between(0, 4);
   Case made = attention("CrossAttention", heads);
   made.info.inputs = {floats(random, {rows, heads * size_of_head}),
-                      floats(random, {sentences, heads, size_of_head, width}),
-                      floats(random, {sentences, heads, width, size_of_head}),
+                      halves(random, {sentences, heads, size_of_head, width}),
+                      halves(random, {sentences, heads, width, size_of_head}),
                       int64s({sentences}, [&] { return random.between(1, width); })};
   return made;
 }
@@ -150,6 +162,7 @@ Case self_attention(Random& random) {
   const int64_t heads = random.between(1, 4), width = 8 * random.between(1, 5);
   const Value lengths = int64s({random.between(0, 5)}, [&] { return size(random, 20); });
   Case made = attention("SelfAttention", heads);
+  if (random.chance(40)) made.info.integers["causal"] = 1;
   made.info.inputs = {floats(random, {sum(*lengths), 3 * heads * width}), lengths};
   return made;
 }

@@ -21,7 +21,7 @@ def drawn(*shape: int, seed: int = 0) -> np.ndarray:
 
 def steps(rows: int, heads: int, size: int, width: int) -> list[np.ndarray]:
     """The inputs of StepAttention; every cache of a row ends at another position."""
-    caches = [drawn(rows, heads, width, size, seed=seed) for seed in (1, 2)]
+    caches = [drawn(rows, heads, width, size, seed=seed).astype(np.float16) for seed in (1, 2)]
     return [drawn(rows, 3 * heads * size), *caches, np.arange(rows, dtype=np.int64) * 5 % width]
 
 
@@ -29,7 +29,7 @@ def memories(sentences: int, beam: int, heads: int, size: int, width: int) -> li
     """The inputs of CrossAttention."""
     lengths = np.arange(sentences, dtype=np.int64) * 3 % width + 1
     keys, values = drawn(sentences, heads, size, width, seed=1), drawn(sentences, heads, width, size, seed=2)
-    return [drawn(sentences * beam, heads * size), keys, values, lengths]
+    return [drawn(sentences * beam, heads * size), keys.astype(np.float16), values.astype(np.float16), lengths]
 
 
 @sizes
@@ -39,8 +39,8 @@ def test_a_step_attends_to_the_cache_up_to_its_own_position(heads: int, size: in
     new = packed.reshape(5, 3, heads, size)
     for row, position in enumerate(positions):
         for head in range(heads):
-            own_keys = np.concatenate([keys[row, head, :position], new[row, 1, head][None]])
-            own_values = np.concatenate([values[row, head, :position], new[row, 2, head][None]])
+            own_keys = np.concatenate([keys[row, head, :position], new[row, 1, head][None].astype(np.float16)])
+            own_values = np.concatenate([values[row, head, :position], new[row, 2, head][None].astype(np.float16)])
             expected = native.attention(new[row, 0, head], own_keys, own_values, SCALE)
             assert found[row, head * size : (head + 1) * size] == pytest.approx(expected, abs=2e-6)
 
@@ -114,8 +114,8 @@ def test_what_lies_beyond_the_length_of_a_sentence_changes_nothing(heads: int, s
     query, keys, values, lengths = memories(4, 2, heads, size, width)
     expected = run("CrossAttention", query, keys, values, lengths, heads=heads, scale=SCALE)[0]
     beyond = np.arange(width) >= lengths[:, None]
-    keys = np.where(beyond[:, None, None, :], np.float32(np.nan), keys)
-    values = np.where(beyond[:, None, :, None], np.float32(np.inf), values)
+    keys = np.where(beyond[:, None, None, :], np.float16(np.nan), keys)
+    values = np.where(beyond[:, None, :, None], np.float16(np.inf), values)
     assert same_bits(run("CrossAttention", query, keys, values, lengths, heads=heads, scale=SCALE)[0], expected)
 
 
@@ -175,7 +175,7 @@ def test_padding_changes_nothing() -> None:
 def test_causal_attention_has_the_bits_of_steps() -> None:
     packed, capacity = drawn(11, 3 * 2 * 24), 13
     whole = run("SelfAttention", packed, np.array([11]), heads=2, scale=SCALE, causal=1)[0]
-    keys = values = np.zeros((1, 2, capacity, 24), np.float32)
+    keys = values = np.zeros((1, 2, capacity, 24), np.float16)
     for position in range(11):
         row = packed[position : position + 1]
         found, keys, values = run("StepAttention", row, keys, values, np.array([position]), heads=2, scale=SCALE)
@@ -225,16 +225,16 @@ def test_a_step_whose_query_is_not_finite_fails_alone(bad: float) -> None:
 
 @pytest.mark.parametrize("spread", [0.0, 1.0, 20.0, 87.0, 200.0, 1e30])
 def test_weights_of_attention_are_as_exact_as_float32(spread: float) -> None:
-    keys = np.zeros((1, 1, 8, 50), np.float32)
-    keys[0, 0, 0] = np.linspace(-spread, 0, 50)
-    values = np.zeros((1, 1, 50, 56), np.float32)
+    keys = np.linspace(-1, 0, 50).astype(np.float16)
+    scores = keys.astype(np.float32) * np.float32(spread)
+    values = np.zeros((1, 1, 50, 56), np.float16)
     values[0, 0, range(50), range(50)] = 1  # the results are the weights
     query = np.zeros((1, 56), np.float32)
-    query[0, 0] = 1
-    wide = np.zeros((1, 1, 56, 50), np.float32)
-    wide[:, :, :8] = keys
+    query[0, 0] = spread
+    wide = np.zeros((1, 1, 56, 50), np.float16)
+    wide[0, 0, 0] = keys
     found = run("CrossAttention", query, wide, values, np.array([50]), heads=1, scale=1.0)[0][0, :50]
-    exact = np.exp(keys[0, 0, 0].astype(np.float64))
+    exact = np.exp(scores.astype(np.float64))
     assert np.abs(found - exact / exact.sum()).max() < 2e-7
     near = exact > 1e-30
     assert np.abs(found[near] / (exact / exact.sum())[near] - 1).max() < 1e-5

@@ -26,6 +26,7 @@ SHAPES = [
     (40, 64, 64),
 ]
 shapes = pytest.mark.parametrize("shape", SHAPES, ids=str)
+NORMS = st.integers(0, 2)
 
 
 def weights_of(draw: np.random.Generator, inputs: int, outputs: int, most: int = 63) -> list[np.ndarray]:
@@ -150,17 +151,19 @@ def test_rows_may_have_any_number_of_dimensions() -> None:
     assert run("Linear", rows[:0], *rest, norm=0, epsilon=0.0, relu=0)[0].shape == (0, 7)
 
 
-@given(seed=st.integers(0, 1 << 32), inputs=st.integers(1, 40), outputs=st.integers(1, 60), data=st.data())
+@given(seed=st.integers(0, 1 << 32), inputs=st.integers(1, 40), outputs=st.integers(1, 60), norm=NORMS, data=st.data())
 def test_a_product_of_gathered_columns_is_that_of_all_columns_at_these_places(
-    seed: int, inputs: int, outputs: int, data: st.DataObject
+    seed: int, inputs: int, outputs: int, norm: int, data: st.DataObject
 ) -> None:
     draw = np.random.default_rng(seed)
     weights, rows = weights_of(draw, inputs, outputs), rows_of(draw, 3, inputs)
+    normed = norm_of(draw, inputs)[: norm and 3 - norm]
     ids = np.array(data.draw(st.lists(st.integers(0, outputs - 1), max_size=40)), np.int64)
     chosen = run("GatherColumns", ids, *weights)
-    every = run("Linear", rows, *weights, norm=0, epsilon=0.0, relu=0)[0]
+    every = run("Linear", rows, *weights, *normed, norm=norm, epsilon=1e-5, relu=0)[0]
     assert chosen[0].shape == (-(-len(ids) // PANEL), -(-inputs // GROUP) * GROUP * PANEL)
-    assert same_bits(run("PackedLinear", rows, *chosen)[0], every[:, ids])
+    found = run("PackedLinear", rows, *chosen, *normed, norm=norm, epsilon=1e-5)[0]
+    assert same_bits(found, every[:, ids])
 
 
 def test_gathered_columns_are_the_same_on_every_run() -> None:

@@ -22,13 +22,13 @@ def test_tokens_are_those_within_the_lengths(lengths: list[int]) -> None:
 
 @lengths
 @pytest.mark.parametrize("layer", [0, 2])
-def test_memory_has_the_heads_of_its_layer_and_zeros_as_padding(lengths: list[int], layer: int) -> None:
+def test_memory_has_the_heads_of_its_layer_in_float16_and_zeros_as_padding(lengths: list[int], layer: int) -> None:
     heads, size, layers, width = 2, 5, 3, 7
     rows = np.random.default_rng(0).normal(size=(sum(lengths), layers * 2 * heads * size)).astype(np.float32)
     ids = np.zeros((len(lengths), width), np.int64)
     found = run("Memory", rows, ids, np.array(lengths), heads=heads, layer=layer, layers=layers)
-    keys = np.zeros((len(lengths), heads, size, width), np.float32)
-    values = np.zeros((len(lengths), heads, width, size), np.float32)
+    keys = np.zeros((len(lengths), heads, size, width), np.float16)
+    values = np.zeros((len(lengths), heads, width, size), np.float16)
     packed, begin = rows.reshape(-1, layers, 2, heads, size), 0
     for sentence, length in enumerate(lengths):
         own = packed[begin : begin + length, layer]
@@ -59,3 +59,19 @@ def test_memory_is_as_wide_as_that_of_a_running_batch() -> None:
         assert not wide_keys[..., 5:].any()
         assert same_bits(wide_values[:, :, :5], values)
         assert not wide_values[:, :, 5:].any()
+
+
+def test_memory_rounds_to_the_nearest_float16() -> None:
+    halves = np.arange(1 << 16, dtype=np.uint16).view(np.float16).astype(np.float32)
+    halves = halves[np.isfinite(halves)]
+    up = np.nextafter(halves, np.float32(np.inf))
+    ends = np.array([65519.9, 65520, 1e30, np.inf, -np.inf, np.nan, 1e-45, 3e-8], np.float32)
+    between = np.concatenate([(halves[1:] + halves[:-1]) / 2, ends])
+    values = np.concatenate([halves, up, np.nextafter(between, np.float32(0)), between])
+    rows = np.resize(values, (len(values) // 48 + 1, 48))
+    ids, lengths = np.zeros((1, len(rows)), np.int64), np.array([len(rows)])
+    keys, found = run("Memory", rows, ids, lengths, heads=3, layer=0, layers=1)
+    with np.errstate(over="ignore"):
+        expected = rows.astype(np.float16).reshape(-1, 2, 3, 8)
+    assert same_bits(keys[0], expected[:, 0].transpose(1, 2, 0))
+    assert same_bits(found[0], expected[:, 1].swapaxes(0, 1))

@@ -23,11 +23,11 @@ OUTPUTS = {
     "Linear": ["float32"],
     "GatherColumns": ["int8", "int32", "float32", "float32"],
     "PackedLinear": ["float32"],
-    "StepAttention": ["float32"] * 3,
+    "StepAttention": ["float32", "float16", "float16"],
     "CrossAttention": ["float32"],
     "SelfAttention": ["float32"],
     "Tokens": ["int64", "int64"],
-    "Memory": ["float32", "float32"],
+    "Memory": ["float16", "float16"],
     "Candidates": ["int64", "float32"],
     "Embed": ["float32"],
     "BeamStep": [
@@ -37,7 +37,12 @@ OUTPUTS = {
 }
 """The types of the outputs, by operator."""
 
-CONSTANT: dict[str, Container[int]] = {"Linear": range(1, 6), "GatherColumns": range(1, 4), "Embed": (1, 3)}
+CONSTANT: dict[str, Container[int]] = {
+    "Linear": range(1, 6),
+    "GatherColumns": range(1, 4),
+    "PackedLinear": range(5, 7),
+    "Embed": (1, 3),
+}
 """The places of constant inputs, by operator."""
 
 MOST_LEVEL = 255  # of a quantised activation; the least is 0
@@ -109,10 +114,10 @@ def same_bits(first: np.ndarray, second: np.ndarray) -> bool:
     """Whether arrays are equal to the last bit; every NaN counts as the same."""
     if first.shape != second.shape or first.dtype != second.dtype:
         return False
-    if first.dtype != np.float32:
+    if not np.issubdtype(first.dtype, np.floating):
         return bool((first == second).all())
-    both_nan = np.isnan(first) & np.isnan(second)
-    return bool(((first.view(np.int32) == second.view(np.int32)) | both_nan).all())
+    both_nan, bits = np.isnan(first) & np.isnan(second), f"i{first.itemsize}"
+    return bool(((first.view(bits) == second.view(bits)) | both_nan).all())
 
 
 def total(values: np.ndarray) -> np.ndarray:

@@ -1,4 +1,7 @@
-"""Nodes that the operator Linear computes as well: the norm of its rows, a ReLU, and a residual connection after it."""
+"""Nodes that the operator Linear computes as well: the norm of its rows, a ReLU, and a residual connection after it.
+
+PackedLinear computes the norm too.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +12,12 @@ from onnx import NodeProto, helper
 from lingon.export.graphs.onnx_writer import KERNELS
 
 NORMS = {"LayerNormalization": 1, "SimplifiedLayerNormalization": 2}
-"""The attribute `norm` of Linear, by the operator that it replaces."""
+"""The attribute `norm` of a product, by the operator that it replaces."""
 
-GAIN, BIAS, RESIDUAL = 4, 5, 6  # places of the optional inputs of Linear
+GAIN = {"Linear": 4, "PackedLinear": 5}
+"""The place of the gain of a norm among the inputs of a product; its bias is next."""
+
+RESIDUAL = 6  # place of an input of Linear
 
 
 def fuse(nodes: Sequence[NodeProto], outputs: Iterable[str]) -> list[NodeProto]:
@@ -52,12 +58,12 @@ class _Nodes:
     def fuse_norm(self, norm: NodeProto) -> None:
         """Let every product that reads a norm compute it, if nobody else reads it."""
         readers = self._readers.get(norm.output[0], [])
-        if not readers or norm.output[0] in self._outputs or not all(_is_linear(each) for each in readers):
+        if not readers or norm.output[0] in self._outputs or not all(_is_product(each) for each in readers):
             return
         epsilon = next(each.f for each in norm.attribute if each.name == "epsilon")
         for reader in readers:
             _set_input(reader, 0, norm.input[0])
-            for place, name in zip((GAIN, BIAS), norm.input[1:], strict=False):
+            for place, name in enumerate(norm.input[1:], GAIN[reader.op_type]):
                 _set_input(reader, place, name)
             _set(reader, norm=NORMS[norm.op_type], epsilon=epsilon)
             self._readers.setdefault(norm.input[0], []).append(reader)
@@ -103,6 +109,10 @@ def _read(node: NodeProto) -> Iterator[str]:
     for attribute in node.attribute:
         for inner in attribute.g.node:
             yield from _read(inner)
+
+
+def _is_product(node: NodeProto) -> bool:
+    return node.op_type in GAIN and node.domain == KERNELS
 
 
 def _is_linear(node: NodeProto) -> bool:

@@ -49,7 +49,8 @@ class NativeMatMul:
 
     def linear_of_pieces(self, name: str, rows: str, chosen: list[str], *, named: str = "") -> str:
         """See MatMul."""
-        return self.graph.op("PackedLinear", rows, *chosen, domain=KERNELS, named=named or None)
+        inputs, without = (rows, *chosen), {"norm": 0, "epsilon": 0.0}
+        return self.graph.op("PackedLinear", *inputs, domain=KERNELS, named=named or None, **without)
 
     def _stored(self, name: str, weight: np.ndarray, bias: np.ndarray) -> tuple[str, str, str]:
         columns, scale = quantise_columns(weight)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from onnx import TensorProto
 
 from lingon import bundle
 from lingon.export.graphs.layers import bias_of, pad_to_blocks, table_name, to_numpy
@@ -45,10 +47,16 @@ class NativeTransformerGraphs(TransformerGraphs):
     def files(self, *, shortlist: bool = False) -> dict[str, bytes]:
         """See TransformerGraphs; with the graph of beam search where attention reads its table."""
         files = super().files(shortlist=shortlist)
-        return files | {bundle.BEAM: beam_graph()} if self._reads_table else files
+        return files | {bundle.BEAM: beam_graph()} if self.narrows_past else files
 
     @property
-    def _reads_table(self) -> bool:
+    def narrows_memory(self) -> bool:
+        """Whether keys and values of the source are float16."""
+        return has_native_heads(self.model.settings)
+
+    @property
+    def narrows_past(self) -> bool:
+        """Whether keys and values of the target so far are float16, and steps read the table of beam search."""
         settings = self.model.settings
         return has_native_attention(settings) and settings.decoder_cell == "attention"
 
@@ -92,15 +100,27 @@ class NativeTransformerGraphs(TransformerGraphs):
         for layer in range(len(layers)):
             names = [f"memory.{layer}.key", f"memory.{layer}.value"]
             for name in names:
-                graph.declare_output(name, self.dtype, shapes[name])
+                graph.declare_output(name, self._type_of(name), shapes[name])
             graph.ops("Memory", packed, padded, lengths, outputs=names, domain=KERNELS, layer=layer, **sizes)
         for state in states(self.model):
             if state.kind == "recurrent":
                 batch = graph.op("Shape", lengths)
                 graph.output(zero_cells(blocks, batch), state.name, self.dtype, shapes[state.name])
 
+    def _type_of(self, state: str) -> type[np.floating[Any]]:
+        """See TransformerGraphs: what the operators read of keys and values is half as wide as their arithmetic."""
+        narrow = {"memory": self.narrows_memory, "self": self.narrows_past}
+        return np.float16 if narrow.get(state.partition(".")[0]) else super()._type_of(state)
+
+    def _memory(self, blocks: Blocks, rows: str, batch: str) -> list[tuple[str, str]]:
+        memory = super()._memory(blocks, rows, batch)
+        if not self.narrows_memory:
+            return memory
+        halves = [[blocks.graph.op("Cast", each, to=TensorProto.FLOAT16) for each in layer] for layer in memory]
+        return [(key, value) for key, value in halves]
+
     def _step_attention(self, blocks: Blocks, positions: str, declared: Mapping[str, str]) -> StepAttention | None:
-        if self._reads_table:
+        if self.narrows_past:
             table = blocks.graph.input(bundle.BEAM_TABLE, np.int32, ["rows", "capacity"])
             return NativeStepAttention(blocks, positions, table)
         return super()._step_attention(blocks, positions, declared)
@@ -124,7 +144,8 @@ class NativeTransformerGraphs(TransformerGraphs):
             """The mix has the bits of a step; standard nodes compute the weights, which only are returned."""
             query, mixed = _cross(blocks, module, name, rows, memory, lengths)
             by_head = heads.query(query, source.batch)
-            weights = attention_weights(heads, blocks, by_head, memory[0], source.bias)
+            key = blocks.graph.op("Cast", memory[0], to=TensorProto.FLOAT)
+            weights = attention_weights(heads, blocks, by_head, key, source.bias)
             return blocks.linear(module.output, f"{name}.output", mixed), weights
 
         return write

@@ -95,7 +95,7 @@ class TransformerGraphs:
         shapes = {state.name: ("batch", *state.shape) for state in states(self.model)}
         for layer, (key, value) in enumerate(self._memory(blocks, rows, source.batch)):
             for value_of, name in ((key, f"memory.{layer}.key"), (value, f"memory.{layer}.value")):
-                graph.output(value_of, name, self.dtype, shapes[name])
+                graph.output(value_of, name, self._type_of(name), shapes[name])
         for state in states(self.model):
             if state.kind == "recurrent":
                 graph.output(zero_cells(blocks, source.batch), state.name, self.dtype, shapes[state.name])
@@ -226,7 +226,9 @@ class TransformerGraphs:
         """Return the names of keys and values of a layer before and after the step."""
         key, value = f"self.{layer}.key", f"self.{layer}.value"
         shapes = {state.name: ("rows", *state.shape) for state in states(self.model)}
-        present = [graph.declare_output(bundle.present_name(name), self.dtype, shapes[name]) for name in (key, value)]
+        present = [
+            graph.declare_output(bundle.present_name(name), self._type_of(name), shapes[name]) for name in (key, value)
+        ]
         return (declared[key], declared[value]), (present[0], present[1])
 
     def scorer(self) -> bytes:
@@ -301,7 +303,11 @@ class TransformerGraphs:
     def _declare_state(self, graph: GraphBuilder, state: State) -> str:
         first = "sentences" if state.kind == "memory" else "rows"
         name = state.name if state.kind == "memory" else bundle.past_name(state.name)
-        return graph.input(name, self.dtype, (first, *state.shape))
+        return graph.input(name, self._type_of(state.name), (first, *state.shape))
+
+    def _type_of(self, state: str) -> type[np.floating[Any]]:
+        """Return the type of a state's values."""
+        return self.dtype
 
     def _decoder_layers(self) -> list[DecoderLayer]:
         return list(self.model.decoder)
