@@ -49,7 +49,7 @@ def machine() -> str:
         return f"{platform.machine()}, {os.cpu_count()} cores"
     facts = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
     flags = facts.get("flags", "").split()
-    extensions = [flag for flag in ("avx2", "avx512f", "avx512_vnni", "avx512_bf16") if flag in flags]
+    extensions = [flag for flag in ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_int8") if flag in flags]
     return f"{facts.get('model name', platform.machine())}, {os.cpu_count()} cores, {' '.join(extensions)}"
 
 
