@@ -45,10 +45,11 @@ struct LinesAhead {
 template <int Panels>
 void sums_of_tiles(const uint8_t* values, int64_t stride, const int8_t* panel, int64_t groups, LinesAhead ahead,
                    int32_t* sums) {
+  static_assert(Panels == 1 || Panels == 4, "the registers below");
   const int64_t bytes = groups * kGroup * kPanel, line = kGroup * kPanel;
   _tile_zero(0);
-  if (Panels > 1) _tile_zero(1);
-  if (Panels > 2) {
+  if (Panels == 4) {
+    _tile_zero(1);
     _tile_zero(2);
     _tile_zero(3);
   }
@@ -58,11 +59,9 @@ void sums_of_tiles(const uint8_t* values, int64_t stride, const int8_t* panel, i
     _tile_loadd(4, values, stride);
     _tile_loadd(5, panel, line);
     _tile_dpbusd(0, 4, 5);
-    if (Panels > 1) {
+    if (Panels == 4) {
       _tile_loadd(6, panel + bytes, line);
       _tile_dpbusd(1, 4, 6);
-    }
-    if (Panels > 2) {
       _tile_loadd(7, panel + 2 * bytes, line);
       _tile_dpbusd(2, 4, 7);
       _tile_loadd(5, panel + 3 * bytes, line);
@@ -71,8 +70,8 @@ void sums_of_tiles(const uint8_t* values, int64_t stride, const int8_t* panel, i
   }
   constexpr int64_t kLine = Panels * kPanel * sizeof(int32_t);
   _tile_stored(0, sums, kLine);
-  if (Panels > 1) _tile_stored(1, sums + kPanel, kLine);
-  if (Panels > 2) {
+  if (Panels == 4) {
+    _tile_stored(1, sums + kPanel, kLine);
     _tile_stored(2, sums + 2 * kPanel, kLine);
     _tile_stored(3, sums + 3 * kPanel, kLine);
   }

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "memory.h"
 #include "operators.h"
 
 namespace lingon {
@@ -43,9 +44,9 @@ class Attention : public Operator {
 
 // One step of a decoder over its caches.
 // Inputs: packed (rows, 3 * dim), the query, key and value of the new position of each row; the caches of keys and of
-// values (rows, heads, capacity, size) float16; positions (rows) int64, that of the new position; and optionally a table (rows,
-// capacity) int32: position p of row r is read from row r + table[r][p], see BeamStep. Outputs: (rows, dim), and the
-// caches with the new position, which may be in the memory of the old ones.
+// values (rows, heads, capacity, size) float16; positions (rows) int64, that of the new position; and optionally a
+// table (rows, capacity) int32: position p of row r is read from row r + table[r][p], see BeamStep. Outputs: (rows,
+// dim), and the caches with the new position, which may be in the memory of the old ones.
 class StepAttention : public Attention {
  public:
   StepAttention(const NodeInfo& info, size_t inputs) : Attention(info, inputs), has_table_(inputs > 4) {}
@@ -90,7 +91,8 @@ class StepAttention : public Attention {
                          heads.size,             heads.size,               at[row] + 1, heads.size,
                          false};
         if (further) read.rows = further + row * capacity, read.row_stride = row_stride;
-        kernels().attend_halves({query + row * 3 * heads.dim(), 0, 1, mixed + row * heads.dim(), 0}, read, scale_, weights);
+        const Queries own{query + row * 3 * heads.dim(), 0, 1, mixed + row * heads.dim(), 0};
+        kernels().attend_halves(own, read, scale_, weights);
       }
     });
   }
@@ -213,9 +215,7 @@ class SelfAttention : public Attention {
 
   void attend_to_past(const float* values, const Shape& heads, int64_t length, float* mixed) const {
     const int64_t stride = 3 * heads.dim(), size = heads.size;
-    thread_local std::vector<Half> memory;
-    memory.resize(std::max<size_t>(memory.size(), 2 * length * size));
-    Half *keys = memory.data(), *past = keys + length * size;
+    Half *keys = scratch<Half>(2 * length * size), *past = keys + length * size;
     float* weights = weights_of(length, 1);
     for (int64_t query = 0; query < length; ++query) {
       const float* own = values + query * stride;

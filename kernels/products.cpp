@@ -10,14 +10,6 @@ namespace {
 
 constexpr int64_t kGrain = 1 << 17;  // products of 8-bit integers that make a part of the work worth a thread
 
-// Memory of a thread that grows and is used again.
-template <typename T>
-T* scratch(int64_t size) {
-  thread_local AlignedVector<T> memory;
-  if ((int64_t)memory.size() < size) memory.resize(size);
-  return memory.data();
-}
-
 struct LinearRun {
   const RunContext& context;
   Tensor rows;

@@ -1,6 +1,7 @@
 // Tokens and Memory: between sentences padded to one width and the rows of all their tokens.
 #include <algorithm>
 
+#include "memory.h"
 #include "operators.h"
 
 namespace lingon {
@@ -81,9 +82,7 @@ class Memory : public Operator {
  private:
   static void place(const float* from, int64_t stride, int64_t dim, int64_t size, int64_t length, int64_t width,
                     Half* keys, Half* values) {
-    thread_local std::vector<Half> memory;
-    memory.resize(std::max<size_t>(memory.size(), length * size));
-    Half* rows = memory.data();  // the keys before they are columns
+    Half* rows = scratch<Half>(length * size);  // the keys before they are columns
     for (int64_t token = 0; token < length; ++token) {
       kernels().narrow(from + token * stride, size, rows + token * size);
       kernels().narrow(from + token * stride + dim, size, values + token * size);

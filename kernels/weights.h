@@ -3,28 +3,11 @@
 
 #include <cstdint>
 #include <memory>
-#include <new>
 #include <vector>
 
+#include "memory.h"
+
 namespace lingon {
-
-// Memory that begins with a line of the cache: a load of 64 bytes else takes two lines.
-template <typename T>
-struct AlignedAllocator {
-  typedef T value_type;
-  static constexpr std::align_val_t kLine{64};
-
-  AlignedAllocator() = default;
-  template <typename U>
-  AlignedAllocator(const AlignedAllocator<U>&) {}
-  T* allocate(size_t count) { return (T*)::operator new(count * sizeof(T), kLine); }
-  void deallocate(T* memory, size_t) { ::operator delete(memory, kLine); }
-  bool operator==(const AlignedAllocator&) const { return true; }
-  bool operator!=(const AlignedAllocator&) const { return false; }
-};
-
-template <typename T>
-using AlignedVector = std::vector<T, AlignedAllocator<T>>;
 
 struct PackedWeights {
   AlignedVector<int8_t> panels;  // see Weights in kernels.h

@@ -153,19 +153,17 @@ def _transformer_graphs(
     known: Mapping[str, Range] | None,
 ) -> tuple[TransformerGraphs, AnyModel | None]:
     """Return the builder of the graphs, and for 8-bit graphs the model that they compute."""
-    ranges, emulated = None, None
+    ranges = None
     if kind.quantised:
         # Smoothing would move the values out of the ranges that the model was trained with.
         model, ranges = smooth_and_calibrate(model, calibration) if known is None else (model, dict(known))
     if kind.native:
         native = NativeTransformerGraphs(model, kind.dtype, weights)
         return native, narrow_states(emulate(model, None), memory=native.narrows_memory, past=native.narrows_past)
-    if ranges is not None:
-        emulated = emulate(model, ranges)
     graphs = TransformerGraphs(
         model, kind.dtype, weights, ranges, device_states=kind.on_device, scattered=kind.scattered
     )
-    return graphs, emulated
+    return graphs, None if ranges is None else emulate(model, ranges)
 
 
 def _recurrent_graphs(

@@ -7,23 +7,27 @@
 
 namespace lingon {
 
-inline bool has_f16c() {
+struct Features {
   unsigned a = 0, b = 0, c = 0, d = 0;
-  return __get_cpuid(1, &a, &b, &c, &d) && (c & 1u << 29);
+};
+
+// The registers after CPUID; 0 if the processor does not have this part of it.
+inline Features features(unsigned leaf, unsigned part) {
+  Features found;
+  __get_cpuid_count(leaf, part, &found.a, &found.b, &found.c, &found.d);
+  return found;
 }
+
+inline bool has_f16c() { return features(1, 0).c & 1u << 29; }
 
 inline bool has_avx2() { return __builtin_cpu_supports("avx2") && has_f16c(); }
 
-inline bool has_avx_vnni() {
-  unsigned a = 0, b = 0, c = 0, d = 0;
-  return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & 1u << 4);
-}
+inline bool has_avx_vnni() { return features(7, 1).a & 1u << 4; }
 
 // Whether there are tile registers, and products of 8-bit integers in them.
 inline bool has_amx() {
-  unsigned a = 0, b = 0, c = 0, d = 0;
-  const unsigned tile = 1u << 24, int8 = 1u << 25;
-  return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & tile) && (d & int8);
+  const unsigned found = features(7, 0).d;
+  return found & 1u << 24 && found & 1u << 25;
 }
 
 }  // namespace lingon

@@ -59,8 +59,10 @@ Value floats(Random& random, std::vector<int64_t> dims) {
 Value halves(Random& random, std::vector<int64_t> dims) {
   auto made = std::make_shared<OrtValue>(ElementType::kFloat16, dims);
   const bool any = random.chance(20);
-  for (int64_t place = 0; place < made->size(); ++place)
-    made->as<uint16_t>()[place] = (uint16_t)(any ? random.bits() : random.between(0x2c00, 0x4400) | random.bits() << 15);
+  for (int64_t place = 0; place < made->size(); ++place) {
+    const uint64_t plain = random.between(0x2c00, 0x4400) | random.bits() << 15;
+    made->as<uint16_t>()[place] = (uint16_t)(any ? random.bits() : plain);
+  }
   return made;
 }
 

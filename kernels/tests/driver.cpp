@@ -46,7 +46,7 @@ const std::map<std::string, const OrtCustomOp*>& operators() {
   std::exit(1);
 }
 
-// FNV-1a of outputs; every NaN counts as 0.
+// FNV-1a of outputs; every NaN counts as the same.
 struct Digest {
   uint64_t hash = 14695981039346656037u;
 
@@ -59,8 +59,8 @@ struct Digest {
       const char* at = value.as<char>() + place * size_of(value.type);
       const bool broken = (value.type == ElementType::kFloat && std::isnan(*(const float*)at)) ||
                           (value.type == ElementType::kFloat16 && (*(const uint16_t*)at & 0x7fff) > 0x7c00);
-      const char nan[sizeof(int64_t)] = {};
-      add(broken ? nan : at, size_of(value.type));
+      const int64_t nan = -1;  // all bits: NaN of either type
+      add(broken ? (const char*)&nan : at, size_of(value.type));
     }
   }
 };

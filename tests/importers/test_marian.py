@@ -40,7 +40,7 @@ SCALES = {"W2": 18.0, "Wo": 18.0}  # of the inputs of 8-bit products, where they
 FORMS: dict[str, dict[str, Any]] = {
     "post-norm": {"seed": 4, "ends": 3.0, "transformer-ffn-activation": "swish"},
     "pre-norm": {"seed": 4, "ends": 2.0, **PRE_NORM},
-    "student": {"seed": 8, "ends": 2.0, **STUDENT},
+    "student": {"seed": 10, "ends": 2.0, **STUDENT},
     "separate": {"seed": 5, "ends": 2.0, "tied-embeddings-all": False},
 }
 
@@ -101,16 +101,6 @@ def test_logits_are_those_of_the_transcription(opus: tuple[Marian, Imported]) ->
         np.testing.assert_allclose(mine[0, :, said].detach().numpy(), expected[:, rows], rtol=1e-4, atol=1e-4)
 
 
-def check_near_tie(logits: np.ndarray, found: list[int], expected: list[int]) -> None:
-    """Two outputs begin to differ where their tokens are as good: processors add in different orders.
-
-    logits: (len(expected) + 1, rows), of the expected output
-    """
-    place = next(at for at, pair in enumerate(zip([*found, 0], [*expected, 0], strict=False)) if pair[0] != pair[1])
-    first, second = [*found, 0][place], [*expected, 0][place]
-    assert logits[place][first] == pytest.approx(logits[place][second], abs=1e-4)
-
-
 def test_greedy_tokens_are_those_of_the_transcription(opus: tuple[Marian, Imported]) -> None:
     model, imported = opus
     target, tokenizer = imported.source.target, imported.checkpoint.tokenizer
@@ -122,11 +112,8 @@ def test_greedy_tokens_are_those_of_the_transcription(opus: tuple[Marian, Import
     for source, (best, *_) in zip(sources, found, strict=True):
         most = settings.max_length(len(source), imported.checkpoint.model.settings.max_positions)
         expected = model.greedy(rows_of(imported, source), never, eos=0, most=most)
-        rows = [target.rows[each] for each in best.tokens]
-        if rows == expected:
-            outputs.append(best)
-        else:
-            check_near_tie(model.logits(rows_of(imported, source), expected), rows, expected)
+        assert [target.rows[each] for each in best.tokens] == expected
+        outputs.append(best)
     assert len({best.tokens for best in outputs}) >= 10  # otherwise equal tokens would say nothing
     assert sum(best.finished for best in outputs) >= 10
 

@@ -116,8 +116,11 @@ class NativeTransformerGraphs(TransformerGraphs):
         memory = super()._memory(blocks, rows, batch)
         if not self.narrows_memory:
             return memory
-        halves = [[blocks.graph.op("Cast", each, to=TensorProto.FLOAT16) for each in layer] for layer in memory]
-        return [(key, value) for key, value in halves]
+
+        def narrow(value: str) -> str:
+            return blocks.graph.op("Cast", value, to=TensorProto.FLOAT16)
+
+        return [(narrow(key), narrow(value)) for key, value in memory]
 
     def _step_attention(self, blocks: Blocks, positions: str, declared: Mapping[str, str]) -> StepAttention | None:
         if self.narrows_past:
