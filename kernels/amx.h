@@ -13,27 +13,19 @@ namespace {
 
 constexpr int64_t kRowsOfTile = 16, kGroupsOfTile = 16, kBytesOfTile = kGroupsOfTile * kGroup * kPanel;
 
-// The shapes of the registers: rows of sums in 0 to 3 and of activations in 4, weights in 5 to 7. A thread that is done
-// releases them, so that the system does not have to save them.
-class TileShapes {
- public:
-  explicit TileShapes(int64_t rows) {
-    for (int place = 0; place < 8; ++place)
-      shapes_.bytes[place] = kGroup * kGroupsOfTile, shapes_.rows[place] = place < 5 ? (uint8_t)rows : kGroupsOfTile;
-    __asm__ volatile("" : : "r"(&shapes_) : "memory");  // for all that GCC knows, the next line reads eight bytes alone
-    _tile_loadconfig(&shapes_);
-  }
-  ~TileShapes() { _tile_release(); }
-  TileShapes(const TileShapes&) = delete;
-  TileShapes& operator=(const TileShapes&) = delete;
-
- private:
+// Set the shapes of the registers: rows of sums in 0 to 3 and of activations in 4, weights in 5 to 7. A thread that is
+// done releases them with _tile_release(), so that the system does not have to save them.
+inline void shape_tiles(int64_t rows) {
   struct {
     uint8_t palette = 1, start = 0, reserved[14] = {};
     uint16_t bytes[16] = {};
     uint8_t rows[16] = {};
-  } shapes_;
-};
+  } shapes;
+  for (int place = 0; place < 8; ++place)
+    shapes.bytes[place] = kGroup * kGroupsOfTile, shapes.rows[place] = place < 5 ? (uint8_t)rows : kGroupsOfTile;
+  __asm__ volatile("" : : "r"(&shapes) : "memory");  // for all that GCC knows, the next line reads eight bytes alone
+  _tile_loadconfig(&shapes);
+}
 
 // Weights that are fetched from memory meanwhile: so many lines of 64 bytes with every tile.
 struct LinesAhead {

@@ -140,6 +140,37 @@ void attend_some(const Queries& queries, const Heads<T>& heads, float scale, flo
            queries.mixed + head * heads.size, queries.mixed_stride);
 }
 
+// The columns of eight rows of eight values become rows.
+LINGON_INLINE void turn(Floats (&rows)[8]) {
+  Floats pairs[8], fours[8];
+  for (int row = 0; row < 8; row += 2) {
+    pairs[row] = LINGON_SHUFFLE(rows[row], rows[row + 1], 0, 8, 1, 9, 4, 12, 5, 13);
+    pairs[row + 1] = LINGON_SHUFFLE(rows[row], rows[row + 1], 2, 10, 3, 11, 6, 14, 7, 15);
+  }
+  for (int row = 0; row < 8; row += 4)
+    for (int half = 0; half < 2; ++half) {
+      const Floats a = pairs[row + half], b = pairs[row + half + 2];
+      fours[row + 2 * half] = LINGON_SHUFFLE(a, b, 0, 1, 8, 9, 4, 5, 12, 13);
+      fours[row + 2 * half + 1] = LINGON_SHUFFLE(a, b, 2, 3, 10, 11, 6, 7, 14, 15);
+    }
+  for (int row = 0; row < 4; ++row) {
+    rows[row] = LINGON_SHUFFLE(fours[row], fours[row + 4], 0, 1, 2, 3, 8, 9, 10, 11);
+    rows[row + 4] = LINGON_SHUFFLE(fours[row], fours[row + 4], 4, 5, 6, 7, 12, 13, 14, 15);
+  }
+}
+
+void transpose(const float* from, int64_t stride, int64_t rows, int64_t columns, float* to) {
+  const int64_t to_stride = (rows + kLanes - 1) / kLanes * kLanes;
+  for (int64_t row = 0; row < rows; row += kLanes)
+    for (int64_t column = 0; column < columns; column += kLanes) {
+      Floats read[8];
+      for (int each = 0; each < 8; ++each)
+        read[each] = row + each < rows ? load(from + (row + each) * stride + column) : Floats{};
+      turn(read);
+      for (int each = 0; each < 8; ++each) store(to + (column + each) * to_stride + row, read[each]);
+    }
+}
+
 template <typename T>
 void attend(const Queries& queries, const Heads<T>& heads, float scale, float* weights) {
   static_assert(kQueries == 4, "the cases below");

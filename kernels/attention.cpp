@@ -203,12 +203,8 @@ class SelfAttention : public Attention {
   // One head of one sentence: values and mixed begin with its first token.
   void attend_to_all(const float* values, const Shape& heads, int64_t length, float* mixed) const {
     const int64_t stride = 3 * heads.dim(), columns = (length + 7) / 8 * 8;
-    thread_local std::vector<float> memory;
-    memory.resize(std::max<size_t>(memory.size(), heads.size * columns));
-    float* keys = memory.data();  // (size, columns): eight keys lie together
-    for (int64_t key = 0; key < length; ++key)
-      for (int64_t place = 0; place < heads.size; ++place)
-        keys[place * columns + key] = values[key * stride + heads.dim() + place];
+    float* keys = scratch<float>(heads.size * columns);  // (size, columns): eight keys lie together
+    kernels().transpose(values + heads.dim(), stride, length, heads.size, keys);
     const Heads<float> read{keys, values + 2 * heads.dim(), 1, 0, columns, stride, length, heads.size, true};
     kernels().attend({values, stride, length, mixed, heads.dim()}, read, scale_, weights_of(length, 1));
   }

@@ -38,13 +38,17 @@ LINGON_INLINE float find_tops(const float* logits, const bool* allowed, int64_t 
   return largest;
 }
 
-// The sum over all allowed logits.
+// The sum of exp(logit - largest) over all allowed logits.
 LINGON_INLINE float sum_of_exps(const float* logits, const bool* allowed, int64_t size, float largest) {
-  return sum_of(logits, size, kForbidden, [=](WideFloats values, int64_t place) {
-    if (allowed)
-      for (int lane = 0; lane < kWide; ++lane)
-        values[lane] = place + lane < size && allowed[place + lane] ? values[lane] : kForbidden;
-    return exp_of_negative(values - spread<WideFloats>(largest));
+  return sum_of<4>(logits, size, kForbidden, [=](auto& values, int64_t place) {
+    constexpr int kCount = sizeof(values) / sizeof(values[0]);
+    for (int each = 0; each < kCount; ++each, place += kWide) {
+      if (allowed)
+        for (int lane = 0; lane < kWide; ++lane)
+          values[each][lane] = place + lane < size && allowed[place + lane] ? values[each][lane] : kForbidden;
+      values[each] -= spread<WideFloats>(largest);
+    }
+    exp_of_negatives(values);
   });
 }
 

@@ -26,7 +26,9 @@ struct PanelEnd {
   WideFloats scale[kParts], bias[kParts];
   int64_t outputs;  // kPanel, or fewer at the end of a row
 
-  LINGON_INLINE PanelEnd(const Weights& weights, int64_t first) {
+  PanelEnd() = default;
+  LINGON_INLINE PanelEnd(const Weights& weights, int64_t panel) {
+    const int64_t first = panel * kPanel;
     outputs = weights.outputs - first < kPanel ? weights.outputs - first : kPanel;
     for (int part = 0; part < kParts; ++part) {
       const int64_t begin = first + part * kWide, count = count_of(part);
@@ -41,7 +43,7 @@ struct PanelEnd {
   }
 };
 
-template <bool Whole>
+template <bool Whole, bool Added>
 LINGON_INLINE void end_row(const int32_t* sums, RowScale row, const PanelEnd& panel, const Ending& ending,
                            int64_t place) {
   for (int part = 0; part < kParts; ++part, sums += kWide, place += kWide) {
@@ -51,23 +53,28 @@ LINGON_INLINE void end_row(const int32_t* sums, RowScale row, const PanelEnd& pa
     sum -= (row.zero - kOffset) * panel.sums[part];
     const WideFloats scale = spread<WideFloats>(row.scale) * panel.scale[part];
     WideFloats found = __builtin_convertvector(sum, WideFloats) * scale + panel.bias[part];
-    if (ending.relu) found = found < WideFloats{} ? WideFloats{} : found;  // NaN stays
-    if (ending.residual) found += load_up_to<WideFloats>(ending.residual + place, count);
+    if (ending.relu) found = larger(spread<WideFloats>(0), found);  // NaN stays
+    if (Added && ending.residual) found += load_up_to<WideFloats>(ending.residual + place, count);
     store_up_to(ending.outputs + place, found, count);
   }
 }
 
-// The outputs first..first+15 of some rows, from sums at a distance of `stride`.
+// The outputs of a panel for some rows, from sums at a distance of `stride`. place: of the first of them.
+template <bool Whole, bool Added>
+LINGON_INLINE void end_rows_as(const int32_t* sums, int64_t stride, const RowScale* rows, int64_t count,
+                               const PanelEnd& panel, const Ending& ending, int64_t place, int64_t outputs) {
+  for (int64_t row = 0; row < count; ++row, sums += stride, place += outputs)
+    end_row<Whole, Added>(sums, rows[row], panel, ending, place);
+}
+
 LINGON_INLINE void end_rows(const int32_t* sums, int64_t stride, const RowScale* rows, int64_t count,
-                            const Weights& weights, int64_t first, const Ending& ending, int64_t begin) {
-  const PanelEnd panel(weights, first);
-  int64_t place = begin + first;
-  for (int64_t row = 0; row < count; ++row, sums += stride, place += weights.outputs) {
-    if (panel.outputs == kPanel)
-      end_row<true>(sums, rows[row], panel, ending, place);
-    else
-      end_row<false>(sums, rows[row], panel, ending, place);
-  }
+                            const PanelEnd& panel, const Ending& ending, int64_t place, int64_t outputs) {
+  if (panel.outputs < kPanel)
+    end_rows_as<false, true>(sums, stride, rows, count, panel, ending, place, outputs);
+  else if (ending.residual)
+    end_rows_as<true, true>(sums, stride, rows, count, panel, ending, place, outputs);
+  else
+    end_rows_as<true, false>(sums, stride, rows, count, panel, ending, place, outputs);
 }
 
 #ifdef LINGON_AMX
@@ -83,21 +90,24 @@ void product_in_tiles(const Rows& rows, const Weights& weights, int64_t panel, i
   const int64_t tiles = (rows.count + tile_rows - 1) / tile_rows;
   LinesAhead ahead{columns + Panels * stride * kPanel, (Panels * kGroupsOfTile + tiles - 1) / tiles};
   alignas(64) int32_t sums[kRowsOfTile * Panels * kPanel];
+  PanelEnd ends[Panels];
+  for (int each = 0; each < Panels; ++each) ends[each] = PanelEnd(weights, panel + each);
   for (int64_t place = 0; place < rows.count; place += tile_rows) {
     const int64_t begin = place < rows.count - tile_rows ? place : rows.count - tile_rows;
     sums_of_tiles<Panels>(rows.values + begin * stride, stride, columns, groups, ahead, sums);
     ahead.from += ahead.lines * groups / kGroupsOfTile * kGroup * kPanel;
     for (int each = 0; each < Panels; ++each)
-      end_rows(sums + each * kPanel, Panels * kPanel, rows.scales + begin, tile_rows, weights, (panel + each) * kPanel,
-               ending, begin * weights.outputs);
+      end_rows(sums + each * kPanel, Panels * kPanel, rows.scales + begin, tile_rows, ends[each], ending,
+               begin * weights.outputs + (panel + each) * kPanel, weights.outputs);
   }
 }
 
 void product_in_tiles(const Rows& rows, const Weights& weights, int64_t first, int64_t last, const Ending& ending) {
   const int64_t tiles = (rows.count + kRowsOfTile - 1) / kRowsOfTile, tile_rows = (rows.count + tiles - 1) / tiles;
-  const TileShapes shapes(tile_rows);
+  shape_tiles(tile_rows);
   for (; last - first >= kPanels; first += kPanels) product_in_tiles<kPanels>(rows, weights, first, tile_rows, ending);
   for (; first < last; ++first) product_in_tiles<1>(rows, weights, first, tile_rows, ending);
+  _tile_release();
 }
 
 #endif
@@ -111,25 +121,31 @@ void product(const Rows& rows, const Weights& weights, int64_t first, int64_t la
   int32_t sums[kTileRows * kPanel];
   const int64_t tiles = (rows.count + kTileRows - 1) / kTileRows;
   if (tiles == 0) return;
-  const int together = panels_at_once((rows.count + tiles - 1) / tiles);
+  // Tiles are of nearly equal size: small ones take more time for a row.
+  const int64_t tile_rows = rows.count / tiles, larger_tiles = rows.count % tiles;
+  const int64_t lines = (kPanel * kGroup + tiles - 1) / tiles;
+  const int together = panels_at_once(tile_rows + (larger_tiles > 0));
   for (int64_t panel = first; panel < last; panel += together) {
     const int panels = last - panel < together ? 1 : together;
     const int8_t* columns = weights.panels + panel * bytes;
     const Order order = weights.order ? Order{weights.order + panel * groups / kGroups, weights.fours[panel]} : Order{};
-    for (int64_t each = 0; each < tiles; ++each) {  // of nearly equal size: small ones take more time for a row
-      const int64_t begin = rows.count * each / tiles, count = rows.count * (each + 1) / tiles - begin;
-      // The next panel comes from memory during all tiles of this one: the first one alone would wait for it.
-      const Ahead ahead{columns + panels * bytes + each * bytes / tiles, (kPanel * kGroup + tiles - 1) / tiles};
+    PanelEnd ends[2];
+    for (int part = 0; part < panels; ++part) ends[part] = PanelEnd(weights, panel + part);
+    // The next panel comes from memory during all tiles of this one: the first one alone would wait for it.
+    Ahead ahead{columns + panels * bytes, lines};
+    for (int64_t tile = 0, begin = 0; tile < tiles; ++tile) {
+      const int64_t count = tile_rows + (tile < larger_tiles);
       tile_of<kTileRows>(count, panels, rows.values + begin * stride, stride, columns, groups, order, ahead, sums);
       for (int part = 0; part < panels; ++part)
-        end_rows(sums + part * kPanel, panels * kPanel, rows.scales + begin, count, weights, (panel + part) * kPanel,
-                 ending, begin * weights.outputs);
+        end_rows(sums + part * kPanel, panels * kPanel, rows.scales + begin, count, ends[part], ending,
+                 begin * weights.outputs + (panel + part) * kPanel, weights.outputs);
+      begin += count, ahead.from += groups * lines;
     }
   }
 }
 
-const Kernels kKernels = {LINGON_NAME, kAddsFours, quantise, widen, narrow, scale_and_add, product, attend<float>,
-                          attend<Half>, choose};
+const Kernels kKernels = {LINGON_NAME, kAddsFours, quantise, widen, narrow, scale_and_add, product, transpose,
+                          attend<float>, attend<Half>, choose};
 
 }  // namespace
 }  // namespace LINGON_ISA

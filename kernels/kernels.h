@@ -103,8 +103,8 @@ struct Kernels {
   const char* name;
   bool adds_fours;  // whether a product is faster with an order of blocks
 
-  // Normalise a row and quantise it with a scale of its own; zeros up to padded_inputs.
-  RowScale (*quantise)(const float* row, int64_t columns, const Norm& norm, uint8_t* values);
+  // Normalise a row and quantise it with a scale of its own; zeros up to padded_inputs. normed: scratch of `columns`.
+  RowScale (*quantise)(const float* row, int64_t columns, const Norm& norm, float* normed, uint8_t* values);
 
   void (*widen)(const Half* halves, int64_t size, float* values);
   void (*narrow)(const float* values, int64_t size, Half* halves);  // to the nearest, infinity beyond the range
@@ -114,6 +114,9 @@ struct Kernels {
 
   // The outputs of the panels first..last-1 for all rows.
   void (*product)(const Rows& rows, const Weights& weights, int64_t first, int64_t last, const Ending ending);
+
+  // to = the columns of `from` as rows, each with zeros up to a multiple of 8. columns: a multiple of 8.
+  void (*transpose)(const float* from, int64_t stride, int64_t rows, int64_t columns, float* to);
 
   // mixed = softmax(scale * query keys) values. weights: scratch of kQueries * heads * (length rounded up to 8).
   void (*attend)(const Queries& queries, const Heads<float>& heads, float scale, float* weights);

@@ -26,8 +26,9 @@ void run_product(const LinearRun& run) {
   uint8_t* quantised = scratch<uint8_t>(count * stride);
   RowScale* scales = scratch<RowScale>(count);
   run.context.parallel(count, kGrain / (64 * inputs) + 1, [&](int64_t first, int64_t last) {
+    float* normed = scratch<float>(inputs);
     for (int64_t row = first; row < last; ++row)
-      scales[row] = kernels().quantise(values + row * inputs, inputs, run.before, quantised + row * stride);
+      scales[row] = kernels().quantise(values + row * inputs, inputs, run.before, normed, quantised + row * stride);
   });
   const Rows rows{quantised, scales, count};
   const int64_t panels = panels_of(run.weights.outputs), groups = (panels + kPanels - 1) / kPanels;

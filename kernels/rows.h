@@ -16,19 +16,17 @@ struct Moments {
 LINGON_INLINE Moments moments(const float* row, int64_t columns, const Norm& norm) {
   float mean = 0;
   if (norm.kind == NormKind::kLayer)
-    mean = sum_of(row, columns, 0, [](WideFloats values, int64_t) { return values; }) / columns;
-  const float squares = sum_of(row, columns, mean, [mean](WideFloats values, int64_t) {
-    const WideFloats difference = values - spread<WideFloats>(mean);
-    return difference * difference;
+    mean = sum_of<1>(row, columns, 0, [](auto&, int64_t) {}) / columns;
+  const float squares = sum_of<1>(row, columns, mean, [mean](auto& values, int64_t) {
+    for (WideFloats& each : values) {
+      const WideFloats difference = each - spread<WideFloats>(mean);
+      each = difference * difference;
+    }
   });
   return {mean, 1.0f / std::sqrt(squares / columns + norm.epsilon)};
 }
 
-// Copies of norms and moments are passed: bytes that are written might else lie in them, for all that the compiler
-// knows.
-template <bool Normed>
-LINGON_INLINE WideFloats normalised(WideFloats values, Moments found, Norm norm, int64_t place, int64_t count) {
-  if (!Normed) return values;
+LINGON_INLINE WideFloats normalised(WideFloats values, Moments found, const Norm& norm, int64_t place, int64_t count) {
   values = (values - spread<WideFloats>(found.mean)) * spread<WideFloats>(found.inverse) *
            load_up_to<WideFloats>(norm.gain + place, count);
   return norm.bias ? values + load_up_to<WideFloats>(norm.bias + place, count) : values;
@@ -42,47 +40,68 @@ void scale_and_add(float* row, int64_t columns, float scale, const float* added)
   });
 }
 
-// Store values 0..kMostLevel as bytes: the lowest byte of each integer.
-LINGON_INLINE void store_bytes(uint8_t* to, WideFloats values, int64_t count) {
-  const WideInts integers = __builtin_convertvector(values, WideInts);
-#ifdef LINGON_AVX512_VNNI
-  const __m128i bytes = _mm512_maskz_cvtepi32_epi8(kAll, (__m512i)integers);
+// Store the levels nearest to values * inverse + zero as bytes; of two roundings they may be one above kMostLevel.
+LINGON_INLINE void store_levels(uint8_t* to, WideFloats values, float inverse, int32_t zero, int64_t count) {
+  values *= spread<WideFloats>(inverse);
+#if defined(LINGON_AVX512_VNNI)
+  const WideInts levels = (WideInts)_mm512_maskz_cvtps_epi32(kAll, values) + zero;
+  const __m128i bytes = _mm512_maskz_cvtusepi32_epi8(kAll, (__m512i)levels);
 #else
+#ifdef __AVX__
+  WideInts levels = (WideInts)_mm256_cvtps_epi32(values) + zero;
+#else
+  WideInts levels = __builtin_convertvector(nearest(values), WideInts) + zero;
+#endif
+  levels = levels < kMostLevel ? levels : WideInts{} + kMostLevel;
   typedef uint8_t Bytes __attribute__((vector_size(32)));
-  const auto bytes = LINGON_SHUFFLE((Bytes)integers, (Bytes)integers, 0, 4, 8, 12, 16, 20, 24, 28);
+  const auto bytes = LINGON_SHUFFLE((Bytes)levels, (Bytes)levels, 0, 4, 8, 12, 16, 20, 24, 28);
 #endif
   std::memcpy(to, &bytes, count == kWide ? sizeof bytes : (size_t)count);
 }
 
-// Lanes beyond the end of a row are 0: their gain and bias are, or without a norm they themselves.
-template <bool Normed>
-LINGON_INLINE RowScale quantise_as(const float* row, int64_t columns, const Norm norm, uint8_t* values) {
-  const Moments found = Normed ? moments(row, columns, norm) : Moments{0, 1};
-  WideFloats low{}, high{}, broken{};  // the range contains 0
-  each_vector(row, columns, 0, [&](WideFloats read, int64_t place, int64_t count) {
-    const WideFloats each = normalised<Normed>(read, found, norm, place, count);
+// The range of values, which contains 0.
+struct Range {
+  float least, largest;
+  bool finite;  // whether all values are
+};
+
+// The range of the values that change(values, place, count) makes of the vectors of a row. Beyond the end they are 0.
+template <typename Change>
+LINGON_INLINE Range range_of(const float* row, int64_t columns, Change change) {
+  WideFloats low{}, high{}, broken{};
+  each_vector(row, columns, 0, [&](WideFloats values, int64_t place, int64_t count) {
+    const WideFloats each = change(values, place, count);
     low = smaller(each, low), high = larger(each, high);
     broken += each - each;  // NaN for NaN and infinity
   });
-  const float least = smallest_lane(low), range = largest_lane(high) - least;
-  const float scale = range > 1e-30f ? range / kMostLevel : 1, inverse = 1 / scale;
-  const float zero = kRounding - (least * inverse + kRounding);
-  each_vector(row, columns, 0, [&](WideFloats read, int64_t place, int64_t count) {
-    const WideFloats rounding = spread<WideFloats>(kRounding);
-    const WideFloats each = normalised<Normed>(read, found, norm, place, count);
-    const WideFloats level = each * spread<WideFloats>(inverse) + rounding - rounding + spread<WideFloats>(zero);
-    store_bytes(values + place, smaller(level, spread<WideFloats>(kMostLevel)), count);  // of two roundings up to 256
-  });
-  std::memset(values + columns, 0, padded_inputs(columns) - columns);
-  bool finite = range <= std::numeric_limits<float>::max();
+  const float least = smallest_lane(low), largest = largest_lane(high);
+  bool finite = largest - least <= std::numeric_limits<float>::max();
   for (int lane = 0; lane < kWide; ++lane) finite = finite && broken[lane] == 0;
-  // All results of a row with NaN are NaN, so that the row alone fails.
-  return {finite ? scale : std::numeric_limits<float>::quiet_NaN(), finite ? (int32_t)zero : 0};
+  return {least, largest, finite};
 }
 
-RowScale quantise(const float* row, int64_t columns, const Norm& norm, uint8_t* values) {
-  if (norm.kind == NormKind::kNone) return quantise_as<false>(row, columns, norm, values);
-  return quantise_as<true>(row, columns, norm, values);
+RowScale quantise(const float* row, int64_t columns, const Norm& norm, float* normed, uint8_t* values) {
+  Range range;
+  if (norm.kind == NormKind::kNone) {
+    range = range_of(row, columns, [](WideFloats each, int64_t, int64_t) { return each; });
+  } else {
+    const Moments found = moments(row, columns, norm);
+    // A copy is read: the floats that are written might else lie in the norm, for all that the compiler knows.
+    range = range_of(row, columns, [normed, found, norm = norm](WideFloats read, int64_t place, int64_t count) {
+      const WideFloats each = normalised(read, found, norm, place, count);
+      store_up_to(normed + place, each, count);
+      return each;
+    });
+    row = normed;
+  }
+  const float width = range.largest - range.least, scale = width > 1e-30f ? width / kMostLevel : 1, inverse = 1 / scale;
+  const int32_t zero = range.finite ? (int32_t)(kRounding - (range.least * inverse + kRounding)) : 0;
+  each_vector(row, columns, 0, [&](WideFloats read, int64_t place, int64_t count) {
+    store_levels(values + place, read, inverse, zero, count);
+  });
+  std::memset(values + columns, 0, padded_inputs(columns) - columns);
+  // All results of a row with NaN are NaN, so that the row alone fails.
+  return {range.finite ? scale : std::numeric_limits<float>::quiet_NaN(), zero};
 }
 
 }  // namespace

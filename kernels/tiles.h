@@ -134,8 +134,8 @@ void tile(const uint8_t* values, int64_t stride, const int8_t* panel, int64_t gr
 
 constexpr int kTileRows = 8;
 
-// A sum waits for four cycles before the next one can be added: fewer rows take two panels at a time.
-constexpr int panels_at_once(int64_t rows) { return rows < 4 ? 2 : 1; }
+// A sum waits for four cycles before the next one can be added: few rows take two panels at a time.
+constexpr int panels_at_once(int64_t rows) { return rows < 5 ? 2 : 1; }
 
 template <int R, int Panels>
 void tile(const uint8_t* values, int64_t stride, const int8_t* panel, int64_t groups, const Order&, Ahead ahead,

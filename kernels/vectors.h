@@ -158,26 +158,26 @@ LINGON_INLINE float smallest_lane(WideFloats values) {
 
 constexpr int kSummed = 32;  // elements that a sum of many adds at a time, so that no addition waits for another one
 
-// The sum of term(values) over all elements. Lane i of 32 adds the terms of the elements i, i + 32, i + 64, ...; the
-// lanes are added last, in halves: i and i + 16, then i and i + 8, then as `sum_lanes`. term(rest) is 0, or too
-// small to count.
-template <typename Term>
-LINGON_INLINE float sum_of(const float* values, int64_t size, float rest, Term term) {
+// The sum of the terms of all elements; turn(values, place) replaces an array of vectors of elements by their terms, as
+// many vectors at a time as `Turned` times those of kSummed elements, or fewer. Lane i of 32 adds the terms of the
+// elements i, i + 32, i + 64, ...; the lanes are added last, in halves: i and i + 16, then i and i + 8, then as
+// `sum_lanes`. The term of `rest` is 0, or too small to count.
+template <int Turned, typename Turn>
+LINGON_INLINE float sum_of(const float* values, int64_t size, float rest, Turn turn) {
   constexpr int kParts = kSummed / kWide;
   WideFloats sums[kParts] = {};
   int64_t begin = 0;
-  for (; begin + kSummed <= size; begin += kSummed)
-    for (int part = 0; part < kParts; ++part) {
-      const int64_t place = begin + part * kWide;
-      sums[part] += term(load<WideFloats>(values + place), place);
-    }
-#pragma GCC unroll 4
-  for (int part = 0; part < kParts; ++part) {
-    const int64_t place = begin + part * kWide, left = size - place;
-    if (left >= kWide)
-      sums[part] += term(load<WideFloats>(values + place), place);
-    else if (left > 0)
-      sums[part] += term(load_part<WideFloats>(values + place, left, rest), place);
+  for (; begin + Turned * kSummed <= size; begin += Turned * kSummed) {
+    WideFloats terms[Turned * kParts];
+    for (int each = 0; each < Turned * kParts; ++each) terms[each] = load<WideFloats>(values + begin + each * kWide);
+    turn(terms, begin);
+    for (int each = 0; each < Turned * kParts; ++each) sums[each % kParts] += terms[each];
+  }
+  for (int part = 0; begin < size; begin += kWide, part = (part + 1) % kParts) {
+    WideFloats term[1] = {size - begin < kWide ? load_part<WideFloats>(values + begin, size - begin, rest)
+                                               : load<WideFloats>(values + begin)};
+    turn(term, begin);
+    sums[part] += term[0];
   }
 #ifdef LINGON_AVX512_VNNI
   const WideFloats halves = sums[0] + sums[1];
@@ -189,20 +189,46 @@ LINGON_INLINE float sum_of(const float* values, int64_t size, float rest, Term t
 
 constexpr float kRounding = 12582912.0f;  // 1.5 * 2^23: adding and subtracting it rounds to the nearest even integer
 
-// exp for x <= 0, within 2 units in the last place; exp(-87) below -87, NaN for NaN.
-// exp(x) = 2^n * exp(r) with |r| <= ln(2) / 2.
+// The nearest integers, the even one of two, of numbers far below 2^22; and value * 2^n for such integers n.
+template <typename Vector>
+LINGON_INLINE Vector nearest(Vector values) {
+  return values + spread<Vector>(kRounding) - spread<Vector>(kRounding);
+}
+template <typename Vector>
+LINGON_INLINE Vector scaled(Vector value, Vector n) {
+  typedef int32_t Integers __attribute__((vector_size(sizeof(Vector))));
+  return value * (Vector)((__builtin_convertvector(n, Integers) + 127) << 23);
+}
+#ifdef LINGON_AVX512_VNNI  // one instruction each
+LINGON_INLINE WideFloats nearest(WideFloats values) { return _mm512_maskz_roundscale_ps(kAll, values, 0); }
+LINGON_INLINE WideFloats scaled(WideFloats value, WideFloats n) { return _mm512_maskz_scalef_ps(kAll, value, n); }
+LINGON_INLINE Floats nearest(Floats values) { return _mm256_round_ps(values, 0); }
+LINGON_INLINE Floats scaled(Floats value, Floats n) { return _mm256_scalef_ps(value, n); }
+#endif
+
+// Replace some vectors of x <= 0 by exp(x), within 2 units in the last place; exp(-87) below -87, NaN for NaN.
+// exp(x) = 2^n * exp(r) with |r| <= ln(2) / 2. Every operation goes over all vectors before the next one, because it
+// would else wait for the one before.
+template <typename Vector, int N>
+LINGON_INLINE void exp_of_negatives(Vector (&x)[N]) {
+  Vector n[N], r[N];
+#define LINGON_EACH _Pragma("GCC unroll 8") for (int each = 0; each < N; ++each)
+  LINGON_EACH x[each] = larger(spread<Vector>(-87.0f), x[each]);
+  LINGON_EACH n[each] = nearest(x[each] * spread<Vector>(1.44269504f));
+  LINGON_EACH r[each] = x[each] - n[each] * spread<Vector>(0.693359375f);  // ln(2) in two parts
+  LINGON_EACH r[each] = r[each] - n[each] * spread<Vector>(-2.12194440e-4f);
+  LINGON_EACH x[each] = spread<Vector>(1.0f / 720);
+  for (float term : {1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f, 1.0f, 1.0f})
+    LINGON_EACH x[each] = x[each] * r[each] + spread<Vector>(term);
+  LINGON_EACH x[each] = scaled(x[each], n[each]);
+#undef LINGON_EACH
+}
+
 template <typename Vector>
 LINGON_INLINE Vector exp_of_negative(Vector x) {
-  typedef int32_t Integers __attribute__((vector_size(sizeof(Vector))));
-  const Vector rounding = spread<Vector>(kRounding);
-  x = larger(spread<Vector>(-87.0f), x);
-  const Vector rounded = x * spread<Vector>(1.44269504f) + rounding;
-  const Vector n = rounded - rounding;
-  const Vector r = (x - n * spread<Vector>(0.693359375f)) - n * spread<Vector>(-2.12194440e-4f);  // ln(2) in two parts
-  Vector sum = spread<Vector>(1.0f / 720);
-  for (float term : {1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f, 1.0f, 1.0f}) sum = sum * r + spread<Vector>(term);
-  const Integers exponent = ((Integers)rounded - (Integers)rounding + 127) << 23;
-  return sum * (Vector)exponent;
+  Vector found[1] = {x};
+  exp_of_negatives(found);
+  return found[0];
 }
 
 // log for normal x > 0. With x = m * 2^e and m in [sqrt(1/2), sqrt(2)): e * ln(2) + 2 * artanh((m - 1) / (m + 1)).
