@@ -4,14 +4,15 @@
 
 FOLDER gets a checkpoint for `lingon train CONFIG --init-from FOLDER`. The model of CONFIG computes what the bundle does
 at first: the outputs of new layers, and the weights that read new hidden units, are 0 (Chen, Goodfellow and Shlens,
-2016, for the units). A model with fewer layers has the first ones, and a decoder of SSRUs has new weights in place of
-self-attention: it has to be trained before it is of use. It must be a pre-norm Transformer, as wide as that of the
-bundle.
+2016, for the units). A model with fewer layers has the first, the last and evenly spread ones between them (Shleifer
+and Rush, 2020), or the first one alone, and a decoder of SSRUs has new weights in place of self-attention: it has to be
+trained before it is of use. It must be a pre-norm Transformer, as wide as that of the bundle.
 """
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +28,7 @@ from lingon.training.models.transformer import Transformer
 
 TYPES = {onnx.TensorProto.FLOAT16: np.float16, onnx.TensorProto.FLOAT: np.float32}
 ZERO_AT_FIRST = "output.weight", "output.bias", "outer.weight", "outer.bias"  # of a new layer
+STACKS = "encoder", "decoder"
 
 
 def weights_of(bundle: Bundle) -> dict[str, Tensor]:
@@ -60,6 +62,22 @@ def known_weight(name: str, weights: dict[str, Tensor], settings: TransformerSet
     return found
 
 
+def spread_layers(count: int, there: int) -> list[int]:
+    """Return the layer of a stack of `there` with which each of `count` layers begins; a new one is its own number."""
+    if count >= there or count == 1:
+        return list(range(count))
+    return [round(place * (there - 1) / (count - 1)) for place in range(count)]
+
+
+def name_in_bundle(name: str, layers: Mapping[str, Sequence[int]]) -> str:
+    """Return the name in the bundle of a weight; layers: of each stack, see spread_layers."""
+    stack, _, rest = name.partition(".")
+    if stack not in STACKS or not rest[0].isdigit():
+        return name
+    number, _, part = rest.partition(".")
+    return f"{stack}.{layers[stack][int(number)]}.{part}"
+
+
 def widened(bundle: Bundle, config: Config) -> Transformer:
     """Return the model of a config with the weights of a bundle."""
     settings, weights = config.model, weights_of(bundle)
@@ -67,9 +85,14 @@ def widened(bundle: Bundle, config: Config) -> Transformer:
     assert settings.norm == "pre", "new layers of a post-norm model change what it computes"
     model = Transformer(settings, bundle.manifest.source_vocab, bundle.manifest.target_vocab)
     layers = len([each for each in bundle.manifest.states_of("memory") if each.name.endswith(".key")])
+    there = len({name.split(".")[1] for name in weights if name.startswith("encoder.") and name.split(".")[1].isdigit()})
+    taken = {
+        "encoder": spread_layers(settings.encoder_layers, there),
+        "decoder": spread_layers(settings.decoder_layers, layers),
+    }
     with torch.no_grad():
         for name, values in model.state_dict().items():
-            known = known_weight(name, weights, settings, layers)
+            known = known_weight(name_in_bundle(name, taken), weights, settings, layers)
             if known is None:
                 if name.endswith(ZERO_AT_FIRST):
                     values.zero_()

@@ -43,3 +43,15 @@ def test_a_student_begins_with_what_it_shares_with_the_bundle(cell: str) -> None
     own = student.keys() - shared
     assert not own & whole.keys()
     assert bool(own) == (cell == "ssru")
+
+
+def test_a_smaller_encoder_begins_with_layers_from_the_whole_stack() -> None:
+    bundle, config = open_bundle(ROOT / "models" / "en-de"), load_config(ROOT / "configs" / "student" / "en-de.toml")
+    whole = widened(bundle, load_config(ROOT / "configs" / "en-de.toml")).encoder
+    config = config.model_copy(update={"model": config.model.model_copy(update={"encoder_layers": 3})})
+    student = widened(bundle, config).encoder
+    assert len(whole) == 6
+    assert len(student) == 3
+    for layer, taken in zip(student, (0, 2, 5), strict=True):
+        own, of_bundle = layer.state_dict(), whole[taken].state_dict()
+        assert all(torch.equal(values, of_bundle[name]) for name, values in own.items())
