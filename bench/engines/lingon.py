@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import queue
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -60,18 +60,18 @@ class Lingon:
 
     def translate(self, sources: Sequence[Sequence[int]], cell: Cell) -> Tokens:
         """Submit all sources in one call."""
-        engine, results = self._engine_of(cell), _Results()
+        engine, results = self._engine_of(cell), _Results(len(sources))
         engine.submit(list(self._jobs(sources, cell, results)))
-        return results.wait(len(sources))
+        return results.wait()
 
     def translate_staggered(self, sources: Sequence[Sequence[int]], cell: Cell, seconds: float) -> Tokens:
         """Submit the sources one by one, evenly spread over this number of seconds."""
-        engine, results = self._engine_of(cell), _Results()
+        engine, results = self._engine_of(cell), _Results(len(sources))
         start = time.perf_counter()
         for number, job in enumerate(self._jobs(sources, cell, results)):
             time.sleep(max(start + seconds * number / len(sources) - time.perf_counter(), 0))
             engine.submit([job])
-        return results.wait(len(sources))
+        return results.wait()
 
     def close(self) -> None:
         """End the engine's threads."""
@@ -102,21 +102,28 @@ class Lingon:
 
 
 class _Results:
-    """Collects the results that the engine's thread delivers."""
+    """Collects the results that the engine's threads deliver, and wakes the waiting thread at the last one."""
 
-    def __init__(self) -> None:
-        self._answers: queue.SimpleQueue[tuple[int, Outcome]] = queue.SimpleQueue()
+    def __init__(self, count: int) -> None:
+        self._count, self._outcomes, self._done = count, dict[int, Outcome](), threading.Event()
 
     def callback(self, index: int) -> Callable[[Outcome], None]:
         """The on_done function for the source with this index."""
-        return lambda outcome: self._answers.put((index, outcome))
 
-    def wait(self, count: int) -> Tokens:
+        def put(outcome: Outcome) -> None:
+            self._outcomes[index] = outcome
+            if len(self._outcomes) == self._count:
+                self._done.set()
+
+        return put
+
+    def wait(self) -> Tokens:
         """Wait for all sources; return the best hypothesis of each, in order. Raises the error of a failed job."""
-        found: dict[int, list[int]] = {}
-        while len(found) < count:
-            index, outcome = self._answers.get()
+        self._done.wait()
+        found: list[list[int]] = []
+        for index in range(self._count):
+            outcome = self._outcomes[index]
             if isinstance(outcome, RequestError):
                 raise outcome
-            found[index] = list(outcome[0].tokens)
-        return [found[index] for index in range(count)]
+            found.append(list(outcome[0].tokens))
+        return found
