@@ -85,7 +85,9 @@ def widened(bundle: Bundle, config: Config) -> Transformer:
     assert settings.norm == "pre", "new layers of a post-norm model change what it computes"
     model = Transformer(settings, bundle.manifest.source_vocab, bundle.manifest.target_vocab)
     layers = len([each for each in bundle.manifest.states_of("memory") if each.name.endswith(".key")])
-    there = len({name.split(".")[1] for name in weights if name.startswith("encoder.") and name.split(".")[1].isdigit()})
+    there = len(
+        {name.split(".")[1] for name in weights if name.startswith("encoder.") and name.split(".")[1].isdigit()}
+    )
     taken = {
         "encoder": spread_layers(settings.encoder_layers, there),
         "decoder": spread_layers(settings.decoder_layers, layers),

@@ -80,9 +80,12 @@ class Lingon:
             self._engine = None
 
     def _jobs(self, sources: Sequence[Sequence[int]], cell: Cell, results: _Results) -> Iterator[DecodeJob]:
+        made: dict[int, Options] = {}  # by the length of the source; a server makes them once for a request
         for index, source in enumerate(sources):
-            longest = limit(len(source), cell, self._runner.limits)
-            options = Options(beam_size=cell.beam_size, max_output_tokens=longest, shortlist=cell.shortlist)
+            if (options := made.get(len(source))) is None:
+                longest = limit(len(source), cell, self._runner.limits)
+                options = Options(beam_size=cell.beam_size, max_output_tokens=longest, shortlist=cell.shortlist)
+                made[len(source)] = options
             yield DecodeJob(source_ids=tuple(source), options=options, on_done=results.callback(index))
 
     def _engine_of(self, cell: Cell) -> Engine:

@@ -96,6 +96,7 @@ class DecodeJob:
     deadline: in seconds of `time.monotonic`; None if there is none
     caller, call: the caller and the number of the call; queuing is fair between callers, and between the calls of one.
         The engine changes the caller of a short call, see `lingon.serving.engine.lanes`
+    cost: in units of `lingon.serving.engine.cost`, which computes it once
     on_tokens: called with every token once it is decided, for streaming greedy jobs; on the thread of the engine
     on_done: called once, with the hypotheses (best first) or the error that ended the job; on the thread of the engine
     phase_times: filled in by the engine if given
@@ -111,7 +112,8 @@ class DecodeJob:
     caller: str = ""
     call: int = 0
     phase_times: PhaseTimes | None = None
-    number: int = field(default_factory=lambda: next(_numbers))
+    cost: int | None = None
+    number: int = field(default_factory=_numbers.__next__)
 
     @property
     def shown_prefix(self) -> tuple[int, ...]:
@@ -139,7 +141,8 @@ class ScoreJob:
     caller: str = ""
     call: int = 0
     phase_times: PhaseTimes | None = None
-    number: int = field(default_factory=lambda: next(_numbers))
+    cost: int | None = None
+    number: int = field(default_factory=_numbers.__next__)
 
 
 Job = DecodeJob | ScoreJob

@@ -41,20 +41,22 @@ def tokens_of(job: Job) -> int:
     return len(job.source_ids) + (0 if isinstance(job, DecodeJob) else len(job.target_ids))
 
 
-def cost_of(job: Job, target_tokens: int | None = None) -> int:
-    """Return the work of a job in units, at least 1.
+def cost_of(job: Job) -> int:
+    """Return the work of a job in units, at least 1: a translation has as many tokens as the source at most."""
+    if job.cost is None:
+        if isinstance(job, DecodeJob):
+            target_tokens = min(len(job.source_ids), job.options.max_output_tokens) + len(job.prefix)
+            job.cost = cost_of_steps(job, target_tokens)
+        else:
+            job.cost = max(round(ENCODE * len(job.source_ids) + SCORE * (len(job.target_ids) + 1)), 1)
+    return job.cost
 
-    target_tokens: that the decoder generates for each row, if they are known; default: as many as the source has, up to
-        the maximum of the job
-    """
-    encoding = ENCODE * len(job.source_ids)
-    if not isinstance(job, DecodeJob):
-        return max(round(encoding + SCORE * (len(job.target_ids) + 1)), 1)
-    if target_tokens is None:
-        target_tokens = min(len(job.source_ids), job.options.max_output_tokens) + len(job.prefix)
+
+def cost_of_steps(job: DecodeJob, target_tokens: int) -> int:
+    """Return the work of a translation whose rows have so many target tokens each."""
     options = job.options
     token = token_cost(sampled=options.sampling is not None, restricted=options.restricts, forced=options.forces_words)
-    return max(round(encoding + token * target_tokens * job.options.beam_size), 1)
+    return max(round(ENCODE * len(job.source_ids) + token * target_tokens * options.beam_size), 1)
 
 
 @dataclass(slots=True)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from lingon.errors import Cancelled, Draining, EngineLost, Expired, NotBegun, QueueFull, RequestError, WontFinish
 from lingon.serving.decoding.job import DecodeJob, Job, ScoreJob
-from lingon.serving.engine.cost import ThroughputEstimator, TypicalCalls, cost_of, rows_of
+from lingon.serving.engine.cost import ThroughputEstimator, TypicalCalls, cost_of, cost_of_steps, rows_of
 from lingon.serving.engine.lanes import (
     LIGHT,
     MAIN,
@@ -137,12 +137,11 @@ class Scheduler:
 
     def submit(self, jobs: Sequence[Job]) -> None:
         """Enqueue all of these jobs of one call or none; see `lingon.serving.engine.engine.Engine.submit`."""
-        now = self._clock()
+        now, cost = self._clock(), sum(map(cost_of, jobs))
         with self._changed:
             self._check_open()
             dropped = self._queue.make_room(jobs)
             if jobs:
-                cost = sum(map(cost_of, jobs))
                 self._typical.record(jobs[0].caller, cost, max(len(job.source_ids) for job in jobs))
                 if self._present.is_short(cost) and self._lanes.short_time.is_left(now):
                     for job in jobs:
@@ -240,7 +239,7 @@ class Scheduler:
             self._present.remove(ticket.cost)
             if isinstance(job, DecodeJob) and ticket.started < math.inf:
                 self._estimator.record_end(len(job.source_ids), self._clock() - ticket.started)
-                unforeseen = cost_of(job, steps) - ticket.cost
+                unforeseen = cost_of_steps(job, steps) - ticket.cost
                 if unforeseen > 0:  # it became longer than its source
                     self._queue.charge(job, unforeseen)
             if not self._tickets or (len(self._queue) and any(map(self._is_idle, range(self._workers)))):

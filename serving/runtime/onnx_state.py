@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -56,6 +56,14 @@ class OnnxBuffers:
         self._types = {name: TYPES[value.type] for name, value in values.items()}
         self._logits_shape = (shape.rows, values[names.LOGITS].shape[1]) if names.LOGITS in values else (0, 0)
         self._arrays = self._allocate(shape, manifest.candidates)
+        self._of_sentences = [self._arrays[each.name] for each in self._memory] + [self._arrays[names.MEMORY_LENGTHS]]
+        self._replaced = [self._arrays[each.name] for each in self._recurrent]
+        self._replaced_bytes = sum(array[0].nbytes for array in self._replaced)
+        # (rows, capacity, ...) each.
+        self._pasts = [
+            np.moveaxis(self._arrays[each.name], 1 + each.shape.index("capacity"), 1) for each in self._caches
+        ]
+        self._position_bytes = sum(past[0, 0].nbytes for past in self._pasts)
         self._bound: dict[tuple[ort.InferenceSession, int, bool], Bound] = {}
 
     def _allocate(self, shape: BatchShape, max_candidates: int) -> dict[str, np.ndarray]:
@@ -136,37 +144,31 @@ class OnnxBuffers:
         """
         table = self._arrays.get(names.BEAM_TABLE)
         if table is None:
-            return self._copy_pasts(sources, targets, lengths)
+            return self._copy_pasts(sources.tolist(), targets.tolist(), lengths.tolist())
         copied = 0
         for source, target, length in zip(sources.tolist(), targets.tolist(), lengths.tolist(), strict=True):
             table[target, :length] = table[source, :length] + (source - target)
             copied += length * table.itemsize
         return copied
 
-    def _copy_pasts(self, sources: np.ndarray, targets: np.ndarray, lengths: np.ndarray) -> int:
-        copied = 0
-        pasts = [(self._arrays[state.name], state.shape.index("capacity")) for state in self._caches]
-        replaced = [self._arrays[state.name] for state in self._recurrent]
-        for source, target, length in zip(sources.tolist(), targets.tolist(), lengths.tolist(), strict=True):
-            for array, axis in pasts:
-                past = (*[slice(None)] * axis, slice(length))
-                array[target][past] = array[source][past]  # Views: a fancy index would allocate and copy twice.
-                copied += array[source][past].nbytes
-            for array in replaced:
+    def _copy_pasts(self, sources: Sequence[int], targets: Sequence[int], lengths: Sequence[int]) -> int:
+        for source, target, length in zip(sources, targets, lengths, strict=True):
+            for past in self._pasts:
+                past[target, :length] = past[source, :length]
+            for array in self._replaced:
                 array[target] = array[source]
-                copied += array[source].nbytes
-        return copied
+        return sum(lengths) * self._position_bytes + len(sources) * self._replaced_bytes
 
     def move(self, source: int, target: int, length: int) -> int:
         """Move the memory and the rows of a sentence to another slot."""
-        for name in (*(state.name for state in self._memory), names.MEMORY_LENGTHS):
-            self._arrays[name][target] = self._arrays[name][source]
+        for array in self._of_sentences:
+            array[target] = array[source]
         first, last = source * self.beam_size, target * self.beam_size
-        beams = np.arange(self.beam_size)
         if names.BEAM_TABLE in self._arrays:  # its entries do not change: all rows of the sentence move as far
             table = self._arrays[names.BEAM_TABLE]
             table[last : last + self.beam_size] = table[first : first + self.beam_size]
-        return self._copy_pasts(first + beams, last + beams, np.full(self.beam_size, length))
+        sources, targets = range(first, first + self.beam_size), range(last, last + self.beam_size)
+        return self._copy_pasts(sources, targets, [length] * self.beam_size)
 
     def _inputs(self, sentences: int) -> Iterator[Slice]:
         """The inputs of the graph for a step of the first `sentences` slots."""
