@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import uvloop
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from prometheus_client import CollectorRegistry
 
@@ -299,7 +300,7 @@ def serve(settings: Settings, announce: Callable[[str], None], load: LoadFunctio
     limit_malloc_caches()
     gc.set_threshold(*GC_THRESHOLDS)
     gc.freeze()  # a full collection of all imported objects takes 25 ms of the event loop
-    return asyncio.run(live())
+    return uvloop.run(live())
 
 
 def http_apis(settings: Settings, channel: LocalChannel, registry: CollectorRegistry) -> Any:

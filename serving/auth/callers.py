@@ -26,7 +26,23 @@ gRPC passes no arguments of an interceptor to a method.
 """
 
 
+_known_caller: ContextVar[str | None] = ContextVar("known_caller", default=None)
+"""The caller of the call that this task serves, once `find_caller_for_task` found it."""
+
+
 def caller_of(context: Context) -> str:
+    """The identity of the caller of the call that this task serves; see `find_caller`."""
+    return _known_caller.get() or find_caller(context)
+
+
+def find_caller_for_task(context: Context) -> str:
+    """Return the identity of the caller, and keep it for `caller_of` in this task: certificates take long to read."""
+    caller = find_caller(context)
+    _known_caller.set(caller)
+    return caller
+
+
+def find_caller(context: Context) -> str:
     """The identity of the caller: the key's name, else the client certificate's, else the address as `block_of` has it.
 
     A prefix keeps the three kinds apart, so that one cannot imitate another. It is for fair queuing, logs and traces,

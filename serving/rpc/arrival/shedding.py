@@ -14,7 +14,7 @@ from contextvars import copy_context
 from typing import NamedTuple, Protocol
 
 from lingon.errors import NotBegun, QueueFull, RequestError, WontFinish
-from lingon.serving.auth.callers import caller_of
+from lingon.serving.auth.callers import find_caller
 from lingon.serving.engine.engine import Engine
 from lingon.serving.models.inflight import AdmissionGate
 from lingon.serving.rpc.arrival.later import Arrival
@@ -109,7 +109,7 @@ class EarlyRefusal:
         if path not in METHODS:
             return None
         if self._check_key is None:
-            return caller_of(context)
+            return find_caller(context)
         return copy_context().run(self._caller_with_key, context)  # the key of a call is a context variable
 
     def _caller_with_key(self, context: Context) -> str | None:
@@ -118,7 +118,7 @@ class EarlyRefusal:
             self._check_key(context.invocation_metadata() or ())
         except RequestError:
             return None
-        return caller_of(context)
+        return find_caller(context)
 
     def of_load(self, context: Context, caller: str, wait: float = 0.0) -> RequestError | None:
         """Return the error of a call that no engine would take; None if one might.
