@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
 from lingon.bundle import PASSED, Bundle, is_bundle, use_highest_whole
-from lingon.errors import BundleError, SettingsError
+from lingon.errors import BundleError, DeviceError, SettingsError
 from lingon.machine import usable_cores
 from lingon.quality import poor_quality
 from lingon.serving.engine.engine import Engine
@@ -20,7 +21,8 @@ from lingon.serving.models.golden import check_golden
 from lingon.serving.observability.logs import event
 from lingon.serving.runtime.device import CPU, NATIVE, DeviceChoice, choose_device, native_left_out
 from lingon.serving.runtime.failpoints import Failpoints, FaultyRunner
-from lingon.serving.runtime.onnx_runner import load_runner
+from lingon.serving.runtime.onnx_runner import OnnxRunner, load_runner
+from lingon.serving.runtime.sessions import GraphLoadError
 from lingon.serving.runtime.validation import check_bundle
 from lingon.serving.system.cpu import default_engines, threads_per_engine
 from lingon.serving.system.threads import run_at_low_priority
@@ -96,14 +98,15 @@ def load_translator(bundle: Bundle, options: LoadOptions) -> Translator:
     threads, shared_threads = _session_threads(engines, options.threads)
     _warn_if_too_many(bundle, engines, options.threads)
     options.on_phase("sessions")
-    runner = load_runner(
+    load = partial(
+        load_runner,
         bundle,
-        choice.precision,
         threads=threads,
         shared_threads=shared_threads,
         low_priority=options.low_priority,
         cuda_graphs=options.cuda_graphs,
     )
+    choice, runner = _load(load, bundle, choice, options)
     options.on_phase("checks")
     check_bundle(bundle, choice.precision, runner)
     if options.golden:
@@ -127,6 +130,24 @@ def load_translator(bundle: Bundle, options: LoadOptions) -> Translator:
     )
     engine.start()  # last, because a failure above must leave no thread that keeps the model in memory
     return translator
+
+
+def _load(
+    load: Callable[[str], OnnxRunner], bundle: Bundle, choice: DeviceChoice, options: LoadOptions
+) -> tuple[DeviceChoice, OnnxRunner]:
+    """Load the precision that was chosen, or another one if its graphs are for other native operators than these."""
+    try:
+        return choice, load(choice.precision)
+    except GraphLoadError as error:
+        if choice.precision != NATIVE or options.precision is not None:
+            raise
+        with suppress(DeviceError):  # there is no other
+            choice = choose_device(bundle, options.device, native=False)
+        if choice.precision == NATIVE:
+            raise
+        reason = f"the graphs of the bundle do not fit these native operators; export it again ({error})"
+    event(logger, logging.WARNING, _instead_of_native(choice), model=bundle.label, reason=reason)
+    return choice, load(choice.precision)
 
 
 def _session_threads(engines: int, threads: int | None) -> tuple[int, int]:
@@ -157,8 +178,11 @@ def _warn_if_unproven(bundle: Bundle, choice: DeviceChoice) -> None:
 def _warn_if_not_native(bundle: Bundle, choice: DeviceChoice, options: LoadOptions) -> None:
     """Log a warning if the faster graphs of a bundle are not used, and no setting asks for others."""
     if options.precision is None and (reason := native_left_out(bundle, choice)):
-        message = f"serves {choice.precision} instead of {NATIVE}"
-        event(logger, logging.WARNING, message, model=bundle.label, reason=reason)
+        event(logger, logging.WARNING, _instead_of_native(choice), model=bundle.label, reason=reason)
+
+
+def _instead_of_native(choice: DeviceChoice) -> str:
+    return f"serves {choice.precision} instead of {NATIVE}"
 
 
 def _folders(path: Path) -> list[Path]:

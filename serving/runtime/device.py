@@ -38,13 +38,16 @@ class DeviceChoice(NamedTuple):
     precision: str
 
 
-def choose_device(bundle: Bundle, device: str = "auto", precision: str | None = None) -> DeviceChoice:
+def choose_device(
+    bundle: Bundle, device: str = "auto", precision: str | None = None, *, native: bool = True
+) -> DeviceChoice:
     """The provider and the precision for a bundle.
 
     device: auto, cpu or cuda; auto is CUDA if its provider, a card and a precision of the bundle for it are available,
         otherwise the CPU
     precision: default: the preferred one of the provider among those of the bundle. With device cuda, fp32 means
         fp32-cuda.
+    native: whether the default may be graphs in native operators
 
     Raises DeviceError with what is missing and what to do.
     """
@@ -61,7 +64,7 @@ def choose_device(bundle: Bundle, device: str = "auto", precision: str | None = 
         precision = FP32_ON_CUDA
     if (missing_kernels := kernels_missing()) and precision == NATIVE and NATIVE in available:
         raise DeviceError(f"precision {NATIVE}: {missing_kernels}")
-    if missing_kernels:
+    if missing_kernels or (not native and precision is None):
         available = [name for name in available if name != NATIVE]
     if precision is None:
         ranked = [name for name in PREFERRED_PRECISIONS[provider] if name in available] or available

@@ -58,12 +58,12 @@ class OnnxBuffers:
         self._arrays = self._allocate(shape, manifest.candidates)
         self._of_sentences = [self._arrays[each.name] for each in self._memory] + [self._arrays[names.MEMORY_LENGTHS]]
         self._replaced = [self._arrays[each.name] for each in self._recurrent]
-        self._replaced_bytes = sum(array[0].nbytes for array in self._replaced)
+        self._replaced_bytes = sum(int(array[0].nbytes) for array in self._replaced)
         # (rows, capacity, ...) each.
         self._pasts = [
             np.moveaxis(self._arrays[each.name], 1 + each.shape.index("capacity"), 1) for each in self._caches
         ]
-        self._position_bytes = sum(past[0, 0].nbytes for past in self._pasts)
+        self._position_bytes = sum(int(past[0, 0].nbytes) for past in self._pasts)
         self._bound: dict[tuple[ort.InferenceSession, int, bool], Bound] = {}
 
     def _allocate(self, shape: BatchShape, max_candidates: int) -> dict[str, np.ndarray]:

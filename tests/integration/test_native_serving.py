@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,13 +14,16 @@ from pathlib import Path
 
 import pytest
 
-from lingon.bundle import write_bundle
+from lingon.bundle import open_bundle, write_bundle
+from lingon.errors import BundleError
 from lingon.export.graphs.onnx_writer import WeightFiles
 from lingon.export.graphs.precisions import build, weight_files
 from lingon.serving.runtime.device import NATIVE
 from lingon.serving.runtime.kernels import instruction_set
+from lingon.serving.runtime.onnx_runner import load_runner
 from tests.support.random_models import VOCAB, manifest_of, random_model
 from tests.support.repository import ROOT
+from tests.support.tampered_bundles import sign
 from tests.support.tokenizers import train_sentencepiece
 
 pytestmark = [pytest.mark.native, pytest.mark.usefixtures("native_library")]
@@ -90,6 +94,22 @@ def test_one_warning_says_why_other_graphs_serve(model_folder: Path):
     assert "LINGON_KERNELS is mmx" in line
     assert "instruction_set=" not in log
     assert 'instruction_set=""' in metrics
+
+
+def test_graphs_for_other_native_operators_are_left_out_with_a_warning(model_folder: Path, tmp_path: Path):
+    old = tmp_path / "random"
+    shutil.copytree(model_folder, old)
+    decoder = old / "1" / NATIVE / "decoder.onnx"
+    decoder.write_bytes(decoder.read_bytes().replace(b"StepAttention", b"PastAttention"))
+    sign(old / "1")
+    ready, log, metrics = served(old, "")
+    assert ready.startswith("ready: random/1 (fp32, CPU) on ")
+    (line,) = re.findall(r".*instead of.*", log)
+    assert f"serves fp32 instead of {NATIVE}" in line
+    assert "export it again" in line
+    assert 'precision="fp32"' in metrics
+    with pytest.raises(BundleError, match="PastAttention"):
+        load_runner(open_bundle(old / "1"), NATIVE, threads=1)
 
 
 def test_other_graphs_that_are_asked_for_need_no_warning(model_folder: Path):
