@@ -129,7 +129,7 @@ void product(const Rows& rows, const Weights& weights, int64_t first, int64_t la
     const int panels = last - panel < together ? 1 : together;
     const int8_t* columns = weights.panels + panel * bytes;
     const Order order = weights.order ? Order{weights.order + panel * groups / kGroups, weights.fours[panel]} : Order{};
-    PanelEnd ends[2];
+    PanelEnd ends[panels_at_once(1)];
     for (int part = 0; part < panels; ++part) ends[part] = PanelEnd(weights, panel + part);
     // The next panel comes from memory during all tiles of this one: the first one alone would wait for it.
     Ahead ahead{columns + panels * bytes, lines};

@@ -28,7 +28,6 @@ from lingon.training.models.transformer import Transformer
 
 TYPES = {onnx.TensorProto.FLOAT16: np.float16, onnx.TensorProto.FLOAT: np.float32}
 ZERO_AT_FIRST = "output.weight", "output.bias", "outer.weight", "outer.bias"  # of a new layer
-STACKS = "encoder", "decoder"
 
 
 def weights_of(bundle: Bundle) -> dict[str, Tensor]:
@@ -72,7 +71,7 @@ def spread_layers(count: int, there: int) -> list[int]:
 def name_in_bundle(name: str, layers: Mapping[str, Sequence[int]]) -> str:
     """Return the name in the bundle of a weight; layers: of each stack, see spread_layers."""
     stack, _, rest = name.partition(".")
-    if stack not in STACKS or not rest[0].isdigit():
+    if stack not in layers or not rest[0].isdigit():
         return name
     number, _, part = rest.partition(".")
     return f"{stack}.{layers[stack][int(number)]}.{part}"

@@ -122,7 +122,8 @@ class _Results:
 
     def wait(self) -> Tokens:
         """Wait for all sources; return the best hypothesis of each, in order. Raises the error of a failed job."""
-        self._done.wait()
+        if self._count:
+            self._done.wait()
         found: list[list[int]] = []
         for index in range(self._count):
             outcome = self._outcomes[index]

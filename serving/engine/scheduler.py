@@ -33,14 +33,12 @@ CONTENTION_SECONDS = 2.0  # seconds for which runs stay short after a heavy call
 class _Ticket:
     """A job that has no outcome yet, with times on the scheduler's clock.
 
-    cost: of the job, in units
     worker: None while the job is queued
     lane: None until it joins one
     """
 
     job: Job
     submitted: float
-    cost: int
     worker: int | None = None
     lane: int | None = None
     started: float = math.inf
@@ -153,9 +151,9 @@ class Scheduler:
                 self._to_remove.setdefault(job.number, QueueFull(message))
             self._queue.add(jobs)
             for job in jobs:
-                ticket = self._tickets[job.number] = _Ticket(job, now, cost_of(job))
-                self._lanes.submit(job.caller, ticket.cost)
-                self._present.add(ticket.cost)
+                self._tickets[job.number] = _Ticket(job, now)
+                self._lanes.submit(job.caller, cost_of(job))
+                self._present.add(cost_of(job))
                 if job.deadline is not None and job.deadline < self._earliest:
                     self._earliest = job.deadline
             self._changed.notify_all()
@@ -235,11 +233,12 @@ class Scheduler:
             assert ticket.worker is not None
             self._rows[ticket.lane or MAIN][ticket.worker] -= rows_of(job)
             self._to_remove.pop(job.number, None)
-            self._lanes.leave(ticket.lane, job.caller, ticket.cost)
-            self._present.remove(ticket.cost)
+            cost = cost_of(job)
+            self._lanes.leave(ticket.lane, job.caller, cost)
+            self._present.remove(cost)
             if isinstance(job, DecodeJob) and ticket.started < math.inf:
                 self._estimator.record_end(len(job.source_ids), self._clock() - ticket.started)
-                unforeseen = cost_of_steps(job, steps) - ticket.cost
+                unforeseen = cost_of_steps(job, steps) - cost
                 if unforeseen > 0:  # it became longer than its source
                     self._queue.charge(job, unforeseen)
             if not self._tickets or (len(self._queue) and any(map(self._is_idle, range(self._workers)))):
@@ -344,7 +343,7 @@ class Scheduler:
         lanes = (LIGHT, MAIN) if self._lanes.contended else (MAIN,)
         admitted = [each for lane in lanes for each in self._fill(lane, worker)]
         if admitted:
-            cost = sum(self._tickets[each.job.number].cost for each in admitted)
+            cost = sum(cost_of(each.job) for each in admitted)
             self._estimator.record_start(cost, self._clock(), more=len(self._queue) > 0)
         return admitted
 

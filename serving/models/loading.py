@@ -147,6 +147,7 @@ def _load(
             raise
         reason = f"the graphs of the bundle do not fit these native operators; export it again ({error})"
     event(logger, logging.WARNING, _instead_of_native(choice), model=bundle.label, reason=reason)
+    _warn_if_unproven(bundle, choice)
     return choice, load(choice.precision)
 
 
