@@ -65,9 +65,7 @@ def _place(runner: OnnxRunner, buffers: DeviceBuffers, ids: np.ndarray, lengths:
 def _greedy(buffers: DeviceBuffers, sentences: int) -> None:
     for begin in range(0, TARGET_TOKENS, buffers.most_steps):
         steps = min(buffers.most_steps, TARGET_TOKENS - begin)
-        buffers.positions[:] = begin
-        tokens, _ = buffers.greedy_steps(sentences, steps)
-        buffers.token_ids[:sentences] = tokens[-1]
+        buffers.greedy_steps(sentences, steps)
 
 
 def _beam(buffers: DeviceBuffers, sentences: int) -> None:

@@ -86,21 +86,22 @@ class GreedyBatch(RunningBatch[GreedySequence]):
 
     def _steps_at_once(self) -> int:
         """Return the number of steps until somebody must look at the tokens."""
-        if self._feeding is None or not all(each.takes_best for _, each in self._slots()):
+        if self._feeding is None:
             return 1
-        left = self._capacity - int(self._positions[: len(self._sequences)].max())
-        return min(self._feeding.most_steps, left)
+        sequences = [sequence for _, sequence in self._slots()]
+        if not all(each.takes_best for each in sequences):
+            return 1
+        return min(self._feeding.most_steps, self._capacity - max(len(each.tokens) for each in sequences))
 
     def _several_steps(self, steps: int) -> list[JobResult]:
         """Decide some tokens of every sentence, each the likeliest one."""
         assert self._feeding is not None
-        self.steps, count = steps, len(self._sequences)
-        tokens, log_probs = self._feeding.greedy_steps(count, steps)
+        found = self._feeding.greedy_steps(len(self._sequences), steps)
+        self.steps = len(found.tokens)
         results: list[JobResult] = []
-        for slot, (found, chosen) in enumerate(zip(tokens.T.tolist(), log_probs.T.tolist(), strict=True)):
-            results += self._read(slot, found, chosen)
-        self._next[:count, 0] = tokens[-1]
-        self._positions[:count] += steps
+        of_slots = zip(zip(*found.tokens, strict=True), zip(*found.log_probs, strict=True), strict=True)
+        for slot, (tokens, log_probs) in enumerate(of_slots):
+            results += self._read(slot, tokens, log_probs)
         return results
 
     def _read(self, slot: int, tokens: Sequence[int], log_probs: Sequence[float]) -> list[JobResult]:
@@ -112,8 +113,10 @@ class GreedyBatch(RunningBatch[GreedySequence]):
             sequence.tokens.append(token)
             sequence.log_probs.append(chosen)
             last = sequence.is_complete(token)
-            if found := self._stream_or_finish(slot, sequence, last=last):
-                return found
+            if last or sequence.job.on_tokens is not None:
+                found = self._stream_or_finish(slot, sequence, last=last)
+                if last:
+                    return found
         return []
 
     def _start(self, slot: int, job: DecodeJob) -> GreedySequence:

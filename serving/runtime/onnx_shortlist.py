@@ -11,8 +11,8 @@ import onnxruntime as ort
 from lingon import bundle as names
 from lingon.bundle import Manifest
 from lingon.serving.runtime.onnx_state import Bound, OnnxBuffers, Slice
-from lingon.serving.runtime.runner import BatchShape, Encoded, Step
-from lingon.serving.runtime.sessions import SessionPair, raises_memory_error
+from lingon.serving.runtime.runner import BatchShape, Encoded
+from lingon.serving.runtime.sessions import SessionPair
 from lingon.serving.runtime.shortlist import Shortlist, unite
 
 
@@ -60,14 +60,6 @@ class ShortlistBuffers(OnnxBuffers):
         self._pieces[slot] = piece_ids
         self._outdated = True
 
-    @raises_memory_error
-    def step(self, sentences: int, *, logits: bool) -> Step:
-        """Run one decoder step for the first `sentences` slots; the graph returns no logits."""
-        assert not logits
-        if self._outdated:
-            self._update_union(sentences)
-        return super().step(sentences, logits=False)
-
     def move(self, source: int, target: int, length: int) -> int:
         """Move a sentence and its pieces to another slot."""
         self._pieces[target] = self._pieces[source]
@@ -76,6 +68,9 @@ class ShortlistBuffers(OnnxBuffers):
         return super().move(source, target, length)
 
     def _bound_step(self, session: ort.InferenceSession, sentences: int, logits: bool) -> Bound:
+        assert not logits  # the graph returns none
+        if self._outdated:
+            self._update_union(sentences)
         binding, step = super()._bound_step(session, sentences, logits)
         if (session, sentences) not in self._bound_to_union:
             self._bound_to_union.add((session, sentences))

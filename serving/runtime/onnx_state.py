@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -11,8 +12,11 @@ import onnxruntime as ort
 from lingon import bundle as names
 from lingon.bundle import Manifest
 from lingon.serving.runtime.onnx_beam import OnnxBeamSearch
-from lingon.serving.runtime.runner import BatchShape, BeamSearch, BeamStates, Encoded, Step
+from lingon.serving.runtime.runner import BatchShape, BeamSearch, BeamStates, Encoded, GreedySteps, Step
 from lingon.serving.runtime.sessions import TYPES, SessionPair, raises_memory_error
+from lingon.text import EOS
+
+TURN_SECONDS = 0.001  # after which several steps stop, so that nobody who joins or leaves waits longer for them
 
 Bound = tuple[ort.IOBinding, Step]
 """A binding, and the arrays to which a step writes its results."""
@@ -32,6 +36,8 @@ class OnnxBuffers:
     The graph reads and extends the states in place. There is one binding per number of sentences, because the first n
     slots are the first part of each array.
     """
+
+    most_steps = 8
 
     def __init__(
         self,
@@ -132,6 +138,26 @@ class OnnxBuffers:
             binding, step = self._bound_step(session, sentences, logits)
             session.run_with_iobinding(binding)
         return step
+
+    @raises_memory_error
+    def greedy_steps(self, sentences: int, steps: int) -> GreedySteps:
+        """Run steps of greedy search until a row ends or for TURN_SECONDS: see GreedyBuffers.
+
+        The engine takes as long as a step of a small model to look at the tokens and for jobs that wait to join.
+        """
+        found, stop = GreedySteps([], []), time.perf_counter() + TURN_SECONDS
+        with self._session as session:
+            binding, step = self._bound_step(session, sentences, logits=False)
+            ids, log_probs = step.candidate_ids[:, 0], step.candidate_log_probs[:, 0]
+            token_ids, positions = self.token_ids[:sentences], self.positions[:sentences]
+            while True:
+                session.run_with_iobinding(binding)
+                token_ids[:] = ids
+                positions += 1
+                found.tokens.append(ids.tolist())
+                found.log_probs.append(log_probs.tolist())
+                if len(found.tokens) == steps or EOS in found.tokens[-1] or time.perf_counter() > stop:
+                    return found
 
     def beam_search(self, states: BeamStates) -> BeamSearch | None:
         """Return the search by the graph; see BeamBuffers."""

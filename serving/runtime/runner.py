@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -54,6 +54,13 @@ class Step:
     logits: np.ndarray | None
 
 
+class GreedySteps(NamedTuple):
+    """What several steps of greedy search have chosen: [step][sentence] each, as many steps as were run."""
+
+    tokens: list[list[int]]
+    log_probs: list[list[float]]
+
+
 class Buffers(Protocol):
     """The decoder states of a running batch, allocated for a BatchShape.
 
@@ -93,17 +100,17 @@ class Buffers(Protocol):
 
 @runtime_checkable
 class GreedyBuffers(Protocol):
-    """Buffers that can run several steps of greedy search without the host."""
+    """Buffers that can run several steps of greedy search in one call."""
 
     @property
     def most_steps(self) -> int:
         """The most steps of one call."""
 
-    def greedy_steps(self, sentences: int, steps: int) -> tuple[np.ndarray, np.ndarray]:
+    def greedy_steps(self, sentences: int, steps: int) -> GreedySteps:
         """Run steps for the first `sentences` slots, of one row each, which reads the likeliest token of the last step.
 
-        Rows go on after their end token. The caller updates token_ids and positions, as after `step`. Returns tokens
-        and log-probabilities: (steps, sentences) each.
+        At most `steps`: buffers that see the tokens may stop after any step. Otherwise rows go on after their end
+        token. Advances token_ids and positions.
         """
 
 

@@ -19,7 +19,7 @@ from lingon.serving.decoding.job import DecodeJob, Options, Sampling
 from lingon.serving.runtime.on_device.bindings import MOST_STEPS, StateBindings
 from lingon.serving.runtime.on_device.buffers import DeviceBuffers
 from lingon.serving.runtime.on_device.cuda_graphs import GraphRecorder
-from lingon.serving.runtime.runner import BatchShape
+from lingon.serving.runtime.runner import BatchShape, GreedySteps
 from lingon.text import BOS
 from tests.support.engine_harness import options_for, running_engine
 from tests.support.fixed_tokens import STEPS, decode, encode
@@ -110,16 +110,16 @@ def test_several_greedy_steps_are_as_many_single_ones() -> None:
     for slot in range(5):
         one.place(slot, encoded, slot)
         other.place(slot, encoded, slot)
-    one.token_ids[:], one.positions[:], other.token_ids[:] = BOS, 0, BOS
+    for each in (one, other):
+        each.token_ids[:], each.positions[:] = BOS, 0
     for _ in range(11):
         found = one.step(5, logits=False)
         single.append((found.candidate_ids[:, 0].tolist(), found.candidate_log_probs[:, 0].tolist()))
         one.token_ids[:5], one.positions[:5] = found.candidate_ids[:, 0], one.positions[:5] + 1
     for begin, steps in ((0, 3), (3, 8)):
-        other.positions[:] = begin
+        assert other.positions[:5].tolist() == [begin] * 5
         tokens, log_probs = other.greedy_steps(5, steps)
-        several += zip(tokens.tolist(), log_probs.tolist(), strict=True)
-        other.token_ids[:5] = tokens[-1]
+        several += zip(tokens, log_probs, strict=True)
     assert several == single
 
 
@@ -127,7 +127,7 @@ def test_an_engine_looks_once_at_several_greedy_steps() -> None:
     looks: list[int] = []
 
     class Counting(DeviceBuffers):
-        def greedy_steps(self, sentences: int, steps: int) -> tuple[np.ndarray, np.ndarray]:
+        def greedy_steps(self, sentences: int, steps: int) -> GreedySteps:
             looks.append(steps)
             return super().greedy_steps(sentences, steps)
 

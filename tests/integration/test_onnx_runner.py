@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 import pytest
 
+from lingon.serving.runtime import onnx_state
 from lingon.serving.runtime.onnx_runner import OnnxBuffers
 from lingon.serving.runtime.runner import BatchShape
 from lingon.text import BOS
@@ -59,6 +61,45 @@ def test_rows_at_different_positions_share_a_batch() -> None:
         found = step(buffers, tokens, positions).candidate_log_probs
         assert np.array_equal(found[0], expected[0][3 + late][0])
         assert np.array_equal(found[1], expected[1][late][0])
+
+
+@pytest.mark.parametrize("precision", ["fp32", NATIVE])
+def test_several_greedy_steps_are_as_many_single_ones_up_to_the_first_end(
+    precision: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(onnx_state, "TURN_SECONDS", math.inf)
+    runner, sources = random_runner(precision=precision), random_sources(5)
+    encoded, single, several = encode(runner, sources), [], []
+    one, other = (runner.open(BatchShape(8, 1, 32, 64)) for _ in range(2))
+    assert isinstance(other, OnnxBuffers)
+    for buffers in (one, other):
+        for slot in range(5):
+            buffers.place(slot, encoded, slot)
+        buffers.token_ids[:], buffers.positions[:] = BOS, 0
+    for number in range(40):
+        found = step(one, one.token_ids[:5].tolist(), [number] * 5)
+        single.append((found.candidate_ids[:, 0].tolist(), found.candidate_log_probs[:, 0].tolist()))
+        one.token_ids[:5] = found.candidate_ids[:, 0]
+    end = single[3][0][0]  # a random model does not end by itself
+    monkeypatch.setattr(onnx_state, "EOS", end)
+    while len(several) < 40:
+        most = min(8, 40 - len(several))
+        chosen = other.greedy_steps(5, most)
+        assert len(chosen.tokens) == most or end in chosen.tokens[-1]
+        assert not any(end in tokens for tokens in chosen.tokens[:-1])
+        several += zip(*chosen, strict=True)
+        assert other.positions[:5].tolist() == [len(several)] * 5
+    assert several == single
+
+
+def test_several_greedy_steps_end_after_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(onnx_state, "TURN_SECONDS", -1.0)
+    runner, sources = random_runner(), random_sources(1)
+    buffers = runner.open(BatchShape(8, 1, 32, 64))
+    assert isinstance(buffers, OnnxBuffers)
+    buffers.place(0, encode(runner, sources), 0)
+    buffers.token_ids[:] = BOS
+    assert len(buffers.greedy_steps(1, 8).tokens) == 1
 
 
 def poison(buffers: OnnxBuffers) -> None:

@@ -92,16 +92,16 @@ def test_sentences_that_join_end_and_are_cancelled_translate_as_on_the_cpu(seed:
 def test_several_greedy_steps_are_as_many_single_ones() -> None:
     single, several = [], []
     one, other = (placed(5, BatchShape(8, 1, 32, 64)) for _ in range(2))
-    one.token_ids[:], one.positions[:], other.token_ids[:] = BOS, 0, BOS
+    for each in (one, other):
+        each.token_ids[:], each.positions[:] = BOS, 0
     for _ in range(11):
         found = one.step(5, logits=False)
         single.append((found.candidate_ids[:, 0].tolist(), found.candidate_log_probs[:, 0].tolist()))
         one.token_ids[:5], one.positions[:5] = found.candidate_ids[:, 0], one.positions[:5] + 1
     for begin, steps in ((0, 3), (3, 8)):
-        other.positions[:] = begin
+        assert other.positions[:5].tolist() == [begin] * 5
         tokens, log_probs = other.greedy_steps(5, steps)
-        several += zip(tokens.tolist(), log_probs.tolist(), strict=True)
-        other.token_ids[:5] = tokens[-1]
+        several += zip(tokens, log_probs, strict=True)
     assert several == single
 
 

@@ -19,7 +19,7 @@ from lingon.serving.runtime.device import CPU
 from lingon.serving.runtime.on_device.arrays import Device, DeviceArray, PackedArrays
 from lingon.serving.runtime.on_device.cuda_graphs import RECORDING_RUNS, BoundRun, GraphRecorder
 from lingon.serving.runtime.on_device.state_graphs import StateGraphs, bind_in_place
-from lingon.serving.runtime.runner import BatchShape, Step
+from lingon.serving.runtime.runner import BatchShape, GreedySteps, Step
 from lingon.serving.runtime.sessions import TYPES
 
 MOST_STEPS = 8
@@ -118,8 +118,8 @@ class StateBindings:
         values = None if found.logits is None else found.logits.read()[:rows]
         return Step(candidates[names.CANDIDATE_IDS][:rows], candidates[names.CANDIDATE_LOG_PROBS][:rows], values)
 
-    def greedy_steps(self, bucket: int, sentences: int, steps: int) -> tuple[np.ndarray, np.ndarray]:
-        """Run steps of greedy search of `bucket` sentences; see lingon.serving.runtime.runner.GreedyBuffers."""
+    def greedy_steps(self, bucket: int, sentences: int, steps: int) -> GreedySteps:
+        """Run steps of greedy search of `bucket` sentences; only the first `sentences` are not idle."""
         if bucket not in self._greedy:
             self._greedy[bucket] = self._bind_greedy(bucket)
         found = self._greedy[bucket]
@@ -131,7 +131,7 @@ class StateBindings:
         for _ in range(steps):
             self._recorder.run(found.run)
         history = found.history.read()[:steps, :sentences]
-        return history[:, :, 0].astype(np.int64), history[:, :, 1]
+        return GreedySteps(history[:, :, 0].astype(np.int64).tolist(), history[:, :, 1].tolist())
 
     def copy_rows(self, sources: np.ndarray, targets: np.ndarray) -> None:
         """Copy the past of rows; no row may be both a source and a target."""

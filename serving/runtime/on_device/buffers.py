@@ -14,7 +14,7 @@ import numpy as np
 from lingon import bundle as names
 from lingon.serving.runtime.on_device.bindings import MOST_STEPS, StateBindings, bucket_of
 from lingon.serving.runtime.on_device.state_graphs import StateGraphs, rows_of
-from lingon.serving.runtime.runner import Encoded, Step
+from lingon.serving.runtime.runner import Encoded, GreedySteps, Step
 from lingon.serving.runtime.sessions import raises_memory_error
 
 
@@ -63,14 +63,14 @@ class DeviceBuffers:
         return self.bindings.step(bucket_of(sentences, self._shape.sentences), sentences, logits=logits)
 
     @raises_memory_error
-    def greedy_steps(self, sentences: int, steps: int) -> tuple[np.ndarray, np.ndarray]:
-        """Run steps of greedy search for the first `sentences` slots.
-
-        See lingon.serving.runtime.runner.GreedyBuffers.
-        """
+    def greedy_steps(self, sentences: int, steps: int) -> GreedySteps:
+        """Run steps of greedy search for the first `sentences` slots: see GreedyBuffers."""
         assert self.beam_size == 1
         self._flush()
-        return self.bindings.greedy_steps(bucket_of(sentences, self._shape.sentences), sentences, steps)
+        found = self.bindings.greedy_steps(bucket_of(sentences, self._shape.sentences), sentences, steps)
+        self.token_ids[:sentences] = found.tokens[-1]
+        self.positions[:sentences] += steps
+        return found
 
     @raises_memory_error
     def copy_rows(self, sources: np.ndarray, targets: np.ndarray, lengths: np.ndarray) -> int:
