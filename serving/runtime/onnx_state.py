@@ -134,9 +134,12 @@ class OnnxBuffers:
     @raises_memory_error
     def step(self, sentences: int, *, logits: bool) -> Step:
         """Run one decoder step for the first `sentences` slots."""
-        with self._session as session:
+        with self._session as free:
+            session = self._session.for_step(free, sentences * self.beam_size)
             binding, step = self._bound_step(session, sentences, logits)
+            start = time.perf_counter()
             session.run_with_iobinding(binding)
+            self._session.measure_step(session, sentences * self.beam_size, time.perf_counter() - start)
         return step
 
     @raises_memory_error
@@ -145,18 +148,23 @@ class OnnxBuffers:
 
         The engine takes as long as a step of a small model to look at the tokens and for jobs that wait to join.
         """
-        found, stop = GreedySteps([], []), time.perf_counter() + TURN_SECONDS
-        with self._session as session:
+        found = GreedySteps([], [])
+        with self._session as free:
+            session = self._session.for_step(free, sentences)
             binding, step = self._bound_step(session, sentences, logits=False)
             ids, log_probs = step.candidate_ids[:, 0], step.candidate_log_probs[:, 0]
             token_ids, positions = self.token_ids[:sentences], self.positions[:sentences]
+            start = time.perf_counter()
+            stop = start + TURN_SECONDS
             while True:
                 session.run_with_iobinding(binding)
                 token_ids[:] = ids
                 positions += 1
                 found.tokens.append(ids.tolist())
                 found.log_probs.append(log_probs.tolist())
-                if len(found.tokens) == steps or EOS in found.tokens[-1] or time.perf_counter() > stop:
+                begun, start = start, time.perf_counter()
+                self._session.measure_step(session, sentences, start - begun)
+                if len(found.tokens) == steps or EOS in found.tokens[-1] or start > stop:
                     return found
 
     def beam_search(self, states: BeamStates) -> BeamSearch | None:

@@ -17,6 +17,8 @@ from lingon.errors import BundleError, DeviceError
 from lingon.serving.runtime.device import CPU, CUDA
 from lingon.serving.runtime.kernels import LIBRARY, instruction_set
 
+PROBES = 8  # steps of each number of rows that shared cores compute to tell whether such a step is short
+SHORT_STEP = 150e-6  # seconds
 STEP_GAP = 0.02  # seconds that a thread stays active after it computed: it is probably between two steps
 TYPES: dict[str, Any] = {
     "tensor(float)": np.float32,
@@ -88,6 +90,8 @@ class SessionPair(Generic[SessionT]):
 
     def __init__(self, all_cores: SessionT, shared_cores: SessionT, active_threads: ActiveThreads) -> None:
         self.all_cores, self.shared_cores, self._active_threads = all_cores, shared_cores, active_threads
+        self._steps: dict[int, int] = {}  # by rows: the steps that the session of shared cores has computed
+        self._shortest: dict[int, float] = {}  # by rows: the seconds of the shortest of them
 
     def __enter__(self) -> SessionT:
         """Return the session that this thread should use now; the thread counts as active inside the context."""
@@ -95,6 +99,22 @@ class SessionPair(Generic[SessionT]):
 
     def __exit__(self, *_: object) -> None:
         self._active_threads.end()
+
+    def for_step(self, session: SessionT, rows: int) -> SessionT:
+        """Return the session for a step of the decoder, where `session` is that of the context.
+
+        A step that is short on shared cores uses no others: to wake their threads takes as long. The first steps of
+        each number of rows tell.
+        """
+        if self._steps.get(rows, 0) < PROBES or self._shortest[rows] < SHORT_STEP:
+            return self.shared_cores
+        return session
+
+    def measure_step(self, session: SessionT, rows: int, seconds: float) -> None:
+        """Count a step that a session computed."""
+        if session is self.shared_cores:
+            self._steps[rows] = self._steps.get(rows, 0) + 1
+            self._shortest[rows] = min(self._shortest.get(rows, math.inf), seconds)
 
 
 class Placed(NamedTuple):

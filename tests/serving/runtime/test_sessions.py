@@ -10,7 +10,9 @@ import onnxruntime as ort
 
 from lingon.serving.runtime.device import CPU, CUDA
 from lingon.serving.runtime.sessions import (
+    PROBES,
     RECORD_PLACEMENT,
+    SHORT_STEP,
     STEP_GAP,
     ActiveThreads,
     SessionPair,
@@ -87,6 +89,31 @@ def test_with_another_active_thread_the_session_of_shared_cores_is_used() -> Non
     assert on_another_thread(used) == "shared cores"
     clock.now += 2 * STEP_GAP
     assert used() == "all cores"
+
+
+def test_a_short_step_of_a_single_thread_uses_shared_cores() -> None:
+    pair = SessionPair("all cores", "shared cores", ActiveThreads(Clock()))
+
+    def chosen_for(rows: int) -> str:
+        with pair as session:
+            return pair.for_step(session, rows)
+
+    seconds = {1: SHORT_STEP / 2, 16: 2 * SHORT_STEP}
+    for rows, each in seconds.items():
+        for _ in range(PROBES):
+            assert chosen_for(rows) == "shared cores"
+            pair.measure_step("shared cores", rows, each)
+    assert chosen_for(1) == "shared cores"
+    assert chosen_for(16) == "all cores"
+
+
+def test_a_slow_step_among_the_first_ones_decides_nothing() -> None:
+    pair = SessionPair("all cores", "shared cores", ActiveThreads(Clock()))
+    for number in range(2 * PROBES):
+        pair.measure_step("shared cores", 1, (SHORT_STEP / 2) if number % PROBES == 1 else 1.0)
+        pair.measure_step("all cores", 2, SHORT_STEP / 2)
+    assert pair.for_step("all cores", 1) == "shared cores"
+    assert pair.for_step("all cores", 2) == "shared cores"  # still to be measured there
 
 
 def test_a_session_tells_where_its_nodes_run() -> None:
