@@ -41,6 +41,7 @@ from lingon.serving.runtime.runner import (
 )
 from lingon.serving.runtime.sessions import ActiveThreads, SessionPair, create_session, raises_memory_error
 from lingon.serving.runtime.shortlist import Shortlist
+from lingon.serving.runtime.weights import SharedWeights
 from lingon.serving.system.threads import run_at_low_priority
 from lingon.text import BOS, EOS, PAD
 
@@ -75,7 +76,14 @@ def load_runner(
     provider = bundle.manifest.precisions[precision].provider
     shared_threads = threads if shared_threads is None else shared_threads
     loader = _Loader(
-        graphs, weights, provider, bundle.folder / precision, threads, shared_threads, low_priority, cuda_graphs
+        graphs,
+        SharedWeights(weights),
+        provider,
+        bundle.folder / precision,
+        threads,
+        shared_threads,
+        low_priority,
+        cuda_graphs,
     )
     encoder, decoder = loader.pair(names.ENCODER), loader.pair(names.DECODER)
     shortlist_graphs = None
@@ -106,7 +114,7 @@ class _Loader:
     """Makes the sessions of the graphs of one precision, which are in `folder`; see `load_runner`."""
 
     graphs: dict[str, bytes]
-    weights: dict[str, bytes]
+    weights: SharedWeights
     provider: str
     folder: Path
     threads: int

@@ -7,7 +7,7 @@ import math
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
@@ -16,6 +16,7 @@ import onnxruntime as ort
 from lingon.errors import BundleError, DeviceError
 from lingon.serving.runtime.device import CPU, CUDA
 from lingon.serving.runtime.kernels import LIBRARY, instruction_set
+from lingon.serving.runtime.weights import SharedWeights
 
 PROBES = 8  # steps of each number of rows that shared cores compute to tell whether such a step is short
 SHORT_STEP = 150e-6  # seconds
@@ -138,7 +139,7 @@ class GraphLoadError(BundleError):
 
 def create_session(
     graph: bytes,
-    weights: dict[str, bytes],
+    weights: SharedWeights,
     provider: str,
     threads: int,
     origin: os.PathLike[str],
@@ -147,7 +148,7 @@ def create_session(
 ) -> ort.InferenceSession:
     """A session of a graph.
 
-    weights: contents of the files of external weights, by the file names that the graph uses
+    weights: of the model; on the CPU, all its sessions share them
     threads: threads of one run
     origin: path of the graph, for error messages
     recorded: whether its runs on CUDA may be recorded as CUDA graphs
@@ -156,7 +157,10 @@ def create_session(
     """
     if provider == CUDA:
         ort.preload_dlls()  # Loads CUDA and cuDNN from their pip packages.
-    options = _session_options(weights, provider, threads)
+    options = _session_options(weights.files, provider, threads)
+    shared = weights.tensors(graph) if provider == CPU else {}
+    for name, value in shared.items():
+        options.add_initializer(name, value)
     try:
         session = ort.InferenceSession(
             graph,
@@ -166,6 +170,7 @@ def create_session(
         )
     except Exception as error:
         raise GraphLoadError(f"{origin}: onnxruntime does not load it", str(error).splitlines()[0]) from None
+    session.shared_weights = shared  # ONNX Runtime does not keep them alive
     session.disable_fallback()
     if provider not in session.get_providers():
         raise DeviceError(f"{origin}: {provider} is not available; see `lingon doctor`")
@@ -174,7 +179,7 @@ def create_session(
     return session
 
 
-def _session_options(weights: dict[str, bytes], provider: str, threads: int) -> ort.SessionOptions:
+def _session_options(weights: Mapping[str, bytes], provider: str, threads: int) -> ort.SessionOptions:
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
     options.log_severity_level = 3

@@ -19,6 +19,7 @@ from lingon.export.graphs.onnx_writer import CONTRIB, OPSET
 from lingon.serving.runtime.device import CUDA
 from lingon.serving.runtime.on_device.arrays import NAMES
 from lingon.serving.runtime.sessions import create_session
+from lingon.serving.runtime.weights import SharedWeights
 
 ROUNDS, ROUND_S = 5, 0.02  # rounds of a measurement, and seconds of a round at least
 WARM_UP = 3  # runs that are not counted; ONNX Runtime captures a CUDA graph in the last of them
@@ -85,7 +86,11 @@ class Bound:
 
     def __init__(self, case: Case, provider: str, count: int, *, captured: bool = False) -> None:
         content = case.model(count)
-        self._session = _captured(content) if captured else create_session(content, {}, provider, 1, Path(case.variant))
+        self._session = (
+            _captured(content)
+            if captured
+            else create_session(content, SharedWeights({}), provider, 1, Path(case.variant))
+        )
         self._binding: Any = self._session.io_binding()
         values = {name: _value(name, array, case, provider) for name, array in case.inputs.items()}
         for name, value in values.items():
@@ -190,7 +195,7 @@ def _converted(value: ort.OrtValue, kind: int, provider: str) -> ort.OrtValue:
         for name, each in (("given", value.element_type()), ("found", kind))
     )
     content = _serialised([helper.make_node("Cast", ["given"], ["found"], to=kind)], [given], [found])
-    session = create_session(content, {}, provider, 1, Path("cast"))
+    session = create_session(content, SharedWeights({}), provider, 1, Path("cast"))
     binding: Any = session.io_binding()
     binding.bind_ortvalue_input("given", value)
     binding.bind_output("found", NAMES[provider])
