@@ -225,18 +225,21 @@ class Server:
             raise LingonError(f"{self.name} has ended")
         return int(found[1])
 
-    async def scrape(self) -> Scrape:
-        """The metrics now; OSError if the server does not answer."""
-        return Scrape.parse((await self.get("/metrics"))[1])
+    async def scrape(self, accept: str = "text/plain") -> Scrape:
+        """The metrics now; OSError if the server does not answer.
 
-    async def get(self, path: str, seconds: float = 10.0) -> tuple[int, str]:
+        accept: the format. The server pauses for a quarter of a second between two pages of one format.
+        """
+        return Scrape.parse((await self.get("/metrics", accept=accept))[1])
+
+    async def get(self, path: str, seconds: float = 10.0, accept: str = "text/plain") -> tuple[int, str]:
         """Status and body of a page of the metrics port."""
-        return await asyncio.to_thread(self._get, path, seconds)
+        return await asyncio.to_thread(self._get, path, seconds, accept)
 
-    def _get(self, path: str, seconds: float) -> tuple[int, str]:
+    def _get(self, path: str, seconds: float, accept: str) -> tuple[int, str]:
         connection = http.client.HTTPConnection("127.0.0.1", self.metrics_port, timeout=seconds)
         try:
-            connection.request("GET", path)
+            connection.request("GET", path, headers={"Accept": accept})
             reply = connection.getresponse()
             return reply.status, reply.read().decode()
         except http.client.HTTPException as error:
