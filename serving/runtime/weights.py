@@ -5,6 +5,7 @@ ONNX Runtime copies weights that it reads from a file or from memory for each se
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,6 +14,7 @@ import onnxruntime as ort
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError
 
+MOST_DIGITS = 20  # of a place in a file
 EXTERNAL = 1  # the data_location of weights in a file
 TYPES = {1: np.float32, 3: np.int8, 10: np.float16}
 """The NumPy types of weights, by their number in ONNX."""
@@ -61,10 +63,10 @@ class SharedWeights:
         entries = {each.key: each.value for each in tensor.external_data}
         content, dtype = self.files.get(entries.get("location", "")), TYPES.get(tensor.data_type)
         offset, size = entries.get("offset", "0"), entries.get("length", "")
-        if content is None or dtype is None or not (offset.isdecimal() and size.isdecimal()):
+        if content is None or dtype is None or not all(map(_is_number, (offset, size))):
             return None
         shape, place = tuple(tensor.dims), int(offset)
-        count = int(np.prod(shape, dtype=object))
+        count = math.prod(shape)
         item = np.dtype(dtype).itemsize
         if min(shape, default=1) < 1 or place % item or int(size) != count * item or place + int(size) > len(content):
             return None
@@ -73,6 +75,11 @@ class SharedWeights:
             values = np.frombuffer(content, dtype, count, place).reshape(shape)
             self._tensors[key] = ort.OrtValue.ortvalue_from_numpy(values)
         return self._tensors[key]
+
+
+def _is_number(text: str) -> bool:
+    """Whether a place in a file can be meant; Python refuses to read a number of thousands of digits."""
+    return text.isdecimal() and len(text) <= MOST_DIGITS
 
 
 def _message_class(name: str) -> Any:

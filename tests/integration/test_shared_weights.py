@@ -80,6 +80,7 @@ def test_a_session_reads_the_memory_of_the_file_and_no_copy() -> None:
         (PLACE | {"offset": "68"}, (4, 6), TensorProto.FLOAT),  # beyond the end
         (PLACE | {"offset": "63"}, (4, 6), TensorProto.FLOAT),  # of no multiple of the size of an element
         (PLACE | {"offset": "-4"}, (4, 6), TensorProto.FLOAT),
+        (PLACE | {"offset": "9" * 5000}, (4, 6), TensorProto.FLOAT),  # more digits than Python reads
         (PLACE | {"length": "92"}, (4, 6), TensorProto.FLOAT),  # of another size than the dimensions say
         (PLACE | {"length": "x"}, (4, 6), TensorProto.FLOAT),
         (PLACE, (4, 2**62, 2**62), TensorProto.FLOAT),
