@@ -11,6 +11,7 @@ from lingon.bench.serve.processes import Server
 from lingon.bundle import WEIGHTS, Bundle
 
 BASE_MB = 150.0  # megabytes of Python, gRPC and ONNX Runtime
+REST_SECONDS = 3.0  # after which memory is measured once more: a server may free some when there is no work
 STATE_BYTES = "lingon_state_bytes"  # the gauge of a server for its decoder states
 
 

@@ -130,7 +130,8 @@ def _other_measurements_table(rows: Sequence[Row]) -> Table:
         if "overhead_ms" in row:
             table.add_row("  of it outside the engine", row["system"], f"{row['overhead_ms']:.2f} ms", "1 ms")
     for row in _of(rows, "memory"):
-        found = f"{row['rss_mb']:.0f} MB, at most {row['peak_mb']:.0f}"
+        rested = f", after a rest {row['rested_mb']:.0f}" if "rested_mb" in row else ""
+        found = f"{row['rss_mb']:.0f} MB{rested}, at most {row['peak_mb']:.0f}"
         bound = f"{row['bound_mb']:.0f} MB" if "bound_mb" in row else ""
         if row.get("caches_mb", 0) is None:
             bound += " + caches"

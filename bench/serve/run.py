@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import statistics
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any
 
 from lingon.bench.serve.latency import OK, Answer, LoadPoint, best, saturated, summarise
 from lingon.bench.serve.load import ClosedLoad, LoadJob, OpenLoad, Target, ladder, to_json
-from lingon.bench.serve.memory import memory_row
+from lingon.bench.serve.memory import REST_SECONDS, memory_row
 from lingon.bench.serve.plan import CTRANSLATE2, LINGON, Plan, System
 from lingon.bench.serve.processes import Server, serving
 from lingon.bench.worker_process import Worker
@@ -112,9 +113,11 @@ class Measurement:
         return rows
 
     def memory(self, beam_size: int) -> list[Row]:
-        """The memory of the servers that this run has started."""
-        servers = ((name, server) for name, server in self._servers.items() if server.pid)
-        return [memory_row(self._plan, name, server, beam_size) for name, server in servers]
+        """The memory of the servers that this run has started, after the loads and after a rest."""
+        servers = {name: server for name, server in self._servers.items() if server.pid}
+        rows = [memory_row(self._plan, name, server, beam_size) for name, server in servers.items()]
+        time.sleep(REST_SECONDS)
+        return [row | {"rested_mb": round(servers[row["system"]].memory()["rss_mb"], 1)} for row in rows]
 
     def loads(self, beam_size: int) -> list[Row]:
         """Measure all systems at each load in turns, until each is saturated; the last row is the summary."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 
 from lingon.errors import SettingsError
@@ -58,3 +59,17 @@ class MemoryLimits:
     def restore(self) -> None:
         """Return to the limits of the engine."""
         self.rows, self.batch_tokens, self.lacked = self.engine.max_rows, self.engine.max_batch_tokens, -math.inf
+
+
+def encoder_batches(lengths: Sequence[int], max_tokens: int) -> list[list[int]]:
+    """Return the indices of sources in batches of similar length.
+
+    Each batch has at most max_tokens of padded source, or is a single source.
+    """
+    batches: list[list[int]] = []
+    for index in sorted(range(len(lengths)), key=lengths.__getitem__):
+        if batches and (len(batches[-1]) + 1) * lengths[index] <= max_tokens:
+            batches[-1].append(index)
+        else:
+            batches.append([index])
+    return batches

@@ -66,12 +66,14 @@ class StepPlan(NamedTuple):
     admitted: jobs to start
     lane: the lane to serve
     short: whether the runs of the lane MAIN must be short, because another caller waits for them to end
+    idle: whether there was no work for as long as the worker asked to be told
     """
 
     removed: list[tuple[Job, RequestError]]
     admitted: list[Admission]
     lane: int = MAIN
     short: bool = False
+    idle: bool = False
 
 
 class Scheduler:
@@ -207,10 +209,11 @@ class Scheduler:
         with self._changed:
             self._cancel([job.number for job in jobs if job.number in self._tickets])
 
-    def next(self, worker: int, last: Turn | None = None) -> StepPlan | None:
+    def next(self, worker: int, last: Turn | None = None, patience: float | None = None) -> StepPlan | None:
         """Return what a worker does next; sleeps while there is no work. None when it has to end.
 
         last: what it did after the plan before
+        patience: seconds without work after which the plan is an idle one; None waits for work
         """
         with self._changed:
             while True:
@@ -222,7 +225,8 @@ class Scheduler:
                     return StepPlan(removed, admitted, self._next_lane(worker), self._is_contended())
                 if self._failed or (self._stopping and not len(self._queue)):
                     return None
-                self._changed.wait()
+                if not self._changed.wait(patience):
+                    return StepPlan([], [], idle=True)
 
     def close(self, job: Job, steps: int = 0) -> None:
         """Forget a job that has its outcome; steps: of the decoder that a translation took."""

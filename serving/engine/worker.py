@@ -23,7 +23,7 @@ from lingon.serving.decoding.beam import BeamBatch
 from lingon.serving.decoding.greedy import GreedyBatch
 from lingon.serving.decoding.job import DecodeJob, Hypothesis, Job, ScoreJob
 from lingon.serving.engine.lanes import LIGHT, MAIN
-from lingon.serving.engine.limits import EngineLimits, MemoryLimits
+from lingon.serving.engine.limits import EngineLimits, MemoryLimits, encoder_batches
 from lingon.serving.engine.observer import Observer
 from lingon.serving.engine.scheduler import Admission, Scheduler, StepPlan, Turn
 from lingon.serving.runtime.runner import BatchShape, Runner, Scored, width_for
@@ -38,6 +38,7 @@ SHORT_RUN = 0.01  # seconds; the aim for a run of the encoder or the scorer that
 SPEED_WEIGHT = 0.2  # weight of the latest run in the speed of runs
 MOST_WIDER = 4  # times the width of a sentence, which its batch has at most: states take memory by the width
 KEEP_SECONDS = 1.0  # seconds after a run of the scorer for which its memory is kept while there is other work
+IDLE_SECONDS = 1.0  # seconds without work after which a worker frees all memory that it keeps for the next
 BatchKey = tuple[int, int, bool]
 """Beam size, memory width, and whether the batch uses shortlists."""
 
@@ -88,13 +89,14 @@ class Worker:
         self._lanes = {MAIN: Lane(), LIGHT: Lane()}
         self._scored = -math.inf  # time of the end of the latest run of the scorer whose memory may be kept
         self._speed: dict[str, float] = {}  # tokens per second of runs of the encoder and of the scorer
+        self._patience: float | None = IDLE_SECONDS  # None while it keeps no memory
         self.since: float | None = None  # start of the current run of a graph, in seconds of time.monotonic
 
     def run(self) -> None:
         """Work until the scheduler ends it. An error that is not a job's own ends the worker and all its jobs."""
         last: Turn | None = None
         try:
-            while (plan := self._scheduler.next(self._number, last)) is not None:
+            while (plan := self._scheduler.next(self._number, last, self._patience)) is not None:
                 start = self.since = time.monotonic()
                 self.step(plan)
                 last, self.since = Turn(plan.lane, time.monotonic() - start), None
@@ -108,6 +110,9 @@ class Worker:
 
     def step(self, plan: StepPlan) -> None:
         """Carry out the plan: remove and admit jobs, then serve a lane."""
+        self._patience = None if plan.idle else IDLE_SECONDS
+        if plan.idle:
+            self._free_idle_memory()
         if plan.removed:
             self._remove(plan.removed)
         if plan.admitted:
@@ -354,20 +359,6 @@ class Worker:
         except Exception:
             logger.exception("a job's on_done failed")
         self._scheduler.close(job, steps)
-
-
-def encoder_batches(lengths: Sequence[int], max_tokens: int) -> list[list[int]]:
-    """Return the indices of sources in batches of similar length.
-
-    Each batch has at most max_tokens of padded source, or is a single source.
-    """
-    batches: list[list[int]] = []
-    for index in sorted(range(len(lengths)), key=lengths.__getitem__):
-        if batches and (len(batches[-1]) + 1) * lengths[index] <= max_tokens:
-            batches[-1].append(index)
-        else:
-            batches.append([index])
-    return batches
 
 
 def _is_finite(scored: Scored) -> bool:

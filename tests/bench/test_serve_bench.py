@@ -276,6 +276,7 @@ def test_a_run_measures_starts_single_client_loads_and_memory_of_the_real_server
     assert memory["precision"] == "fp32"
     assert 0 < memory["graphs_mb"] < 1
     assert memory["bound_mb"] >= 150
+    assert 0 < memory["rested_mb"] <= memory["peak_mb"] + 1
     assert rows[2]["offered_per_s"] < rows[3]["offered_per_s"]
 
 

@@ -9,11 +9,10 @@ from hypothesis import strategies as st
 from lingon.serving.decoding.job import DecodeJob, Options
 from lingon.serving.engine.cost import WINDOW, ThroughputEstimator, rows_of
 from lingon.serving.engine.lanes import ROUND, SMALL, admits, fair_share
-from lingon.serving.engine.limits import EngineLimits
+from lingon.serving.engine.limits import EngineLimits, encoder_batches
 from lingon.serving.engine.observer import NullObserver
 from lingon.serving.engine.queue import Queue
 from lingon.serving.engine.scheduler import Scheduler
-from lingon.serving.engine.worker import encoder_batches
 
 
 def job(length: int = 3, beam_size: int = 1) -> DecodeJob:

@@ -104,6 +104,17 @@ def test_a_failed_worker_returns_its_own_jobs_and_the_queued_ones() -> None:
     assert scheduler.next(1) is None
 
 
+def test_a_worker_that_is_not_patient_hears_that_there_is_no_work_for_it() -> None:
+    scheduler, jobs = make_scheduler(1), [job()]
+    assert scheduler.next(0, patience=0.01) == StepPlan([], [], idle=True)
+    scheduler.submit(jobs)
+    plan = scheduler.next(0, patience=0.01)
+    assert plan is not None
+    assert ([each.job for each in plan.admitted], plan.idle) == (jobs, False)
+    scheduler.close(jobs[0])
+    assert scheduler.next(0, patience=0.01) == StepPlan([], [], idle=True)
+
+
 def test_a_worker_without_work_ends_once_the_scheduler_stops() -> None:
     scheduler, jobs = make_scheduler(), [job()]
     scheduler.submit(jobs)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import queue
+import time
 from typing import Any
 
 import numpy as np
@@ -238,6 +239,18 @@ def test_an_empty_batch_that_used_much_memory_is_freed_at_once() -> None:
         assert recorder.state_bytes == 4 * SPARE_BYTES, "one slot of four was used, which is not much"
         harness.translate([(5, 5, EOS)] * 4, [Options()] * 4)
         eventually_blocking(lambda: recorder.state_bytes == 0)
+
+
+def test_a_worker_without_work_for_a_while_frees_all_memory_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_module, "IDLE_SECONDS", 0.01)
+    runner, recorder = FreeingRunner(), Recorder()
+    with running_engine(runner, recorder) as harness:
+        for found in (1, 2):
+            harness.translate([(5, EOS), (5,) * 40], [Options(max_output_tokens=3)] * 2)
+            eventually_blocking(lambda: recorder.state_bytes == 0)
+            time.sleep(0.1)
+            frees = [graph for graph, _ in runner.runs].count("free")
+            assert found <= frees <= 3 * found, "a worker that keeps nothing sleeps until there is work"
 
 
 def test_the_most_state_bytes_count_all_rows_with_the_reserve_and_the_kept_batches() -> None:
